@@ -1,0 +1,66 @@
+// Package collector holds the node agent's collectors, one per file group: volume (which
+// block device is which volume), query (where a statement's time goes) and replica (what
+// each replica of a volume adds).
+package collector
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+// Options is what every collector is given; the roots exist so that tests run on fixtures.
+type Options struct {
+	Log *slog.Logger
+	// Node is the value of the node label: the Kubernetes node's name, else the host's.
+	Node string
+	// ProcFS and SysFS are the roots of procfs and sysfs as the host's PID 1 sees them.
+	ProcFS, SysFS string
+	// IdentityFile names, on a machine without Kubernetes, the volumes by mount point; empty for none.
+	IdentityFile string
+	// Query are the query collector's own options.
+	Query QueryOptions
+}
+
+// Collector is one of the agent's collectors.
+type Collector interface {
+	exporterkit.Collector
+	// Start attaches to the kernel and begins to follow processes and devices; it returns
+	// once the collector measures. What can be lost later is counted, not returned.
+	Start(ctx context.Context) error
+	// Check reports, after Start, what works here and what does not, for --check.
+	Check() []CheckResult
+	// Close detaches from the kernel and frees everything.
+	Close() error
+}
+
+// CheckResult is one line of --check.
+type CheckResult struct {
+	// Part is what was tried: a program, a symbol, an API.
+	Part string
+	// Err is nil if it works, else why it does not and what to do about it.
+	Err error
+	// Optional parts may fail without failing --check; Note says what is lost without them.
+	Optional bool
+	Note     string
+}
+
+// Factory makes a collector from Options; it touches nothing outside before Start.
+type Factory func(Options) (Collector, error)
+
+// Entry is a collector the agent knows.
+type Entry struct {
+	Name    string
+	Help    string
+	Default bool
+	New     Factory
+}
+
+// All lists the agent's collectors. A new collector is a new file and one line here.
+func All() []Entry {
+	return []Entry{
+		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
+		{"query", "How long database statements take and where their time goes.", true, NewQuery},
+	}
+}

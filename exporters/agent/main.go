@@ -1,0 +1,103 @@
+// Command agent is Plumbline's node agent: it follows the processes, containers and volumes
+// of one node and measures, in the kernel, where the time of each database statement goes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+func main() {
+	app := exporterkit.New("agent", "Measures where the time of each database statement goes on this node.", ":9435",
+		"agent --node=$(hostname)",
+		"agent --check",
+		"agent --no-collector.query --volume.identity-file=/etc/plumbline/volumes.yaml")
+	hostname, _ := os.Hostname()
+	var opts collector.Options
+	app.Flags.Flag("node", "Value of the node label; the Kubernetes node's name on a cluster.").
+		Envar("NODE_NAME").Default(hostname).StringVar(&opts.Node)
+	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
+	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
+	app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").StringVar(&opts.IdentityFile)
+	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
+	enabled := map[string]*bool{}
+	for _, e := range collector.All() {
+		enabled[e.Name] = app.Flags.Flag("collector."+e.Name, e.Help).Default(fmt.Sprint(e.Default)).Bool()
+	}
+	log := app.Parse(os.Args[1:])
+	opts.Log = log
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	set := exporterkit.NewSet(log)
+	app.Registry.MustRegister(set)
+	failed := 0
+	var started []collector.Collector
+	var results []collector.CheckResult
+	for _, e := range collector.All() {
+		if !*enabled[e.Name] {
+			continue
+		}
+		c, err := e.New(opts)
+		if err == nil {
+			err = c.Start(ctx)
+		}
+		if err != nil {
+			// The other collectors go on; this one is reported as failed at every scrape.
+			failed++
+			log.Error("collector cannot start", "collector", e.Name, "err", err)
+			results = append(results, collector.CheckResult{Part: "collector " + e.Name, Err: err})
+			set.Add(e.Name, exporterkit.Failed(err))
+			continue
+		}
+		started = append(started, c)
+		set.Add(e.Name, c)
+		results = append(results, c.Check()...)
+	}
+	code := 0
+	if *check {
+		code = report(results)
+	} else if err := serve(ctx, app, log, failed, len(started)); err != nil {
+		log.Error("agent ends", "err", err)
+		code = 1
+	}
+	cancel()
+	for _, c := range started {
+		if err := c.Close(); err != nil {
+			log.Warn("collector did not close cleanly", "err", err)
+		}
+	}
+	os.Exit(code)
+}
+
+func serve(ctx context.Context, app *exporterkit.App, log *slog.Logger, failed, started int) error {
+	if failed > 0 && started == 0 {
+		return fmt.Errorf("no collector could start; run with --check to see why")
+	}
+	return app.Serve(ctx, log)
+}
+
+// report prints the check results and returns the exit code: 1 if a required part fails.
+func report(results []collector.CheckResult) int {
+	code := 0
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, r := range results {
+		state := "ok"
+		switch {
+		case r.Err != nil && r.Optional:
+			state = "without: " + r.Err.Error()
+		case r.Err != nil:
+			state = "FAILED: " + r.Err.Error()
+			code = 1
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Part, state, r.Note)
+	}
+	w.Flush()
+	return code
+}

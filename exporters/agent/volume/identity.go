@@ -1,0 +1,98 @@
+// Package volume finds out which block device is which volume: from mount tables and sysfs,
+// and from whoever knows the volumes' names.
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Identity names one volume in Kubernetes' terms.
+type Identity struct {
+	// Mountpoint is where the volume is mounted, in any mount namespace of the node. The
+	// volume exists while something is mounted there.
+	Mountpoint string `yaml:"mountpoint"`
+	// Directory is, instead, a folder on a file system that the volume shares with others.
+	Directory string `yaml:"directory"`
+
+	Volume                string `yaml:"volume"`
+	Namespace             string `yaml:"namespace"`
+	PersistentVolumeClaim string `yaml:"persistentvolumeclaim"`
+	StorageClass          string `yaml:"storageclass"`
+	// Backend is the storage engine: disk, longhorn-v1, …
+	Backend string `yaml:"backend"`
+	Pod     string `yaml:"pod"`
+}
+
+func (i Identity) check() error {
+	switch {
+	case i.Volume == "":
+		return errors.New("volume is empty")
+	case (i.Mountpoint == "") == (i.Directory == ""):
+		return fmt.Errorf("volume %s: give either mountpoint or directory", i.Volume)
+	}
+	return nil
+}
+
+// File is an identity file: it names a machine's volumes where no Kubernetes API does. It is
+// read again whenever it has changed; a version that cannot be read leaves the last good one
+// in force.
+type File struct {
+	path     string
+	modified time.Time
+	size     int64
+	good     []Identity
+}
+
+// NewFile returns the identity file at path, which is read by the first Identities.
+func NewFile(path string) *File { return &File{path: path} }
+
+// Identities returns the volumes the file names. With an error, it returns those of its last
+// good version.
+func (f *File) Identities() ([]Identity, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return f.good, fmt.Errorf("identity file: %w", err)
+	}
+	if info.ModTime().Equal(f.modified) && info.Size() == f.size {
+		return f.good, nil
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return f.good, fmt.Errorf("identity file: %w", err)
+	}
+	identities, err := parse(text)
+	if err != nil {
+		return f.good, fmt.Errorf("identity file %s: %w", f.path, err)
+	}
+	f.good, f.modified, f.size = identities, info.ModTime(), info.Size()
+	return f.good, nil
+}
+
+func parse(text []byte) ([]Identity, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	var content struct {
+		Volumes []Identity `yaml:"volumes"`
+	}
+	if err := d.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for n, i := range content.Volumes {
+		if err := i.check(); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", n+1, err)
+		}
+		if seen[i.Volume] {
+			return nil, fmt.Errorf("entry %d: volume %s is named twice", n+1, i.Volume)
+		}
+		seen[i.Volume] = true
+	}
+	return content.Volumes, nil
+}

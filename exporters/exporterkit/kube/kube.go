@@ -1,0 +1,367 @@
+// Package kube follows custom resources on a Kubernetes cluster for the exporters: it lists each
+// kind once, is told of changes, and counts what goes wrong on the way.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Metrics of the connection to the API server.
+var (
+	syncedDesc = prometheus.NewDesc("plumbline_kubernetes_synced",
+		"Whether a kind of object was listed completely since the start: 1 yes, 0 no.", []string{"resource"}, nil)
+	objectsDesc = prometheus.NewDesc("plumbline_kubernetes_objects",
+		"Objects of a kind that are known.", []string{"resource"}, nil)
+	rejectedDesc = prometheus.NewDesc("plumbline_kubernetes_rejected_total",
+		"Objects received that could not be read; each is left out until it changes.", []string{"resource"}, nil)
+	unknownDesc = prometheus.NewDesc("plumbline_kubernetes_unknown_values_total",
+		"Objects received with a state that this version does not know.", []string{"resource"}, nil)
+	errorsDesc = prometheus.NewDesc("plumbline_kubernetes_errors_total",
+		"Lists and watches that failed: expired (410 Gone, listed again), forbidden, missing (no such resource), other.",
+		[]string{"resource", "reason"}, nil)
+	requestsDesc = prometheus.NewDesc("plumbline_kubernetes_requests_total",
+		"Requests sent to the API server.", nil, nil)
+)
+
+var reasons = []string{"expired", "forbidden", "missing", "other"}
+
+// Objects knows the objects of the kinds it follows.
+type Objects struct {
+	log      *slog.Logger
+	requests *atomic.Uint64
+	client   dynamic.Interface
+
+	mu      sync.Mutex
+	kinds   map[string]*kind // by resource
+	changed chan struct{}
+}
+
+// kind is one kind of object.
+type kind struct {
+	resource  schema.GroupVersionResource
+	namespace string
+	decode    func(*unstructured.Unstructured) (Object, error)
+	informer  cache.SharedIndexInformer
+	objects   map[string]Object // by name
+	rejected  uint64
+	unknown   uint64
+	errors    map[string]uint64 // by reason
+}
+
+// Object is what is kept of an object.
+type Object interface {
+	// Odd names a field whose value is not known to this version, and the value; else "".
+	Odd() string
+}
+
+// Config returns how to reach the API server: as the kubeconfig file says, or, without one,
+// as the pod's own service account.
+func Config(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("no way to the Kubernetes API server: %w", err)
+	}
+	return config, nil
+}
+
+// New returns Objects that follow nothing yet.
+func New(config *rest.Config, log *slog.Logger) (*Objects, error) {
+	c := &Objects{log: log, requests: &atomic.Uint64{}, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, c.requests} })
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	c.client = client
+	return c, nil
+}
+
+// Follow adds a kind, of which T is read, before Run. namespace is empty for kinds without
+// one and for all namespaces.
+func Follow[T any, P interface {
+	*T
+	Object
+}](c *Objects, resource schema.GroupVersionResource, namespace string) {
+	k := &kind{resource: resource, namespace: namespace, decode: decoder[T, P], objects: map[string]Object{}, errors: map[string]uint64{}}
+	for _, reason := range reasons {
+		k.errors[reason] = 0
+	}
+	c.kinds[resource.Resource] = k
+}
+
+type counted struct {
+	next     http.RoundTripper
+	requests *atomic.Uint64
+}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.requests.Add(1)
+	return c.next.RoundTrip(r)
+}
+
+// decoder reads what T needs of an object.
+func decoder[T any, P interface {
+	*T
+	Object
+}](u *unstructured.Unstructured) (Object, error) {
+	var t T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &t); err != nil {
+		return nil, err
+	}
+	return P(&t), nil
+}
+
+// Run follows the objects until ctx ends.
+func (c *Objects) Run(ctx context.Context) error {
+	for _, k := range c.kinds {
+		if err := c.follow(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Objects) follow(ctx context.Context, k *kind) error {
+	var resource dynamic.ResourceInterface = c.client.Resource(k.resource)
+	if k.namespace != "" {
+		resource = c.client.Resource(k.resource).Namespace(k.namespace)
+	}
+	listWatch := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := resource.List(ctx, o)
+			if err != nil {
+				c.failed(k, err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := resource.Watch(ctx, o)
+			if err != nil {
+				c.failed(k, err)
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				if e.Type == watch.Error {
+					c.failed(k, apierrors.FromObject(e.Object))
+				}
+				return e, true
+			}), nil
+		},
+	}
+	k.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, c.client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	err := errors.Join(
+		k.informer.SetTransform(strip),
+		// The handler is not told of every failure (not of 410 Gone, not of a refused
+		// connection), so they are counted where they happen, above.
+		k.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
+	)
+	if err != nil {
+		return err
+	}
+	_, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { c.update(k, o) },
+		UpdateFunc: func(_, o any) { c.update(k, o) },
+		DeleteFunc: func(o any) { c.remove(k, o) },
+	})
+	if err != nil {
+		return err
+	}
+	go k.informer.RunWithContext(ctx)
+	return nil
+}
+
+// strip drops the large parts that nothing here reads, before the informer keeps them.
+func strip(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	u.SetManagedFields(nil)
+	u.SetAnnotations(nil)
+	for _, field := range []string{"snapshots", "instanceEngines", "instanceReplicas", "backingImages"} {
+		unstructured.RemoveNestedField(u.Object, "status", field)
+	}
+	return u, nil
+}
+
+func (c *Objects) update(k *kind, o any) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	decoded, err := k.decode(u)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.notify()
+	if err != nil {
+		k.rejected++
+		delete(k.objects, u.GetName())
+		c.log.Error("object cannot be read", "resource", k.resource.Resource, "name", u.GetName(), "err", err)
+		return
+	}
+	if odd := decoded.Odd(); odd != "" {
+		k.unknown++
+		c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", u.GetName(), "field", odd)
+	}
+	k.objects[u.GetName()] = decoded
+}
+
+func (c *Objects) remove(k *kind, o any) {
+	// What was deleted while the watch was down comes as a tombstone.
+	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = tombstone.Obj
+	}
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(k.objects, u.GetName())
+	c.notify()
+}
+
+func (c *Objects) notify() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Objects) failed(k *kind, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the exporter ends
+	}
+	reason := "other"
+	switch {
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		reason = "expired"
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		reason = "forbidden"
+	case apierrors.IsNotFound(err):
+		reason = "missing"
+	}
+	c.mu.Lock()
+	k.errors[reason]++
+	c.mu.Unlock()
+	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", err)
+}
+
+// Update implements exporterkit.Collector: the state of the connection.
+func (c *Objects) Update(ch chan<- prometheus.Metric) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(c.requests.Load()))
+	for _, k := range c.kinds {
+		ch <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, boolean(k.informer != nil && k.informer.HasSynced()), k.resource.Resource)
+		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(len(k.objects)), k.resource.Resource)
+		ch <- prometheus.MustNewConstMetric(rejectedDesc, prometheus.CounterValue, float64(k.rejected), k.resource.Resource)
+		ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(k.unknown), k.resource.Resource)
+		for _, reason := range reasons {
+			ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(k.errors[reason]), k.resource.Resource, reason)
+		}
+	}
+	return nil
+}
+
+// Checked is the outcome of Check for a kind.
+type Checked struct {
+	Resource string
+	Err      error
+	Note     string
+}
+
+// Check waits until each kind was listed, and reports it.
+func (c *Objects) Check(ctx context.Context) []Checked {
+	var results []Checked
+	for resource, k := range c.kinds {
+		r := Checked{Resource: resource}
+		if !cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
+			c.mu.Lock()
+			r.Err = fmt.Errorf("not listed in time (%s)", summary(k.errors))
+			c.mu.Unlock()
+		} else {
+			c.mu.Lock()
+			r.Note = fmt.Sprintf("%d objects", len(k.objects))
+			c.mu.Unlock()
+		}
+		results = append(results, r)
+	}
+	sort.Slice(results, func(i, j int) bool { return results[i].Resource < results[j].Resource })
+	return results
+}
+
+func summary(errors map[string]uint64) string {
+	var seen []string
+	for _, reason := range reasons {
+		if errors[reason] > 0 {
+			seen = append(seen, fmt.Sprintf("%s: %d", reason, errors[reason]))
+		}
+	}
+	if len(seen) == 0 {
+		return "no answer"
+	}
+	return strings.Join(seen, ", ")
+}
+
+// All returns the objects of a kind by name; none if it is not followed.
+func All[P Object](c *Objects, resource string) map[string]P {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.kinds[resource]
+	if k == nil {
+		return nil
+	}
+	found := make(map[string]P, len(k.objects))
+	for name, o := range k.objects {
+		found[name] = o.(P)
+	}
+	return found
+}
+
+// Requests is how many requests were sent to the API server.
+func (c *Objects) Requests() uint64 { return c.requests.Load() }
+
+// Synced waits until every kind was listed; it is false if ctx ended before.
+func (c *Objects) Synced(ctx context.Context) bool {
+	for _, k := range c.kinds {
+		if !cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
+			return false
+		}
+	}
+	return true
+}
+
+// Changed receives after every change; several changes may come as one.
+func (c *Objects) Changed() <-chan struct{} { return c.changed }
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Put takes an object as if the API server had sent it, for tests.
+func (c *Objects) Put(resource string, u *unstructured.Unstructured) { c.update(c.kinds[resource], u) }

@@ -1,0 +1,120 @@
+package exporterkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/promslog"
+	promslogflag "github.com/prometheus/common/promslog/flag"
+	"github.com/prometheus/exporter-toolkit/web"
+	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
+)
+
+// shutdownTimeout bounds how long a scrape under way may hold up the end of the process.
+const shutdownTimeout = 3 * time.Second
+
+// App is one exporter program: its command line, logger, registry and HTTP server.
+type App struct {
+	// Name is the program's name, as on the landing page and in build information.
+	Name string
+	// Description is one sentence for --help and the landing page.
+	Description string
+	// Registry holds the program's metrics; the Go runtime's and the process's own are in it.
+	Registry *prometheus.Registry
+	// Flags is the program's command line; add to it before Parse.
+	Flags *kingpin.Application
+
+	log       promslog.Config
+	web       *web.FlagConfig
+	telemetry *string
+}
+
+// New returns an App that listens on address unless told otherwise by --web.listen-address.
+// examples are whole command lines shown by --help.
+func New(name, description, address string, examples ...string) *App {
+	help := description
+	for i, e := range examples {
+		if i == 0 {
+			help += "\n\nExamples:"
+		}
+		help += "\n  " + e
+	}
+	a := &App{
+		Name:        name,
+		Description: description,
+		Registry:    prometheus.NewRegistry(),
+		Flags:       kingpin.New(name, help),
+	}
+	a.Flags.HelpFlag.Short('h')
+	promslogflag.AddFlags(a.Flags, &a.log)
+	a.web = kingpinflag.AddFlags(a.Flags, address)
+	a.telemetry = a.Flags.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").String()
+	a.Registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return a
+}
+
+// Parse reads the command line and returns the logger it asks for. A wrong command line
+// ends the process with a hint to --help.
+func (a *App) Parse(args []string) *slog.Logger {
+	if _, err := a.Flags.Parse(args); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v; try %s --help\n", a.Name, err, a.Name)
+		os.Exit(2)
+	}
+	return promslog.New(&a.log)
+}
+
+// Serve answers scrapes until ctx ends or the process gets SIGINT or SIGTERM.
+func (a *App) Serve(ctx context.Context, log *slog.Logger) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	landing, err := web.NewLandingPage(web.LandingConfig{
+		Name:        a.Name,
+		Description: a.Description,
+		Links:       []web.LandingLinks{{Address: *a.telemetry, Text: "Metrics"}},
+	})
+	if err != nil {
+		return fmt.Errorf("landing page: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", landing)
+	mux.HandleFunc("/-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "healthy")
+	})
+	mux.Handle(*a.telemetry, promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+		// One bad series must not hide the rest of them.
+		ErrorHandling:       promhttp.ContinueOnError,
+		Registry:            a.Registry,
+		MaxRequestsInFlight: 4,
+	}))
+
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- web.ListenAndServe(server, a.web, log) }()
+	select {
+	case err := <-done:
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("listening on %v: %w", *a.web.WebListenAddresses, err)
+	case <-ctx.Done():
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		return server.Shutdown(grace)
+	}
+}

@@ -1,0 +1,198 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Ports relative to Lab.PortBase: the lab's own, then a block for each class.
+const (
+	portPrometheus = iota
+	portAlertmanager
+	portGrafana
+	portNodeExporter
+	portEBPFExporter
+	portAgent
+	portLonghornExporter
+	firstClassPort = 20
+)
+
+// classExporters are the exporters every class has, in the order of their ports.
+var classExporters = []string{"pgbench", "postgres_exporter"}
+
+// Lab is a whole lab: what the user chose and where things are.
+type Lab struct {
+	// Files is the folder with classes/, backends/, databases/ and monitoring/.
+	Files string
+	// Repo is the root of the checkout; rules/, dashboards/ and exporters/ are in it.
+	Repo string
+	// Dir is the lab's state, on the disk that is measured; removed by down.
+	Dir string
+	// Exe is this program.
+	Exe string
+	// PostgresBin holds initdb and postgres.
+	PostgresBin string
+	// Node is the value of the node label.
+	Node string
+	// PortBase is the first of the loopback ports the lab listens on.
+	PortBase int
+	// Rate is the load's fixed rate in transactions a second, for each class.
+	Rate int
+	// Clients is the load's number of connections, for each class.
+	Clients int
+	// Scale is pgbench's scale factor.
+	Scale int
+	// GrafanaHome is Grafana's home folder, empty if it is not installed.
+	GrafanaHome, GrafanaServer string
+	// Without names the parts this machine refuses (bpf), with the reason.
+	Without map[string]string
+	// LeftOut names the classes this machine refuses, with the reason.
+	LeftOut map[string]string
+	// Classes are the selected classes the machine can run.
+	Classes []*Class
+}
+
+// Bin is where the lab's copies of its programs are: the originals may lie in a home folder
+// that unprivileged users cannot enter.
+func (l *Lab) Bin() string { return filepath.Join(l.Dir, "bin") }
+
+// Unprivileged is what starts a process as nobody, with no capability and no way to get one.
+func (l *Lab) Unprivileged() string {
+	return "setpriv --reuid=nobody --regid=nogroup --clear-groups --inh-caps=-all --ambient-caps=-all --bounding-set=-all --no-new-privs"
+}
+
+// Port returns one of the lab's own ports; names are those of the processes.
+func (l *Lab) Port(name string) (int, error) {
+	offset, ok := map[string]int{
+		"prometheus":        portPrometheus,
+		"alertmanager":      portAlertmanager,
+		"grafana":           portGrafana,
+		"node_exporter":     portNodeExporter,
+		"ebpf_exporter":     portEBPFExporter,
+		"agent":             portAgent,
+		"longhorn_exporter": portLonghornExporter,
+	}[name]
+	if !ok {
+		return 0, fmt.Errorf("no port is set aside for %q", name)
+	}
+	return l.PortBase + offset, nil
+}
+
+// URL returns the address of one of the lab's own servers.
+func (l *Lab) URL(name string) string {
+	port, err := l.Port(name)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", port)
+}
+
+// Ports lists every port the lab will listen on, with who listens.
+func (l *Lab) Ports() map[int]string {
+	ports := map[int]string{}
+	for _, name := range []string{"prometheus", "alertmanager", "grafana", "node_exporter", "ebpf_exporter", "agent", "longhorn_exporter"} {
+		p, _ := l.Port(name)
+		ports[p] = name
+	}
+	for _, c := range l.Classes {
+		for _, e := range classExporters {
+			p, _ := c.Port(e)
+			ports[p] = c.Name + "'s " + e
+		}
+	}
+	return ports
+}
+
+// Engines lists the classes whose storage engine answers by itself.
+func (l *Lab) Engines() []*Class {
+	var engines []*Class
+	for _, c := range l.Classes {
+		if c.Backend.Engine != "" {
+			engines = append(engines, c)
+		}
+	}
+	return engines
+}
+
+// Load reads the class files named and renders their backends. refused says what the
+// machine does not allow (mount, loop, fuse), with the reason; a class that needs it is left
+// out and named, with the reason, in the returned map.
+func (l *Lab) Load(names []string, refused map[string]string) (map[string]string, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("LAB_CLASSES is empty; name at least one class")
+	}
+	leftOut := map[string]string{}
+	for _, name := range names {
+		if slices.ContainsFunc(l.Classes, func(c *Class) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("class %q is named twice in LAB_CLASSES", name)
+		}
+		c, err := readClass(l.Files, name)
+		if err != nil {
+			return nil, err
+		}
+		c.Lab, c.Index = l, len(l.Classes)
+		path := filepath.Join(l.Files, "backends", c.BackendFile+".yaml")
+		if err := renderYAML(path, c, &c.Backend); err != nil {
+			return nil, err
+		}
+		if need := firstRefused(c.Backend.Needs, refused); need != "" {
+			leftOut[name] = fmt.Sprintf("needs %s: %s", need, refused[need])
+			continue
+		}
+		l.Classes = append(l.Classes, c)
+	}
+	if len(l.Classes) == 0 {
+		return nil, fmt.Errorf("this machine allows none of the classes %s: %s", strings.Join(names, " "), strings.Join(slices.Sorted(maps.Values(leftOut)), "; "))
+	}
+	return leftOut, nil
+}
+
+func firstRefused(needs []string, refused map[string]string) string {
+	for _, n := range needs {
+		if refused[n] != "" {
+			return n
+		}
+	}
+	return ""
+}
+
+// Write renders everything the lab's processes read into Dir.
+func (l *Lab) Write() error {
+	project, err := l.project()
+	if err != nil {
+		return err
+	}
+	files := map[string]any{
+		"process-compose.yaml": project,
+		"volumes.yaml":         l.identity(),
+		"longhorn.yaml":        l.longhornTargets(),
+	}
+	for name, content := range files {
+		if err := writeYAML(filepath.Join(l.Dir, name), content); err != nil {
+			return err
+		}
+	}
+	for from, to := range map[string]string{
+		"prometheus.yml":   "prometheus.yml",
+		"alertmanager.yml": "alertmanager.yml",
+		"datasources.yaml": "provisioning/datasources/prometheus.yaml",
+		"dashboards.yaml":  "provisioning/dashboards/plumbline.yaml",
+	} {
+		text, err := render(filepath.Join(l.Files, "monitoring", from), l)
+		if err != nil {
+			return err
+		}
+		to = filepath.Join(l.Dir, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

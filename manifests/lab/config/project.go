@@ -1,0 +1,109 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// processes is the part of a process-compose file that the lab's templates write.
+type processes struct {
+	Processes map[string]any `yaml:"processes"`
+}
+
+// plainLog makes process-compose write its processes' lines as they come.
+var plainLog = map[string]any{"no_color": true, "disable_json": true, "no_metadata": true, "flush_each_line": true}
+
+// project puts the processes of all classes and of the monitoring together. Each gets a log
+// file, the lab's folder as its own, and time to end before it is killed.
+func (l *Lab) project() (map[string]any, error) {
+	all := map[string]any{}
+	add := func(path string, parts map[string]any) error {
+		for name, p := range parts {
+			process, ok := p.(map[string]any)
+			if !ok {
+				return fmt.Errorf("%s: process %s is not a mapping", path, name)
+			}
+			if _, twice := all[name]; twice {
+				return fmt.Errorf("%s: there is another process %s", path, name)
+			}
+			process["working_dir"] = l.Dir
+			process["log_location"] = filepath.Join(l.Dir, "logs", name+".log")
+			process["log_configuration"] = plainLog
+			if process["shutdown"] == nil {
+				process["shutdown"] = map[string]any{"signal": 15, "timeout_seconds": 10}
+			}
+			all[name] = process
+		}
+		return nil
+	}
+	for _, c := range l.Classes {
+		if err := add(c.BackendFile, c.Backend.Processes); err != nil {
+			return nil, err
+		}
+		path := filepath.Join(l.Files, "databases", "postgresql.yaml")
+		var p processes
+		if err := renderYAML(path, c, &p); err != nil {
+			return nil, err
+		}
+		if err := add(path, p.Processes); err != nil {
+			return nil, err
+		}
+	}
+	path := filepath.Join(l.Files, "monitoring", "processes.yaml")
+	var p processes
+	if err := renderYAML(path, l, &p); err != nil {
+		return nil, err
+	}
+	if err := add(path, p.Processes); err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"version":               "0.5",
+		"is_strict":             true,
+		"disable_env_expansion": true,
+		"log_location":          filepath.Join(l.Dir, "logs", "process-compose.log"),
+		"log_configuration":     plainLog,
+		"processes":             all,
+	}, nil
+}
+
+// identity is the agent's file of volumes: on one machine it says what the Kubernetes API
+// says on a cluster.
+func (l *Lab) identity() any {
+	type volume struct {
+		Mountpoint            string `yaml:"mountpoint,omitempty"`
+		Directory             string `yaml:"directory,omitempty"`
+		Volume                string `yaml:"volume"`
+		Namespace             string `yaml:"namespace"`
+		PersistentVolumeClaim string `yaml:"persistentvolumeclaim"`
+		StorageClass          string `yaml:"storageclass"`
+		Backend               string `yaml:"backend"`
+		Pod                   string `yaml:"pod"`
+	}
+	var volumes []volume
+	for _, c := range l.Classes {
+		v := volume{
+			Mountpoint: c.Mount(), Volume: c.Volume(), Namespace: "lab", PersistentVolumeClaim: "data-" + c.Name,
+			StorageClass: c.Name, Backend: c.Backend.Name, Pod: c.Name + "-postgresql",
+		}
+		if c.Backend.SharesDevice {
+			v.Mountpoint, v.Directory = "", v.Mountpoint
+		}
+		volumes = append(volumes, v)
+	}
+	return map[string]any{"volumes": volumes}
+}
+
+// longhornTargets is longhorn_exporter's file of engines, where no Kubernetes API names them.
+func (l *Lab) longhornTargets() any {
+	type target struct {
+		Volume   string    `yaml:"volume"`
+		Engine   string    `yaml:"engine"`
+		Replicas []Replica `yaml:"replicas"`
+	}
+	targets := []target{}
+	for _, c := range l.Engines() {
+		targets = append(targets, target{c.Volume(), c.Backend.Engine, c.Backend.Replicas})
+	}
+	return map[string]any{"targets": targets}
+}

@@ -1,0 +1,89 @@
+// Command longhorn-bridge shows a Longhorn volume as one file, for machines that have no
+// iSCSI: it speaks the engine's data protocol to the unix socket of the engine's "socket"
+// frontend and serves the volume through FUSE, where a loop device picks it up.
+//
+// Longhorn's protocol has no flush: an fsync on the file returns at once, exactly as a
+// SYNCHRONIZE CACHE to a Longhorn block device does.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/longhorn/longhorn-engine/pkg/dataconn"
+)
+
+func main() {
+	app := kingpin.New("longhorn-bridge", "Shows a Longhorn volume as the file DIR/volume, for losetup.\n\nExamples:\n"+
+		"  longhorn-bridge --socket=/run/longhorn-pvc1.sock --size=4GiB --directory=/mnt/bridge\n"+
+		"  losetup --find --show --direct-io=on /mnt/bridge/volume")
+	app.HelpFlag.Short('h')
+	socket := app.Flag("socket", "Unix socket of the engine's socket frontend.").Required().String()
+	directory := app.Flag("directory", "Existing, empty directory to mount the file in.").Required().String()
+	size := app.Flag("size", "Size of the volume.").Required().Bytes()
+	connections := app.Flag("connections", "Connections to the engine; requests are spread over them.").Default("4").Int()
+	kingpin.MustParse(app.Parse(os.Args[1:]))
+	if err := run(*socket, *directory, uint64(*size), *connections); err != nil {
+		fmt.Fprintln(os.Stderr, "longhorn-bridge:", err)
+		os.Exit(1)
+	}
+}
+
+func run(socket, directory string, size uint64, connections int) error {
+	conns := make([]net.Conn, 0, connections)
+	for range connections {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return fmt.Errorf("engine's socket: %w; is the engine running with --frontend socket?", err)
+		}
+		conns = append(conns, conn)
+	}
+	engine := dataconn.NewClient(conns, patient{})
+	defer engine.Close()
+
+	server, err := fs.Mount(directory, &root{volume: &volume{engine: engine, size: size}}, &fs.Options{
+		MountOptions: fuse.MountOptions{
+			FsName:        "longhorn:" + filepath.Base(socket),
+			Name:          "longhorn",
+			MaxWrite:      1 << 20,
+			MaxBackground: 256,
+			// Without asynchronous direct I/O the loop device's queue is served one by one.
+			ExtraCapabilities: fuse.CAP_ASYNC_DIO,
+			DirectMount:       true,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("mounting on %s: %w", directory, err)
+	}
+	fmt.Printf("volume of %d bytes at %s\n", size, filepath.Join(directory, fileName))
+
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		for range signals {
+			// Refused while the loop device holds the file: then the next signal tries again.
+			if err := server.Unmount(); err != nil {
+				fmt.Fprintln(os.Stderr, "longhorn-bridge: unmounting:", err)
+			}
+		}
+	}()
+	server.Wait()
+	return nil
+}
+
+// patient is the time-out the client shares with nobody: the engine has its own (8 s) per
+// replica and answers in the end, and a bridge that gave up before it would turn a slow
+// replica into a file-system error.
+type patient struct{}
+
+func (patient) Increment()                                    {}
+func (patient) Decrement()                                    {}
+func (patient) CheckAndDecrement(time.Duration) time.Duration { return 0 }

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+)
+
+// programs are what the lab runs, by their names in build/bin.
+var programs = []string{
+	"prometheus", "alertmanager", "node_exporter", "postgres_exporter", "ebpf_exporter", "process-compose",
+	"longhorn-engine", "longhorn-bridge", "longhorn_exporter", "plumbline-agent", "loadgen",
+}
+
+// errStarted marks a failure that leaves the lab, with its logs, for the user to see.
+var errStarted = errors.New("the lab did not come up; remove it with `make lab-down`")
+
+// startLab starts a lab and returns once every process is ready.
+func startLab(ctx context.Context, o options) (*config.Lab, error) {
+	lab, err := plan(o)
+	if err != nil {
+		return nil, err
+	}
+	tellMissing(lab)
+	if err := preflight(lab); err != nil {
+		return nil, err
+	}
+	if err := sandbox.Create(lab.Dir); err != nil {
+		return nil, err
+	}
+	if err := launch(lab, o); err != nil {
+		return nil, errors.Join(err, sandbox.Remove(lab.Dir))
+	}
+	if err := awaitReady(ctx, lab, o.wait); err != nil {
+		return nil, errors.Join(errStarted, err)
+	}
+	return lab, nil
+}
+
+// plan finds out what the user chose and what the machine allows.
+func plan(o options) (*config.Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the lab mounts volumes and loads BPF programs: run it as root (sudo make demo)")
+	}
+	repo, err := filepath.Abs(o.repo)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	lab := &config.Lab{
+		Files: filepath.Join(repo, "manifests", "lab"), Repo: repo, Dir: filepath.Clean(o.dir), Exe: exe,
+		Node: o.node, PortBase: o.portBase, Rate: o.rate, Clients: o.clients, Scale: o.scale,
+		Without: sandbox.Probe(),
+	}
+	if lab.PostgresBin, err = postgresBin(); err != nil {
+		return nil, err
+	}
+	lab.FindGrafana()
+	lab.LeftOut, err = lab.Load(strings.Fields(o.classes), lab.Without)
+	return lab, err
+}
+
+// tellMissing says, once and at the start, what this machine does not allow.
+func tellMissing(lab *config.Lab) {
+	for _, name := range slices.Sorted(maps.Keys(lab.LeftOut)) {
+		fmt.Printf("without class %s: %s\n", name, lab.LeftOut[name])
+	}
+	if why := lab.Without["bpf"]; why != "" {
+		fmt.Printf("without block-latency columns: %s\n", why)
+	}
+	if lab.GrafanaServer == "" {
+		fmt.Println("without Grafana: install the package grafana, or set GRAFANA_HOME, to see the dashboards")
+	}
+}
+
+// launch writes the lab's files and starts its supervisor.
+func launch(lab *config.Lab, o options) error {
+	for _, d := range []string{"bin", "logs", "blockio", "sockets"} {
+		if err := os.MkdirAll(filepath.Join(lab.Dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"prometheus", "alertmanager", "grafana"} {
+		if err := sandbox.MakeOwned(filepath.Join(lab.Dir, d), "nobody", 0o755); err != nil {
+			return err
+		}
+	}
+	for _, c := range lab.Classes {
+		if err := sandbox.MakeOwned(c.SocketDirectory(), "postgres", 0o700); err != nil {
+			return err
+		}
+	}
+	bin := o.bin
+	if bin == "" {
+		bin = filepath.Join(lab.Repo, "build", "bin")
+	}
+	for _, name := range programs {
+		if err := copyFile(filepath.Join(bin, name), filepath.Join(lab.Bin(), name), 0o755); err != nil {
+			return fmt.Errorf("%w; run `make build`", err)
+		}
+	}
+	blockio, err := filepath.Glob(filepath.Join(lab.Repo, "exporters", "blockio", "blkio.*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range blockio {
+		if err := copyFile(path, filepath.Join(lab.Dir, "blockio", filepath.Base(path)), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := lab.Write(); err != nil {
+		return err
+	}
+	if err := saveOptions(lab.Dir, o); err != nil {
+		return err
+	}
+	private := lab.Without["mount"] == ""
+	argv := []string{lab.Exe, "--directory=" + lab.Dir, "supervise"}
+	if private {
+		argv = append(argv, "--private")
+	}
+	cmd := sandbox.Command(private, argv...)
+	log, err := os.Create(filepath.Join(lab.Dir, "logs", "supervisor.out"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Dir = lab.Dir
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting the supervisor: %w", err)
+	}
+	// The supervisor outlives this process; status and down find it by the lab's mark.
+	return cmd.Process.Release()
+}
+
+// awaitReady follows the processes until all are up, telling of each as it comes.
+func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	s := newSupervisor(lab.Dir)
+	told := map[string]bool{}
+	start := time.Now()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var waiting []string
+	for {
+		processes, err := s.processes(ctx)
+		waiting = waiting[:0]
+		for _, p := range processes {
+			switch {
+			case p.failed():
+				return fmt.Errorf("%s ended (%s, exit code %d): %s", p.Name, p.Status, p.ExitCode, lastLines(lab.Dir, p.Name))
+			case !p.up():
+				waiting = append(waiting, p.Name)
+			case !told[p.Name]:
+				told[p.Name] = true
+				fmt.Printf("%5.1fs  %s\n", time.Since(start).Seconds(), p.Name)
+			}
+		}
+		if err == nil && len(processes) > 0 && len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, lastLines(lab.Dir, "supervisor"))
+			}
+			return fmt.Errorf("not ready within %s: %s; their logs are in %s", wait, strings.Join(waiting, " "), filepath.Join(lab.Dir, "logs"))
+		case <-tick.C:
+		}
+	}
+}
+
+// lastLines returns the end of a process's log on one line, and where the rest is.
+func lastLines(dir, name string) string {
+	path := filepath.Join(dir, "logs", name+".log")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return fmt.Sprintf("%q (all of it in %s)", strings.Join(lines[max(len(lines)-3, 0):], " | "), path)
+}
+
+// postgresBin finds the newest PostgreSQL server on the machine.
+func postgresBin() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) > 0 {
+		slices.Sort(found)
+		return filepath.Dir(found[len(found)-1]), nil
+	}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		return filepath.Dir(path), nil
+	}
+	return "", errors.New("no PostgreSQL server on this machine; run `make packages`, or apt-get install postgresql")
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return fmt.Errorf("copying to %s: %w", to, err)
+	}
+	return out.Close()
+}

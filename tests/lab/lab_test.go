@@ -1,0 +1,261 @@
+// Package lab runs the whole lab, once, and looks at it from outside: real Longhorn engine
+// and replicas, real PostgreSQL, real load, real Prometheus.
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/manifests/lab/table"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+const (
+	portBase   = 28090
+	prometheus = "http://127.0.0.1:28090"
+	nodeExp    = "http://127.0.0.1:28093"
+	ebpfExp    = "http://127.0.0.1:28094"
+)
+
+var (
+	dir     = filepath.Join("/var/tmp", fmt.Sprintf("plumbline-e2e-%d", os.Getpid()))
+	classes = []string{"local", "longhorn-r1", "longhorn-r3"}
+	start   sync.Once
+	startup error
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if sandbox.Exists(dir) {
+		if out, err := command("down").CombinedOutput(); err != nil {
+			fmt.Printf("removing the lab: %v\n%s", err, out)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// command prepares a call of the lab's program for this test's own lab.
+func command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(testkit.Root(), "build", "bin", "plumbline-lab"), args...)
+	cmd.Dir = testkit.Root()
+	cmd.Env = append(os.Environ(), "LAB_DIR="+dir, fmt.Sprintf("LAB_PORT_BASE=%d", portBase), "LAB_CLASSES="+strings.Join(classes, " "))
+	return cmd
+}
+
+// running starts the lab at the first call; all tests share it.
+func running(t *testing.T) {
+	t.Helper()
+	testkit.NeedBPF(t)
+	testkit.Tool(t, "plumbline-lab")
+	start.Do(func() {
+		out, err := command("up").CombinedOutput()
+		if err != nil {
+			startup = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if startup != nil {
+		t.Fatal(startup)
+	}
+}
+
+func readTable(t *testing.T) *table.Spec {
+	t.Helper()
+	spec, err := table.ReadSpec(filepath.Join(testkit.Root(), "manifests", "lab", "table.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// Every cell of the table has a number, for every class.
+func TestTableIsFull(t *testing.T) {
+	running(t)
+	spec := readTable(t)
+	p, err := table.NewPrometheus(prometheus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "full table", 3*time.Minute, func() error {
+		values, err := p.Fill(context.Background(), spec.Columns, time.Duration(spec.Window))
+		if err != nil {
+			return err
+		}
+		if missing := table.Missing(spec.Columns, values, classes); len(missing) > 0 {
+			return fmt.Errorf("missing: %s", strings.Join(missing, ", "))
+		}
+		return nil
+	})
+}
+
+// Every recording rule gives a value for every class.
+func TestRecordedRules(t *testing.T) {
+	running(t)
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content struct {
+			Groups []struct {
+				Rules []struct {
+					Record string `yaml:"record"`
+				} `yaml:"rules"`
+			} `yaml:"groups"`
+		}
+		if err := yaml.Unmarshal(text, &content); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, group := range content.Groups {
+			for _, rule := range group.Rules {
+				if rule.Record == "" {
+					continue
+				}
+				want := len(classes)
+				if onlyReplicated[rule.Record] {
+					want-- // local has no replicas
+				}
+				testkit.Eventually(t, 2*time.Minute, func() error {
+					v, err := query(prometheus, "group by (storageclass) ("+rule.Record+" > 0)")
+					if err == nil && len(v) != want {
+						err = fmt.Errorf("%s has values for %d classes, want %d: %v", rule.Record, len(v), want, v)
+					}
+					return err
+				})
+			}
+		}
+	}
+}
+
+// onlyReplicated are rules that have no value for a class without replicas.
+var onlyReplicated = map[string]bool{"volume:healthy_replicas:count": true}
+
+// The two ways of counting the backing disk's writes agree: the kernel's diskstats and ours.
+func TestBlockioAgreesWithNodeExporter(t *testing.T) {
+	running(t)
+	devices := ask(t, prometheus, `plumbline_volume_info{storageclass="local"}`)
+	if len(devices) != 1 {
+		t.Fatalf("want one device of class local, have %v", devices)
+	}
+	device := string(devices[0].Metric["device"])
+	type reading struct{ count, seconds float64 }
+	read := func() (ours, theirs reading) {
+		e := metric(t, scrape(t, ebpfExp), "ebpf_exporter_blkio_total_seconds", map[string]string{"device": device, "op": "write"}).GetHistogram()
+		n := scrape(t, nodeExp)
+		by := map[string]string{"device": device}
+		return reading{float64(e.GetSampleCount()), e.GetSampleSum()}, reading{
+			metric(t, n, "node_disk_writes_completed_total", by).GetCounter().GetValue(),
+			metric(t, n, "node_disk_write_time_seconds_total", by).GetCounter().GetValue(),
+		}
+	}
+	ours0, theirs0 := read()
+	var ours1, theirs1 reading
+	testkit.Eventually(t, 5*time.Minute, func() error {
+		ours1, theirs1 = read()
+		if n := theirs1.count - theirs0.count; n < 3000 {
+			return fmt.Errorf("%.0f writes so far, want 3000 for a comparison", n)
+		}
+		return nil
+	})
+	count := (ours1.count - ours0.count) / (theirs1.count - theirs0.count)
+	mean := (ours1.seconds - ours0.seconds) / (ours1.count - ours0.count)
+	theirMean := (theirs1.seconds - theirs0.seconds) / (theirs1.count - theirs0.count)
+	t.Logf("%s: %.0f writes by diskstats; count ratio %.4f, mean %.1f us against %.1f us, ratio %.4f",
+		device, theirs1.count-theirs0.count, count, mean*1e6, theirMean*1e6, mean/theirMean)
+	if math.Abs(count-1) > 0.01 {
+		t.Errorf("counts differ by more than 1 %%: ratio %.4f", count)
+	}
+	if math.Abs(mean/theirMean-1) > 0.05 {
+		t.Errorf("means differ by more than 5 %%: %.1f us against %.1f us", mean*1e6, theirMean*1e6)
+	}
+}
+
+// With one of three replicas killed and one stopped the load goes on, and Prometheus knows.
+func TestReplicaFaults(t *testing.T) {
+	running(t)
+	const healthy = `sum(volume:healthy_replicas:count{storageclass="longhorn-r3"})`
+	const completed = `sum(loadgen_completed_total{storageclass="longhorn-r3"})`
+	is := func(want float64) func() error {
+		return func() error {
+			n, err := number(prometheus, healthy)
+			if err == nil && n != want {
+				err = fmt.Errorf("%v healthy replicas, want %v", n, want)
+			}
+			return err
+		}
+	}
+	eventually(t, "three healthy replicas", time.Minute, is(3))
+	directory := func(n int) string { return fmt.Sprintf("%s/classes/longhorn-r3/replicas/%d", dir, n) }
+	signal(t, process(t, dir, "replica", directory(1)), syscall.SIGKILL)
+	eventually(t, "killed replica seen", time.Minute, is(2))
+
+	stopped := process(t, dir, "replica", directory(2))
+	signal(t, stopped, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = syscall.Kill(stopped, syscall.SIGCONT) })
+	eventually(t, "stopped replica seen", time.Minute, is(1))
+
+	before, err := number(prometheus, completed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another 200 transactions", 2*time.Minute, func() error {
+		n, err := number(prometheus, completed)
+		if err == nil && n < before+200 {
+			err = fmt.Errorf("%.0f transactions since", n-before)
+		}
+		return err
+	})
+	worst, err := number(prometheus, `max(max_over_time(histogram_quantile(1, sum(rate(loadgen_response_seconds{storageclass="longhorn-r3"}[10s])))[2m:2s]))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("slowest transaction of the fault: %.1f s", worst)
+	if worst < 1 {
+		t.Errorf("a stopped replica blocks writes until the engine's time-out of 8 s, but the slowest transaction took %.3f s", worst)
+	}
+}
+
+// A second lab in the same place is refused and leaves the first alone.
+func TestSecondLabIsRefused(t *testing.T) {
+	running(t)
+	out, err := command("up").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "port") && !strings.Contains(string(out), "already there") {
+		t.Errorf("want a refusal, have %v\n%s", err, out)
+	}
+	if _, err := query(prometheus, "up"); err != nil {
+		t.Errorf("the first lab: %v", err)
+	}
+}
+
+// After a kill -9 of the supervisor, down restores the machine and a new lab starts.
+func TestKilledLab(t *testing.T) {
+	running(t)
+	signal(t, process(t, dir, filepath.Join(dir, "process-compose.yaml")), syscall.SIGKILL)
+	if out, err := command("down").CombinedOutput(); err != nil {
+		t.Fatalf("down: %v\n%s", err, out)
+	}
+	restored(t, dir, portBase)
+
+	again := command("demo", "--duration=1s")
+	again.Env = append(again.Env, "LAB_CLASSES=local longhorn-r1")
+	if out, err := again.CombinedOutput(); err != nil {
+		t.Fatalf("demo after that: %v\n%s", err, out)
+	}
+	restored(t, dir, portBase)
+}

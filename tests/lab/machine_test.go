@@ -1,0 +1,93 @@
+package lab
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// restored fails the test unless nothing of the lab in dir is left on the machine.
+func restored(t *testing.T, dir string, portBase int) {
+	t.Helper()
+	if pids, err := sandbox.Processes(dir); err != nil || len(pids) > 0 {
+		t.Errorf("processes left: %v %v", pids, err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), dir) {
+		t.Errorf("something is still mounted below %s", dir)
+	}
+	for _, path := range backingFiles(t) {
+		if text, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(text), dir) {
+			t.Errorf("%s is still attached to %s", path, bytes.TrimSpace(text))
+		}
+	}
+	for port := portBase; port < portBase+40; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Errorf("port %d is still taken: %v", port, err)
+			continue
+		}
+		l.Close()
+	}
+}
+
+func backingFiles(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// process returns the lab's process whose command line holds all the words.
+func process(t *testing.T, dir string, words ...string) int {
+	t.Helper()
+	pids, err := sandbox.Processes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err != nil {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+		if !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(args, w) }) {
+			return pid
+		}
+	}
+	t.Fatalf("the lab has no process with %q in its command line", words)
+	return 0
+}
+
+// signal sends a signal to one of the lab's own processes.
+func signal(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatalf("%s to process %d: %v", s, pid, err)
+	}
+}
+
+func eventually(t *testing.T, what string, deadline time.Duration, f func() error) {
+	t.Helper()
+	start := time.Now()
+	testkit.Eventually(t, deadline, f)
+	t.Logf("%s after %.1f s", what, time.Since(start).Seconds())
+}
