@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -32,7 +33,7 @@ func TestRefused(t *testing.T) {
 		want   string
 	}{
 		"unknown class":   {env: []string{"LAB_CLASSES=local gold"}, want: `unknown class "gold" in LAB_CLASSES; there are: local longhorn-r1 longhorn-r3`},
-		"no class":        {env: []string{"LAB_CLASSES="}, want: "LAB_CLASSES is empty"},
+		"no class":        {env: []string{"LAB_CLASSES= "}, want: "LAB_CLASSES is empty"},
 		"class twice":     {env: []string{"LAB_CLASSES=local local"}, want: `class "local" is named twice`},
 		"port taken":      {env: []string{"LAB_PORT_BASE=" + takenPort}, want: "set LAB_PORT_BASE to another range"},
 		"folder not ours": {env: []string{"LAB_DIR=" + full}, want: "is not empty and not a lab's"},
@@ -49,6 +50,7 @@ func TestRefused(t *testing.T) {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 			}
 			out, err := cmd.CombinedOutput()
+			t.Cleanup(func() { _ = sandbox.Remove(fresh) })
 			if err == nil || !strings.Contains(string(out), c.want) {
 				t.Errorf("want a refusal with %q, have %v\n%s", c.want, err, out)
 			}

@@ -9,17 +9,11 @@ import (
 	"strings"
 )
 
-// Ports relative to Lab.PortBase: the lab's own, then a block for each class.
-const (
-	portPrometheus = iota
-	portAlertmanager
-	portGrafana
-	portNodeExporter
-	portEBPFExporter
-	portAgent
-	portLonghornExporter
-	firstClassPort = 20
-)
+// ownPorts are the lab's own listeners, in the order of their ports from Lab.PortBase on.
+var ownPorts = []string{"prometheus", "alertmanager", "grafana", "node_exporter", "ebpf_exporter", "agent", "longhorn_exporter"}
+
+// firstClassPort is where, relative to Lab.PortBase, the blocks of the classes begin.
+const firstClassPort = 20
 
 // classExporters are the exporters every class has, in the order of their ports.
 var classExporters = []string{"pgbench", "postgres_exporter"}
@@ -67,16 +61,8 @@ func (l *Lab) Unprivileged() string {
 
 // Port returns one of the lab's own ports; names are those of the processes.
 func (l *Lab) Port(name string) (int, error) {
-	offset, ok := map[string]int{
-		"prometheus":        portPrometheus,
-		"alertmanager":      portAlertmanager,
-		"grafana":           portGrafana,
-		"node_exporter":     portNodeExporter,
-		"ebpf_exporter":     portEBPFExporter,
-		"agent":             portAgent,
-		"longhorn_exporter": portLonghornExporter,
-	}[name]
-	if !ok {
+	offset := slices.Index(ownPorts, name)
+	if offset < 0 {
 		return 0, fmt.Errorf("no port is set aside for %q", name)
 	}
 	return l.PortBase + offset, nil
@@ -94,9 +80,8 @@ func (l *Lab) URL(name string) string {
 // Ports lists every port the lab will listen on, with who listens.
 func (l *Lab) Ports() map[int]string {
 	ports := map[int]string{}
-	for _, name := range []string{"prometheus", "alertmanager", "grafana", "node_exporter", "ebpf_exporter", "agent", "longhorn_exporter"} {
-		p, _ := l.Port(name)
-		ports[p] = name
+	for i, name := range ownPorts {
+		ports[l.PortBase+i] = name
 	}
 	for _, c := range l.Classes {
 		for _, e := range classExporters {

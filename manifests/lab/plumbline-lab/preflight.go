@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
 // spacePerCopy is what one copy of a class's data may grow to in a demo: data, WAL, the
@@ -25,6 +26,9 @@ const maxSocketDirectory = 107 - len("/.s.PGSQL.5432")
 
 // preflight refuses, with what to do, what would fail later on.
 func preflight(lab *config.Lab) error {
+	if err := sandbox.Vacant(lab.Dir); err != nil {
+		return err
+	}
 	if _, err := user.Lookup("postgres"); err != nil {
 		return errors.New("no user postgres to run the databases as; run `make packages`, or apt-get install postgresql")
 	}

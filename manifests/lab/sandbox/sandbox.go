@@ -18,8 +18,8 @@ import (
 // markFile makes a folder recognisable as a lab's state, so that nothing else is ever removed.
 const markFile = ".plumbline-lab"
 
-// Create makes the lab's folder; an existing lab is refused.
-func Create(dir string) error {
+// Vacant refuses a folder that holds a lab or something else.
+func Vacant(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -30,6 +30,11 @@ func Create(dir string) error {
 	if len(entries) > 0 {
 		return fmt.Errorf("%s is not empty and not a lab's; set LAB_DIR to another folder", dir)
 	}
+	return nil
+}
+
+// Create makes the lab's folder.
+func Create(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func lab(t *testing.T, files string) *Lab {
+	return &Lab{
+		Files: files, Repo: "/repo", Dir: t.TempDir(), Exe: "/bin/plumbline-lab", PostgresBin: "/pg",
+		Node: "n1", PortBase: 29090, Rate: 40, Clients: 4, Scale: 10, Without: map[string]string{},
+	}
+}
+
+// Every class of the project renders, and its processes wait for each other without a gap.
+func TestProjectIsWhole(t *testing.T) {
+	names, err := classNames("..")
+	if err != nil || len(names) < 3 {
+		t.Fatalf("classes: %v %v", names, err)
+	}
+	l := lab(t, "..")
+	if _, err := l.Load(names, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Write(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(l.Dir, "process-compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var project struct {
+		Processes map[string]struct {
+			Command   string         `yaml:"command"`
+			DependsOn map[string]any `yaml:"depends_on"`
+			Log       string         `yaml:"log_location"`
+		} `yaml:"processes"`
+	}
+	if err := yaml.Unmarshal(text, &project); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range project.Processes {
+		if p.Command == "" || p.Log == "" {
+			t.Errorf("%s lacks a command or a log", name)
+		}
+		if strings.Contains(p.Command, "[[") || strings.Contains(p.Command, "<no value>") {
+			t.Errorf("%s: a template was not filled in: %s", name, p.Command)
+		}
+		for on := range p.DependsOn {
+			if _, ok := project.Processes[on]; !ok {
+				t.Errorf("%s waits for %s, which does not exist", name, on)
+			}
+		}
+	}
+	for _, c := range l.Classes {
+		if _, ok := project.Processes[c.Name+"-postgresql"]; !ok {
+			t.Errorf("class %s has no PostgreSQL", c.Name)
+		}
+	}
+	seen := map[string]string{}
+	for _, c := range l.Classes {
+		for _, r := range c.Backend.Replicas {
+			if other := seen[r.Address]; other != "" {
+				t.Errorf("%s and %s share the address %s", r.Name, other, r.Address)
+			}
+			seen[r.Address] = r.Name
+		}
+	}
+}
+
+// What the machine refuses leaves out only the classes that need it, and says why.
+func TestRefusedClassIsLeftOut(t *testing.T) {
+	l := lab(t, "..")
+	left, err := l.Load([]string{"local", "longhorn-r3"}, map[string]string{"fuse": "no FUSE here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Classes) != 1 || l.Classes[0].Name != "local" || !strings.Contains(left["longhorn-r3"], "no FUSE here") {
+		t.Errorf("classes %v, left out %v", l.Classes, left)
+	}
+	if _, err := lab(t, "..").Load([]string{"longhorn-r3"}, map[string]string{"fuse": "no FUSE here"}); err == nil {
+		t.Error("a lab without any class was accepted")
+	}
+}
+
+// A class file with a mistake is refused with its name and field.
+func TestBadClassFiles(t *testing.T) {
+	for name, c := range map[string]struct{ class, backend, want string }{
+		"unknown field":   {"storageclass: x\nbackend: b\nreplica: 3\n", "backend: b\n", "field replica not found"},
+		"other name":      {"storageclass: y\nbackend: b\n", "backend: b\n", `want the file's name "x"`},
+		"no such backend": {"storageclass: x\nbackend: c\n", "backend: b\n", "c.yaml"},
+		"no parameter":    {"storageclass: x\nbackend: b\n", "backend: b\nengine: '[[.Parameters.size]]'\n", `no entry for key "size"`},
+		"bad replicas":    {"storageclass: x\nbackend: b\nparameters: {replicas: many}\n", "backend: b\nengine: '[[len .Replicas]]'\n", `parameters.replicas is "many"`},
+		"bad size":        {"storageclass: x\nbackend: b\nparameters: {size: big}\n", "backend: b\nengine: '[[.Parameters.size | bytes]]'\n", `size "big"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := t.TempDir()
+			for path, text := range map[string]string{"classes/x.yaml": c.class, "backends/b.yaml": c.backend} {
+				path = filepath.Join(files, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := lab(t, files).Load([]string{"x"}, nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want an error with %q, have %v", c.want, err)
+			}
+		})
+	}
+}
+
+func TestPortsDoNotClash(t *testing.T) {
+	l := lab(t, "..")
+	if _, err := l.Load([]string{"local", "longhorn-r1", "longhorn-r3"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ports := l.Ports()
+	if want := len(ownPorts) + len(l.Classes)*len(classExporters); len(ports) != want {
+		t.Errorf("%d different ports for %d listeners", len(ports), want)
+	}
+	for p := range ports {
+		if p < l.PortBase || p >= l.PortBase+100 {
+			t.Errorf("port %d is outside the range that LAB_PORT_BASE begins", p)
+		}
+	}
+	if _, err := l.Classes[0].Port("no such"); err == nil || !slices.Contains(classExporters, "pgbench") {
+		t.Error("a port for an unknown exporter")
+	}
+}

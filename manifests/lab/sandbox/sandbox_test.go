@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// Nothing that is not a lab's is ever removed.
+func TestRemoveRefusesOtherFolders(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "precious")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir); err == nil || !strings.Contains(err.Error(), "holds no lab") {
+		t.Errorf("removing another folder gave %v", err)
+	}
+	if err := Vacant(dir); err == nil {
+		t.Error("a folder with somebody's file counts as vacant")
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// A volume is mounted, keeps its data over a second mount, and its loop device goes with it;
+// one that was left behind is found by its mark and detached.
+func TestVolume(t *testing.T) {
+	testkit.NeedRoot(t)
+	if _, refused := Probe()["loop"]; refused {
+		testkit.Skip(t, Probe()["loop"])
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "plumbline-volume")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unmountBelow(dir)
+		_ = DetachLoops(dir, 10*time.Second)
+		os.RemoveAll(dir)
+	})
+	file, at := filepath.Join(dir, "volume"), filepath.Join(dir, "mounted")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		m, err := Mount(file, at, "nobody")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := filepath.Join(at, "kept")
+		if _, err := os.Stat(kept); (err == nil) != (round == 1) {
+			t.Errorf("round %d: file of the first round: %v", round, err)
+		}
+		if err := os.WriteFile(kept, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := loops(dir); err != nil || len(found) != 1 || found[0] != m.Device() {
+			t.Errorf("round %d: loop devices by their mark: %v %v, want %s", round, found, err, m.Device())
+		}
+		if err := m.Unmount(); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 10*time.Second, func() error { return noLoops(dir) })
+	}
+	if _, err := Mount(file, at, "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unmountBelow(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := DetachLoops(dir, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+func noLoops(dir string) error {
+	left, err := loops(dir)
+	if err == nil && len(left) > 0 {
+		err = &os.PathError{Op: "detach", Path: left[0], Err: os.ErrExist}
+	}
+	return err
+}
