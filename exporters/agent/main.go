@@ -10,21 +10,22 @@ import (
 	"text/tabwriter"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 func main() {
-	app := exporterkit.New("agent", "Measures where the time of each database statement goes on this node.", ":9435",
-		"agent --node=$(hostname)",
-		"agent --check",
-		"agent --no-collector.query --volume.identity-file=/etc/plumbline/volumes.yaml")
+	app := exporterkit.New("plumbline-agent", "Measures where the time of each database statement goes on this node.", ":9437",
+		"plumbline-agent --node=$(hostname)",
+		"plumbline-agent --check",
+		"plumbline-agent --no-collector.query --volume.identity-file=/etc/plumbline/volumes.yaml")
 	hostname, _ := os.Hostname()
 	var opts collector.Options
 	app.Flags.Flag("node", "Value of the node label; the Kubernetes node's name on a cluster.").
 		Envar("NODE_NAME").Default(hostname).StringVar(&opts.Node)
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
-	app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").StringVar(&opts.IdentityFile)
+	identities := app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").String()
 	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
@@ -32,6 +33,11 @@ func main() {
 	}
 	log := app.Parse(os.Args[1:])
 	opts.Log = log
+	var sources []volume.Source
+	if *identities != "" {
+		sources = append(sources, volume.NewFile(*identities))
+	}
+	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -57,7 +57,7 @@ func number(url, expr string) (float64, error) {
 // scrape reads an exporter itself, for comparisons that a scrape interval would blur.
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
-	response, err := http.Get(url + "/metrics")
+	response, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

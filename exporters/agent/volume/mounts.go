@@ -17,6 +17,8 @@ type Mount struct {
 	Device string
 	// Source is what was mounted, as the file system tells it.
 	Source string
+	// Root is the part of the file system that is seen at Point; not / for bind mounts.
+	Root string
 }
 
 // Tables are the mount tables of a node, one for each mount namespace.
@@ -69,7 +71,7 @@ func readTable(proc procfs.FS, pid int) ([]Mount, error) {
 	}
 	mounts := make([]Mount, 0, len(infos))
 	for _, i := range infos {
-		mounts = append(mounts, Mount{Point: unescape(i.MountPoint), Device: i.MajorMinorVer, Source: unescape(i.Source)})
+		mounts = append(mounts, Mount{Point: unescape(i.MountPoint), Device: i.MajorMinorVer, Source: unescape(i.Source), Root: unescape(i.Root)})
 	}
 	return mounts, nil
 }
@@ -93,11 +95,15 @@ func (t *Tables) At(point string) (Mount, bool) {
 }
 
 // Holding returns the host's mount that directory lies in.
-func (t *Tables) Holding(directory string) (Mount, bool) {
+func (t *Tables) Holding(directory string) (Mount, bool) { return holding(t.Host, directory) }
+
+// holding returns the mount of a table that a path lies in: the innermost, and of several on
+// one point the last.
+func holding(table []Mount, path string) (Mount, bool) {
 	var found Mount
 	ok := false
-	for _, m := range t.Host {
-		if within(directory, m.Point) && (!ok || len(m.Point) >= len(found.Point)) {
+	for _, m := range table {
+		if within(path, m.Point) && (!ok || len(m.Point) >= len(found.Point)) {
 			found, ok = m, true
 		}
 	}
@@ -106,4 +112,36 @@ func (t *Tables) Holding(directory string) (Mount, bool) {
 
 func within(path, point string) bool {
 	return path == point || strings.HasPrefix(path, strings.TrimSuffix(point, "/")+"/")
+}
+
+// Place is where a file is on its file system, whatever it is called in a namespace: bind
+// mounts of one folder into several containers are one Place.
+type Place struct {
+	// Device is the file system's device number, as major:minor.
+	Device string
+	// Path is the path from the file system's own root.
+	Path string
+}
+
+// place returns where path is, seen through the mount m that holds it.
+func (m Mount) place(path string) Place {
+	relative := strings.TrimPrefix(path, strings.TrimSuffix(m.Point, "/"))
+	return Place{m.Device, filepath.Join("/", m.Root, relative)}
+}
+
+// PlaceOf returns where path is, as the process pid sees it.
+func PlaceOf(root string, pid int, path string) (Place, error) {
+	proc, err := procfs.NewFS(root)
+	if err != nil {
+		return Place{}, fmt.Errorf("procfs %s: %w", root, err)
+	}
+	table, err := readTable(proc, pid)
+	if err != nil {
+		return Place{}, fmt.Errorf("mount table of process %d: %w", pid, err)
+	}
+	m, ok := holding(table, path)
+	if !ok {
+		return Place{}, fmt.Errorf("process %d has no mount that holds %s", pid, path)
+	}
+	return m.place(path), nil
 }

@@ -19,7 +19,7 @@ type view struct {
 	lab        *config.Lab
 	prometheus *table.Prometheus
 	spec       *table.Spec
-	columns    []table.Column
+	tables     []table.Table
 	classes    []string
 }
 
@@ -32,30 +32,34 @@ func newView(lab *config.Lab) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{lab: lab, prometheus: p, spec: spec, columns: table.Without(spec.Columns, lab.Without)}
+	v := &view{lab: lab, prometheus: p, spec: spec, tables: table.Without(spec.Tables, lab.Without)}
 	for _, c := range lab.Classes {
 		v.classes = append(v.classes, c.Name)
 	}
 	return v, nil
 }
 
-// live shows the table as of now, over the table's own window.
+// live shows the tables as of now, over their own window.
 func (v *view) live(ctx context.Context, w io.Writer) error {
-	return v.print(ctx, w, table.Live(v.columns), time.Duration(v.spec.Window))
+	return v.print(ctx, w, table.Live(v.tables), time.Duration(v.spec.Window))
 }
 
 // summary shows all columns over a longer window.
 func (v *view) summary(ctx context.Context, w io.Writer, window time.Duration) error {
-	return v.print(ctx, w, v.columns, window)
+	return v.print(ctx, w, v.tables, window)
 }
 
-func (v *view) print(ctx context.Context, w io.Writer, columns []table.Column, window time.Duration) error {
-	values, err := v.prometheus.Fill(ctx, columns, window)
-	if err != nil {
-		return err
+func (v *view) print(ctx context.Context, w io.Writer, tables []table.Table, window time.Duration) error {
+	for i, t := range tables {
+		values, err := v.prometheus.Fill(ctx, t, window)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		table.Print(w, t, values, v.classes)
 	}
-	table.Header(w, columns)
-	table.Rows(w, columns, values, v.classes)
 	return nil
 }
 
@@ -91,11 +95,15 @@ func (v *view) missing(ctx context.Context) ([]string, error) {
 	if !steady {
 		return []string{"a steady load"}, nil
 	}
-	values, err := v.prometheus.Fill(ctx, v.columns, window)
-	if err != nil {
-		return nil, err
+	var missing []string
+	for _, t := range v.tables {
+		values, err := v.prometheus.Fill(ctx, t, window)
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, table.Missing(t, values, v.classes)...)
 	}
-	return table.Missing(v.columns, values, v.classes), nil
+	return missing, nil
 }
 
 // showStatus prints the processes that are not well, the addresses and the table.

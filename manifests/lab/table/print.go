@@ -8,43 +8,50 @@ import (
 	"unicode/utf8"
 )
 
-// cellWidth is the width of a column; the first, with the class's name, is wider.
+// cellWidth is the width of a column; the first, with the row's name, is wider.
 const (
 	cellWidth  = 8
 	classWidth = 13
+	labelWidth = 22
 )
 
-// Header prints the two heading lines.
-func Header(w io.Writer, columns []Column) {
-	groups := strings.Builder{}
-	titles := strings.Builder{}
-	groups.WriteString(pad("", classWidth))
-	titles.WriteString(pad("class", classWidth))
-	for i := 0; i < len(columns); {
-		n := 1
-		for i+n < len(columns) && columns[i+n].Group == columns[i].Group {
-			n++
-		}
-		groups.WriteString(centre(columns[i].Group, n*cellWidth))
-		for _, c := range columns[i : i+n] {
-			titles.WriteString(padLeft(c.Title, cellWidth))
-		}
-		i += n
+// Print shows a table: its title, two heading lines, and a line per row. A table without any
+// row is left out.
+func Print(w io.Writer, t Table, values Values, classes []string) {
+	if len(rows(t, values, classes)) == 0 {
+		return
 	}
-	fmt.Fprintln(w, strings.TrimRight(groups.String(), " "))
-	fmt.Fprintln(w, titles.String())
-}
-
-// Rows prints a line per class.
-func Rows(w io.Writer, columns []Column, values Values, classes []string) {
-	for _, class := range classes {
-		line := pad(class, classWidth)
-		for i, c := range columns {
-			v, ok := values[i][class]
+	first := classWidth + labelWidth*(len(t.By)-1)
+	if t.Title != "" {
+		fmt.Fprintln(w, t.Title)
+	}
+	header(w, t, first)
+	for _, row := range rows(t, values, classes) {
+		line := pad(row, first)
+		for i, c := range t.Columns {
+			v, ok := values[i][row]
 			line += padLeft(cell(c.Unit, v, ok), cellWidth)
 		}
 		fmt.Fprintln(w, line)
 	}
+}
+
+func header(w io.Writer, t Table, first int) {
+	groups := pad("", first)
+	titles := pad("class", first)
+	for i := 0; i < len(t.Columns); {
+		n := 1
+		for i+n < len(t.Columns) && t.Columns[i+n].Group == t.Columns[i].Group {
+			n++
+		}
+		groups += centre(t.Columns[i].Group, n*cellWidth)
+		for _, c := range t.Columns[i : i+n] {
+			titles += padLeft(c.Title, cellWidth)
+		}
+		i += n
+	}
+	fmt.Fprintln(w, strings.TrimRight(groups, " "))
+	fmt.Fprintln(w, titles)
 }
 
 func cell(unit string, v float64, ok bool) string {
@@ -53,6 +60,8 @@ func cell(unit string, v float64, ok bool) string {
 		return "-"
 	case unit == "milliseconds":
 		return significant(v * 1000)
+	case unit == "percent":
+		return significant(v * 100)
 	case unit == "ratio":
 		return significant(v)
 	case v == math.Trunc(v):

@@ -3,7 +3,9 @@ package table
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Values holds a table's numbers by column and storage class.
+// Values holds a table's numbers by column and row; a row's name is its labels' values.
 type Values []map[string]float64
 
 // Prometheus is where a table's numbers come from; it asks nothing else.
@@ -27,13 +29,13 @@ func NewPrometheus(url string) (*Prometheus, error) {
 	return &Prometheus{promv1.NewAPI(client)}, nil
 }
 
-// Fill asks for every column's values, as of now.
-func (p *Prometheus) Fill(ctx context.Context, columns []Column, window time.Duration) (Values, error) {
+// Fill asks for every cell of a table, as of now.
+func (p *Prometheus) Fill(ctx context.Context, t Table, window time.Duration) (Values, error) {
 	now := time.Now()
-	values := make(Values, len(columns))
-	for i, c := range columns {
+	values := make(Values, len(t.Columns))
+	for i, c := range t.Columns {
 		var err error
-		if values[i], err = p.byClass(ctx, c.Expr, window, now); err != nil {
+		if values[i], err = p.byRow(ctx, c.Expr, t.By, window, now); err != nil {
 			return nil, fmt.Errorf("column %s %s: %w", c.Group, c.Title, err)
 		}
 	}
@@ -42,7 +44,7 @@ func (p *Prometheus) Fill(ctx context.Context, columns []Column, window time.Dur
 
 // Steady says whether the query steady answers 1 for every class.
 func (p *Prometheus) Steady(ctx context.Context, steady string, window time.Duration, classes []string) (bool, error) {
-	values, err := p.byClass(ctx, steady, window, time.Now())
+	values, err := p.byRow(ctx, steady, []model.LabelName{classLabel}, window, time.Now())
 	if err != nil {
 		return false, fmt.Errorf("steady: %w", err)
 	}
@@ -54,8 +56,8 @@ func (p *Prometheus) Steady(ctx context.Context, steady string, window time.Dura
 	return true, nil
 }
 
-// byClass asks a query that answers with one value per storage class.
-func (p *Prometheus) byClass(ctx context.Context, expr string, window time.Duration, at time.Time) (map[string]float64, error) {
+// byRow asks a query that answers with one value per row.
+func (p *Prometheus) byRow(ctx context.Context, expr string, by []model.LabelName, window time.Duration, at time.Time) (map[string]float64, error) {
 	expr = strings.ReplaceAll(expr, "$window", model.Duration(window).String())
 	answer, _, err := p.api.Query(ctx, expr, at)
 	if err != nil {
@@ -63,22 +65,40 @@ func (p *Prometheus) byClass(ctx context.Context, expr string, window time.Durat
 	}
 	vector, ok := answer.(model.Vector)
 	if !ok {
-		return nil, fmt.Errorf("the query answers with a %s, not with a value per class", answer.Type())
+		return nil, fmt.Errorf("the query answers with a %s, not with a value per row", answer.Type())
 	}
 	values := map[string]float64{}
 	for _, sample := range vector {
-		values[string(sample.Metric[classLabel])] = float64(sample.Value)
+		name := make([]string, 0, len(by))
+		for _, label := range by {
+			name = append(name, string(sample.Metric[label]))
+		}
+		values[strings.Join(name, " ")] = float64(sample.Value)
 	}
 	return values, nil
 }
 
+// rows lists a table's rows: the classes, or whatever the queries answered for.
+func rows(t Table, values Values, classes []string) []string {
+	if t.perClass() {
+		return classes
+	}
+	names := map[string]bool{}
+	for _, column := range values {
+		for name := range column {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // Missing lists, in words, the cells that have no number yet.
-func Missing(columns []Column, values Values, classes []string) []string {
+func Missing(t Table, values Values, classes []string) []string {
 	var missing []string
-	for _, class := range classes {
-		for i, c := range columns {
-			if v, ok := values[i][class]; !c.Optional && (!ok || math.IsNaN(v)) {
-				missing = append(missing, fmt.Sprintf("%s: %s %s", class, c.Group, c.Title))
+	for _, row := range rows(t, values, classes) {
+		for i, c := range t.Columns {
+			if v, ok := values[i][row]; !c.Optional && (!ok || math.IsNaN(v)) {
+				missing = append(missing, fmt.Sprintf("%s: %s %s", row, c.Group, c.Title))
 			}
 		}
 	}

@@ -1,5 +1,4 @@
-// Package table shows a table with one row per storage class, every number of which is the
-// answer of a query to Prometheus.
+// Package table shows tables of which every number is the answer of a query to Prometheus.
 package table
 
 import (
@@ -12,12 +11,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Column is one column: a query that answers with one value per storage class.
+// Column is one column: a query that answers with one value per row.
 type Column struct {
 	// Group and Title are the two lines of the heading.
 	Group string `yaml:"group"`
 	Title string `yaml:"title"`
-	// Unit is number, milliseconds (of a query in seconds) or ratio.
+	// Unit is number, milliseconds (of a query in seconds), ratio, or percent (of a ratio).
 	Unit string `yaml:"unit"`
 	// Expr is the query; $window stands for the table's window.
 	Expr string `yaml:"expr"`
@@ -29,14 +28,27 @@ type Column struct {
 	Summary bool `yaml:"summary"`
 }
 
+// Table is one table of the page: what its rows are and its columns.
+type Table struct {
+	// Title is shown above the table, if there is one.
+	Title string `yaml:"title"`
+	// By are the labels a row stands for, the first of them the storage class.
+	By []model.LabelName `yaml:"by"`
+	// Columns are the table's columns.
+	Columns []Column `yaml:"columns"`
+}
+
+// perClass says whether the table has exactly one row for each class.
+func (t Table) perClass() bool { return len(t.By) == 1 }
+
 // Spec is the content of a table file.
 type Spec struct {
-	// Window is how far back the live table looks.
+	// Window is how far back the live tables look.
 	Window model.Duration `yaml:"window"`
 	// Steady is a query that answers 1 for each class whose load is steady.
 	Steady string `yaml:"steady"`
-	// Columns are the table's columns.
-	Columns []Column `yaml:"columns"`
+	// Tables are shown one below the other.
+	Tables []Table `yaml:"tables"`
 }
 
 // ReadSpec reads a table file.
@@ -51,29 +63,40 @@ func ReadSpec(path string) (*Spec, error) {
 	if err := d.Decode(&s); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	for _, c := range s.Columns {
-		if c.Unit != "number" && c.Unit != "milliseconds" && c.Unit != "ratio" {
-			return nil, fmt.Errorf("%s: column %s %s: unknown unit %q; want number, milliseconds or ratio", path, c.Group, c.Title, c.Unit)
+	for _, t := range s.Tables {
+		if len(t.By) == 0 || t.By[0] != classLabel {
+			return nil, fmt.Errorf("%s: table %q: the first label of by is %s", path, t.Title, classLabel)
+		}
+		for _, c := range t.Columns {
+			if c.Unit != "number" && c.Unit != "milliseconds" && c.Unit != "ratio" && c.Unit != "percent" {
+				return nil, fmt.Errorf("%s: column %s %s: unknown unit %q; want number, milliseconds, ratio or percent", path, c.Group, c.Title, c.Unit)
+			}
 		}
 	}
 	return &s, nil
 }
 
 // Live leaves out the columns of the summary.
-func Live(columns []Column) []Column {
-	return slices.DeleteFunc(slices.Clone(columns), func(c Column) bool { return c.Summary })
+func Live(tables []Table) []Table {
+	return each(tables, func(c Column) bool { return !c.Summary })
 }
 
-// Without returns the columns that a machine can show that refuses the named things.
-func Without(columns []Column, refused map[string]string) []Column {
-	var kept []Column
-	for _, c := range columns {
-		if c.Needs == "" || refused[c.Needs] == "" {
-			kept = append(kept, c)
+// Without leaves out the columns that a machine cannot show that refuses the named things,
+// and tables of which nothing is left.
+func Without(tables []Table, refused map[string]string) []Table {
+	return each(tables, func(c Column) bool { return c.Needs == "" || refused[c.Needs] == "" })
+}
+
+func each(tables []Table, keep func(Column) bool) []Table {
+	var kept []Table
+	for _, t := range tables {
+		t.Columns = slices.DeleteFunc(slices.Clone(t.Columns), func(c Column) bool { return !keep(c) })
+		if len(t.Columns) > 0 {
+			kept = append(kept, t)
 		}
 	}
 	return kept
 }
 
-// classLabel is the label every query answers by.
+// classLabel is the label of every row.
 const classLabel = model.LabelName("storageclass")

@@ -1,0 +1,100 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Source names volumes: an identity file, or the Kubernetes API.
+type Source interface {
+	// Identities returns the volumes known; with an error, those it still knows.
+	Identities() ([]Identity, error)
+}
+
+// Found is a volume that is on this node now.
+type Found struct {
+	Identity
+	// Disk is the kernel's name of the whole disk the volume is on, or is.
+	Disk string
+	// Place is the volume's own root.
+	Place Place
+}
+
+// Node finds the volumes of one node.
+type Node struct {
+	procfs  string
+	devices Devices
+	sources []Source
+	mu      sync.Mutex // sources keep their last good answer
+}
+
+// NewNode returns a Node that looks below the given roots of procfs and sysfs for the volumes
+// that the sources name.
+func NewNode(procfs, sysfs string, sources ...Source) *Node {
+	return &Node{procfs: procfs, devices: NewDevices(sysfs), sources: sources}
+}
+
+// Find returns the volumes that are mounted now. What cannot be read or placed is told by the
+// error, and the other volumes are returned all the same.
+func (n *Node) Find() ([]Found, error) {
+	identities, err := n.identities()
+	errs := []error{err}
+	if len(identities) == 0 {
+		return nil, err
+	}
+	tables, err := ReadTables(n.procfs)
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	var found []Found
+	for _, i := range identities {
+		root, mount, ok := i.in(tables)
+		if !ok {
+			continue // not mounted: the volume is not here
+		}
+		disk, err := n.devices.Of(mount)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("volume %s: %w", i.Volume, err))
+			continue
+		}
+		found = append(found, Found{Identity: i, Disk: disk, Place: mount.place(root)})
+	}
+	return found, errors.Join(errs...)
+}
+
+func (n *Node) identities() ([]Identity, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []Identity
+	var errs []error
+	for _, s := range n.sources {
+		identities, err := s.Identities()
+		all = append(all, identities...)
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// in returns the volume's root and the mount that it is seen through.
+func (i Identity) in(t *Tables) (string, Mount, bool) {
+	if i.Directory != "" {
+		m, ok := t.Holding(i.Directory)
+		return i.Directory, m, ok
+	}
+	m, ok := t.At(i.Mountpoint)
+	return i.Mountpoint, m, ok
+}
+
+// Holding returns the volume among found that a place is on; of volumes within each other,
+// the innermost.
+func Holding(found []Found, p Place) (Found, bool) {
+	var best Found
+	ok := false
+	for _, f := range found {
+		if f.Place.Device == p.Device && within(p.Path, f.Place.Path) && (!ok || len(f.Place.Path) > len(best.Place.Path)) {
+			best, ok = f, true
+		}
+	}
+	return best, ok
+}

@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// machine makes a procfs and a sysfs with two mount namespaces: the host's, where the root
+// disk's partition vda1 holds a local volume, and a container's, where a loop device is
+// mounted and the local volume is seen by a bind mount.
+func machine(t *testing.T) (proc, sys string) {
+	t.Helper()
+	proc, sys = t.TempDir(), t.TempDir()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(target, path string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(proc, "1", "mountinfo"), `22 1 254:1 / / rw - ext4 /dev/vda1 rw
+23 22 0:20 / /proc rw - proc proc rw
+24 22 0:40 / /srv/btrfs rw - btrfs /dev/does-not-exist rw
+`)
+	link("mnt:[1]", filepath.Join(proc, "1", "ns", "mnt"))
+	write(filepath.Join(proc, "7", "mountinfo"), `32 1 254:1 /images/pg / rw - ext4 /dev/vda1 rw
+33 32 254:1 /srv/local/one /data\040one rw - ext4 /dev/vda1 rw
+34 32 7:1 / /mnt/longhorn rw - ext4 /dev/loop1 rw
+35 32 7:2 / /mnt/longhorn rw - ext4 /dev/loop2 rw
+`)
+	link("mnt:[2]", filepath.Join(proc, "7", "ns", "mnt"))
+	write(filepath.Join(proc, "8", "mountinfo"), "not a mount table\n")
+	link("mnt:[3]", filepath.Join(proc, "8", "ns", "mnt"))
+
+	write(filepath.Join(sys, "devices", "vda", "vda1", "partition"), "1\n")
+	write(filepath.Join(sys, "devices", "loop2", "size"), "1\n")
+	link("../../devices/vda/vda1", filepath.Join(sys, "dev", "block", "254:1"))
+	link("../../devices/loop2", filepath.Join(sys, "dev", "block", "7:2"))
+	return proc, sys
+}
+
+type fixed struct {
+	identities []Identity
+	err        error
+}
+
+func (f fixed) Identities() ([]Identity, error) { return f.identities, f.err }
+
+func TestFind(t *testing.T) {
+	proc, sys := machine(t)
+	node := NewNode(proc, sys, fixed{identities: []Identity{
+		{Volume: "one", Directory: "/srv/local/one"},
+		{Volume: "r3", Mountpoint: "/mnt/longhorn"},
+		{Volume: "away", Mountpoint: "/mnt/detached"},
+		{Volume: "odd", Mountpoint: "/srv/btrfs"},
+	}}, fixed{err: errors.New("the API is away")})
+	found, err := node.Find()
+	// One source and one volume fail; the others are there, and both failures are told.
+	if err == nil || !strings.Contains(err.Error(), "the API is away") || !strings.Contains(err.Error(), "volume odd") {
+		t.Errorf("error %v", err)
+	}
+	disks := map[string]string{}
+	for _, f := range found {
+		disks[f.Volume] = f.Disk
+	}
+	// A partition counts as its whole disk; of two mounts on one point the later one is seen.
+	if len(disks) != 2 || disks["one"] != "vda" || disks["r3"] != "loop2" {
+		t.Errorf("disks %v, want one on vda and r3 on loop2", disks)
+	}
+}
+
+// A folder is the same place by whatever mount it is reached, and belongs to its volume only.
+func TestPlace(t *testing.T) {
+	proc, sys := machine(t)
+	node := NewNode(proc, sys, fixed{identities: []Identity{
+		{Volume: "one", Directory: "/srv/local/one"},
+		{Volume: "two", Directory: "/srv/local/two"},
+		{Volume: "r3", Mountpoint: "/mnt/longhorn"},
+	}})
+	found, err := node.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		pid        int
+		path, want string
+	}{
+		{7, "/data one/pgdata", "one"},
+		{7, "/mnt/longhorn/pgdata", "r3"},
+		{7, "/var/lib/postgresql", ""},
+		{1, "/srv/local/two", "two"},
+		{1, "/srv/local/twofold", ""},
+	} {
+		place, err := PlaceOf(proc, c.pid, c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := Holding(found, place); v.Volume != c.want {
+			t.Errorf("%s of process %d is on volume %q, want %q", c.path, c.pid, v.Volume, c.want)
+		}
+	}
+}
+
+// A changed file is read again; a bad version names its mistake and leaves the good one.
+func TestIdentityFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "volumes.yaml")
+	file := NewFile(path)
+	if _, err := file.Identities(); err == nil {
+		t.Error("a missing file is no error")
+	}
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("volumes: [{volume: a, mountpoint: /a}]")
+	if i, err := file.Identities(); err != nil || len(i) != 1 {
+		t.Fatalf("%v %v", i, err)
+	}
+	for text, want := range map[string]string{
+		"volumes: [{volume: a, mountpoint: /a, directory: /a}]":               "give either mountpoint or directory",
+		"volumes: [{mountpoint: /a}]":                                         "entry 1: volume is empty",
+		"volumes: [{volume: a, mountpoint: /a}, {volume: a, mountpoint: /b}]": "entry 2: volume a is named twice",
+		"volumes: [{volume: a, mount: /a}]":                                   "field mount not found",
+	} {
+		put(text)
+		i, err := file.Identities()
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s gave %v, want %q and the file's name", text, err, want)
+		}
+		if len(i) != 1 {
+			t.Errorf("the last good version is lost: %v", i)
+		}
+	}
+	put("volumes: [{volume: b, mountpoint: /b}, {volume: c, directory: /c}]")
+	if i, err := file.Identities(); err != nil || len(i) != 2 {
+		t.Errorf("a mended file: %v %v", i, err)
+	}
+}
