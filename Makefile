@@ -11,7 +11,7 @@ DURATION ?= 60s
 export LAB_CLASSES DURATION
 
 # The machine's own Go if it is new enough, else one from the cache.
-GO_DIR = $(eval GO_DIR := $$(shell tools/go))$(GO_DIR)
+GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
 GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
@@ -49,6 +49,7 @@ programs: packages ## Build the pinned third-party programs into the cache.
 build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/plumbline-agent ./exporters/agent
 	@$(GO) build -o $(BIN)/longhorn_exporter ./exporters/longhorn
+	@$(GO) build -o $(BIN)/openebs_exporter ./exporters/openebs
 	@$(GO) build -o $(BIN)/loadgen ./loadgen
 	@$(GO) build -o $(BIN)/longhorn-bridge ./manifests/lab/longhorn-bridge
 	@$(GO) build -o $(BIN)/plumbline-lab ./manifests/lab/plumbline-lab

@@ -12,6 +12,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 func main() {
@@ -26,6 +27,8 @@ func main() {
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
 	identities := app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").String()
+	kubernetes := app.Flags.Flag("kubernetes", "Ask the Kubernetes API server for the names of volumes.").Bool()
+	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").String()
 	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
@@ -33,16 +36,29 @@ func main() {
 	}
 	log := app.Parse(os.Args[1:])
 	opts.Log = log
-	var sources []volume.Source
-	if *identities != "" {
-		sources = append(sources, volume.NewFile(*identities))
-	}
-	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
-
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	set := exporterkit.NewSet(log)
 	app.Registry.MustRegister(set)
+	var sources []volume.Source
+	if *identities != "" {
+		sources = append(sources, volume.NewFile(*identities))
+	}
+	if *kubernetes {
+		objects, err := follow(*kubeconfig, log)
+		if err != nil {
+			log.Error("no names of volumes from Kubernetes", "err", err)
+			os.Exit(1)
+		}
+		sources = append(sources, volume.NewKubernetes(objects, opts.Node))
+		if err := objects.Run(ctx); err != nil {
+			log.Error("no names of volumes from Kubernetes", "err", err)
+			os.Exit(1)
+		}
+		set.Add("kubernetes", objects)
+	}
+	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
+
 	failed := 0
 	var started []collector.Collector
 	var results []collector.CheckResult
@@ -80,6 +96,15 @@ func main() {
 		}
 	}
 	os.Exit(code)
+}
+
+// follow prepares the connection to the API server.
+func follow(kubeconfig string, log *slog.Logger) (*kube.Objects, error) {
+	config, err := kube.Config(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(config, log)
 }
 
 func serve(ctx context.Context, app *exporterkit.App, log *slog.Logger, failed, started int) error {

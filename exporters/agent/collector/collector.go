@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -17,8 +18,8 @@ type Options struct {
 	Node string
 	// ProcFS and SysFS are the roots of procfs and sysfs as the host's PID 1 sees them.
 	ProcFS, SysFS string
-	// IdentityFile names, on a machine without Kubernetes, the volumes by mount point; empty for none.
-	IdentityFile string
+	// Volumes knows the node's volumes.
+	Volumes *volume.Node
 	// Query are the query collector's own options.
 	Query QueryOptions
 }

@@ -2,8 +2,10 @@ package volume
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,4 +50,53 @@ func numberOf(source string) (string, error) {
 		return "", fmt.Errorf("%s: %w", source, err)
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev)), nil
+}
+
+// maxDepth bounds how deep a stack of devices is followed; real ones have three or four.
+const maxDepth = 8
+
+// Below returns the disks at the bottom of a device's stack: below device-mapper and md
+// devices their members, below a loop device the disk of its file. A device on nothing else
+// is its own bottom. What is on no local disk (a file on a network file system) has none.
+func (d Devices) Below(device string, host *Tables) []string {
+	seen := map[string]bool{}
+	d.below(device, host, seen, maxDepth)
+	return slices.Sorted(maps.Keys(seen))
+}
+
+func (d Devices) below(device string, host *Tables, bottom map[string]bool, depth int) {
+	if depth == 0 {
+		return
+	}
+	members, _ := os.ReadDir(filepath.Join(d.sysfs, "class", "block", device, "slaves"))
+	for _, m := range members {
+		d.below(d.whole(m.Name()), host, bottom, depth-1)
+	}
+	if len(members) > 0 {
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(d.sysfs, "class", "block", device, "loop", "backing_file"))
+	if err != nil {
+		bottom[device] = true
+		return
+	}
+	mount, ok := host.Holding(strings.TrimSpace(string(text)))
+	if !ok {
+		return
+	}
+	if disk, err := d.Of(mount); err == nil && disk != device {
+		d.below(disk, host, bottom, depth-1)
+	}
+}
+
+// whole returns the disk that a partition is on, or the device itself.
+func (d Devices) whole(device string) string {
+	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "class", "block", device))
+	if err != nil {
+		return device
+	}
+	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
+		return filepath.Base(filepath.Dir(path))
+	}
+	return device
 }

@@ -20,6 +20,9 @@ type Identity struct {
 	Mountpoint string `yaml:"mountpoint"`
 	// Directory is, instead, a folder on a file system that the volume shares with others.
 	Directory string `yaml:"directory"`
+	// Kubelet is, instead, the name of the PersistentVolume whose mount below the kubelet's
+	// folder of pods is meant; not for files.
+	Kubelet string `yaml:"-"`
 
 	Volume                string `yaml:"volume"`
 	Namespace             string `yaml:"namespace"`

@@ -94,6 +94,19 @@ func (t *Tables) At(point string) (Mount, bool) {
 	return Mount{}, false
 }
 
+// kubelet returns the host's mount of a PersistentVolume into a pod. The kubelet names it
+// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI.
+func (t *Tables) kubelet(name string) (Mount, bool) {
+	for _, m := range t.Host {
+		parts := strings.Split(strings.TrimSuffix(m.Point, "/mount"), "/")
+		n := len(parts)
+		if n >= 6 && parts[n-1] == name && parts[n-3] == "volumes" && parts[n-5] == "pods" {
+			return m, true
+		}
+	}
+	return Mount{}, false
+}
+
 // Holding returns the host's mount that directory lies in.
 func (t *Tables) Holding(directory string) (Mount, bool) { return holding(t.Host, directory) }
 

@@ -17,6 +17,8 @@ type Found struct {
 	Identity
 	// Disk is the kernel's name of the whole disk the volume is on, or is.
 	Disk string
+	// Below are the disks at the bottom of the stack of devices that Disk is on top of.
+	Below []string
 	// Place is the volume's own root.
 	Place Place
 }
@@ -58,7 +60,7 @@ func (n *Node) Find() ([]Found, error) {
 			errs = append(errs, fmt.Errorf("volume %s: %w", i.Volume, err))
 			continue
 		}
-		found = append(found, Found{Identity: i, Disk: disk, Place: mount.place(root)})
+		found = append(found, Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: mount.place(root)})
 	}
 	return found, errors.Join(errs...)
 }
@@ -78,9 +80,13 @@ func (n *Node) identities() ([]Identity, error) {
 
 // in returns the volume's root and the mount that it is seen through.
 func (i Identity) in(t *Tables) (string, Mount, bool) {
-	if i.Directory != "" {
+	switch {
+	case i.Directory != "":
 		m, ok := t.Holding(i.Directory)
 		return i.Directory, m, ok
+	case i.Kubelet != "":
+		m, ok := t.kubelet(i.Kubelet)
+		return m.Point, m, ok
 	}
 	m, ok := t.At(i.Mountpoint)
 	return i.Mountpoint, m, ok

@@ -152,3 +152,42 @@ func TestIdentityFile(t *testing.T) {
 		t.Errorf("a mended file: %v %v", i, err)
 	}
 }
+
+// A stack of devices is followed down to its disks: a logical volume over a partition and an
+// encrypted disk, and a loop device over a file.
+func TestBelow(t *testing.T) {
+	proc, sys := machine(t)
+	dir := func(parts ...string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(append([]string{sys}, parts...)...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir("class", "block")
+	for _, device := range []string{"dm-0", "dm-1", "sda", "sdb", "loop3"} {
+		dir("devices", device, "slaves")
+		if err := os.Symlink("../../devices/"+device, filepath.Join(sys, "class", "block", device)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir("devices", "sda", "sda2", "partition")
+	if err := os.Symlink("../../devices/sda/sda2", filepath.Join(sys, "class", "block", "sda2")); err != nil {
+		t.Fatal(err)
+	}
+	dir("devices", "dm-0", "slaves", "dm-1")
+	dir("devices", "dm-0", "slaves", "sda2")
+	dir("devices", "dm-1", "slaves", "sdb")
+	dir("devices", "loop3", "loop")
+	if err := os.WriteFile(filepath.Join(sys, "devices", "loop3", "loop", "backing_file"), []byte("/srv/image\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := ReadTables(proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, want := range map[string]string{"dm-0": "sda sdb", "sdb": "sdb", "loop3": "vda"} {
+		if got := strings.Join(NewDevices(sys).Below(device, tables), " "); got != want {
+			t.Errorf("below %s are %q, want %q", device, got, want)
+		}
+	}
+}

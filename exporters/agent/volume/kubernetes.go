@@ -1,0 +1,158 @@
+package volume
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
+
+// Kubernetes names volumes as the API server knows them: by the PersistentVolumes that are
+// bound to a claim.
+type Kubernetes struct {
+	objects *kube.Objects
+	node    string
+}
+
+// NewKubernetes returns a source of the volumes that may be used on node. It makes objects
+// follow PersistentVolumes, so it must come before they are run.
+func NewKubernetes(objects *kube.Objects, node string) *Kubernetes {
+	kube.Follow[persistentVolume](objects, schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, "")
+	return &Kubernetes{objects, node}
+}
+
+// Identities returns the bound volumes. Before the first list it knows none; trouble with the
+// API server is counted by the connection's own metrics, and what was known stays.
+func (k *Kubernetes) Identities() ([]Identity, error) {
+	volumes := kube.All[*persistentVolume](k.objects, "persistentvolumes")
+	var identities []Identity
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		if i, ok := volumes[name].identity(k.node); ok {
+			identities = append(identities, i)
+		}
+	}
+	return identities, nil
+}
+
+// persistentVolume is what is read of a PersistentVolume.
+type persistentVolume struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		StorageClass string `json:"storageClassName"`
+		Claim        *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"claimRef"`
+		CSI *struct {
+			Driver     string            `json:"driver"`
+			Handle     string            `json:"volumeHandle"`
+			Attributes map[string]string `json:"volumeAttributes"`
+		} `json:"csi"`
+		HostPath     *localPath `json:"hostPath"`
+		Local        *localPath `json:"local"`
+		NodeAffinity *struct {
+			Required *struct {
+				Terms []struct {
+					Expressions []struct {
+						Key      string   `json:"key"`
+						Operator string   `json:"operator"`
+						Values   []string `json:"values"`
+					} `json:"matchExpressions"`
+				} `json:"nodeSelectorTerms"`
+			} `json:"required"`
+		} `json:"nodeAffinity"`
+	} `json:"spec"`
+}
+
+type localPath struct {
+	Path string `json:"path"`
+}
+
+// Odd implements kube.Object.
+func (*persistentVolume) Odd() string { return "" }
+
+// identity returns what the volume is called on this node, if it is bound and can be here.
+func (v *persistentVolume) identity(node string) (Identity, bool) {
+	if v.Spec.Claim == nil {
+		return Identity{}, false
+	}
+	i := Identity{
+		Volume:                v.Name,
+		Namespace:             v.Spec.Claim.Namespace,
+		PersistentVolumeClaim: v.Spec.Claim.Name,
+		StorageClass:          v.Spec.StorageClass,
+		Backend:               v.backend(),
+	}
+	switch {
+	case v.Spec.CSI != nil:
+		// Wherever it is mounted: only the kubelet of its node has it below this name.
+		i.Kubelet = v.Name
+		if strings.HasPrefix(i.Backend, "longhorn") && v.Spec.CSI.Handle != "" {
+			// Longhorn's own name of the volume, by which its exporters know it.
+			i.Volume = v.Spec.CSI.Handle
+		}
+	case !v.on(node):
+		return Identity{}, false
+	case v.Spec.Local != nil:
+		i.Directory = v.Spec.Local.Path
+	case v.Spec.HostPath != nil:
+		i.Directory = v.Spec.HostPath.Path
+	default:
+		return Identity{}, false // in-tree plugins, long gone from Kubernetes
+	}
+	return i, true
+}
+
+// backends are the values of the label backend, by CSI driver.
+var backends = map[string]string{
+	"driver.longhorn.io":      "longhorn-v1",
+	"io.openebs.csi-mayastor": "mayastor",
+	"cstor.csi.openebs.io":    "cstor",
+	"jiva.csi.openebs.io":     "jiva",
+	"local.csi.openebs.io":    "localpv-lvm",
+	"zfs.csi.openebs.io":      "localpv-zfs",
+	"pxd.portworx.com":        "portworx",
+	"disk.csi.azure.com":      "azure-disk",
+}
+
+// backend names the storage engine. A driver that is not known is its own name.
+func (v *persistentVolume) backend() string {
+	csi := v.Spec.CSI
+	switch {
+	case csi == nil && v.Labels["openebs.io/cas-type"] == "local-hostpath":
+		return "localpv-hostpath"
+	case csi == nil && v.Spec.NodeAffinity != nil:
+		return "local-path"
+	case csi == nil:
+		return "hostpath"
+	case csi.Driver == "driver.longhorn.io" && csi.Attributes["dataEngine"] == "v2":
+		return "longhorn-v2"
+	case strings.HasSuffix(csi.Driver, "rbd.csi.ceph.com"):
+		// Rook puts its namespace before the driver's name.
+		return "ceph-rbd"
+	case backends[csi.Driver] != "":
+		return backends[csi.Driver]
+	}
+	return csi.Driver
+}
+
+// on says whether the volume can be used on a node: whether one of its terms, if it has any,
+// names the node.
+func (v *persistentVolume) on(node string) bool {
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return true
+	}
+	for _, term := range v.Spec.NodeAffinity.Required.Terms {
+		for _, e := range term.Expressions {
+			host := e.Key == "kubernetes.io/hostname" || e.Key == "openebs.io/nodename" || e.Key == "openebs.io/nodeid"
+			if host && e.Operator == "In" && slices.Contains(e.Values, node) {
+				return true
+			}
+		}
+	}
+	return false
+}
