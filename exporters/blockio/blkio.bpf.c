@@ -1,0 +1,300 @@
+//go:build ignore
+
+/* Latency of block I/O by device and operation, split into the time before the driver got a
+ * request (queue) and the time in driver and device (device), for ebpf_exporter (blkio.yaml).
+ *
+ * Almost all of it hangs on one hook, the completion of a request, because the kernel
+ * itself stamps a request when it is made and when it is given to the driver. The other hooks
+ * return at once unless a device needs them:
+ *   - block_rq_issue, for queues where the kernel omits the second stamp,
+ *   - block_bio_queue and block_bio_complete, for devices without requests (dm, md, zram, drbd).
+ *
+ * What is counted, and when:
+ *   - a request once, at its last completion. Requests that carry their own flush
+ *     (REQ_PREFLUSH, emulated REQ_FUA) complete twice, see block/blk-flush.c; the first is
+ *     skipped. Their queue time includes the flush before the data, their device time the
+ *     flush after it.
+ *   - op "flush": a request for nothing but a flush, what a database's fsync waits for. The
+ *     kernel answers several of them with one flush of the device; that one gives the device
+ *     time of each and is not counted itself. /proc/diskstats counts these among the writes.
+ *   - op "other": what is neither read, write, flush nor discard (write zeroes, secure
+ *     erase, zone management).
+ *   - not at all: passthrough commands (SCSI and NVMe administration), and requests of a queue with
+ *     queue/iostats=0, whose stamps are not valid. Bio-based devices have no such stamps
+ *     and are measured regardless.
+ *
+ * The total starts where /proc/diskstats starts: once the request has a tag. Waiting for a
+ * tag, or for the writeback throttle, comes before it.
+ *
+ * Not seen, as no program on a tracepoint can:
+ *   - since 6.1, a completion in an interrupt that finds the program running on its CPU, a
+ *     fraction of a microsecond (recursion_misses in bpftool prog);
+ *   - for a millisecond or so, completions while another tracer attaches to or detaches from
+ *     block_rq_complete (seen on 6.18: 1 to 26 requests, the same ones by every program on it).
+ *
+ * Needs Linux 5.15 (request_queue.disk) with BTF.
+ */
+#include "vmlinux.h"
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "histograms.h"
+
+/* More requests than this are in flight only on very large machines. */
+#define MAX_IN_FLIGHT 16384
+
+#define REQ_OP_MASK 0xff
+
+/* Label op; blkio.yaml has the names. */
+enum op {
+	OP_READ,
+	OP_WRITE,
+	OP_FLUSH,
+	OP_DISCARD,
+	OP_OTHER,
+};
+
+/* The flush of a device that completed last on this CPU. The kernel completes the requests that
+ * waited for it right afterwards, on the same CPU, with interrupts off (flush_end_io).
+ */
+struct device_flush {
+	struct request_queue *q;
+	u64 issued;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct device_flush);
+} last_flush SEC(".maps");
+
+/* Queues whose requests the kernel does not stamp at hand-over: it does so only where
+ * something uses its block statistics (writeback throttling, bfq, kyber, iocost). This map and
+ * the next are LRU, for the queues and requests of devices that are gone.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct request_queue *);
+	__type(value, u8);
+} unstamped_queues SEC(".maps");
+
+/* Set with the first entry of unstamped_queues: until then nothing looks there. */
+bool stamping;
+
+/* Our own stamps for those queues. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_IN_FLIGHT);
+	__type(key, struct request *);
+	__type(value, u64);
+} issued SEC(".maps");
+
+/* Set by a test alone, before loading: no queue's requests count as stamped by the kernel. */
+const volatile bool ignore_kernel_stamps = false;
+
+/* Bios in flight on bio-based devices. LRU, as a driver that passes a bio on to a device
+ * with requests makes its completion invisible here, and its entry stays behind.
+ */
+struct bio_start {
+	u64 ns;
+	struct key key;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_IN_FLIGHT);
+	__type(key, struct bio *);
+	__type(value, struct bio_start);
+} bios SEC(".maps");
+
+/* after returns the time from one stamp to a later one. The kernel takes some of its stamps
+ * from a clock cached per task, so that they can lie a little before an earlier event's.
+ */
+static __always_inline u64 after(u64 earlier, u64 later)
+{
+	return later > earlier ? later - earlier : 0;
+}
+
+/* rq_flag returns the mask of a request flag: __RQF_name since 6.11, else the old value. */
+#define rq_flag(name, old)                                                                         \
+	(bpf_core_enum_value_exists(enum rqf_flags, name)                                          \
+		 ? 1U << bpf_core_enum_value(enum rqf_flags, name)                                 \
+		 : (old))
+
+static __always_inline u8 op_of(u32 opf, bool empty)
+{
+	switch (opf & REQ_OP_MASK) {
+	case REQ_OP_READ:
+		return OP_READ;
+	case REQ_OP_WRITE:
+	case REQ_OP_ZONE_APPEND:
+		return empty ? OP_FLUSH : OP_WRITE;
+	case REQ_OP_DISCARD:
+		return OP_DISCARD;
+	}
+	return OP_OTHER;
+}
+
+/* issue_time returns when rq was given to its driver, 0 if unknown. */
+static __always_inline u64 issue_time(struct request *rq)
+{
+	u64 *stamp, ns = ignore_kernel_stamps ? 0 : rq->io_start_time_ns;
+
+	if (!stamping)
+		return ns;
+	stamp = bpf_map_lookup_elem(&issued, &rq);
+	if (!stamp)
+		return ns;
+	if (!ns)
+		ns = *stamp;
+	bpf_map_delete_elem(&issued, &rq);
+	return ns;
+}
+
+static __always_inline void stamp_from_now_on(struct request_queue *q)
+{
+	u8 yes = 1;
+
+	bpf_map_update_elem(&unstamped_queues, &q, &yes, BPF_ANY);
+	stamping = true;
+}
+
+/* device_flushed notes the completion of a device's own flush. */
+static __always_inline void device_flushed(struct request *rq)
+{
+	struct device_flush *flush;
+	u32 zero = 0;
+
+	flush = bpf_map_lookup_elem(&last_flush, &zero);
+	if (!flush)
+		return;
+	flush->q = rq->q;
+	flush->issued = issue_time(rq);
+	if (!flush->issued)
+		stamp_from_now_on(rq->q);
+}
+
+/* flush_issue_time returns when the flush that answers rq was given to the driver, 0 if
+ * unknown: rq itself never is.
+ */
+static __always_inline u64 flush_issue_time(struct request *rq)
+{
+	struct device_flush *flush;
+	u32 zero = 0;
+
+	flush = bpf_map_lookup_elem(&last_flush, &zero);
+	return flush && flush->q == rq->q ? flush->issued : 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned int nr_bytes)
+{
+	u32 opf = rq->cmd_flags, op = opf & REQ_OP_MASK, flags = rq->rq_flags;
+	u32 io_stat = rq_flag(__RQF_IO_STAT, 1U << 13);
+	u32 flush_seq = rq_flag(__RQF_FLUSH_SEQ, 1U << 4);
+	u64 now, start, issue, total, queue;
+	struct counts *counts;
+	struct key key = {};
+
+	if (op == REQ_OP_FLUSH) {
+		device_flushed(rq);
+		return 0;
+	}
+	if ((flags & (io_stat | flush_seq)) != io_stat || op >= REQ_OP_DRV_IN)
+		return 0;
+	if (nr_bytes < rq->__data_len)
+		return 0;
+
+	now = bpf_ktime_get_ns();
+	start = rq->start_time_ns;
+	key.op = op_of(opf, !nr_bytes && !rq->nr_phys_segments);
+	issue = key.op == OP_FLUSH ? flush_issue_time(rq) : issue_time(rq);
+	blkio_disk_name(key.device, rq->q->disk);
+	blkio_nvme_head(key.device);
+
+	counts = counts_of(&key);
+	if (!counts)
+		return 0;
+	total = after(start, now);
+	observe(counts, total, total);
+	if (issue) {
+		queue = after(start, issue);
+		if (queue > total)
+			queue = total;
+		observe(counts, queue, queue);
+		observe(counts, device, total - queue);
+	} else {
+		counts->unsplit++;
+		if (key.op != OP_FLUSH)
+			stamp_from_now_on(rq->q);
+	}
+	counts->requests++;
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(blkio_rq_issue, struct request *rq)
+{
+	struct request_queue *q;
+	u64 now;
+
+	if (!stamping)
+		return 0;
+	q = rq->q;
+	if (!bpf_map_lookup_elem(&unstamped_queues, &q))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&issued, &rq, &now, BPF_ANY))
+		drop(DROP_ISSUE, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(blkio_bio_queue, struct bio *bio)
+{
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	struct bio_start start = {};
+
+	if (!disk->fops->submit_bio)
+		return 0;
+	blkio_disk_name(start.key.device, disk);
+	/* NVMe multipath: the requests on the path are counted, under this disk's name. */
+	if (blkio_is_nvme(start.key.device))
+		return 0;
+	start.key.op = op_of(bio->bi_opf, !bio->bi_iter.bi_size);
+	start.ns = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&bios, &bio, &start, BPF_ANY))
+		drop(DROP_BIO, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(blkio_bio_complete, struct request_queue *q, struct bio *bio)
+{
+	struct bio_start *start = bpf_map_lookup_elem(&bios, &bio);
+	struct counts *counts;
+	struct key key;
+	u64 total;
+
+	if (!start)
+		return 0;
+	total = after(start->ns, bpf_ktime_get_ns());
+	key = start->key;
+	bpf_map_delete_elem(&bios, &bio);
+
+	counts = counts_of(&key);
+	if (!counts)
+		return 0;
+	/* Such a device is handed every bio at once: it has no queue of its own. */
+	observe(counts, total, total);
+	observe(counts, queue, 0);
+	observe(counts, device, total);
+	counts->requests++;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

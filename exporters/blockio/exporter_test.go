@@ -1,0 +1,212 @@
+package blockio_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// exporter is a running ebpf_exporter with our configuration.
+type exporter struct{ url string }
+
+// exporterCommand prepares ebpf_exporter as nobody with the two capabilities it needs, on
+// copies of our files that nobody can read.
+func exporterCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	testkit.NeedBPF(t)
+	dir := diskTempDir(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "ebpf_exporter")
+	copyFile(t, testkit.Tool(t, "ebpf_exporter"), binary, 0o755)
+	for _, name := range []string{"blkio.yaml", "blkio.bpf.o"} {
+		copyFile(t, name, filepath.Join(dir, name), 0o644)
+	}
+	args = append([]string{binary, "--config.dir=" + dir, "--config.names=blkio", "--config.strict"}, args...)
+	// The shell sets the environment of systemd's socket activation, where the process ID counts.
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"`, "sh"}, args...)...)
+	cmd.Env = append(os.Environ(), "OTEL_TRACES_EXPORTER=none")
+	const capPerfmon, capBPF = 38, 39
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: 65534, Gid: 65534},
+		AmbientCaps: []uintptr{capPerfmon, capBPF},
+	}
+	return cmd
+}
+
+func copyFile(t *testing.T, from, to string, mode os.FileMode) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, mode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startExporter runs ebpf_exporter until the test ends and waits until it serves.
+func startExporter(t *testing.T) *exporter {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	socket, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+
+	cmd := exporterCommand(t, "--web.listen-address=fd://0")
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.ExtraFiles = []*os.File{socket}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("ebpf_exporter's log:\n%s", log.String())
+		}
+	})
+	e := &exporter{url: "http://" + listener.Addr().String() + "/metrics"}
+	e.scrape(t)
+	return e
+}
+
+// scrape reads all metrics. The socket listens before the exporter does, so the first one
+// waits for it.
+func (e *exporter) scrape(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	client := http.Client{Timeout: time.Minute}
+	resp, err := client.Get(e.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(resp.Body)
+		t.Fatalf("scrape: %s: %s", resp.Status, body)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// series is one histogram of one device and operation.
+type series struct{ histogram, op string }
+
+// value is what a histogram counted: the sum in nanoseconds is exact.
+type value struct {
+	count, ns uint64
+	buckets   []*dto.Bucket
+}
+
+// device reads the histograms of one device, and its unsplit requests as histogram "unsplit".
+func (e *exporter) device(t *testing.T, device string) map[series]value {
+	t.Helper()
+	families := e.scrape(t)
+	values := map[series]value{}
+	for _, name := range []string{"queue", "device", "total"} {
+		for _, m := range families["ebpf_exporter_blkio_"+name+"_seconds"].GetMetric() {
+			if labels := labelsOf(m); labels["device"] == device {
+				h := m.GetHistogram()
+				values[series{name, labels["op"]}] = value{h.GetSampleCount(), uint64(math.Round(h.GetSampleSum() * 1e9)), h.GetBucket()}
+			}
+		}
+	}
+	for _, m := range families["ebpf_exporter_blkio_unsplit_total"].GetMetric() {
+		if labels := labelsOf(m); labels["device"] == device {
+			values[series{"unsplit", labels["op"]}] = value{count: uint64(m.GetCounter().GetValue())}
+		}
+	}
+	for _, m := range families["ebpf_exporter_blkio_dropped_total"].GetMetric() {
+		if n := m.GetCounter().GetValue(); n != 0 {
+			t.Errorf("%v lost for reason %s", n, labelsOf(m)["reason"])
+		}
+	}
+	return values
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	labels := map[string]string{}
+	for _, l := range m.GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	return labels
+}
+
+// expect waits until a device's requests by operation are want, no more and no fewer, and
+// returns its histograms.
+func (e *exporter) expect(t *testing.T, device string, want map[string]uint64) map[series]value {
+	t.Helper()
+	var values map[series]value
+	testkit.Eventually(t, 20*time.Second, func() error {
+		values = e.device(t, device)
+		got := map[string]uint64{}
+		for s, v := range values {
+			if s.histogram == "total" {
+				got[s.op] = v.count
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("%s: requests %v, want %v", device, got, want)
+		}
+		return nil
+	})
+	return values
+}
+
+// checkSplit checks that queue and device time add up to the total, request by request.
+func checkSplit(t *testing.T, values map[series]value) {
+	t.Helper()
+	for s, total := range values {
+		if s.histogram != "total" {
+			continue
+		}
+		queue, device := values[series{"queue", s.op}], values[series{"device", s.op}]
+		if queue.count != total.count || device.count != total.count {
+			t.Errorf("%s: %d queue, %d device and %d total observations", s.op, queue.count, device.count, total.count)
+		}
+		if queue.ns+device.ns != total.ns {
+			t.Errorf("%s: queue %d ns + device %d ns is not total %d ns", s.op, queue.ns, device.ns, total.ns)
+		}
+		if device.ns == 0 {
+			t.Errorf("%s: no time in the device", s.op)
+		}
+	}
+}
+
+func TestLoadsWithTwoCapabilities(t *testing.T) {
+	out, err := exporterCommand(t, "--config.check").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Config check successful") {
+		t.Errorf("config check: %v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "Failed to attach") {
+		t.Errorf("not all programs attached:\n%s", out)
+	}
+}

@@ -1,0 +1,48 @@
+/* Slots of a Prometheus native histogram of schema 3 (eight buckets per power of two), for
+ * durations in nanoseconds. Bucket i holds (2^((i-1)/8) s, 2^(i/8) s]; the upper bound is
+ * inclusive, as in Prometheus. Slot 0 holds everything up to 2^-20 s (0.95 us), the last
+ * slot everything above 2^10 s (17 min). Go's counterpart is exporters/agent/nativehist.
+ */
+#ifndef __PLUMBLINE_NATIVE_HISTOGRAM_H__
+#define __PLUMBLINE_NATIVE_HISTOGRAM_H__
+
+#define NATIVE_MIN_EXPONENT (-20)
+#define NATIVE_MAX_EXPONENT 10
+#define NATIVE_SLOTS ((NATIVE_MAX_EXPONENT - NATIVE_MIN_EXPONENT) * 8 + 2)
+
+static __always_inline u32 native_slot(u64 ns)
+{
+	/* Longer than any slot tells apart, and the scaling below must not overflow. */
+	if (ns >= 1ULL << 41)
+		return NATIVE_SLOTS - 1;
+	/* From units of 10^-9 s to units of 2^-30 s, so that powers of two are bucket bounds. */
+	u64 v = ns + ((ns * 1237183) >> 24);
+	if (v <= 1ULL << (30 + NATIVE_MIN_EXPONENT))
+		return 0;
+	u32 e = 0;
+	u64 m = v;
+	if (m >> 32) { m >>= 32; e += 32; }
+	if (m >> 16) { m >>= 16; e += 16; }
+	if (m >> 8) { m >>= 8; e += 8; }
+	if (m >> 4) { m >>= 4; e += 4; }
+	if (m >> 2) { m >>= 2; e += 2; }
+	if (m >> 1) e += 1;
+	/* The mantissa in [2^31, 2^32) against 2^(31 + j/8). */
+	u64 f = e <= 31 ? v << (31 - e) : v >> (e - 31);
+	u32 sub = (f > 2147483648U) + (f > 2341847524U) + (f > 2553802834U) + (f > 2784941738U) +
+		  (f > 3037000500U) + (f > 3311872529U) + (f > 3611622603U) + (f > 3938502376U);
+	u32 slot = (e - (30 + NATIVE_MIN_EXPONENT)) * 8 + sub;
+	return slot < NATIVE_SLOTS ? slot : NATIVE_SLOTS - 1;
+}
+
+/* Classic buckets, counted apart because their bounds are no bounds of native ones: the
+ * index of nativehist.Bounds that holds the value, or the last slot for more than all. */
+#define NATIVE_CLASSIC_SLOTS 9
+
+static __always_inline u32 native_classic_slot(u64 ns)
+{
+	return (ns > 1000000) + (ns > 5000000) + (ns > 10000000) + (ns > 50000000) +
+	       (ns > 100000000) + (ns > 500000000) + (ns > 1000000000) + (ns > 5000000000);
+}
+
+#endif
