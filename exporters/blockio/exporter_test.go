@@ -160,12 +160,12 @@ func labelsOf(m *dto.Metric) map[string]string {
 	return labels
 }
 
-// expect waits until a device's requests by operation are want, no more and no fewer, and
+// reached waits until a device's requests by operation are want, no more and no fewer, and
 // returns its histograms.
-func (e *exporter) expect(t *testing.T, device string, want map[string]uint64) map[series]value {
+func (e *exporter) reached(t *testing.T, device string, want map[string]uint64, deadline time.Duration) (map[series]value, error) {
 	t.Helper()
 	var values map[series]value
-	testkit.Eventually(t, 20*time.Second, func() error {
+	err := testkit.Await(deadline, func() error {
 		values = e.device(t, device)
 		got := map[string]uint64{}
 		for s, v := range values {
@@ -178,6 +178,16 @@ func (e *exporter) expect(t *testing.T, device string, want map[string]uint64) m
 		}
 		return nil
 	})
+	return values, err
+}
+
+// expect is reached for few requests, which must be there.
+func (e *exporter) expect(t *testing.T, device string, want map[string]uint64) map[series]value {
+	t.Helper()
+	values, err := e.reached(t, device, want, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return values
 }
 

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,24 +61,31 @@ func Tool(t testing.TB, name string) string {
 			return c
 		}
 	}
-	Skip(t, "needs "+name+"; `make tools` builds or installs it")
+	Skip(t, "needs "+name+"; `make build` builds or installs it")
 	return ""
 }
 
-// Eventually calls f until it returns nil, and fails with its last error at the deadline.
-func Eventually(t testing.TB, deadline time.Duration, f func() error) {
-	t.Helper()
+// Await calls f until it returns nil, and returns its last error at the deadline.
+func Await(deadline time.Duration, f func() error) error {
 	end := time.Now().Add(deadline)
 	pause := 5 * time.Millisecond
 	for {
 		err := f()
 		if err == nil {
-			return
+			return nil
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not reached within %s: %v", deadline, err)
+			return fmt.Errorf("not reached within %s: %w", deadline, err)
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 250*time.Millisecond)
+	}
+}
+
+// Eventually is Await for what the test cannot go on without.
+func Eventually(t testing.TB, deadline time.Duration, f func() error) {
+	t.Helper()
+	if err := Await(deadline, f); err != nil {
+		t.Fatal(err)
 	}
 }
