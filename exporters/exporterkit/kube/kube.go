@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,6 +59,7 @@ type Objects struct {
 
 // kind is one kind of object.
 type kind struct {
+	optional  bool // a cluster may lack it
 	resource  schema.GroupVersionResource
 	namespace string
 	decode    func(*unstructured.Unstructured) (Object, error)
@@ -110,6 +112,16 @@ func Follow[T any, P interface {
 	c.kinds[resource.Resource] = k
 }
 
+// FollowIfServed is Follow for a kind that a cluster may lack: then it is looked for again
+// now and then, and its absence is no error.
+func FollowIfServed[T any, P interface {
+	*T
+	Object
+}](c *Objects, resource schema.GroupVersionResource, namespace string) {
+	Follow[T, P](c, resource, namespace)
+	c.kinds[resource.Resource].optional = true
+}
+
 type counted struct {
 	next     http.RoundTripper
 	requests *atomic.Uint64
@@ -150,6 +162,9 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	listWatch := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := resource.List(ctx, o)
+			if err != nil && k.optional && apierrors.IsNotFound(err) {
+				return &unstructured.UnstructuredList{}, nil
+			}
 			if err != nil {
 				c.failed(k, err)
 			}
@@ -157,6 +172,12 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := resource.Watch(ctx, o)
+			if err != nil && k.optional && apierrors.IsNotFound(err) {
+				// A silent watch that ends soon: the next one may find the kind.
+				silent := watch.NewFake()
+				time.AfterFunc(absentInterval, silent.Stop)
+				return silent, nil
+			}
 			if err != nil {
 				c.failed(k, err)
 				return nil, err
@@ -169,7 +190,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 			}), nil
 		},
 	}
-	k.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, c.client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	k.informer = cache.NewSharedIndexInformer(listFirst{listWatch}, &unstructured.Unstructured{}, 0, cache.Indexers{})
 	err := errors.Join(
 		k.informer.SetTransform(strip),
 		// The handler is not told of every failure (not of 410 Gone, not of a refused
@@ -190,6 +211,15 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	go k.informer.RunWithContext(ctx)
 	return nil
 }
+
+// absentInterval is how soon a kind that the cluster lacked is looked for again.
+const absentInterval = time.Minute
+
+// listFirst makes the informer list before it watches. The newer way, one watch for both,
+// gives up on an absent kind, and fails first on a server whose storage cannot do it.
+type listFirst struct{ *cache.ListWatch }
+
+func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 // strip drops the large parts that nothing here reads, before the informer keeps them.
 func strip(o any) (any, error) {

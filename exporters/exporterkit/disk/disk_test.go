@@ -1,0 +1,67 @@
+package disk
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// A directory is traced through a partition, and through a file system with a device number
+// of its own, to the disk.
+func TestDiskOfDirectory(t *testing.T) {
+	root := t.TempDir()
+	sys := filepath.Join(root, "sys")
+	for _, dir := range []string{"devices/pci/sda/sda1", "devices/pci/nvme0n1", "dev/block"} {
+		if err := os.MkdirAll(filepath.Join(sys, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(sys, "devices/pci/sda/sda1/partition"), "1\n")
+	for number, device := range map[string]string{"8:1": "sda/sda1", "259:0": "nvme0n1"} {
+		if err := os.Symlink("../../devices/pci/"+device, filepath.Join(sys, "dev/block", number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &Finder{SysFS: sys, ProcFS: filepath.Join(root, "proc"), RootFS: "/"}
+	for _, test := range []struct {
+		major, minor uint32
+		disk         string
+	}{{8, 1, "sda"}, {259, 0, "nvme0n1"}, {9, 9, ""}} {
+		disk, err := f.diskByNumber(test.major, test.minor)
+		if disk != test.disk || (err == nil) != (test.disk != "") {
+			t.Errorf("%d:%d is %q (%v), want %q", test.major, test.minor, disk, err, test.disk)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(f.ProcFS, "self"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(f.ProcFS, "self", "mountinfo"),
+		"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n33 22 0:45 /sub /data rw,relatime shared:1 - btrfs /dev/nvme0n1 rw,subvol=/sub\n")
+	if source, err := f.mountSource(0, 45); source != "/dev/nvme0n1" || err != nil {
+		t.Errorf("0:45 comes from %q (%v)", source, err)
+	}
+	if _, err := f.mountSource(0, 46); err == nil {
+		t.Error("a mount that is not there has a source")
+	}
+}
+
+// The real thing: /var/tmp lies on a disk the kernel lists.
+func TestDiskOfRealDirectory(t *testing.T) {
+	f := &Finder{ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
+	disk, err := f.Find("/var/tmp")
+	if err != nil {
+		testkit.Skip(t, "/var/tmp is on no block device: "+err.Error())
+	}
+	if _, err := os.Stat("/sys/block/" + disk); err != nil {
+		t.Errorf("the disk of /var/tmp is %q: %v", disk, err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,216 @@
+package collector
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sort"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What is read of Longhorn's objects, group longhorn.io, version v1beta2, the same from
+// Longhorn 1.8 to 1.12 (longhorn-manager k8s/pkg/apis/longhorn/v1beta2).
+
+type volumeObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		NumberOfReplicas int64  `json:"numberOfReplicas"`
+		DataEngine       string `json:"dataEngine"`
+		Frontend         string `json:"frontend"`
+	} `json:"spec"`
+	Status struct {
+		State            string      `json:"state"`
+		Robustness       string      `json:"robustness"`
+		CurrentNodeID    string      `json:"currentNodeID"`
+		Conditions       []condition `json:"conditions"`
+		LastDegradedAt   string      `json:"lastDegradedAt"`
+		KubernetesStatus struct {
+			PVName    string `json:"pvName"`
+			PVCName   string `json:"pvcName"`
+			Namespace string `json:"namespace"`
+		} `json:"kubernetesStatus"`
+	} `json:"status"`
+}
+
+type condition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
+}
+
+// instanceSpec and instanceStatus are common to engines and replicas.
+type instanceSpec struct {
+	VolumeName string `json:"volumeName"`
+	NodeID     string `json:"nodeID"`
+	DataEngine string `json:"dataEngine"`
+}
+
+type instanceStatus struct {
+	InstanceManagerName string `json:"instanceManagerName"`
+	CurrentState        string `json:"currentState"`
+	IP                  string `json:"ip"`
+	StorageIP           string `json:"storageIP"`
+	Port                int64  `json:"port"`
+}
+
+type engineObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		instanceSpec `json:",inline"`
+		Active       bool `json:"active"`
+	} `json:"spec"`
+	Status instanceStatus `json:"status"`
+}
+
+type replicaObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		instanceSpec `json:",inline"`
+		DiskPath     string `json:"diskPath"`
+		HealthyAt    string `json:"healthyAt"`
+		FailedAt     string `json:"failedAt"`
+	} `json:"spec"`
+	Status instanceStatus `json:"status"`
+}
+
+type nodeObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		DiskStatus map[string]struct {
+			DiskUUID         string           `json:"diskUUID"`
+			DiskPath         string           `json:"diskPath"`
+			DiskType         string           `json:"diskType"`
+			ScheduledReplica map[string]int64 `json:"scheduledReplica"`
+		} `json:"diskStatus"`
+	} `json:"status"`
+}
+
+type managerObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		NodeID     string `json:"nodeID"`
+		Type       string `json:"type"`
+		DataEngine string `json:"dataEngine"`
+	} `json:"spec"`
+	Status struct {
+		CurrentState string `json:"currentState"`
+		IP           string `json:"ip"`
+	} `json:"status"`
+}
+
+var (
+	volumeStates    = []string{"creating", "attached", "detached", "attaching", "detaching", "deleting"}
+	robustnesses    = []string{"unknown", "healthy", "degraded", "faulted"}
+	instanceStates  = []string{"running", "stopped", "error", "starting", "stopping", "unknown"}
+	longhornEngines = []string{"v1", "v2"}
+)
+
+// oddValue says which of the fields, given as name, value and known values, is not known.
+// An object that was just made has no states yet.
+func oddValue(fields ...any) string {
+	for i := 0; i < len(fields); i += 3 {
+		value := fields[i+1].(string)
+		if value != "" && !slices.Contains(fields[i+2].([]string), value) {
+			return fmt.Sprintf("%s: %q", fields[i], value)
+		}
+	}
+	return ""
+}
+
+func (o *volumeObject) Odd() string {
+	return oddValue("status.state", o.Status.State, volumeStates, "status.robustness", o.Status.Robustness, robustnesses,
+		"spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+}
+
+func (o *engineObject) Odd() string {
+	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+}
+
+func (o *replicaObject) Odd() string {
+	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+}
+
+func (o *nodeObject) Odd() string { return "" }
+
+func (o *managerObject) Odd() string {
+	return oddValue("status.currentState", o.Status.CurrentState, instanceStates)
+}
+
+func backendOf(dataEngine string) string {
+	switch dataEngine {
+	case "v2":
+		return BackendV2
+	case "", "v1":
+		return BackendV1
+	}
+	// Whatever comes next: named, not taken for something it is not.
+	return "longhorn-" + dataEngine
+}
+
+// data is where other nodes reach the instance for data, control where its gRPC server is;
+// they differ on a cluster with a storage network. Both are empty while it does not run.
+func (s instanceStatus) data() string {
+	if s.StorageIP == "" {
+		return s.control()
+	}
+	return s.at(s.StorageIP)
+}
+
+func (s instanceStatus) control() string { return s.at(s.IP) }
+
+func (s instanceStatus) at(ip string) string {
+	if s.CurrentState != "running" || ip == "" || s.Port <= 0 {
+		return ""
+	}
+	return net.JoinHostPort(ip, strconv.FormatInt(s.Port, 10))
+}
+
+// targets are the volumes with a running engine that is of interest here.
+func (c *Cluster) targets() []Target {
+	managers := all[*managerObject](c, "instancemanagers")
+	replicas := map[string][]ReplicaTarget{} // by volume
+	for name, r := range all[*replicaObject](c, "replicas") {
+		if address := r.Status.data(); address != "" {
+			replicas[r.Spec.VolumeName] = append(replicas[r.Spec.VolumeName], ReplicaTarget{
+				Name: name, Address: address, Control: r.Status.control(), Node: r.Spec.NodeID, Directory: r.Spec.DiskPath,
+			})
+		}
+	}
+	var targets []Target
+	for name, e := range all[*engineObject](c, "engines") {
+		manager := managers[e.Status.InstanceManagerName]
+		// While a volume moves from one node to another it has two engines, one active.
+		if !e.Spec.Active || e.Status.CurrentState != "running" || manager == nil || manager.Status.IP == "" {
+			continue
+		}
+		if c.node != "" && e.Spec.NodeID != c.node {
+			continue
+		}
+		t := Target{
+			Volume: e.Spec.VolumeName, Engine: e.Status.control(), EngineName: name,
+			Backend: backendOf(e.Spec.DataEngine), Manager: manager.Status.IP, Replicas: replicas[e.Spec.VolumeName],
+		}
+		if t.Backend != BackendV1 && t.Backend != BackendV2 {
+			continue
+		}
+		sort.Slice(t.Replicas, func(i, j int) bool { return t.Replicas[i].Name < t.Replicas[j].Name })
+		targets = append(targets, t)
+	}
+	return targets
+}
+
+// places are where the replicas of interest are.
+func (c *Cluster) places() []place {
+	var places []place
+	for name, r := range all[*replicaObject](c, "replicas") {
+		if r.Spec.NodeID == "" || c.node != "" && r.Spec.NodeID != c.node {
+			continue
+		}
+		places = append(places, place{
+			volume: r.Spec.VolumeName, replica: name, node: r.Spec.NodeID, directory: r.Spec.DiskPath,
+			address: r.Status.data(), backend: backendOf(r.Spec.DataEngine),
+		})
+	}
+	return places
+}

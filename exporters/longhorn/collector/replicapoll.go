@@ -1,0 +1,193 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/longhorn/types/pkg/generated/enginerpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// replica polls one replica process and its sync agent.
+type replica struct {
+	volume        *volume
+	name, address string
+	cancel        context.CancelFunc
+	asked         chan struct{}
+
+	mu    sync.Mutex
+	known bool // whether it was asked at all
+	seen  replicaState
+}
+
+// replicaState is what a replica said last; the zero value says that it did not answer.
+type replicaState struct {
+	up         bool
+	state      string
+	rebuilding bool
+	revision   *int64                                  // nil: disabled or unknown
+	disks      *disks                                  // nil: unknown
+	rebuild    *enginerpc.ReplicaRebuildStatusResponse // nil: unknown
+	sampled    *sampled                                // nil: not measured
+}
+
+func startReplica(parent context.Context, v *volume, name, address string, api engineAPI) *replica {
+	ctx, cancel := context.WithCancel(parent)
+	r := &replica{volume: v, name: name, address: address, cancel: cancel, asked: make(chan struct{})}
+	var first sync.WaitGroup
+	first.Add(1)
+	go func() {
+		first.Wait()
+		close(r.asked)
+	}()
+	if spdk, ok := api.(*spdkEngine); ok {
+		v.done.Go(func() {
+			v.every(ctx, v.opts.Poll.StateInterval, &first, func() { r.pollSPDK(ctx, spdk) })
+		})
+		return r
+	}
+	v.done.Go(func() { r.run(ctx, &first) })
+	return r
+}
+
+func (r *replica) run(ctx context.Context, first *sync.WaitGroup) {
+	call := r.volume.controlOf(r.address)
+	control, agent, err := dialReplica(call, r.volume.target.Volume)
+	if err != nil {
+		r.volume.failed("replica "+r.name, "connect", err)
+		first.Done()
+		return
+	}
+	defer control.Close()
+	defer agent.Close()
+	r.volume.every(ctx, r.volume.opts.Poll.StateInterval, first, func() {
+		r.poll(ctx, enginerpc.NewReplicaServiceClient(control), enginerpc.NewSyncAgentServiceClient(agent))
+	})
+}
+
+// dialReplica connects to a replica and its sync agent. They get no instance name: the lab
+// and older managers start replicas without one.
+func dialReplica(address, volume string) (control, agent *grpc.ClientConn, err error) {
+	syncAgent, err := syncAddress(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	control, err = dial(address, insecure.NewCredentials(), volume, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	agent, err = dial(syncAgent, insecure.NewCredentials(), volume, "")
+	if err != nil {
+		control.Close()
+		return nil, nil, err
+	}
+	return control, agent, nil
+}
+
+func (r *replica) poll(ctx context.Context, control enginerpc.ReplicaServiceClient, agent enginerpc.SyncAgentServiceClient) {
+	call, cancel := context.WithTimeout(ctx, r.volume.opts.Poll.Timeout)
+	defer cancel()
+	var got *enginerpc.ReplicaGetResponse
+	var rebuild *enginerpc.ReplicaRebuildStatusResponse
+	var getErr, rebuildErr error
+	var both sync.WaitGroup
+	both.Go(func() { got, getErr = control.ReplicaGet(call, &emptypb.Empty{}) })
+	both.Go(func() { rebuild, rebuildErr = agent.ReplicaRebuildStatus(call, &emptypb.Empty{}) })
+	both.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	if getErr == nil && got.Replica == nil {
+		getErr = badAnswer("ReplicaGet answers without a replica")
+	}
+	var now replicaState
+	var filesErr error
+	if getErr == nil {
+		state := got.Replica
+		now = replicaState{up: true, state: state.State, rebuilding: state.Rebuilding}
+		now.disks, filesErr = disksOf(state)
+		if !state.RevisionCounterDisabled && len(state.Chain) > 0 {
+			now.revision = &state.RevisionCounter
+		}
+		if rebuildErr == nil {
+			rebuildErr = now.setRebuild(rebuild)
+		}
+	}
+	r.store(now, map[string]error{"get": getErr, "rebuild": rebuildErr, "disks": filesErr})
+}
+
+// store keeps what was heard and counts what failed, by call.
+func (r *replica) store(now replicaState, errs map[string]error) {
+	r.volume.mu.Lock()
+	for call, err := range errs {
+		r.volume.result("replica "+r.name, call, err)
+	}
+	r.volume.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known, r.seen = true, now
+}
+
+// setRebuild takes a rebuild's status if it can be true.
+func (s *replicaState) setRebuild(status *enginerpc.ReplicaRebuildStatusResponse) error {
+	if status.Progress < 0 || status.Progress > 100 {
+		return badAnswer("rebuild progress of %d %%", status.Progress)
+	}
+	s.rebuild = status
+	s.rebuilding = s.rebuilding || status.IsRebuilding
+	return nil
+}
+
+// rebuildDone is the share of a rebuild that is done. The percentage is cut down to an
+// integer of a sum of rounded sizes and often ends below 100; the state then says the truth
+// (longhorn-engine pkg/sync/rpc/server.go).
+func rebuildDone(status *enginerpc.ReplicaRebuildStatusResponse) float64 {
+	if status.State == "complete" {
+		return 1
+	}
+	return float64(status.Progress) / 100
+}
+
+// disks is what a replica's files take on its disk.
+type disks struct {
+	head      float64
+	snapshots map[string]float64 // bytes by name
+}
+
+// disksOf reads the sizes of a replica's files; nil if it shows none, as a replica does
+// that no engine has opened.
+func disksOf(state *enginerpc.Replica) (*disks, error) {
+	if len(state.Chain) == 0 {
+		return nil, nil
+	}
+	d := &disks{head: float64(state.HeadFileSize), snapshots: map[string]float64{}}
+	for name, disk := range state.Disks {
+		if name == state.Head {
+			continue
+		}
+		size, err := strconv.ParseUint(disk.GetSize(), 10, 64)
+		if err != nil {
+			return nil, badAnswer("snapshot %s has the size %q", name, disk.GetSize())
+		}
+		d.snapshots[name] = float64(size)
+	}
+	return d, nil
+}
+
+// syncAddress is where a replica's sync agent listens: two ports above the replica.
+func syncAddress(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n > 65533 {
+		return "", fmt.Errorf("%q: no port that leaves room for the sync agent's two above it", address)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n+2, 10)), nil
+}

@@ -1,0 +1,300 @@
+package collector
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/longhorn/types/pkg/generated/enginerpc"
+)
+
+// volume polls one volume's engine and keeps the replicas' pollers.
+type volume struct {
+	opts   FleetOptions
+	target Target
+	log    *slog.Logger
+	cancel context.CancelFunc
+	close  func()
+	done   sync.WaitGroup
+	asked  chan struct{} // closed after the first round of every call
+
+	mu       sync.Mutex
+	sampled  sampled
+	errors   map[string]uint64 // by reason
+	trouble  map[string]string // what failed last time, by object and call: the reason
+	metricOK bool
+	listed   []*enginerpc.ControllerReplica // nil: unknown
+	listOK   bool
+	state    *enginerpc.Volume // nil: unknown
+	rebuilds uint64            // rebuilds seen to begin
+	wo       map[string]bool   // replicas that were write-only when last seen
+	pollers  map[string]*replica
+	lastErr  error
+}
+
+func newVolume(o FleetOptions, t Target) *volume {
+	v := &volume{
+		opts: o, target: t, log: o.Log.With("volume", t.Volume), asked: make(chan struct{}),
+		errors: map[string]uint64{}, trouble: map[string]string{}, wo: map[string]bool{},
+		pollers: map[string]*replica{}, cancel: func() {}, close: func() {},
+	}
+	for _, r := range reasons {
+		v.errors[r] = 0
+	}
+	return v
+}
+
+// inherit goes on with the counters of the same volume's former poller.
+func (v *volume) inherit(old *volume) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	v.sampled, v.errors = old.sampled, maps.Clone(old.errors)
+	v.rebuilds, v.wo = old.rebuilds, old.wo
+}
+
+func (v *volume) start(parent context.Context) {
+	ctx, cancel := context.WithCancel(parent)
+	v.cancel = cancel
+	api, err := newEngine(v.target, v.opts.dialer)
+	if err != nil {
+		v.failed("engine", "connect", err)
+		close(v.asked)
+		return
+	}
+	var first sync.WaitGroup
+	first.Add(2)
+	if v.opts.Engines {
+		v.done.Go(func() { v.every(ctx, v.opts.Poll.EngineInterval, &first, func() { v.pollMetrics(ctx, api) }) })
+	} else {
+		first.Done()
+	}
+	// The list of replicas is needed by either side.
+	v.done.Go(func() { v.every(ctx, v.opts.Poll.StateInterval, &first, func() { v.pollState(ctx, api) }) })
+	go func() {
+		first.Wait()
+		close(v.asked)
+	}()
+	v.setPollers(ctx, api)
+	v.close = api.close
+}
+
+// stop ends all polling and gives the connection back.
+func (v *volume) stop() {
+	v.cancel()
+	v.done.Wait()
+	v.close()
+}
+
+// every calls f at the given interval until ctx ends; first is told after the first call.
+// The first call of many volumes is spread over one interval.
+func (v *volume) every(ctx context.Context, interval time.Duration, first *sync.WaitGroup, f func()) {
+	once := sync.OnceFunc(first.Done)
+	defer once()
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(rand.N(interval)):
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		f()
+		once()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (v *volume) pollMetrics(ctx context.Context, api engineAPI) {
+	call, cancel := context.WithTimeout(ctx, v.opts.Poll.Timeout)
+	defer cancel()
+	m, err := api.metrics(call)
+	now := time.Now()
+	if ctx.Err() != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.metricOK = v.result("engine", "metrics", err)
+	if err == nil && v.target.Backend == BackendV2 {
+		v.sampled.addRates(m, now)
+	} else if err == nil {
+		v.sampled.addWindow(m, now)
+	}
+}
+
+func (v *volume) pollState(ctx context.Context, api engineAPI) {
+	var replicas []*enginerpc.ControllerReplica
+	var state *enginerpc.Volume
+	var listErr, stateErr error
+	var both sync.WaitGroup
+	call, cancel := context.WithTimeout(ctx, v.opts.Poll.Timeout)
+	defer cancel()
+	both.Go(func() { replicas, listErr = api.replicas(call) })
+	both.Go(func() { state, stateErr = api.volume(call) })
+	both.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	if stateErr == nil && state.Name != v.target.Volume {
+		stateErr = badAnswer("the engine says its volume is %q", state.Name)
+		state = nil
+	}
+	v.mu.Lock()
+	v.listOK = v.result("engine", "replicas", listErr)
+	v.listed = replicas
+	v.result("engine", "volume", stateErr)
+	v.state = state
+	if listErr == nil {
+		v.watchModes()
+	}
+	v.mu.Unlock()
+	v.setPollers(ctx, api)
+}
+
+// watchModes counts the replicas that became write-only, which is how a rebuild begins, and
+// reports modes that Longhorn did not have when this was written.
+func (v *volume) watchModes() {
+	wo := map[string]bool{}
+	for _, r := range v.listed {
+		address := bareAddress(r.GetAddress().GetAddress())
+		if r.Mode == enginerpc.ReplicaMode_WO {
+			wo[address] = true
+			if !v.wo[address] {
+				v.rebuilds++
+			}
+		}
+		var err error
+		if _, known := enginerpc.ReplicaMode_name[int32(r.Mode)]; !known {
+			err = badAnswer("unknown replica mode %d", r.Mode)
+		}
+		v.result("replica "+v.replicaName(r), "mode", err)
+	}
+	v.wo = wo
+}
+
+// replicaName is the replica's name as the target gives it, else as the engine does, else
+// its address.
+func (v *volume) replicaName(r *enginerpc.ControllerReplica) string {
+	address := bareAddress(r.GetAddress().GetAddress())
+	if name := v.nameAt(address); name != "" {
+		return name
+	}
+	if name := r.GetAddress().GetInstanceName(); name != "" {
+		return name
+	}
+	return address
+}
+
+// controlOf is where to call the replica at address.
+func (v *volume) controlOf(address string) string {
+	for _, t := range v.target.Replicas {
+		if t.Address == address && t.Control != "" {
+			return t.Control
+		}
+	}
+	return address
+}
+
+func (v *volume) nameAt(address string) string {
+	for _, t := range v.target.Replicas {
+		if t.Address == address {
+			return t.Name
+		}
+	}
+	return ""
+}
+
+// result counts and logs the outcome of a call; v.mu is held. It logs when a call begins to
+// fail, fails for another reason, or works again, not at every poll.
+func (v *volume) result(object, call string, err error) bool {
+	key := object + " " + call
+	before := v.trouble[key]
+	if err == nil {
+		if before != "" {
+			delete(v.trouble, key)
+			v.log.Info("answers again", "object", object, "call", call)
+		}
+		return true
+	}
+	reason := reasonOf(err)
+	v.errors[reason]++
+	v.lastErr = err
+	if before != reason {
+		v.trouble[key] = reason
+		v.log.Warn("poll failed", "object", object, "call", call, "reason", reason, "err", err)
+	}
+	return false
+}
+
+func (v *volume) failed(object, call string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.result(object, call, err)
+}
+
+// setPollers starts a poller for each replica the target or the engine names, and ends
+// those of replicas that neither names any more.
+func (v *volume) setPollers(ctx context.Context, api engineAPI) {
+	if !v.opts.Replicas || ctx.Err() != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	names := map[string]string{} // by address
+	for _, t := range v.target.Replicas {
+		names[t.Address] = t.Name
+	}
+	if v.listed == nil {
+		// The engine does not answer: keep what it named before.
+		for address, r := range v.pollers {
+			names[address] = r.name
+		}
+	}
+	for _, r := range v.listed {
+		address := bareAddress(r.GetAddress().GetAddress())
+		if err := checkAddress(address); err != nil {
+			v.result("replica "+address, "address", badAnswer("%v", err))
+			continue
+		}
+		names[address] = v.replicaName(r)
+	}
+	for address, r := range v.pollers {
+		if names[address] != r.name {
+			r.cancel()
+			delete(v.pollers, address)
+			maps.DeleteFunc(v.trouble, func(key, _ string) bool { return key == "replica "+r.name })
+		}
+	}
+	for address, name := range names {
+		if v.pollers[address] == nil {
+			v.pollers[address] = startReplica(ctx, v, name, address, api)
+		}
+	}
+}
+
+// replicas returns the replicas' pollers by name.
+func (v *volume) replicas() []*replica {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := slices.Collect(maps.Values(v.pollers))
+	slices.SortFunc(all, func(a, b *replica) int { return compareNames(a.name, b.name) })
+	return all
+}
+
+func compareNames(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,63 @@
+package collector
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
+
+// diskPoolState comes from the objects diskpools.openebs.io (v1beta2): what the operator
+// makes of a pool, which the REST API does not say.
+var diskPoolState = prometheus.NewDesc("plumbline_openebs_diskpool_state",
+	"How far the operator got with a DiskPool: 1 for the state it is in (Creating, Created, Terminating), else 0.", []string{"node", "pool", "state"}, nil)
+
+var diskPoolStates = []string{"Creating", "Created", "Terminating"}
+
+type diskPoolObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Node string `json:"node"`
+	} `json:"spec"`
+	Status struct {
+		State string `json:"cr_state"`
+	} `json:"status"`
+}
+
+func (o *diskPoolObject) Odd() string { return odd("status.cr_state", o.Status.State, diskPoolStates) }
+
+// odd says that a field has a value that is not known; an empty one is not there yet.
+func odd(field, value string, known []string) string {
+	if value == "" || slices.Contains(known, value) {
+		return ""
+	}
+	return field + ": " + value
+}
+
+type diskPool struct{ o Options }
+
+// NewDiskPool makes the collector of DiskPool objects.
+func NewDiskPool(o Options) Collector {
+	kube.Follow[diskPoolObject](o.Objects, schema.GroupVersionResource{Group: "openebs.io", Version: "v1beta2", Resource: "diskpools"}, "")
+	return &diskPool{o}
+}
+
+func (c *diskPool) Start(context.Context) error { return nil }
+
+func (c *diskPool) Update(ch chan<- prometheus.Metric) error {
+	objects := kube.All[*diskPoolObject](c.o.Objects, "diskpools")
+	for name, p := range objects {
+		states(ch, diskPoolState, p.Status.State, diskPoolStates, p.Spec.Node, name)
+	}
+	if len(objects) == 0 {
+		return exporterkit.ErrNoData
+	}
+	return nil
+}
+
+func (c *diskPool) Check(context.Context) []CheckResult { return nil }

@@ -1,0 +1,303 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// Metrics of the collector ioengine: what the gRPC API of each node's io-engine adds to the
+// REST API. A node that does not answer has only ioengine_up.
+var (
+	ioUp = prometheus.NewDesc("plumbline_openebs_ioengine_up",
+		"Whether the node's io-engine answered the last poll: 1 yes, 0 no.", []string{"node"}, nil)
+	ioErrors = prometheus.NewDesc("plumbline_openebs_ioengine_errors_total",
+		"Calls to the node's io-engine that failed: answer (it cannot be true), status (the call was refused), timeout, unavailable.", []string{"node", "reason"}, nil)
+	ioReason = prometheus.NewDesc("plumbline_openebs_child_state_reason",
+		"Why a replica is not in use, as its volume's target says: 1 for the reason that holds; absent if there is none.", []string{"volume", "replica", "reason"}, nil)
+	ioTotal = prometheus.NewDesc("plumbline_openebs_rebuild_bytes",
+		"Size of what the rebuild under way has to look at, in bytes.", []string{"volume", "replica"}, nil)
+	ioRecovered = prometheus.NewDesc("plumbline_openebs_rebuild_recovered_bytes",
+		"How much of it the rebuild has dealt with, copied or not, in bytes.", []string{"volume", "replica"}, nil)
+	ioTransferred = prometheus.NewDesc("plumbline_openebs_rebuild_transferred_bytes",
+		"How much the rebuild has copied, in bytes.", []string{"volume", "replica"}, nil)
+	ioPartial = prometheus.NewDesc("plumbline_openebs_rebuild_partial",
+		"Whether the rebuild under way copies only what changed: 1 yes, 0 no, everything.", []string{"volume", "replica"}, nil)
+)
+
+// childReasons are the numbers of ChildStateReason; number 0 is none.
+var childReasons = []string{"", "init", "closed", "cannot_open", "config_invalid", "rebuild_failed", "io_failure",
+	"by_client", "out_of_sync", "no_space", "timed_out", "admin_failed"}
+
+type ioEngine struct {
+	o      Options
+	client *restClient
+	asked  chan struct{}
+
+	mu      sync.Mutex
+	listErr error
+	nodes   map[string]*ioNode
+}
+
+// ioNode is one node's io-engine.
+type ioNode struct {
+	name, endpoint string
+	cancel         context.CancelFunc
+
+	mu      sync.Mutex
+	known   bool
+	up      bool
+	lastErr error
+	errors  map[string]uint64
+	nexuses []nexus
+	stats   map[string]rebuildStats // by child's URI
+}
+
+// NewIOEngine makes the collector of the nodes' io-engines.
+func NewIOEngine(o Options) Collector {
+	return &ioEngine{o: o, client: &restClient{o.Mayastor, &http.Client{}}, asked: make(chan struct{}), nodes: map[string]*ioNode{}}
+}
+
+func (e *ioEngine) Start(ctx context.Context) error {
+	go func() {
+		first := sync.OnceFunc(func() { close(e.asked) })
+		ticker := time.NewTicker(e.o.Interval)
+		defer ticker.Stop()
+		for {
+			e.list(ctx)
+			first()
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return nil
+}
+
+// list learns the nodes from the REST API; each new one gets a poller of its own.
+func (e *ioEngine) list(parent context.Context) {
+	ctx, cancel := context.WithTimeout(parent, e.o.Timeout)
+	defer cancel()
+	var nodes []restNode
+	err := e.client.get(ctx, "/nodes", nil, &nodes)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listErr = err
+	if err != nil {
+		return // keep the nodes as they are; they answer for themselves
+	}
+	wanted := map[string]string{}
+	for _, n := range nodes {
+		if n.State != nil && n.State.Endpoint != "" {
+			wanted[n.ID] = n.State.Endpoint
+		}
+	}
+	for name, n := range e.nodes {
+		if wanted[name] != n.endpoint {
+			n.cancel()
+			delete(e.nodes, name)
+		}
+	}
+	for name, endpoint := range wanted {
+		if e.nodes[name] == nil {
+			ctx, cancel := context.WithCancel(parent)
+			n := &ioNode{name: name, endpoint: endpoint, cancel: cancel, errors: map[string]uint64{}}
+			e.nodes[name] = n
+			go n.run(ctx, e.o)
+		}
+	}
+}
+
+func (n *ioNode) run(ctx context.Context, o Options) {
+	conn, err := grpc.NewClient("passthrough:///"+n.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	if err != nil {
+		n.store(o, nil, nil, err)
+		return
+	}
+	defer conn.Close()
+	ticker := time.NewTicker(o.Interval)
+	defer ticker.Stop()
+	for {
+		call, cancel := context.WithTimeout(ctx, o.Timeout)
+		nexuses, stats, err := ask(call, conn)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		n.store(o, nexuses, stats, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// ask lists the node's nexuses and the statistics of the rebuilds under way.
+func ask(ctx context.Context, conn *grpc.ClientConn) ([]nexus, map[string]rebuildStats, error) {
+	invoke := func(method string, request []byte) ([]byte, error) {
+		var reply []byte
+		err := conn.Invoke(ctx, "/mayastor.v1.NexusRpc/"+method, &request, &reply)
+		return reply, err
+	}
+	reply, err := invoke("ListNexus", nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	nexuses, err := parseNexusList(reply)
+	if err != nil {
+		return nil, nil, err
+	}
+	stats := map[string]rebuildStats{}
+	for _, n := range nexuses {
+		for _, c := range n.children {
+			if childReason(c) != "out_of_sync" {
+				continue
+			}
+			reply, err := invoke("GetRebuildStats", rebuildStatsRequest(n.uuid, c.uri))
+			if status.Code(err) == codes.NotFound {
+				continue // ended since the list, or not begun
+			}
+			if err != nil {
+				return nexuses, stats, err
+			}
+			if stats[c.uri], err = parseRebuildStats(reply); err != nil {
+				delete(stats, c.uri)
+				return nexuses, stats, fmt.Errorf("rebuild of %s: %w", c.uri, err)
+			}
+		}
+	}
+	return nexuses, stats, nil
+}
+
+func (n *ioNode) store(o Options, nexuses []nexus, stats map[string]rebuildStats, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.errors[grpcReason(err)]++
+		if n.lastErr == nil {
+			o.Log.Warn("io-engine does not answer as it should", "node", n.name, "endpoint", n.endpoint, "err", err)
+		}
+	}
+	n.known, n.lastErr = true, err
+	n.up, n.nexuses, n.stats = nexuses != nil || err == nil, nexuses, stats
+}
+
+func grpcReason(err error) string {
+	switch code := status.Code(err); {
+	case errors.As(err, new(answerError)):
+		return "answer"
+	case code == codes.DeadlineExceeded:
+		return "timeout"
+	case code == codes.Unavailable:
+		return "unavailable"
+	}
+	return "status"
+}
+
+// childReason is the label value of a child's reason; a number from the future keeps it.
+func childReason(c child) string {
+	if c.stateReason < uint64(len(childReasons)) {
+		return childReasons[c.stateReason]
+	}
+	return fmt.Sprintf("unknown_%d", c.stateReason)
+}
+
+// replicaOf is the replica's UUID in a child's URI, as in nvmf://host/nqn:…?uuid=….
+func replicaOf(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return uri
+	}
+	if uuid := u.Query().Get("uuid"); uuid != "" {
+		return uuid
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
+
+func (e *ioEngine) Update(ch chan<- prometheus.Metric) error {
+	e.mu.Lock()
+	nodes := make([]*ioNode, 0, len(e.nodes))
+	for _, n := range e.nodes {
+		nodes = append(nodes, n)
+	}
+	err := e.listErr
+	e.mu.Unlock()
+	name := volumeNames(e.o.Objects)
+	for _, n := range nodes {
+		n.collect(ch, name)
+	}
+	return err
+}
+
+func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.known {
+		return
+	}
+	gauge(ch, ioUp, truth(n.up), n.name)
+	for _, r := range reasons {
+		ch <- prometheus.MustNewConstMetric(ioErrors, prometheus.CounterValue, float64(n.errors[r]), n.name, r)
+	}
+	for _, x := range n.nexuses {
+		volume := name(x.name)
+		for _, c := range x.children {
+			replica := replicaOf(c.uri)
+			if reason := childReason(c); reason != "" {
+				gauge(ch, ioReason, 1, volume, replica, reason)
+			}
+			if s, ok := n.stats[c.uri]; ok {
+				gauge(ch, ioTotal, float64(s.total)*float64(s.blockSize), volume, replica)
+				gauge(ch, ioRecovered, float64(s.recovered)*float64(s.blockSize), volume, replica)
+				gauge(ch, ioTransferred, float64(s.transferred)*float64(s.blockSize), volume, replica)
+				gauge(ch, ioPartial, truth(s.partial), volume, replica)
+			}
+		}
+	}
+}
+
+func (e *ioEngine) Check(ctx context.Context) []CheckResult {
+	select {
+	case <-e.asked:
+	case <-ctx.Done():
+		return []CheckResult{{Part: "list of io-engines", Err: ctx.Err()}}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.listErr != nil {
+		return []CheckResult{{Part: "list of io-engines", Err: e.listErr}}
+	}
+	var results []CheckResult
+	for _, n := range e.nodes {
+		r := CheckResult{Part: "io-engine of " + n.name + " at " + n.endpoint}
+		for r.Err == nil && r.Note == "" {
+			n.mu.Lock()
+			if n.known {
+				r.Err, r.Note = n.lastErr, fmt.Sprintf("%d nexuses", len(n.nexuses))
+			}
+			n.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				r.Err = ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		results = append(results, r)
+	}
+	return results
+}

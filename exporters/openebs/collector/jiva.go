@@ -1,0 +1,93 @@
+package collector
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
+
+// The collector jiva reads the objects jivavolumes.openebs.io (v1). Counters and latencies
+// are its own exporter's (openebs_*). A replica has no name there, so its address is one.
+
+var (
+	jivaVolumeStates  = []string{"Pending", "Syncing", "Failed", "Unknown", "Ready", "Deleting"}
+	jivaReplicaStates = []string{"RW", "WO", "ERR"}
+)
+
+type jivaVolume struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		PV     string `json:"pv"`
+		Policy struct {
+			Target struct {
+				Replicas int64 `json:"replicationFactor"`
+			} `json:"target"`
+		} `json:"policy"`
+	} `json:"spec"`
+	Status struct {
+		Phase    string `json:"phase"`
+		Replicas []struct {
+			Address string `json:"address"`
+			Mode    string `json:"mode"`
+		} `json:"replicaStatus"`
+	} `json:"status"`
+}
+
+func (o *jivaVolume) Odd() string {
+	for _, r := range o.Status.Replicas {
+		if field := odd("status.replicaStatus.mode", r.Mode, jivaReplicaStates); field != "" {
+			return field
+		}
+	}
+	return odd("status.phase", o.Status.Phase, jivaVolumeStates)
+}
+
+type jiva struct{ o Options }
+
+// NewJiva makes the collector of Jiva's objects.
+func NewJiva(o Options) Collector {
+	kube.Follow[jivaVolume](o.Objects, schema.GroupVersionResource{Group: "openebs.io", Version: "v1", Resource: "jivavolumes"}, "")
+	return &jiva{o}
+}
+
+func (c *jiva) Start(context.Context) error { return nil }
+
+func (c *jiva) Update(ch chan<- prometheus.Metric) error {
+	volumes := kube.All[*jivaVolume](c.o.Objects, "jivavolumes")
+	for name, v := range volumes {
+		if v.Spec.PV != "" {
+			name = v.Spec.PV
+		}
+		states(ch, volumeState, v.Status.Phase, jivaVolumeStates, name, BackendJiva)
+		if v.Spec.Policy.Target.Replicas > 0 {
+			gauge(ch, desiredReplicas, float64(v.Spec.Policy.Target.Replicas), name, BackendJiva)
+		}
+		healthy := 0
+		for _, r := range v.Status.Replicas {
+			address := r.Address
+			if u, err := url.Parse(address); err == nil && u.Host != "" {
+				address = u.Host
+			}
+			gauge(ch, replicaInfo, 1, name, address, "", "", address, BackendJiva)
+			states(ch, replicaState, r.Mode, jivaReplicaStates, name, address, BackendJiva)
+			if r.Mode == "RW" {
+				healthy++
+			}
+		}
+		if v.Status.Phase == "Ready" || v.Status.Phase == "Syncing" {
+			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
+		}
+	}
+	if len(volumes) == 0 {
+		return exporterkit.ErrNoData
+	}
+	return nil
+}
+
+func (c *jiva) Check(context.Context) []CheckResult { return nil }

@@ -1,0 +1,155 @@
+package collector
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/tests/testkit/exposition"
+)
+
+// The objects of all engines on a real API server; then some go, and the engine of another.
+func TestObjects(t *testing.T) {
+	server := kubetest.Start(t)
+	server.Namespace("openebs")
+	// LVM's and ZFS's kinds are not there yet, as on a cluster without these engines.
+	server.ApplyCRDs(
+		definition("openebs.io", "v1beta2", "DiskPool"), definition("openebs.io", "v1", "JivaVolume"),
+		definition("cstor.openebs.io", "v1", "CStorVolume"), definition("cstor.openebs.io", "v1", "CStorVolumeReplica"),
+		definition("cstor.openebs.io", "v1", "CStorPoolInstance"))
+	objects := kubetest.Read(t, "testdata/objects.yaml")
+	for _, o := range objects {
+		if group := o.GroupVersionKind().Group; group != "local.openebs.io" && group != "zfs.openebs.io" {
+			server.Apply(o)
+		}
+	}
+	root := rootWithVG(t)
+	await(t, observe(t, server, root, nil),
+		`plumbline_kubernetes_objects{resource="persistentvolumes"} 6`,
+		`plumbline_openebs_localpv_info{backend="localpv-hostpath",node="node-c",path="/var/openebs/local/pvc-host",pool="",volume="pvc-host"} 1`,
+		`plumbline_kubernetes_synced{resource="zfsvolumes"} 1`,
+		`plumbline_kubernetes_errors_total{reason="missing",resource="zfsvolumes"} 0`)
+
+	server.ApplyCRDs(definition("local.openebs.io", "v1alpha1", "LVMVolume"), definition("zfs.openebs.io", "v1", "ZFSVolume"))
+	server.Apply(objects...)
+	f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
+	registry := observe(t, server, root, f)
+	settled := []string{
+		`plumbline_openebs_localpv_ready{backend="localpv-lvm",volume="pvc-lvm"} 1`,
+		`plumbline_openebs_localpv_ready{backend="localpv-zfs",volume="pvc-zfs"} 0`,
+		`plumbline_volume_healthy_replicas{backend="cstor",volume="pvc-cstor"} 1`,
+		`plumbline_volume_healthy_replicas{backend="jiva",volume="pvc-jiva"} 1`,
+		`plumbline_openebs_replica_state{backend="cstor",replica="pvc-cstor-cspc-2",state="Rebuilding",volume="pvc-cstor"} 1`,
+		`plumbline_openebs_diskpool_state{node="node-a",pool="pool-on-a",state="Created"} 1`,
+		`plumbline_openebs_pool_state{backend="cstor",node="node-a",pool="cspc-1",state="ONLINE"} 1`,
+		`plumbline_volume_healthy_replicas{backend="mayastor",volume="imported"} 1`,
+		`plumbline_openebs_localpv_info{backend="localpv-hostpath"`,
+		`plumbline_kubernetes_unknown_values_total{resource="diskpools"} `,
+		`plumbline_kubernetes_objects{resource="diskpools"} 2`,
+	}
+	await(t, registry, settled...)
+	exposition.Golden(t, registry, "testdata/objects.prom", volatile...)
+
+	for _, o := range objects {
+		if o.GetKind() == "CStorVolume" || o.GetKind() == "JivaVolume" {
+			server.Delete(o)
+		}
+	}
+	await(t, registry, `plumbline_kubernetes_objects{resource="jivavolumes"} 0`, `plumbline_kubernetes_objects{resource="cstorvolumes"} 0`)
+	text := exposition.Text(t, registry)
+	for _, series := range []string{`backend="jiva"`, `plumbline_volume_desired_replicas{backend="cstor"`} {
+		if strings.Contains(text, series) {
+			t.Errorf("%s is still there", series)
+		}
+	}
+}
+
+// rootWithVG is a host's file system where udev made the link of pvc-lvm's device.
+func rootWithVG(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "dev/vg1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev/dm-3"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../dm-3", filepath.Join(root, "dev/vg1/pvc-lvm")); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// observe runs all collectors of objects, and mayastor if there is one.
+func observe(t *testing.T, server *kubetest.Server, root string, f *fakeMayastor) *prometheus.Registry {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-a", RootFS: root, Interval: 50 * time.Millisecond, Timeout: time.Second}
+	objects, err := kube.New(server.Config, o.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Objects = objects
+	names := []string{"localpv", "diskpool", "cstor", "jiva"}
+	if f != nil {
+		o.Mayastor = f.url
+		names = append(names, "mayastor")
+	}
+	registry := registryOf(t, ctx, o, names...)
+	if err := objects.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	connection := exporterkit.NewSet(o.Log)
+	connection.Add("kubernetes", objects)
+	registry.MustRegister(connection)
+	return registry
+}
+
+// definition is a stand-in for a published definition: it takes any field.
+func definition(group, version, kind string) *unstructured.Unstructured {
+	plural := strings.ToLower(kind) + "s"
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": plural + "." + group},
+		"spec": map[string]any{
+			"group": group, "scope": "Namespaced",
+			"names": map[string]any{"plural": plural, "singular": strings.ToLower(kind), "kind": kind, "listKind": kind + "List"},
+			"versions": []any{map[string]any{"name": version, "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}},
+		},
+	}}
+}
+
+// A hostpath volume on this node is traced to the disk under its directory.
+func TestHostpathDevice(t *testing.T) {
+	finder := &disk.Finder{ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
+	device, err := finder.Find("/var/tmp")
+	if err != nil {
+		testkit.Skip(t, "/var/tmp is on no block device: "+err.Error())
+	}
+	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-c", ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
+	if o.Objects, err = kube.New(&rest.Config{Host: "https://127.0.0.1:1"}, o.Log); err != nil {
+		t.Fatal(err)
+	}
+	registry := registryOf(t, t.Context(), o, "localpv")
+	volume := kubetest.Read(t, "testdata/objects.yaml")[0]
+	if err := unstructured.SetNestedField(volume.Object, "/var/tmp", "spec", "local", "path"); err != nil {
+		t.Fatal(err)
+	}
+	o.Objects.Put("persistentvolumes", volume)
+	await(t, registry, `plumbline_volume_replica_info{address="",backend="localpv-hostpath",device="`+device+`",node="node-c",replica="pvc-host",volume="pvc-host"} 1`)
+}

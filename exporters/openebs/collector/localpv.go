@@ -1,0 +1,137 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"path"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
+
+// Metrics of the collector localpv. A local volume has one replica, itself; where it is
+// comes from the PersistentVolume, and for LVM and ZFS from the driver's own object.
+var (
+	localInfo = prometheus.NewDesc("plumbline_openebs_localpv_info",
+		"A LocalPV volume: its node, the volume group or ZFS pool it is in (empty for hostpath), and its path: the directory, the LVM device, or the ZFS data set. Always 1.",
+		[]string{"volume", "backend", "node", "pool", "path"}, nil)
+	localState = prometheus.NewDesc("plumbline_openebs_localpv_ready",
+		"Whether the driver says that the LVM or ZFS volume is ready: 1 yes, 0 no.", []string{"volume", "backend"}, nil)
+)
+
+// CSI drivers of the local engines.
+const (
+	lvmDriver = "local.csi.openebs.io"
+	zfsDriver = "zfs.csi.openebs.io"
+)
+
+// hostpathLabel is set by the hostpath provisioner on its volumes, with the value
+// "local-hostpath" (dynamic-localpv-provisioner).
+const hostpathLabel = "openebs.io/cas-type"
+
+type lvmVolume struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Owner string `json:"ownerNodeID"`
+		Group string `json:"volGroup"`
+	} `json:"spec"`
+	Status struct {
+		State string `json:"state"`
+	} `json:"status"`
+}
+
+func (*lvmVolume) Odd() string { return "" }
+
+type zfsVolume struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Owner string `json:"ownerNodeID"`
+		Pool  string `json:"poolName"`
+	} `json:"spec"`
+	Status struct {
+		State string `json:"state"`
+	} `json:"status"`
+}
+
+func (*zfsVolume) Odd() string { return "" }
+
+type localPV struct {
+	o     Options
+	disks *disk.Finder
+}
+
+// NewLocalPV makes the collector of the local engines' volumes.
+func NewLocalPV(o Options) Collector {
+	followVolumes(o.Objects)
+	// A cluster without one of these engines has no such resource.
+	kube.FollowIfServed[lvmVolume](o.Objects, schema.GroupVersionResource{Group: "local.openebs.io", Version: "v1alpha1", Resource: "lvmvolumes"}, "")
+	kube.FollowIfServed[zfsVolume](o.Objects, schema.GroupVersionResource{Group: "zfs.openebs.io", Version: "v1", Resource: "zfsvolumes"}, "")
+	return &localPV{o, &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}}
+}
+
+func (c *localPV) Start(context.Context) error { return nil }
+
+func (c *localPV) Update(ch chan<- prometheus.Metric) error {
+	lvm := kube.All[*lvmVolume](c.o.Objects, "lvmvolumes")
+	zfs := kube.All[*zfsVolume](c.o.Objects, "zfsvolumes")
+	sent := 0
+	var errs []error
+	send := func(volume, backend, node, pool, path, device string) {
+		sent++
+		gauge(ch, localInfo, 1, volume, backend, node, pool, path)
+		gauge(ch, desiredReplicas, 1, volume, backend)
+		gauge(ch, replicaInfo, 1, volume, volume, node, device, "", backend)
+	}
+	for name, v := range kube.All[*persistentVolume](c.o.Objects, "persistentvolumes") {
+		switch {
+		case v.Spec.Local != nil && v.Labels[hostpathLabel] == "local-hostpath":
+			device := ""
+			if v.node() == c.o.Node {
+				found, err := c.disks.Find(v.Spec.Local.Path)
+				device, errs = found, append(errs, err)
+			}
+			send(name, BackendHostpath, v.node(), "", v.Spec.Local.Path, device)
+		case v.Spec.CSI != nil && v.Spec.CSI.Driver == lvmDriver:
+			o := lvm[v.Spec.CSI.Handle]
+			if o == nil {
+				continue // made a moment ago, or the driver's object is already gone
+			}
+			device := "/dev/" + o.Spec.Group + "/" + v.Spec.CSI.Handle
+			send(name, BackendLVM, o.Spec.Owner, o.Spec.Group, device, c.kernelName(o.Spec.Owner, device))
+			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
+		case v.Spec.CSI != nil && v.Spec.CSI.Driver == zfsDriver:
+			o := zfs[v.Spec.CSI.Handle]
+			if o == nil {
+				continue
+			}
+			set := path.Join(o.Spec.Pool, v.Spec.CSI.Handle)
+			send(name, BackendZFS, o.Spec.Owner, o.Spec.Pool, set, c.kernelName(o.Spec.Owner, "/dev/zvol/"+set))
+			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
+		}
+	}
+	if sent == 0 {
+		return exporterkit.ErrNoData
+	}
+	return errors.Join(errs...)
+}
+
+// kernelName is the kernel's name of a device on this node, which udev links to from path;
+// empty on other nodes and for a ZFS data set that is no block device.
+func (c *localPV) kernelName(node, path string) string {
+	if node != c.o.Node {
+		return ""
+	}
+	real, err := filepath.EvalSymlinks(filepath.Join(c.o.RootFS, path))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(real)
+}
+
+func (c *localPV) Check(context.Context) []CheckResult { return nil }

@@ -1,0 +1,228 @@
+package collector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/tests/testkit/exposition"
+)
+
+// Every field there is, and every optional one missing: both are read as they are.
+func TestMayastorAnswers(t *testing.T) {
+	for _, full := range []bool{true, false} {
+		name := map[bool]string{true: "full", false: "minimal"}[full]
+		t.Run(name, func(t *testing.T) {
+			f := startMayastor(t, mayastorAnswers(t, full, "127.0.0.1:1"))
+			registry := mayastorRegistry(t, f, "mayastor")
+			await(t, registry, `plumbline_openebs_mayastor_up 1`, `plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`)
+			exposition.Golden(t, registry, "testdata/mayastor-"+name+".prom", volatile...)
+		})
+	}
+}
+
+// What Mayastor should not answer: counted, left out, and the rest stays.
+func TestMayastorBadAnswers(t *testing.T) {
+	errors := func(reason string) string {
+		return fmt.Sprintf(`plumbline_openebs_mayastor_errors_total{reason=%q}`, reason)
+	}
+	const volumeA = `plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-a"}`
+	for name, test := range map[string]struct {
+		change func(*fakeMayastor)
+		count  string   // the counter that must rise
+		absent []string // beginnings of series that must not be there
+		there  []string
+	}{
+		"no JSON":     {func(f *fakeMayastor) { f.raw = "<html>" }, errors("answer"), []string{"plumbline_volume_", "plumbline_openebs_pool"}, []string{"plumbline_openebs_mayastor_up 0"}},
+		"no entries":  {func(f *fakeMayastor) { f.raw = "{}" }, errors("answer"), []string{"plumbline_volume_"}, nil},
+		"error":       {func(f *fakeMayastor) { f.status = http.StatusServiceUnavailable }, errors("status"), []string{"plumbline_volume_"}, nil},
+		"hang":        {func(f *fakeMayastor) { f.hang = make(chan struct{}) }, errors("timeout"), []string{"plumbline_volume_"}, nil},
+		"pools only":  {func(f *fakeMayastor) { delete(f.answers, "/volumes") }, errors("status"), []string{"plumbline_volume_"}, []string{"plumbline_openebs_pool_info{"}},
+		"one bad":     {func(f *fakeMayastor) { volume(f, 0)["spec"].(map[string]any)["num_replicas"] = "three" }, errors("answer"), []string{volumeA}, []string{`plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`}},
+		"one without": {func(f *fakeMayastor) { delete(volume(f, 0)["spec"].(map[string]any), "num_replicas") }, errors("answer"), []string{volumeA}, nil},
+		"unknown state": {func(f *fakeMayastor) { volume(f, 0)["state"].(map[string]any)["status"] = "Hibernating" },
+			`plumbline_openebs_mayastor_unknown_values_total`, []string{`plumbline_openebs_volume_state{backend="mayastor",state="Online",volume="pvc-vol-a"} 1`},
+			[]string{`plumbline_openebs_volume_state{backend="mayastor",state="Online",volume="pvc-vol-a"} 0`, volumeA}},
+		"progress": {func(f *fakeMayastor) { replica(f, 0)["rebuild-progress"] = 4711 }, errors("answer"), []string{`plumbline_openebs_replica_rebuild_progress_ratio{replica="rep-a",volume="pvc-vol-a"}`}, []string{volumeA}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
+			registry := mayastorRegistry(t, f, "mayastor")
+			await(t, registry, volumeA)
+			f.set(func() { test.change(f) })
+			testkit.Eventually(t, 20*time.Second, func() error {
+				text := exposition.Text(t, registry)
+				if !strings.Contains(text, test.count+" ") || strings.Contains(text, test.count+" 0\n") {
+					return fmt.Errorf("%s did not rise", test.count)
+				}
+				for _, series := range test.absent {
+					if strings.Contains(text, "\n"+series) {
+						return fmt.Errorf("%s is there", series)
+					}
+				}
+				for _, series := range test.there {
+					if !strings.Contains(text, "\n"+series) {
+						return fmt.Errorf("%s is not there", series)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// io-engine says why a child is out and how its rebuild goes; a node that answers nonsense or
+// not at all loses its series, not the other's.
+func TestIOEngine(t *testing.T) {
+	good, bad := startIOEngine(t), startIOEngine(t)
+	const uri = "nvmf://10.1.0.6:8420/nqn.2019-05.io.openebs:rep-b?uuid=rep-b"
+	good.nexuses = message(1, message(1, "vol-a", 2, "nexus-a",
+		5, message(1, "bdev:///rep-a?uuid=rep-a", 2, 1, 4, -1),
+		5, message(1, uri, 2, 2, 3, 8, 4, 40),
+		5, message(1, "bdev:///rep-c?uuid=rep-c", 2, 3, 3, 99)))
+	good.stats[uri] = message(1, 1000, 2, 400, 3, 40, 5, 512, 8, 100, 9, 600, 10, 1)
+	bad.nexuses = []byte{0x0a, 0xff}
+	answers := mayastorAnswers(t, true, good.endpoint)
+	second := clone(answers["/nodes"].([]any)[0]).(map[string]any)
+	second["id"] = "node-2"
+	second["state"].(map[string]any)["grpcEndpoint"] = bad.endpoint
+	answers["/nodes"] = append(answers["/nodes"].([]any), second)
+	f := startMayastor(t, answers)
+	registry := mayastorRegistry(t, f, "ioengine")
+	await(t, registry,
+		`plumbline_openebs_ioengine_up{node="node-1"} 1`,
+		`plumbline_openebs_ioengine_up{node="node-2"} 0`,
+		`plumbline_openebs_ioengine_errors_total{node="node-1",reason="answer"} 0`,
+		`plumbline_openebs_child_state_reason{reason="out_of_sync",replica="rep-b",volume="pvc-vol-a"} 1`,
+		`plumbline_openebs_child_state_reason{reason="unknown_99",replica="rep-c",volume="pvc-vol-a"} 1`,
+		`plumbline_openebs_rebuild_bytes{replica="rep-b",volume="pvc-vol-a"} 512000`,
+		`plumbline_openebs_rebuild_recovered_bytes{replica="rep-b",volume="pvc-vol-a"} 204800`,
+		`plumbline_openebs_rebuild_transferred_bytes{replica="rep-b",volume="pvc-vol-a"} 51200`,
+		`plumbline_openebs_rebuild_partial{replica="rep-b",volume="pvc-vol-a"} 1`)
+	if strings.Contains(exposition.Text(t, registry), `plumbline_openebs_ioengine_errors_total{node="node-2",reason="answer"} 0`) {
+		t.Error("nonsense of node-2 is not counted")
+	}
+	good.mu.Lock()
+	good.stats[uri] = message(1, 10, 2, 400, 5, 512) // more done than there is
+	good.mu.Unlock()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if text := exposition.Text(t, registry); strings.Contains(text, "plumbline_openebs_rebuild_recovered_bytes{") {
+			return fmt.Errorf("a rebuild with more done than there is has a number")
+		}
+		return nil
+	})
+}
+
+func FuzzNexusList(f *testing.F) {
+	f.Add(message(1, message(1, "vol", 2, "nexus", 5, message(1, "uri", 2, 1, 4, -1))))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		list, err := parseNexusList(raw)
+		if err == nil && len(raw) == 0 && len(list) > 0 {
+			t.Error("nexuses from nothing")
+		}
+		parseRebuildStats(raw)
+	})
+}
+
+// mayastorAnswers are two volumes, one with a target and a replica, from the schemas.
+func mayastorAnswers(t *testing.T, full bool, endpoint string) map[string]any {
+	t.Helper()
+	sample := func(schema string, hints map[string]any) any {
+		all := map[string]any{"node": "node-1", "pool": "pool-1", "id": "pool-1", "disks": []any{"aio:///dev/disk/by-id/d1?blk_size=512"},
+			"devname": "/dev/sdb1", "parent": "/dev/sdb", "devlinks": []any{"/dev/disk/by-id/d1"}, "grpcEndpoint": endpoint,
+			"uri": "nvmf://10.1.0.5:8420/nqn.2019-05.io.openebs:rep-a?uuid=rep-a", "rebuild-progress": 40, "rebuilds": 1, "num_replicas": 2}
+		for k, v := range hints {
+			all[k] = v
+		}
+		return newSampler(t, full, all).of(schema)
+	}
+	a := sample("Volume", map[string]any{"uuid": "vol-a", "replica_topology": "rep-a"})
+	b := sample("Volume", map[string]any{"uuid": "vol-b", "replica_topology": "rep-b"})
+	for name, v := range map[string]any{"vol-a": a, "vol-b": b} {
+		// The published schema requires fields of a specification that it does not define,
+		// and does not require the uuid's owner; both are always there.
+		v.(map[string]any)["spec"].(map[string]any)["uuid"] = name
+	}
+	return map[string]any{
+		"/volumes":                    map[string]any{"entries": []any{a, b}},
+		"/pools":                      []any{sample("Pool", nil)},
+		"/nodes":                      []any{sample("Node", map[string]any{"id": "node-1"})},
+		"/replicas":                   []any{sample("Replica", map[string]any{"uuid": "rep-a"})},
+		"/nodes/node-1/block_devices": []any{sample("BlockDevice", nil)},
+	}
+}
+
+func volume(f *fakeMayastor, n int) map[string]any {
+	return f.answers["/volumes"].(map[string]any)["entries"].([]any)[n].(map[string]any)
+}
+
+func replica(f *fakeMayastor, n int) map[string]any {
+	for _, r := range volume(f, n)["state"].(map[string]any)["replica_topology"].(map[string]any) {
+		return r.(map[string]any)
+	}
+	return nil
+}
+
+func clone(v any) any {
+	raw, _ := json.Marshal(v)
+	var copied any
+	json.Unmarshal(raw, &copied)
+	return copied
+}
+
+// mayastorRegistry runs one collector against a fake.
+func mayastorRegistry(t *testing.T, f *fakeMayastor, name string) *prometheus.Registry {
+	t.Helper()
+	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-1", RootFS: "/", Mayastor: f.url,
+		Interval: 50 * time.Millisecond, Timeout: time.Second}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return registryOf(t, ctx, o, name)
+}
+
+func registryOf(t *testing.T, ctx context.Context, o Options, names ...string) *prometheus.Registry {
+	t.Helper()
+	set := exporterkit.NewSet(o.Log)
+	for _, e := range All() {
+		for _, name := range names {
+			if e.Name != name {
+				continue
+			}
+			c := e.New(o)
+			if err := c.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			set.Add(name, c)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(set)
+	return registry
+}
+
+// await waits for lines, or beginnings of lines, in the exposition.
+func await(t *testing.T, registry *prometheus.Registry, lines ...string) {
+	t.Helper()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		text := "\n" + exposition.Text(t, registry)
+		for _, line := range lines {
+			if !strings.Contains(text, "\n"+line) {
+				return fmt.Errorf("no line %s", line)
+			}
+		}
+		return nil
+	})
+}
+
+// volatile are families whose values differ from run to run.
+var volatile = []string{"plumbline_scrape_collector_duration_seconds", "plumbline_kubernetes_requests_total",
+	"plumbline_kubernetes_unknown_values_total", "plumbline_kubernetes_errors_total"}
