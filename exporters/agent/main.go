@@ -9,13 +9,17 @@ import (
 	"os"
 	"text/tabwriter"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-func main() {
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run is the program; it returns its exit code.
+func run(args []string) int {
 	app := exporterkit.New("plumbline-agent", "Measures where the time of each database statement goes on this node.", ":9437",
 		"plumbline-agent --node=$(hostname)",
 		"plumbline-agent --check",
@@ -29,12 +33,17 @@ func main() {
 	identities := app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").String()
 	kubernetes := app.Flags.Flag("kubernetes", "Ask the Kubernetes API server for the names of volumes.").Bool()
 	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").String()
+	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 20 KB of kernel memory per CPU.`).
+		Default("32").IntVar(&opts.Query.MaxServers)
+	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
+		Default("10s").DurationVar(&opts.Query.ScanInterval)
+	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
 	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
 		enabled[e.Name] = app.Flags.Flag("collector."+e.Name, e.Help).Default(fmt.Sprint(e.Default)).Bool()
 	}
-	log := app.Parse(os.Args[1:])
+	log := app.Parse(args)
 	opts.Log = log
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -48,20 +57,31 @@ func main() {
 		objects, err := follow(*kubeconfig, log)
 		if err != nil {
 			log.Error("no names of volumes from Kubernetes", "err", err)
-			os.Exit(1)
+			return 1
 		}
 		sources = append(sources, volume.NewKubernetes(objects, opts.Node))
 		if err := objects.Run(ctx); err != nil {
 			log.Error("no names of volumes from Kubernetes", "err", err)
-			os.Exit(1)
+			return 1
 		}
 		set.Add("kubernetes", objects)
 	}
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
 
 	failed := 0
-	var started []collector.Collector
 	var results []collector.CheckResult
+	if *stats {
+		r := collector.CheckResult{Part: "BPF run-time statistics", Optional: true}
+		on, err := bpfstats.Enable()
+		if err != nil {
+			log.Error("no run-time statistics of BPF programs", "err", err)
+			r.Err, r.Note = err, "plumbline_bpf_run_seconds_total and plumbline_bpf_runs_total stay 0"
+		} else {
+			defer on.Close()
+		}
+		results = append(results, r)
+	}
+	var started []collector.Collector
 	for _, e := range collector.All() {
 		if !*enabled[e.Name] {
 			continue
@@ -95,7 +115,7 @@ func main() {
 			log.Warn("collector did not close cleanly", "err", err)
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // follow prepares the connection to the API server.

@@ -63,5 +63,6 @@ func All() []Entry {
 	return []Entry{
 		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},
+		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
 	}
 }

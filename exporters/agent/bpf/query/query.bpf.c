@@ -1,0 +1,436 @@
+//go:build ignore
+
+/* Where the time of each database statement goes, per server and command.
+ *
+ * A backend is followed from its birth: the agent marks a server's main process (adopt), and
+ * forks of it inherit the mark. Statements are cut at the client's socket; the time between
+ * is split at every context switch. No uprobe and no system call tracing is involved. */
+#include "state.h"
+#include "clock.h"
+#include "mysql.h"
+#include "postgresql.h"
+#include "tls.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define MSG_PEEK 2
+#define EAGAIN 11
+#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
+
+static __always_inline struct backend *backend_of(struct task_struct *task)
+{
+	/* Nearly all tasks have no storage at all: one load tells. */
+	if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
+		return NULL;
+	return bpf_task_storage_get(&backends, task, NULL, 0);
+}
+
+/* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
+ * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
+static __noinline bool from_client(struct backend *b, struct sock *sk)
+{
+	if (!b || !sk)
+		return false;
+	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family == AF_UNIX)
+		return BPF_CORE_READ((struct unix_sock *)sk, addr) != NULL;
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	u32 id = b->server;
+	struct server *s = bpf_map_lookup_elem(&servers, &id);
+	if (!s || !s->ports[0])
+		return true;
+	u16 port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
+}
+
+static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
+{
+	if (b->socket == (u64)sk)
+		return true;
+	/* A PostgreSQL backend serves one client all its life; a MySQL thread one after another. */
+	if (b->engine == POSTGRESQL && (b->socket || b->leader))
+		return false;
+	if (!from_client(b, sk))
+		return false;
+	b->socket = (u64)sk;
+	if (b->engine == MYSQL) {
+		b->conn = CONN_READY;
+		b->head_len = 0;
+		b->skip = 0;
+		b->preparing = 0;
+		b->commanded = 0;
+		b->tls = 0;
+		b->tls_session = 0;
+		b->unread = 0;
+		b->tls_answered = 0;
+	}
+	return true;
+}
+
+/* User address of the bytes that the socket call at hand moves. */
+static __always_inline u64 user_buffer(struct task_struct *task, long *nr)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	u64 arg = ARG2(regs);
+	*nr = SYSCALL_NR(regs);
+	if (*nr == NR_recvmsg || *nr == NR_sendmsg) {
+		u64 iov = 0;
+		bpf_core_read_user(&iov, sizeof(iov), &((struct user_msghdr *)arg)->msg_iov);
+		arg = iov;
+	} else if (*nr != NR_readv && *nr != NR_writev) {
+		return arg;
+	}
+	u64 base = 0;
+	bpf_core_read_user(&base, sizeof(base), &((struct iovec *)arg)->iov_base);
+	return base;
+}
+
+/* Plain bytes from the client: read from its socket, or decrypted. */
+static __noinline int client_said(struct backend *b, struct task_struct *task, u64 buf, u32 len)
+{
+	if (!b || !task)
+		return 0;
+	/* A MySQL command without an answer (close statement) does not begin the next one. */
+	bool boundary = b->engine == MYSQL && !b->head_len && !b->skip && !b->request && !b->preparing;
+	if (!b->busy || boundary)
+		begin(b, task, bpf_ktime_get_ns());
+	if (b->engine == POSTGRESQL)
+		pg_received(b, buf, len);
+	else
+		mysql_received(b, buf, len);
+	return 0;
+}
+
+/* Whether received bytes are encrypted; found out before the first message that can be read. */
+static __always_inline bool encrypted(struct backend *b, struct task_struct *task, u64 buf, u32 len)
+{
+	bool known = b->engine == POSTGRESQL ? b->conn == CONN_READY && b->understood : b->commanded;
+	if (!b->tls && known)
+		return false;
+	u8 record = tls_record(buf, len);
+	if (record && !b->tls) {
+		b->tls = 1;
+		b->head_len = 0;
+		b->skip = 0;
+	}
+	if (record == TLS_DATA) {
+		b->unread = 1;
+		if (!b->busy)
+			begin(b, task, bpf_ktime_get_ns());
+	}
+	return b->tls;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	if (!b || flags & MSG_PEEK)
+		return 0;
+	if (!on_client_socket(b, sk))
+		return 0;
+	if (b->engine == MYSQL)
+		mysql_reads(b, task);
+	if (ret <= 0) {
+		if (ret == -EAGAIN) {
+			b->blocked_client = 1;
+			if (b->engine == POSTGRESQL)
+				pg_drained(b);
+		}
+		return 0;
+	}
+	b->blocked_client = 0;
+	b->answered = 0;
+	long nr;
+	u64 buf = user_buffer(task, &nr);
+	if (nr == NR_read || nr == NR_readv)
+		b->socket_reads++;
+	if (!encrypted(b, task, buf, ret))
+		client_said(b, task, buf, ret);
+	return 0;
+}
+
+/* An answer on an encrypted connection. */
+static __always_inline void sent_encrypted(struct backend *b, struct task_struct *task)
+{
+	if (b->tls_session) {
+		b->unread = 0;
+		if (b->ready_sent) {
+			b->ready_sent = 0;
+			pg_ready(b, task, bpf_ktime_get_ns());
+		}
+		return;
+	}
+	/* The library is not probed: this may have been a statement, or part of the login. The
+	 * first answer is always the end of the handshake. */
+	if (b->unread) {
+		if (b->tls_answered)
+			lose(LOST_ENCRYPTED);
+		b->tls_answered = 1;
+	}
+	b->unread = 0;
+	if (b->engine == POSTGRESQL)
+		b->busy = 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	if (!b)
+		return 0;
+	if (b->socket != (u64)sk)
+		return 0;
+	if (ret <= 0) {
+		if (ret == -EAGAIN)
+			b->blocked_client = 1;
+		return 0;
+	}
+	b->blocked_client = 0;
+	if (b->tls)
+		sent_encrypted(b, task);
+	long nr;
+	u64 buf = user_buffer(task, &nr);
+	if (b->engine == MYSQL) {
+		if (!b->busy)
+			return 0;
+		if (!b->tls && !b->sent)
+			mysql_answer(b, buf, ret);
+		mysql_sent(b, task, bpf_ktime_get_ns());
+		return 0;
+	}
+	if (!b->tls && pg_ends_ready(buf, ret))
+		pg_ready(b, task, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("uprobe")
+int tls_read(struct pt_regs *ctx)
+{
+	struct backend *b = backend_of(bpf_get_current_task_btf());
+	if (b) {
+		b->tls_reader = CALL_ARG1(ctx);
+		b->tls_buffer = CALL_ARG2(ctx);
+	}
+	return 0;
+}
+
+SEC("uretprobe")
+int tls_read_done(struct pt_regs *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	if (!b || !b->tls_buffer)
+		return 0;
+	u64 buf = b->tls_buffer;
+	b->tls_buffer = 0;
+	int len = CALL_RET(ctx);
+	if (len > 0 && is_clients(b)) {
+		b->answered = 0;
+		client_said(b, task, buf, len);
+	}
+	return 0;
+}
+
+SEC("uprobe")
+int tls_write(struct pt_regs *ctx)
+{
+	struct backend *b = backend_of(bpf_get_current_task_btf());
+	if (!b || !b->tls_session || b->tls_session != CALL_ARG1(ctx))
+		return 0;
+	u64 buf = CALL_ARG2(ctx);
+	int len = CALL_ARG3(ctx);
+	if (len <= 0)
+		return 0;
+	if (b->engine == MYSQL) {
+		if (b->busy && !b->sent)
+			mysql_answer(b, buf, len);
+	} else if (pg_ends_ready(buf, len)) {
+		b->ready_sent = 1;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct backend *b = backend_of(prev);
+	if (b)
+		leave_cpu(b, prev, preempt || !prev_state);
+	b = backend_of(next);
+	if (b)
+		enter_cpu(b);
+	return 0;
+}
+
+static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader)
+{
+	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!b) {
+		lose(LOST_BACKEND);
+		return NULL;
+	}
+	b->server = server;
+	b->engine = engine;
+	b->leader = leader;
+	return b;
+}
+
+/* News for the agent: a process that may be a server began, or a server ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} news SEC(".maps");
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(task_forked, struct task_struct *parent, struct task_struct *child)
+{
+	struct backend *p = backend_of(parent);
+	if (!p)
+		return 0;
+	bool thread = parent->tgid == child->tgid;
+	if (p->engine == POSTGRESQL ? thread || !p->leader : !thread)
+		return 0;
+	mark(child, p->server, p->engine, false);
+	return 0;
+}
+
+/* The first seven bytes of the names that exporters/agent/server looks for. */
+static __always_inline bool is_server_name(const char *comm)
+{
+	u64 name = 0;
+	bpf_probe_read_kernel(&name, sizeof(name), comm);
+	name &= ~0ULL >> 8;
+	switch (name) {
+	case WORD('p', 'o', 's', 't', 'g', 'r', 'e', 0):
+	case WORD('p', 'o', 's', 't', 'm', 'a', 's', 0):
+	case WORD('e', 'd', 'b', '-', 'p', 'o', 's', 0):
+	case WORD('m', 'y', 's', 'q', 'l', 'd', 0, 0):
+	case WORD('m', 'y', 's', 'q', 'l', 'd', '-', 0):
+	case WORD('m', 'a', 'r', 'i', 'a', 'd', 'b', 0):
+		return true;
+	}
+	return false;
+}
+
+static __always_inline void tell(u32 tgid)
+{
+	if (bpf_ringbuf_output(&news, &tgid, sizeof(tgid), 0))
+		lose(LOST_NEWS);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(task_executed, struct task_struct *task)
+{
+	if (is_server_name(task->comm))
+		tell(task->tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(task_ended, struct task_struct *task)
+{
+	if (task->pid != task->tgid)
+		return 0;
+	struct backend *b = backend_of(task);
+	if (b && b->leader)
+		tell(task->tgid);
+	return 0;
+}
+
+/* What the agent asks adopt to do: mark the process with this PID, as seen in that PID
+ * namespace, that started then. */
+struct adoption {
+	u32 pid_namespace;
+	u32 pid;
+	u64 start_ticks;
+	u32 server;
+	enum engine engine;
+	u32 marked;  /* answer: tasks marked */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct adoption);
+} adoptions SEC(".maps");
+
+#define MAX_PID_NAMESPACES 32
+
+static __always_inline bool is_wanted(struct task_struct *task, struct adoption *a)
+{
+	if (task->start_boottime / CLOCK_TICK != a->start_ticks)
+		return false;
+	struct pid *pid = task->thread_pid;
+	u32 level = BPF_CORE_READ(pid, level);
+	for (u32 i = 0; i < MAX_PID_NAMESPACES && i <= level; i++) {
+		struct upid upid = {};
+		bpf_core_read(&upid, sizeof(upid), &pid->numbers[i]);
+		if (BPF_CORE_READ(upid.ns, ns.inum) == a->pid_namespace)
+			return upid.nr == a->pid;
+	}
+	return false;
+}
+
+SEC("iter/task")
+int adopt(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	u32 zero = 0;
+	struct adoption *a = bpf_map_lookup_elem(&adoptions, &zero);
+	if (!task || !a)
+		return 0;
+	struct task_struct *main = task->group_leader;
+	bool leader = is_wanted(main, a);
+	if (!leader) {
+		/* A client's process of a PostgreSQL server that was there before the agent. */
+		if (a->engine != POSTGRESQL || main != task || !is_wanted(task->real_parent, a))
+			return 0;
+	}
+	struct backend *b = backend_of(task);
+	if (b && b->server == a->server)
+		return 0;
+	bool fresh = !b;
+	b = mark(task, a->server, a->engine, leader);
+	if (!b)
+		return 0;
+	/* It is past its login, most likely, and the next bytes begin a message. */
+	if (fresh)
+		b->conn = CONN_READY;
+	a->marked++;
+	return 0;
+}
+
+/* What census counts: the processes and threads that are followed, by server. */
+struct population {
+	u64 backends[MAX_SERVERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct population);
+} populations SEC(".maps");
+
+/* Adds up what is followed: task storage cannot be listed from user space. */
+SEC("iter/task")
+int census(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	u32 zero = 0;
+	struct population *p = bpf_map_lookup_elem(&populations, &zero);
+	if (!task || !p)
+		return 0;
+	struct backend *b = backend_of(task);
+	if (b && b->server < MAX_SERVERS)
+		p->backends[b->server]++;
+	return 0;
+}

@@ -1,0 +1,173 @@
+/* The command of a statement, from its first word. Nothing else of the text is looked at and
+ * nothing of it leaves the kernel. */
+#ifndef __QUERY_SQL_H__
+#define __QUERY_SQL_H__
+
+#include "state.h"
+
+/* A word of up to eight letters as the number its lower-case bytes make. */
+#define WORD(a, b, c, d, e, f, g, h)                                                        \
+	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 |       \
+	 (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
+
+enum scan {
+	SCAN_SPACE,
+	SCAN_DASH,     /* after - */
+	SCAN_LINE,     /* in a comment up to the end of the line */
+	SCAN_SLASH,    /* after / */
+	SCAN_BLOCK,    /* in a comment */
+	SCAN_STAR,     /* in a comment, after * */
+	SCAN_WORD,
+};
+
+struct scanner {
+	struct backend *b;
+	u32 from, end;
+};
+
+static long scan_byte(u32 i, struct scanner *s)
+{
+	struct backend *b = s->b;
+	u32 pos = s->from + i;
+	if (pos >= s->end || pos >= 2 * STAGE)
+		return 1;
+	u8 c = b->bytes[pos];
+	switch (b->scan_state) {
+	case SCAN_SPACE:
+		if (c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '(' || c == ';')
+			return 0;
+		if (c == '-') {
+			b->scan_state = SCAN_DASH;
+			return 0;
+		}
+		if (c == '/') {
+			b->scan_state = SCAN_SLASH;
+			return 0;
+		}
+		if (c == '#') {
+			b->scan_state = SCAN_LINE;
+			return 0;
+		}
+		b->scan_state = SCAN_WORD;
+		break;
+	case SCAN_DASH:
+		b->scan_state = SCAN_LINE;
+		return c != '-';
+	case SCAN_LINE:
+		if (c == '\n')
+			b->scan_state = SCAN_SPACE;
+		return 0;
+	case SCAN_SLASH:
+		b->scan_state = SCAN_BLOCK;
+		return c != '*';
+	case SCAN_BLOCK:
+		if (c == '*')
+			b->scan_state = SCAN_STAR;
+		return 0;
+	case SCAN_STAR:
+		if (c == '/')
+			b->scan_state = SCAN_SPACE;
+		else if (c != '*')
+			b->scan_state = SCAN_BLOCK;
+		return 0;
+	}
+	c |= 0x20;
+	if (c < 'a' || c > 'z' || b->scan_letters >= 8)
+		return 1;
+	b->scan_word |= (u64)c << ((b->scan_letters & 7) * 8);
+	b->scan_letters++;
+	return 0;
+}
+
+#define LOWER 0x2020202020202020ULL
+#define LETTERS(n) ((1ULL << (8 * (n))) - 1)
+
+static __always_inline bool is_letter(u8 c)
+{
+	c |= 0x20;
+	return c >= 'a' && c <= 'z';
+}
+
+/* The usual case at the price of one load: the text begins with a known word. -1 if not. */
+static __always_inline int classify_fast(struct backend *b, u32 pos, u32 end)
+{
+	if (pos + 8 >= end)
+		return -1;
+	u64 text = eight_bytes(b, pos);
+	text |= LOWER;
+	u8 after = text >> 48;
+	if (!is_letter(after)) {
+		switch (text & LETTERS(6)) {
+		case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
+			return SELECT;
+		case WORD('i', 'n', 's', 'e', 'r', 't', 0, 0):
+			return INSERT;
+		case WORD('u', 'p', 'd', 'a', 't', 'e', 0, 0):
+			return UPDATE;
+		case WORD('d', 'e', 'l', 'e', 't', 'e', 0, 0):
+			return DELETE;
+		case WORD('c', 'o', 'm', 'm', 'i', 't', 0, 0):
+			return COMMIT;
+		}
+	}
+	return -1;
+}
+
+/* Command of the text in b->bytes[pos:end]. */
+__noinline u32 classify(struct backend *b, u32 pos, u32 end)
+{
+	if (!b)
+		return OTHER;
+	int known = classify_fast(b, pos, end);
+	if (known >= 0)
+		return known;
+	struct scanner s = { .b = b, .from = pos, .end = end };
+	b->scan_state = SCAN_SPACE;
+	b->scan_letters = 0;
+	b->scan_word = 0;
+	bpf_loop(BODY, scan_byte, &s, 0);
+	switch (b->scan_word) {
+	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
+	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
+	case WORD('v', 'a', 'l', 'u', 'e', 's', 0, 0):
+	case WORD('t', 'a', 'b', 'l', 'e', 0, 0, 0):
+		return SELECT;
+	case WORD('i', 'n', 's', 'e', 'r', 't', 0, 0):
+	case WORD('r', 'e', 'p', 'l', 'a', 'c', 'e', 0):
+		return INSERT;
+	case WORD('u', 'p', 'd', 'a', 't', 'e', 0, 0):
+		return UPDATE;
+	case WORD('d', 'e', 'l', 'e', 't', 'e', 0, 0):
+		return DELETE;
+	case WORD('b', 'e', 'g', 'i', 'n', 0, 0, 0):
+	case WORD('s', 't', 'a', 'r', 't', 0, 0, 0):
+		return BEGIN;
+	case WORD('c', 'o', 'm', 'm', 'i', 't', 0, 0):
+	case WORD('e', 'n', 'd', 0, 0, 0, 0, 0):
+		return COMMIT;
+	case WORD('r', 'o', 'l', 'l', 'b', 'a', 'c', 'k'):
+	case WORD('a', 'b', 'o', 'r', 't', 0, 0, 0):
+		return ROLLBACK;
+	case WORD('c', 'o', 'p', 'y', 0, 0, 0, 0):
+	case WORD('l', 'o', 'a', 'd', 0, 0, 0, 0):
+		return COPY;
+	}
+	return OTHER;
+}
+
+/* Prepared statements: a direct-mapped table of 24-bit hashes per connection. A statement
+ * pushed out by another one counts as OTHER. */
+static __always_inline void remember(struct backend *b, u32 hash, u32 command)
+{
+	b->prepared[hash & (PREPARED - 1)] = (hash & ~255U) | command | HAS_STATEMENT;
+}
+
+static __always_inline u32 recall(struct backend *b, u32 hash)
+{
+	u32 found = b->prepared[hash & (PREPARED - 1)];
+	if ((found & ~255U) != (hash & ~255U) || !(found & HAS_STATEMENT))
+		return OTHER;
+	return found & 0x7f;
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* What the programs keep for each backend (a PostgreSQL process, a MySQL thread), and the
+ * maps shared with the agent. */
+#ifndef __QUERY_STATE_H__
+#define __QUERY_STATE_H__
+
+#include "../../../bpf/vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "../../../bpf/native_histogram.h"
+
+enum engine {
+	POSTGRESQL = 1,
+	MYSQL = 2,
+};
+
+/* A statement's time is the sum of these; see clock.h. */
+enum phase {
+	PHASE_CPU,
+	PHASE_RUNQUEUE,
+	PHASE_READ,
+	PHASE_WRITE,
+	PHASE_SYNC,
+	PHASE_CLIENT,
+	PHASE_WAIT,
+	PHASES,
+};
+
+enum command {
+	OTHER,
+	SELECT,
+	INSERT,
+	UPDATE,
+	DELETE,
+	BEGIN,
+	COMMIT,
+	ROLLBACK,
+	COPY,
+	COMMANDS,
+};
+
+enum loss {
+	LOST_PROTOCOL,  /* bytes that are not the engine's protocol, until the next idle moment */
+	LOST_PIPELINE,  /* more requests in flight on one connection than are remembered */
+	LOST_ENCRYPTED, /* answers on a connection whose bytes cannot be read */
+	LOST_SERIES,    /* statements without an entry in the statistics map */
+	LOST_BACKEND,   /* processes or threads for which the kernel had no memory */
+	LOST_NEWS,      /* servers that began or ended, of which the agent could not be told at once */
+	LOSSES,
+};
+
+/* How far the protocol on a connection is understood. */
+enum conn {
+	CONN_LOGIN,     /* before the first ready-for-query */
+	CONN_READY,     /* message boundaries are known */
+	CONN_LOST,      /* boundaries are unknown until the server has read everything */
+};
+
+#define PENDING 64      /* requests in flight remembered per connection; a power of two */
+#define PREPARED 256    /* prepared statements remembered per connection; a power of two */
+#define BODY 120        /* bytes of a message body that are looked at; with a header below 128 */
+#define HEAD 0
+#define STAGE 256        /* a power of two, above twice STAGED */
+#define STAGED 128      /* bytes copied at once */
+#define CLASSIC 8       /* classic histogram bounds */
+#define HAS_STATEMENT 0x80
+
+/* One per process or thread of a database server; freed by the kernel when it ends. */
+struct backend {
+	u32 server;
+	u8 engine;
+	u8 leader;         /* the server's main process, whose children or threads are backends */
+	u8 conn;           /* enum conn */
+	u8 busy;           /* a request is being worked on */
+	u8 is_off;         /* not on a CPU since mark */
+	u8 slept;          /* idle and has slept since it last read from the client */
+	u8 blocked_client; /* the client's socket had nothing to read or no room */
+	u8 sent;           /* answered something since the request began */
+	u8 unnamed;        /* command of PostgreSQL's unnamed prepared statement */
+	u8 bound;          /* command of the statement bound last */
+	u8 request;        /* request under assembly: command | HAS_STATEMENT */
+	u8 ready_sent;     /* TLS: a ready-for-query is on its way through the library */
+	u8 tls;            /* the socket's bytes are encrypted */
+	u8 unread;         /* TLS: encrypted data came and has not been answered */
+	u8 tls_answered;   /* TLS: the handshake is over */
+	u8 commanded;      /* MySQL: the client sent a command already */
+	u8 understood;     /* PostgreSQL: a message was read already */
+	u8 preparing;      /* MySQL: command of the statement being prepared | HAS_STATEMENT */
+	u8 file_transfer;  /* MySQL: the server asked for a local file */
+	u8 request_open;   /* PostgreSQL: messages since the last Sync */
+	u8 answered;       /* PostgreSQL: ready for a query, and nothing came since */
+	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
+	u64 socket;        /* the client's struct sock */
+	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
+	u64 tls_reader;    /* SSL object of the read under way */
+	u64 tls_buffer;    /* where the read under way will put plain text */
+	u64 mark;          /* every nanosecond before it is in phase[] */
+	u64 start;
+	u64 off_ns;        /* last time off the CPU, not yet in phase[] */
+	u64 queued;        /* the task's run_delay when it left the CPU */
+	u64 phase[PHASES];
+	u64 sent_at;             /* MySQL: last send */
+	u64 sent_phase[PHASES];  /* MySQL: phase[] at the last send */
+	u64 reads;               /* the task's count of read calls at the start */
+	u64 missed_at;           /* count of read calls when the last one was found waiting */
+	u32 misses;
+	u32 socket_reads;  /* read calls that were on sockets */
+	u32 skip;          /* bytes of the message at hand that are not looked at */
+	u32 head_len;
+	u32 head_want;
+	u32 body;          /* body length of the message at hand */
+	u64 scan_word;     /* of the text being classified; see sql.h */
+	u8 scan_state, scan_letters;
+	u64 in_buf;        /* user address of the received bytes not yet looked at */
+	u32 in_left;
+	u32 staged;        /* bytes in bytes[STAGE], of which stage_at are looked at */
+	u32 stage_at;
+	u32 pending_head, pending_tail;
+	u8 pending[PENDING];
+	u32 prepared[PREPARED]; /* hash of the name << 8 | command */
+	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
+	                         * from STAGE: the bytes at hand, copied at once */
+};
+
+struct stats {
+	u64 count;
+	u64 sum_ns;
+	u64 phase_ns[PHASES];
+	u64 reads;
+	u64 read_misses;
+	u64 classic[CLASSIC + 1];
+	u64 slots[NATIVE_SLOTS];
+};
+
+/* Task-local: dies with its task, so that a reused PID starts afresh. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+/* Statistics: entry server * COMMANDS + command. An array, because a hash map costs a tenth of
+ * all that is done for a short statement; the agent sets its size for the number of servers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 64 * COMMANDS);
+	__type(key, u32);
+	__type(value, struct stats);
+} statements SEC(".maps");
+
+#define MAX_SERVERS 256 /* with number 0 for the rest */
+
+/* What the agent knows of a server. */
+struct server {
+	u16 ports[4];   /* TCP ports it listens on; none means any port */
+	u64 wait_event; /* PostgreSQL: address of the variable my_wait_event_info, or 0 */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 64);
+	__type(key, u32);
+	__type(value, struct server);
+} servers SEC(".maps");
+
+/* Events that did not become statistics, by enum loss. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, enum loss);
+	__type(value, u64);
+} lost SEC(".maps");
+
+/* Eight bytes of bytes[] at once, at any alignment; the compiler would load them one by one. */
+static __always_inline u64 eight_bytes(struct backend *b, u32 pos)
+{
+	u64 text;
+	pos &= 2 * STAGE - 1;
+	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(text) : "r"(&b->bytes[pos]));
+	return text;
+}
+
+static __always_inline void lose(enum loss reason)
+{
+	u64 *n = bpf_map_lookup_elem(&lost, &reason);
+	if (n)
+		*n += 1;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* Tells user space of programs that start, and forgets those that end at once, so that a
+ * reused process id is never taken for the old process. */
+#ifndef __PLUMBLINE_PROCESSES_H__
+#define __PLUMBLINE_PROCESSES_H__
+
+#include "track.h"
+
+static __always_inline void notify(u32 tgid, u32 exited)
+{
+	struct notice *n = bpf_ringbuf_reserve(&notices, sizeof(*n), 0);
+
+	if (!n) {
+		count(EVENT_LOST_NOTICE);
+		return;
+	}
+	n->tgid = tgid;
+	n->exited = exited;
+	bpf_ringbuf_submit(n, 0);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(replica_exec, struct task_struct *task)
+{
+	u32 tgid = tgid_of(task);
+	char name[16];
+
+	if (!tgid)
+		return 0;
+	if (process_of(tgid)) {
+		/* The same process is another program now. */
+		bpf_map_delete_elem(&processes, &tgid);
+		notify(tgid, 1);
+	}
+	/* By name only, to wake user space for few programs; it decides by the command line. */
+	if (bpf_get_current_comm(name, sizeof(name)))
+		return 0;
+	if (!bpf_strncmp(name, 8, "longhorn") || !bpf_strncmp(name, 4, "jiva"))
+		notify(tgid, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(replica_exit, struct task_struct *task)
+{
+	u32 tgid = tgid_of(task);
+
+	if (!process_of(tgid) || task->signal->live.counter > 0)
+		return 0;
+	bpf_map_delete_elem(&processes, &tgid);
+	notify(tgid, 1);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,256 @@
+/* Feeds the tracker from the sockets' own tracepoints (Linux 6.3), with the buffer taken
+ * from the saved registers of the system call under way. So no system call is traced, which
+ * would put every process of the node on the slow path, and reads and writes of files cost
+ * nothing. For programs that read(2), write(2), recvfrom(2) or sendto(2) on the wire, as
+ * Go's do; bytes moved by any other call put the stream out of step, which is counted.
+ */
+#ifndef __PLUMBLINE_SOCKETS_H__
+#define __PLUMBLINE_SOCKETS_H__
+
+#include "../query/arch.h"
+#include "track.h"
+
+#define MSG_PEEK 2
+#define ARG3(regs) CALL_ARG3(regs)
+
+static __always_inline u64 inode_of(const struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+}
+
+static __always_inline u32 family_of(const struct sock *sk)
+{
+	return BPF_CORE_READ(sk, __sk_common.skc_family);
+}
+
+/* The socket behind a file descriptor of the current task, 0 if it is none. */
+static __always_inline struct sock *sock_of_fd(u32 fd)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct file **files = BPF_CORE_READ(task, files, fdt, fd);
+	struct file *file;
+
+	/* The call has found a socket there: fd is within the table. */
+	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd))
+		return 0;
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return 0;
+	struct socket *socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* The buffer of the current task's call; 0 if it is none of these. */
+static __always_inline u64 receive_buffer(struct pt_regs *regs)
+{
+	long call = SYSCALL_NR(regs);
+
+	return call == NR_read || call == NR_recvfrom ? ARG2(regs) : 0;
+}
+
+static __always_inline u64 send_buffer(struct pt_regs *regs)
+{
+	long call = SYSCALL_NR(regs);
+
+	return call == NR_write || call == NR_sendto ? ARG2(regs) : 0;
+}
+
+/* Does a whole request begin at this address? */
+static __always_inline bool request_at(u64 address, u64 length)
+{
+	u8 header[WIRE_HEADER_ROOM] = {};
+	struct wire_message m = {};
+
+	if (length > WIRE_HEADER_MAX)
+		length = WIRE_HEADER_MAX;
+	if (length < 2)
+		return false;
+	length &= WIRE_HEADER_ROOM / 2 - 1;
+	if (bpf_probe_read_user(header, length, (void *)address))
+		return false;
+	return wire_begins(header, 2) && wire_need(header, 2) <= length &&
+	       !wire_parse(header, &m) && m.kind == WIRE_REQUEST;
+}
+
+/* May a message begin at this address? */
+static __always_inline bool message_at(u64 address, u64 length)
+{
+	u8 header[2] = {};
+
+	if (length >= 2) {
+		if (bpf_probe_read_user(header, 2, (void *)address))
+			return false;
+		return wire_begins(header, 2);
+	}
+	if (bpf_probe_read_user(header, 1, (void *)address))
+		return false;
+	return wire_begins(header, 1);
+}
+
+/* The current task is about to send on this socket, or has just sent. Notes the requests in
+ * the buffer, once per call: with the answer back before the call returns, as can be on
+ * one machine, there would be none to go with it. The stream itself moves on only when the
+ * kernel has said how much it took. */
+static __always_inline void note_requests(struct process *p, struct sock *sk, struct pt_regs *regs, u32 room)
+{
+	u64 buffer = send_buffer(regs);
+	u64 length = ARG3(regs);
+
+	if (!buffer)
+		return;
+	u64 inode = inode_of(sk);
+	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
+	if (!c) {
+		if (!request_at(buffer, length))
+			return;
+		c = connection_open(inode, sk, p->slot, VIEW_REQUEST, room);
+		if (!c)
+			return;
+	}
+	if (c->view != VIEW_REQUEST || c->sending)
+		return;
+	c->sending = 1;
+	struct cursor u = {
+		.connection = c,
+		.stream = &c->tx,
+		.process = p,
+		.position = buffer,
+		.left = length,
+		.now = bpf_ktime_get_ns(),
+		.request = 1,
+	};
+	stream_preview(&u, room);
+}
+
+static __always_inline struct process *engine_now(void)
+{
+	struct process *p = process_now();
+
+	return p && p->role == ROLE_ENGINE ? p : 0;
+}
+
+/* The earliest sight of a send. Linux 6.16. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(replica_sending, struct sock *sk)
+{
+	struct process *p = engine_now();
+
+	if (p)
+		note_requests(p, sk, (void *)bpf_task_pt_regs(bpf_get_current_task_btf()), ROOM_SENDING);
+	return 0;
+}
+
+/* In its place before: a packet goes to a device. It need not be the current task's: an
+ * interrupt sends other sockets' packets, too. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
+{
+	struct process *p = engine_now();
+
+	if (!p)
+		return 0;
+	struct sock *sk = packet->sk;
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	if (sk && send_buffer(regs) && sk == sock_of_fd(ARG1(regs)))
+		note_requests(p, sk, regs, ROOM_SENDING_PACKET);
+	return 0;
+}
+
+/* On a unix socket, where data reaches the receiver without a packet: just before it is
+ * woken. Attached only if an engine talks to its replica like this. */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(replica_sending_local, struct sock *receiver)
+{
+	struct process *p = engine_now();
+
+	if (!p || family_of(receiver) != AF_UNIX)
+		return 0;
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	struct sock *sk = send_buffer(regs) ? sock_of_fd(ARG1(regs)) : 0;
+	if (sk)
+		note_requests(p, sk, regs, ROOM_SENDING_LOCAL);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(replica_sent, struct sock *sk, int result)
+{
+	struct process *p = process_now();
+
+	if (!p)
+		return 0;
+	u32 family = family_of(sk);
+	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
+		return 0;
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	if (p->role == ROLE_ENGINE && result > 0)
+		note_requests(p, sk, regs, ROOM_SENT);
+	u64 inode = inode_of(sk);
+	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
+	if (!c)
+		return 0;
+	c->sending = 0;
+	if (result <= 0)
+		return 0;
+	struct cursor u = {
+		.connection = c,
+		.stream = &c->tx,
+		.process = p,
+		.position = send_buffer(regs),
+		.left = result,
+		.now = bpf_ktime_get_ns(),
+		.request = c->view == VIEW_REQUEST,
+	};
+	if (u.position)
+		stream_feed(&u);
+	else
+		stream_leave(&u);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
+{
+	struct process *p = process_now();
+
+	if (!p || result <= 0 || flags & MSG_PEEK)
+		return 0;
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	u64 buffer = receive_buffer(regs);
+	u64 inode = inode_of(sk);
+	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
+	if (!c) {
+		u32 family = family_of(sk);
+
+		/* An engine's frontend is the one unix socket it serves; a replica serves its
+		 * data port, or with data locality strict-local a unix socket. */
+		if (p->role == ROLE_ENGINE || !p->data_port) {
+			if (family != AF_UNIX)
+				return 0;
+		} else if ((family != AF_INET && family != AF_INET6) || BPF_CORE_READ(sk, __sk_common.skc_num) != p->data_port) {
+			return 0;
+		}
+		if (!buffer || !message_at(buffer, result)) {
+			count(EVENT_UNRECOGNISED);
+			return 0;
+		}
+		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, ROOM_RECEIVED);
+		if (!c)
+			return 0;
+	}
+	struct cursor u = {
+		.connection = c,
+		.stream = &c->rx,
+		.process = p,
+		.position = buffer,
+		.left = result,
+		.now = bpf_ktime_get_ns(),
+		.request = c->view != VIEW_REQUEST,
+	};
+	if (buffer)
+		stream_feed(&u);
+	else
+		stream_leave(&u);
+	return 0;
+}
+
+#endif

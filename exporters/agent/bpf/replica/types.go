@@ -1,0 +1,76 @@
+package replica
+
+// The tracker (track.h) is the same in every wire's object, and so are its types: these are
+// their names without a wire. Slot numbers a followed process, Peer the other end of an
+// engine's connection or a replica's own address; all times are nanoseconds of
+// CLOCK_MONOTONIC.
+type (
+	// Process is what the kernel is told of a process to follow.
+	Process = DataconnProcess
+	// Connection is one socket with the state of its two streams.
+	Connection = DataconnConnection
+	// OperationKey is a connection's number and the wire's own request number.
+	OperationKey = DataconnOperationKey
+	// Operation is a request without its response.
+	Operation = DataconnOperation
+	// PeerKey is an address and port, as the socket has them.
+	PeerKey = DataconnPeerKey
+	// LatencyKey tells histograms apart.
+	LatencyKey = DataconnLatencyKey
+	// Latency is a histogram with its sum, bytes and failures.
+	Latency = DataconnLatency
+	// WriteKey is the extent of a write on its way to the replicas.
+	WriteKey = DataconnWriteKey
+	// Write is that write's state.
+	Write = DataconnWrite
+	// AckKey is an engine and one of its replicas.
+	AckKey = DataconnAckKey
+	// Acks counts the writes a replica was the last to acknowledge.
+	Acks = DataconnAcks
+	// Notice reports a program's start or a followed process's end.
+	Notice = DataconnNotice
+	// Event is an index of the map events.
+	Event = DataconnEvent
+	// View is from where an operation is seen.
+	View = DataconnView
+	// Role is what a followed process is.
+	Role = DataconnRole
+)
+
+// Roles of processes.
+const (
+	Engine  = DataconnRoleROLE_ENGINE
+	Replica = DataconnRoleROLE_REPLICA
+)
+
+// Views of an operation.
+const (
+	// ViewRequest is the engine's: request sent to response read.
+	ViewRequest = DataconnViewVIEW_REQUEST
+	// ViewService is the replica's: request read to response written.
+	ViewService = DataconnViewVIEW_SERVICE
+	// ViewFrontend is the engine's towards its user: request read to response written.
+	ViewFrontend = DataconnViewVIEW_FRONTEND
+)
+
+// Events counted by the programs.
+const (
+	EventResync         = DataconnEventEVENT_RESYNC
+	EventUnmatched      = DataconnEventEVENT_UNMATCHED
+	EventUnrecognised   = DataconnEventEVENT_UNRECOGNISED
+	EventLostConnection = DataconnEventEVENT_LOST_CONNECTION
+	EventLostRequest    = DataconnEventEVENT_LOST_REQUEST
+	EventLostSeries     = DataconnEventEVENT_LOST_SERIES
+	EventLostGroup      = DataconnEventEVENT_LOST_GROUP
+	EventLostFault      = DataconnEventEVENT_LOST_FAULT
+	EventLostNotice     = DataconnEventEVENT_LOST_NOTICE
+	EventOverlap        = DataconnEventEVENT_OVERLAP
+	EventOtherPeer      = DataconnEventEVENT_OTHER_PEER
+	Events              = DataconnEventEVENTS
+)
+
+// Ops are the values of the label op, by the tracker's number.
+var Ops = [...]string{"read", "write", "unmap", "sync", "ping", "other"}
+
+// Unix is the address family of a peer that has no address and port.
+const Unix = 1

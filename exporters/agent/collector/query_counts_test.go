@@ -1,0 +1,137 @@
+package collector
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// Every statement is counted once, whatever the protocol, the number of connections and how
+// long they live.
+func TestQueryCountsPostgres(t *testing.T) {
+	q := startQuery(t)
+	// Started after the collector: the kernel's news and the fork of each backend count.
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "counted", "fsync": "off", "max_connections": "120"}, nil)
+	waitForServer(t, q, "counted")
+	exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(1, 1000) i")
+	const (
+		one         = "select n from t where id = 7;\n"
+		transaction = "begin;\nupdate t set n = n + 1 where id = :client_id;\ninsert into t values (1001 + :client_id, 1);\ndelete from t where id = 1001 + :client_id;\n"
+	)
+	for _, c := range []struct {
+		name, script string
+		args         []string
+		want         map[string]uint64
+	}{
+		{"simple", one, []string{"-M", "simple", "-t", "10000"}, map[string]uint64{"select": 10000}},
+		{"extended", one, []string{"-M", "extended", "-t", "10000"}, map[string]uint64{"select": 10000}},
+		{"prepared", one, []string{"-M", "prepared", "-t", "10000"}, map[string]uint64{"select": 10000}},
+		{"50 connections simple", one, []string{"-M", "simple", "-c", "50", "-t", "200"}, map[string]uint64{"select": 10000}},
+		{"50 connections prepared", one, []string{"-M", "prepared", "-c", "50", "-t", "200"}, map[string]uint64{"select": 10000}},
+		{"commits", transaction + "commit;\n", []string{"-M", "prepared", "-c", "10", "-t", "100"},
+			map[string]uint64{"begin": 1000, "update": 1000, "insert": 1000, "delete": 1000, "commit": 1000}},
+		{"rollbacks", transaction + "rollback;\n", []string{"-M", "extended", "-c", "10", "-t", "100"},
+			map[string]uint64{"begin": 1000, "update": 1000, "insert": 1000, "delete": 1000, "rollback": 1000}},
+		{"churn", one + one + one + one + one, []string{"-M", "simple", "-C", "-c", "10", "-t", "200"}, map[string]uint64{"select": 10000}},
+		{"churn extended", one, []string{"-M", "extended", "-C", "-c", "10", "-t", "50"}, map[string]uint64{"select": 500}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := during(t, q, "counted", sumOf(c.want), func() { pg.Bench(t, c.script, c.args...) })
+			wantCounts(t, got, c.want)
+			wantSum(t, got)
+		})
+	}
+}
+
+func TestQueryCountsMariaDB(t *testing.T) {
+	my := servertest.StartMariaDB(t)
+	// Started before the collector: the threads that are there already count too.
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	root := my.Open(t, nil)
+	during(t, q, name, 3, func() {
+		execMySQL(t, root, "create database d")
+		execMySQL(t, root, "create table d.t (id int primary key, n int)")
+		execMySQL(t, root, "insert into d.t values (7, 0)")
+	})
+	const one = "select n from d.t where id = ?"
+	for _, c := range []struct {
+		name        string
+		change      func(*mysql.Config)
+		connections int
+		churn       bool
+	}{
+		{"prepared", nil, 1, false},
+		{"text", func(c *mysql.Config) { c.InterpolateParams = true }, 1, false},
+		{"local socket", func(c *mysql.Config) { c.Net, c.Addr = "unix", my.Socket() }, 4, false},
+		{"50 connections", func(c *mysql.Config) { c.InterpolateParams = true }, 50, false},
+		{"churn", func(c *mysql.Config) { c.InterpolateParams = true }, 10, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := my.Open(t, c.change)
+			db.SetMaxOpenConns(c.connections)
+			db.SetMaxIdleConns(c.connections)
+			if c.churn {
+				db.SetMaxIdleConns(-1)
+			}
+			got := during(t, q, name, 10000, func() {
+				var wg sync.WaitGroup
+				for range c.connections {
+					wg.Go(func() {
+						for range 10000 / c.connections {
+							var n int
+							if err := db.QueryRow(one, 7).Scan(&n); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+			wantCounts(t, got, map[string]uint64{"select": 10000})
+			wantSum(t, got)
+		})
+	}
+	t.Run("transactions", func(t *testing.T) {
+		got := during(t, q, name, 600, func() {
+			for i := range 200 {
+				tx, err := root.Begin()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tx.Exec("update d.t set n = n + 1"); err != nil {
+					t.Fatal(err)
+				}
+				if i%2 == 0 {
+					err = tx.Commit()
+				} else {
+					err = tx.Rollback()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		wantCounts(t, got, map[string]uint64{"begin": 200, "update": 200, "commit": 100, "rollback": 100})
+	})
+}
+
+func exec(t testing.TB, pg *servertest.Postgres, statements string) {
+	t.Helper()
+	if _, err := pg.Connect(t).Exec(context.Background(), statements); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func execMySQL(t testing.TB, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.Exec(statement); err != nil {
+		t.Fatal(err)
+	}
+}

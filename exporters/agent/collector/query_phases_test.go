@@ -1,0 +1,167 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// The time of each kind of statement lands in the phase that it is spent in. What counts are
+// shares of one statement's own time, so that a busy machine does no harm; the wait for a
+// CPU, which a busy machine lengthens, is left out of them.
+func TestQueryPhases(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{
+		"cluster_name": "phased", "shared_buffers": "1MB", "work_mem": "256MB", "jit": "off",
+		"max_parallel_workers_per_gather": "0", "autovacuum": "off",
+	}, nil)
+	waitForServer(t, q, "phased")
+	ctx := context.Background()
+	c := pg.Connect(t)
+
+	t.Run("computing is cpu", func(t *testing.T) {
+		got := during(t, q, "phased", 1, func() {
+			run(t, c, "select count(md5(i::text)) from generate_series(1, 300000) i")
+		})
+		wantCounts(t, got, map[string]uint64{"select": 1})
+		wantShare(t, got, "select", "cpu", 0.95)
+		wantSum(t, got)
+	})
+	t.Run("sleeping is wait", func(t *testing.T) {
+		got := during(t, q, "phased", 1, func() { run(t, c, "select pg_sleep(0.3)") })
+		wantShare(t, got, "select", "wait", 0.95)
+		if w := got.phases["select"]["wait"]; w < 0.29 {
+			t.Errorf("waited %.3f s, slept 0.3 s", w)
+		}
+		wantSum(t, got)
+	})
+	t.Run("a row lock is wait", func(t *testing.T) {
+		run(t, c, "create table locked (id int primary key, n int)")
+		run(t, c, "insert into locked values (1, 0)")
+		other := pg.Connect(t)
+		got := during(t, q, "phased", 5, func() {
+			run(t, other, "begin")
+			run(t, other, "delete from locked")
+			done := make(chan error, 1)
+			go func() {
+				_, err := c.Exec(ctx, "update locked set n = 1")
+				done <- err
+			}()
+			watcher := pg.Connect(t)
+			began := time.Now()
+			testkit.Eventually(t, 10*time.Second, func() error {
+				var n int
+				err := watcher.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&n)
+				if err == nil && (n == 0 || time.Since(began) < 200*time.Millisecond) {
+					err = fmt.Errorf("%d waiting", n)
+				}
+				return err
+			})
+			run(t, other, "rollback")
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		wantShare(t, got, "update", "wait", 0.9)
+		wantSum(t, got)
+	})
+	t.Run("a cold read is read and a miss", func(t *testing.T) {
+		run(t, c, "create table big as select i, repeat('x', 500) from generate_series(1, 40000) i")
+		run(t, c, "vacuum big")
+		run(t, c, "checkpoint")
+		var file string
+		var pages float64
+		if err := c.QueryRow(ctx, "select pg_relation_filepath('big'), pg_relation_size('big') / 8192").Scan(&file, &pages); err != nil {
+			t.Fatal(err)
+		}
+		dropCache(t, filepath.Join(pg.Data, file))
+		cold := during(t, q, "phased", 1, func() { run(t, c, "select count(*) from big") })
+		// Few of the calls wait: the kernel reads ahead.
+		if cold.reads["miss"] < 1 || cold.phases["select"]["read"] <= 0 {
+			t.Errorf("cold: reads %v, phases %v", cold.reads, cold.phases["select"])
+		}
+		wantSum(t, cold)
+		warm := during(t, q, "phased", 1, func() { run(t, c, "select count(*) from big") })
+		if warm.reads["miss"] != 0 || warm.phases["select"]["read"] != 0 {
+			t.Errorf("warm: reads %v, phases %v", warm.reads, warm.phases["select"])
+		}
+		// 1 MB of shared buffers cannot hold it: nearly every page is a read call.
+		if warm.reads["hit"] < 0.9*pages || warm.reads["hit"] > 1.1*pages {
+			t.Errorf("warm: %v read calls hit the page cache, the table has %v pages", warm.reads["hit"], pages)
+		}
+		wantSum(t, warm)
+	})
+	t.Run("a client that does not read is client", func(t *testing.T) {
+		got := during(t, q, "phased", 1, func() {
+			rows, err := c.Query(ctx, "select repeat('x', 1000) from generate_series(1, 50000)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows.Next()
+			// The server has filled the socket's buffers when it is asleep for want of room.
+			watcher := pg.Connect(t)
+			testkit.Eventually(t, 10*time.Second, func() error {
+				var n int
+				if err := watcher.QueryRow(ctx, "select count(*) from pg_stat_activity where wait_event = 'ClientWrite' and state_change < now() - interval '200 ms'").Scan(&n); err != nil {
+					return err
+				}
+				if n == 0 {
+					return fmt.Errorf("the server does not wait for its client yet")
+				}
+				return nil
+			})
+			rows.Close()
+			if rows.Err() != nil {
+				t.Fatal(rows.Err())
+			}
+		})
+		if client := got.phases["select"]["client"]; client < 0.15 {
+			t.Errorf("the server waited 0.2 s for its client, %.3f s of them seen: %v", client, got.phases["select"])
+		}
+		wantSum(t, got)
+	})
+}
+
+// wantShare fails unless a phase has at least this share of a command's time, not counting
+// the wait for a CPU.
+func wantShare(t testing.TB, got seen, command, phase string, share float64) {
+	t.Helper()
+	p := got.phases[command]
+	time := got.sums[command] - p["runqueue"]
+	if p[phase] < share*time {
+		t.Errorf("%s: %s is %.6f s of %.6f s: %v", command, phase, p[phase], time, p)
+	}
+}
+
+// run executes one statement in the simple protocol: one round trip, no preparation.
+func run(t testing.TB, c *pgx.Conn, statement string) {
+	t.Helper()
+	if _, err := c.PgConn().Exec(context.Background(), statement).ReadAll(); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// dropCache removes one file from the page cache.
+func dropCache(t testing.TB, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,148 @@
+package collector
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// Statements on encrypted connections are counted and named like others, those of
+// connections that were there before the agent too, and nothing is taken for plain text.
+func TestQueryTLSPostgres(t *testing.T) {
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "secret", "ssl": "on", "autovacuum": "off"},
+		func(data string) { certificate(t, data) })
+	connect := func() *pgx.Conn {
+		config, err := pgx.ParseConfig(pg.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+		c, err := pgx.ConnectConfig(context.Background(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close(context.Background()) })
+		return c
+	}
+	old := connect()
+	q := startQuery(t)
+	waitForServer(t, q, "secret")
+	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connect()} {
+		t.Run(name, func(t *testing.T) {
+			got := during(t, q, "secret", 1003, func() {
+				run(t, c, "begin")
+				run(t, c, "create temp table t as select 1 as i")
+				for range 1000 {
+					if _, err := c.Exec(context.Background(), "update t set i = i + $1", 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				run(t, c, "rollback")
+			})
+			wantCounts(t, got, map[string]uint64{"begin": 1, "other": 1, "update": 1000, "rollback": 1})
+			wantSum(t, got)
+		})
+	}
+	t.Run("churn", func(t *testing.T) {
+		got := during(t, q, "secret", 100, func() {
+			for range 100 {
+				c := connect()
+				run(t, c, "select 1")
+				c.Close(context.Background())
+			}
+		})
+		wantCounts(t, got, map[string]uint64{"select": 100})
+	})
+	t.Run("without encryption as before", func(t *testing.T) {
+		got := during(t, q, "secret", 100, func() { pg.Bench(t, "select 1;\n", "-t", "100", "-M", "prepared") })
+		wantCounts(t, got, map[string]uint64{"select": 100})
+	})
+}
+
+func TestQueryTLSMariaDB(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"server.crt", "server.key"} {
+		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	my := servertest.StartMariaDB(t, "--ssl-cert="+filepath.Join(dir, "server.crt"), "--ssl-key="+filepath.Join(dir, "server.key"))
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	db := my.Open(t, func(c *mysql.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} })
+	got := during(t, q, name, 2000, func() {
+		var cipher string
+		if err := db.QueryRow("show status like 'Ssl_cipher'").Scan(new(string), &cipher); err != nil || cipher == "" {
+			t.Fatalf("not encrypted: cipher %q, %v", cipher, err)
+		}
+		for i := range 999 {
+			var n int
+			if err := db.QueryRow("select ?", i).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 1000 {
+			if err := db.QueryRow("select 1").Scan(new(int)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"other": 1, "select": 1999})
+	wantSum(t, got)
+}
+
+// certificate puts server.crt and server.key into a folder, for the folder's owner.
+func certificate(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	for name, block := range map[string]*pem.Block{
+		"server.crt": {Type: "CERTIFICATE", Bytes: cert}, "server.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

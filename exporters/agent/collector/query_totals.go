@@ -1,0 +1,33 @@
+package collector
+
+import (
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+)
+
+// total is what the kernel counted for one server and command.
+type total bpf.QueryStats
+
+// totals are a server's, by command.
+type totals [bpf.QueryCommandCOMMANDS]total
+
+func (t *total) add(o *bpf.QueryStats) {
+	t.Count += o.Count
+	t.SumNs += o.SumNs
+	t.Reads += o.Reads
+	t.ReadMisses += o.ReadMisses
+	for i, n := range o.PhaseNs {
+		t.PhaseNs[i] += n
+	}
+	for i, n := range o.Classic {
+		t.Classic[i] += n
+	}
+	for i, n := range o.Slots {
+		t.Slots[i] += n
+	}
+}
+
+func (t *totals) add(o *totals) {
+	for i := range t {
+		t[i].add((*bpf.QueryStats)(&o[i]))
+	}
+}

@@ -1,0 +1,212 @@
+package collector
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// What clients may do on the wire, and what they should not, leaves the counts exact.
+func TestQueryWire(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "wired", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "wired")
+	for _, c := range []struct {
+		name string
+		f    func(t *testing.T, w *wire)
+		want map[string]uint64
+	}{
+		{"a statement split at every byte", func(t *testing.T, w *wire) {
+			for _, b := range []byte(message('Q', "update pg_class set relname = relname where false\x00")) {
+				w.send([]byte{b})
+			}
+			w.ready(1)
+		}, map[string]uint64{"update": 1}},
+		{"ten statements in one packet, each with its Sync", func(t *testing.T, w *wire) {
+			w.send([]byte(strings.Repeat(executeOf("select 1")+message('S', ""), 10)))
+			w.ready(10)
+		}, map[string]uint64{"select": 10}},
+		{"a batch with one Sync is one statement", func(t *testing.T, w *wire) {
+			w.send([]byte(strings.Repeat(executeOf("delete from pg_class where false"), 10) + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"delete": 1}},
+		{"more requests in flight than fit a receive buffer", func(t *testing.T, w *wire) {
+			go w.send([]byte(strings.Repeat(message('Q', "select 1"+strings.Repeat(" ", 1000)+"\x00"), 500)))
+			w.ready(500)
+		}, map[string]uint64{"select": 500}},
+		{"a long statement", func(t *testing.T, w *wire) {
+			w.send([]byte(message('Q', "insert into pg_class select from pg_class where false and "+strings.Repeat("true and ", 100000)+"false\x00")))
+			w.ready(1)
+		}, map[string]uint64{"insert": 1}},
+		{"only a preparation is no statement", func(t *testing.T, w *wire) {
+			w.send([]byte(message('P', "p\x00select 1\x00\x00\x00") + message('D', "Sp\x00") + message('S', "")))
+			w.ready(1)
+		}, nil},
+		{"prepared statements by name", func(t *testing.T, w *wire) {
+			w.send([]byte(message('P', "a\x00select 1\x00\x00\x00") + message('P', "b\x00insert into pg_class select from pg_class where false\x00\x00\x00") + message('S', "")))
+			w.ready(1)
+			for _, name := range []string{"a", "b", "a"} {
+				w.send([]byte(message('B', "\x00"+name+"\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00") + message('S', "")))
+				w.ready(1)
+			}
+		}, map[string]uint64{"select": 2, "insert": 1}},
+		{"a preparation with Flush, then its execution", func(t *testing.T, w *wire) {
+			w.send([]byte(message('P', "\x00values (1)\x00\x00\x00") + message('H', "")))
+			w.wait('1')
+			w.send([]byte(message('B', "\x00\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00") + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"select": 1}},
+		{"statements that fail", func(t *testing.T, w *wire) {
+			w.send([]byte(message('Q', "select nonsense\x00")))
+			w.ready(1)
+			w.send([]byte(executeOf("select nonsense") + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"select": 2}},
+		{"comments and case", func(t *testing.T, w *wire) {
+			for _, s := range []string{"/* app: x */ SeLeCt 1", "-- hint\nUPDATE pg_class set relname = relname where false",
+				"  (select 1)", "/* a **/ /* b */with x as (select 1) table x", "show all", ""} {
+				w.send([]byte(message('Q', s+"\x00")))
+				w.ready(1)
+			}
+		}, map[string]uint64{"select": 3, "update": 1, "other": 2}},
+		{"copy in, with a Sync that the server ignores", func(t *testing.T, w *wire) {
+			w.send([]byte(message('Q', "create temp table c (t text)\x00")))
+			w.ready(1)
+			w.send([]byte(executeOf("copy c from stdin") + message('S', "")))
+			w.wait('G')
+			w.send([]byte(message('d', "a\nb\n") + message('c', "") + message('S', "")))
+			w.ready(1)
+			w.send([]byte(message('Q', "select count(*) from c\x00")))
+			w.ready(1)
+		}, map[string]uint64{"other": 1, "copy": 1, "select": 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := during(t, q, "wired", sumOf(c.want)+1, func() {
+				w := dial(t, pg)
+				c.f(t, w)
+				// One more on the same connection: the boundaries are still known.
+				w.send([]byte(message('Q', "rollback\x00")))
+				w.ready(1)
+			})
+			want := map[string]uint64{"rollback": 1}
+			for command, n := range c.want {
+				want[command] = n
+			}
+			if c.name == "copy in, with a Sync that the server ignores" {
+				// The Sync is noticed as too many, which is counted.
+				delete(got.lost, "protocol")
+			}
+			wantCounts(t, got, want)
+			wantSum(t, got)
+		})
+	}
+}
+
+// A peer that sends garbage harms no other connection.
+func TestQueryGarbage(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "abused", "autovacuum": "off"}, nil)
+	my := servertest.StartMariaDB(t)
+	waitForServer(t, q, "abused")
+	mysqlName := defaultName(t, q, my.PID)
+	garbage := []byte(strings.Repeat("\xff\x00GET / HTTP/1.1\r\n\x17\x03\x03Q", 1000))
+	for _, port := range []int{pg.Port, my.Port} {
+		for range 20 {
+			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Write(garbage) // the server may have hung up
+			c.Close()
+		}
+	}
+	// Garbage after a good start.
+	w := dial(t, pg)
+	w.send(garbage)
+	io.Copy(io.Discard, w.in)
+	got := during(t, q, "abused", 1000, func() { pg.Bench(t, "select 1;\n", "-t", "1000", "-M", "extended") })
+	wantCounts(t, got, map[string]uint64{"select": 1000})
+	db := my.Open(t, nil)
+	got = during(t, q, mysqlName, 100, func() {
+		for range 100 {
+			if err := db.QueryRow("select 1").Scan(new(int)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"select": 100})
+}
+
+// wire is a connection that speaks PostgreSQL's protocol byte by byte.
+type wire struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// dial connects over TCP and logs in.
+func dial(t testing.TB, pg *servertest.Postgres) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", pg.Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return login(t, conn)
+}
+
+// login starts a session on a new connection, and closes it with the test.
+func login(t testing.TB, conn net.Conn) *wire {
+	t.Helper()
+	t.Cleanup(func() { conn.Close() })
+	w := &wire{t, conn, bufio.NewReader(conn)}
+	startup := "\x00\x03\x00\x00user\x00postgres\x00database\x00postgres\x00\x00"
+	w.send(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(startup))), startup...))
+	w.ready(1)
+	return w
+}
+
+func (w *wire) send(b []byte) {
+	if _, err := w.conn.Write(b); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// wait reads messages up to one of the given type.
+func (w *wire) wait(want byte) {
+	w.t.Helper()
+	for {
+		var header [5]byte
+		if _, err := io.ReadFull(w.in, header[:]); err != nil {
+			w.t.Fatalf("waiting for %q: %v", want, err)
+		}
+		if _, err := w.in.Discard(int(binary.BigEndian.Uint32(header[1:])) - 4); err != nil {
+			w.t.Fatal(err)
+		}
+		if header[0] == want {
+			return
+		}
+	}
+}
+
+// ready reads up to the n-th ReadyForQuery.
+func (w *wire) ready(n int) {
+	w.t.Helper()
+	for range n {
+		w.wait('Z')
+	}
+}
+
+func message(kind byte, body string) string {
+	return string(kind) + string(binary.BigEndian.AppendUint32(nil, uint32(4+len(body)))) + body
+}
+
+// executeOf is a statement in the extended protocol, without its Sync.
+func executeOf(statement string) string {
+	return message('P', "\x00"+statement+"\x00\x00\x00") + message('B', "\x00\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00")
+}

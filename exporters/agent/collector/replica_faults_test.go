@@ -1,0 +1,348 @@
+package collector
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// background keeps writing and reading until stopped, whatever becomes of it, and returns
+// how many of each were answered well.
+func (v *testVolume) background(depth int) (stop func() (writes, reads int64)) {
+	var wrote, read atomic.Int64
+	var wg sync.WaitGroup
+	quit := make(chan struct{})
+	client := v.client
+	for worker := range depth {
+		wg.Go(func() {
+			b := make([]byte, 8192)
+			for i := int64(0); ; i++ {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				offset := (int64(worker)*1000 + i%1000) * int64(len(b))
+				if _, err := client.WriteAt(b, offset); err == nil {
+					wrote.Add(1)
+				}
+				if _, err := client.ReadAt(b, offset); err == nil {
+					read.Add(1)
+				}
+			}
+		})
+	}
+	return func() (int64, int64) {
+		close(quit)
+		wg.Wait()
+		return wrote.Load(), read.Load()
+	}
+}
+
+func (v *testVolume) control(args ...string) {
+	v.t.Helper()
+	out, err := osexec.Command(v.engine, append([]string{"--url", "http://" + v.network + ".1:9501", "--volume-name", v.name, "--engine-instance-name", v.name + "-e-0"}, args...)...).CombinedOutput()
+	if err != nil {
+		v.t.Fatalf("longhorn-engine %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// exact does n more writes of the volume and checks that each view counts just these.
+func (v *testVolume) exact(m *replicaMeter, n int, replicas ...string) {
+	v.t.Helper()
+	before := m.settled()
+	v.io(n, 4, func(i int) error { return v.write(int64(i)*8192, 8192) })
+	after := m.settled()
+	got, want := map[string]uint64{}, map[string]uint64{"frontend": uint64(n), "last": uint64(n)}
+	volume := match{"volume": v.name, "op": "write"}
+	got["frontend"] = after.count(frontendMetric, volume) - before.count(frontendMetric, volume)
+	last := match{"volume": v.name}
+	got["last"] = uint64(after.value("plumbline_replica_last_ack_total", last) - before.value("plumbline_replica_last_ack_total", last))
+	for _, a := range replicas {
+		l := match{"volume": v.name, "op": "write", "replica": a}
+		got["request "+a] = after.count(requestMetric, l) - before.count(requestMetric, l)
+		got["service "+a] = after.count(serviceMetric, l) - before.count(serviceMetric, l)
+		want["request "+a], want["service "+a] = uint64(n), uint64(n)
+	}
+	diffCounts(v.t, got, want)
+}
+
+// The collector starts while all is in full swing: it takes up the connections, takes no
+// harm from what it has not seen, and then counts exactly.
+func TestReplicaAdoption(t *testing.T) {
+	v := newTestVolume(t, 3)
+	v.start()
+	stop := v.background(8)
+	m := startReplicaCollector(t, v)
+	m.eventually("all views count", func(r replicaReading) bool {
+		seen := 0
+		for _, a := range v.addresses {
+			for _, name := range []string{requestMetric, serviceMetric} {
+				if r.count(name, match{"replica": a, "op": "write"}) > 100 {
+					seen++
+				}
+			}
+		}
+		return seen == 6 && r.count(frontendMetric, match{"op": "write"}) > 100
+	})
+	stop()
+	v.exact(m, 500, v.addresses...)
+	r := m.read()
+	for _, name := range []string{"plumbline_replica_resyncs_total", "plumbline_replica_unmatched_total"} {
+		if got := r.value(name, nil); got != 0 {
+			t.Errorf("%s is %v after adoption", name, got)
+		}
+	}
+}
+
+// A replica is killed under load and rebuilt, then the engine: what was under way is counted
+// as such, every series goes on, and afterwards the counts are exact again.
+func TestReplicaRestarts(t *testing.T) {
+	v := newTestVolume(t, 3)
+	m := startReplicaCollector(t, v)
+	v.start()
+	m.followed(4)
+	v.exact(m, 200, v.addresses...)
+
+	stop := v.background(4)
+	killed := v.replicas[1]
+	killed.process.kill()
+	m.followed(3)
+	stop()
+	v.exact(m, 200, v.addresses[0], v.addresses[2])
+	before := m.read().count(requestMetric, match{"replica": killed.address, "op": "write"})
+	if before < 200 {
+		t.Errorf("%d writes to the killed replica are left of at least 200", before)
+	}
+
+	v.control("rm-replica", "tcp://"+killed.address)
+	if err := os.RemoveAll(killed.dir); err != nil {
+		t.Fatal(err)
+	}
+	v.startReplica(killed)
+	stop = v.background(4)
+	size := fmt.Sprint(testVolumeSize)
+	v.control("add-replica", "--size", size, "--current-size", size, "tcp://"+killed.address)
+	stop()
+	m.followed(4)
+	v.exact(m, 200, v.addresses...)
+
+	stop = v.background(4)
+	v.stop()
+	m.followed(3)
+	stop()
+	total := m.read().count(frontendMetric, match{"op": "write"})
+	for _, r := range v.replicas {
+		// The next engine wants them closed.
+		r.process.kill()
+		v.startReplica(r)
+	}
+	v.start()
+	m.followed(4)
+	v.exact(m, 200, v.addresses...)
+	r := m.read()
+	if got := r.count(frontendMetric, match{"op": "write"}); got != total+200 {
+		t.Errorf("%d writes of the volume, want %d: a restart must not lose counts", got, total+200)
+	}
+	for _, name := range []string{"plumbline_replica_resyncs_total", "plumbline_replica_unmatched_total", "plumbline_replica_unrecognised_total"} {
+		if got := r.value(name, nil); got != 0 {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	t.Logf("%v requests to replicas were never answered", r.value("plumbline_replica_request_unanswered_total", nil))
+}
+
+// Peers that speak something else on a replica's data port and the frontend are counted and
+// hurt no other connection.
+func TestReplicaGarbage(t *testing.T) {
+	v := newTestVolume(t, 2)
+	m := startReplicaCollector(t, v)
+	v.start()
+	m.followed(3)
+	stop := v.background(4)
+	ping := []byte{0x01, 0x1b, 9, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	speeches := [][]byte{
+		[]byte("GET / HTTP/1.1\r\nHost: replica\r\n\r\n"),
+		bytes.Repeat([]byte{0xff}, 1<<20),
+		make([]byte, 4096),
+		ping[:13], // cut off
+		append(bytes.Clone(ping), bytes.Repeat([]byte("garbage"), 100)...),
+	}
+	data := strings.TrimSuffix(v.addresses[0], "0") + "1"
+	for _, speech := range speeches {
+		for network, address := range map[string]string{"tcp": data, "unix": v.socket()} {
+			c, err := net.Dial(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			_, _ = c.Write(speech)
+			if cw, ok := c.(interface{ CloseWrite() error }); ok {
+				_ = cw.CloseWrite()
+			}
+			_, _ = io.Copy(io.Discard, c) // until the frontend has had enough of it; a replica keeps it
+			_ = c.Close()
+		}
+	}
+	stop()
+	r := m.eventually("the garbage is counted", func(r replicaReading) bool {
+		return r.value("plumbline_replica_unrecognised_total", nil) >= 6 && r.value("plumbline_replica_resyncs_total", nil) >= 2
+	})
+	if got := r.value("plumbline_replica_unmatched_total", nil); got != 0 {
+		t.Errorf("%v unmatched answers", got)
+	}
+	v.exact(m, 300, v.addresses...)
+	// A replica leaves such a connection to Go's garbage collector; the frontend closes it.
+	m.eventually("the frontend's connections are forgotten", func(r replicaReading) bool {
+		return r.value("plumbline_volume_frontend_connections", nil) == 1
+	})
+}
+
+// With data locality strict-local, engine and replica talk over a unix socket.
+func TestReplicaStrictLocal(t *testing.T) {
+	testkit.NeedRoot(t)
+	const sockets = "/host/var/lib/longhorn/unix-domain-socket"
+	// Ours to remove is the topmost folder that is not there yet.
+	top := sockets
+	for parent := filepath.Dir(top); parent != "/"; parent = filepath.Dir(parent) {
+		if _, err := os.Stat(parent); err == nil {
+			break
+		}
+		top = parent
+	}
+	if _, err := os.Stat(sockets); err != nil {
+		if err := os.MkdirAll(sockets, 0o700); err != nil {
+			testkit.Skip(t, "the engine's folder for unix sockets cannot be made: "+err.Error())
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(top) })
+	}
+	v := newTestVolume(t, 0, "--data-server-protocol", "unix")
+	m := startReplicaCollector(t, v)
+	v.addReplica()
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(sockets, v.name+".sock")) })
+	v.start()
+	m.followed(2)
+	v.exact(m, 1000, v.addresses[0])
+	m.read().clean(t)
+}
+
+// A collector with too little room counts what it cannot hold and measures the rest.
+func TestReplicaMapsFull(t *testing.T) {
+	v := newTestVolume(t, 2)
+	m := startReplicaCollector(t, v, func(w *replicaWire) {
+		load := w.load
+		w.load = func() (*ebpf.CollectionSpec, error) {
+			spec, err := load()
+			if err == nil {
+				spec.Maps["inflight"].MaxEntries = 8
+			}
+			return spec, err
+		}
+	})
+	v.start()
+	m.followed(3)
+	const writes = 2000
+	v.io(writes, 32, func(i int) error { return v.write(int64(i)*8192, 8192) })
+	r := m.settled()
+	lost := r.value("plumbline_replica_lost_total", match{"reason": "requests_full"})
+	var counted uint64
+	for _, name := range []string{requestMetric, serviceMetric, frontendMetric} {
+		counted += r.count(name, match{"op": "write"})
+	}
+	pings := float64(r.count(requestMetric, match{"op": "ping"}) + r.count(serviceMetric, match{"op": "ping"}))
+	if lost == 0 || float64(counted)+lost < 5*writes || float64(counted)+lost > 5*writes+pings+100 {
+		t.Errorf("%d operations counted and %v lost, want %d together", counted, lost, 5*writes)
+	}
+	if unmatched := r.value("plumbline_replica_unmatched_total", nil); unmatched < lost-100 || unmatched > lost {
+		t.Errorf("%v unmatched answers for %v requests lost", unmatched, lost)
+	}
+}
+
+// Of two writes to one extent at a time it is not known which acknowledgement is whose: they
+// are counted apart, and nothing else suffers.
+func TestReplicaOverlappingWrites(t *testing.T) {
+	v := newTestVolume(t, 2)
+	m := startReplicaCollector(t, v)
+	v.start()
+	m.followed(3)
+	const writes = 2000
+	v.io(writes, 8, func(i int) error { return v.write(int64(i%4)*8192, 8192) })
+	r := m.settled()
+	last, overlaps := r.value("plumbline_replica_last_ack_total", nil), r.value("plumbline_replica_overlapping_writes_total", nil)
+	if last+overlaps != writes || overlaps == 0 {
+		t.Errorf("%v writes with a last replica and %v overlapping, want %d together", last, overlaps, writes)
+	}
+	if got := r.count(requestMetric, match{"op": "write"}); got != 2*writes {
+		t.Errorf("%d writes to the replicas, want %d", got, 2*writes)
+	}
+	r.clean(t)
+}
+
+// Connections that come and go leave nothing behind.
+func TestReplicaChurn(t *testing.T) {
+	v := newTestVolume(t, 1)
+	m := startReplicaCollector(t, v)
+	v.start()
+	m.followed(2)
+	const connections = 300
+	for range connections {
+		v.connect()
+		v.exactOnce()
+		v.client.Close()
+	}
+	r := m.eventually("closed connections are forgotten", func(r replicaReading) bool {
+		// Left are the two between engine and replica, seen from both ends.
+		return r.value("plumbline_bpf_map_entries", match{"map": "connections"}) == 2*2
+	})
+	if got := r.count(frontendMetric, match{"op": "write"}); got != connections {
+		t.Errorf("%d writes, want %d", got, connections)
+	}
+	for _, name := range []string{"inflight", "writes"} {
+		if got := r.value("plumbline_bpf_map_entries", match{"map": name}); got != 0 {
+			t.Errorf("%v entries left in map %s", got, name)
+		}
+	}
+	r.clean(t)
+}
+
+func (v *testVolume) exactOnce() {
+	v.t.Helper()
+	if err := v.write(rand.Int64N(1000)*8192, 8192); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// More volumes than there may be label values share one series.
+func TestReplicaVolumeFlood(t *testing.T) {
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler)}, dataconnWire()).wires[0]
+	for i := range replicaMaxVolumes + 10 {
+		want := fmt.Sprintf("volume-%d", i)
+		if i >= replicaMaxVolumes {
+			want = "other"
+		}
+		if got := f.volumeLabel(fmt.Sprintf("volume-%d", i)); got != want {
+			t.Fatalf("volume %d has label %q, want %q", i, got, want)
+		}
+	}
+	if got := f.volumeLabel("volume-3"); got != "volume-3" {
+		t.Errorf("a known volume got label %q", got)
+	}
+	if f.overflow != 10 {
+		t.Errorf("%d overflows counted, want 10", f.overflow)
+	}
+}

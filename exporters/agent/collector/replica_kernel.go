@@ -1,0 +1,241 @@
+package collector
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+)
+
+// replicaKernel is the kernel side of one wire: its programs and maps (track.h).
+type replicaKernel struct {
+	wire       replicaWire
+	collection *ebpf.Collection
+	notices    *ringbuf.Reader
+	// missing are the programs this kernel has no tracepoint for.
+	missing map[string]bool
+
+	mu    sync.Mutex
+	links map[string]link.Link
+	bits  [1024]uint64
+	// many counts the followed processes behind each bit.
+	many map[uint16]int
+}
+
+// machinePIDNamespace is the number of the PID namespace that the machine starts with,
+// PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h.
+const machinePIDNamespace = 0xEFFFFFFC
+
+// loadReplicaKernel loads the wire's programs, for process ids as this procfs shows them,
+// and attaches those that follow processes. It attaches the others once, too, so that a
+// kernel that refuses them is known at once.
+func loadReplicaKernel(wire replicaWire, procfs string) (*replicaKernel, error) {
+	// Only kernels before 5.11 account BPF memory this way; there, a refusal shows in the load.
+	_ = rlimit.RemoveMemlock()
+	spec, err := wire.load()
+	if err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
+	}
+	k := &replicaKernel{wire: wire, missing: map[string]bool{}, links: map[string]link.Link{}, many: map[uint16]int{}}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("wire %s: the kernel's type information: %w", wire.name, err)
+	}
+	namespace, err := pidNamespace(procfs)
+	if err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
+	}
+	if namespace != machinePIDNamespace {
+		if err := spec.Variables["pid_namespace"].Set(namespace); err != nil {
+			return nil, fmt.Errorf("wire %s: %w", wire.name, err)
+		}
+	}
+	for _, h := range wire.hooks {
+		var found *btf.Typedef
+		if kernel.TypeByName("btf_trace_"+h.tracepoint, &found) == nil {
+			continue
+		}
+		if !h.optional {
+			return nil, fmt.Errorf("wire %s: the kernel has no tracepoint %s (needs Linux 6.3)", wire.name, h.tracepoint)
+		}
+		k.missing[h.program] = true
+		delete(spec.Programs, h.program)
+	}
+	if k.collection, err = ebpf.NewCollection(spec); err != nil {
+		return nil, fmt.Errorf("wire %s: load (needs CAP_BPF and CAP_PERFMON): %w", wire.name, err)
+	}
+	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
+	}
+	for _, need := range []replicaNeed{forLocal, always} {
+		if err := k.listen(need); err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
+	}
+	return k, nil
+}
+
+// listen attaches the programs that this need asks for and detaches all others.
+func (k *replicaKernel) listen(need replicaNeed) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, h := range k.wire.hooks {
+		wanted := h.need <= need && !k.missing[h.program] && (h.instead == "" || k.missing[h.instead])
+		l := k.links[h.program]
+		switch {
+		case wanted && l == nil:
+			l, err := link.AttachTracing(link.TracingOptions{Program: k.collection.Programs[h.program]})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("wire %s: attach %s to %s: %w", k.wire.name, h.program, h.tracepoint, err))
+				continue
+			}
+			k.links[h.program] = l
+		case !wanted && l != nil:
+			errs = append(errs, l.Close())
+			delete(k.links, h.program)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close detaches and frees everything.
+func (k *replicaKernel) Close() error {
+	errs := []error{k.listen(-1)}
+	if k.notices != nil {
+		errs = append(errs, k.notices.Close())
+	}
+	k.collection.Close()
+	return errors.Join(errs...)
+}
+
+// notice waits for the next program start or end; it fails when the kernel side is closed.
+func (k *replicaKernel) notice() (pid int, exited bool, err error) {
+	record, err := k.notices.Read()
+	if err != nil {
+		return 0, false, err
+	}
+	if len(record.RawSample) < 8 {
+		return 0, false, fmt.Errorf("wire %s: notice of %d bytes", k.wire.name, len(record.RawSample))
+	}
+	return int(binary.NativeEndian.Uint32(record.RawSample)), binary.NativeEndian.Uint32(record.RawSample[4:]) != 0, nil
+}
+
+// follow makes the programs look at a process's calls.
+func (k *replicaKernel) follow(pid int, p replica.Process) error {
+	if err := k.collection.Maps["processes"].Put(uint32(pid), p); err != nil {
+		return fmt.Errorf("follow process %d: %w", pid, err)
+	}
+	return k.mark(pid, 1)
+}
+
+// unfollow undoes follow; the kernel has forgotten a process that ended by itself.
+func (k *replicaKernel) unfollow(pid int) error {
+	err := k.collection.Maps["processes"].Delete(uint32(pid))
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = nil
+	}
+	return errors.Join(err, k.mark(pid, -1))
+}
+
+// setPeers tells the programs how many replicas an engine is connected to. A process that
+// has ended meanwhile must not come back into the map.
+func (k *replicaKernel) setPeers(pid int, peers uint32) error {
+	m := k.collection.Maps["processes"]
+	var p replica.Process
+	err := m.Lookup(uint32(pid), &p)
+	if err == nil {
+		p.Peers = peers
+		err = m.Update(uint32(pid), p, ebpf.UpdateExist)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// mark keeps the bit that lets the programs leave all other processes alone.
+func (k *replicaKernel) mark(pid, by int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	bit := uint16(pid)
+	k.many[bit] += by
+	word := uint32(bit >> 6)
+	if k.many[bit] > 0 {
+		k.bits[word] |= 1 << (bit & 63)
+	} else {
+		delete(k.many, bit)
+		k.bits[word] &^= 1 << (bit & 63)
+	}
+	return k.collection.Maps["followed"].Put(word, k.bits[word])
+}
+
+// events returns the programs' counters, summed over the CPUs.
+func (k *replicaKernel) events() ([replica.Events]uint64, error) {
+	var sums [replica.Events]uint64
+	for event := range sums {
+		var cpus []uint64
+		if err := k.collection.Maps["events"].Lookup(uint32(event), &cpus); err != nil {
+			return sums, fmt.Errorf("map events: %w", err)
+		}
+		for _, n := range cpus {
+			sums[event] += n
+		}
+	}
+	return sums, nil
+}
+
+// readReplicaMap returns a copy of a hash map. It reads by buckets, because a walk key by
+// key goes astray while keys are being deleted.
+func readReplicaMap[K comparable, V any](k *replicaKernel, name string) (map[K]V, error) {
+	m := k.collection.Maps[name]
+	result := map[K]V{}
+	var cursor ebpf.MapBatchCursor
+	size := 64
+	for {
+		keys, values := make([]K, size), make([]V, size)
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			result[keys[i]] = values[i]
+		}
+		switch {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			return result, nil
+		case err != nil && errors.Is(err, unix.ENOSPC) && size < 1<<20:
+			size *= 2 // one bucket holds more than that
+		case err != nil:
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+}
+
+// deleteFrom removes a key and says whether it was there.
+func (k *replicaKernel) deleteFrom(name string, key any) (bool, error) {
+	err := k.collection.Maps[name].Delete(key)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// peerAddress returns a peer's data address; invalid for a unix socket.
+func peerAddress(key replica.PeerKey) netip.AddrPort {
+	const inet, inet6 = 2, 10
+	switch key.Family {
+	case inet:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(key.Address[:4])), key.Port)
+	case inet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(key.Address).Unmap(), key.Port)
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,90 @@
+package collector
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+)
+
+// Every operation the user of a volume sends is counted once in each view, with its bytes.
+func TestReplicaCounts(t *testing.T) {
+	testReplicaCounts(t)
+}
+
+// The same on a kernel before 6.16, where the first sight of a request is its packet.
+func TestReplicaCountsByPacket(t *testing.T) {
+	testReplicaCounts(t, func(w *replicaWire) {
+		for i := range w.hooks {
+			if w.hooks[i].program == replica.DataconnProgReplicaSending {
+				w.hooks[i].tracepoint = "not_in_this_kernel"
+			}
+		}
+	})
+}
+
+func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
+	v := newTestVolume(t, 3)
+	m := startReplicaCollector(t, v, change...)
+	v.start()
+	m.followed(4)
+
+	const writes, reads, unmaps, large = 5000, 3000, 100, 50
+	const block, big = 8192, 1 << 20
+	slots := int64(testVolumeSize / big)
+	// No two writes at a time to one extent: which replica was last would be unknown.
+	v.io(writes, 8, func(i int) error { return v.write(int64(i)*block, block) })
+	v.io(large, 8, func(i int) error { return v.write(int64(i)*big, big) })
+	v.io(reads, 8, func(int) error { return v.read(rand.Int64N(slots)*big, block) })
+	v.io(large, 8, func(i int) error { return v.read(int64(i)*big, big) })
+	v.io(unmaps, 1, func(i int) error { _, err := v.client.UnmapAt(4096, int64(i)*4096); return err })
+
+	r := m.settled()
+	got := r.counts(v)
+	want := map[string]uint64{
+		frontendMetric + "  write": writes + large,
+		frontendMetric + "  read":  reads + large,
+		frontendMetric + "  unmap": unmaps,
+	}
+	var requested, served uint64
+	for _, tested := range v.replicas {
+		a := " " + tested.address
+		want[requestMetric+a+" write"], want[serviceMetric+a+" write"] = writes+large, writes+large
+		want[requestMetric+a+" unmap"], want[serviceMetric+a+" unmap"] = unmaps, unmaps
+		// Reads go to one replica each: only the total is given.
+		requested += got[requestMetric+a+" read"]
+		served += got[serviceMetric+a+" read"]
+		want[requestMetric+a+" read"], want[serviceMetric+a+" read"] = got[requestMetric+a+" read"], got[requestMetric+a+" read"]
+	}
+	diffCounts(t, got, want)
+	if requested != reads+large || served != reads+large {
+		t.Errorf("%d reads requested from the replicas, %d served; want %d", requested, served, reads+large)
+	}
+	r.clean(t)
+	for name, copies := range map[string]float64{"plumbline_replica_request_bytes_total": 3, "plumbline_replica_service_bytes_total": 3, "plumbline_volume_frontend_bytes_total": 1} {
+		if got, want := r.value(name, match{"op": "write"}), copies*(writes*block+large*big); got != want {
+			t.Errorf("%s of writes: %v, want %v", name, got, want)
+		}
+		if got, want := r.value(name, match{"op": "read"}), float64(reads*block+large*big); got != want {
+			t.Errorf("%s of reads: %v, want %v", name, got, want)
+		}
+	}
+	if got := r.value("plumbline_replica_last_ack_total", nil); got != writes+large {
+		t.Errorf("%v writes acknowledged by a last replica, want %v", got, writes+large)
+	}
+	if got := r.value("plumbline_replica_request_connections", nil); got != 6 {
+		t.Errorf("%v connections to replicas, want two to each", got)
+	}
+	for _, tested := range v.replicas {
+		rtt := r.sum(requestMetric, match{"replica": tested.address, "op": "write"}) / (writes + large)
+		service := r.sum(serviceMetric, match{"replica": tested.address, "op": "write"}) / (writes + large)
+		t.Logf("%s: write round trip %.0f us, service %.0f us", tested.address, rtt*1e6, service*1e6)
+		if service >= rtt {
+			t.Errorf("%s: service takes %v s of a round trip of %v s", tested.address, service, rtt)
+		}
+		if got := r.value("plumbline_replica_info", match{"replica": tested.address, "instance": tested.name, "directory": tested.dir}); got != 1 {
+			t.Errorf("no information about %s", tested.address)
+		}
+	}
+	t.Logf("frontend write %.0f us", r.sum(frontendMetric, match{"op": "write"})/(writes+large)*1e6)
+}

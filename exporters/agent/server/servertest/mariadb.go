@@ -1,0 +1,69 @@
+package servertest
+
+import (
+	"database/sql"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// MariaDB is a running MariaDB server that a test owns.
+type MariaDB struct {
+	Dir  string
+	Port int
+	PID  int
+}
+
+// StartMariaDB initialises and starts a server with the account root, without a password,
+// and stops it when the test ends.
+func StartMariaDB(t testing.TB, args ...string) *MariaDB {
+	t.Helper()
+	testkit.NeedRoot(t)
+	who := owner(t, "mysql")
+	m := &MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}
+	data := filepath.Join(m.Dir, "data")
+	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), "--no-defaults", "--datadir="+data,
+		"--auth-root-authentication-method=normal", "--skip-test-db")
+	install.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	install.Dir = m.Dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
+	}
+	args = append([]string{"--no-defaults", "--datadir=" + data, "--socket=" + m.Socket(), "--bind-address=127.0.0.1",
+		fmt.Sprintf("--port=%d", m.Port), "--pid-file=" + filepath.Join(m.Dir, "pid"), "--max-connections=300"}, args...)
+	cmd := exec.Command(testkit.Tool(t, "mariadbd"), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	cmd.Dir = m.Dir
+	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
+	m.PID = cmd.Process.Pid
+	db := m.Open(t, nil)
+	testkit.Eventually(t, startTimeout, db.Ping)
+	return m
+}
+
+// Socket is the path of its local socket.
+func (m *MariaDB) Socket() string { return filepath.Join(m.Dir, "s") }
+
+// Open returns a pool of connections that ends with the test. change, if not nil, may change
+// how they are made.
+func (m *MariaDB) Open(t testing.TB, change func(*mysql.Config)) *sql.DB {
+	t.Helper()
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", m.Port), "mysql"
+	if change != nil {
+		change(c)
+	}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { db.Close() })
+	return db
+}

@@ -1,0 +1,144 @@
+// Package servertest runs real database servers for tests.
+package servertest
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/plumbline/plumbline/tests/pgserver"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// startTimeout is generous: the machine may be busy with other tests.
+const startTimeout = 60 * time.Second
+
+// Postgres is a running PostgreSQL server that a test owns.
+type Postgres struct{ *pgserver.Server }
+
+// StartPostgres initialises and starts a server with settings, and stops it when the test
+// ends. prepare, if not nil, is called between the two with the data directory.
+func StartPostgres(t testing.TB, settings map[string]string, prepare func(data string)) *Postgres {
+	t.Helper()
+	testkit.NeedRoot(t)
+	s, err := pgserver.Start(pgserver.Options{
+		Dir:    workDir(t, "pg", owner(t, pgserver.Owner)),
+		Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Settings: settings, Prepare: prepare,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(s.Log)
+			t.Logf("PostgreSQL:\n%s", text)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Postgres{s}
+}
+
+// Connect opens a connection that is closed when the test ends.
+func (p *Postgres) Connect(t testing.TB) *pgx.Conn {
+	t.Helper()
+	c, err := pgx.Connect(context.Background(), p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	return c
+}
+
+// Bench runs pgbench against the server, with a script of its own.
+func (p *Postgres) Bench(t testing.TB, script string, args ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "script.sql")
+	if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"-n", "-h", "127.0.0.1", "-p", strconv.Itoa(p.Port), "-U", "postgres", "-f", file}, args...)
+	if out, err := exec.Command(testkit.Tool(t, "pgbench"), append(args, "postgres")...).CombinedOutput(); err != nil {
+		t.Fatalf("pgbench: %v\n%s", err, out)
+	}
+}
+
+// start runs a server in the background and ends it with the test: first as asked, then by
+// force. Its output is shown if the test fails.
+func start(t testing.TB, cmd *exec.Cmd, log string, stop syscall.Signal) {
+	t.Helper()
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		out.Close()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Signal(stop)
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			cmd.Process.Kill()
+			<-ended
+		}
+		if t.Failed() {
+			text, _ := os.ReadFile(log)
+			t.Logf("%s:\n%s", filepath.Base(cmd.Path), text)
+		}
+	})
+}
+
+// owner returns the credentials of a system user.
+func owner(t testing.TB, name string) *syscall.Credential {
+	t.Helper()
+	u, err := user.Lookup(name)
+	if err != nil {
+		testkit.Skip(t, "needs the user "+name+" of the server's package")
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// workDir makes a folder on a disk (not in memory) that goes away with the test.
+func workDir(t testing.TB, prefix string, who *syscall.Credential) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", prefix+"-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chown(dir, int(who.Uid), int(who.Gid)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// freePort returns a TCP port that was free a moment ago.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
