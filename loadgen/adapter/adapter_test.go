@@ -1,0 +1,198 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func newSupervisor(rate float64) *Supervisor {
+	load := metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "test"}, metrics.Options{Penalty: time.Second})
+	return &Supervisor{Load: load, Log: slog.New(slog.DiscardHandler), Rate: rate}
+}
+
+// What falls due in an outage is the rate times its length, however often it is settled.
+func TestOutageIsCountedExactly(t *testing.T) {
+	s := newSupervisor(7)
+	start := time.Now()
+	s.downSince = start
+	for i := 1; i <= 100; i++ {
+		s.settle(start.Add(time.Duration(i) * 37 * time.Millisecond))
+	}
+	const want = 25 // 25.9: the rest is still owed
+	if got := s.Load.Tally(); got.Skipped[metrics.Down] != want || got.Offered != want || got.Response.Count() != want {
+		t.Errorf("an outage of 3.7 s at 7/s counted %d skipped, %d offered, %d slow; want %d", got.Skipped[metrics.Down], got.Offered, got.Response.Count(), want)
+	}
+}
+
+// Nothing falls due before the tool first ran, nor while it is up.
+func TestNothingOwedWhileUp(t *testing.T) {
+	s := newSupervisor(1e6)
+	s.settle(time.Now().Add(time.Hour))
+	s.Up()
+	s.settle(time.Now().Add(time.Hour))
+	if n := s.Load.Tally().Offered; n != 0 {
+		t.Errorf("%d counted", n)
+	}
+}
+
+func TestPhases(t *testing.T) {
+	s := newSupervisor(0)
+	s.Warmup = 30 * time.Millisecond
+	s.Up()
+	if p := s.Load.Phase(); p != metrics.Warmup {
+		t.Errorf("phase %s right after the start", p)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if p := s.Load.Phase(); p != metrics.Steady {
+			return fmt.Errorf("phase %s", p)
+		}
+		return nil
+	})
+	s.down()
+	if p := s.Load.Phase(); p != metrics.Stopped {
+		t.Errorf("phase %s when down", p)
+	}
+}
+
+// Restarts are counted by reason and pauses grow, so a tool that cannot start does not spin.
+func TestRunBacksOff(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	var at []time.Time
+	s.Run(ctx, func(context.Context) Ended {
+		if at = append(at, time.Now()); len(at) == 4 {
+			cancel()
+		}
+		return Ended{metrics.Exited, errors.New("broken")}
+	})
+	if n := s.Load.Tally().Restarts[metrics.Exited]; n != 3 {
+		t.Errorf("%d restarts, want 3", n)
+	}
+	for i := 1; i < len(at); i++ {
+		if pause, least := at[i].Sub(at[i-1]), firstBackoff<<(i-1); pause < least {
+			t.Errorf("pause %d was %v, want at least %v", i, pause, least)
+		}
+	}
+}
+
+// A context that has ended wins over a time that has come: no work is begun after the end.
+func TestSleepAfterTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if Sleep(ctx, -time.Second) {
+			t.Fatal("said to go on")
+		}
+	}
+}
+
+func TestRetryStopsAtFinal(t *testing.T) {
+	s := newSupervisor(0)
+	tries := 0
+	err := s.Retry(t.Context(), "it", func(context.Context) error {
+		if tries++; tries < 2 {
+			return errors.New("refused")
+		}
+		return Final(errors.New("no such program"))
+	})
+	if err == nil || err.Error() != "no such program" || tries != 2 || s.Load.Tally().Errors[metrics.Connection] != 1 {
+		t.Errorf("%v after %d tries, %v", err, tries, s.Load.Tally().Errors)
+	}
+}
+
+func TestProcess(t *testing.T) {
+	var out, errs []string
+	p := Process{Command: []string{"sh", "-c", "echo one; echo $EXTRA; printf half; echo oops >&2; kill -9 $$"}, Env: []string{"EXTRA=two"},
+		Stdout: func(l string) { out = append(out, l) }, Stderr: func(l string) { errs = append(errs, l) }}
+	err := p.Run(t.Context())
+	if KilledBy(err) != syscall.SIGKILL {
+		t.Errorf("ended with %v, want killed", err)
+	}
+	if strings.Join(out, ",") != "one,two" || strings.Join(errs, ",") != "oops" {
+		t.Errorf("output %q, %q; half a line of a killed program must not be taken for a line", out, errs)
+	}
+	p.Command = []string{"/nowhere/tool"}
+	if err := p.Run(t.Context()); !NotStarted(err) {
+		t.Errorf("a missing program gave %v", err)
+	}
+}
+
+// A tool that does not heed the stop signal is killed after its grace, with its children.
+func TestProcessIsKilledAfterGrace(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := Process{Command: []string{"sh", "-c", "trap '' TERM; echo ready; while :; do sleep 60; done"}, Stop: syscall.SIGTERM,
+		Grace: 50 * time.Millisecond, Stdout: func(string) { cancel() }}
+	if err := p.Run(ctx); KilledBy(err) != syscall.SIGKILL {
+		t.Errorf("ended with %v, want killed", err)
+	}
+}
+
+func TestLinesKeepsGoingAfterALongOne(t *testing.T) {
+	var got []int
+	Lines(strings.NewReader(strings.Repeat("x", 3*maxLine)+"\nshort\n"), func(l string) { got = append(got, len(l)) })
+	if fmt.Sprint(got) != fmt.Sprint([]int{maxLine, 5}) {
+		t.Errorf("lines of lengths %v", got)
+	}
+}
+
+func TestSplitPassword(t *testing.T) {
+	for _, c := range []struct{ in, rest, password string }{
+		{"", "", ""},
+		{"shop", "shop", ""},
+		{"host=/run user=me", "host='/run' user='me'", ""},
+		{`host = h password = 'it\'s a \\secret' dbname=d`, "host='h' dbname='d'", `it's a \secret`},
+		{"password=x", "", "x"},
+		{"postgres://me:pw%20x@h:5432/d?sslmode=disable", "postgres://me@h:5432/d?sslmode=disable", "pw x"},
+		{"postgres://:pw@", "postgres://@", "pw"},
+		{"postgresql:///d?password=p&host=h", "postgresql:///d?host=h", "p"},
+	} {
+		rest, password, err := SplitPassword(c.in)
+		if err != nil || rest != c.rest || password != c.password {
+			t.Errorf("%q: %q, %q, %v; want %q, %q", c.in, rest, password, err, c.rest, c.password)
+		}
+	}
+	for _, bad := range []string{"host='open password=hush", "=hush", "postgres://u:hush@[bad/x", "a b=hush"} {
+		if _, _, err := SplitPassword(bad); err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%q: error %v; want one that does not repeat the string", bad, err)
+		}
+	}
+}
+
+// Taking the password out must change nothing else of what a server is told.
+func FuzzSplitPassword(f *testing.F) {
+	f.Add(`host=h user='a b' password='p\'q'`)
+	f.Add("postgres://u:p@h/d?application_name=x")
+	f.Fuzz(func(t *testing.T, dsn string) {
+		rest, password, err := SplitPassword(dsn)
+		if err != nil || rest == "" {
+			return
+		}
+		want, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return
+		}
+		got, err := pgx.ParseConfig(rest)
+		if err != nil {
+			t.Fatalf("%q became %q, which is refused: %v", dsn, rest, err)
+		}
+		if got.Host != want.Host || got.User != want.User || got.Database != want.Database || got.Port != want.Port {
+			t.Errorf("%q became %q", dsn, rest)
+		}
+		if password != "" && want.Password != password {
+			t.Errorf("%q: password %q, want %q", dsn, password, want.Password)
+		}
+	})
+}

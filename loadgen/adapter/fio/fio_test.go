@@ -1,0 +1,172 @@
+package fio
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func newTool(t *testing.T, config Config) (*Tool, *adapter.Supervisor, *metrics.Load, *metrics.Load) {
+	t.Helper()
+	set := metrics.NewSet(prometheus.NewRegistry())
+	load := set.Load(metrics.Labels{Tool: "fio", Profile: "io"}, metrics.Options{})
+	syncs := set.Load(metrics.Labels{Tool: "fio", Profile: "sync"}, metrics.Options{})
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate}
+	tool, err := New(config, load, syncs, log, s.Up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tool, s, load, syncs
+}
+
+// live-3.33.txt are the four reports of a run of 3 s by fio 3.33, as they came.
+func TestTranscript(t *testing.T) {
+	text, err := os.ReadFile("testdata/live-3.33.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, _, load, syncs := newTool(t, Config{Directory: t.TempDir()})
+	r := &run{Tool: tool}
+	reports := 0
+	split := splitter{report: func(b []byte) { reports++; r.report(b) }, other: func(l string) { t.Errorf("stray line %q", l) }}
+	adapter.Lines(strings.NewReader(string(text)), split.line)
+	got, synced := load.Tally(), syncs.Tally()
+	if reports != 4 || got.Completed != 390 || got.Service.Count() != 390 || synced.Completed != 96 || got.ParseErrors != 0 {
+		t.Errorf("%d reports, %d I/Os, %d syncs, %d parse errors; fio's last report has 195 reads, 195 writes and 96 syncs",
+			reports, got.Completed, synced.Completed, got.ParseErrors)
+	}
+	if r.last.total != 390 {
+		t.Errorf("fio's own total is %d", r.last.total)
+	}
+	// fio 3.33's own means of that run: read 0.27 ms, write 0.24 ms, give or take its bins.
+	if mean := got.Service.Mean(); mean < 0.00005 || mean > 0.005 {
+		t.Errorf("mean of %v s", mean)
+	}
+}
+
+// A report that is cut off or garbled is left out and counted; the next makes up for it.
+func TestBrokenReports(t *testing.T) {
+	tool, _, load, _ := newTool(t, Config{Directory: t.TempDir()})
+	r := &run{Tool: tool}
+	var other []string
+	split := splitter{report: r.report, other: func(l string) { other = append(other, l) }}
+	report := func(n int) string {
+		return fmt.Sprintf("{\n \"jobs\" : [ { \"write\" : { \"total_ios\" : %d, \"lat_ns\" : { \"bins\" : { \"1000\" : %d } } } } ]\n}\n", n, n)
+	}
+	adapter.Lines(strings.NewReader(report(2)+"fio: something\n"+"{\n \"jobs\" : [\n"+report(5)+"{\n \"jobs\" : broken\n}\n"+"{\n}\n"+report(3)+report(9)), split.line)
+	if got := load.Tally(); got.Completed != 9 || got.ParseErrors != 3 || len(other) != 1 {
+		t.Errorf("%d completed, %d parse errors, other lines %q; want 9, 3 (garbled, empty, going back), 1", got.Completed, got.ParseErrors, other)
+	}
+}
+
+func FuzzParseReport(f *testing.F) {
+	f.Add([]byte(`{"jobs":[{"read":{"total_ios":3,"lat_ns":{"N":3,"bins":{"1000":2,"2000":1}}},"sync":{"lat_ns":{"bins":{}}}}]}`))
+	f.Add([]byte(`{"jobs":[{"read":{"total_ios":3,"lat_ns":{"bins":{"-5":2}}}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ParseReport(text)
+		if err != nil {
+			return
+		}
+		c, err := r.counts()
+		if err != nil {
+			t.Fatal("a report that was accepted has no counts:", err)
+		}
+		for d := range c.io {
+			if d < 0 {
+				t.Errorf("latency %v", d)
+			}
+		}
+	})
+}
+
+func await(t *testing.T, load *metrics.Load, n uint64) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		if got := load.Tally().Completed; got < n {
+			return fmt.Errorf("%d I/Os, waiting for %d", got, n)
+		}
+		return nil
+	})
+}
+
+func start(t *testing.T, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// What was counted equals what fio says at its end, syncs apart; a killed fio is started again
+// and no count goes back.
+func TestLive(t *testing.T) {
+	tool, supervisor, load, syncs := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "8k",
+		Size: "8m", Engine: "libaio", IODepth: 2, Jobs: 2, Fdatasync: 1, Rate: 200})
+	stop := start(t, func(ctx context.Context) { tool.Once(ctx) })
+	await(t, load, 300)
+	stop()
+	got := load.Tally()
+	if got.Completed != tool.Total() || got.Lost != 0 || got.ParseErrors != 0 {
+		t.Errorf("counted %d, lost %d, parse errors %d; fio says %d", got.Completed, got.Lost, got.ParseErrors, tool.Total())
+	}
+	// One sync after each write, but for those under way at the end.
+	if n := syncs.Tally().Completed; n > got.Completed || n+8 < got.Completed {
+		t.Errorf("%d syncs of %d writes", n, got.Completed)
+	}
+
+	stop = start(t, func(ctx context.Context) { supervisor.Run(ctx, tool.Once) })
+	await(t, load, got.Completed+200)
+	before := load.Tally().Completed
+	if err := syscall.Kill(tool.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := load.Tally().Restarts[metrics.Killed]; n != 1 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	if now := load.Tally().Completed; now < before {
+		t.Errorf("the counter went back from %d to %d", before, now)
+	}
+	await(t, load, before+200)
+	stop()
+	if err := tool.Cleanup(); err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(tool.config.Directory + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// What fio complains of is told, and is no end of the process.
+func TestFailureIsTold(t *testing.T) {
+	tool, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "sideways", BlockSize: "8k",
+		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1})
+	ended := tool.Once(t.Context())
+	if ended.Reason != metrics.Exited || ended.Err == nil || !strings.Contains(ended.Err.Error(), "sideways") {
+		t.Errorf("%q, %v; want fio's own words", ended.Reason, ended.Err)
+	}
+	if _, err := New(Config{Directory: "/nowhere"}, nil, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}

@@ -1,0 +1,182 @@
+// Package k6 runs a SQL statement at a fixed rate with k6 and its extension xk6-sql, and reads
+// every iteration from its JSON output. k6 is the familiar tool here and not the sharpest: its
+// times include its JavaScript, and it does not tell how long an iteration waited for its turn,
+// so there are service times only.
+package k6
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+//go:embed loadgen.js
+var script []byte
+
+// stopGrace is how long k6 may take to end its iterations.
+const stopGrace = 10 * time.Second
+
+// Config says what k6 is to do.
+type Config struct {
+	// Path is a k6 with xk6-sql and its drivers for postgres and mysql.
+	Path string
+	// Engine is postgres or mysql; DSN is in the form of its driver, lib/pq or go-sql-driver.
+	Engine, DSN string
+	// Query is the statement.
+	Query string
+	// Rate is iterations per second, VUs how many may be under way at once.
+	Rate float64
+	VUs  int
+	// RemoteWrite is the address of a Prometheus to which k6 itself writes its own metrics, with
+	// stale markers and native histograms; "" for none.
+	RemoteWrite string
+	// WorkDir is where a small folder is made, the system's own for temporary files if empty.
+	WorkDir string
+}
+
+// Tool is a k6 load.
+type Tool struct {
+	config   Config
+	load     *metrics.Load
+	log      *slog.Logger
+	up       func()
+	pid      atomic.Int64
+	mu       sync.Mutex
+	finished Summary // of all runs so far
+}
+
+// New checks config. up is called with each iteration seen.
+func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool, error) {
+	if config.Rate < 0.001 || config.VUs < 1 || config.Query == "" {
+		return nil, fmt.Errorf("k6 needs a query, a rate of at least 0.001 and one VU")
+	}
+	return &Tool{config: config, load: load, log: log, up: up}, nil
+}
+
+// run is what is known of one k6 process.
+type run struct {
+	*Tool
+	seen      atomic.Uint64
+	summary   Summary
+	lastWords string
+}
+
+// Once runs k6 until it ends or ctx does.
+func (t *Tool) Once(ctx context.Context) adapter.Ended {
+	folder, err := os.MkdirTemp(t.config.WorkDir, "loadgen-k6-")
+	if err != nil {
+		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
+	}
+	defer os.RemoveAll(folder)
+	path := filepath.Join(folder, "loadgen.js")
+	if err := os.WriteFile(path, script, 0o600); err != nil {
+		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
+	}
+	points, write, err := os.Pipe()
+	if err != nil {
+		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
+	}
+	defer points.Close()
+	r := &run{Tool: t}
+	var reading sync.WaitGroup
+	reading.Go(func() { adapter.Lines(points, r.point) })
+	command := []string{t.config.Path, "run", "--no-color", "--no-usage-report", "--address=",
+		// Without a summary and thresholds k6 does not keep every sample in memory.
+		"--summary-mode=disabled", "--no-thresholds", "--out=json=/dev/fd/3"}
+	env := []string{"LOADGEN_ENGINE=" + t.config.Engine, "LOADGEN_K6_DSN=" + t.config.DSN, "LOADGEN_QUERY=" + t.config.Query,
+		"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64), "LOADGEN_VUS=" + strconv.Itoa(t.config.VUs)}
+	if t.config.RemoteWrite != "" {
+		command = append(command, "--out=experimental-prometheus-rw")
+		env = append(env, "K6_PROMETHEUS_RW_SERVER_URL="+t.config.RemoteWrite, "K6_PROMETHEUS_RW_STALE_MARKERS=true",
+			"K6_PROMETHEUS_RW_TREND_AS_NATIVE_HISTOGRAM=true")
+	}
+	p := adapter.Process{
+		Command: append(command, path), Env: env, Files: []*os.File{write}, Stop: syscall.SIGINT, Grace: stopGrace,
+		Stdout: r.summary.Line, Stderr: r.complaint, Started: func(pid int) { t.pid.Store(int64(pid)) },
+	}
+	err = p.Run(ctx)
+	t.pid.Store(0)
+	write.Close()
+	reading.Wait()
+	return r.ended(err)
+}
+
+func (r *run) point(line string) {
+	p, ok, err := ParsePoint(line)
+	if err != nil {
+		r.load.ParseError()
+		r.log.Error("line left out", "err", err)
+		return
+	}
+	if !ok {
+		return
+	}
+	if p.Dropped > 0 {
+		r.load.Offered(p.Dropped)
+		for range p.Dropped {
+			r.load.Skipped(metrics.Late, 0)
+		}
+		return
+	}
+	r.up()
+	r.seen.Add(1)
+	r.load.Offered(1)
+	if p.Failed != "" {
+		r.load.Failed(p.Failed, 0)
+		return
+	}
+	r.load.Served(p.Duration, 1)
+}
+
+// complaint keeps k6's first error, to tell it if k6 ends.
+func (r *run) complaint(line string) {
+	r.log.Debug("k6 says", "line", line)
+	if r.lastWords == "" && strings.Contains(line, "level=error") {
+		_, text, _ := strings.Cut(line, "msg=")
+		r.lastWords = text
+	}
+}
+
+func (r *run) ended(err error) adapter.Ended {
+	// Not after a kill: the last line of progress is then of some time before.
+	if r.summary.Seen && adapter.KilledBy(err) == 0 {
+		r.mu.Lock()
+		r.finished.Seen = true
+		r.finished.Completed += r.summary.Completed
+		r.mu.Unlock()
+		if got := r.seen.Load(); got < r.summary.Completed {
+			r.load.Lost(r.summary.Completed - got)
+			r.log.Error("k6 did iterations it did not tell of", "iterations", r.summary.Completed-got)
+		}
+	}
+	e := adapter.Ended{Reason: metrics.Exited, Err: adapter.Describe("k6", err, r.lastWords)}
+	switch {
+	case adapter.NotStarted(err):
+		e.Reason = metrics.StartFailed
+	case adapter.KilledBy(err) != 0:
+		e.Reason = metrics.Killed
+	}
+	return e
+}
+
+// Total is the sum of what the k6 processes that ended in good order said.
+func (t *Tool) Total() Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.finished
+}
+
+// PID is the process ID of the k6 under way, 0 if there is none.
+func (t *Tool) PID() int { return int(t.pid.Load()) }

@@ -1,0 +1,300 @@
+package pgbench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// rig is a pgbench load on a real server.
+type rig struct {
+	t          *testing.T
+	db         *testdb.Postgres
+	load       *metrics.Load
+	supervisor *adapter.Supervisor
+	tool       *Tool
+	work       string
+}
+
+func newRig(t *testing.T, change func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, db: testdb.StartPostgres(t), work: t.TempDir()}
+	config := Config{Path: testkit.Tool(t, "pgbench"), DSN: r.db.DSN(), Rate: 300, Clients: 4, Jobs: 2,
+		Protocol: "simple", Builtin: "tpcb-like", MaxTries: 1, Scale: 1, WorkDir: r.work}
+	if change != nil {
+		change(&config)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	r.load = metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "pgbench", Profile: "tpcb-like"},
+		metrics.Options{Target: config.Rate, Penalty: 10 * time.Second})
+	r.supervisor = &adapter.Supervisor{Load: r.load, Log: log, Rate: config.Rate}
+	var err error
+	if r.tool, err = New(config, r.load, log, r.supervisor.Up); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.tool.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// start runs f until the returned function is called, or the test ends.
+func (r *rig) start(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	r.t.Cleanup(stop)
+	return stop
+}
+
+// await waits until the load has completed n transactions in all.
+func (r *rig) await(n uint64) {
+	r.t.Helper()
+	testkit.Eventually(r.t, time.Minute, func() error {
+		if got := r.load.Tally().Completed; got < n {
+			return fmt.Errorf("%d transactions completed, waiting for %d", got, n)
+		}
+		return nil
+	})
+}
+
+// What loadgen counted must be exactly what pgbench says at its end that it did.
+func TestCountsEqualPgbenchsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 2*ms, 1500 })
+	var ended adapter.Ended
+	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	r.await(2000)
+	stop()
+	got, want := r.load.Tally(), r.tool.Total()
+	if !want.Seen {
+		t.Fatalf("pgbench printed no totals: %v", ended.Err)
+	}
+	t.Logf("completed %d, skipped %d, p99 response %v service %v", got.Completed, got.Skipped[metrics.Late],
+		got.Response.Quantile(0.99), got.Service.Quantile(0.99))
+	if got.Completed != want.Processed || got.Skipped[metrics.Late] != want.Skipped || got.Errors[metrics.Other] != want.Failed {
+		t.Errorf("counted %d completed, %d skipped; pgbench says %+v", got.Completed, got.Skipped[metrics.Late], want)
+	}
+	if got.Offered != want.Processed+want.Skipped || got.ParseErrors != 0 || got.Lost != 0 {
+		t.Errorf("offered %d, parse errors %d, lost %d", got.Offered, got.ParseErrors, got.Lost)
+	}
+	if mean := got.Service.Mean() * 1000; want.Processed > 0 && (mean <= 0 || mean > want.LatencyMean+0.01 && want.LatencyMean > 0) {
+		t.Errorf("mean service time of %.3f ms is above pgbench's mean latency of %.3f ms", mean, want.LatencyMean)
+	}
+	left, err := os.ReadDir(r.work)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the work folder: %v, %v", left, err)
+	}
+}
+
+// A closed loop has service times only, and the same exact count.
+func TestClosedLoop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Rate = 0 })
+	stop := r.start(func(ctx context.Context) { r.tool.Once(ctx) })
+	r.await(500)
+	stop()
+	got := r.load.Tally()
+	if own := r.tool.Total(); got.Completed != own.Processed || got.Service.Count() != got.Completed || got.Response.Count() != 0 {
+		t.Errorf("completed %d, %d service and %d response times; pgbench says %+v", got.Completed, got.Service.Count(), got.Response.Count(), own)
+	}
+}
+
+// Every transaction the server committed before a kill -9 of pgbench must have been counted,
+// but for the one each connection was in the middle of.
+func TestKillLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	var ended adapter.Ended
+	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	r.await(300)
+	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if r.tool.PID() != 0 {
+			return fmt.Errorf("pgbench still runs")
+		}
+		return nil
+	})
+	stop()
+	if ended.Reason != metrics.Killed {
+		t.Errorf("ended for reason %q (%v), want %q", ended.Reason, ended.Err, metrics.Killed)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := r.db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n > 0 {
+			return fmt.Errorf("%d connections of pgbench left", n)
+		}
+		return nil
+	})
+	committed, counted := r.db.Count("select count(*) from pgbench_history"), int(r.load.Tally().Completed)
+	t.Logf("the server committed %d, counted %d", committed, counted)
+	if counted > committed || counted < committed-4 {
+		t.Errorf("the server committed %d transactions, counted %d; 4 connections may have had one under way", committed, counted)
+	}
+}
+
+// A killed pgbench is started again and the counters go on from where they were.
+func TestRestartsAfterKill(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	r.await(100)
+	first := r.tool.PID()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := r.load.Tally().Restarts[metrics.Killed]; n != 1 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	before := r.load.Tally()
+	if before.Completed < 100 {
+		t.Errorf("the counter went back to %d", before.Completed)
+	}
+	r.await(before.Completed + 100)
+	if now := r.tool.PID(); now == 0 || now == first {
+		t.Errorf("process ID %d, was %d", now, first)
+	}
+	if n := r.load.Tally().Skipped[metrics.Down]; n == 0 {
+		t.Error("what fell due while pgbench was down was not counted")
+	}
+	stop()
+}
+
+// A server that goes away and comes back costs errors, never the load.
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	r.await(100)
+	r.db.Stop()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		got := r.load.Tally()
+		if got.Restarts[metrics.ServerDown] < 2 || got.Errors[metrics.Connection] < 3 || got.Phase != metrics.Stopped && got.Phase != metrics.Warmup {
+			return fmt.Errorf("restarts %v, errors %v, phase %s", got.Restarts, got.Errors, got.Phase)
+		}
+		return nil
+	})
+	down := r.load.Tally()
+	if down.Skipped[metrics.Down] == 0 || down.Response.Above(9*time.Second) < down.Skipped[metrics.Down] {
+		t.Errorf("%d fell due in the outage, %d counted as slow", down.Skipped[metrics.Down], down.Response.Above(9*time.Second))
+	}
+	r.db.Start()
+	r.await(down.Completed + 100)
+	if got := r.load.Tally(); got.Phase != metrics.Steady || got.Offered < down.Offered {
+		t.Errorf("phase %s, offered %d, before %d", got.Phase, got.Offered, down.Offered)
+	}
+	stop()
+}
+
+// One lost connection lowers pgbench's load for good: it has to be started again.
+func TestOneLostConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	r.await(100)
+	r.db.Exec("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pgbench' limit 1")
+	testkit.Eventually(t, 30*time.Second, func() error {
+		got := r.load.Tally()
+		if got.Restarts[metrics.ServerDown] != 1 || got.Errors[metrics.Connection] != 1 {
+			return fmt.Errorf("restarts %v, errors %v", got.Restarts, got.Errors)
+		}
+		return nil
+	})
+	r.await(r.load.Tally().Completed + 100)
+	if n := r.db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n != 4 {
+		t.Errorf("%d connections, want 4", n)
+	}
+	stop()
+}
+
+// Tables that are complete are left alone; half-made ones are made afresh.
+func TestInitIsIdempotent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.db.Exec("insert into pgbench_history values (1, 1, 1, 1, now(), 'kept')")
+	if err := r.tool.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.db.Count("select count(*) from pgbench_history"); n != 1 {
+		t.Errorf("%d rows in the history, want the one put there: the tables were made again", n)
+	}
+	r.db.Exec("alter table pgbench_accounts drop constraint pgbench_accounts_pkey")
+	if err := r.tool.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.db.Count("select count(*) from pgbench_history"); n != 0 {
+		t.Errorf("%d rows in the history: half-made tables were kept", n)
+	}
+}
+
+// A reader that is late loses nothing; the writer waits for it.
+func TestTerminalKeepsEveryLine(t *testing.T) {
+	terminal, err := newTerminal()
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	defer terminal.Close()
+	const lines = 20000
+	writer := exec.Command("sh", "-c", `exec seq 1 `+fmt.Sprint(lines)+` > "$1"`, "sh", terminal.path)
+	if err := writer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- writer.Wait() }()
+	select {
+	case <-ended:
+		t.Error("the writer did not wait for a reader; were lines dropped?")
+	case <-time.After(200 * time.Millisecond):
+	}
+	done := make(chan int)
+	go func() {
+		n := 0
+		adapter.Lines(terminal.master, func(line string) {
+			if n++; strings.TrimSpace(line) != fmt.Sprint(n) {
+				t.Errorf("line %d is %q", n, line)
+			}
+		})
+		done <- n
+	}()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	terminal.keep.Close()
+	if n := <-done; n != lines {
+		t.Errorf("%d lines came, %d were written", n, lines)
+	}
+}
+
+func TestMissingProgramEndsNotTheProcess(t *testing.T) {
+	load := metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "pgbench"}, metrics.Options{})
+	tool, err := New(Config{Path: "/nowhere/pgbench", Clients: 1, Jobs: 1, WorkDir: t.TempDir()}, load, slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := tool.Once(t.Context())
+	if ended.Err == nil || !strings.Contains(ended.Err.Error(), "/nowhere/pgbench") {
+		t.Errorf("ended with %v; the error must name the program", ended.Err)
+	}
+}

@@ -1,0 +1,259 @@
+// Package sysbench runs sysbench's database tests at a fixed rate, on PostgreSQL or MySQL, and
+// reads every event as it ends from a script that goes with it.
+package sysbench
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+//go:embed loadgen.lua
+var script []byte
+
+// stopGrace is how long sysbench may take to end its events and print its totals.
+const stopGrace = 8 * time.Second
+
+// Config says what sysbench is to do.
+type Config struct {
+	// Path is the program, Script one of its tests, such as oltp_read_write.
+	Path, Script string
+	// Target is where the database is.
+	Target Target
+	// Rate is events per second over all threads; 0: as many as possible, a
+	// closed loop, in which there are no intended starts and so no response times.
+	Rate float64
+	// Threads, Tables and TableSize are sysbench's own.
+	Threads, Tables, TableSize int
+	// WorkDir is where a small folder is made, the system's own for temporary files if empty.
+	WorkDir string
+}
+
+// Tool is a sysbench load.
+type Tool struct {
+	config   Config
+	load     *metrics.Load
+	log      *slog.Logger
+	up       func()
+	pid      atomic.Int64
+	mu       sync.Mutex
+	finished Summary // of all runs so far
+}
+
+// scriptName keeps a script's name from being a path or Lua.
+var scriptName = regexp.MustCompile(`^[a-z_]+$`)
+
+// New checks config. up is called with each event seen.
+func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool, error) {
+	if !scriptName.MatchString(config.Script) {
+		return nil, fmt.Errorf("%q is not the name of a sysbench test", config.Script)
+	}
+	if _, err := config.Target.options(); err != nil {
+		return nil, err
+	}
+	return &Tool{config: config, load: load, log: log, up: up}, nil
+}
+
+// folder makes the files of one sysbench process: the script, and the options, which hold a
+// password that must not stand among the arguments.
+func (t *Tool) folder() (string, error) {
+	folder, err := os.MkdirTemp(t.config.WorkDir, "loadgen-sysbench-")
+	if err != nil {
+		return "", err
+	}
+	options, err := t.config.Target.options()
+	if err == nil {
+		options = append(options, fmt.Sprintf("threads=%d", t.config.Threads), fmt.Sprintf("tables=%d", t.config.Tables),
+			fmt.Sprintf("table-size=%d", t.config.TableSize), "time=0", "events=0")
+		err = os.WriteFile(filepath.Join(folder, "options"), []byte(strings.Join(options, "\n")+"\n"), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "loadgen.lua"), script, 0o600)
+	}
+	if err != nil {
+		os.RemoveAll(folder)
+		return "", err
+	}
+	return folder, nil
+}
+
+// Once runs sysbench until it ends or ctx does.
+func (t *Tool) Once(ctx context.Context) adapter.Ended {
+	folder, err := t.folder()
+	if err != nil {
+		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
+	}
+	defer os.RemoveAll(folder)
+	events, write, err := os.Pipe()
+	if err != nil {
+		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
+	}
+	defer events.Close()
+	stop := filepath.Join(folder, "stop")
+	r := &run{Tool: t}
+	var reading sync.WaitGroup
+	reading.Go(func() { adapter.Lines(events, r.event) })
+	p := adapter.Process{
+		Command: []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"), filepath.Join(folder, "loadgen.lua"), "run"},
+		Env: []string{"LC_ALL=C", "LOADGEN_SCRIPT=" + t.config.Script, "LOADGEN_STOP=" + stop,
+			"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64)},
+		Files: []*os.File{write}, Grace: stopGrace,
+		StopBy: func() error { return os.WriteFile(stop, nil, 0o600) },
+		Stdout: r.stdout, Stderr: r.complaint, Started: func(pid int) { t.pid.Store(int64(pid)) },
+	}
+	err = p.Run(ctx)
+	t.pid.Store(0)
+	write.Close()
+	reading.Wait()
+	return r.ended(err)
+}
+
+// run is what is known of one sysbench process.
+type run struct {
+	*Tool
+	completed  atomic.Uint64
+	mu         sync.Mutex // what follows comes from both output streams
+	summary    Summary
+	serverDown bool
+	lastWords  string
+}
+
+func (r *run) event(line string) {
+	e, err := ParseEvent(line)
+	if err != nil {
+		r.load.ParseError()
+		r.log.Error("line left out", "err", err)
+		return
+	}
+	r.up()
+	switch e.Kind {
+	case 'c':
+		r.load.Offered(1)
+		r.completed.Add(1)
+		if r.config.Rate > 0 {
+			r.load.Completed(e.Response, e.Service)
+		} else {
+			r.load.Served(e.Service, 1)
+		}
+	case 'f':
+		r.load.Offered(1)
+		r.load.Failed(metrics.Connection, e.Response)
+	case 'r':
+		r.load.Error(e.Error)
+	}
+}
+
+func (r *run) stdout(line string) {
+	r.mu.Lock()
+	r.summary.Line(line)
+	r.mu.Unlock()
+	r.complaint(line)
+}
+
+// lostServer fits what sysbench's drivers say when the server is gone or not there.
+var lostServer = regexp.MustCompile(`(?i)connect|gone away|terminating|shutting down|starting up|recovery mode|closed`)
+
+// complaint takes an error line, of either stream: sysbench prints them on both.
+func (r *run) complaint(line string) {
+	text, ok := strings.CutPrefix(line, "FATAL: ")
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if strings.HasPrefix(text, "`") || strings.HasPrefix(text, "Threads init") {
+		return // the place in the script, after the cause
+	}
+	if lostServer.MatchString(text) && !r.serverDown {
+		r.serverDown = true
+		r.load.Error(metrics.Connection)
+	}
+	if r.lastWords == "" {
+		r.lastWords = text
+	}
+	r.log.Debug("sysbench reports an error", "line", text)
+}
+
+func (r *run) ended(err error) adapter.Ended {
+	if r.summary.Seen {
+		r.Tool.mu.Lock()
+		r.finished.Seen = true
+		r.finished.Events += r.summary.Events
+		r.Tool.mu.Unlock()
+		if got := r.completed.Load(); got < r.summary.Events {
+			r.load.Lost(r.summary.Events - got)
+			r.log.Error("sysbench did events it did not tell of", "events", r.summary.Events-got)
+		}
+	}
+	e := adapter.Ended{Reason: metrics.Exited, Err: adapter.Describe("sysbench", err, r.lastWords)}
+	switch {
+	case adapter.NotStarted(err):
+		e.Reason = metrics.StartFailed
+	case r.serverDown:
+		e.Reason = metrics.ServerDown
+	case adapter.KilledBy(err) != 0:
+		e.Reason = metrics.Killed
+	}
+	return e
+}
+
+// Init makes sysbench's tables unless they are there and complete; half-made ones of an
+// interrupted call are made afresh.
+func (t *Tool) Init(ctx context.Context) error {
+	if complete, err := t.config.Target.complete(ctx, t.config.Tables); err != nil || complete {
+		return err
+	}
+	t.log.Info("making sysbench's tables", "tables", t.config.Tables, "rows", t.config.TableSize)
+	for _, command := range []string{"cleanup", "prepare"} {
+		folder, err := t.folder()
+		if err != nil {
+			return err
+		}
+		var last string
+		note := func(line string) {
+			if strings.HasPrefix(line, "FATAL: ") && last == "" {
+				last = line
+			}
+		}
+		p := adapter.Process{
+			Command: []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"), t.config.Script, command},
+			Grace:   stopGrace, Stdout: note, Stderr: note,
+		}
+		err = p.Run(ctx)
+		os.RemoveAll(folder)
+		if adapter.NotStarted(err) {
+			return adapter.Final(err)
+		}
+		if err != nil {
+			return adapter.Describe("sysbench "+command, err, last)
+		}
+	}
+	return nil
+}
+
+// Total is the sum of what the sysbench processes said at their ends.
+func (t *Tool) Total() Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.finished
+}
+
+// PID is the process ID of the sysbench under way, 0 if there is none.
+func (t *Tool) PID() int { return int(t.pid.Load()) }
+
+// Scripts are the tests loadgen offers.
+var Scripts = slices.Sorted(slices.Values([]string{"oltp_read_write", "oltp_read_only", "oltp_write_only", "oltp_point_select",
+	"oltp_insert", "oltp_delete", "oltp_update_index", "oltp_update_non_index"}))

@@ -1,0 +1,189 @@
+package sysbench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func TestParseEvent(t *testing.T) {
+	for line, want := range map[string]Event{
+		"c 1500 1200": {Kind: 'c', Response: 1500 * time.Microsecond, Service: 1200 * time.Microsecond},
+		"f 7":         {Kind: 'f', Response: 7 * time.Microsecond},
+		"r 1213":      {Kind: 'r', Error: metrics.Deadlock},
+		"r 0":         {Kind: 'r', Error: metrics.Serialization},
+		"r nil":       {Kind: 'r', Error: metrics.Other},
+	} {
+		if got, err := ParseEvent(line); err != nil || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", line, got, err, want)
+		}
+	}
+	for _, line := range []string{"", "c", "c 1", "c 1 2", "c -1 -2", "c 1 1 1", "f 1 1", "x 1", "c 99999999999999999999 1", "[ 1s ] thds: 4"} {
+		if got, err := ParseEvent(line); err == nil {
+			t.Errorf("%q was taken as %+v", line, got)
+		}
+	}
+}
+
+func FuzzParseEvent(f *testing.F) {
+	f.Add("c 1500 1200")
+	f.Add("f 9223372036854775807")
+	f.Fuzz(func(t *testing.T, line string) {
+		if e, err := ParseEvent(line); err == nil && (e.Service < 0 || e.Response < e.Service) {
+			t.Errorf("%q: %+v", line, e)
+		}
+	})
+}
+
+func TestSummary(t *testing.T) {
+	text, err := os.ReadFile("testdata/summary-1.0.20.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Summary
+	adapter.Lines(strings.NewReader(string(text)), s.Line)
+	if s != (Summary{true, 148}) {
+		t.Errorf("%+v, want 148 events", s)
+	}
+}
+
+// rig is a sysbench load on a real server.
+type rig struct {
+	t          *testing.T
+	load       *metrics.Load
+	supervisor *adapter.Supervisor
+	tool       *Tool
+	work       string
+}
+
+func newRig(t *testing.T, target Target) *rig {
+	t.Helper()
+	r := &rig{t: t, work: t.TempDir()}
+	r.load = metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "sysbench"}, metrics.Options{Penalty: 10 * time.Second})
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	r.supervisor = &adapter.Supervisor{Load: r.load, Log: log, Rate: 60}
+	var err error
+	r.tool, err = New(Config{Path: testkit.Tool(t, "sysbench"), Script: "oltp_read_write", Target: target, Rate: 60, Threads: 3, Tables: 2,
+		TableSize: 500, WorkDir: r.work}, r.load, log, r.supervisor.Up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing to do
+		if err := r.tool.Init(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r *rig) start(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) await(n uint64) {
+	r.t.Helper()
+	testkit.Eventually(r.t, time.Minute, func() error {
+		if got := r.load.Tally(); got.Completed < n {
+			return fmt.Errorf("%d events completed, waiting for %d; errors %v", got.Completed, n, got.Errors)
+		}
+		return nil
+	})
+}
+
+// On both engines: the count equals sysbench's own, a kill loses nothing counted, a server
+// restart costs errors and not the load.
+func TestLive(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		db := testdb.StartPostgres(t)
+		live(t, Target{"postgres", db.DSN()}, db.Stop, db.Start)
+	})
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		db := testdb.StartMariaDB(t)
+		live(t, Target{"mysql", db.DSN()}, db.Stop, db.Start)
+	})
+}
+
+func live(t *testing.T, target Target, stopServer, startServer func()) {
+	r := newRig(t, target)
+	var ended adapter.Ended
+	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	r.await(120)
+	stop()
+	got, own := r.load.Tally(), r.tool.Total()
+	if !own.Seen || got.Completed != own.Events || got.ParseErrors != 0 || got.Lost != 0 {
+		t.Errorf("counted %d, parse errors %d, lost %d; sysbench says %+v (%v)", got.Completed, got.ParseErrors, got.Lost, own, ended.Err)
+	}
+	if got.Service.Mean() <= 0 || got.Response.Mean() < got.Service.Mean() {
+		t.Errorf("mean response %v s, service %v s", got.Response.Mean(), got.Service.Mean())
+	}
+	if left, err := os.ReadDir(r.work); err != nil || len(left) > 0 {
+		t.Errorf("left in the work folder: %v, %v", left, err)
+	}
+
+	stop = r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	r.await(got.Completed + 30)
+	before := r.load.Tally().Completed
+	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := r.load.Tally().Restarts[metrics.Killed]; n != 1 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	if now := r.load.Tally().Completed; now < before {
+		t.Errorf("the counter went back from %d to %d", before, now)
+	}
+	r.await(before + 30)
+
+	stopServer()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		got := r.load.Tally()
+		if got.Restarts[metrics.ServerDown] < 1 || got.Errors[metrics.Connection] < 2 || got.Skipped[metrics.Down] < 1 {
+			return fmt.Errorf("restarts %v, errors %v, skipped %v", got.Restarts, got.Errors, got.Skipped)
+		}
+		return nil
+	})
+	startServer()
+	r.await(r.load.Tally().Completed + 30)
+	stop()
+}
+
+func TestBadConfig(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Script: "../../etc/passwd"}, "not the name"},
+		{Config{Script: "oltp_insert", Target: Target{"mysql", "u:hush@"}}, "connection string"},
+	} {
+		_, err := New(c.config, nil, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%+v: %v", c.config, err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package baseline
+
+import (
+	"flag"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func config(rate float64) Config {
+	return Config{Least: time.Second, Most: 20 * time.Second, Precision: 0.3, Driver: driver.Config{Profile: "simple-ping", Scale: 1, Rate: rate,
+		Arrivals: driver.Poisson, Connections: 2, Timeout: 10 * time.Second, Queue: 10000, Warmup: 200 * time.Millisecond}}
+}
+
+// A run on two classes ends as soon as both are precise, and the rules it writes are good ones.
+func TestMeasureAndWrite(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	targets := []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN(), Replicas: 1}, {StorageClass: "r3", Engine: "postgres", DSN: db.DSN(), Replicas: 3}}
+	c := config(300)
+	c.Force = true // a busy machine may hold the generator up
+	found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "baseline.rules.yaml")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteRules(file, found, "a version", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range found {
+		if !b.Precise || b.Result.Completed < 200 || b.Result.Seconds > 19 {
+			t.Errorf("%s: precise %v after %d transactions in %.1f s", b.StorageClass, b.Precise, b.Result.Completed, b.Result.Seconds)
+		}
+	}
+	if out, err := exec.Command(testkit.Tool(t, "promtool"), "check", "rules", "--lint=all", "--lint-fatal", path).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+// A run with failures pins nothing.
+func TestSpoiltRunIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testdb.StartStaller(t)
+	c := config(100)
+	c.Driver.Timeout = 100 * time.Millisecond
+	stalls := make(chan struct{})
+	go func() {
+		for server.Answered() < 50 { // until the load is under way
+			time.Sleep(5 * time.Millisecond)
+		}
+		server.Stall(time.Second)
+		close(stalls)
+	}()
+	registry := prometheus.NewRegistry()
+	load := metrics.NewSet(registry).Load(metrics.Labels{}, metrics.Options{})
+	if precise(load.Tally(), 1) {
+		t.Error("nothing measured is called precise")
+	}
+	c.Least, c.Most = 3*time.Second, 3*time.Second
+	c.Driver.Warmup = 0
+	_, err := Measure(t.Context(), c, []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: server.DSN()}}, slog.New(slog.DiscardHandler))
+	<-stalls
+	if err == nil || !strings.Contains(err.Error(), "local") || !strings.Contains(err.Error(), "no fit baseline") {
+		t.Errorf("a run in which transactions failed gave %v", err)
+	}
+}
+
+func TestPrecise(t *testing.T) {
+	load := metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{}, metrics.Options{})
+	for i := range 100 {
+		load.Completed(time.Duration(i+1)*time.Millisecond, 0)
+	}
+	if precise(load.Tally(), 0.05) {
+		t.Error("100 samples over two decades are no 5 % precision")
+	}
+	for i := range 100_000 {
+		load.Completed(time.Duration(i%100+1)*time.Millisecond, 0)
+	}
+	if !precise(load.Tally(), 0.05) {
+		t.Error("100,000 samples are")
+	}
+}
+
+func TestRulesGolden(t *testing.T) {
+	r := result.Result{Tool: "canary", Profile: "wal-commit", TargetRate: 10, Seconds: 600, Completed: 6000,
+		Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: 0.001, Low: 0.0009, High: 0.0011}, {Q: 0.95, Value: 0.0045, Low: 0.0042, High: 0.0049}}},
+		Service:  result.Latency{Quantiles: []result.Quantile{{Q: 0.95, Value: 0.004, Low: 0.0039, High: 0.0041}}}}
+	var text strings.Builder
+	err := WriteRules(&text, []Baseline{{StorageClass: "longhorn-r3", Replicas: 3, Result: r, Spoilt: "the generator was saturated"}}, "loadgen 1", time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/baseline.rules.yaml"
+	if *update {
+		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != string(want) {
+		t.Errorf("the rules differ from %s:\n%s", file, text.String())
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+func (p *program) addCanary() {
+	var (
+		l        *load
+		config   driver.Config
+		arrivals string
+		tables   bool
+	)
+	c := p.add("canary", "Run loadgen's own open-loop load, without end: it waits for no answer to send the next transaction when it is due.",
+		func(ctx context.Context, log *slog.Logger) error {
+			config.Arrivals = driver.Arrivals(arrivals)
+			return p.runCanary(ctx, log, l, config, tables)
+		},
+		"loadgen canary --server=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen canary --engine=mysql --profile=wal-commit --dsn='shop@unix(/run/mysqld/mysqld.sock)/shop'",
+		"loadgen canary --rate=2000 --connections=8 --profile=kv-select --once=60s --dsn=shop")
+	l = addLoad(c, "canary")
+	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
+	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database.").
+		Envar("LOADGEN_DSN").StringVar(&config.DSN)
+	c.Flag("profile", "What a transaction does: "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Profile)
+	c.Flag("rate", "Transactions per second to offer.").Default("10").Float64Var(&config.Rate)
+	c.Flag("arrivals", "Spread of the intended starts.").Default("poisson").EnumVar(&arrivals, "constant", "poisson")
+	c.Flag("connections", "Transactions that may be under way at once.").Default("4").IntVar(&config.Connections)
+	c.Flag("timeout", "A transaction that takes longer has failed.").Default("10s").DurationVar(&config.Timeout)
+	c.Flag("latency-limit", "When all connections are busy, what is due waits; skip it if it is later than this when its turn comes (it counts as slow). 0: skip none.").
+		Default("0s").DurationVar(&config.LatencyLimit)
+	c.Flag("queue", "How many due transactions may wait for a connection; more are skipped.").Default("10000").IntVar(&config.Queue)
+	c.Flag("seed", "Repeat the arrivals and keys of a run; 0: new ones each time.").Uint64Var(&config.Seed)
+	c.Flag("init", "Make loadgen's tables first if they are missing.").Default("true").BoolVar(&tables)
+	c.Flag("scale", "Size of the tables in units of 100,000 accounts, some 13 MB.").Default("1").IntVar(&config.Scale)
+}
+
+func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, config driver.Config, tables bool) error {
+	l.labels.Profile = config.Profile
+	l.options.Target = config.Rate
+	config.Warmup = l.warmup
+	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)
+	d, err := driver.New(config, load, driver.NewOwnMetrics(p.Registry), log)
+	if err != nil {
+		return err
+	}
+	retry := adapter.Supervisor{Load: load, Log: log}
+	var failed error
+	work := func(ctx context.Context) {
+		if tables {
+			load.SetPhase(metrics.Init)
+			if failed = retry.Retry(ctx, "making loadgen's tables", d.Init); failed != nil {
+				return
+			}
+		}
+		d.Run(ctx)
+	}
+	err = p.run(ctx, log, l, load, work, func() (notes []string) {
+		generator, connections := d.Saturated()
+		if generator {
+			notes = append(notes, "the generator was saturated: it could not keep its schedule for lack of CPU")
+		}
+		if connections {
+			notes = append(notes, "the connections were saturated: transactions waited for a free one")
+		}
+		return notes
+	})
+	if failed != nil && ctx.Err() == nil {
+		return failed
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+// Package driver is loadgen's own load: an open loop. Transactions start when the schedule says,
+// not when the last one has ended, and their response time counts from there; so a stall of the
+// server shows in every transaction that fell due in it, as it would in every user's.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+const (
+	// drainGrace is how long, at the end, those already due may take; the rest is skipped.
+	drainGrace = 5 * time.Second
+	// firstRefusal and lastRefusal bound how long a connection that could not be made is not
+	// tried again; what falls due meanwhile fails at once.
+	firstRefusal = 50 * time.Millisecond
+	lastRefusal  = 2 * time.Second
+)
+
+// Config says what load to make.
+type Config struct {
+	// Engine is postgres or mysql; DSN is in its driver's form.
+	Engine, DSN string
+	// Profile is one of Profiles.
+	Profile string
+	// Scale is the size of the tables, in units of 100,000 accounts.
+	Scale int
+	// Rate is transactions per second; Arrivals spreads them.
+	Rate     float64
+	Arrivals Arrivals
+	// Connections is how many transactions may be under way at once.
+	Connections int
+	// Timeout ends a transaction, which has then failed.
+	Timeout time.Duration
+	// LatencyLimit: a transaction that is later than this when its turn comes is skipped; 0: none is.
+	LatencyLimit time.Duration
+	// Queue is how many may wait for a connection; more are skipped.
+	Queue int
+	// Warmup is how long the load counts as warming up.
+	Warmup time.Duration
+	// Seed makes runs repeat the same arrivals and keys; 0 takes a new one each time.
+	Seed uint64
+}
+
+// Driver makes one load.
+type Driver struct {
+	config  Config
+	profile Profile
+	dial    dialer
+	load    *metrics.Load
+	own     *ownMetrics
+	log     *slog.Logger
+	queue   chan time.Time
+	abandon atomic.Bool // what still waits is skipped
+	seed    uint64
+}
+
+// New checks config. own is this process's OwnMetrics.
+func New(config Config, load *metrics.Load, own *OwnMetrics, log *slog.Logger) (*Driver, error) {
+	profile, ok := Profiles[config.Profile]
+	if !ok {
+		return nil, fmt.Errorf("unknown profile %q; there are %s", config.Profile, ProfileNames())
+	}
+	if config.Rate <= 0 || config.Connections < 1 || config.Scale < 1 || config.Queue < 1 || config.Timeout <= 0 {
+		return nil, fmt.Errorf("rate, connections, scale, queue and timeout must be above 0")
+	}
+	dial, err := newDialer(config.Engine, config.DSN)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{config: config, profile: profile, dial: dial, load: load, log: log,
+		own: own.load(load.Labels()), queue: make(chan time.Time, config.Queue), seed: config.Seed}
+	if d.seed == 0 {
+		d.seed = rand.Uint64()
+	}
+	return d, nil
+}
+
+// Init makes the tables of the profiles unless they are there and complete, or the profile
+// needs none.
+func (d *Driver) Init(ctx context.Context) error {
+	if slices.Contains(d.profile.without, d.config.Engine) {
+		return nil
+	}
+	c, err := d.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return makeTables(ctx, c, d.config.Scale, d.log)
+}
+
+// Run makes the load until ctx ends. A server that is down is errors, not an end.
+func (d *Driver) Run(ctx context.Context) {
+	d.load.SetPhase(metrics.Warmup)
+	if d.config.Warmup <= 0 {
+		d.load.SetPhase(metrics.Steady)
+	} else {
+		warm := time.AfterFunc(d.config.Warmup, func() { d.load.SetPhase(metrics.Steady) })
+		defer warm.Stop()
+	}
+	// Transactions under way may end in good order after ctx has.
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var workers, watch sync.WaitGroup
+	for i := range d.config.Connections {
+		workers.Go(func() { d.work(working, i) })
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }) })
+
+	dispatched := make(chan struct{})
+	go func() { // on a thread of its own
+		d.dispatch(ctx)
+		close(dispatched)
+	}()
+	<-dispatched
+	close(d.queue)
+	abandon := time.AfterFunc(drainGrace, func() {
+		d.abandon.Store(true)
+		cancel()
+	})
+	workers.Wait()
+	abandon.Stop()
+	stopWatching()
+	watch.Wait()
+	d.load.SetPhase(metrics.Stopped)
+}
+
+// dispatch hands out each transaction when it is due.
+func (d *Driver) dispatch(ctx context.Context) {
+	runtime.LockOSThread() // never unlocked: the thread's timer slack ends with it
+	sharpen()
+	s := newSchedule(d.config.Arrivals, d.config.Rate, rand.New(rand.NewPCG(d.seed, 0)))
+	start := time.Now()
+	for {
+		due := start.Add(s.next())
+		if !sleepUntil(ctx, due) {
+			return
+		}
+		d.own.dispatched(time.Since(due))
+		d.load.Offered(1)
+		select {
+		case d.queue <- due:
+		default:
+			d.own.held.Add(1)
+			d.load.Skipped(metrics.Late, 0)
+		}
+	}
+}
+
+// work is one connection: it does what is due, one at a time.
+func (d *Driver) work(ctx context.Context, number int) {
+	w := &worker{Driver: d, random: rand.New(rand.NewPCG(d.seed, uint64(number)+1)), number: number}
+	defer w.disconnect()
+	for due := range d.queue {
+		w.one(ctx, due)
+	}
+}
+
+type worker struct {
+	*Driver
+	random  *rand.Rand
+	number  int
+	conn    conn
+	refusal time.Duration
+	refused time.Time // until then no new connection is tried
+}
+
+func (w *worker) one(ctx context.Context, due time.Time) {
+	sent := time.Now()
+	w.own.waited(sent.Sub(due))
+	if late := sent.Sub(due); w.abandon.Load() || w.config.LatencyLimit > 0 && late > w.config.LatencyLimit {
+		w.load.Skipped(metrics.Late, late)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	defer cancel()
+	err := w.connect(ctx, sent)
+	if err == nil {
+		err = w.profile.run(ctx, w.conn, task{random: w.random, scale: w.config.Scale, worker: w.number})
+	}
+	end := time.Now()
+	if err == nil {
+		w.load.Completed(end.Sub(due), end.Sub(sent))
+		return
+	}
+	kind := errorKind(ctx, err)
+	w.load.Failed(kind, end.Sub(due))
+	w.own.complain(w.log, kind, err)
+	// After anything but an answer of the server the connection's state is not known.
+	if kind == metrics.Connection || kind == metrics.Timeout || w.conn != nil && w.conn.Rollback(ctx) != nil {
+		w.disconnect()
+	}
+}
+
+var errRefused = fmt.Errorf("not connected, and not yet time to try again")
+
+func (w *worker) connect(ctx context.Context, now time.Time) error {
+	if w.conn != nil {
+		return nil
+	}
+	if now.Before(w.refused) {
+		return &connectionError{errRefused}
+	}
+	c, err := w.dial(ctx)
+	if err != nil {
+		w.refusal = min(max(2*w.refusal, firstRefusal), lastRefusal)
+		w.refused = time.Now().Add(w.refusal)
+		return &connectionError{err}
+	}
+	w.conn, w.refusal = c, 0
+	return nil
+}
+
+func (w *worker) disconnect() {
+	if w.conn != nil {
+		w.conn.Close()
+		w.conn = nil
+	}
+}

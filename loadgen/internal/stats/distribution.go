@@ -1,0 +1,152 @@
+// Package stats holds the little statistics loadgen needs: a latency distribution fine enough
+// for a printed result, quantiles with their confidence intervals, and change points.
+package stats
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+const (
+	// subBits gives 64 slots an octave: a quantile is off by less than 1.6 %.
+	subBits = 6
+	sub     = 1 << subBits
+)
+
+// Distribution counts durations in slots of about 1.6 % width, and keeps their exact number
+// and sum. The zero value is empty and ready.
+type Distribution struct {
+	slots []uint64
+	n     uint64
+	sum   float64
+	sumsq float64
+	max   time.Duration
+}
+
+// slot returns the index of d: exact below 64 ns, then 64 to each power of two.
+func slot(d time.Duration) int {
+	v := uint64(max(d, 0))
+	if v < sub {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 1 - subBits
+	return shift<<subBits + int(v>>shift)
+}
+
+// middle is the duration in the middle of a slot.
+func middle(i int) time.Duration {
+	if i < 2*sub {
+		return time.Duration(i)
+	}
+	shift := i>>subBits - 1
+	low := uint64(sub+i&(sub-1)) << shift
+	return time.Duration(low + 1<<shift/2)
+}
+
+// Observe counts d. A negative duration (a clock step) counts as zero.
+func (d *Distribution) Observe(v time.Duration) { d.ObserveN(v, 1) }
+
+// ObserveN counts v n times.
+func (d *Distribution) ObserveN(v time.Duration, n uint64) {
+	v = max(v, 0)
+	i := slot(v)
+	if i >= len(d.slots) {
+		grown := make([]uint64, i+sub)
+		copy(grown, d.slots)
+		d.slots = grown
+	}
+	d.slots[i] += n
+	d.n += n
+	s := v.Seconds()
+	d.sum += s * float64(n)
+	d.sumsq += s * s * float64(n)
+	d.max = max(d.max, v)
+}
+
+// Count is the number of durations.
+func (d *Distribution) Count() uint64 { return d.n }
+
+// Max is the longest duration.
+func (d *Distribution) Max() time.Duration { return d.max }
+
+// Mean is the exact mean in seconds, 0 if empty.
+func (d *Distribution) Mean() float64 {
+	if d.n == 0 {
+		return 0
+	}
+	return d.sum / float64(d.n)
+}
+
+// Stddev is the standard deviation in seconds.
+func (d *Distribution) Stddev() float64 {
+	if d.n == 0 {
+		return 0
+	}
+	m := d.Mean()
+	return math.Sqrt(max(d.sumsq/float64(d.n)-m*m, 0))
+}
+
+// Quantile returns the duration that a share q of all do not exceed, 0 if empty.
+func (d *Distribution) Quantile(q float64) time.Duration {
+	return d.rank(uint64(math.Ceil(q * float64(d.n))))
+}
+
+// rank returns the r-th shortest duration, counted from 1.
+func (d *Distribution) rank(r uint64) time.Duration {
+	if d.n == 0 {
+		return 0
+	}
+	r = min(max(r, 1), d.n)
+	if r == d.n {
+		return d.max
+	}
+	var seen uint64
+	for i, c := range d.slots {
+		if seen += c; seen >= r {
+			return min(middle(i), d.max)
+		}
+	}
+	return d.max
+}
+
+// Interval returns the bounds within which the true q quantile lies with 95 % confidence, from
+// the binomial distribution of the rank; it assumes independent samples, so it is too narrow
+// when slow ones come in bunches.
+func (d *Distribution) Interval(q float64) (low, high time.Duration) {
+	n := float64(d.n)
+	spread := 1.96 * math.Sqrt(n*q*(1-q))
+	return d.rank(uint64(math.Floor(max(n*q-spread, 1)))), d.rank(uint64(math.Ceil(min(n*q+spread+1, n))))
+}
+
+// Above returns how many were longer than limit, exact to the slot's width.
+func (d *Distribution) Above(limit time.Duration) uint64 {
+	var n uint64
+	for i := slot(limit) + 1; i < len(d.slots); i++ {
+		n += d.slots[i]
+	}
+	return n
+}
+
+// Merge adds everything counted in o.
+func (d *Distribution) Merge(o *Distribution) {
+	if len(o.slots) > len(d.slots) {
+		grown := make([]uint64, len(o.slots))
+		copy(grown, d.slots)
+		d.slots = grown
+	}
+	for i, c := range o.slots {
+		d.slots[i] += c
+	}
+	d.n += o.n
+	d.sum += o.sum
+	d.sumsq += o.sumsq
+	d.max = max(d.max, o.max)
+}
+
+// Clone returns an independent copy.
+func (d *Distribution) Clone() Distribution {
+	c := *d
+	c.slots = append([]uint64(nil), d.slots...)
+	return c
+}

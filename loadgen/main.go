@@ -1,0 +1,146 @@
+// Command loadgen puts a known load on a database and tells, event by event, how it fared.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
+)
+
+// command is what a chosen sub-command does once the command line is read.
+type command func(ctx context.Context, log *slog.Logger) error
+
+// program is the command line and the sub-command chosen on it.
+type program struct {
+	*exporterkit.App
+	chosen command
+}
+
+// examplesTemplate shows a sub-command's examples below its flags.
+const examplesTemplate = `{{if .Context.SelectedCommand}}{{with .Context.SelectedCommand.HelpLong}}
+Examples:
+{{.}}
+{{end}}{{end}}`
+
+func main() {
+	p := newProgram()
+	log := p.Parse(os.Args[1:])
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := p.chosen(ctx, log); err != nil {
+		log.Error("loadgen ends", "err", err)
+		os.Exit(1)
+	}
+}
+
+func newProgram() *program {
+	p := &program{App: exporterkit.New("loadgen",
+		"Puts a known load on a database and exports its response times.", "127.0.0.1:9700",
+		"loadgen canary --server=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen canary --help")}
+	p.Flags.UsageTemplate(kingpin.DefaultUsageTemplate + examplesTemplate)
+	p.addCanary()
+	p.addPgbench()
+	p.addSysbench()
+	p.addFio()
+	p.addK6()
+	p.addMatrix()
+	p.addBaseline()
+	p.addSoak()
+	p.addReport()
+	return p
+}
+
+// add makes a sub-command; run is called when it is the chosen one. examples are whole command
+// lines for its --help.
+func (p *program) add(name, help string, run command, examples ...string) *kingpin.CmdClause {
+	c := p.Flags.Command(name, help).HelpLong("  " + strings.Join(examples, "\n  "))
+	c.Action(func(*kingpin.ParseContext) error {
+		p.chosen = run
+		return nil
+	})
+	return c
+}
+
+// load is what the sub-commands that make one load have in common.
+type load struct {
+	labels  metrics.Labels
+	options metrics.Options
+	warmup  time.Duration
+	once    time.Duration
+	json    bool
+}
+
+// addLoad adds the common flags to a sub-command.
+func addLoad(c *kingpin.CmdClause, tool string) *load {
+	l := &load{labels: metrics.Labels{Tool: tool}}
+	c.Flag("server", "Name of the database server, the value of the label server.").StringVar(&l.labels.Server)
+	c.Flag("storageclass", "Storage class the server's data is on, the value of the label storageclass.").StringVar(&l.labels.StorageClass)
+	c.Flag("warmup", "How long the load counts as warming up after each start.").Default("30s").DurationVar(&l.warmup)
+	c.Flag("penalty", "Response time counted for a transaction that failed or was skipped, if it did not take longer.").
+		Default("10s").DurationVar(&l.options.Penalty)
+	c.Flag("once", "Run once for this long after the warm-up, print the result and exit, instead of running for ever and exporting metrics.").DurationVar(&l.once)
+	c.Flag("json", "With --once: print the result as JSON.").BoolVar(&l.json)
+	return l
+}
+
+// run exports the metrics while work goes on, or does it once and prints the result with notes.
+func (p *program) run(ctx context.Context, log *slog.Logger, l *load, load *metrics.Load, work func(context.Context), notes func() []string) error {
+	if l.once > 0 {
+		return p.runOnce(ctx, l, load, work, notes)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() {
+		failed <- p.Serve(ctx, log)
+		stop()
+	}()
+	work(ctx)
+	stop()
+	return <-failed
+}
+
+// runTool makes a tool's tables, unless initialize is nil, and keeps the tool running.
+func (p *program) runTool(ctx context.Context, log *slog.Logger, l *load, s *adapter.Supervisor, initialize func(context.Context) error, once func(context.Context) adapter.Ended) error {
+	var failed error
+	err := p.run(ctx, log, l, s.Load, func(ctx context.Context) {
+		if initialize != nil {
+			s.Load.SetPhase(metrics.Init)
+			if failed = s.Retry(ctx, "making the tables", initialize); failed != nil {
+				return
+			}
+			s.Load.SetPhase(metrics.Stopped)
+		}
+		log.Info("load starts", "tool", l.labels.Tool, "profile", l.labels.Profile, "rate", l.options.Target)
+		s.Run(ctx, once)
+	}, func() []string { return nil })
+	if failed != nil && ctx.Err() == nil {
+		return failed
+	}
+	return err
+}
+
+// runOnce does the work once and prints the result.
+func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), notes func() []string) error {
+	r, err := result.Measure(ctx, load, l.options.Target, l.warmup, l.once, work)
+	if err != nil {
+		return err
+	}
+	r.Notes = append(r.Notes, notes()...)
+	if l.json {
+		return r.WriteJSON(os.Stdout)
+	}
+	return r.WriteText(os.Stdout)
+}

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// built is the program under test, made once.
+var built = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "loadgen-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, "loadgen")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return path, fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, _ := built(); path != "" {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// server is a running loadgen.
+type server struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	url string
+}
+
+var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
+
+func start(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command(binary(t), append(args, "--web.listen-address=127.0.0.1:0")...)}
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.cmd.ProcessState == nil {
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait()
+		}
+	})
+	address := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				address <- m[1]
+			}
+		}
+		close(address)
+	}()
+	select {
+	case a, ok := <-address:
+		if !ok {
+			t.Fatal("loadgen ended before it listened")
+		}
+		s.url = "http://" + a
+	case <-time.After(30 * time.Second):
+		t.Fatal("loadgen does not listen")
+	}
+	return s
+}
+
+// stop ends it as a supervisor would, and returns its exit code.
+func (s *server) stop() int {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// scrape reads /metrics.
+func (s *server) scrape() (map[string]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(answer.Body)
+}
+
+// value is the sum of the series of a family that carry all of labels ("name=value").
+func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	sum := 0.0
+series:
+	for _, m := range families[name].GetMetric() {
+		have := map[string]bool{}
+		for _, l := range m.GetLabel() {
+			have[l.GetName()+"="+l.GetValue()] = true
+		}
+		for _, l := range labels {
+			if !have[l] {
+				continue series
+			}
+		}
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return sum
+}
+
+// The program as an operator runs it: from making the tables to metrics of a steady load, and
+// a clean end.
+func TestPgbenchLive(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	s := start(t, "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1", "--rate=100",
+		"--warmup=0s", "--server=shop", "--storageclass=local")
+	own := []string{"tool=pgbench", "profile=tpcb-like", "server=shop", "storageclass=local"}
+	testkit.Eventually(t, time.Minute, func() error {
+		m, err := s.scrape()
+		if err != nil {
+			return err
+		}
+		for name, least := range map[string]float64{"loadgen_completed_total": 100, "loadgen_response_seconds": 100,
+			"loadgen_service_seconds": 100, "loadgen_offered_total": 100, "loadgen_reports_total": 1, "loadgen_target_rate": 100} {
+			if got := value(m, name, own...); got < least {
+				return fmt.Errorf("%s is %v, waiting for %v", name, got, least)
+			}
+		}
+		if value(m, "loadgen_phase", append(own, "phase=steady")...) != 1 {
+			return fmt.Errorf("the load is not steady")
+		}
+		return nil
+	})
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n > 0 {
+			return fmt.Errorf("%d connections of pgbench left", n)
+		}
+		return nil
+	})
+}
+
+func TestPgbenchOnce(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	c := exec.Command(binary(t), "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1",
+		"--rate=200", "--warmup=1s", "--once=2s", "--json", "--builtin=select-only")
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r result.Result
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if r.Tool != "pgbench" || r.Profile != "select-only" || r.Completed < 100 || r.Completed != r.Response.Count || r.Response.Quantile(0.99) <= 0 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// sysbench, k6 and fio run once, each with its result on the standard output.
+func TestOthersOnce(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	for _, args := range [][]string{
+		{"sysbench", "--path=" + testkit.Tool(t, "sysbench"), "--dsn=" + db.DSN(), "--init", "--table-size=500", "--rate=40"},
+		{"k6", "--path=" + testkit.Tool(t, "k6"), "--dsn=" + db.DSN(), "--rate=40"},
+		{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + testdb.Folder(t), "--size=4m", "--fdatasync=1"},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.Command(binary(t), append(args, "--warmup=1s", "--once=2s", "--json")...).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r result.Result
+			if err := json.Unmarshal(out, &r); err != nil || r.Tool != args[0] || r.Completed == 0 || r.Service.Count != r.Completed {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// The canary as an operator runs it, from no tables to metrics, its own state among them.
+func TestCanaryLive(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	s := start(t, "canary", "--dsn="+db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--server=shop", "--storageclass=local")
+	own := []string{"tool=canary", "profile=wal-commit", "server=shop", "storageclass=local"}
+	testkit.Eventually(t, time.Minute, func() error {
+		m, err := s.scrape()
+		if err != nil {
+			return err
+		}
+		for name, least := range map[string]float64{"loadgen_completed_total": 100, "loadgen_response_seconds": 100,
+			"loadgen_dispatch_lag_seconds": 100, "loadgen_target_rate": 100} {
+			if got := value(m, name, own...); got < least {
+				return fmt.Errorf("%s is %v, waiting for %v", name, got, least)
+			}
+		}
+		for _, name := range []string{"loadgen_saturated", "loadgen_queue_length", "loadgen_late_total"} {
+			if m[name] == nil {
+				return fmt.Errorf("no %s", name)
+			}
+		}
+		return nil
+	})
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+}
+
+// A server that is not there is retried, not an end: metrics tell of it from the start.
+func TestCanaryWithoutServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, "canary", "--dsn=host="+testdb.Folder(t)+" user=nobody dbname=none", "--rate=20")
+	testkit.Eventually(t, time.Minute, func() error {
+		m, err := s.scrape()
+		if err != nil {
+			return err
+		}
+		if n := value(m, "loadgen_errors_total", "kind=connection"); n < 2 {
+			return fmt.Errorf("%v connection errors", n)
+		}
+		if value(m, "loadgen_phase", "phase=init") != 1 {
+			return fmt.Errorf("not in phase init")
+		}
+		return nil
+	})
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+}
+
+func TestCanaryOnce(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	out, err := exec.Command(binary(t), "canary", "--dsn="+db.DSN(), "--rate=200", "--arrivals=poisson", "--profile=kv-select",
+		"--warmup=1s", "--once=2s").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"canary kv-select", "200.00/s asked", "response", "p99", "per 1,000"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in the result:\n%s", want, out)
+		}
+	}
+}
+
+// A soak that is killed in the middle goes on when started again, ends by itself, and has a
+// report with both runs in it.
+func TestSoakKilledAndReport(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	folder := filepath.Join(t.TempDir(), "first")
+	plan := filepath.Join(t.TempDir(), "plan.yaml")
+	text := "duration: 10s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+		"faults:\n  - {name: pause, at: 1s, for: 1s, do: ['true'], undo: ['true']}\n" +
+		"targets:\n  - {storageclass: local, local: true, dsn: '" + db.DSN() + "'}\n"
+	if err := os.WriteFile(plan, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	report := func() string {
+		out, err := exec.Command(binary(t), "report", "--folder="+folder, "--html="+folder+".html").Output()
+		if err != nil {
+			return ""
+		}
+		return string(out)
+	}
+	s := start(t, "soak", "--plan="+plan, "--folder="+folder)
+	testkit.Eventually(t, time.Minute, func() error {
+		if !strings.Contains(report(), "| canary | local |") {
+			return fmt.Errorf("no canary in the report of the running soak")
+		}
+		return nil
+	})
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	s = start(t, "soak", "--plan="+plan, "--folder="+folder)
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the soak ended with %v", err)
+	}
+	page := report()
+	for _, want := range []string{"100 % of the plan", "soak not running", "fault pause"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in the report:\n%s", want, page)
+		}
+	}
+	if html, err := os.ReadFile(folder + ".html"); err != nil || !strings.Contains(string(html), "new uPlot(") {
+		t.Errorf("the page: %d bytes, %v", len(html), err)
+	}
+}
+
+// A wrong command line is one clear line and a failure at once, not a load that never works.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pgbench", "--path=/nowhere/pgbench"}, "/nowhere/pgbench"},
+		{[]string{"pgbench", "--rate=-1"}, "--rate"},
+		{[]string{"pgbench", "--builtin=tpc-z"}, "tpc-z"},
+		{[]string{"pgbench", "--path=/bin/true", "--dsn=host='h password=hush"}, "--dsn"},
+		{[]string{"canary", "--profile=tpc-z"}, "kv-select"},
+		{[]string{"canary", "--engine=mysql", "--dsn=root:hush@nowhere"}, "user:password@"},
+		{[]string{"fio", "--directory=/nowhere"}, "/nowhere"},
+		{[]string{"fio", "--directory=/tmp", "--path=/nowhere/fio"}, "/nowhere/fio"},
+		{[]string{"sysbench", "--path=/nowhere/sysbench"}, "/nowhere/sysbench"},
+		{[]string{"matrix", "tpc-z", "--targets=/nowhere.yaml"}, "/nowhere.yaml"},
+		{[]string{"baseline", "--targets=/nowhere.yaml", "--output=x"}, "/nowhere.yaml"},
+		{[]string{"soak", "--plan=/nowhere.yaml", "--folder=x"}, "/nowhere.yaml"},
+		{[]string{"report", "--folder=/nowhere"}, "--folder"},
+		{[]string{"nothing"}, "nothing"},
+	} {
+		out, err := exec.Command(binary(t), c.args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "hush") || strings.Count(string(out), "\n") > 1 {
+			t.Errorf("%v: %v\n%s", c.args, err, out)
+		}
+	}
+}

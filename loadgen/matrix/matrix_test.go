@@ -1,0 +1,208 @@
+package matrix
+
+import (
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/adapter/pgbench"
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// Every step of every matrix has a name of its own and exactly one thing to do, also scaled.
+func TestMatricesAreWhole(t *testing.T) {
+	for name, m := range Matrices {
+		seen := map[string]bool{}
+		if m.Source == "" || len(m.Steps) == 0 {
+			t.Errorf("%s has no source or no steps", name)
+		}
+		for _, s := range m.Steps {
+			parts := 0
+			for _, set := range []bool{s.FIO != nil, s.Init != nil, s.Pgbench != nil, s.Sysbench != nil, s.Scan != nil} {
+				if set {
+					parts++
+				}
+			}
+			if parts != 1 || seen[s.Name] || (s.Duration == 0) != (s.Init != nil) {
+				t.Errorf("%s: step %q: %d parts, duration %v, twice %v", name, s.Name, parts, s.Duration, seen[s.Name])
+			}
+			seen[s.Name] = true
+			if same := s.scaled(1, 1000, 5*time.Second); same.Duration != s.Duration || s.FIO != nil && *same.FIO != *s.FIO || s.Sysbench != nil && *same.Sysbench != *s.Sysbench {
+				t.Errorf("%s: step %q is not itself at scale 1", name, s.Name)
+			}
+		}
+	}
+	small := Step{Duration: 300 * time.Second, Sysbench: &Sysbench{Threads: 300, Tables: 3, Rows: 20_000_000}}.scaled(0.001, 16, 5*time.Second)
+	if small.Duration != 5*time.Second || *small.Sysbench != (Sysbench{16, 3, 20_000}) {
+		t.Errorf("scaled to %v, %+v", small.Duration, *small.Sysbench)
+	}
+}
+
+func latency(mean time.Duration, n int) result.Latency {
+	var d stats.Distribution
+	d.ObserveN(mean, uint64(n))
+	return result.Sum(&d)
+}
+
+func row(step, class string, s Step, mean time.Duration, idle, mb float64) Row {
+	return Row{Step: step, StorageClass: class, step: s, CPUIdle: idle, MBPerSecond: mb,
+		Result: &result.Result{Seconds: 60, Completed: 60000, Rate: 1000, Service: latency(mean, 60000)}}
+}
+
+// What makes a result doubtful is noted, and what is sound is not.
+func TestJudgeAndTable(t *testing.T) {
+	read := Step{FIO: &FIO{RW: "randread", BlockKiB: 4, Depth: 1, Jobs: 1, SizeMiB: 1024}}
+	write := Step{FIO: &FIO{RW: "randwrite", BlockKiB: 4, Depth: 1, Jobs: 1, SizeMiB: 1024}}
+	short := row("short", "local", write, time.Millisecond, 0.9, 4)
+	short.Result.Seconds, short.Result.Completed = 5, 500
+	broken := Row{Step: "broken", StorageClass: "r3", Error: "no such directory"}
+	made := Row{Step: "pgbench init", StorageClass: "local", Phases: []pgbench.InitPhase{{Name: "vacuum", Seconds: 0.25}, {Name: "primary keys", Seconds: 1}}}
+	wal := row("wal", "r3", write, time.Millisecond, 0.8, 8)
+	sync := latency(3*time.Millisecond, 100)
+	wal.Sync = &sync
+	r := &Report{Matrix: "test", Source: "A test.", Scale: 0.1, MaxClients: 4, Least: 5, Began: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+		Environment: Environment{CPU: "a CPU", CPUs: 2, MemoryBytes: 8e9, Kernel: "6.18", Versions: map[string]string{"fio": "fio-3.33"}},
+		Targets:     []Target{{StorageClass: "local", Local: true, Replicas: 1}, {StorageClass: "r3", Replicas: 3}},
+		Rows: []Row{
+			made, row("read", "local", read, time.Millisecond, 0.8, 4), row("read", "r3", read, 500*time.Microsecond, 0.8, 8),
+			row("write", "local", write, time.Millisecond, 0.8, 4), row("write", "r3", write, 500*time.Microsecond, 0.8, 8),
+			row("sound", "local", write, time.Millisecond, 0.8, 4), row("sound", "r3", write, 2*time.Millisecond, 0.8, 2),
+			row("busy", "r3", write, time.Millisecond, 0.1, 4), row("cached", "r3", read, time.Millisecond, 0.8, 400), short, broken, wal,
+		}}
+	r.judge()
+	want := map[string]string{
+		"read r3": "cache suspected: faster", "write r3": "not crash-consistent", "busy r3": "generator saturated",
+		"cached r3": "cache suspected: 1074 MB", "short local": "run too short",
+		"read local": "", "write local": "", "sound local": "", "sound r3": "", "wal r3": "",
+	}
+	for _, row := range r.Rows {
+		if row.Result == nil {
+			continue
+		}
+		key := row.Step + " " + row.StorageClass
+		got := strings.Join(row.Doubts, "; ")
+		if (want[key] == "") != (got == "") || !strings.Contains(got, want[key]) {
+			t.Errorf("%s: doubts %q, want %q", key, got, want[key])
+		}
+	}
+	var page strings.Builder
+	if err := r.WriteMarkdown(&page); err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/table.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.String() != string(golden) {
+		t.Errorf("the page differs from %s:\n%s", file, page.String())
+	}
+}
+
+func TestReadTargets(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "targets.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	got, err := ReadTargets(write("targets:\n  - {storageclass: local, local: true, replicas: 1, directory: /srv}\n  - {storageclass: r3, engine: mysql}\n"))
+	if err != nil || len(got) != 2 || got[0].Engine != "postgres" || !got[0].Local || got[1].Engine != "mysql" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"":                                      "no targets",
+		"targets:\n  - {replicas: 1}":           "target 1 has no storageclass",
+		"targets:\n  - {storageclass: a, x: 1}": "field x not found",
+		"targets:\n  - {storageclass: a}\n  - {storageclass: a}":                           "twice",
+		"targets:\n  - {storageclass: a, engine: oracle}":                                  "oracle",
+		"targets:\n  - {storageclass: a, local: true}\n  - {storageclass: b, local: true}": "only one",
+	} {
+		path := write(text)
+		if _, err := ReadTargets(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: error %v, want one with the file's name and %q", text, err, want)
+		}
+	}
+}
+
+// Real steps on a real server and disk; a class that lacks what a step needs costs only its row.
+func TestRun(t *testing.T) {
+	db := testdb.StartPostgres(t)
+	r := Runner{FIO: testkit.Tool(t, "fio"), Pgbench: testkit.Tool(t, "pgbench"), Sysbench: testkit.Tool(t, "sysbench"), ProcFS: "/proc",
+		Scale: 0.0001, MaxClients: 2, Least: 1500 * time.Millisecond, Only: []string{"pgbench init", "pgbench 4 clients", "fio write 8k d32"},
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	targets := []Target{{StorageClass: "local", Local: true, Replicas: 1, Engine: "postgres", DSN: db.DSN(), Directory: testdb.Folder(t)},
+		{StorageClass: "empty", Engine: "postgres"}}
+	report, err := r.Run(t.Context(), "dalibo", targets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Rows) != 6 {
+		t.Fatalf("%d rows, want 3 steps on 2 classes", len(report.Rows))
+	}
+	for _, row := range report.Rows {
+		switch {
+		case row.StorageClass == "empty":
+			if !strings.Contains(row.Error, "the target has no") {
+				t.Errorf("%s on empty: error %q", row.Step, row.Error)
+			}
+		case row.Error != "":
+			t.Errorf("%s: %s", row.Step, row.Error)
+		case row.Step == "pgbench init":
+			if len(row.Phases) < 4 {
+				t.Errorf("phases %v", row.Phases)
+			}
+		case row.Result.Completed == 0 || row.Result.Service.Quantile(0.99) <= 0 || row.Result.Seconds < 1.4:
+			t.Errorf("%s: %+v", row.Step, row.Result)
+		case row.Step == "pgbench 4 clients" && !strings.Contains(strings.Join(row.Doubts, ";"), "2 clients instead of 4"):
+			t.Errorf("doubts %q do not tell that there were 2 clients", row.Doubts)
+		case strings.HasPrefix(row.Step, "fio") && row.MBPerSecond <= 0:
+			t.Errorf("%s: no bandwidth", row.Step)
+		}
+	}
+	if e := report.Environment; e.CPUs == 0 || e.Kernel == "" || e.Versions["fio"] == "" || e.Versions["server of local"] == "" {
+		t.Errorf("environment %+v", e)
+	}
+	var text strings.Builder
+	if err := report.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal([]byte(text.String()), &back); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String(), db.DSN()) {
+		t.Error("a connection string stands in the result")
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	r := Runner{Scale: 1, MaxClients: 1, Least: time.Second, ProcFS: "/proc", Log: slog.New(slog.DiscardHandler)}
+	if _, err := r.Run(t.Context(), "tpc-z", nil); err == nil || !strings.Contains(err.Error(), "dalibo") {
+		t.Errorf("unknown matrix: %v; the error must list those there are", err)
+	}
+	r.Only = []string{"nothing"}
+	if _, err := r.Run(t.Context(), "wal", []Target{{StorageClass: "a"}}); err == nil {
+		t.Error("no step to run must be an error")
+	}
+	r.Scale = 0
+	if _, err := r.Run(t.Context(), "wal", nil); err == nil || !strings.Contains(err.Error(), "scale") {
+		t.Errorf("scale 0: %v", err)
+	}
+}

@@ -1,0 +1,200 @@
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/result"
+)
+
+// Report is a matrix's outcome, with what somebody else needs to judge it.
+type Report struct {
+	Matrix      string      `json:"matrix"`
+	Source      string      `json:"source"`
+	Scale       float64     `json:"scale"`
+	MaxClients  int         `json:"max_clients"`
+	Least       float64     `json:"min_seconds"` // of a run, whatever the scale
+	Began       time.Time   `json:"began"`
+	Environment Environment `json:"environment"`
+	Targets     []Target    `json:"targets"`
+	Rows        []Row       `json:"rows"`
+}
+
+// Environment is the machine and the programs.
+type Environment struct {
+	CPU         string            `json:"cpu"`
+	CPUs        int               `json:"cpus"`
+	MemoryBytes uint64            `json:"memory_bytes"`
+	Kernel      string            `json:"kernel"`
+	Versions    map[string]string `json:"versions"` // of programs, and of servers by storage class
+}
+
+// environment finds out what it can; what it cannot is left empty.
+func (r *Runner) environment(ctx context.Context, targets []Target) Environment {
+	e := Environment{Kernel: r.osRelease(), Versions: map[string]string{}}
+	if fs, err := procfs.NewFS(r.ProcFS); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+			e.CPU, e.CPUs = cpus[0].ModelName, len(cpus)
+		}
+		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil {
+			e.MemoryBytes = *m.MemTotalBytes
+		}
+	}
+	for name, path := range map[string]string{"fio": r.FIO, "pgbench": r.Pgbench, "sysbench": r.Sysbench} {
+		if out, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil {
+			e.Versions[name] = strings.TrimSpace(string(out))
+		}
+	}
+	for _, t := range targets {
+		if t.Engine != "postgres" || t.DSN == "" {
+			continue
+		}
+		db, err := adapter.Connect(ctx, t.DSN)
+		if err != nil {
+			continue
+		}
+		var version string
+		if db.QueryRow(ctx, "show server_version").Scan(&version) == nil {
+			e.Versions["server of "+t.StorageClass] = "PostgreSQL " + version
+		}
+		db.Close(ctx)
+	}
+	return e
+}
+
+// Limits of the checks.
+const (
+	leastIdle     = 0.4 // kbench's rule: below, the machine and not the storage is measured
+	leastMeasured = 60 * time.Second
+	leastSamples  = 1000 // ten beyond the 99th percentile
+	sizeFactor    = 25   // kbench's rule: the file must be this many seconds of bandwidth
+	betterThan    = 0.9  // of the local disk's latency, to be suspicious
+)
+
+// judge notes in each row what makes it doubtful.
+func (r *Report) judge() {
+	local := map[string]*Row{}
+	for i := range r.Rows {
+		for _, t := range r.Targets {
+			if t.Local && t.StorageClass == r.Rows[i].StorageClass {
+				local[r.Rows[i].Step] = &r.Rows[i]
+			}
+		}
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Result == nil {
+			continue
+		}
+		doubt := func(format string, a ...any) { row.Doubts = append(row.Doubts, fmt.Sprintf(format, a...)) }
+		if row.CPUIdle < leastIdle {
+			doubt("generator saturated: CPUs only %.0f %% idle", row.CPUIdle*100)
+		}
+		if row.Result.Seconds < leastMeasured.Seconds()*0.99 {
+			doubt("run too short: %.0f s", row.Result.Seconds)
+		}
+		if row.Result.Completed < leastSamples {
+			doubt("too few samples for a p99: %d", row.Result.Completed)
+		}
+		if f := row.step.FIO; f != nil {
+			if size := float64(f.SizeMiB*f.Jobs) * 1.048576; size < sizeFactor*row.MBPerSecond {
+				doubt("cache suspected: %.0f MB of files are only %.1f s of this bandwidth", size, size/row.MBPerSecond)
+			}
+		}
+		if l := local[row.Step]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {
+			if row.step.reads() {
+				doubt("cache suspected: faster than the local disk")
+			} else {
+				doubt("not crash-consistent? faster than the local disk")
+			}
+		}
+		if n := row.Result.Restarts + row.Result.ParseErrors + row.Result.Lost; n > 0 {
+			doubt("%d restarts, %d lines not understood, %d lost", row.Result.Restarts, row.Result.ParseErrors, row.Result.Lost)
+		}
+		for kind, n := range row.Result.Errors {
+			doubt("%d errors (%s)", n, kind)
+		}
+	}
+}
+
+// reads says whether a step only reads.
+func (s Step) reads() bool {
+	return s.Scan != nil || s.FIO != nil && (s.FIO.RW == "read" || s.FIO.RW == "randread")
+}
+
+// WriteJSON writes the report as one indented JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteMarkdown writes the report as a page with a table.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## Matrix %s\n\n%s\n\n", r.Matrix, r.Source)
+	if r.Scale < 1 {
+		fmt.Fprintf(&b, "**Scaled to %g of the published sizes and times (at least %g s a run), at most %d clients: figures are not comparable with the published ones, orderings may be.**\n\n",
+			r.Scale, r.Least, r.MaxClients)
+	}
+	e := r.Environment
+	fmt.Fprintf(&b, "%s. %d CPUs (%s), %.1f GB memory, Linux %s", r.Began.Format("2006-01-02 15:04 UTC"), e.CPUs, e.CPU, float64(e.MemoryBytes)/1e9, e.Kernel)
+	for _, name := range slices.Sorted(maps.Keys(e.Versions)) {
+		fmt.Fprintf(&b, "; %s: %s", name, e.Versions[name])
+	}
+	b.WriteString(".\n\n")
+	for _, t := range r.Targets {
+		fmt.Fprintf(&b, "- %s: %d replicas%s\n", t.StorageClass, t.Replicas, map[bool]string{true: ", the local disk the others are compared with"}[t.Local])
+	}
+	b.WriteString("\n| step | storage class | per second | MB/s | mean | p50 | p99 | to local | doubts |\n|---|---|---:|---:|---:|---:|---:|---:|---|\n")
+	local := map[string]float64{}
+	for _, row := range r.Rows {
+		for _, t := range r.Targets {
+			if t.Local && t.StorageClass == row.StorageClass && row.Result != nil {
+				local[row.Step] = row.Result.Service.Mean
+			}
+		}
+	}
+	for _, row := range r.Rows {
+		switch {
+		case row.Error != "":
+			fmt.Fprintf(&b, "| %s | %s | failed | | | | | | %s |\n", row.Step, row.StorageClass, strings.ReplaceAll(row.Error, "\n", "; "))
+			continue
+		case row.Result == nil:
+			var phases []string
+			total := 0.0
+			for _, p := range row.Phases {
+				phases = append(phases, fmt.Sprintf("%s %.2f s", p.Name, p.Seconds))
+				total += p.Seconds
+			}
+			fmt.Fprintf(&b, "| %s | %s | | | %.2f s | | | | %s |\n", row.Step, row.StorageClass, total, strings.Join(phases, ", "))
+			continue
+		}
+		l, bandwidth, ratio := row.Result.Service, "", ""
+		if row.MBPerSecond > 0 {
+			bandwidth = fmt.Sprintf("%.1f", row.MBPerSecond)
+		}
+		if m := local[row.Step]; m > 0 {
+			ratio = fmt.Sprintf("%.2f", l.Mean/m)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %.0f | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, row.Result.Rate, bandwidth,
+			result.Milliseconds(l.Mean), result.Milliseconds(l.Quantile(0.5)), result.Milliseconds(l.Quantile(0.99)), ratio, strings.Join(row.Doubts, "; "))
+		if row.Sync != nil {
+			fmt.Fprintf(&b, "| %s: fdatasync | %s | | | %s | %s | %s | | |\n", row.Step, row.StorageClass,
+				result.Milliseconds(row.Sync.Mean), result.Milliseconds(row.Sync.Quantile(0.5)), result.Milliseconds(row.Sync.Quantile(0.99)))
+		}
+	}
+	b.WriteString("\nTo local: mean latency as a multiple of the local disk's.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,250 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/procfs"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/adapter/fio"
+	"github.com/plumbline/plumbline/loadgen/adapter/pgbench"
+	"github.com/plumbline/plumbline/loadgen/adapter/sysbench"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
+)
+
+// warmup of each run, as dbench's ramp.
+const warmup = 2 * time.Second
+
+// Runner runs a matrix.
+type Runner struct {
+	// Paths of the programs.
+	FIO, Pgbench, Sysbench string
+	// ProcFS is where /proc is.
+	ProcFS string
+	// Scale shrinks sizes and times; MaxClients bounds clients, threads and jobs.
+	Scale      float64
+	MaxClients int
+	// Least is how short Scale may make a run.
+	Least time.Duration
+	// Only names the steps to run, by their names; all if empty.
+	Only []string
+	Log  *slog.Logger
+}
+
+// Row is the outcome of one step on one storage class.
+type Row struct {
+	Step         string              `json:"step"`
+	StorageClass string              `json:"storageclass"`
+	Result       *result.Result      `json:"result,omitempty"`
+	Phases       []pgbench.InitPhase `json:"phases,omitempty"` // of making tables
+	MBPerSecond  float64             `json:"mb_per_second,omitempty"`
+	Sync         *result.Latency     `json:"sync,omitempty"` // fdatasync calls, in seconds
+	CPUIdle      float64             `json:"cpu_idle"`       // share of all CPUs' time
+	Error        string              `json:"error,omitempty"`
+	Doubts       []string            `json:"doubts,omitempty"`
+
+	step Step
+}
+
+// Run runs the matrix of a name, step by step, each on all targets before the next, so that a
+// change on the machine meets all of them. What fails is told in its row, and the rest is run.
+func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Report, error) {
+	m, ok := Matrices[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown matrix %q; there are %s", name, Names())
+	}
+	if r.Scale <= 0 || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
+		return nil, fmt.Errorf("scale must be above 0 and at most 1, max clients and least duration above 0")
+	}
+	report := &Report{Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets}
+	for _, published := range m.Steps {
+		if len(r.Only) > 0 && !slices.Contains(r.Only, published.Name) {
+			continue
+		}
+		step := published.scaled(r.Scale, r.MaxClients, r.Least)
+		for _, target := range targets {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			r.Log.Info("running", "matrix", name, "step", step.Name, "storageclass", target.StorageClass, "for", step.Duration)
+			row := Row{Step: step.Name, StorageClass: target.StorageClass, step: step}
+			if n := step.clients(); n != published.clients() {
+				row.Doubts = append(row.Doubts, fmt.Sprintf("%d clients instead of %d", n, published.clients()))
+			}
+			before, berr := r.cpu()
+			if err := r.row(ctx, target, &row); err != nil {
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				r.Log.Error("step failed; the others go on", "step", step.Name, "storageclass", target.StorageClass, "err", err)
+				row.Error = err.Error()
+			}
+			if after, err := r.cpu(); err == nil && berr == nil {
+				row.CPUIdle = after.idleSince(before)
+			}
+			report.Rows = append(report.Rows, row)
+		}
+	}
+	if len(report.Rows) == 0 {
+		return nil, fmt.Errorf("no step of %s is named so", name)
+	}
+	report.Environment = r.environment(ctx, targets)
+	report.judge()
+	return report, nil
+}
+
+// needs says what a target lacks for a step.
+func needs(field, value string) error {
+	if value == "" {
+		return fmt.Errorf("the target has no %s", field)
+	}
+	return nil
+}
+
+func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
+	step := row.step
+	labels := metrics.Labels{Profile: step.Name, StorageClass: target.StorageClass}
+	set := metrics.NewSet(prometheus.NewRegistry())
+	supervisor := &adapter.Supervisor{Log: r.Log, Warmup: warmup}
+	// All are closed loops.
+	load := func(tool string) *metrics.Load {
+		labels.Tool = tool
+		supervisor.Load = set.Load(labels, metrics.Options{NoResponse: true})
+		return supervisor.Load
+	}
+	measure := func(once func(context.Context) adapter.Ended) error {
+		// A tool that ends by itself is not started again: a restart would hide why.
+		var ended adapter.Ended
+		got, err := result.Measure(ctx, supervisor.Load, 0, warmup, step.Duration, func(ctx context.Context) {
+			ended = once(ctx)
+			supervisor.Load.SetPhase(metrics.Stopped)
+		})
+		if err != nil {
+			return errors.Join(err, ended.Err)
+		}
+		if got.Seconds < step.Duration.Seconds()*0.9 {
+			return fmt.Errorf("ended after %.1f s: %w", got.Seconds, ended.Err)
+		}
+		row.Result = &got
+		return nil
+	}
+	switch {
+	case step.FIO != nil:
+		return r.fio(target, row, set, supervisor, load("fio"), measure)
+	case step.Init != nil, step.Pgbench != nil, step.Scan != nil:
+		if err := needs("dsn", target.DSN); err != nil {
+			return err
+		}
+		if target.Engine != "postgres" {
+			return fmt.Errorf("pgbench needs PostgreSQL, the target has %s", target.Engine)
+		}
+		config := pgbench.Config{Path: r.Pgbench, DSN: target.DSN, Clients: 1, Jobs: 1, Protocol: "simple", Builtin: "tpcb-like", MaxTries: 1}
+		switch {
+		case step.Init != nil:
+			config.Scale = step.Init.Scale
+		case step.Scan != nil:
+			folder, err := os.MkdirTemp("", "loadgen-scan-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(folder)
+			config.Scale, config.Script = step.Scan.Scale, filepath.Join(folder, "scan.sql")
+			if err := os.WriteFile(config.Script, []byte("SELECT count(abalance) FROM pgbench_accounts;\n"), 0o644); err != nil {
+				return err
+			}
+		default:
+			config.Clients, config.Jobs, config.Scale = step.Pgbench.Clients, min(step.Pgbench.Clients, 2), step.Pgbench.Scale
+		}
+		tool, err := pgbench.New(config, load("pgbench"), r.Log, supervisor.Up)
+		if err != nil {
+			return err
+		}
+		if step.Init != nil {
+			row.Phases, err = tool.Remake(ctx)
+			return err
+		}
+		if err := tool.Init(ctx); err != nil {
+			return err
+		}
+		return measure(tool.Once)
+	case step.Sysbench != nil:
+		if err := needs("dsn", target.DSN); err != nil {
+			return err
+		}
+		tool, err := sysbench.New(step.Sysbench.config(r.Sysbench, sysbench.Target{Engine: target.Engine, DSN: target.DSN}), load("sysbench"), r.Log, supervisor.Up)
+		if err != nil {
+			return err
+		}
+		if err := tool.Init(ctx); err != nil {
+			return err
+		}
+		return measure(tool.Once)
+	}
+	return fmt.Errorf("step %q does nothing", step.Name)
+}
+
+func (r *Runner) fio(target Target, row *Row, set *metrics.Set, supervisor *adapter.Supervisor, load *metrics.Load, measure func(func(context.Context) adapter.Ended) error) error {
+	if err := needs("directory", target.Directory); err != nil {
+		return err
+	}
+	f := row.step.FIO
+	syncs := set.Load(metrics.Labels{Tool: "fio", Profile: row.Step + " sync", StorageClass: target.StorageClass}, metrics.Options{})
+	tool, err := fio.New(f.config(r.FIO, target.Directory), load, syncs, r.Log, supervisor.Up)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(measure(tool.Once), tool.Cleanup())
+	if err != nil {
+		return err
+	}
+	row.MBPerSecond = row.Result.Rate * float64(f.BlockKiB) * 1024 / 1e6
+	if f.Fdatasync > 0 {
+		tally := syncs.Tally()
+		sync := result.Sum(&tally.Service)
+		row.Sync = &sync
+	}
+	return nil
+}
+
+// procStat is the machine's CPU time so far.
+type procStat struct{ idle, all float64 }
+
+func (r *Runner) cpu() (procStat, error) {
+	fs, err := procfs.NewFS(r.ProcFS)
+	if err != nil {
+		return procStat{}, err
+	}
+	s, err := fs.Stat()
+	if err != nil {
+		return procStat{}, err
+	}
+	c := s.CPUTotal
+	idle := c.Idle + c.Iowait
+	return procStat{idle, idle + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal}, nil
+}
+
+func (s procStat) idleSince(before procStat) float64 {
+	if s.all <= before.all {
+		return 1
+	}
+	return (s.idle - before.idle) / (s.all - before.all)
+}
+
+// osRelease reads the kernel's version.
+func (r *Runner) osRelease() string {
+	text, err := os.ReadFile(filepath.Join(r.ProcFS, "sys/kernel/osrelease"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

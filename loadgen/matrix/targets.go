@@ -1,0 +1,72 @@
+package matrix
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Target is one storage class to try.
+type Target struct {
+	// StorageClass names it in the result.
+	StorageClass string `yaml:"storageclass" json:"storageclass"`
+	// Local marks the class the others are compared with: a plain local disk.
+	Local bool `yaml:"local" json:"local,omitempty"`
+	// Replicas is how many copies the class keeps; it stands in the result.
+	Replicas int `yaml:"replicas" json:"replicas"`
+	// Directory is on the class's volume, for fio.
+	Directory string `yaml:"directory" json:"-"`
+	// Engine and DSN are the database on the class's volume, for the others.
+	Engine string `yaml:"engine" json:"engine,omitempty"`
+	DSN    string `yaml:"dsn" json:"-"`
+}
+
+// ReadTargets reads a file of targets:
+//
+//	targets:
+//	  - {storageclass: local, local: true, replicas: 1, directory: /srv/local, dsn: host=/run/local}
+func ReadTargets(path string) ([]Target, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		Targets []Target `yaml:"targets"`
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(file.Targets) == 0 {
+		return nil, fmt.Errorf("%s: no targets", path)
+	}
+	seen := map[string]bool{}
+	local := 0
+	for i := range file.Targets {
+		t := &file.Targets[i]
+		if t.Engine == "" {
+			t.Engine = "postgres"
+		}
+		switch {
+		case t.StorageClass == "":
+			return nil, fmt.Errorf("%s: target %d has no storageclass", path, i+1)
+		case seen[t.StorageClass]:
+			return nil, fmt.Errorf("%s: storageclass %s is there twice", path, t.StorageClass)
+		case t.Engine != "postgres" && t.Engine != "mysql":
+			return nil, fmt.Errorf("%s: storageclass %s: unknown engine %q", path, t.StorageClass, t.Engine)
+		}
+		seen[t.StorageClass] = true
+		if t.Local {
+			local++
+		}
+	}
+	if local > 1 {
+		return nil, fmt.Errorf("%s: only one target can be local", path)
+	}
+	return file.Targets, nil
+}

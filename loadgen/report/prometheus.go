@@ -1,0 +1,155 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// mostPoints of a series; Prometheus itself allows 11,000.
+	mostPoints = 1000
+	// leastStep between two points.
+	leastStep = 5 * time.Second
+	// queryTimeout bounds one query.
+	queryTimeout = time.Minute
+)
+
+// Layer is a query for a layer of latency, in seconds, with a storageclass in its result.
+type Layer struct{ Name, Query string }
+
+// DefaultLayers are those of rules/storageclass.rules.yaml.
+var DefaultLayers = []Layer{
+	{"block write", "storageclass:block_write_seconds:mean5m"},
+	{"block flush", "storageclass:block_flush_seconds:mean5m"},
+	{"block read", "storageclass:block_read_seconds:mean5m"},
+	{"backing disk write", "storageclass:disk_write_seconds:mean5m"},
+}
+
+// ParseLayer reads NAME=QUERY.
+func ParseLayer(text string) (Layer, error) {
+	name, query, ok := strings.Cut(text, "=")
+	if !ok || strings.TrimSpace(name) == "" || strings.TrimSpace(query) == "" {
+		return Layer{}, fmt.Errorf("%q is not of the form NAME=QUERY", text)
+	}
+	return Layer{strings.TrimSpace(name), strings.TrimSpace(query)}, nil
+}
+
+// AddPrometheus adds, from a Prometheus server, the layers and the alerts that fired during the
+// soak. A query that fails is a note in the report.
+func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Layer) {
+	if r.Last.IsZero() {
+		return
+	}
+	step := max(r.Last.Sub(r.Began)/mostPoints, leastStep).Round(time.Second)
+	for _, layer := range layers {
+		found, err := queryRange(ctx, server, layer.Query, r.Began, r.Last, step)
+		if err != nil {
+			r.note("layer %s: %v", layer.Name, err)
+			continue
+		}
+		if len(found) == 0 {
+			r.note("layer %s: no data for %s", layer.Name, layer.Query)
+		}
+		for _, s := range found {
+			s.Name = strings.TrimSpace(layer.Name + " " + s.Name)
+			r.Layers = append(r.Layers, s)
+		}
+	}
+	alerts, err := queryRange(ctx, server, `ALERTS{alertstate="firing"}`, r.Began, r.Last, step)
+	if err != nil {
+		r.note("alerts: %v", err)
+	}
+	for _, a := range alerts {
+		for i := 0; i < len(a.Times); {
+			j := i
+			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= step*3/2 {
+				j++
+			}
+			r.Marks = append(r.Marks, Mark{"alert", a.Name, a.Times[i], a.Times[j], ""})
+			i = j + 1
+		}
+	}
+	slices.SortStableFunc(r.Marks, func(a, b Mark) int { return a.From.Compare(b.From) })
+}
+
+func queryRange(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]Series, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	address, err := url.JoinPath(server, "/api/v1/query_range")
+	if err != nil {
+		return nil, err
+	}
+	seconds := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
+	form := url.Values{"query": {query}, "start": {seconds(from)}, "end": {seconds(to)}, "step": {step.String()}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	var body struct {
+		Status, Error string
+		Data          struct {
+			Result []struct {
+				Metric map[string]string
+				Values [][2]json.RawMessage
+			}
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		return nil, fmt.Errorf("the server answers %s with something else than JSON", answer.Status)
+	}
+	if body.Status != "success" {
+		return nil, fmt.Errorf("the server refuses %q: %s", query, body.Error)
+	}
+	var out []Series
+	for _, found := range body.Data.Result {
+		s := Series{Name: name(found.Metric)}
+		for _, v := range found.Values {
+			var at float64
+			var text string
+			if json.Unmarshal(v[0], &at) != nil || json.Unmarshal(v[1], &text) != nil {
+				continue
+			}
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil || math.IsNaN(value) {
+				continue
+			}
+			s.Times, s.Values = append(s.Times, time.UnixMilli(int64(at*1000)).UTC()), append(s.Values, value)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// name makes a short name of a series' labels: the alert's name or the storage class, and what
+// else tells it from the others.
+func name(labels map[string]string) string {
+	var parts []string
+	for _, first := range []string{"alertname", "storageclass"} {
+		if v := labels[first]; v != "" {
+			parts = append(parts, v)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		switch key {
+		case "__name__", "alertname", "alertstate", "storageclass", "severity", "job", "instance":
+		default:
+			parts = append(parts, key+"="+labels[key])
+		}
+	}
+	return strings.Join(parts, " ")
+}

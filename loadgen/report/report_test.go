@@ -1,0 +1,241 @@
+package report
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/soak"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var began = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+// run is a soak of 20 minutes on two classes: the replicated one is slower by half from minute
+// 10 to 15, when a replica is down; from minute 5 to 6 the soak was not running.
+func run(slower float64) *soak.Data {
+	random := rand.New(rand.NewPCG(9, 9))
+	d := &soak.Data{Began: began, Plan: soak.Plan{Duration: 20 * time.Minute,
+		Targets: []matrix.Target{{StorageClass: "local", Local: true}, {StorageClass: "r3"}}}}
+	event := func(minute float64, kind, name, what, detail string) {
+		d.Events = append(d.Events, soak.Event{Time: began.Add(time.Duration(minute * float64(time.Minute))), Kind: kind, Name: name, What: what, Detail: detail})
+	}
+	event(0.001, soak.SoakEvent, "soak", soak.Begin, "")
+	event(6, soak.SoakEvent, "soak", soak.Begin, "") // killed: there is no end
+	event(10, soak.FaultEvent, "replica killed", soak.Begin, "")
+	event(15, soak.FaultEvent, "replica killed", soak.End, "")
+	event(16, soak.FaultEvent, "odd", soak.Failed, "no such <replica>")
+	event(20, soak.SoakEvent, "soak", soak.End, "over")
+	for i := range 120 {
+		at := began.Add(time.Duration(i+1) * 10 * time.Second)
+		minute := at.Sub(began).Minutes()
+		if minute > 5 && minute <= 6 {
+			continue
+		}
+		for _, class := range []string{"local", "r3"} {
+			median := 1.0
+			if class == "r3" {
+				median = 3 * slower
+			}
+			s := soak.Sample{Time: at, StorageClass: class, Load: "canary", Offered: 100, Completed: 100}
+			if class == "r3" && minute > 10 && minute <= 15 {
+				median *= 1.5
+				s.Failed, s.Completed = 1, 99
+			}
+			for range 100 {
+				service := time.Duration(median * math.Exp(random.NormFloat64()*0.3) * float64(time.Millisecond))
+				s.Service.Observe(service)
+				s.Response.Observe(service + 100*time.Microsecond)
+			}
+			d.Samples = append(d.Samples, s)
+		}
+	}
+	return d
+}
+
+func TestReport(t *testing.T) {
+	r := New("Soak test", run(1))
+	if len(r.Classes) != 2 || r.Classes[1].StorageClass != "r3" {
+		t.Fatalf("classes %+v", r.Classes)
+	}
+	local, r3 := r.Classes[0], r.Classes[1]
+	if local.ToLocal != 1 || r3.ToLocal < 2.5 || r3.ToLocal > 5 {
+		t.Errorf("p95 to local %v and %v", local.ToLocal, r3.ToLocal)
+	}
+	if len(local.Changes) != 0 {
+		t.Errorf("the steady class changed: %+v", local.Changes)
+	}
+	if len(r3.Changes) != 2 {
+		t.Fatalf("changes %+v, want the fault's begin and end", r3.Changes)
+	}
+	for i, minute := range []float64{10, 15} {
+		c := r3.Changes[i]
+		if off := c.Time.Sub(began).Minutes() - minute; off < 0 || off > 0.7 || c.When != []string{"during", "after"}[i]+" fault replica killed" {
+			t.Errorf("change %d at minute %.1f, %q; want minute %v with the fault's begin and end", i, off+minute, c.When, minute)
+		}
+	}
+	if ratio := r3.Changes[0].After / r3.Changes[0].Before; ratio < 1.35 || ratio > 1.65 {
+		t.Errorf("a step of 50 %% is told as %v", ratio)
+	}
+	if r3.Failed == 0 || r.Done != 1 {
+		t.Errorf("failed %d, done %v", r3.Failed, r.Done)
+	}
+	var gap bool
+	for _, m := range r.Marks {
+		if m.Name == "not running" {
+			gap = m.From.Equal(began.Add(5*time.Minute)) && m.To.Equal(began.Add(6*time.Minute))
+		}
+	}
+	if !gap {
+		t.Errorf("the minute the soak was not running is not marked: %+v", r.Marks)
+	}
+}
+
+// A run slowed by 20 % differs from the first, and more than 5 % of it are beyond the first's
+// p95; the same run again does not.
+func TestCompare(t *testing.T) {
+	first := New("", run(1))
+	for _, c := range []struct {
+		slower  float64
+		differs bool
+	}{{1, false}, {1.2, true}} {
+		r := New("", run(c.slower))
+		r.Compare("first", first)
+		o := r.Classes[1].Other
+		if o == nil || o.Differs != c.differs || (o.SlowerLow > 0.05) != c.differs {
+			t.Errorf("slowed %v times: %+v", c.slower, o)
+		}
+	}
+}
+
+func TestMarkdownGolden(t *testing.T) {
+	r := New("Soak test", run(1.2))
+	r.Compare("last week", New("", run(1)))
+	var text strings.Builder
+	if err := r.WriteMarkdown(&text); err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/report.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != string(want) {
+		t.Errorf("the page differs from %s:\n%s", file, text.String())
+	}
+}
+
+var pageData = regexp.MustCompile(`(?s)const report = (\{.*?\});\nconst lines`)
+
+// The page holds its data, refers to nothing outside itself, and lets no name break out.
+func TestHTML(t *testing.T) {
+	r := New("Soak <test>", run(1))
+	r.Layers = []Series{{"block write local", []time.Time{began, began.Add(time.Minute)}, []float64{0.001, 0.002}}}
+	var text strings.Builder
+	if err := r.WriteHTML(&text); err != nil {
+		t.Fatal(err)
+	}
+	page := text.String()
+	m := pageData.FindStringSubmatch(page)
+	if m == nil {
+		t.Fatal("no data in the page")
+	}
+	var data struct {
+		Plots []plot `json:"plots"`
+		Marks []band `json:"marks"`
+	}
+	if err := json.Unmarshal([]byte(m[1]), &data); err != nil {
+		t.Fatal(err)
+	}
+	if len(data.Plots) != 4 || len(data.Marks) != len(r.Marks) || len(data.Plots[0].Points) != 2 {
+		t.Errorf("%d plots, %d marks, changes %v", len(data.Plots), len(data.Marks), data.Plots[0].Points)
+	}
+	for _, p := range data.Plots {
+		for i, line := range p.Data {
+			if len(line) != len(p.Data[0]) || len(line) == 0 {
+				t.Errorf("%s: line %d has %d points of %d", p.Title, i, len(line), len(p.Data[0]))
+			}
+		}
+	}
+	if last := data.Plots[3]; *last.Data[1][1] != 2 {
+		t.Errorf("a layer of 2 ms is plotted as %v", *last.Data[1][1])
+	}
+	if strings.Contains(page, "<test>") || strings.Contains(page, "<replica>") || strings.Contains(page, "ZgotmplZ") {
+		t.Error("text is not escaped")
+	}
+	if regexp.MustCompile(`(src|href)=|url\(|@import`).MatchString(page) {
+		t.Error("the page refers to something outside itself")
+	}
+}
+
+// Layers and alerts come from Prometheus; what it refuses is a note.
+func TestPrometheus(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		at := began.Unix()
+		switch query := q.FormValue("query"); {
+		case query == "bad":
+			fmt.Fprint(w, `{"status":"error","error":"parse error"}`)
+		case query == "none":
+			fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
+		case strings.HasPrefix(query, "ALERTS"):
+			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"__name__":"ALERTS","alertname":"Slow","storageclass":"r3"},"values":[[%d,"1"],[%d,"1"],[%d,"1"]]}]}}`, at, at+5, at+60)
+		default:
+			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"storageclass":"r3","op":"write"},"values":[[%d,"0.25"],[%d,"NaN"]]}]}}`, at, at+5)
+		}
+	}))
+	defer server.Close()
+	r := New("", run(1))
+	before := len(r.Marks)
+	r.AddPrometheus(t.Context(), server.URL, []Layer{{"write", "good"}, {"oops", "bad"}, {"empty", "none"}})
+	if len(r.Layers) != 1 || r.Layers[0].Name != "write r3 op=write" || len(r.Layers[0].Values) != 1 || r.Layers[0].Values[0] != 0.25 {
+		t.Errorf("layers %+v", r.Layers)
+	}
+	var alerts []Mark
+	for _, m := range r.Marks {
+		if m.Kind == "alert" {
+			alerts = append(alerts, m)
+		}
+	}
+	if len(r.Marks)-before != 2 || len(alerts) != 2 || alerts[0].Name != "Slow r3" || alerts[0].To.Sub(alerts[0].From) != 5*time.Second {
+		t.Errorf("alerts %+v, want one of 5 s and one of a moment", alerts)
+	}
+	if notes := strings.Join(r.Notes, "; "); !strings.Contains(notes, "oops") || !strings.Contains(notes, "parse error") || !strings.Contains(notes, "empty: no data") {
+		t.Errorf("notes %q", notes)
+	}
+	for _, bad := range []string{"", "x", "=q", "n="} {
+		if _, err := ParseLayer(bad); err == nil {
+			t.Errorf("%q is a layer", bad)
+		}
+	}
+}
+
+// An empty soak, just begun, has a report too.
+func TestEmpty(t *testing.T) {
+	r := New("Soak", &soak.Data{Began: began, Plan: soak.Plan{Duration: time.Hour}})
+	var html, markdown strings.Builder
+	if err := r.WriteHTML(&html); err != nil {
+		t.Error(err)
+	}
+	if err := r.WriteMarkdown(&markdown); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(markdown.String(), "0 % of the plan") {
+		t.Error(markdown.String())
+	}
+}

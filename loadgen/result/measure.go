@@ -1,0 +1,66 @@
+package result
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+// Measure does work for duration and returns what load counted in that time. The time starts
+// when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
+// early if ctx or work does.
+func Measure(ctx context.Context, load *metrics.Load, target float64, warmup, duration time.Duration, work func(context.Context)) (Result, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		work(ctx)
+		close(done)
+	}()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	var began, ended time.Time
+	var cpu time.Duration
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case now := <-poll.C:
+			if began.IsZero() && load.Phase() == metrics.Steady {
+				if warmup > 0 {
+					load.ResetTally()
+				}
+				began, cpu = now, cpuTime()
+			}
+			if !began.IsZero() && now.Sub(began) >= duration {
+				ended = now
+				stop()
+				<-done
+				running = false
+			}
+		}
+	}
+	if began.IsZero() {
+		return Result{}, fmt.Errorf("%s %s came to no steady load", load.Labels().Tool, load.Labels().Profile)
+	}
+	if ended.IsZero() {
+		ended = time.Now()
+	}
+	r := New(load.Labels(), target, ended.Sub(began), load.Tally())
+	if r.Completed > 0 {
+		r.CPUPer1000 = (cpuTime() - cpu).Seconds() / float64(r.Completed) * 1000
+	}
+	return r, nil
+}
+
+// cpuTime is the CPU time this process has used.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,188 @@
+// Package result is the outcome of one load: what was asked, what happened, how long it took.
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+// Result is the outcome of one load. Times are in seconds.
+type Result struct {
+	Tool         string  `json:"tool"`
+	Profile      string  `json:"profile"`
+	Server       string  `json:"server,omitempty"`
+	StorageClass string  `json:"storageclass,omitempty"`
+	TargetRate   float64 `json:"target_rate"` // per second; 0: as many as possible
+	Seconds      float64 `json:"seconds"`
+
+	Offered     uint64            `json:"offered"`
+	Completed   uint64            `json:"completed"`
+	Rate        float64           `json:"rate"` // completed per second
+	Errors      map[string]uint64 `json:"errors,omitempty"`
+	Skipped     map[string]uint64 `json:"skipped,omitempty"`
+	Restarts    uint64            `json:"restarts"`
+	ParseErrors uint64            `json:"parse_errors"`
+	Lost        uint64            `json:"lost"`
+
+	// CPUPer1000 is the CPU time loadgen itself (not its tool) used per 1,000 completed.
+	CPUPer1000 float64 `json:"cpu_seconds_per_1000"`
+	// Notes say what makes the result doubtful.
+	Notes []string `json:"notes,omitempty"`
+
+	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow
+	Service  Latency `json:"service"`  // from sending; completed ones only
+}
+
+// Latency sums up a distribution, in seconds.
+type Latency struct {
+	Count     uint64     `json:"count"`
+	Mean      float64    `json:"mean"`
+	Max       float64    `json:"max"`
+	Quantiles []Quantile `json:"quantiles"`
+}
+
+// Quantile is one quantile with its 95 % confidence interval, in seconds.
+type Quantile struct {
+	Q     float64 `json:"q"`
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Quantiles are those a result gives.
+var Quantiles = []float64{0.5, 0.9, 0.95, 0.99, 0.999}
+
+// New makes a result of what a load counted over took.
+func New(labels metrics.Labels, target float64, took time.Duration, t metrics.Tally) Result {
+	r := Result{
+		Tool: labels.Tool, Profile: labels.Profile, Server: labels.Server, StorageClass: labels.StorageClass,
+		TargetRate: target, Seconds: took.Seconds(), Offered: t.Offered, Completed: t.Completed,
+		ParseErrors: t.ParseErrors, Lost: t.Lost, Response: Sum(&t.Response), Service: Sum(&t.Service),
+		Errors: named(t.Errors), Skipped: named(t.Skipped),
+	}
+	if took > 0 {
+		r.Rate = float64(t.Completed) / took.Seconds()
+	}
+	for _, n := range t.Restarts {
+		r.Restarts += n
+	}
+	return r
+}
+
+func named[K ~string](m map[K]uint64) map[string]uint64 {
+	out := map[string]uint64{}
+	for k, n := range m {
+		if n > 0 {
+			out[string(k)] = n
+		}
+	}
+	return out
+}
+
+// Sum sums up a distribution.
+func Sum(d *stats.Distribution) Latency {
+	l := Latency{Count: d.Count(), Mean: d.Mean(), Max: d.Max().Seconds()}
+	for _, q := range Quantiles {
+		low, high := d.Interval(q)
+		l.Quantiles = append(l.Quantiles, Quantile{q, d.Quantile(q).Seconds(), low.Seconds(), high.Seconds()})
+	}
+	return l
+}
+
+// Quantile returns quantile q of the summary, NaN if it is not in it.
+func (l Latency) Quantile(q float64) float64 {
+	for _, x := range l.Quantiles {
+		if x.Q == q {
+			return x.Value
+		}
+	}
+	return math.NaN()
+}
+
+// WriteJSON writes the result as one indented JSON object.
+func (r Result) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteText writes the result for people.
+func (r Result) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "%s %s\tserver %s, storage class %s\n", r.Tool, r.Profile, dash(r.Server), dash(r.StorageClass))
+	if r.TargetRate > 0 {
+		fmt.Fprintf(t, "rate\t%.2f/s completed of %.2f/s asked, over %.1f s\n", r.Rate, r.TargetRate, r.Seconds)
+	} else {
+		fmt.Fprintf(t, "rate\t%.2f/s completed, as many as possible, over %.1f s\n", r.Rate, r.Seconds)
+	}
+	fmt.Fprintf(t, "events\t%d offered, %d completed, %d failed, %d skipped, %d lost\n",
+		r.Offered, r.Completed, total(r.Errors), total(r.Skipped), r.Lost)
+	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
+		fmt.Fprintf(t, "errors\t%d %s\n", r.Errors[name], name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		fmt.Fprintf(t, "skipped\t%d %s\n", r.Skipped[name], name)
+	}
+	if r.Restarts > 0 {
+		fmt.Fprintf(t, "restarts\t%d\n", r.Restarts)
+	}
+	if r.ParseErrors > 0 {
+		fmt.Fprintf(t, "lines not understood\t%d\n", r.ParseErrors)
+	}
+	fmt.Fprintf(t, "own CPU\t%.3f s per 1,000\n", r.CPUPer1000)
+	for _, note := range r.Notes {
+		fmt.Fprintf(t, "note\t%s\n", note)
+	}
+	for _, row := range []struct {
+		name string
+		l    Latency
+	}{{"response", r.Response}, {"service", r.Service}} {
+		if row.l.Count == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%s\tmean %s", row.name, Milliseconds(row.l.Mean))
+		for _, q := range row.l.Quantiles {
+			fmt.Fprintf(t, "  p%g %s", q.Q*100, Milliseconds(q.Value))
+		}
+		fmt.Fprintf(t, "  max %s\n", Milliseconds(row.l.Max))
+	}
+	return t.Flush()
+}
+
+// Milliseconds prints seconds as milliseconds with three digits that matter.
+func Milliseconds(seconds float64) string {
+	ms := seconds * 1000
+	switch {
+	case math.IsNaN(ms):
+		return "-"
+	case ms >= 100:
+		return fmt.Sprintf("%.0f ms", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func total(m map[string]uint64) uint64 {
+	var n uint64
+	for _, v := range m {
+		n += v
+	}
+	return n
+}

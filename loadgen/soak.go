@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/report"
+	"github.com/plumbline/plumbline/loadgen/soak"
+)
+
+func (p *program) addSoak() {
+	var plan, folder string
+	var duration time.Duration
+	c := p.add("soak", "Run canaries on storage classes for days, with phases of load and faults by plan; started again after an interruption, it goes on.",
+		func(ctx context.Context, log *slog.Logger) error { return p.runSoak(ctx, log, plan, folder, duration) },
+		"loadgen soak --plan=plan.yaml --folder=soak",
+		"loadgen soak --plan=plan.yaml --folder=soak --duration=72h")
+	c.Flag("plan", "YAML file with duration, interval, canary, phases, faults and targets.").Required().StringVar(&plan)
+	c.Flag("duration", "How long it takes in all, instead of the plan's duration.").DurationVar(&duration)
+	c.Flag("folder", "Folder that keeps what is measured; the report is made from it.").Required().StringVar(&folder)
+}
+
+func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder string, duration time.Duration) error {
+	plan, err := soak.ReadPlan(path, duration)
+	if err != nil {
+		return err
+	}
+	s, err := soak.Open(folder, *plan, p.Registry, log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	serving := make(chan error, 1)
+	go func() {
+		serving <- p.Serve(ctx, log)
+		stop() // a port that is taken ends the soak at once, not after days
+	}()
+	err = s.Run(ctx)
+	stop()
+	return errors.Join(err, <-serving)
+}
+
+func (p *program) addReport() {
+	var folder, other, html, markdown, server string
+	var layers []string
+	c := p.add("report", "Make the report of a soak, over or still running: a page of HTML that needs nothing else, and Markdown.",
+		func(ctx context.Context, _ *slog.Logger) error {
+			return runReport(ctx, folder, other, html, markdown, server, layers)
+		},
+		"loadgen report --folder=soak --html=soak.html --prometheus=http://127.0.0.1:9090",
+		"loadgen report --folder=soak --compare=last-week --html=soak.html --markdown=soak.md",
+		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='engine write=storageclass:engine_write_seconds:mean5m'")
+	c.Flag("folder", "The soak's folder.").Required().StringVar(&folder)
+	c.Flag("compare", "Folder of another soak to compare with.").StringVar(&other)
+	c.Flag("html", "File to write the page to.").StringVar(&html)
+	c.Flag("markdown", "File to write the Markdown to; - is the standard output.").Default("-").StringVar(&markdown)
+	c.Flag("prometheus", "Address of a Prometheus that watched the soak, for the layers of latency and the alerts.").StringVar(&server)
+	c.Flag("layer", "NAME=QUERY of a layer of latency, in seconds by storageclass; may be repeated; the rules' own if there is none.").StringsVar(&layers)
+}
+
+func runReport(ctx context.Context, folder, other, html, markdown, server string, layers []string) error {
+	data, err := soak.Read(folder)
+	if err != nil {
+		return fmt.Errorf("--folder: %w", err)
+	}
+	wanted := report.DefaultLayers
+	if len(layers) > 0 {
+		wanted = nil
+	}
+	for _, text := range layers {
+		l, err := report.ParseLayer(text)
+		if err != nil {
+			return fmt.Errorf("--layer: %w", err)
+		}
+		wanted = append(wanted, l)
+	}
+	r := report.New("Soak "+filepath.Base(folder), data)
+	if other != "" {
+		before, err := soak.Read(other)
+		if err != nil {
+			return fmt.Errorf("--compare: %w", err)
+		}
+		r.Compare(filepath.Base(other), report.New("", before))
+	}
+	if server != "" {
+		r.AddPrometheus(ctx, server, wanted)
+	}
+	if html != "" {
+		if err := writeFile(html, r.WriteHTML); err != nil {
+			return err
+		}
+	}
+	if markdown == "-" {
+		return r.WriteMarkdown(os.Stdout)
+	}
+	return writeFile(markdown, r.WriteMarkdown)
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(file); err != nil {
+		file.Close()
+		return err
+	}
+	return file.Close()
+}

@@ -1,0 +1,160 @@
+// Package soak runs canaries on storage classes for days, with phases of heavier load and with
+// faults, survives its own restarts, and keeps all it measures in a folder for the report.
+package soak
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/matrix"
+)
+
+// Plan is what a soak does. Times count from its first start, restarts included.
+type Plan struct {
+	// Duration is how long it takes in all.
+	Duration time.Duration `yaml:"duration" json:"duration"`
+	// Interval is how often a sample is kept.
+	Interval time.Duration `yaml:"interval" json:"interval"`
+	// Canary runs always, on each class.
+	Canary Load `yaml:"canary" json:"canary"`
+	// Phases are heavier loads at times, beside the canary.
+	Phases []Phase `yaml:"phases" json:"phases,omitempty"`
+	// Faults are done to the system at times.
+	Faults []Fault `yaml:"faults" json:"faults,omitempty"`
+	// Targets are the storage classes.
+	Targets []matrix.Target `yaml:"targets" json:"targets"`
+}
+
+// Load is a load of the driver.
+type Load struct {
+	Profile     string  `yaml:"profile" json:"profile"`
+	Rate        float64 `yaml:"rate" json:"rate"`
+	Connections int     `yaml:"connections" json:"connections"`
+	Scale       int     `yaml:"scale" json:"scale"`
+}
+
+// Phase is a load from At on for For, and again Every so often, if that is set.
+type Phase struct {
+	Name  string        `yaml:"name" json:"name"`
+	At    time.Duration `yaml:"at" json:"at"`
+	For   time.Duration `yaml:"for" json:"for"`
+	Every time.Duration `yaml:"every" json:"every,omitempty"`
+	Load  `yaml:",inline"`
+}
+
+// Fault is a command that does damage at At, and one that mends it after For: a replica killed
+// and started again, a disk slowed down and set free.
+type Fault struct {
+	Name string        `yaml:"name" json:"name"`
+	At   time.Duration `yaml:"at" json:"at"`
+	For  time.Duration `yaml:"for" json:"for"`
+	Do   []string      `yaml:"do" json:"do"`
+	Undo []string      `yaml:"undo" json:"undo,omitempty"`
+}
+
+// ReadPlan reads and checks a YAML file. duration replaces the plan's, unless it is 0.
+func ReadPlan(path string, duration time.Duration) (*Plan, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p := Plan{Interval: 10 * time.Second, Canary: Load{Profile: "tpcb-like", Rate: 5}}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if duration != 0 {
+		p.Duration = duration
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &p, nil
+}
+
+func (p *Plan) check() error {
+	if p.Duration <= 0 || p.Interval <= 0 {
+		return fmt.Errorf("duration and interval must be above 0")
+	}
+	if len(p.Targets) == 0 {
+		return fmt.Errorf("no targets")
+	}
+	seen := map[string]bool{}
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		if t.Engine == "" {
+			t.Engine = "postgres"
+		}
+		if t.StorageClass == "" || seen[t.StorageClass] {
+			return fmt.Errorf("target %d needs a storageclass of its own", i+1)
+		}
+		seen[t.StorageClass] = true
+	}
+	if err := p.Canary.check(); err != nil {
+		return fmt.Errorf("canary: %w", err)
+	}
+	names := map[string]bool{"canary": true}
+	for i := range p.Phases {
+		f := &p.Phases[i]
+		if f.Name == "" || names[f.Name] {
+			return fmt.Errorf("phase %d needs a name of its own", i+1)
+		}
+		names[f.Name] = true
+		if f.At < 0 || f.For <= 0 || f.Every < 0 || f.Every > 0 && f.Every < f.For {
+			return fmt.Errorf("phase %s: at must not be below 0, for must be above 0, every not below for", f.Name)
+		}
+		if err := f.Load.check(); err != nil {
+			return fmt.Errorf("phase %s: %w", f.Name, err)
+		}
+	}
+	for i, f := range p.Faults {
+		if f.Name == "" || names[f.Name] {
+			return fmt.Errorf("fault %d needs a name of its own", i+1)
+		}
+		names[f.Name] = true
+		if f.At < 0 || f.For < 0 || len(f.Do) == 0 {
+			return fmt.Errorf("fault %s: at and for must not be below 0, and there must be a command to do", f.Name)
+		}
+	}
+	return nil
+}
+
+func (l *Load) check() error {
+	if l.Connections == 0 {
+		l.Connections = 4
+	}
+	if l.Scale == 0 {
+		l.Scale = 1
+	}
+	if _, ok := driver.Profiles[l.Profile]; !ok {
+		return fmt.Errorf("unknown profile %q; there are %s", l.Profile, driver.ProfileNames())
+	}
+	if l.Rate <= 0 || l.Connections < 0 || l.Scale < 0 {
+		return fmt.Errorf("rate, connections and scale must be above 0")
+	}
+	return nil
+}
+
+func (l Load) config(t matrix.Target) driver.Config {
+	return driver.Config{Engine: t.Engine, DSN: t.DSN, Profile: l.Profile, Scale: l.Scale, Rate: l.Rate, Arrivals: driver.Poisson,
+		Connections: l.Connections, Timeout: 10 * time.Second, Queue: 10000}
+}
+
+// window returns the run of the phase that is under way at elapsed, or the next one. ok is
+// false when there is none left before end.
+func (f Phase) window(elapsed, end time.Duration) (from, to time.Duration, ok bool) {
+	from = f.At
+	if f.Every > 0 && elapsed >= f.At+f.For {
+		from += (elapsed - f.At - f.For + f.Every) / f.Every * f.Every
+	}
+	to = min(from+f.For, end)
+	return from, to, elapsed < to && from < end
+}

@@ -1,0 +1,285 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+const (
+	// progressEvery is how often progress is logged.
+	progressEvery = time.Minute
+	// penalty is the least response time of a transaction that failed or was skipped.
+	penalty = 10 * time.Second
+	// faultTimeout bounds a fault's command.
+	faultTimeout = 5 * time.Minute
+)
+
+// Soak is a soak under way.
+type Soak struct {
+	plan     Plan
+	store    *store
+	began    time.Time
+	events   []Event // of earlier starts
+	set      *metrics.Set
+	own      *driver.OwnMetrics
+	progress prometheus.Gauge
+	faults   *prometheus.GaugeVec
+	unsaved  prometheus.Counter
+	log      *slog.Logger
+
+	tables map[string]*sync.Mutex // by class: its tables are made by one load at a time
+
+	mu    sync.Mutex
+	loads map[running]bool
+}
+
+// running is one load on one class.
+type running struct {
+	name, class string
+	load        *metrics.Load
+	driver      *driver.Driver
+}
+
+// Open begins the soak of plan in folder, or goes on with it after a restart.
+func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Logger) (*Soak, error) {
+	store, data, err := open(folder, plan, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s := &Soak{plan: plan, store: store, began: data.Began, events: data.Events, log: log, loads: map[running]bool{},
+		tables: map[string]*sync.Mutex{}, set: metrics.NewSet(registry), own: driver.NewOwnMetrics(registry),
+		progress: prometheus.NewGauge(prometheus.GaugeOpts{Name: "loadgen_soak_progress_ratio", Help: "Share of the soak's duration that is over."}),
+		faults: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "loadgen_soak_fault",
+			Help: "1 while a fault of the soak's plan is in effect, 0 else."}, []string{"fault"}),
+		unsaved: prometheus.NewCounter(prometheus.CounterOpts{Name: "loadgen_soak_unsaved_total",
+			Help: "Samples and events that could not be written to the soak's folder and are lost for its report."}),
+	}
+	for _, t := range plan.Targets {
+		s.tables[t.StorageClass] = &sync.Mutex{}
+	}
+	registry.MustRegister(s.progress, s.faults, s.unsaved)
+	return s, nil
+}
+
+// Run runs what is left of the soak, until it is over or ctx ends. Faults that are in effect at
+// the end are mended.
+func (s *Soak) Run(ctx context.Context) error {
+	last := s.began.Add(s.plan.Duration)
+	ctx, cancel := context.WithDeadline(ctx, last)
+	defer cancel()
+	s.note(SoakEvent, "soak", Begin, "")
+	if n := len(s.events); n > 0 {
+		s.log.Info("going on with a soak", "began", s.began, "left", time.Until(last).Round(time.Second))
+	}
+	sampling, stopSampling := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSampling()
+	var working, watching sync.WaitGroup
+	watching.Go(func() { s.sample(sampling) })
+	for _, t := range s.plan.Targets {
+		working.Go(func() { s.run(ctx, "canary", s.plan.Canary, t) })
+	}
+	for _, p := range s.plan.Phases {
+		working.Go(func() { s.phase(ctx, p) })
+	}
+	for _, f := range s.plan.Faults {
+		working.Go(func() { s.fault(ctx, f) })
+	}
+	<-ctx.Done()
+	working.Wait()
+	stopSampling()
+	watching.Wait()
+	what := "interrupted"
+	if !time.Now().Before(last) {
+		what = "over"
+	}
+	s.note(SoakEvent, "soak", End, what)
+	return s.store.close()
+}
+
+// run runs one load on one class until ctx ends.
+func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
+	labels := metrics.Labels{Tool: "canary", Profile: l.Profile, Server: t.StorageClass, StorageClass: t.StorageClass}
+	if name != "canary" {
+		labels.Tool = "soak-" + name
+	}
+	load := s.set.Load(labels, metrics.Options{Target: l.Rate, Penalty: penalty})
+	d, err := driver.New(l.config(t), load, s.own, s.log)
+	if err != nil {
+		s.log.Error("load cannot run", "load", name, "storageclass", t.StorageClass, "err", err)
+		s.note(PhaseEvent, name+" on "+t.StorageClass, Failed, err.Error())
+		return
+	}
+	retry := adapter.Supervisor{Load: load, Log: s.log}
+	load.SetPhase(metrics.Init)
+	err = retry.Retry(ctx, "making loadgen's tables on "+t.StorageClass, func(ctx context.Context) error {
+		s.tables[t.StorageClass].Lock()
+		defer s.tables[t.StorageClass].Unlock()
+		return d.Init(ctx)
+	})
+	if err != nil {
+		load.SetPhase(metrics.Stopped)
+		if ctx.Err() == nil {
+			s.log.Error("load cannot run", "load", name, "storageclass", t.StorageClass, "err", err)
+			s.note(PhaseEvent, name+" on "+t.StorageClass, Failed, err.Error())
+		}
+		return
+	}
+	load.ResetTally()
+	r := running{name, t.StorageClass, load, d}
+	s.mu.Lock()
+	s.loads[r] = true
+	s.mu.Unlock()
+	d.Run(ctx)
+	s.mu.Lock()
+	delete(s.loads, r)
+	s.mu.Unlock()
+	s.keep(r, time.Now())
+}
+
+// phase runs a phase's load at its times.
+func (s *Soak) phase(ctx context.Context, p Phase) {
+	for {
+		from, to, ok := p.window(time.Since(s.began), s.plan.Duration)
+		if !ok || !adapter.Sleep(ctx, time.Until(s.began.Add(from))) {
+			return
+		}
+		now, cancel := context.WithDeadline(ctx, s.began.Add(to))
+		s.note(PhaseEvent, p.Name, Begin, fmt.Sprintf("%s at %g/s", p.Profile, p.Rate))
+		var working sync.WaitGroup
+		for _, t := range s.plan.Targets {
+			working.Go(func() { s.run(now, p.Name, p.Load, t) })
+		}
+		<-now.Done()
+		working.Wait()
+		cancel()
+		s.note(PhaseEvent, p.Name, End, "")
+	}
+}
+
+// fault does and mends a fault at its times. What an earlier start did, it does not do again,
+// but it mends what that left.
+func (s *Soak) fault(ctx context.Context, f Fault) {
+	gauge := s.faults.WithLabelValues(f.Name)
+	done, mended := s.happened(f.Name)
+	if mended {
+		return
+	}
+	if !done {
+		if time.Since(s.began) > f.At+f.For+s.plan.Interval {
+			s.note(FaultEvent, f.Name, Failed, "its time came while the soak was not running")
+			return
+		}
+		if !adapter.Sleep(ctx, time.Until(s.began.Add(f.At))) {
+			return
+		}
+		s.note(FaultEvent, f.Name, Begin, "")
+		if err := command(f.Do); err != nil {
+			s.log.Error("fault failed", "fault", f.Name, "err", err)
+			s.note(FaultEvent, f.Name, Failed, err.Error())
+		}
+	}
+	gauge.Set(1)
+	// Also when the soak is told to stop: a fault is never left behind.
+	adapter.Sleep(ctx, time.Until(s.began.Add(f.At+f.For)))
+	if len(f.Undo) > 0 {
+		if err := command(f.Undo); err != nil {
+			s.log.Error("fault could not be mended", "fault", f.Name, "err", err)
+			s.note(FaultEvent, f.Name, Failed, "mending: "+err.Error())
+		}
+	}
+	gauge.Set(0)
+	s.note(FaultEvent, f.Name, End, "")
+}
+
+// happened says whether an earlier start began and ended a fault.
+func (s *Soak) happened(fault string) (done, mended bool) {
+	for _, e := range s.events {
+		if e.Kind == FaultEvent && e.Name == fault {
+			done = done || e.What == Begin
+			mended = mended || e.What == End
+		}
+	}
+	return done, mended
+}
+
+// command runs a fault's command. Its last line of output is told if it fails.
+func command(args []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), faultTimeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C for the soak is not one for the mending
+	out, err := c.CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%s: %w: %s", args[0], err, lines[len(lines)-1])
+	}
+	return nil
+}
+
+// sample keeps a sample of each load at each interval.
+func (s *Soak) sample(ctx context.Context) {
+	tick := time.NewTicker(s.plan.Interval)
+	defer tick.Stop()
+	told := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		s.mu.Lock()
+		var loads []running
+		for r := range s.loads {
+			loads = append(loads, r)
+		}
+		s.mu.Unlock()
+		for _, r := range loads {
+			s.keep(r, now)
+		}
+		share := min(now.Sub(s.began).Seconds()/s.plan.Duration.Seconds(), 1)
+		s.progress.Set(share)
+		if now.Sub(told) >= progressEvery {
+			told = now
+			s.log.Info("soaking", "done", fmt.Sprintf("%.1f %%", share*100), "left", (s.plan.Duration - now.Sub(s.began)).Round(time.Second))
+		}
+	}
+}
+
+func (s *Soak) keep(r running, at time.Time) {
+	t := r.load.Take()
+	v := Sample{Time: at.UTC(), StorageClass: r.class, Load: r.name, Offered: t.Offered, Completed: t.Completed,
+		Skipped: t.Skipped[metrics.Late], Response: t.Response, Service: t.Service}
+	for _, n := range t.Errors {
+		v.Failed += n
+	}
+	v.Saturated, _ = r.driver.Saturated()
+	s.saved(s.store.sample(v))
+}
+
+func (s *Soak) note(kind, name, what, detail string) {
+	s.log.Info("soak: "+kind, "name", name, "what", what, "detail", detail)
+	s.saved(s.store.event(Event{time.Now().UTC(), kind, name, what, detail}))
+}
+
+// saved counts and tells what could not be written, as on a full disk; the soak goes on.
+func (s *Soak) saved(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.unsaved.Inc()
+		s.log.Error("soak's folder", "err", err)
+	}
+}

@@ -1,0 +1,200 @@
+package soak
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+)
+
+// Sample is what one load on one class did in one interval.
+type Sample struct {
+	Time         time.Time          `json:"time"` // its end
+	StorageClass string             `json:"storageclass"`
+	Load         string             `json:"load"` // canary, or the phase's name
+	Offered      uint64             `json:"offered"`
+	Completed    uint64             `json:"completed"`
+	Failed       uint64             `json:"failed"`
+	Skipped      uint64             `json:"skipped"`
+	Saturated    bool               `json:"saturated,omitempty"` // the generator, ever since the start
+	Response     stats.Distribution `json:"response"`
+	Service      stats.Distribution `json:"service"`
+}
+
+// Event is something that happened.
+type Event struct {
+	Time time.Time `json:"time"`
+	// Kind is soak, phase or fault; What is begin, end or failed.
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	What   string `json:"what"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Kinds and whats of events.
+const (
+	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
+	Begin, End, Failed                = "begin", "end", "failed"
+)
+
+// state is what a soak must remember over its own restarts.
+type state struct {
+	Began time.Time `json:"began"`
+	Plan  Plan      `json:"plan"`
+}
+
+// Data is all a soak has kept in its folder.
+type Data struct {
+	Began   time.Time
+	Plan    Plan
+	Samples []Sample
+	Events  []Event
+	// Torn is how many lines could not be read, such as the last of a killed soak.
+	Torn int
+}
+
+const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events.jsonl"
+
+// Read reads a soak's folder, at any time.
+func Read(folder string) (*Data, error) {
+	text, err := os.ReadFile(filepath.Join(folder, stateFile))
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, stateFile), err)
+	}
+	d := &Data{Began: s.Began, Plan: s.Plan}
+	if d.Samples, err = lines[Sample](filepath.Join(folder, samplesFile), &d.Torn); err != nil {
+		return nil, err
+	}
+	if d.Events, err = lines[Event](filepath.Join(folder, eventsFile), &d.Torn); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func lines[T any](path string, torn *int) (out []T, err error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	s := bufio.NewScanner(file)
+	s.Buffer(nil, 4<<20)
+	for s.Scan() {
+		var one T
+		if json.Unmarshal(s.Bytes(), &one) != nil {
+			*torn++
+			continue
+		}
+		out = append(out, one)
+	}
+	return out, s.Err()
+}
+
+// store appends to a soak's folder.
+type store struct {
+	mu              sync.Mutex
+	samples, events *os.File
+}
+
+// open begins a soak in folder, or goes on with the one that is there.
+func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, nil, err
+	}
+	path := filepath.Join(folder, stateFile)
+	data, err := Read(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		text, err := json.MarshalIndent(state{now.UTC(), plan}, "", "  ")
+		if err != nil {
+			return nil, nil, err
+		}
+		// Whole or not at all: a half one would stop every later start.
+		if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+			return nil, nil, err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return nil, nil, err
+		}
+		if data, err = Read(folder); err != nil {
+			return nil, nil, err
+		}
+	case err != nil:
+		return nil, nil, err
+	case !same(data.Plan, plan):
+		return nil, nil, fmt.Errorf("%s holds a soak of another plan; take another folder, or the plan it was begun with", folder)
+	}
+	s := &store{}
+	if s.samples, err = appendTo(filepath.Join(folder, samplesFile)); err != nil {
+		return nil, nil, err
+	}
+	if s.events, err = appendTo(filepath.Join(folder, eventsFile)); err != nil {
+		s.samples.Close()
+		return nil, nil, err
+	}
+	return s, data, nil
+}
+
+// same compares plans as they are kept: without connection strings, which may change.
+func same(a, b Plan) bool {
+	kept := func(p Plan) (out Plan) {
+		text, err := json.Marshal(p)
+		if err == nil {
+			_ = json.Unmarshal(text, &out)
+		}
+		return out
+	}
+	return reflect.DeepEqual(kept(a), kept(b))
+}
+
+// appendTo opens a file for appending. Half a line that a killed soak left is ended, so that it
+// spoils no other.
+func appendTo(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > 0 {
+		last := make([]byte, 1)
+		if _, err = f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
+			_, err = f.Write([]byte("\n"))
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (s *store) write(f *os.File, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err = f.Write(append(line, '\n'))
+	return err
+}
+
+func (s *store) sample(v Sample) error { return s.write(s.samples, v) }
+func (s *store) event(v Event) error   { return s.write(s.events, v) }
+
+func (s *store) close() error { return errors.Join(s.samples.Close(), s.events.Close()) }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// result is what one run of the load gave.
+type result struct {
+	// tps is the throughput, which suffers from all that the machine does besides.
+	tps float64
+	// cpu is the CPU time per transaction, of the server's connections and of the client
+	// together, in seconds. Tracing that runs in these tasks is in it; other load hardly is.
+	cpu float64
+}
+
+var (
+	tpsLine   = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
+	countLine = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
+)
+
+// load runs pgbench once.
+func (o options) load(ctx context.Context, workload string, postmaster int) (result, error) {
+	args := []string{"-n", "-M", "prepared", "-h", o.host, "-p", strconv.Itoa(o.port), "-U", o.user,
+		"-c", strconv.Itoa(o.clients), "-j", strconv.Itoa(min(o.clients, 2)), "-T", strconv.Itoa(int(o.seconds.Seconds()))}
+	if workload == "select" {
+		args = append(args, "-S")
+	}
+	before, err := childrenTime(postmaster)
+	if err != nil {
+		return result{}, err
+	}
+	cmd := exec.CommandContext(ctx, o.pgbench, append(args, o.database)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return result{}, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	tps, err := number(tpsLine, out)
+	if err != nil {
+		return result{}, err
+	}
+	count, err := number(countLine, out)
+	if err != nil {
+		return result{}, err
+	}
+	server, err := o.ended(ctx, postmaster, before)
+	if err != nil {
+		return result{}, err
+	}
+	client := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return result{tps: tps, cpu: (server + client).Seconds() / count}, nil
+}
+
+// ended waits until the load's connections have ended and returns their CPU time.
+func (o options) ended(ctx context.Context, postmaster int, before time.Duration) (time.Duration, error) {
+	last := before
+	for quiet := 0; ; {
+		now, err := childrenTime(postmaster)
+		if err != nil {
+			return 0, err
+		}
+		if now == last && now > before {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		if last = now; quiet == 3 {
+			return now - before, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func number(line *regexp.Regexp, out []byte) (float64, error) {
+	m := line.FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("pgbench told nothing like %s:\n%s", line, out)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
