@@ -15,6 +15,7 @@ GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
 GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
+TEST_PROGRAMS := promtool mysqld_exporter k6 kubernetes
 BIN := build/bin
 
 .PHONY: help
@@ -59,15 +60,24 @@ generate: ## Compile the BPF programs again (clang 14); their objects are commit
 	@tools/install-packages bpf
 	@$(GO) generate ./...
 
+.PHONY: dashboards
+dashboards: ## Write the dashboards' JSON anew from their Go sources.
+	@$(GO) run ./dashboards/generate
+
+.PHONY: metrics
+metrics: ## Write METRICS.md anew from the collectors.
+	@$(GO) test -count=1 ./tests/metricsdoc -update
+
 .PHONY: test
 test: build ## All tests; what cannot run here is skipped with a reason, in CI it fails.
 	@tools/install-packages bpf test
+	@tools/build $(TEST_PROGRAMS)
 	@$(MAKE) --no-print-directory lint
 	@$(GO) test -p 1 -count=1 -timeout 60m ./...
 
 .PHONY: lint
 lint: ## Formatting, go vet, and the rules' syntax.
-	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l exporters loadgen manifests tests); \
+	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
 	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml >/dev/null

@@ -1,33 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // clockTick is the unit of CPU times in procfs.
 const clockTick = 10 * time.Millisecond
-
-// postmaster returns the PID of the server's main process, which must run on this machine
-// and outside a PID namespace.
-func (o options) postmaster(ctx context.Context) (int, error) {
-	c, err := pgx.Connect(ctx, fmt.Sprintf("host=%s port=%d user=%s dbname=%s", o.host, o.port, o.user, o.database))
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close(ctx)
-	var pid string
-	if err := c.QueryRow(ctx, `select split_part(pg_read_file('postmaster.pid'), E'\n', 1)`).Scan(&pid); err != nil {
-		return 0, fmt.Errorf("server's PID: %w", err)
-	}
-	return strconv.Atoi(pid)
-}
 
 // childrenTime returns the CPU time of a process's ended children: for a postmaster, that of
 // all past connections.

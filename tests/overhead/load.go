@@ -24,17 +24,16 @@ var (
 )
 
 // load runs pgbench once.
-func (o options) load(ctx context.Context, workload string, postmaster int) (result, error) {
-	args := []string{"-n", "-M", "prepared", "-h", o.host, "-p", strconv.Itoa(o.port), "-U", o.user,
-		"-c", strconv.Itoa(o.clients), "-j", strconv.Itoa(min(o.clients, 2)), "-T", strconv.Itoa(int(o.seconds.Seconds()))}
+func (o options) load(ctx context.Context, workload string, srv server) (result, error) {
+	args := []string{"-n", "-M", "prepared", "-c", strconv.Itoa(o.clients), "-j", strconv.Itoa(min(o.clients, 2)), "-T", strconv.Itoa(int(o.seconds.Seconds()))}
 	if workload == "select" {
 		args = append(args, "-S")
 	}
-	before, err := childrenTime(postmaster)
+	before, err := childrenTime(srv.pid)
 	if err != nil {
 		return result{}, err
 	}
-	cmd := exec.CommandContext(ctx, o.pgbench, append(args, o.database)...)
+	cmd := exec.CommandContext(ctx, o.pgbench, append(args, o.dsn)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return result{}, fmt.Errorf("pgbench: %w\n%s", err, out)
@@ -47,7 +46,7 @@ func (o options) load(ctx context.Context, workload string, postmaster int) (res
 	if err != nil {
 		return result{}, err
 	}
-	server, err := o.ended(ctx, postmaster, before)
+	server, err := o.ended(ctx, srv.pid, before)
 	if err != nil {
 		return result{}, err
 	}

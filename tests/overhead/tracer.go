@@ -4,16 +4,15 @@ import (
 	"bufio"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
 )
 
 // attachTimeout is how long a tracer may take to attach.
@@ -25,73 +24,32 @@ const attachTimeout = 60 * time.Second
 //go:embed trace.bt
 var script string
 
-// tracer is a running observer; nil is none.
-type tracer struct{ cmd *exec.Cmd }
+// tracer is a running observer.
+type tracer interface{ Stop() error }
+
+// none observes nothing.
+type none struct{}
+
+func (none) Stop() error { return nil }
 
 // start starts an observer and returns once it is attached.
-func (o options) start(ctx context.Context, mode string) (*tracer, error) {
+func (o options) start(ctx context.Context, mode string, s server) (tracer, error) {
 	switch mode {
 	case "agent":
-		return o.startAgent(ctx)
+		return agentproc.Start(ctx, o.agent, o.agentFlags...)
 	case "bpftrace":
-		return o.startBpftrace(ctx)
+		return o.startBpftrace(ctx, s)
 	}
-	return nil, nil
+	return none{}, nil
 }
 
-func (o options) startAgent(ctx context.Context) (*tracer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	address := l.Addr().String()
-	l.Close()
-	cmd := exec.Command(o.agent, append([]string{"--web.listen-address=" + address, "--log.level=error"}, o.agentFlags...)...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	t := &tracer{cmd}
-	// It listens once its collectors are attached.
-	deadline := time.Now().Add(attachTimeout)
-	for {
-		if text, err := scrape(ctx, address); err == nil {
-			if !strings.Contains(text, `plumbline_scrape_collector_success{collector="query"} 1`) {
-				t.stop()
-				return nil, fmt.Errorf("the agent's query collector does not work")
-			}
-			return t, nil
-		} else if time.Now().After(deadline) {
-			t.stop()
-			return nil, fmt.Errorf("the agent does not answer: %w", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
+type bpftrace struct{ cmd *exec.Cmd }
 
-func scrape(ctx context.Context, address string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	return string(text), err
-}
-
-func (o options) startBpftrace(ctx context.Context) (*tracer, error) {
-	server, err := serverProgram()
-	if err != nil {
-		return nil, err
-	}
+func (o options) startBpftrace(ctx context.Context, s server) (tracer, error) {
 	// Tracepoints need tracefs; it is mounted only for bpftrace's own view.
 	shell := `mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"`
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", shell, "sh",
-		o.bpftrace, "-e", strings.ReplaceAll(script, "SERVER", server))
+		o.bpftrace, "-e", strings.ReplaceAll(script, "SERVER", s.program))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -100,24 +58,10 @@ func (o options) startBpftrace(ctx context.Context) (*tracer, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	t := &tracer{cmd}
+	t := &bpftrace{cmd}
 	ready := make(chan error, 1)
 	go func() {
-		lines := bufio.NewScanner(out)
-		var said []string
-		for lines.Scan() {
-			if strings.TrimSpace(lines.Text()) == "ready" {
-				ready <- nil
-				break
-			}
-			said = append(said, lines.Text())
-		}
-		if len(ready) == 0 {
-			select {
-			case ready <- fmt.Errorf("bpftrace did not attach: %s", strings.Join(said, "; ")):
-			default:
-			}
-		}
+		ready <- awaitReady(out)
 		io.Copy(io.Discard, out)
 	}()
 	select {
@@ -126,28 +70,26 @@ func (o options) startBpftrace(ctx context.Context) (*tracer, error) {
 		err = fmt.Errorf("bpftrace did not attach within %v", attachTimeout)
 	}
 	if err != nil {
-		t.stop()
-		return nil, err
+		return nil, errors.Join(err, t.Stop())
 	}
 	return t, nil
 }
 
-// serverProgram returns the program file of a running PostgreSQL server.
-func serverProgram() (string, error) {
-	links, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, l := range links {
-		if path, err := os.Readlink(l); err == nil && filepath.Base(path) == "postgres" {
-			return path, nil
+// awaitReady reads what bpftrace says up to the script's own word that it is attached.
+func awaitReady(out io.Reader) error {
+	lines := bufio.NewScanner(out)
+	var said []string
+	for lines.Scan() {
+		if strings.TrimSpace(lines.Text()) == "ready" {
+			return nil
 		}
+		said = append(said, lines.Text())
 	}
-	return "", fmt.Errorf("no PostgreSQL server runs here")
+	return fmt.Errorf("bpftrace did not attach: %s", strings.Join(said, "; "))
 }
 
-// stop ends the observer and waits for it.
-func (t *tracer) stop() error {
-	if t == nil {
-		return nil
-	}
+// Stop ends the observer and waits for it.
+func (t *bpftrace) Stop() error {
 	if err := t.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		return err
 	}

@@ -138,14 +138,18 @@ func (q *query) follow(ctx context.Context, changed <-chan struct{}) {
 
 // scan brings the fleet up to date; it reports whether all servers are known completely.
 func (q *query) scan() bool {
-	found, err := server.Scan(q.options.ProcFS)
+	now := time.Now()
+	q.mu.Lock()
+	known := q.fleet.known(now)
+	q.mu.Unlock()
+	found, err := server.Scan(q.options.ProcFS, known)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil && (q.scanning == nil || q.scanning.Error() != err.Error()) {
 		q.log.Warn("a database server cannot be looked at in full", "err", err)
 	}
 	q.scanning = err
-	return q.fleet.update(found, time.Now())
+	return q.fleet.update(found, now)
 }
 
 // Update implements exporterkit.Collector.

@@ -37,7 +37,7 @@ func TestQueryCountsPostgres(t *testing.T) {
 			map[string]uint64{"begin": 1000, "update": 1000, "insert": 1000, "delete": 1000, "commit": 1000}},
 		{"rollbacks", transaction + "rollback;\n", []string{"-M", "extended", "-c", "10", "-t", "100"},
 			map[string]uint64{"begin": 1000, "update": 1000, "insert": 1000, "delete": 1000, "rollback": 1000}},
-		{"churn", one + one + one + one + one, []string{"-M", "simple", "-C", "-c", "10", "-t", "200"}, map[string]uint64{"select": 10000}},
+		{"churn", one + one + one + one + one, []string{"-M", "simple", "-C", "-c", "10", "-t", "40"}, map[string]uint64{"select": 2000}},
 		{"churn extended", one, []string{"-M", "extended", "-C", "-c", "10", "-t", "50"}, map[string]uint64{"select": 500}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,6 +20,8 @@ const (
 	// keepTime is how long the series of a server that ended are kept, so that a scrape gets
 	// its last statements and a restart goes on counting.
 	keepTime = 15 * time.Minute
+	// lookAgain is how long what is known of a server is taken to hold while it runs.
+	lookAgain = 5 * time.Minute
 	// maxName bounds a server's name, as a Kubernetes name is bounded.
 	maxName = 63
 )
@@ -45,6 +47,8 @@ type follower struct {
 	// label is the server label, or empty while it is not decided; it never changes then.
 	label string
 	since time.Time
+	// looked is when the server was last looked at in full.
+	looked time.Time
 	// library is the TLS library that is probed for it, if tls.
 	library fileID
 	tls     bool
@@ -91,6 +95,7 @@ func (f *fleet) update(found []server.Server, now time.Time) bool {
 	slices.SortFunc(found, func(a, b server.Server) int {
 		return int(int64(a.StartTicks) - int64(b.StartTicks))
 	})
+	known := f.known(now)
 	there := map[server.ID]bool{}
 	for _, s := range found {
 		there[s.ID] = true
@@ -109,6 +114,9 @@ func (f *fleet) update(found []server.Server, now time.Time) bool {
 		if fo == nil {
 			continue
 		}
+		if _, ok := known[s.ID]; !ok {
+			fo.looked = now
+		}
 		f.learn(fo, s, now)
 		settled = settled && fo.settled(now)
 	}
@@ -118,6 +126,18 @@ func (f *fleet) update(found []server.Server, now time.Time) bool {
 		}
 	}
 	return settled
+}
+
+// known returns the servers that need not be looked at in full.
+func (f *fleet) known(now time.Time) map[server.ID]server.Server {
+	known := map[server.ID]server.Server{}
+	for id, fo := range f.followers {
+		complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != ""
+		if complete && now.Sub(fo.looked) < lookAgain {
+			known[id] = fo.Server
+		}
+	}
+	return known
 }
 
 // join begins to follow a server; it returns nil if it cannot be.

@@ -191,6 +191,34 @@ func TestFleetAttachError(t *testing.T) {
 	}
 }
 
+// A binary without the symbol costs its server one detail and is counted, and nothing else.
+func TestFleetWithoutSymbol(t *testing.T) {
+	f, k := testFleet(1)
+	k.noSymbol = errors.New("no symbol")
+	f.update([]server.Server{running(1, "a", 1)}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{"a"}) || f.attachErrors["a"] != 1 {
+		t.Errorf("labels %q, attach errors %v", got, f.attachErrors)
+	}
+}
+
+// A server of which all is known is looked at again only after a while.
+func TestFleetKnown(t *testing.T) {
+	f, _ := testFleet(3)
+	whole, partial := running(1, "a", 1), running(2, "b", 2)
+	whole.DataDirectory = "/data"
+	found := []server.Server{whole, partial}
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 0}, {time.Second, 1}, {lookAgain - time.Second, 1}, {lookAgain, 0}, {lookAgain + time.Second, 1}} {
+		now := begin.Add(c.after)
+		if got := f.known(now); len(got) != c.want || (c.want == 1 && got[whole.ID].Name != "a") {
+			t.Errorf("after %v, known are %v, want %d", c.after, got, c.want)
+		}
+		f.update(found, now)
+	}
+}
+
 // The TLS library is probed once per server, when it is there.
 func TestFleetTLS(t *testing.T) {
 	f, k := testFleet(1)

@@ -44,6 +44,21 @@ func TestQueryPhases(t *testing.T) {
 		}
 		wantSum(t, got)
 	})
+	t.Run("parallel workers are no statements", func(t *testing.T) {
+		run(t, c, "create table wide as select i, repeat('x', 100) from generate_series(1, 100000) i")
+		other := pg.Connect(t)
+		got := during(t, q, "phased", 6, func() {
+			for _, s := range []string{"set max_parallel_workers_per_gather = 2", "set parallel_setup_cost = 0",
+				"set parallel_tuple_cost = 0", "set min_parallel_table_scan_size = 0", "set parallel_leader_participation = off"} {
+				run(t, other, s)
+			}
+			run(t, other, "select count(md5(repeat)) from wide")
+		})
+		wantCounts(t, got, map[string]uint64{"other": 5, "select": 1})
+		// The leader does nothing but wait for the two.
+		wantShare(t, got, "select", "wait", 0.5)
+		wantSum(t, got)
+	})
 	t.Run("a row lock is wait", func(t *testing.T) {
 		run(t, c, "create table locked (id int primary key, n int)")
 		run(t, c, "insert into locked values (1, 0)")

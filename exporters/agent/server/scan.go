@@ -33,21 +33,22 @@ var notServing = []string{
 }
 
 // Scan returns the database servers below a procfs. A process that ends meanwhile is left
-// out. The error joins what could not be read of servers that are there; each of those is
-// returned as far as it is known.
-func Scan(root string) ([]Server, error) {
+// out. Of those in known nothing is read but that they are still there. The error joins what
+// could not be read of servers that are there; each of those is returned as far as it is known.
+func Scan(root string, known map[ID]Server) ([]Server, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("procfs: %w", err)
 	}
 	var servers []Server
 	var problems []error
+	tcp := networks{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		s, err := read(root, pid)
+		s, err := read(root, pid, known, tcp)
 		if err != nil && !gone(err) {
 			problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
 		}
@@ -66,7 +67,7 @@ func gone(err error) bool {
 var errEnded = errors.New("process has ended")
 
 // read returns the server whose main process is pid, or nil if it is none.
-func read(root string, pid int) (*Server, error) {
+func read(root string, pid int, known map[ID]Server, tcp networks) (*Server, error) {
 	p := process{root: root, dir: filepath.Join(root, strconv.Itoa(pid))}
 	stat, err := p.stat()
 	if err != nil {
@@ -75,6 +76,9 @@ func read(root string, pid int) (*Server, error) {
 	engine, ok := programs[stat.comm]
 	if !ok {
 		return nil, nil
+	}
+	if s, ok := known[ID{pid, stat.startTicks}]; ok {
+		return &s, nil
 	}
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
@@ -103,7 +107,7 @@ func read(root string, pid int) (*Server, error) {
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
 	// followed without it.
-	return s, errors.Join(p.readPorts(s), p.readFiles(s), p.readLibrary(s))
+	return s, errors.Join(p.readPorts(s, tcp), p.readFiles(s), p.readLibrary(s))
 }
 
 // clusterName returns the value of PostgreSQL's cluster_name on a command line, or "".

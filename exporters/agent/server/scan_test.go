@@ -93,7 +93,7 @@ func TestScan(t *testing.T) {
 			for _, p := range c.processes {
 				p.write(t, root)
 			}
-			found, err := Scan(root)
+			found, err := Scan(root, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,12 +124,40 @@ func TestScanKeepsOthers(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "8"), 0o755); err != nil { // ended meanwhile
 		t.Fatal(err)
 	}
-	found, err := Scan(root)
+	found, err := Scan(root, nil)
 	if len(found) != 1 || found[0].PID != 10 {
 		t.Errorf("found %+v, want process 10", found)
 	}
 	if err == nil || !strings.Contains(err.Error(), "process 9") || strings.Contains(err.Error(), "process 8") {
 		t.Errorf("error %v, want one about process 9 only", err)
+	}
+}
+
+// A server that is known is not looked at again, but one whose PID was used again is.
+func TestScanKnown(t *testing.T) {
+	root := t.TempDir()
+	fixture{pid: 10, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
+	for _, c := range []struct {
+		name  string
+		known ID
+		want  string
+	}{
+		{"the same", ID{10, 1010}, "as known"},
+		{"another one with its PID", ID{10, 7}, "postgresql-5432"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found, err := Scan(root, map[ID]Server{c.known: {ID: c.known, Name: "as known"}})
+			if err != nil || len(found) != 1 {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			name := found[0].Name
+			if name == "" {
+				name = found[0].DefaultName()
+			}
+			if name != c.want {
+				t.Errorf("found %s, want %s", name, c.want)
+			}
+		})
 	}
 }
 

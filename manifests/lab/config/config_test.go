@@ -13,7 +13,7 @@ import (
 func lab(t *testing.T, files string) *Lab {
 	return &Lab{
 		Files: files, Repo: "/repo", Dir: t.TempDir(), Exe: "/bin/plumbline-lab", PostgresBin: "/pg",
-		Node: "n1", PortBase: 29090, Rate: 40, Clients: 4, Scale: 10, Without: map[string]string{},
+		Node: "n1", PortBase: 29090, Databases: []string{"postgresql"}, Rate: 40, CanaryRate: 5, Clients: 4, Scale: 10, Without: map[string]string{},
 	}
 }
 
@@ -24,6 +24,7 @@ func TestProjectIsWhole(t *testing.T) {
 		t.Fatalf("classes: %v %v", names, err)
 	}
 	l := lab(t, "..")
+	l.Databases = append(l.Databases, "mariadb")
 	if _, err := l.Load(names, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +59,10 @@ func TestProjectIsWhole(t *testing.T) {
 		}
 	}
 	for _, c := range l.Classes {
-		if _, ok := project.Processes[c.Name+"-postgresql"]; !ok {
-			t.Errorf("class %s has no PostgreSQL", c.Name)
+		for _, part := range []string{"postgresql", "pgbench", "canary", "postgres-exporter", "mariadb", "sysbench", "mariadb-canary", "mysqld-exporter"} {
+			if _, ok := project.Processes[c.Name+"-"+part]; !ok {
+				t.Errorf("class %s has no %s", c.Name, part)
+			}
 		}
 	}
 	seen := map[string]string{}
@@ -88,6 +91,35 @@ func TestRefusedClassIsLeftOut(t *testing.T) {
 	}
 }
 
+// The default lab has PostgreSQL alone; canaries can be left out.
+func TestDatabasesAreChosen(t *testing.T) {
+	l := lab(t, "..")
+	l.CanaryRate = 0
+	if _, err := l.Load([]string{"local"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	project, err := l.project()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range project["processes"].(map[string]any) {
+		if strings.Contains(name, "mariadb") || strings.Contains(name, "canary") {
+			t.Errorf("there is a process %s", name)
+		}
+	}
+	for want, databases := range map[string][]string{
+		"mariadb postgresql": {"postgresql", "oracle"},
+		"twice":              {"postgresql", "postgresql"},
+		"must have":          {"mariadb"},
+	} {
+		l := lab(t, "..")
+		l.Databases = databases
+		if _, err := l.Load([]string{"local"}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want an error with %q", databases, err, want)
+		}
+	}
+}
+
 // A class file with a mistake is refused with its name and field.
 func TestBadClassFiles(t *testing.T) {
 	for name, c := range map[string]struct{ class, backend, want string }{
@@ -100,7 +132,7 @@ func TestBadClassFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := t.TempDir()
-			for path, text := range map[string]string{"classes/x.yaml": c.class, "backends/b.yaml": c.backend} {
+			for path, text := range map[string]string{"classes/x.yaml": c.class, "backends/b.yaml": c.backend, "databases/postgresql.yaml": ""} {
 				path = filepath.Join(files, path)
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)

@@ -15,8 +15,8 @@ var ownPorts = []string{"prometheus", "alertmanager", "grafana", "node_exporter"
 // firstClassPort is where, relative to Lab.PortBase, the blocks of the classes begin.
 const firstClassPort = 20
 
-// classExporters are the exporters every class has, in the order of their ports.
-var classExporters = []string{"pgbench", "postgres_exporter"}
+// classExporters are the listeners a class can have, in the order of their ports.
+var classExporters = []string{"pgbench", "postgres_exporter", "canary", "mariadb", "mysqld_exporter", "mariadb-canary", "sysbench"}
 
 // Lab is a whole lab: what the user chose and where things are.
 type Lab struct {
@@ -34,8 +34,12 @@ type Lab struct {
 	Node string
 	// PortBase is the first of the loopback ports the lab listens on.
 	PortBase int
+	// Databases are the engines every class has a server of, by the names of the files in databases/.
+	Databases []string
 	// Rate is the load's fixed rate in transactions a second, for each class.
 	Rate int
+	// CanaryRate is the canaries' fixed rate in transactions a second; 0: there are none.
+	CanaryRate float64
 	// Clients is the load's number of connections, for each class.
 	Clients int
 	// Scale is pgbench's scale factor.
@@ -109,6 +113,9 @@ func (l *Lab) Engines() []*Class {
 func (l *Lab) Load(names []string, refused map[string]string) (map[string]string, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("LAB_CLASSES is empty; name at least one class")
+	}
+	if err := l.checkDatabases(); err != nil {
+		return nil, err
 	}
 	leftOut := map[string]string{}
 	for _, name := range names {

@@ -40,13 +40,14 @@ func (l *Lab) project() (map[string]any, error) {
 		if err := add(c.BackendFile, c.Backend.Processes); err != nil {
 			return nil, err
 		}
-		path := filepath.Join(l.Files, "databases", "postgresql.yaml")
-		var p processes
-		if err := renderYAML(path, c, &p); err != nil {
-			return nil, err
-		}
-		if err := add(path, p.Processes); err != nil {
-			return nil, err
+		for _, name := range l.Databases {
+			d, err := c.database(name)
+			if err != nil {
+				return nil, err
+			}
+			if err := add("databases/"+name+".yaml", d.Processes); err != nil {
+				return nil, err
+			}
 		}
 	}
 	path := filepath.Join(l.Files, "monitoring", "processes.yaml")

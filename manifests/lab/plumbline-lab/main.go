@@ -19,9 +19,10 @@ import (
 // options is the command line; each flag has a LAB_… variable, which is what make passes.
 type options struct {
 	repo, dir, bin, node string
-	classes              string
+	classes, databases   string
 	portBase             int
 	rate, clients, scale int
+	canaryRate           float64
 	wait                 time.Duration
 }
 
@@ -30,6 +31,7 @@ func main() {
 		"Examples:\n"+
 		"  plumbline-lab demo --duration=60s\n"+
 		"  LAB_CLASSES='local longhorn-r3' plumbline-lab up\n"+
+		"  LAB_DATABASES='postgresql mariadb' plumbline-lab up\n"+
 		"  plumbline-lab status\n"+
 		"  plumbline-lab down")
 	app.HelpFlag.Short('h')
@@ -39,8 +41,10 @@ func main() {
 	app.Flag("bin", "Folder of the programs; build/bin of the checkout if empty.").Envar("LAB_BIN").StringVar(&o.bin)
 	app.Flag("node", "Value of the node label.").Default(hostname()).StringVar(&o.node)
 	app.Flag("classes", "Storage classes, by the names of the files in manifests/lab/classes.").Envar("LAB_CLASSES").Default("local longhorn-r1 longhorn-r3").StringVar(&o.classes)
+	app.Flag("databases", "Database engines each class has a server of, by the names of the files in manifests/lab/databases.").Envar("LAB_DATABASES").Default("postgresql").StringVar(&o.databases)
 	app.Flag("port-base", "First of the loopback ports to listen on.").Envar("LAB_PORT_BASE").Default("29090").IntVar(&o.portBase)
 	app.Flag("rate", "Transactions a second offered to each class.").Envar("LAB_RATE").Default("40").IntVar(&o.rate)
+	app.Flag("canary-rate", "Transactions a second of the canary beside the load; 0: none.").Envar("LAB_CANARY_RATE").Default("5").Float64Var(&o.canaryRate)
 	app.Flag("clients", "Connections of the load to each class.").Envar("LAB_CLIENTS").Default("4").IntVar(&o.clients)
 	app.Flag("scale", "pgbench's scale factor; 1 is about 15 MB.").Envar("LAB_SCALE").Default("10").IntVar(&o.scale)
 	app.Flag("wait", "How long the parts may take to become ready.").Default("3m").DurationVar(&o.wait)

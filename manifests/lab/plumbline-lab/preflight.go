@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,9 @@ func preflight(lab *config.Lab) error {
 	if _, err := user.Lookup("postgres"); err != nil {
 		return errors.New("no user postgres to run the databases as; run `make packages`, or apt-get install postgresql")
 	}
+	if err := checkPackages(lab); err != nil {
+		return err
+	}
 	ports := lab.Ports()
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -48,6 +52,22 @@ func preflight(lab *config.Lab) error {
 		copies += max(len(c.Backend.Replicas), 1)
 	}
 	return checkSpace(lab.Dir, uint64(copies)*spacePerCopy)
+}
+
+// checkPackages looks for the programs of the system that the databases need.
+func checkPackages(lab *config.Lab) error {
+	for _, name := range lab.Databases {
+		d, err := lab.Database(name)
+		if err != nil {
+			return err
+		}
+		for _, program := range slices.Sorted(maps.Keys(d.Packages)) {
+			if _, err := exec.LookPath(program); err != nil {
+				return fmt.Errorf("database %s needs %s: %w; apt-get install %s", name, program, err, d.Packages[program])
+			}
+		}
+	}
+	return nil
 }
 
 // checkSpace looks at the file system that dir will be made on.

@@ -18,9 +18,9 @@ import (
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
-// programs are what the lab runs, by their names in build/bin.
+// programs are what every lab runs, by their names in build/bin; its databases add to them.
 var programs = []string{
-	"prometheus", "alertmanager", "node_exporter", "postgres_exporter", "ebpf_exporter", "process-compose",
+	"prometheus", "alertmanager", "node_exporter", "ebpf_exporter", "process-compose",
 	"longhorn-engine", "longhorn-bridge", "longhorn_exporter", "plumbline-agent", "loadgen",
 }
 
@@ -64,7 +64,7 @@ func plan(o options) (*config.Lab, error) {
 	}
 	lab := &config.Lab{
 		Files: filepath.Join(repo, "manifests", "lab"), Repo: repo, Dir: filepath.Clean(o.dir), Exe: exe,
-		Node: o.node, PortBase: o.portBase, Rate: o.rate, Clients: o.clients, Scale: o.scale,
+		Node: o.node, PortBase: o.portBase, Databases: strings.Fields(o.databases), Rate: o.rate, CanaryRate: o.canaryRate, Clients: o.clients, Scale: o.scale,
 		Without: sandbox.Probe(),
 	}
 	if lab.PostgresBin, err = postgresBin(); err != nil {
@@ -109,9 +109,17 @@ func launch(lab *config.Lab, o options) error {
 	if bin == "" {
 		bin = filepath.Join(lab.Repo, "build", "bin")
 	}
-	for _, name := range programs {
+	needed := slices.Clone(programs)
+	for _, name := range lab.Databases {
+		d, err := lab.Database(name)
+		if err != nil {
+			return err
+		}
+		needed = append(needed, d.Programs...)
+	}
+	for _, name := range needed {
 		if err := copyFile(filepath.Join(bin, name), filepath.Join(lab.Bin(), name), 0o755); err != nil {
-			return fmt.Errorf("%w; run `make build`", err)
+			return fmt.Errorf("%w; run `make build`, or tools/build %s", err, name)
 		}
 	}
 	blockio, err := filepath.Glob(filepath.Join(lab.Repo, "exporters", "blockio", "blkio.*"))

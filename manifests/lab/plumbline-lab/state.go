@@ -14,9 +14,10 @@ import (
 
 // saved is what a later `status` must know of how the lab was started.
 type saved struct {
-	Classes  string `json:"classes"`
-	PortBase int    `json:"port_base"`
-	Repo     string `json:"repo"`
+	Classes   string `json:"classes"`
+	Databases string `json:"databases"`
+	PortBase  int    `json:"port_base"`
+	Repo      string `json:"repo"`
 }
 
 func savedPath(dir string) string { return filepath.Join(dir, "options.json") }
@@ -26,7 +27,7 @@ func saveOptions(dir string, o options) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(saved{o.classes, o.portBase, repo})
+	text, err := json.Marshal(saved{o.classes, o.databases, o.portBase, repo})
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func running(o options) (*config.Lab, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", savedPath(o.dir), err)
 	}
-	o.classes, o.portBase, o.repo = s.Classes, s.PortBase, s.Repo
+	o.classes, o.databases, o.portBase, o.repo = s.Classes, s.Databases, s.PortBase, s.Repo
 	return plan(o)
 }
 

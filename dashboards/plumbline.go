@@ -1,0 +1,142 @@
+package dashboards
+
+import (
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+// ofOurs keeps the processes that are Plumbline's: those that export its scrape metrics, and
+// ebpf_exporter. Names of jobs differ from one installation to the next.
+const ofOurs = ` and on (instance, job) (plumbline_scrape_collector_success or ebpf_exporter_enabled_configs or loadgen_phase)`
+
+func plumbline() page {
+	return page{
+		uid: "plumbline-itself", title: "Plumbline / Itself",
+		text: "What Plumbline costs and whether its numbers can be trusted: targets, lost events, CPU and memory, scrapes, rules, series.",
+		variables: []cog.Builder[dashboard.VariableModel]{
+			datasource(),
+			choice("node", "Node", `label_values(plumbline_volume_info, node)`),
+		},
+		rows: []row{
+			{"Can the numbers be trusted?", trust()},
+			{"What it costs the nodes", nodeCost()},
+			{"What it costs Prometheus", prometheusCost()},
+		},
+	}
+}
+
+func trust() []panel {
+	return []panel{
+		{
+			title: "Targets down", text: "Targets that Prometheus cannot scrape. Good: 0. Panels whose data they give are empty or stand still; see Prometheus' page of targets for the reason.",
+			width: 4, height: 8, unit: count,
+			queries: []query{{`count(up == 0) or vector(0)`, "down"}},
+			view:    number{&limit{1, 3}},
+		},
+		{
+			title: "Collectors that fail", text: "Collectors of Plumbline's exporters whose last scrape failed. Good: none at 0. The exporter's log says why; plumbline-agent --check says what the node lacks.",
+			width: 10, height: 8, unit: times,
+			queries: []query{{`min by (job, collector) (plumbline_scrape_collector_success)`, "{{job}} {{collector}}"}},
+			view:    states{[]state{{0, "failed", vermillion}, {1, "works", sky}}},
+		},
+		{
+			title: "Lost events", text: "Events per second that are missing from the metrics, by collector and reason. Good: 0. Then latencies are right and counts too low; a full map wants a larger one, a lost stream heals by itself.",
+			width: 10, height: 8, unit: perSec,
+			queries: []query{
+				{`sum by (reason) (rate(plumbline_query_lost_total{node=~"$node"}[$__rate_interval]))`, "query: {{reason}}"},
+				{`sum by (reason) (rate(plumbline_replica_lost_total{node=~"$node"}[$__rate_interval]))`, "replica: {{reason}}"},
+				{`sum(rate(plumbline_replica_unmatched_total{node=~"$node"}[$__rate_interval]))`, "replica: unmatched"},
+				{`sum by (reason) (rate(ebpf_exporter_blkio_dropped_total{node=~"$node"}[$__rate_interval]))`, "block: {{reason}}"},
+				{`sum by (collector) (rate(plumbline_bpf_missed_runs_total{node=~"$node"}[$__rate_interval]))`, "missed runs: {{collector}}"},
+			},
+			view: graph{limit: &limit{0.01, 1}},
+		},
+		{
+			title: "Servers and replicas followed", text: "Database servers, engines and replicas the agents follow. Good: what you run. Fewer: errors beside.",
+			width: 8, height: 8, unit: count,
+			queries: []query{
+				{`sum by (node) (plumbline_query_servers{node=~"$node"})`, "servers {{node}}"},
+				{`sum by (node, role) (plumbline_replica_processes{node=~"$node"})`, "{{role}}s {{node}}"},
+			},
+			view: graph{},
+		},
+		{
+			title: "Things that could not be followed", text: "Servers, engines and replicas the agents could not follow, and label limits that were reached, per second. Good: 0. See the agent's log.",
+			width: 8, height: 8, unit: perSec,
+			queries: []query{
+				{`sum(rate(plumbline_query_attach_errors_total{node=~"$node"}[$__rate_interval])) or vector(0)`, "servers"},
+				{`sum(rate(plumbline_replica_process_errors_total{node=~"$node"}[$__rate_interval]))`, "engines and replicas"},
+				{`sum(rate(plumbline_query_servers_overflow_total{node=~"$node"}[$__rate_interval]))`, "too many servers"},
+				{`sum(rate(plumbline_replica_label_overflow_total{node=~"$node"}[$__rate_interval]))`, "too many replicas"},
+			},
+			view: graph{limit: &limit{0.01, 1}},
+		},
+		{
+			title: "How full the kernel's maps are", text: "Entries of the agents' BPF maps against their limits. Above 80 %: events will be lost; raise the limit.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{{`topk(10, max by (collector, map) (plumbline_bpf_map_entries{node=~"$node"} / (plumbline_bpf_map_max_entries > 0)))`, "{{collector}} {{map}}"}},
+			view:    graph{max: 1, limit: &limit{0.8, 0.95}},
+		},
+	}
+}
+
+func nodeCost() []panel {
+	return []panel{
+		{
+			title: "CPU", text: "CPUs used by each of Plumbline's processes. Good: the agent below a few hundredths of a CPU.",
+			width: 8, height: 8, unit: times,
+			queries: []query{{`sum by (job) (rate(process_cpu_seconds_total[$__rate_interval])` + ofOurs + `)`, "{{job}}"}},
+			view:    graph{},
+		},
+		{
+			title: "CPU within the kernel", text: "Time of the agents' BPF programs per second. 0 while the kernel's statistics are off (kernel.bpf_stats_enabled). Above 1 % of a CPU: see which program.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{{`sum by (collector, program) (rate(plumbline_bpf_run_seconds_total{node=~"$node"}[$__rate_interval]))`, "{{collector}} {{program}}"}},
+			view:    graph{stacked: true, limit: &limit{0.01, 0.1}},
+		},
+		{
+			title: "Memory", text: "Resident memory of each of Plumbline's processes. Good: flat after an hour.",
+			width: 8, height: 8, unit: byteCount,
+			queries: []query{{`sum by (job) (process_resident_memory_bytes` + ofOurs + `)`, "{{job}}"}},
+			view:    graph{},
+		},
+	}
+}
+
+func prometheusCost() []panel {
+	return []panel{
+		{
+			title: "Duration of scrapes", text: "How long a target's slowest scrape takes. Near the scrape interval: gaps follow.",
+			width: 8, height: 8, unit: seconds,
+			queries: []query{{`max by (job) (scrape_duration_seconds)`, "{{job}}"}},
+			view:    graph{},
+		},
+		{
+			title: "Samples per scrape", text: "Samples a job's targets give in one scrape, all together: what each costs Prometheus. METRICS.md says what a volume and a server cost.",
+			width: 8, height: 8, unit: count,
+			queries: []query{{`sum by (job) (scrape_samples_post_metric_relabeling)`, "{{job}}"}},
+			view:    graph{stacked: true},
+		},
+		{
+			title: "Series", text: "Series in Prometheus' head. A steady rise: some label is unbounded; Prometheus' status page names it.",
+			width: 8, height: 8, unit: count,
+			queries: []query{{`max by (instance) (prometheus_tsdb_head_series)`, "{{instance}}"}},
+			view:    graph{},
+		},
+		{
+			title: "Rule evaluation", text: "How long the last evaluation of each of Plumbline's rule groups took. Near its interval: values come late.",
+			width: 12, height: 8, unit: seconds,
+			queries: []query{{`max by (rule_group) (label_replace(prometheus_rule_group_last_duration_seconds{rule_group=~".*;plumbline.*"}, "rule_group", "$1", "rule_group", ".*;(.*)"))`, "{{rule_group}}"}},
+			view:    graph{},
+		},
+		{
+			title: "Rules that fail or are missed", text: "Evaluations of rules that failed, and of groups that were left out because the one before took too long, per second. Good: 0. Recorded panels are empty or old then.",
+			width: 12, height: 8, unit: perSec,
+			queries: []query{
+				{`sum(rate(prometheus_rule_evaluation_failures_total[$__rate_interval]))`, "failed"},
+				{`sum(rate(prometheus_rule_group_iterations_missed_total[$__rate_interval]))`, "missed"},
+			},
+			view: graph{limit: &limit{0.01, 0.1}},
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package dashboards
+
+import "fmt"
+
+// onDevice gives values of block devices the labels of the volumes on them. Several volumes
+// may share a device; each then has the device's value.
+func onDevice(expr string) string {
+	return expr + `
+* on (node, device) group_right ()
+  max by (node, device, storageclass, namespace, persistentvolumeclaim) (plumbline_volume_info{volume=~"$volume"})`
+}
+
+// block is a rate of one of blockio's histograms on the selected volumes' devices.
+func block(part, op string) string {
+	return fmt.Sprintf(`rate(ebpf_exporter_blkio_%s_seconds{op="%s", node=~"$node", device=~"$device"}[$__rate_interval])`, part, op)
+}
+
+// disk is a rate of one of node_exporter's counters on the selected volumes' devices.
+func disk(metric string) string {
+	return fmt.Sprintf(`rate(node_disk_%s{node=~"$node", device=~"$device"}[$__rate_interval])`, metric)
+}
+
+func volumes() page {
+	return page{
+		uid: "plumbline-volumes", title: "Plumbline / Volumes and devices",
+		text:      "The block devices of the volumes: queue against device for each operation, work done, capacity, and the pressure on their nodes.",
+		variables: volumeVariables(),
+		rows: []row{
+			{"Queue or device", blockTimes()},
+			{"Work", blockWork()},
+			{"Slowest hundredth, and the disks below", blockTails()},
+			{"Capacity", capacity()},
+			{"Pressure", pressure()},
+		},
+	}
+}
+
+func blockTimes() []panel {
+	var panels []panel
+	for _, op := range []struct{ name, text string }{
+		{"write", "Good: device below 2 ms on SSDs, queue far below device."},
+		{"read", "Good: device below 1 ms on SSDs. A read from a replicated volume asks one replica only."},
+		{"flush", "A flush makes the device keep what it has cached; commits wait for it. Longhorn's data protocol has none, so it is short there."},
+	} {
+		panels = append(panels, panel{
+			title: "Time of a " + op.name,
+			text: "Mean of the " + op.name + "s: queue is the time in the kernel before the device's driver took it, device from there to completion. " + op.text +
+				" Queue high: more is sent than the device takes. Device high: the device, or the storage engine behind it.",
+			width: 8, height: 9, unit: seconds,
+			queries: []query{
+				{onDevice(`histogram_avg(sum by (node, device) (` + block("queue", op.name) + `))`), "queue {{persistentvolumeclaim}}"},
+				{onDevice(`histogram_avg(sum by (node, device) (` + block("device", op.name) + `))`), "device {{persistentvolumeclaim}}"},
+			},
+			view: graph{links: []link{volumeToQuery, volumeToReplicas}},
+		})
+	}
+	return panels
+}
+
+func blockWork() []panel {
+	return []panel{
+		{
+			title: "Operations", text: "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
+			width: 8, height: 8, unit: "iops",
+			queries: []query{{`sum by (op) (histogram_count(rate(ebpf_exporter_blkio_total_seconds{node=~"$node", device=~"$device"}[$__rate_interval])))`, "{{op}}"}},
+			view:    graph{colours: opColours},
+		},
+		{
+			title: "Throughput", text: "Bytes per second read and written by each volume's device.",
+			width: 8, height: 8, unit: bytesSec,
+			queries: []query{
+				{onDevice(disk("read_bytes_total")), "read {{persistentvolumeclaim}}"},
+				{onDevice(disk("written_bytes_total")), "written {{persistentvolumeclaim}}"},
+			},
+			view: graph{links: []link{volumeToQuery}},
+		},
+		{
+			title: "Mean size of a write", text: "8 or 16 KiB: single pages, as a database at random writes. Much larger: a bulk load, a checkpoint or a backup.",
+			width: 4, height: 8, unit: byteCount,
+			queries: []query{{onDevice(`(` + disk("written_bytes_total") + ` / (` + disk("writes_completed_total") + ` > 0))`), "{{persistentvolumeclaim}}"}},
+			view:    graph{},
+		},
+		{
+			title: "Requests in flight", text: "Requests the device has not completed. Steadily near the device's queue depth: it is saturated.",
+			width: 4, height: 8, unit: count,
+			queries: []query{{onDevice(`node_disk_io_now{node=~"$node", device=~"$device"}`), "{{persistentvolumeclaim}}"}},
+			view:    graph{},
+		},
+	}
+}
+
+func blockTails() []panel {
+	tail := func(op string) query {
+		return query{`max by (persistentvolumeclaim) (volume:block_` + op + `_seconds:p99_5m{volume=~"$volume"})`, op + " {{persistentvolumeclaim}}"}
+	}
+	return []panel{
+		{
+			title: "99th percentile by operation", text: "One operation in a hundred took longer. Far above the mean: stalls, such as a disk's garbage collection, a throttle's bursts, or a replica that pauses.",
+			width: 12, height: 8, unit: seconds,
+			queries: []query{tail("write"), tail("read"), tail("flush")},
+			view:    graph{log: true},
+		},
+		{
+			title: "The disks below the volumes", text: "Mean time of a write on the physical disks under the volumes' devices on this node. High while one volume is slow: its neighbours on the disk are the first suspects.",
+			width: 12, height: 8, unit: seconds,
+			queries: []query{{`histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write", node=~"$node"}[$__rate_interval])))
+and on (node, device)
+  label_replace(plumbline_volume_disk_info{volume=~"$volume"}, "device", "$1", "disk", "(.+)")`, "{{node}} {{device}}"}},
+			view: graph{log: true},
+		},
+	}
+}
+
+func capacity() []panel {
+	return []panel{
+		{
+			title: "File system used", text: "Share of each claim's file system that is in use, from the kubelet. Above 90 % expand the claim; a full one stops the database.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{{`max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{namespace=~"$namespace", persistentvolumeclaim=~"$pvc"} / kubelet_volume_stats_capacity_bytes)
+and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `}`, "{{persistentvolumeclaim}}"}},
+			view: graph{max: 1, limit: &limit{0.8, 0.9}, links: []link{volumeToQuery}},
+		},
+		{
+			title: "Size of the volume", text: "The volume's size as its engine serves it (Longhorn), and what its head and snapshots take on one replica. Snapshots larger than the volume: too many are kept.",
+			width: 8, height: 8, unit: byteCount,
+			queries: []query{
+				{`max by (volume) (plumbline_longhorn_engine_size_bytes{volume=~"$volume"})`, "size {{volume}}"},
+				{`max by (volume) (plumbline_longhorn_replica_head_bytes{volume=~"$volume"} + plumbline_longhorn_replica_snapshot_bytes)`, "on a replica {{volume}}"},
+			},
+			view: graph{},
+		},
+		{
+			title: "Space left on the nodes' disks", text: "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{node=~"$node", fstype!~"tmpfs|ramfs|overlay|squashfs"} / node_filesystem_size_bytes)`, "{{node}} {{mountpoint}}"}},
+			view:    graph{max: 1, limit: &limit{0.2, 0.1}},
+		},
+	}
+}
+
+func pressure() []panel {
+	return []panel{
+		{
+			title: "Nodes that wait for I/O", text: "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{
+				{`rate(node_pressure_io_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "some {{node}}"},
+				{`rate(node_pressure_io_stalled_seconds_total{node=~"$node"}[$__rate_interval])`, "all {{node}}"},
+			},
+			view: graph{max: 1, limit: &limit{0.1, 0.5}},
+		},
+		{
+			title: "Nodes that wait for CPU or memory", text: "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that is not run.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{
+				{`rate(node_pressure_cpu_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "CPU {{node}}"},
+				{`rate(node_pressure_memory_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "memory {{node}}"},
+			},
+			view: graph{max: 1, limit: &limit{0.5, 0.9}},
+		},
+		{
+			title: "Pods that wait for I/O", text: "Share of time in which some tasks of the volume's pod waited for I/O, from the kubelet's cAdvisor (Kubernetes 1.33 on). High here and low on the node: the volume, or a limit of the pod's cgroup.",
+			width: 8, height: 8, unit: ratio,
+			queries: []query{{`max by (namespace, pod) (rate(container_pressure_io_waiting_seconds_total{namespace=~"$namespace"}[$__rate_interval]))
+and on (namespace, pod) plumbline_volume_info{` + ofVolume + `}`, "{{pod}}"}},
+			view: graph{max: 1, limit: &limit{0.1, 0.5}},
+		},
+	}
+}

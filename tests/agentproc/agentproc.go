@@ -1,0 +1,138 @@
+// Package agentproc runs the node agent as a process of its own, as tests and measurements
+// of it from outside need it.
+package agentproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const (
+	// startTimeout is how long the agent may take to attach; the machine may be busy.
+	startTimeout = 60 * time.Second
+	stopTimeout  = 20 * time.Second
+)
+
+// Agent is a running agent. Whoever started it stops it.
+type Agent struct {
+	address string
+	cmd     *exec.Cmd
+	ended   chan struct{}
+}
+
+// Start runs the program with flags and returns once its query collector measures.
+func Start(ctx context.Context, program string, flags ...string) (*Agent, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{address: l.Addr().String(), ended: make(chan struct{})}
+	l.Close()
+	a.cmd = exec.Command(program, append([]string{"--web.listen-address=" + a.address, "--log.level=error"}, flags...)...)
+	a.cmd.Stdout, a.cmd.Stderr = os.Stderr, os.Stderr
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		a.cmd.Wait()
+		close(a.ended)
+	}()
+	if err := a.await(ctx); err != nil {
+		return nil, errors.Join(err, a.Stop())
+	}
+	return a, nil
+}
+
+// await returns once the agent answers: it listens when its collectors are attached.
+func (a *Agent) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		m, err := a.Scrape(ctx)
+		if err == nil {
+			if m.Sum("plumbline_scrape_collector_success", "collector", "query") != 1 {
+				return errors.New("the agent's query collector does not work; its log says why")
+			}
+			return nil
+		}
+		select {
+		case <-a.ended:
+			return errors.New("the agent ended at once; its log says why")
+		case <-ctx.Done():
+			return fmt.Errorf("the agent does not answer: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Metrics is one scrape.
+type Metrics map[string]*dto.MetricFamily
+
+// Scrape reads the agent's metrics.
+func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(answer.Body)
+}
+
+// Sum adds up a family's samples (of histograms, the counts) that have all of the labels,
+// given as name and value by turns.
+func (m Metrics) Sum(name string, labels ...string) float64 {
+	sum := 0.0
+	family := m[name]
+	if family == nil {
+		return 0
+	}
+	for _, s := range family.Metric {
+		if has(s, labels) {
+			sum += s.GetGauge().GetValue() + s.GetCounter().GetValue() + s.GetUntyped().GetValue() +
+				float64(s.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func has(s *dto.Metric, labels []string) bool {
+	values := map[string]string{}
+	for _, l := range s.Label {
+		values[l.GetName()] = l.GetValue()
+	}
+	for i := 0; i+1 < len(labels); i += 2 {
+		if values[labels[i]] != labels[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends the agent, first as asked, then by force.
+func (a *Agent) Stop() error {
+	a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(stopTimeout):
+		a.cmd.Process.Kill()
+		<-a.ended
+		return fmt.Errorf("the agent did not end within %v and was killed", stopTimeout)
+	}
+	return nil
+}

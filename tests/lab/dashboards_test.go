@@ -1,0 +1,209 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// intervals are wide enough for the slowest scrape of the lab and of the tests below.
+var intervals = dashboards.Intervals{Rate: "1m", Range: "5m"}
+
+// notHere are the panels and annotations without data in the healthy lab, and why. Those
+// marked "other" have data in TestDashboardsOfOtherDatabases.
+var notHere = map[string]string{
+	"plumbline-databases/Statements":                       other,
+	"plumbline-databases/Threads running":                  other,
+	"plumbline-databases/Buffer-pool hits":                 other,
+	"plumbline-databases/Dirty pages":                      other,
+	"plumbline-databases/Redo log written":                 other,
+	"plumbline-databases/Syncs and waits for the log":      other,
+	"plumbline-databases/Row locks":                        other,
+	"plumbline-databases/Lag behind the source":            "needs a MySQL replica",
+	"plumbline-load/Saturated":                             other,
+	"plumbline-load/Transactions waiting for a connection": other,
+	"plumbline-load/Faults in effect":                      other,
+	"plumbline-load/Soak done":                             other,
+	"plumbline-volumes/File system used":                   "the lab has no kubelet",
+	"plumbline-volumes/Pods that wait for I/O":             "the lab has no kubelet",
+	"plumbline-overview/Firing alerts":                     "all is well",
+	"plumbline-replicas/Rebuild":                           "no rebuild runs; longhorn_exporter's own tests make one",
+	"*/Alerts":                                             "all is well",
+	"*/Rebuilds":                                           "no rebuild runs; longhorn_exporter's own tests make one",
+	"*/Degraded volumes":                                   "all replicas are healthy",
+	"*/Databases down":                                     "all databases are up",
+	"*/Snapshots":                                          "nobody takes one",
+	"*/Restarts":                                           "nothing was restarted lately",
+	"*/Faults of a soak":                                   other,
+}
+
+const other = "the lab has PostgreSQL and pgbench only"
+
+func readExpressions(t *testing.T) []dashboards.Expression {
+	t.Helper()
+	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// reason says why an expression has no data in the healthy lab; "" if it must have.
+func reason(e dashboards.Expression) string {
+	if why, ok := notHere[e.Dashboard+"/"+e.Place]; ok && e.Kind == "panel" {
+		return why
+	}
+	if e.Kind == "annotation" {
+		return notHere["*/"+e.Place]
+	}
+	return ""
+}
+
+// hasData asks a Prometheus for an expression as Grafana does, and returns an error unless
+// there is something to be drawn: a number, or a histogram with something in it. A variable
+// must have a value that is not empty.
+func hasData(url string, e dashboards.Expression) error {
+	client, err := api.NewClient(api.Config{Address: url})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	expr := e.Fill(intervals, nil)
+	answer, warnings, err := promv1.NewAPI(client).Query(ctx, expr, time.Now())
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", e.Where(), err, expr)
+	}
+	for _, w := range warnings {
+		// The exporter's names of PostgreSQL's counters do not say that they are counters.
+		if !strings.Contains(w, "metric might not be a counter") {
+			return fmt.Errorf("%s: %s\n%s", e.Where(), w, expr)
+		}
+	}
+	v, ok := answer.(model.Vector)
+	if !ok {
+		return fmt.Errorf("%s: a %s\n%s", e.Where(), answer.Type(), expr)
+	}
+	for _, s := range v {
+		switch {
+		case e.Kind == "variable":
+			for _, value := range s.Metric {
+				if value != "" {
+					return nil
+				}
+			}
+		case s.Histogram != nil && s.Histogram.Count > 0, s.Histogram == nil && !math.IsNaN(float64(s.Value)):
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: %d series, nothing to draw\n%s", e.Where(), len(v), expr)
+}
+
+// Every expression of every dashboard has data in the lab, but for those that say why not.
+func TestDashboardsHaveData(t *testing.T) {
+	running(t)
+	left := map[string]bool{}
+	for name := range notHere {
+		left[name] = true
+	}
+	checked := 0
+	for _, e := range readExpressions(t) {
+		delete(left, e.Dashboard+"/"+e.Place)
+		delete(left, "*/"+e.Place)
+		if reason(e) != "" {
+			continue
+		}
+		checked++
+		testkit.Eventually(t, 3*time.Minute, func() error { return hasData(prometheus, e) })
+	}
+	t.Logf("%d expressions have data", checked)
+	for name := range left {
+		t.Errorf("notHere names %s, which is on no dashboard", name)
+	}
+}
+
+// A replica that pauses again and again, never long enough to be given up, is the one that
+// the dashboard of replicas puts on top: the third click of the README's walk-through.
+func TestDelayedReplicaIsFound(t *testing.T) {
+	running(t)
+	delayed := "longhorn-r3-replica-2"
+	pid := process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2")
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+
+	// What the table "Replicas now" and the graphs below it ask, for this volume alone.
+	values := map[string]string{"volume": "lab-longhorn-r3"}
+	questions := map[string]string{}
+	for _, e := range readExpressions(t) {
+		if e.Dashboard == "plumbline-replicas" && (e.Place == "Round trip of a write" || e.Place == "Last to acknowledge" || e.Place == "Time waited for this replica alone") {
+			questions[e.Place] = fmt.Sprintf("topk(1, %s)", e.Fill(dashboards.Intervals{Rate: "30s"}, values))
+		}
+	}
+	if len(questions) != 3 {
+		t.Fatalf("the panels are not there: %v", questions)
+	}
+	pulse := time.NewTicker(2 * time.Second)
+	defer pulse.Stop()
+	stopped := false
+	testkit.Eventually(t, 3*time.Minute, func() error {
+		select {
+		case <-pulse.C:
+			// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
+			stopped = !stopped
+			if stopped {
+				signal(t, pid, syscall.SIGSTOP)
+			} else {
+				signal(t, pid, syscall.SIGCONT)
+			}
+		default:
+		}
+		for place, question := range questions {
+			v, err := query(prometheus, question)
+			if err != nil {
+				return err
+			}
+			if len(v) != 1 || string(v[0].Metric["replica"]) != delayed || v[0].Value < 0.05 {
+				return fmt.Errorf("%s does not show %s: %v", place, delayed, v)
+			}
+		}
+		return nil
+	})
+	signal(t, pid, syscall.SIGCONT)
+}
+
+// The panels of MySQL, of the canary and of a soak have data where those are: a MariaDB with
+// its exporter and a soak on it, scraped by a Prometheus of the test's own.
+func TestDashboardsOfOtherDatabases(t *testing.T) {
+	url := otherDatabases(t)
+	checked := 0
+	for _, e := range readExpressions(t) {
+		if reason(e) != other {
+			continue
+		}
+		checked++
+		testkit.Eventually(t, 3*time.Minute, func() error { return hasData(url, e) })
+	}
+	if checked < 20 {
+		t.Errorf("only %d expressions were looked at", checked)
+	}
+}
+
+// writeFile writes a file of the test.
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,205 @@
+// Package pgserver runs PostgreSQL servers of their own for tests and measurements.
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// startTimeout is generous: the machine may be busy with other tests.
+	startTimeout = 60 * time.Second
+	// stopTimeout is how long a server may take to end before it is killed.
+	stopTimeout = 20 * time.Second
+)
+
+// Owner is the system user that servers run as: PostgreSQL refuses to run as root.
+const Owner = "postgres"
+
+// Options say what a server is to be like.
+type Options struct {
+	// Initdb and Postgres are the program files, see Tool.
+	Initdb, Postgres string
+	// Dir is an empty folder of the user Owner to put everything in, which Stop leaves there;
+	// if empty, one below /var/tmp (a disk, not memory) that Stop removes.
+	Dir string
+	// Settings are configuration parameters.
+	Settings map[string]string
+	// Prepare, if not nil, is called with the data directory before the first start.
+	Prepare func(data string)
+}
+
+// Server is a running server. Whoever started it stops it.
+type Server struct {
+	// Dir holds everything of it; Data is its data directory in there, Log what it says.
+	Dir, Data, Log string
+	Port           int
+	PID            int
+	// URL is a connection string for its superuser, over TCP.
+	URL   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	keep  bool
+}
+
+// Tool returns the path of one of PostgreSQL's programs: from PATH, else of the newest version
+// in Debian's folders.
+func Tool(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if len(found) == 0 {
+		return "", fmt.Errorf("no program %s in PATH or /usr/lib/postgresql", name)
+	}
+	slices.Sort(found)
+	return found[len(found)-1], nil
+}
+
+// Start initialises and starts a server.
+func Start(o Options) (*Server, error) {
+	who, err := credential()
+	if err != nil {
+		return nil, err
+	}
+	dir := o.Dir
+	if dir == "" {
+		if dir, err = makeDir(who); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{Dir: dir, Data: filepath.Join(dir, "data"), Log: filepath.Join(dir, "log"),
+		ended: make(chan struct{}), keep: o.Dir != ""}
+	if err := s.start(o, who); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Server) start(o Options, who *syscall.Credential) error {
+	var err error
+	if s.Port, err = freePort(); err != nil {
+		return err
+	}
+	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.Port)
+	initdb := exec.Command(o.Initdb, "-D", s.Data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	initdb.Dir = s.Dir
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	if o.Prepare != nil {
+		o.Prepare(s.Data)
+	}
+	args := []string{"-D", s.Data, "-p", strconv.Itoa(s.Port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
+	for k, v := range o.Settings {
+		args = append(args, "-c", k+"="+v)
+	}
+	log, err := os.Create(s.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(o.Postgres, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	cmd.Dir = s.Dir
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd, s.PID = cmd, cmd.Process.Pid
+	go func() {
+		cmd.Wait()
+		close(s.ended)
+	}()
+	return s.await()
+}
+
+// await returns once the server takes connections.
+func (s *Server) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		c, err := pgx.Connect(ctx, s.URL)
+		if err == nil {
+			return c.Close(ctx)
+		}
+		select {
+		case <-s.ended:
+			text, _ := os.ReadFile(s.Log)
+			return fmt.Errorf("the server did not start:\n%s", text)
+		case <-ctx.Done():
+			return fmt.Errorf("the server did not take connections within %v: %w", startTimeout, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the server, first as asked, then by force, and removes its folder if it made it.
+func (s *Server) Stop() error {
+	if s.cmd != nil {
+		s.cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-s.ended:
+		case <-time.After(stopTimeout):
+			s.cmd.Process.Kill()
+			<-s.ended
+		}
+	}
+	if s.keep {
+		return nil
+	}
+	return os.RemoveAll(s.Dir)
+}
+
+func makeDir(who *syscall.Credential) (string, error) {
+	dir, err := os.MkdirTemp("/var/tmp", "pg-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chown(dir, int(who.Uid), int(who.Gid)); err != nil {
+		return "", errors.Join(err, os.Remove(dir))
+	}
+	return dir, nil
+}
+
+func credential() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("starting a server as another user needs root")
+	}
+	u, err := user.Lookup(Owner)
+	if err != nil {
+		return nil, fmt.Errorf("the user of the server's package: %w", err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+// freePort returns a TCP port that was free a moment ago.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
