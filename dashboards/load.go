@@ -30,6 +30,7 @@ func load() page {
 			{"Offered and done", loadRates()},
 			{"Response and service", loadTimes()},
 			{"Is the generator the limit?", loadLimits()},
+			{"Against the baseline", loadBaseline()},
 			{"Soak", loadSoak()},
 		},
 	}
@@ -125,6 +126,23 @@ func loadLimits() []panel {
 				{loads("restarts_total"), "restarted {{tool}} {{server}}"},
 			},
 			view: graph{limit: &limit{0.01, 1}},
+		},
+	}
+}
+
+func loadBaseline() []panel {
+	return []panel{
+		{
+			title: "95th percentile against the pinned one", text: "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable. Empty until a baseline is pinned.",
+			width: 12, height: 8, unit: "x",
+			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:response_per_pinned:ratio_p95_5m{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
+			view:    graph{limit: &limit{1.5, 3}},
+		},
+		{
+			title: "Comparable with the baseline", text: "Where a load can be compared with its baseline: steady, at the pinned rate, the generator not the limit, no rebuild. Alerts about regressions hold back elsewhere. Empty until a baseline is pinned.",
+			width: 12, height: 8, unit: times,
+			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:comparable:bool{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
+			view:    states{[]state{{0, "no", grey}, {1, "comparable", sky}}},
 		},
 	}
 }

@@ -33,12 +33,12 @@ func classTable() panel {
 			"The load's columns are empty where no loadgen runs.",
 		width: 16, height: 8, unit: times,
 		queries: []query{
-			{`storageclass:transactions:rate5m{storageclass=~"$storageclass"}`, "Transactions/s"},
-			{`storageclass:query_seconds:mean5m{storageclass=~"$storageclass"}`, "Response mean"},
-			{`storageclass:query_seconds:p99_5m{storageclass=~"$storageclass"}`, "Response p99"},
+			{`sum by (storageclass) (storageclass:transactions:rate5m{storageclass=~"$storageclass"})`, "Transactions/s"},
+			{`max by (storageclass) (storageclass:query_seconds:mean5m{storageclass=~"$storageclass"})`, "Response mean"},
+			{`max by (storageclass) (storageclass:query_seconds:p99_5m{storageclass=~"$storageclass"})`, "Response p99"},
 			{`max by (storageclass) (storageclass:seconds:mean5m_ratio_to_local{storageclass=~"$storageclass", layer="query"})`, "To local"},
-			{`storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"}`, "Block write"},
-			{`storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"}`, "Block flush"},
+			{`max by (storageclass) (storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"})`, "Block write"},
+			{`max by (storageclass) (storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"})`, "Block flush"},
 			{`avg by (storageclass) (volume:replica_sync_overhead_seconds:mean5m` + withClass + `)`, "Sync overhead"},
 			{`min by (storageclass) (volume:healthy_replicas:count{storageclass=~"$storageclass"} / on (volume) group_left () max by (volume) (plumbline_volume_desired_replicas))`, "Healthy replicas"},
 		},
@@ -72,7 +72,7 @@ func responseGraphs() []panel {
 		{
 			title: "Response time, median",
 			text:  "Half of the load's transactions were faster, from the moment they were due. Good: flat, and the classes in the order you pay for.",
-			width: 8, height: 8, unit: seconds,
+			width: 6, height: 8, unit: seconds,
 			queries: []query{{`histogram_quantile(0.5, sum by (storageclass) (rate(loadgen_response_seconds{storageclass=~"$storageclass"}[$__rate_interval])))`, "{{storageclass}}"}},
 			view:    graph{log: true, links: []link{classToQuery}},
 		},
@@ -80,7 +80,7 @@ func responseGraphs() []panel {
 			title: "Response time, 99th percentile",
 			text: "One transaction in a hundred was slower. Good: flat and below the line. A step in one class alone is its storage; " +
 				"a step in all of them is the node, the network or the load.",
-			width: 8, height: 8, unit: seconds,
+			width: 6, height: 8, unit: seconds,
 			queries: []query{{`histogram_quantile(0.99, sum by (storageclass) (rate(loadgen_response_seconds{storageclass=~"$storageclass"}[$__rate_interval])))`, "{{storageclass}}"}},
 			view:    graph{log: true, limit: &limit{0.1, 1}, links: []link{classToQuery}},
 		},
@@ -88,9 +88,17 @@ func responseGraphs() []panel {
 			title: "Responses slower than 100 ms",
 			text: "Share of the load's transactions that took longer than 100 ms, those that failed or were skipped included. " +
 				"Good: below 1 %. It moves before the mean does.",
-			width: 8, height: 8, unit: ratio,
+			width: 6, height: 8, unit: ratio,
 			queries: []query{{`1 - histogram_fraction(0, 0.1, sum by (storageclass) (rate(loadgen_response_seconds{storageclass=~"$storageclass"}[$__rate_interval])))`, "{{storageclass}}"}},
 			view:    graph{max: 1, limit: &limit{0.01, 0.1}, links: []link{classToQuery}},
+		},
+		{
+			title: "95th percentile against the pinned one",
+			text: "The canary's p95 divided by that of the baseline, which loadgen baseline measured while all was well. Good: near 1. " +
+				"Above 1.5 the class got slower than it was; the alert CanarySlow says which layer grew. Empty until a baseline is pinned.",
+			width: 6, height: 8, unit: "x",
+			queries: []query{{`max by (storageclass) (loadgen:response_per_pinned:ratio_p95_5m{storageclass=~"$storageclass"})`, "{{storageclass}}"}},
+			view:    graph{limit: &limit{1.5, 3}, links: []link{classToQuery}},
 		},
 	}
 }
@@ -116,7 +124,7 @@ func storageGraphs() []panel {
 		{
 			title: "Block write", text: "Mean time of a write to the class's volumes, from its start to its completion. Good: below 2 ms on SSDs, below 10 ms replicated over a network.",
 			width: 8, height: 7, unit: seconds,
-			queries: []query{{`storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"}`, "{{storageclass}}"}},
+			queries: []query{{`max by (storageclass) (storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"})`, "{{storageclass}}"}},
 			view:    graph{log: true, limit: &limit{0.01, 0.1}, links: []link{classToQuery}},
 		},
 		{
@@ -144,10 +152,10 @@ func changes() panel {
 			"Above 1.5 it got slower; the column that moved most is the layer that did it.",
 		width: 8, height: 9, unit: "x",
 		queries: []query{
-			{`storageclass:query_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:query_seconds:mean5m{storageclass=~"$storageclass"}[$__range])`, "Response"},
-			{`storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"}[$__range])`, "Block write"},
-			{`storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"}[$__range])`, "Block flush"},
-			{`storageclass:disk_write_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:disk_write_seconds:mean5m{storageclass=~"$storageclass"}[$__range])`, "Disk write"},
+			{`max by (storageclass) (storageclass:query_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:query_seconds:mean5m{storageclass=~"$storageclass"}[$__range]))`, "Response"},
+			{`max by (storageclass) (storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"}[$__range]))`, "Block write"},
+			{`max by (storageclass) (storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:block_flush_seconds:mean5m{storageclass=~"$storageclass"}[$__range]))`, "Block flush"},
+			{`max by (storageclass) (storageclass:disk_write_seconds:mean5m{storageclass=~"$storageclass"} / avg_over_time(storageclass:disk_write_seconds:mean5m{storageclass=~"$storageclass"}[$__range]))`, "Disk write"},
 		},
 		view: grid{
 			labels:  []labelColumn{{"storageclass", "Class", []link{classToQuery}}},

@@ -99,7 +99,20 @@ func (p page) build() (dashboard.Dashboard, error) {
 	board.SchemaVersion = schemaVersion
 	board.Id = nil
 	setIDs(board.Panels)
+	dropDefaults(&board)
 	return board, nil
+}
+
+// dropDefaults takes out what the SDK puts in unasked: a place for links that is a closed
+// menu from Grafana 13 on, and settings of variables that Grafana 10 does not know.
+func dropDefaults(board *dashboard.Dashboard) {
+	for i := range board.Links {
+		board.Links[i].Placement = nil
+	}
+	for i := range board.Templating.List {
+		v := &board.Templating.List[i]
+		v.Auto, v.AutoMin, v.AutoCount, v.AllowCustomValue = nil, nil, nil, nil
+	}
 }
 
 // setIDs gives every panel its id: its place on the dashboard.

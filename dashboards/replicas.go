@@ -32,18 +32,18 @@ func replicas() page {
 func replicaTable() panel {
 	return panel{
 		title: "Replicas now",
-		text: "Means over five minutes. Round trip is the engine's view, own time is measured within the replica, last is the share of writes that waited for it last. " +
-			"Good: all alike, and last near one over the number of replicas. One stands out: if its own time does, its node or disk is slow; if only its round trip does, the network.",
+		text: "Round trip is the engine's view, own time is measured within the replica, alone is the time per write for which only this replica had not answered. " +
+			"Good: all alike, alone well below a ms. One stands out: if its own time does, its node or disk is slow; if only its round trip does, the network, or its process is not run.",
 		width: 14, height: 9, unit: seconds,
 		queries: []query{
 			{`max by (volume, replica) (replica:write_seconds:mean5m{volume=~"$volume"})`, "Round trip"},
 			{`max by (volume, replica) (replica:write_service_seconds:mean5m{volume=~"$volume"})`, "Own time"},
 			{`max by (volume, replica) (replica:disk_write_seconds:mean5m{volume=~"$volume"})`, "Its disk"},
-			{`max by (volume, replica) (replica:last_acks_per_write:ratio_rate5m{volume=~"$volume"})`, "Last"},
+			{`max by (volume, replica) (` + waitedAlone() + `)`, "Alone"},
 		},
 		view: grid{
 			labels:  []labelColumn{{"volume", "Volume", nil}, {"replica", "Replica", nil}},
-			columns: []valueColumn{{seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {ratio, &limit{0.5, 0.8}}},
+			columns: []valueColumn{{seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.002, 0.02}}},
 			sort:    "Round trip",
 		},
 	}
@@ -101,10 +101,16 @@ func replicaTimes() []panel {
 	}
 }
 
+// waitedAlone is the time per write for which only this replica had not answered.
+func waitedAlone() string {
+	return named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_wait_seconds_total", "") +
+		`) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`)
+}
+
 func replicaWaits() []panel {
 	return []panel{
 		{
-			title: "Last to acknowledge", text: "Share of a volume's writes that this replica was the last to acknowledge. Good: alike for all. Near 1 for one: the volume is as slow as that replica.",
+			title: "Last to acknowledge", text: "Share of a volume's writes that this replica was the last to acknowledge. Near 1 for one: it is always slower than the others. A replica that pauses now and then hardly shows here, but beside: there count seconds, not writes.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_total", "") + `) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`), "{{replica}}"}},
 			view:    graph{max: 1},
@@ -112,7 +118,7 @@ func replicaWaits() []panel {
 		{
 			title: "Time waited for this replica alone", text: "Time per write for which every other replica had answered and only this one had not. It is what removing this replica would save. Good: well below a ms.",
 			width: 8, height: 8, unit: seconds,
-			queries: []query{{named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_wait_seconds_total", "") + `) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`), "{{replica}}"}},
+			queries: []query{{waitedAlone(), "{{replica}}"}},
 			view:    graph{limit: &limit{0.002, 0.02}},
 		},
 		{

@@ -33,7 +33,6 @@ func derived(name, query string) cog.Builder[dashboard.VariableModel] {
 func labelValues(name, query string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).
 		Query(dashboard.StringOrMap{String: &query}).
-		Definition(query).
 		Datasource(prometheusSource()).
 		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 		Sort(dashboard.VariableSortAlphabeticalAsc).

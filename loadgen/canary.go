@@ -28,7 +28,7 @@ func (p *program) addCanary() {
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
 	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database.").
 		Envar("LOADGEN_DSN").StringVar(&config.DSN)
-	c.Flag("profile", "What a transaction does: "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Profile)
+	c.Flag("profile", "What a transaction does, and the label profile (on MySQL with -mysql): "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Profile)
 	c.Flag("rate", "Transactions per second to offer.").Default("10").Float64Var(&config.Rate)
 	c.Flag("arrivals", "Spread of the intended starts.").Default("poisson").EnumVar(&arrivals, "constant", "poisson")
 	c.Flag("connections", "Transactions that may be under way at once.").Default("4").IntVar(&config.Connections)
@@ -42,7 +42,7 @@ func (p *program) addCanary() {
 }
 
 func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, config driver.Config, tables bool) error {
-	l.labels.Profile = config.Profile
+	l.labels.Profile = config.Label()
 	l.options.Target = config.Rate
 	config.Warmup = l.warmup
 	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)

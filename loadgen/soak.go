@@ -56,7 +56,7 @@ func (p *program) addReport() {
 		},
 		"loadgen report --folder=soak --html=soak.html --prometheus=http://127.0.0.1:9090",
 		"loadgen report --folder=soak --compare=last-week --html=soak.html --markdown=soak.md",
-		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='engine write=storageclass:engine_write_seconds:mean5m'")
+		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='statement=server:query_seconds:mean5m'")
 	c.Flag("folder", "The soak's folder.").Required().StringVar(&folder)
 	c.Flag("compare", "Folder of another soak to compare with.").StringVar(&other)
 	c.Flag("html", "File to write the page to.").StringVar(&html)

@@ -80,7 +80,7 @@ func one(ctx context.Context, config Config, target matrix.Target, log *slog.Log
 	c := config.Driver
 	c.Engine, c.DSN = target.Engine, target.DSN
 	registry := prometheus.NewRegistry()
-	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Profile, StorageClass: target.StorageClass},
+	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Label(), StorageClass: target.StorageClass},
 		metrics.Options{Target: c.Rate, Penalty: 10 * time.Second})
 	d, err := driver.New(c, load, driver.NewOwnMetrics(registry), log)
 	if err != nil {

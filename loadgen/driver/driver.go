@@ -51,6 +51,15 @@ type Config struct {
 	Seed uint64
 }
 
+// Label is the value of the label profile: on MySQL the profile's name with -mysql, because the same
+// profile on another engine is another load, which no baseline of the first may judge.
+func (c Config) Label() string {
+	if c.Engine == "mysql" {
+		return c.Profile + "-mysql"
+	}
+	return c.Profile
+}
+
 // Driver makes one load.
 type Driver struct {
 	config  Config

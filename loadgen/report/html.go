@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/result"
@@ -76,9 +77,9 @@ func (r *Report) plots() []plot {
 			if c.Load != load {
 				continue
 			}
-			median = append(median, Series{c.StorageClass, c.Times, c.P50})
-			tail = append(tail, Series{c.StorageClass, c.Times, c.P99})
-			service = append(service, Series{c.StorageClass, c.Times, c.ServiceP50})
+			median = append(median, Series{Name: c.StorageClass, Times: c.Times, Values: c.P50})
+			tail = append(tail, Series{Name: c.StorageClass, Times: c.Times, Values: c.P99})
+			service = append(service, Series{Name: c.StorageClass, Times: c.Times, Values: c.ServiceP50})
 			for _, x := range c.Changes {
 				changes = append(changes, unix(x.Time))
 			}
@@ -87,10 +88,26 @@ func (r *Report) plots() []plot {
 		p.Points = changes
 		plots = append(plots, p, join(load+": response p99", tail), join(load+": median service", service))
 	}
-	if len(r.Layers) > 0 {
-		plots = append(plots, join("Layers of latency", r.Layers))
+	for _, class := range r.layerClasses() {
+		var layers []Series
+		for _, l := range r.Layers {
+			if l.StorageClass == class {
+				layers = append(layers, l)
+			}
+		}
+		plots = append(plots, join(strings.TrimSpace("Layers of latency "+class), layers))
 	}
 	return plots
+}
+
+// layerClasses lists the storage classes the layers speak of, in their order.
+func (r *Report) layerClasses() (classes []string) {
+	for _, l := range r.Layers {
+		if !slices.Contains(classes, l.StorageClass) {
+			classes = append(classes, l.StorageClass)
+		}
+	}
+	return classes
 }
 
 func loads(classes []Class) (names []string) {

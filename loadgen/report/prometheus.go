@@ -26,11 +26,18 @@ const (
 // Layer is a query for a layer of latency, in seconds, with a storageclass in its result.
 type Layer struct{ Name, Query string }
 
-// DefaultLayers are those of rules/storageclass.rules.yaml.
+// ofClass brings a value by volume to its storage class.
+const ofClass = " * on (volume) group_left (storageclass) max by (volume, storageclass) (plumbline_volume_info))"
+
+// DefaultLayers are the project's own rules, from the statement down to the replicas' disks.
 var DefaultLayers = []Layer{
+	{"statement", "avg by (storageclass) (server:query_seconds:mean5m * on (node, server) group_left (storageclass) max by (node, server, storageclass) (server:volume:info))"},
 	{"block write", "storageclass:block_write_seconds:mean5m"},
 	{"block flush", "storageclass:block_flush_seconds:mean5m"},
 	{"block read", "storageclass:block_read_seconds:mean5m"},
+	{"engine write", "avg by (storageclass) (max by (volume) (volume:engine_write_seconds:mean5m)" + ofClass},
+	{"slowest replica", "avg by (storageclass) (max by (volume) (replica:write_seconds:mean5m)" + ofClass},
+	{"fastest replica", "avg by (storageclass) (min by (volume) (replica:write_seconds:mean5m)" + ofClass},
 	{"backing disk write", "storageclass:disk_write_seconds:mean5m"},
 }
 
@@ -60,7 +67,7 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 			r.note("layer %s: no data for %s", layer.Name, layer.Query)
 		}
 		for _, s := range found {
-			s.Name = strings.TrimSpace(layer.Name + " " + s.Name)
+			s.Name = strings.TrimSpace(layer.Name + strings.TrimPrefix(s.Name, s.StorageClass))
 			r.Layers = append(r.Layers, s)
 		}
 	}
@@ -117,7 +124,7 @@ func queryRange(ctx context.Context, server, query string, from, to time.Time, s
 	}
 	var out []Series
 	for _, found := range body.Data.Result {
-		s := Series{Name: name(found.Metric)}
+		s := Series{Name: name(found.Metric), StorageClass: found.Metric["storageclass"]}
 		for _, v := range found.Values {
 			var at float64
 			var text string

@@ -67,9 +67,9 @@ type Mark struct {
 
 // Series is a line of a plot, in seconds.
 type Series struct {
-	Name   string
-	Times  []time.Time
-	Values []float64
+	Name, StorageClass string
+	Times              []time.Time
+	Values             []float64
 }
 
 // markSlack is how long after a mark a change still may be its doing.

@@ -9,13 +9,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -146,7 +150,8 @@ var pageData = regexp.MustCompile(`(?s)const report = (\{.*?\});\nconst lines`)
 // The page holds its data, refers to nothing outside itself, and lets no name break out.
 func TestHTML(t *testing.T) {
 	r := New("Soak <test>", run(1))
-	r.Layers = []Series{{"block write local", []time.Time{began, began.Add(time.Minute)}, []float64{0.001, 0.002}}}
+	times := []time.Time{began, began.Add(time.Minute)}
+	r.Layers = []Series{{"block write", "local", times, []float64{0.001, 0.002}}, {"block write", "r3", times, []float64{0.003, 0.004}}, {"engine write", "r3", times, []float64{0.005, 0.006}}}
 	var text strings.Builder
 	if err := r.WriteHTML(&text); err != nil {
 		t.Fatal(err)
@@ -163,7 +168,7 @@ func TestHTML(t *testing.T) {
 	if err := json.Unmarshal([]byte(m[1]), &data); err != nil {
 		t.Fatal(err)
 	}
-	if len(data.Plots) != 4 || len(data.Marks) != len(r.Marks) || len(data.Plots[0].Points) != 2 {
+	if len(data.Plots) != 5 || len(data.Marks) != len(r.Marks) || len(data.Plots[0].Points) != 2 {
 		t.Errorf("%d plots, %d marks, changes %v", len(data.Plots), len(data.Marks), data.Plots[0].Points)
 	}
 	for _, p := range data.Plots {
@@ -173,8 +178,8 @@ func TestHTML(t *testing.T) {
 			}
 		}
 	}
-	if last := data.Plots[3]; *last.Data[1][1] != 2 {
-		t.Errorf("a layer of 2 ms is plotted as %v", *last.Data[1][1])
+	if last := data.Plots[4]; last.Title != "Layers of latency r3" || len(last.Names) != 2 || *last.Data[2][1] != 6 {
+		t.Errorf("a layer of 6 ms is plotted as %v in %s %v", *last.Data[2][1], last.Title, last.Names)
 	}
 	if strings.Contains(page, "<test>") || strings.Contains(page, "<replica>") || strings.Contains(page, "ZgotmplZ") {
 		t.Error("text is not escaped")
@@ -203,7 +208,7 @@ func TestPrometheus(t *testing.T) {
 	r := New("", run(1))
 	before := len(r.Marks)
 	r.AddPrometheus(t.Context(), server.URL, []Layer{{"write", "good"}, {"oops", "bad"}, {"empty", "none"}})
-	if len(r.Layers) != 1 || r.Layers[0].Name != "write r3 op=write" || len(r.Layers[0].Values) != 1 || r.Layers[0].Values[0] != 0.25 {
+	if len(r.Layers) != 1 || r.Layers[0].Name != "write op=write" || r.Layers[0].StorageClass != "r3" || len(r.Layers[0].Values) != 1 || r.Layers[0].Values[0] != 0.25 {
 		t.Errorf("layers %+v", r.Layers)
 	}
 	var alerts []Mark
@@ -222,6 +227,37 @@ func TestPrometheus(t *testing.T) {
 		if _, err := ParseLayer(bad); err == nil {
 			t.Errorf("%q is a layer", bad)
 		}
+	}
+}
+
+// The layers a report asks for are such as the project's rules record.
+func TestDefaultLayersAreRecorded(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	recorded := map[string]bool{"plumbline_volume_info": true}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*- record: (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+			recorded[m[1]] = true
+		}
+	}
+	for _, layer := range DefaultLayers {
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(layer.Query)
+		if err != nil {
+			t.Errorf("%s: %v", layer.Name, err)
+			continue
+		}
+		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+			if s, ok := n.(*parser.VectorSelector); ok && !recorded[s.Name] {
+				t.Errorf("%s: no rule records %s", layer.Name, s.Name)
+			}
+			return nil
+		})
 	}
 }
 

@@ -112,12 +112,13 @@ func (s *Soak) Run(ctx context.Context) error {
 
 // run runs one load on one class until ctx ends.
 func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
-	labels := metrics.Labels{Tool: "canary", Profile: l.Profile, Server: t.StorageClass, StorageClass: t.StorageClass}
+	config := l.config(t)
+	labels := metrics.Labels{Tool: "canary", Profile: config.Label(), Server: t.StorageClass, StorageClass: t.StorageClass}
 	if name != "canary" {
 		labels.Tool = "soak-" + name
 	}
 	load := s.set.Load(labels, metrics.Options{Target: l.Rate, Penalty: penalty})
-	d, err := driver.New(l.config(t), load, s.own, s.log)
+	d, err := driver.New(config, load, s.own, s.log)
 	if err != nil {
 		s.log.Error("load cannot run", "load", name, "storageclass", t.StorageClass, "err", err)
 		s.note(PhaseEvent, name+" on "+t.StorageClass, Failed, err.Error())

@@ -29,7 +29,7 @@ type sample struct {
 	cpu          float64 // seconds since its start
 	backends     float64 // entries of the map that grows with connections
 	news         float64 // bytes not read in the ring buffer
-	lost         float64 // all loss counters of the query collector
+	lost         float64 // all loss counters of the server
 	attachErrors float64
 	counted      float64
 	made         uint64
@@ -137,9 +137,10 @@ func look(ctx context.Context, agent *agentproc.Agent) (sample, error) {
 	return sample{
 		rss: m.Sum("process_resident_memory_bytes"), heap: m.Sum("go_memstats_heap_inuse_bytes"),
 		files: m.Sum("process_open_fds"), goroutines: m.Sum("go_goroutines"), cpu: m.Sum("process_cpu_seconds_total"),
-		backends: m.Sum("plumbline_query_backends", "server", server),
-		news:     m.Sum("plumbline_bpf_map_entries", "collector", "query", "map", "news"),
-		lost:     m.Sum("plumbline_query_lost_total"), attachErrors: m.Sum("plumbline_query_attach_errors_total", "server", server),
+		backends:     m.Sum("plumbline_query_backends", "server", server),
+		news:         m.Sum("plumbline_bpf_map_entries", "collector", "query", "map", "news"),
+		lost:         m.Sum("plumbline_query_lost_total", "server", server) + m.Sum("plumbline_query_news_lost_total"),
+		attachErrors: m.Sum("plumbline_query_attach_errors_total", "server", server),
 		// The load's own statements: the server's name is its own, but its start-up made some.
 		counted: m.Sum("plumbline_query_duration_seconds", "server", server, "command", "select") +
 			m.Sum("plumbline_query_duration_seconds", "server", server, "command", "insert"),

@@ -25,32 +25,35 @@ var intervals = dashboards.Intervals{Rate: "1m", Range: "5m"}
 // notHere are the panels and annotations without data in the healthy lab, and why. Those
 // marked "other" have data in TestDashboardsOfOtherDatabases.
 var notHere = map[string]string{
-	"plumbline-databases/Statements":                       other,
-	"plumbline-databases/Threads running":                  other,
-	"plumbline-databases/Buffer-pool hits":                 other,
-	"plumbline-databases/Dirty pages":                      other,
-	"plumbline-databases/Redo log written":                 other,
-	"plumbline-databases/Syncs and waits for the log":      other,
-	"plumbline-databases/Row locks":                        other,
-	"plumbline-databases/Lag behind the source":            "needs a MySQL replica",
-	"plumbline-load/Saturated":                             other,
-	"plumbline-load/Transactions waiting for a connection": other,
-	"plumbline-load/Faults in effect":                      other,
-	"plumbline-load/Soak done":                             other,
-	"plumbline-volumes/File system used":                   "the lab has no kubelet",
-	"plumbline-volumes/Pods that wait for I/O":             "the lab has no kubelet",
-	"plumbline-overview/Firing alerts":                     "all is well",
-	"plumbline-replicas/Rebuild":                           "no rebuild runs; longhorn_exporter's own tests make one",
-	"*/Alerts":                                             "all is well",
-	"*/Rebuilds":                                           "no rebuild runs; longhorn_exporter's own tests make one",
-	"*/Degraded volumes":                                   "all replicas are healthy",
-	"*/Databases down":                                     "all databases are up",
-	"*/Snapshots":                                          "nobody takes one",
-	"*/Restarts":                                           "nothing was restarted lately",
-	"*/Faults of a soak":                                   other,
+	"plumbline-databases/Statements":                            other,
+	"plumbline-databases/Threads running":                       other,
+	"plumbline-databases/Buffer-pool hits":                      other,
+	"plumbline-databases/Dirty pages":                           other,
+	"plumbline-databases/Redo log written":                      other,
+	"plumbline-databases/Syncs and waits for the log":           other,
+	"plumbline-databases/Row locks":                             other,
+	"plumbline-databases/Lag behind the source":                 "needs a MySQL replica",
+	"plumbline-load/Saturated":                                  other,
+	"plumbline-load/Transactions waiting for a connection":      other,
+	"plumbline-load/Faults in effect":                           other,
+	"plumbline-load/Soak done":                                  other,
+	"plumbline-volumes/File system used":                        "the lab has no kubelet",
+	"plumbline-volumes/Pods that wait for I/O":                  "the lab has no kubelet",
+	"plumbline-overview/95th percentile against the pinned one": other,
+	"plumbline-load/95th percentile against the pinned one":     other,
+	"plumbline-load/Comparable with the baseline":               "needs five steady minutes at a pinned rate; the rules' own tests have them",
+	"plumbline-overview/Firing alerts":                          "all is well",
+	"plumbline-replicas/Rebuild":                                "no rebuild runs; longhorn_exporter's own tests make one",
+	"*/Alerts":                                                  "all is well",
+	"*/Rebuilds":                                                "no rebuild runs; longhorn_exporter's own tests make one",
+	"*/Degraded volumes":                                        "all replicas are healthy",
+	"*/Databases down":                                          "all databases are up",
+	"*/Snapshots":                                               "nobody takes one",
+	"*/Restarts":                                                "nothing was restarted lately",
+	"*/Faults of a soak":                                        other,
 }
 
-const other = "the lab has PostgreSQL and pgbench only"
+const other = "the lab has PostgreSQL and pgbench only, and no baseline"
 
 func readExpressions(t *testing.T) []dashboards.Expression {
 	t.Helper()
@@ -136,22 +139,22 @@ func TestDashboardsHaveData(t *testing.T) {
 }
 
 // A replica that pauses again and again, never long enough to be given up, is the one that
-// the dashboard of replicas puts on top: the third click of the README's walk-through.
+// the dashboard of replicas puts on top: the last step of the README's walk-through.
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"
 	pid := process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2")
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 
-	// What the table "Replicas now" and the graphs below it ask, for this volume alone.
+	// What two of its graphs ask, for this volume alone.
 	values := map[string]string{"volume": "lab-longhorn-r3"}
 	questions := map[string]string{}
 	for _, e := range readExpressions(t) {
-		if e.Dashboard == "plumbline-replicas" && (e.Place == "Round trip of a write" || e.Place == "Last to acknowledge" || e.Place == "Time waited for this replica alone") {
+		if e.Dashboard == "plumbline-replicas" && (e.Place == "Round trip of a write" || e.Place == "Time waited for this replica alone") {
 			questions[e.Place] = fmt.Sprintf("topk(1, %s)", e.Fill(dashboards.Intervals{Rate: "30s"}, values))
 		}
 	}
-	if len(questions) != 3 {
+	if len(questions) != 2 {
 		t.Fatalf("the panels are not there: %v", questions)
 	}
 	pulse := time.NewTicker(2 * time.Second)

@@ -39,11 +39,19 @@ targets:
 `, db.Socket()))
 	background(t, exec.Command(loadgen, "soak", "--web.listen-address="+soakAt, "--plan="+file("plan.yaml"), "--folder="+file("soak")))
 
-	writeFile(t, file("prometheus.yml"), fmt.Sprintf(`global: {scrape_interval: 1s, scrape_timeout: 1s, scrape_native_histograms: true}
+	// A baseline as loadgen baseline would write it, if it had an hour.
+	writeFile(t, file("baseline.yaml"), `groups:
+  - name: pinned
+    rules:
+      - {record: loadgen:baseline_response_seconds, expr: vector(0.01), labels: {tool: canary, profile: tpcb-like, storageclass: elsewhere, quantile: "0.95"}}
+      - {record: loadgen:baseline_target_rate, expr: vector(20), labels: {tool: canary, profile: tpcb-like, storageclass: elsewhere}}
+`)
+	writeFile(t, file("prometheus.yml"), fmt.Sprintf(`global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s, scrape_native_histograms: true}
+rule_files: [baseline.yaml, %q]
 scrape_configs:
   - {job_name: mysqld-exporter, static_configs: [{targets: [%q], labels: {server: elsewhere, storageclass: elsewhere}}]}
   - {job_name: soak, honor_labels: true, static_configs: [{targets: [%q]}]}
-`, exporterAt, soakAt))
+`, filepath.Join(testkit.Root(), "rules", "canary.rules.yaml"), exporterAt, soakAt))
 	background(t, exec.Command(server, "--config.file="+file("prometheus.yml"), "--storage.tsdb.path="+file("tsdb"), "--web.listen-address="+prometheusAt))
 	return "http://" + prometheusAt
 }

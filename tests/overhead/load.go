@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +20,9 @@ type result struct {
 	// cpu is the CPU time per transaction, of the server's connections and of the client
 	// together, in seconds. Tracing that runs in these tasks is in it; other load hardly is.
 	cpu float64
+	// fast is the mean time of the faster half of the transactions, in seconds: of those that
+	// no other load came between.
+	fast float64
 }
 
 var (
@@ -29,6 +36,12 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 	if workload == "select" {
 		args = append(args, "-S")
 	}
+	dir, err := os.MkdirTemp("", "overhead-")
+	if err != nil {
+		return result{}, err
+	}
+	defer os.RemoveAll(dir)
+	args = append(args, "-l", "--log-prefix="+filepath.Join(dir, "log"))
 	before, err := childrenTime(srv.pid)
 	if err != nil {
 		return result{}, err
@@ -46,12 +59,53 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 	if err != nil {
 		return result{}, err
 	}
+	fast, err := fasterHalf(dir)
+	if err != nil {
+		return result{}, err
+	}
 	server, err := o.ended(ctx, srv.pid, before)
 	if err != nil {
 		return result{}, err
 	}
 	client := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return result{tps: tps, cpu: (server + client).Seconds() / count}, nil
+	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fast}, nil
+}
+
+// fasterHalf returns the mean time of the faster half of the transactions in pgbench's logs.
+func fasterHalf(dir string) (float64, error) {
+	logs, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return 0, err
+	}
+	var times []float64
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(text)) {
+			const duration = 2 // in microseconds
+			fields := strings.Fields(line)
+			if len(fields) <= duration {
+				return 0, fmt.Errorf("pgbench's log has a line %q", line)
+			}
+			us, err := strconv.ParseFloat(fields[duration], 64)
+			if err != nil {
+				return 0, fmt.Errorf("pgbench's log has a line %q: %w", line, err)
+			}
+			times = append(times, us/1e6)
+		}
+	}
+	if len(times) < 2 {
+		return 0, fmt.Errorf("pgbench logged %d transactions", len(times))
+	}
+	slices.Sort(times)
+	half := times[:len(times)/2]
+	sum := 0.0
+	for _, t := range half {
+		sum += t
+	}
+	return sum / float64(len(half)), nil
 }
 
 // ended waits until the load's connections have ended and returns their CPU time.

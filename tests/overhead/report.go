@@ -53,24 +53,31 @@ func (o options) report(out io.Writer, s server, others int, results map[string]
 	fmt.Fprintf(out, "%s, Linux %s, %d CPUs, PostgreSQL %s. Load average at the end %s; agents that ran besides: %d.\n\n    %s\n\n",
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(kernel.Release[:]), runtime.NumCPU(), s.version,
 		strings.Join(strings.Fields(string(load))[:3], " "), others, o.command)
-	fmt.Fprintln(out, "Medians; ratios are those of runs of one round, with the middle half in parentheses.")
-	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | CPU per transaction | none's CPU to it | rounds |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "Medians; ratios are those of runs of one round, with the middle half in parentheses. The faster half of a run's transactions\n"+
+		"is the one that other load of the machine came between least.")
+	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | mean of the faster half | none's to it | CPU per transaction | none's to it | rounds |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	for _, workload := range o.workloads {
-		noneTPS, noneCPU := columns(results[workload]["none"])
+		none := columns(results[workload]["none"])
 		for _, mode := range o.modes {
-			tps, cpu := columns(results[workload][mode])
-			fmt.Fprintf(out, "| %s | %s | %.0f | %s | %.1f us | %s | %d |\n", workload, mode,
-				quantile(tps, 0.5), spread(ratiosOf(tps, noneTPS)), quantile(cpu, 0.5)*1e6, spread(ratiosOf(noneCPU, cpu)), len(tps))
+			c := columns(results[workload][mode])
+			fmt.Fprintf(out, "| %s | %s | %.0f | %s | %.1f us | %s | %.1f us | %s | %d |\n", workload, mode,
+				quantile(c.tps, 0.5), spread(ratiosOf(c.tps, none.tps)),
+				quantile(c.fast, 0.5)*1e6, spread(ratiosOf(none.fast, c.fast)),
+				quantile(c.cpu, 0.5)*1e6, spread(ratiosOf(none.cpu, c.cpu)), len(c.tps))
 		}
 	}
 	return nil
 }
 
-func columns(results []result) (tps, cpu []float64) {
+// table holds the values of a mode's runs.
+type table struct{ tps, cpu, fast []float64 }
+
+func columns(results []result) (t table) {
 	for _, r := range results {
-		tps, cpu = append(tps, r.tps), append(cpu, r.cpu)
+		t.tps, t.cpu, t.fast = append(t.tps, r.tps), append(t.cpu, r.cpu), append(t.fast, r.fast)
 	}
-	return tps, cpu
+	return t
 }
 
 // spread shows the median and the middle half of ratios.

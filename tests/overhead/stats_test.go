@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
@@ -26,5 +30,36 @@ func TestRatiosNeedAReferenceOfEachRound(t *testing.T) {
 	}
 	if got := ratiosOf([]float64{1, 2}, nil); got != nil {
 		t.Errorf("ratios without a reference: %v", got)
+	}
+}
+
+func TestFasterHalf(t *testing.T) {
+	for name, c := range map[string]struct {
+		logs []string
+		want float64
+	}{
+		"two clients":  {[]string{"0 1 100 0 1 2\n0 2 900 0 1 2\n", "1 1 200 0 1 2\n1 2 5000 0 1 2\n"}, 150e-6},
+		"no number":    {[]string{"0 1 skipped 0 1 2\n"}, -1},
+		"a short line": {[]string{"0 1\n"}, -1},
+		"nothing":      {[]string{""}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for i, text := range c.logs {
+				if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i))), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := fasterHalf(dir)
+			if c.want < 0 {
+				if err == nil {
+					t.Errorf("%v, want an error", got)
+				}
+				return
+			}
+			if err != nil || got < c.want*0.999 || got > c.want*1.001 {
+				t.Errorf("%v, %v, want %v", got, err, c.want)
+			}
+		})
 	}
 }

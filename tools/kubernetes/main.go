@@ -3,13 +3,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
@@ -37,7 +37,7 @@ func main() {
 	case "kube-proxy":
 		command = proxy.NewProxyCommand()
 	case "kubelet":
-		command = kubelet.NewKubeletCommand(server.SetupSignalContext())
+		command = kubelet.NewKubeletCommand(context.Background())
 	case "kubectl":
 		command = cmd.NewDefaultKubectlCommand()
 		if err := cli.RunNoErrOutput(command); err != nil {

@@ -162,7 +162,6 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	return errors.Join(
 		err,
 		q.fleet.send(ch, q.options),
-		sendLost(ch, q.programs.objects.Lost),
 		q.stats.Update(ch),
 	)
 }

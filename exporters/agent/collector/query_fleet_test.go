@@ -48,8 +48,9 @@ func (k *fakeKernel) clear(number uint32) error {
 func (k *fakeKernel) read(number uint32) (totals, error) {
 	var t totals
 	n := k.selects[number]
-	t[bpf.QueryCommandSELECT] = total{Count: n, SumNs: n * 1000}
-	t[bpf.QueryCommandSELECT].Slots[10], t[bpf.QueryCommandSELECT].Classic[0] = n, n
+	s := &t.commands[bpf.QueryCommandSELECT]
+	*s = total{Count: n, SumNs: n * 1000}
+	s.Slots[10], s.Classic[0] = n, n
 	return t, nil
 }
 

@@ -39,7 +39,7 @@ type seen struct {
 	sums   map[string]float64 // seconds by command
 	phases map[string]map[string]float64
 	reads  map[string]float64 // by cache
-	lost   map[string]float64 // of all servers, by reason
+	lost   map[string]float64 // by reason
 }
 
 func (s seen) total() uint64 { return sumOf(s.counts) }
@@ -118,9 +118,6 @@ func look(t testing.TB, c Collector, server string) seen {
 	for _, f := range gather(t, c) {
 		for _, m := range f.Metric {
 			l := labels(m)
-			if f.GetName() == "plumbline_query_lost_total" {
-				s.lost[l["reason"]] = m.Counter.GetValue()
-			}
 			if l["server"] != server {
 				continue
 			}
@@ -133,6 +130,8 @@ func look(t testing.TB, c Collector, server string) seen {
 					s.phases[l["command"]] = map[string]float64{}
 				}
 				s.phases[l["command"]][l["phase"]] = m.Counter.GetValue()
+			case "plumbline_query_lost_total":
+				s.lost[l["reason"]] = m.Counter.GetValue()
 			case "plumbline_query_file_reads_total":
 				s.reads[l["cache"]] = m.Counter.GetValue()
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
@@ -28,7 +27,9 @@ var (
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "engine", "cache"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
-		"Events that are missing from the query metrics, by reason.", []string{"reason"}, nil)
+		"Events that are missing from a server's query metrics, by reason.", []string{"server", "engine", "reason"}, nil)
+	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
+		"Beginnings and ends of database servers that the kernel could not tell the agent of at once, but the next scan does.", nil, nil)
 	queryServers = prometheus.NewDesc("plumbline_query_servers",
 		"Database servers that are followed.", nil, nil)
 	queryOverflows = prometheus.NewDesc("plumbline_query_servers_overflow_total",
@@ -61,7 +62,6 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
-		bpf.QueryLossLOST_NEWS: "news",
 	}
 )
 
@@ -95,12 +95,12 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options) error {
 		}
 		fo.sendVolumes(ch, devices, volumes, o)
 	}
+	rest, err := f.kernel.read(otherNumber)
+	if err != nil {
+		problems = append(problems, err)
+	}
 	if f.hasOther {
-		t, err := f.kernel.read(otherNumber)
-		if err != nil {
-			problems = append(problems, err)
-		}
-		sums[accountKey{otherServer, otherServer}] = t
+		sums[accountKey{otherServer, otherServer}] = rest
 	}
 	for key, t := range sums {
 		created := f.accounts[key]
@@ -111,6 +111,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options) error {
 			problems = append(problems, err)
 		}
 	}
+	ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
 	ch <- gauge(queryServers, float64(len(f.followers)))
 	ch <- counter(queryOverflows, float64(f.overflows))
 	for label, n := range f.attachErrors {
@@ -177,8 +178,13 @@ func (fo *follower) volumeOn(number string, volumes []volume.Found, o Options) s
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) error {
 	var reads, misses uint64
 	var problems []error
-	for command := range t {
-		s := &t[command]
+	for reason, n := range t.lost {
+		if name := lossNames[reason]; name != "" { // news are no server's
+			ch <- counter(queryLost, float64(n), key.label, key.engine, name)
+		}
+	}
+	for command := range t.commands {
+		s := &t.commands[command]
 		reads += s.Reads
 		misses += s.ReadMisses
 		if s.Count == 0 {
@@ -199,21 +205,6 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 	ch <- counter(queryReads, float64(reads-min(reads, misses)), key.label, key.engine, "hit")
 	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
 	return errors.Join(problems...)
-}
-
-func sendLost(ch chan<- prometheus.Metric, m *ebpf.Map) error {
-	for reason, name := range lossNames {
-		var perCPU []uint64
-		if err := m.Lookup(uint32(reason), &perCPU); err != nil {
-			return fmt.Errorf("losses: %w", err)
-		}
-		var n uint64
-		for _, c := range perCPU {
-			n += c
-		}
-		ch <- counter(queryLost, float64(n), name)
-	}
-	return nil
 }
 
 func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {

@@ -41,6 +41,7 @@ func loadQueryPrograms(servers int) (*queryPrograms, error) {
 	}
 	room := uint32(servers+1) * uint32(bpf.QueryCommandCOMMANDS)
 	spec.Maps["statements"].MaxEntries = room
+	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
 	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	if p.multi = features.HaveBPFLinkUprobeMulti() == nil; p.multi {
@@ -222,6 +223,12 @@ func (k kernelSide) clear(number uint32) error {
 			return fmt.Errorf("clearing statistics: %w", err)
 		}
 	}
+	none := make([]uint64, ebpf.MustPossibleCPU())
+	for reason := range bpf.QueryLossLOSSES {
+		if err := k.programs.objects.Lost.Put(lossEntry(number, reason), none); err != nil {
+			return fmt.Errorf("clearing losses: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -230,10 +237,24 @@ func entry(number uint32, command bpf.QueryCommand) uint32 {
 	return number*uint32(bpf.QueryCommandCOMMANDS) + uint32(command)
 }
 
-// read returns a server's statistics, by command.
+// lossEntry is where the kernel counts what it lost of a server, by reason.
+func lossEntry(number uint32, reason bpf.QueryLoss) uint32 {
+	return number*uint32(bpf.QueryLossLOSSES) + uint32(reason)
+}
+
+// read returns a server's statistics.
 func (k kernelSide) read(number uint32) (totals, error) {
 	var t totals
 	var problems []error
+	for reason := range bpf.QueryLossLOSSES {
+		var perCPU []uint64
+		if err := k.programs.objects.Lost.Lookup(lossEntry(number, reason), &perCPU); err != nil {
+			problems = append(problems, fmt.Errorf("losses: %w", err))
+		}
+		for _, n := range perCPU {
+			t.lost[reason] += n
+		}
+	}
 	for command := range bpf.QueryCommandCOMMANDS {
 		var perCPU []bpf.QueryStats
 		if err := k.programs.objects.Statements.Lookup(entry(number, command), &perCPU); err != nil {
@@ -241,22 +262,29 @@ func (k kernelSide) read(number uint32) (totals, error) {
 			continue
 		}
 		for i := range perCPU {
-			t[command].add(&perCPU[i])
+			t.commands[command].add(&perCPU[i])
 		}
 	}
 	return t, errors.Join(problems...)
 }
 
-// pidNamespace returns the number of the PID namespace whose PIDs a procfs shows.
+// pidNamespace returns the number of the PID namespace whose PIDs a procfs shows. It must be
+// the agent's own: the kernel walks only the tasks of the namespace of whoever asks.
 func pidNamespace(procfs string) (uint32, error) {
-	// The agent's own procfs shows the agent's namespace, which needs no rights to read.
-	path := filepath.Join(procfs, "self", "ns", "pid")
-	if filepath.Clean(procfs) != "/proc" {
-		path = filepath.Join(procfs, "1", "ns", "pid")
-	}
-	info, err := os.Stat(path)
+	status, err := os.ReadFile(filepath.Join(procfs, "self", "status"))
 	if err != nil {
-		return 0, fmt.Errorf("PID namespace of %s (needs CAP_SYS_PTRACE if it is not /proc): %w", procfs, err)
+		return 0, fmt.Errorf("the agent is not among the processes of %s: %w", procfs, err)
+	}
+	for line := range strings.Lines(string(status)) {
+		// One PID for each namespace from the procfs's own down to the agent's.
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok && len(strings.Fields(pids)) != 1 {
+			return 0, fmt.Errorf("%s shows the processes of another PID namespace than the agent's, which cannot be followed from there; "+
+				"run the agent in that one (hostPID: true in Kubernetes)", procfs)
+		}
+	}
+	info, err := os.Stat(filepath.Join(procfs, "self", "ns", "pid"))
+	if err != nil {
+		return 0, fmt.Errorf("the agent's PID namespace: %w", err)
 	}
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }

@@ -7,8 +7,11 @@ import (
 // total is what the kernel counted for one server and command.
 type total bpf.QueryStats
 
-// totals are a server's, by command.
-type totals [bpf.QueryCommandCOMMANDS]total
+// totals are a server's.
+type totals struct {
+	commands [bpf.QueryCommandCOMMANDS]total
+	lost     [bpf.QueryLossLOSSES]uint64
+}
 
 func (t *total) add(o *bpf.QueryStats) {
 	t.Count += o.Count
@@ -27,7 +30,10 @@ func (t *total) add(o *bpf.QueryStats) {
 }
 
 func (t *totals) add(o *totals) {
-	for i := range t {
-		t[i].add((*bpf.QueryStats)(&o[i]))
+	for i := range t.commands {
+		t.commands[i].add((*bpf.QueryStats)(&o.commands[i]))
+	}
+	for i, n := range o.lost {
+		t.lost[i] += n
 	}
 }

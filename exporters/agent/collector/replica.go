@@ -91,6 +91,12 @@ func (c *replicaCollector) Check() []CheckResult {
 		}
 		f.mu.Lock()
 		results = append(results, CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
+		for pid := range f.byPID {
+			if _, err := openSockets(f.options.ProcFS, pid); err != nil {
+				results = append(results, CheckResult{Part: fmt.Sprintf("replica: sockets of process %d", pid), Err: fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err), Optional: true,
+					Note: "its closed connections are forgotten only when they break or it ends"})
+			}
+		}
 		f.mu.Unlock()
 	}
 	return results

@@ -433,25 +433,11 @@ func (m *replicaMeter) eventually(what string, ok func(replicaReading) bool) rep
 	return r
 }
 
-var dbg = time.Now()
-
 // settled waits until nothing is under way: an answer is with its reader a little before the
 // call that sent it returns and is counted.
 func (m *replicaMeter) settled() replicaReading {
 	m.t.Helper()
-	return m.eventually("operations are under way", func(r replicaReading) bool {
-		if time.Since(dbg) > 3*time.Second {
-			dbg = time.Now()
-			for _, n := range []string{"plumbline_replica_requests_in_flight", "plumbline_replica_services_in_flight", "plumbline_volume_frontend_in_flight", "plumbline_replica_oldest_request_seconds"} {
-				r.each(n, nil, func(l match, x *dto.Metric) {
-					if x.GetGauge().GetValue() != 0 {
-						m.t.Log(n, l, x.GetGauge().GetValue())
-					}
-				})
-			}
-		}
-		return r.inflight() == 0
-	})
+	return m.eventually("operations are under way", func(r replicaReading) bool { return r.inflight() == 0 })
 }
 
 // followed waits until the collector follows that many processes.

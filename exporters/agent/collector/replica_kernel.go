@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -51,7 +54,7 @@ func loadReplicaKernel(wire replicaWire, procfs string) (*replicaKernel, error) 
 	if err != nil {
 		return nil, fmt.Errorf("wire %s: the kernel's type information: %w", wire.name, err)
 	}
-	namespace, err := pidNamespace(procfs)
+	namespace, err := shownNamespace(procfs)
 	if err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
@@ -83,6 +86,19 @@ func loadReplicaKernel(wire replicaWire, procfs string) (*replicaKernel, error) 
 		}
 	}
 	return k, nil
+}
+
+// shownNamespace returns the number of the PID namespace whose processes a procfs shows: the
+// agent's own, or another one, whose first process tells, if the agent may look at it.
+func shownNamespace(procfs string) (uint32, error) {
+	if own, err := pidNamespace(procfs); err == nil {
+		return own, nil
+	}
+	info, err := os.Stat(filepath.Join(procfs, "1", "ns", "pid"))
+	if err != nil {
+		return 0, fmt.Errorf("PID namespace of %s (needs CAP_SYS_PTRACE if it is not the agent's own): %w", procfs, err)
+	}
+	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }
 
 // listen attaches the programs that this need asks for and detaches all others.

@@ -133,8 +133,10 @@ func (f *replicaFollower) update(ch chan<- prometheus.Metric) error {
 			continue
 		}
 		ch <- h
-		ch <- counter(d.bytes, float64(l.Bytes), values...)
 		ch <- counter(d.errors, float64(l.Failed), values...)
+		if labels.Op == "read" || labels.Op == "write" || labels.Op == "unmap" {
+			ch <- counter(d.bytes, float64(l.Bytes), values...)
+		}
 	}
 	for labels, a := range totals.acks {
 		ch <- counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...)

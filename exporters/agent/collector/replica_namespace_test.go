@@ -14,12 +14,12 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	v := newTestVolume(t, 0)
 	holder := startProcess(t, v.dir, testkit.Tool(t, "unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity")
 	v.procfs = fmt.Sprintf("/proc/%d/root/proc", holder.pid())
-	own, err := pidNamespace("/proc")
+	own, err := shownNamespace("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 30*time.Second, func() error {
-		inner, err := pidNamespace(v.procfs)
+		inner, err := shownNamespace(v.procfs)
 		if err == nil && inner == own {
 			err = fmt.Errorf("%s still shows the namespace of this test", v.procfs)
 		}

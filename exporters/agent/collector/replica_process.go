@@ -2,7 +2,9 @@ package collector
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -193,8 +195,11 @@ func openSockets(procfs string, pid int) (map[uint64]bool, error) {
 	open := map[uint64]bool{}
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // closed meanwhile
+		}
+		if err != nil {
+			return nil, err
 		}
 		number, ok := strings.CutPrefix(target, "socket:[")
 		if !ok {

@@ -77,6 +77,31 @@ func TestReplicaCommandLine(t *testing.T) {
 	}
 }
 
+// A socket that cannot be looked at must not be taken for a closed one.
+func TestReplicaOpenSockets(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "7", "fd")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"0": "/dev/null", "3": "socket:[4711]", "4": "pipe:[12]", "5": "socket:[4712]"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := openSockets(root, 7)
+	if want := map[uint64]bool{4711: true, 4712: true}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("open are %v, %v; want %v", got, err, want)
+	}
+	// No link, as good as one that may not be read.
+	if err := os.WriteFile(filepath.Join(dir, "6"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := openSockets(root, 7); err == nil {
+		t.Errorf("open are %v although one cannot be read; want an error", got)
+	}
+}
+
 func TestReplicaReadProcess(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {

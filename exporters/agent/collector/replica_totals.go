@@ -1,12 +1,9 @@
 package collector
 
 import (
-	"errors"
 	"net"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 )
@@ -27,6 +24,11 @@ type latencyLabels struct {
 type latencyTotal struct {
 	replica.Latency
 	created time.Time
+}
+
+type viewLabels struct {
+	replicaLabels
+	View replica.View
 }
 
 // replicaTotals are counts by label.
@@ -95,20 +97,6 @@ func (t *replicaTotals) forget(labels replicaLabels) {
 	}
 }
 
-// replicaNow is what is going on at this moment.
-type replicaNow struct {
-	peers       map[uint32]replica.PeerKey
-	connections map[viewLabels]int
-	inflight    map[viewLabels]int
-	// oldest is the age of the oldest request without an answer, in seconds.
-	oldest map[viewLabels]float64
-}
-
-type viewLabels struct {
-	replicaLabels
-	View replica.View
-}
-
 // peerNames returns the address of each peer number.
 func (f *replicaFollower) peerNames() (map[uint32]replica.PeerKey, error) {
 	keys, err := readReplicaMap[replica.PeerKey, uint32](f.kernel, "peers")
@@ -153,221 +141,6 @@ func (f *replicaFollower) localReplica(n *followedProcess) string {
 		return net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
 	}
 	return "local"
-}
-
-// sweep frees what closed connections and gone peers have left in the kernel's maps, and
-// returns what is left. The order of the copies matters: an operation in the first has its
-// connection in the second, unless that was renumbered or closed in between.
-func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
-	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
-	if err != nil {
-		return nil, err
-	}
-	connections, err := readReplicaMap[uint64, replica.Connection](f.kernel, "connections")
-	if err != nil {
-		return nil, err
-	}
-	peers, err := f.peerNames()
-	if err != nil {
-		return nil, err
-	}
-	result := &replicaNow{
-		peers:       peers,
-		connections: map[viewLabels]int{},
-		inflight:    map[viewLabels]int{},
-		oldest:      map[viewLabels]float64{},
-	}
-	var errs []error
-	sockets := map[uint32]map[uint64]bool{}
-	for slot, n := range f.bySlot {
-		if sockets[slot], err = openSockets(f.options.ProcFS, n.pid); err != nil {
-			delete(sockets, slot) // ended, or not ours to see: its connections stay
-		}
-	}
-	alive := map[uint32]bool{}  // connection numbers
-	closed := map[uint32]bool{} // of these, without a socket now
-	used := map[uint32]bool{}   // peer numbers
-	enginePeers := map[uint32]map[uint32]bool{}
-	for inode, c := range connections {
-		n := f.bySlot[c.Slot]
-		open, known := sockets[c.Slot]
-		if n == nil || known && !open[inode] {
-			closed[c.Id] = true
-			_, err := f.kernel.deleteFrom("connections", inode)
-			errs = append(errs, err)
-			continue
-		}
-		alive[c.Id] = true
-		used[c.Peer] = true
-		view := replica.View(c.View)
-		if view == replica.ViewRequest {
-			if enginePeers[c.Slot] == nil {
-				enginePeers[c.Slot] = map[uint32]bool{}
-			}
-			enginePeers[c.Slot][c.Peer] = true
-		}
-		l := viewLabels{f.labels(n, view, c.Peer, peers), view}
-		result.connections[l]++
-		f.lastSeen[l.replicaLabels] = now
-	}
-	clock := monotonic()
-	for key, o := range inflight {
-		n := f.bySlot[o.Slot]
-		if n == nil { // the last words of a process that is followed no more
-			_, err := f.kernel.deleteFrom("inflight", key)
-			errs = append(errs, err)
-			continue
-		}
-		l := viewLabels{f.labels(n, replica.View(o.View), o.Peer, peers), replica.View(o.View)}
-		if alive[key.Connection] {
-			result.inflight[l]++
-			result.oldest[l] = max(result.oldest[l], float64(int64(clock-o.Start))/1e9)
-			continue
-		}
-		was, err := f.kernel.deleteFrom("inflight", key)
-		errs = append(errs, err)
-		switch {
-		case !was:
-		case closed[key.Connection]:
-			f.totals.unanswered[l]++
-		default:
-			f.resynced++
-		}
-	}
-	for slot, n := range f.bySlot {
-		f.lastSeen[replicaLabels{Volume: n.volume, Backend: n.Backend}] = now
-		if !n.UnseenFrontend || n.peers == uint32(len(enginePeers[slot])) {
-			continue
-		}
-		n.peers = uint32(len(enginePeers[slot]))
-		errs = append(errs, f.kernel.setPeers(n.pid, n.peers))
-	}
-	errs = append(errs, f.expireWrites(clock), f.expirePeers(now, peers, used), f.expireTotals(now))
-	return result, errors.Join(errs...)
-}
-
-// expireWrites frees writes whose end was never seen, such as those of a failed engine
-// connection.
-func (f *replicaFollower) expireWrites(clock uint64) error {
-	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for key, w := range writes {
-		if f.bySlot[key.Slot] != nil && int64(clock-w.Start) < int64(replicaRetention) {
-			continue
-		}
-		was, err := f.kernel.deleteFrom("writes", key)
-		errs = append(errs, err)
-		if was {
-			f.expired++
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// expirePeers forgets replicas an engine has not been connected to for long.
-func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]replica.PeerKey, used map[uint32]bool) error {
-	var errs []error
-	for number, key := range peers {
-		if used[number] {
-			delete(f.idle, number)
-			continue
-		}
-		since, known := f.idle[number]
-		if !known {
-			f.idle[number] = now
-		}
-		if !known || now.Sub(since) < replicaRetention {
-			continue
-		}
-		delete(f.idle, number)
-		for view := range replica.ViewFrontend {
-			for op := range replica.Ops {
-				_, err := f.kernel.deleteFrom("latencies", replica.LatencyKey{Slot: key.Slot, Peer: number, View: uint8(view), Op: uint8(op)})
-				errs = append(errs, err)
-			}
-		}
-		_, err := f.kernel.deleteFrom("last_acks", replica.AckKey{Slot: key.Slot, Peer: number})
-		errs = append(errs, err)
-		_, err = f.kernel.deleteFrom("peers", key)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// expireTotals forgets the counts of replicas and volumes that are gone for long.
-func (f *replicaFollower) expireTotals(now time.Time) error {
-	for labels, seen := range f.lastSeen {
-		if now.Sub(seen) < replicaRetention {
-			continue
-		}
-		delete(f.lastSeen, labels)
-		f.totals.forget(labels)
-		if labels.Replica == "" {
-			delete(f.volumes, labels.Volume)
-		}
-	}
-	return nil
-}
-
-// retire takes a process that has ended out of the kernel's maps and keeps its counts.
-func (f *replicaFollower) retire(n *followedProcess) error {
-	live, peers, err := f.live()
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	var errs []error
-	remove := func(name string, key any) bool {
-		was, err := f.kernel.deleteFrom(name, key)
-		errs = append(errs, err)
-		return was
-	}
-	for key, l := range live.latencies {
-		if key.Slot == n.slot {
-			view := replica.View(key.View)
-			f.totals.addLatency(latencyLabels{f.labels(n, view, key.Peer, peers), view, replica.Ops[key.Op]}, &l, now)
-			remove("latencies", key)
-		}
-	}
-	for key, a := range live.acks {
-		if key.Slot == n.slot {
-			f.totals.addAcks(f.labels(n, replica.ViewRequest, key.Peer, peers), a)
-			remove("last_acks", key)
-		}
-	}
-	connections, err := readReplicaMap[uint64, replica.Connection](f.kernel, "connections")
-	errs = append(errs, err)
-	for inode, c := range connections {
-		if c.Slot == n.slot {
-			remove("connections", inode)
-		}
-	}
-	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
-	errs = append(errs, err)
-	for key, o := range inflight {
-		if o.Slot == n.slot && remove("inflight", key) {
-			view := replica.View(o.View)
-			f.totals.unanswered[viewLabels{f.labels(n, view, o.Peer, peers), view}]++
-		}
-	}
-	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")
-	errs = append(errs, err)
-	for key := range writes {
-		if key.Slot == n.slot {
-			remove("writes", key)
-		}
-	}
-	for number, key := range peers {
-		if key.Slot == n.slot {
-			f.lastSeen[f.labels(n, replica.ViewRequest, number, peers)] = now
-			delete(f.idle, number)
-			remove("peers", key)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // replicaLive are the counts of the processes that are followed now.
@@ -423,12 +196,4 @@ func (f *replicaFollower) sum() (*replicaTotals, error) {
 		}
 	}
 	return t, nil
-}
-
-// monotonic is the kernel's clock of the programs' times.
-func monotonic() uint64 {
-	var t unix.Timespec
-	// It cannot fail for this clock.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
-	return uint64(t.Nano())
 }

@@ -60,9 +60,15 @@ func removeLab(dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
+	// The supervisor kills what does not end in its time, as on a busy machine.
+	release, err := sandbox.Hold(dir)
+	if err != nil {
+		return err
+	}
 	if err := newSupervisor(dir).stop(ctx); err == nil {
 		awaitEnd(ctx, dir)
 	}
+	release()
 	if err := sandbox.Remove(dir); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +28,29 @@ func Processes(dir string) ([]int, error) {
 	return pids, nil
 }
 
+// inNamespace says whether the process, or what is left of it, is in the lab's mount namespace. Of a
+// process that is being killed the first thread can be gone long before the others are, on a
+// busy machine; the last of those to go would still take the namespace's mounts with it.
 func inNamespace(p procfs.Proc, dir string) bool {
+	if threadInNamespace(p, dir) {
+		return true
+	}
+	if stat, err := p.Stat(); err != nil || stat.State != "Z" {
+		return false
+	}
+	threads, err := procfs.AllThreads(p.PID)
+	if err != nil {
+		return false
+	}
+	for _, t := range threads {
+		if t.PID != p.PID && threadInNamespace(t, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+func threadInNamespace(p procfs.Proc, dir string) bool {
 	mounts, err := p.MountInfo()
 	if err != nil {
 		return false // gone, or a kernel thread
@@ -70,12 +93,8 @@ func marked(p procfs.Proc, dir string) bool {
 // system is, and what it still had to write fails at once.
 func Kill(dir string, deadline time.Duration) error {
 	end := time.Now().Add(deadline)
-	kept := map[string]*os.File{}
-	defer func() {
-		for _, f := range kept {
-			f.Close()
-		}
-	}()
+	kept := namespaces{}
+	defer kept.release()
 	for {
 		pids, err := Processes(dir)
 		if err != nil {
@@ -88,7 +107,7 @@ func Kill(dir string, deadline time.Duration) error {
 			return fmt.Errorf("processes %v of the lab do not end", pids)
 		}
 		for _, pid := range pids {
-			keepNamespace(kept, pid)
+			kept.hold(pid)
 		}
 		for _, pid := range pids {
 			// A stopped process dies of SIGKILL too; one that is gone is no error.
@@ -98,14 +117,45 @@ func Kill(dir string, deadline time.Duration) error {
 	}
 }
 
-// keepNamespace holds a process's mount namespace open, each namespace once.
-func keepNamespace(kept map[string]*os.File, pid int) {
-	path := fmt.Sprintf("/proc/%d/ns/mnt", pid)
-	name, err := os.Readlink(path)
-	if err != nil || kept[name] != nil {
+// Hold keeps the mount namespaces of the lab's processes until release is called: what Kill does
+// while it kills, for a caller that lets something else end them.
+func Hold(dir string) (release func(), err error) {
+	pids, err := Processes(dir)
+	if err != nil {
+		return nil, err
+	}
+	kept := namespaces{}
+	for _, pid := range pids {
+		kept.hold(pid)
+	}
+	return kept.release, nil
+}
+
+// namespaces are mount namespaces held open, by their names.
+type namespaces map[string]*os.File
+
+func (kept namespaces) release() {
+	for _, f := range kept {
+		f.Close()
+	}
+}
+
+// hold holds a process's mount namespace open, each namespace once.
+func (kept namespaces) hold(pid int) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/ns/mnt", pid))
+	if err != nil {
 		return
 	}
-	if f, err := os.Open(path); err == nil {
-		kept[name] = f
+	for _, path := range paths { // one of its threads will do: see inNamespace
+		name, err := os.Readlink(path)
+		if err != nil {
+			continue
+		}
+		if kept[name] == nil {
+			if f, err := os.Open(path); err == nil {
+				kept[name] = f
+			}
+		}
+		return
 	}
 }

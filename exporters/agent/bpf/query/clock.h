@@ -230,7 +230,7 @@ static __noinline int observe(struct backend *b, struct task_struct *task, enum 
 	u32 key = b->server * COMMANDS + command;
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s) {
-		lose(LOST_SERIES);
+		lose(b->server, LOST_SERIES);
 		return 0;
 	}
 	u64 ns = end - b->start;

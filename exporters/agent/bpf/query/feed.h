@@ -49,7 +49,7 @@ static __always_inline bool gather(struct backend *b, u32 want)
 	if (n > 127)
 		return false;
 	if (n && bpf_probe_read_user(&b->bytes[HEAD + (have & 127)], n & 127, (void *)b->in_buf)) {
-		lose(LOST_PROTOCOL);
+		lose(b->server, LOST_PROTOCOL);
 		b->conn = CONN_LOST;
 		b->head_len = 0;
 		b->skip = 0;

@@ -17,7 +17,7 @@
 static __always_inline void push_request(struct backend *b, u8 request)
 {
 	if (b->pending_tail - b->pending_head >= PENDING) {
-		lose(LOST_PIPELINE);
+		lose(b->server, LOST_PIPELINE);
 		return;
 	}
 	b->pending[b->pending_tail & (PENDING - 1)] = request;
@@ -161,7 +161,7 @@ static __always_inline long pg_confused(struct backend *b)
 {
 	b->conn = CONN_LOST;
 	forget_requests(b);
-	lose(LOST_PROTOCOL);
+	lose(b->server, LOST_PROTOCOL);
 	return 1;
 }
 
@@ -259,7 +259,7 @@ static __always_inline void pg_ready(struct backend *b, struct task_struct *task
 			b->conn = CONN_READY;
 			forget_requests(b);
 		} else if (b->conn == CONN_LOST) {
-			lose(LOST_PROTOCOL);
+			lose(b->server, LOST_PROTOCOL);
 		}
 		b->slept = 0;
 		b->busy = 0;

@@ -170,7 +170,7 @@ static __always_inline void sent_encrypted(struct backend *b, struct task_struct
 	 * first answer is always the end of the handshake. */
 	if (b->unread) {
 		if (b->tls_answered)
-			lose(LOST_ENCRYPTED);
+			lose(b->server, LOST_ENCRYPTED);
 		b->tls_answered = 1;
 	}
 	b->unread = 0;
@@ -273,7 +273,7 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 {
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!b) {
-		lose(LOST_BACKEND);
+		lose(server, LOST_BACKEND);
 		return NULL;
 	}
 	b->server = server;
@@ -322,7 +322,7 @@ static __always_inline bool is_server_name(const char *comm)
 static __always_inline void tell(u32 tgid)
 {
 	if (bpf_ringbuf_output(&news, &tgid, sizeof(tgid), 0))
-		lose(LOST_NEWS);
+		lose(0, LOST_NEWS);
 }
 
 SEC("tp_btf/sched_process_exec")

@@ -176,6 +176,7 @@ const (
 	QueryProgTlsRead        = "tls_read"
 	QueryProgTlsReadDone    = "tls_read_done"
 	QueryProgTlsWrite       = "tls_write"
+	QueryVarUnusedLoss      = "unused_loss"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -250,6 +251,7 @@ type QueryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
+	UnusedLoss *ebpf.VariableSpec `ebpf:"unused_loss"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -297,6 +299,7 @@ func (m *QueryMaps) Close() error {
 //
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
+	UnusedLoss *ebpf.Variable `ebpf:"unused_loss"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.

@@ -164,13 +164,16 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* Events that did not become statistics, by enum loss. */
+/* Events that did not become statistics: entry server * LOSSES + enum loss. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LOSSES);
-	__type(key, enum loss);
+	__uint(max_entries, 64 * LOSSES);
+	__type(key, u32);
 	__type(value, u64);
 } lost SEC(".maps");
+
+/* Keeps the type in the object file, from where the agent takes the numbers. */
+const enum loss *unused_loss __attribute__((unused));
 
 /* Eight bytes of bytes[] at once, at any alignment; the compiler would load them one by one. */
 static __always_inline u64 eight_bytes(struct backend *b, u32 pos)
@@ -181,9 +184,10 @@ static __always_inline u64 eight_bytes(struct backend *b, u32 pos)
 	return text;
 }
 
-static __always_inline void lose(enum loss reason)
+static __always_inline void lose(u32 server, enum loss reason)
 {
-	u64 *n = bpf_map_lookup_elem(&lost, &reason);
+	u32 key = server * LOSSES + reason;
+	u64 *n = bpf_map_lookup_elem(&lost, &key);
 	if (n)
 		*n += 1;
 }

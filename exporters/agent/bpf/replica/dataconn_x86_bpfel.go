@@ -34,6 +34,8 @@ type DataconnConnection struct {
 	Fresh   uint8
 	Missed  uint8
 	Sending uint8
+	Ended   uint8
+	Pad     [7]uint8
 	First   uint64
 	Orphan  uint64
 	Rx      struct {

@@ -18,6 +18,12 @@ static __always_inline u64 inode_of(const struct sock *sk)
 	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 }
 
+/* Does this result of a call mean that the connection is broken? */
+static __always_inline bool is_broken(int result)
+{
+	return result < 0 && result != -EAGAIN && result != -EINTR && result != -ERESTARTSYS;
+}
+
 static __always_inline u32 family_of(const struct sock *sk)
 {
 	return BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -189,6 +195,8 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 	if (!c)
 		return 0;
 	c->sending = 0;
+	if (is_broken(result))
+		c->ended = 1;
 	if (result <= 0)
 		return 0;
 	struct cursor u = {
@@ -212,12 +220,19 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 {
 	struct process *p = process_now();
 
-	if (!p || result <= 0 || flags & MSG_PEEK)
+	if (!p || flags & MSG_PEEK)
 		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	u64 buffer = receive_buffer(regs);
 	u64 inode = inode_of(sk);
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
+	if (result <= 0) {
+		/* A program may keep the socket of a dead peer for long. At the stream's end a
+		 * server may still have answers to send; a client has none to wait for. */
+		if (c && (is_broken(result) || (!result && c->view == VIEW_REQUEST)))
+			c->ended = 1;
+		return 0;
+	}
 	if (!c) {
 		u32 family = family_of(sk);
 

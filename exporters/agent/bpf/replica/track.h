@@ -18,8 +18,11 @@
 #define AF_INET6 10
 #define S_IFMT 00170000
 #define S_IFSOCK 0140000
+#define EINTR 4
 #define E2BIG 7
+#define EAGAIN 11
 #define EEXIST 17
+#define ERESTARTSYS 512
 
 /* A time and a peer in one word, for compare-and-swap: 4.9 hours and a million peers. */
 #define PEER_BITS 20
@@ -86,6 +89,8 @@ struct connection {
 	u8 fresh;  /* no request recorded under this id yet */
 	u8 missed; /* bytes went by that were not understood */
 	u8 sending; /* the requests in the buffer of the send under way are noted */
+	u8 ended;  /* no more answers can come: user space shall forget it */
+	u8 pad[7];
 	u64 first;  /* the first request recorded under this id */
 	u64 orphan; /* the latest response without a request */
 	struct stream rx, tx;

@@ -1,0 +1,274 @@
+package collector
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+)
+
+// replicaNow is what is going on at this moment.
+type replicaNow struct {
+	peers       map[uint32]replica.PeerKey
+	connections map[viewLabels]int
+	inflight    map[viewLabels]int
+	// oldest is the age of the oldest request without an answer, in seconds.
+	oldest map[viewLabels]float64
+}
+
+// sweep frees what closed connections and gone peers have left in the kernel's maps, and
+// returns what is left. The order of the copies matters: an operation in the first has its
+// connection in the second, unless that was renumbered or closed in between.
+func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
+	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
+	if err != nil {
+		return nil, err
+	}
+	connections, err := readReplicaMap[uint64, replica.Connection](f.kernel, "connections")
+	if err != nil {
+		return nil, err
+	}
+	peers, err := f.peerNames()
+	if err != nil {
+		return nil, err
+	}
+	result := &replicaNow{
+		peers:       peers,
+		connections: map[viewLabels]int{},
+		inflight:    map[viewLabels]int{},
+		oldest:      map[viewLabels]float64{},
+	}
+	clock := monotonic()
+	seen, err := f.sweepConnections(connections, result, now)
+	err = errors.Join(err,
+		f.sweepInflight(inflight, seen, result, clock),
+		f.countPeers(seen, now),
+		f.expireWrites(clock),
+		f.expirePeers(now, peers, seen.peers))
+	f.expireTotals(now)
+	return result, err
+}
+
+// sweptConnections are the connections a sweep met, by number.
+type sweptConnections struct {
+	alive map[uint32]bool
+	// closed have no socket any more, or a broken one.
+	closed map[uint32]bool
+	// peers are the numbers of peers with a connection.
+	peers map[uint32]bool
+	// replicas are the peers of each engine, by its slot.
+	replicas map[uint32]map[uint32]bool
+}
+
+// sweepConnections forgets the closed connections and counts the others.
+func (f *replicaFollower) sweepConnections(connections map[uint64]replica.Connection, result *replicaNow, now time.Time) (sweptConnections, error) {
+	sockets := map[uint32]map[uint64]bool{}
+	for slot, n := range f.bySlot {
+		// Of a process that has ended, or is not ours to see, the connections stay.
+		if open, err := openSockets(f.options.ProcFS, n.pid); err == nil {
+			sockets[slot] = open
+		}
+	}
+	seen := sweptConnections{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]map[uint32]bool{}}
+	var errs []error
+	for inode, c := range connections {
+		n := f.bySlot[c.Slot]
+		open, known := sockets[c.Slot]
+		if n == nil || c.Ended != 0 || known && !open[inode] {
+			seen.closed[c.Id] = true
+			_, err := f.kernel.deleteFrom("connections", inode)
+			errs = append(errs, err)
+			continue
+		}
+		seen.alive[c.Id] = true
+		seen.peers[c.Peer] = true
+		view := replica.View(c.View)
+		if view == replica.ViewRequest {
+			if seen.replicas[c.Slot] == nil {
+				seen.replicas[c.Slot] = map[uint32]bool{}
+			}
+			seen.replicas[c.Slot][c.Peer] = true
+		}
+		l := viewLabels{f.labels(n, view, c.Peer, result.peers), view}
+		result.connections[l]++
+		f.lastSeen[l.replicaLabels] = now
+	}
+	return seen, errors.Join(errs...)
+}
+
+// sweepInflight counts the operations under way and frees those that will never end.
+func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, seen sweptConnections, result *replicaNow, clock uint64) error {
+	var errs []error
+	for key, o := range inflight {
+		n := f.bySlot[o.Slot]
+		if n == nil { // the last words of a process that is followed no more
+			_, err := f.kernel.deleteFrom("inflight", key)
+			errs = append(errs, err)
+			continue
+		}
+		l := viewLabels{f.labels(n, replica.View(o.View), o.Peer, result.peers), replica.View(o.View)}
+		if seen.alive[key.Connection] {
+			result.inflight[l]++
+			result.oldest[l] = max(result.oldest[l], float64(int64(clock-o.Start))/1e9)
+			continue
+		}
+		was, err := f.kernel.deleteFrom("inflight", key)
+		errs = append(errs, err)
+		switch {
+		case !was:
+		case seen.closed[key.Connection]:
+			f.totals.unanswered[l]++
+		default:
+			f.resynced++
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// countPeers tells the kernel how many replicas an engine writes to, where only their number
+// says when a write is over.
+func (f *replicaFollower) countPeers(seen sweptConnections, now time.Time) error {
+	var errs []error
+	for slot, n := range f.bySlot {
+		f.lastSeen[replicaLabels{Volume: n.volume, Backend: n.Backend}] = now
+		if !n.UnseenFrontend || n.peers == uint32(len(seen.replicas[slot])) {
+			continue
+		}
+		n.peers = uint32(len(seen.replicas[slot]))
+		errs = append(errs, f.kernel.setPeers(n.pid, n.peers))
+	}
+	return errors.Join(errs...)
+}
+
+// expireWrites frees writes whose end was never seen, such as those of a failed engine
+// connection.
+func (f *replicaFollower) expireWrites(clock uint64) error {
+	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for key, w := range writes {
+		if f.bySlot[key.Slot] != nil && int64(clock-w.Start) < int64(replicaRetention) {
+			continue
+		}
+		was, err := f.kernel.deleteFrom("writes", key)
+		errs = append(errs, err)
+		if was {
+			f.expired++
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// expirePeers forgets replicas an engine has not been connected to for long.
+func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]replica.PeerKey, used map[uint32]bool) error {
+	var errs []error
+	for number, key := range peers {
+		if used[number] {
+			delete(f.idle, number)
+			continue
+		}
+		since, known := f.idle[number]
+		if !known {
+			f.idle[number] = now
+		}
+		if !known || now.Sub(since) < replicaRetention {
+			continue
+		}
+		delete(f.idle, number)
+		for view := range replica.ViewFrontend {
+			for op := range replica.Ops {
+				_, err := f.kernel.deleteFrom("latencies", replica.LatencyKey{Slot: key.Slot, Peer: number, View: uint8(view), Op: uint8(op)})
+				errs = append(errs, err)
+			}
+		}
+		_, err := f.kernel.deleteFrom("last_acks", replica.AckKey{Slot: key.Slot, Peer: number})
+		errs = append(errs, err)
+		_, err = f.kernel.deleteFrom("peers", key)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// expireTotals forgets the counts of replicas and volumes that are gone for long.
+func (f *replicaFollower) expireTotals(now time.Time) {
+	for labels, seen := range f.lastSeen {
+		if now.Sub(seen) < replicaRetention {
+			continue
+		}
+		delete(f.lastSeen, labels)
+		f.totals.forget(labels)
+		if labels.Replica == "" {
+			delete(f.volumes, labels.Volume)
+		}
+	}
+}
+
+// retire takes a process that has ended out of the kernel's maps and keeps its counts.
+func (f *replicaFollower) retire(n *followedProcess) error {
+	live, peers, err := f.live()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	var errs []error
+	remove := func(name string, key any) bool {
+		was, err := f.kernel.deleteFrom(name, key)
+		errs = append(errs, err)
+		return was
+	}
+	for key, l := range live.latencies {
+		if key.Slot == n.slot {
+			view := replica.View(key.View)
+			f.totals.addLatency(latencyLabels{f.labels(n, view, key.Peer, peers), view, replica.Ops[key.Op]}, &l, now)
+			remove("latencies", key)
+		}
+	}
+	for key, a := range live.acks {
+		if key.Slot == n.slot {
+			f.totals.addAcks(f.labels(n, replica.ViewRequest, key.Peer, peers), a)
+			remove("last_acks", key)
+		}
+	}
+	connections, err := readReplicaMap[uint64, replica.Connection](f.kernel, "connections")
+	errs = append(errs, err)
+	for inode, c := range connections {
+		if c.Slot == n.slot {
+			remove("connections", inode)
+		}
+	}
+	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
+	errs = append(errs, err)
+	for key, o := range inflight {
+		if o.Slot == n.slot && remove("inflight", key) {
+			view := replica.View(o.View)
+			f.totals.unanswered[viewLabels{f.labels(n, view, o.Peer, peers), view}]++
+		}
+	}
+	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")
+	errs = append(errs, err)
+	for key := range writes {
+		if key.Slot == n.slot {
+			remove("writes", key)
+		}
+	}
+	for number, key := range peers {
+		if key.Slot == n.slot {
+			f.lastSeen[f.labels(n, replica.ViewRequest, number, peers)] = now
+			delete(f.idle, number)
+			remove("peers", key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// monotonic is the kernel's clock of the programs' times.
+func monotonic() uint64 {
+	var t unix.Timespec
+	// It cannot fail for this clock.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return uint64(t.Nano())
+}

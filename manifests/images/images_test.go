@@ -1,0 +1,186 @@
+package images_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/plumbline/plumbline/manifests/images"
+)
+
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"FROM debian\nENTRYPOINT [\"/x\"]":                                ":1: FROM debian: only images from scratch",
+		"FROM scratch\nRUN true":                                          ":2: RUN is not known here",
+		"FROM scratch\nCOPY x":                                            ":2: COPY: needs a source and a destination",
+		"FROM scratch\nCOPY a b /c":                                       ":2: COPY: destination /c: must be absolute, and a folder",
+		"FROM scratch\nCOPY a b":                                          ":2: COPY: destination b: must be absolute",
+		"FROM scratch\nENTRYPOINT /x":                                     ":2: ENTRYPOINT: not a list",
+		"FROM scratch\nCOPY a /a":                                         "no ENTRYPOINT",
+		"FROM scratch\nENTRYPOINT [\"/x\"]":                               "no files",
+		"FROM scratch\nARG VERSION\nCOPY a /a":                            ":2: ARG VERSION: only TARGETARCH",
+		"# only this\n\nFROM scratch\nLABEL a=b\n\nENTRYPOINT [\"/x\"]\n": ":4: LABEL is not known here",
+	} {
+		file := filepath.Join(t.TempDir(), "Dockerfile")
+		write(t, file, text)
+		if _, err := images.Read(file, "amd64"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDockerfiles makes every image that is made of files alone from stand-ins of its files.
+func TestDockerfiles(t *testing.T) {
+	files, _ := filepath.Glob("*.Dockerfile")
+	made := 0
+	for _, file := range files {
+		d, err := images.Read(file, "arm64")
+		if file == "loadgen-tools.Dockerfile" {
+			if err == nil {
+				t.Error("loadgen-tools needs Debian's packages, and is made without them")
+			}
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		context := t.TempDir()
+		for target, source := range d.Files {
+			write(t, filepath.Join(context, source), target)
+		}
+		first, second := image(t, d, context), image(t, d, context)
+		if digest(t, first) != digest(t, second) {
+			t.Errorf("%s: the same files make two images", file)
+		}
+		config, err := first.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.OS != "linux" || config.Architecture != "arm64" || config.Config.User != "65532:65532" || len(config.Config.ExposedPorts) != 1 {
+			t.Errorf("%s: config %+v", file, config)
+		}
+		got := content(t, first)
+		for target := range d.Files {
+			if got[strings.TrimPrefix(target, "/")] != target {
+				t.Errorf("%s: %s is not in the image: %v", file, target, slices.Sorted(maps.Keys(got)))
+			}
+		}
+		if program := d.Entrypoint[0]; got[strings.TrimPrefix(program, "/")] == "" {
+			t.Errorf("%s: its program %s is not in the image", file, program)
+		}
+		made++
+	}
+	if made != 5 {
+		t.Errorf("%d images made", made)
+	}
+}
+
+func image(t *testing.T, d *images.Dockerfile, context string) v1.Image {
+	t.Helper()
+	i, err := d.Image(context, "arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func digest(t *testing.T, i v1.Image) string {
+	t.Helper()
+	d, err := i.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
+}
+
+// content returns the files of an image.
+func content(t *testing.T, i v1.Image) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	stream := mutate.Extract(i)
+	defer stream.Close()
+	r := tar.NewReader(stream)
+	for {
+		header, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if _, err := io.Copy(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag == tar.TypeReg {
+			if header.Mode != 0o755 || header.Uid != 0 {
+				t.Errorf("%s has mode %o and owner %d", header.Name, header.Mode, header.Uid)
+			}
+			files[header.Name] = b.String()
+		}
+	}
+}
+
+// TestPush pushes one image for two architectures to a registry, and gets each back.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	root := t.TempDir()
+	dockerfile, err := os.ReadFile("agent.Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(root, "manifests/images/agent.Dockerfile"), string(dockerfile))
+	for _, arch := range []string{"amd64", "arm64"} {
+		write(t, filepath.Join(root, "build/linux", arch, "plumbline-agent"), "for "+arch)
+	}
+	repository := strings.TrimPrefix(server.URL, "http://") + "/plumbline"
+	cmd := exec.Command("go", "run", "./build", "push", "--root="+root, "--tag=v1", "--arch=amd64", "--arch=arm64", "--registry="+repository, "agent")
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	reference, err := name.ParseReference(repository + "/agent:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		got, err := remote.Image(reference, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := content(t, got)["plumbline-agent"]; text != "for "+arch {
+			t.Errorf("the image for %s holds %q", arch, text)
+		}
+	}
+	if !strings.Contains(string(output), fmt.Sprint(reference)) {
+		t.Errorf("it says %s", output)
+	}
+}

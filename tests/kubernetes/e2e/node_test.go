@@ -1,0 +1,291 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// Addresses within the node's own network namespace.
+const (
+	nodeAddress = "192.0.2.1"
+	podNetwork  = "10.85.0.0/16"
+	services    = "10.86.0.0/16"
+)
+
+// node is a Kubernetes node and its control plane.
+type node struct {
+	t      *testing.T
+	Folder string
+	// Cgroup is the name of the cgroup that all of the node's pods are in.
+	Cgroup string
+}
+
+// startNode starts everything and waits until the node is ready.
+func startNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{t: t, Folder: os.Getenv(folderVariable)}
+	n.Cgroup = filepath.Base(n.Folder)
+	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "log"} {
+		n.must(os.MkdirAll(n.path(dir), 0o755))
+	}
+	n.mounts()
+	n.network()
+	n.cgroups()
+	kubernetes, err := filepath.EvalSymlinks(testkit.Tool(t, "kubernetes"))
+	n.must(err)
+	for _, part := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"} {
+		n.must(os.Symlink(kubernetes, n.path("bin", part)))
+	}
+	n.secrets()
+	for name, text := range configs {
+		n.write(name, text)
+	}
+	store := "http://127.0.0.1:2379"
+	n.start(testkit.Tool(t, "etcd"), "--data-dir="+n.path("etcd"), "--unsafe-no-fsync", "--log-level=error")
+	n.start(n.path("bin", "kube-apiserver"), "--etcd-servers="+store, "--cert-dir="+n.path("etc"), "--bind-address=0.0.0.0",
+		"--advertise-address="+nodeAddress, "--secure-port=6443", "--authorization-mode=Node,RBAC",
+		"--token-auth-file="+n.path("etc", "tokens.csv"), "--service-account-issuer=https://plumbline.e2e",
+		"--service-account-key-file="+n.path("etc", "accounts.key"), "--service-account-signing-key-file="+n.path("etc", "accounts.key"),
+		"--service-cluster-ip-range="+services, "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP")
+	testkit.Eventually(t, 3*time.Minute, func() error { _, err := n.try("get", "--raw=/readyz"); return err })
+	kubeconfig := "--kubeconfig=" + n.path("etc", "kubeconfig")
+	n.start(n.path("bin", "kube-controller-manager"), kubeconfig, "--service-account-private-key-file="+n.path("etc", "accounts.key"),
+		"--root-ca-file="+n.path("etc", "apiserver.crt"), "--leader-elect=false")
+	n.start(n.path("bin", "kube-scheduler"), kubeconfig, "--leader-elect=false")
+	n.start("containerd", "--config="+n.path("etc", "containerd.toml"))
+	testkit.Eventually(t, time.Minute, func() error { return exec.Command("ctr", "--address="+n.path("containerd.sock"), "version").Run() })
+	n.start(n.path("bin", "kubelet"), kubeconfig, "--config="+n.path("etc", "kubelet.yaml"), "--root-dir="+n.path("kubelet"),
+		"--node-ip="+nodeAddress, "--hostname-override=node-1")
+	n.kubectl("wait", "--for=create", "node/node-1", "--timeout=3m")
+	n.start(n.path("bin", "kube-proxy"), "--config="+n.path("etc", "proxy.yaml"))
+	n.kubectl("wait", "--for=condition=Ready", "node/node-1", "--timeout=3m")
+	t.Cleanup(n.explain)
+	return n
+}
+
+// explain shows the pods and the ends of their logs if the test failed.
+func (n *node) explain() {
+	if !n.t.Failed() {
+		return
+	}
+	pods, err := n.try("get", "pods", "--all-namespaces", "--output=wide")
+	n.t.Log(pods, err)
+	logs, _ := filepath.Glob(n.path("pods", "*", "*", "*.log"))
+	for _, log := range logs {
+		if text, err := os.ReadFile(log); err == nil {
+			n.t.Logf("%s:\n%s", strings.TrimPrefix(log, n.path("pods")), text[max(0, len(text)-1000):])
+		}
+	}
+}
+
+func (n *node) path(elements ...string) string {
+	return filepath.Join(append([]string{n.Folder}, elements...)...)
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// mounts hides the machine's own state from what writes to fixed places.
+func (n *node) mounts() {
+	n.t.Helper()
+	n.run("mount", "--make-rprivate", "/")
+	for _, dir := range []string{"/run", "/var/log"} {
+		n.run("mount", "-t", "tmpfs", "tmpfs", dir)
+	}
+	for _, dir := range []string{"/etc", "/var/lib"} {
+		over := n.path("overlay", strings.ReplaceAll(dir, "/", "_"))
+		n.must(os.MkdirAll(over+"/upper", 0o755))
+		n.must(os.MkdirAll(over+"/work", 0o755))
+		n.run("mount", "-t", "overlay", "overlay", "-o", fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", dir, over, over), dir)
+	}
+	n.must(os.MkdirAll("/run/lock", 0o755))
+}
+
+// network gives the namespace an address of its own and a default route, which kubelet and
+// kube-apiserver look for.
+func (n *node) network() {
+	n.t.Helper()
+	n.run("ip", "link", "set", "lo", "up")
+	n.run("ip", "link", "add", "node0", "type", "bridge")
+	n.run("ip", "address", "add", nodeAddress+"/24", "dev", "node0")
+	n.run("ip", "link", "set", "node0", "up")
+	n.run("ip", "route", "add", "default", "dev", "node0")
+	n.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
+	n.run("hostname", "node-1")
+}
+
+// cgroups makes the cgroup of all pods, in every hierarchy if the machine has the old ones.
+func (n *node) cgroups() {
+	n.t.Helper()
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		n.must(os.MkdirAll("/sys/fs/cgroup/"+n.Cgroup, 0o755))
+		return
+	}
+	hierarchies, err := os.ReadDir("/sys/fs/cgroup")
+	n.must(err)
+	for _, h := range hierarchies {
+		if info, err := os.Stat("/sys/fs/cgroup/" + h.Name()); err == nil && info.IsDir() {
+			n.must(os.MkdirAll(filepath.Join("/sys/fs/cgroup", h.Name(), n.Cgroup), 0o755))
+		}
+	}
+}
+
+// secrets makes the administrator's token and the key of the service accounts' tokens.
+func (n *node) secrets() {
+	n.t.Helper()
+	token := rand.Text()
+	n.must(os.WriteFile(n.path("etc", "tokens.csv"), []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600))
+	n.must(os.WriteFile(n.path("etc", "kubeconfig"), []byte(fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: node, cluster: {server: "https://%s:6443", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: %q}}]
+contexts: [{name: node, context: {cluster: node, user: admin}}]
+current-context: node
+`, nodeAddress, token)), 0o600))
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	n.must(err)
+	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	n.must(os.WriteFile(n.path("etc", "accounts.key"), block, 0o600))
+}
+
+// write fills in a file's template.
+func (n *node) write(name, text string) {
+	n.t.Helper()
+	var b bytes.Buffer
+	n.must(template.Must(template.New(name).Parse(text)).Execute(&b, n))
+	n.must(os.WriteFile(n.path(name), b.Bytes(), 0o644))
+}
+
+// start runs a part of the node until the end; its log is shown if the test fails.
+func (n *node) start(program string, args ...string) {
+	n.t.Helper()
+	name := filepath.Base(program)
+	log, err := os.Create(n.path("log", name))
+	n.must(err)
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "PATH=/usr/lib/cni:"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	n.t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-done
+		if n.t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			n.t.Logf("last words of %s:\n%s", name, text[max(0, len(text)-3000):])
+		}
+	})
+}
+
+func (n *node) run(program string, args ...string) string {
+	n.t.Helper()
+	output, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+func (n *node) kubectl(args ...string) string {
+	n.t.Helper()
+	output, err := n.try(args...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return output
+}
+
+func (n *node) try(args ...string) (string, error) {
+	cmd := exec.Command(n.path("bin", "kubectl"), append([]string{"--kubeconfig=" + n.path("etc", "kubeconfig"), "--cache-dir=" + n.path("cache")}, args...)...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output), nil
+}
+
+// apply applies YAML text.
+func (n *node) apply(text string) {
+	n.t.Helper()
+	file, err := os.CreateTemp(n.path("etc"), "*.yaml")
+	n.must(err)
+	_, err = file.WriteString(text)
+	n.must(err)
+	n.must(file.Close())
+	n.kubectl("apply", "--server-side", "-f", file.Name())
+}
+
+// configs are the configuration files of the node's parts, as templates.
+var configs = map[string]string{
+	"etc/containerd.toml": `version = 2
+root = "{{.Folder}}/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
+[grpc]
+  address = "{{.Folder}}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "e2e/pause:latest"
+  # Not every machine lets root lower a process's score.
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{{.Folder}}/cni"
+`,
+	// Point to point: all traffic between pods is routed, and so passes the rules of kube-proxy.
+	"cni/10-ptp.conflist": `{
+  "cniVersion": "0.4.0", "name": "node",
+  "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "` + podNetwork + `"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]
+}
+`,
+	"etc/kubelet.yaml": `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://{{.Folder}}/containerd.sock
+cgroupDriver: cgroupfs
+cgroupRoot: /{{.Cgroup}}
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: [none]
+featureGates: {KubeletInUserNamespace: true}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}}
+authorization: {mode: Webhook}
+volumePluginDir: {{.Folder}}/plugins
+podLogsDir: {{.Folder}}/pods
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
+imageGCHighThresholdPercent: 100
+syncFrequency: 10s
+nodeStatusUpdateFrequency: 5s
+`,
+	"etc/proxy.yaml": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+bindAddress: 0.0.0.0
+hostnameOverride: node-1
+clusterCIDR: ` + podNetwork + `
+clientConnection: {kubeconfig: "{{.Folder}}/etc/kubeconfig"}
+conntrack: {maxPerCore: 0, min: 0}
+`,
+}
