@@ -39,6 +39,9 @@ type graph struct {
 	links []link
 	// max is the axis' end, if it has one, such as 1 of a share.
 	max float64
+	// every is the least time between two points, for means over such a time whose
+	// expression joins every volume there is.
+	every string
 	// signed is for values that may be below 0.
 	signed bool
 }
@@ -63,6 +66,9 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	}
 	if g.limit != nil {
 		b.ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed))
+	}
+	if g.every != "" {
+		b.Interval(g.every)
 	}
 	if g.max > 0 {
 		b.Max(g.max)

@@ -133,14 +133,14 @@ func storageGraphs() []panel {
 				"Good: about a network round trip. Higher: one replica is slow, see Replicas.",
 			width: 8, height: 7, unit: seconds,
 			queries: []query{{`avg by (storageclass) (volume:replica_sync_overhead_seconds:mean5m` + withClass + `)`, "{{storageclass}}"}},
-			view:    graph{limit: &limit{0.005, 0.05}, links: []link{classToQuery}},
+			view:    graph{every: "5m", limit: &limit{0.005, 0.05}, links: []link{classToQuery}},
 		},
 		{
 			title: "Volumes without all their replicas",
 			text:  "Volumes with fewer healthy replicas than they are meant to have. Good: 0. If it lasts, look for a node or disk that is gone, and at the rebuilds on Replicas.",
 			width: 8, height: 7, unit: count,
 			queries: []query{{`count by (storageclass) (volume:healthy_replicas:count{storageclass=~"$storageclass"} < on (volume) group_left () max by (volume) (plumbline_volume_desired_replicas)) or 0 * count by (storageclass) (volume:healthy_replicas:count{storageclass=~"$storageclass"})`, "{{storageclass}}"}},
-			view:    graph{limit: &limit{1, 10}, links: []link{classToQuery}},
+			view:    graph{every: "5m", limit: &limit{1, 10}, links: []link{classToQuery}},
 		},
 	}
 }

@@ -1,157 +1,27 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// built is the program under test, made once.
-var built = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "loadgen-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(folder, "loadgen")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		return path, fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, _ := built(); path != "" {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
-
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// server is a running loadgen.
-type server struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	url string
-}
-
-var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
-
-func start(t *testing.T, args ...string) *server {
-	t.Helper()
-	s := &server{t: t, cmd: exec.Command(binary(t), append(args, "--web.listen-address=127.0.0.1:0")...)}
-	stderr, err := s.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if s.cmd.ProcessState == nil {
-			_ = s.cmd.Process.Kill()
-			_ = s.cmd.Wait()
-		}
-	})
-	address := make(chan string, 1)
-	go func() {
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-				address <- m[1]
-			}
-		}
-		close(address)
-	}()
-	select {
-	case a, ok := <-address:
-		if !ok {
-			t.Fatal("loadgen ended before it listened")
-		}
-		s.url = "http://" + a
-	case <-time.After(30 * time.Second):
-		t.Fatal("loadgen does not listen")
-	}
-	return s
-}
-
-// stop ends it as a supervisor would, and returns its exit code.
-func (s *server) stop() int {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	_ = s.cmd.Wait()
-	return s.cmd.ProcessState.ExitCode()
-}
-
-// scrape reads /metrics.
-func (s *server) scrape() (map[string]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(answer.Body)
-}
-
-// value is the sum of the series of a family that carry all of labels ("name=value").
-func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
-	sum := 0.0
-series:
-	for _, m := range families[name].GetMetric() {
-		have := map[string]bool{}
-		for _, l := range m.GetLabel() {
-			have[l.GetName()+"="+l.GetValue()] = true
-		}
-		for _, l := range labels {
-			if !have[l] {
-				continue series
-			}
-		}
-		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-	}
-	return sum
-}
-
 // The program as an operator runs it: from making the tables to metrics of a steady load, and
 // a clean end.
 func TestPgbenchLive(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
-	s := start(t, "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1", "--rate=100",
-		"--warmup=0s", "--server=shop", "--storageclass=local")
+	s := start(t, []string{"pgbench", "--path=" + testkit.Tool(t, "pgbench"), "--dsn=" + db.DSN(), "--init", "--scale=1", "--rate=100",
+		"--warmup=0s", "--server=shop", "--storageclass=local"})
 	own := []string{"tool=pgbench", "profile=tpcb-like", "server=shop", "storageclass=local"}
 	testkit.Eventually(t, time.Minute, func() error {
 		m, err := s.scrape()
@@ -225,7 +95,7 @@ func TestOthersOnce(t *testing.T) {
 func TestCanaryLive(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
-	s := start(t, "canary", "--dsn="+db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--server=shop", "--storageclass=local")
+	s := start(t, []string{"canary", "--dsn=" + db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--server=shop", "--storageclass=local"})
 	own := []string{"tool=canary", "profile=wal-commit", "server=shop", "storageclass=local"}
 	testkit.Eventually(t, time.Minute, func() error {
 		m, err := s.scrape()
@@ -253,7 +123,7 @@ func TestCanaryLive(t *testing.T) {
 // A server that is not there is retried, not an end: metrics tell of it from the start.
 func TestCanaryWithoutServer(t *testing.T) {
 	t.Parallel()
-	s := start(t, "canary", "--dsn=host="+testdb.Folder(t)+" user=nobody dbname=none", "--rate=20")
+	s := start(t, []string{"canary", "--dsn=host=" + testdb.Folder(t) + " user=nobody dbname=none", "--rate=20"})
 	testkit.Eventually(t, time.Minute, func() error {
 		m, err := s.scrape()
 		if err != nil {
@@ -307,7 +177,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 		}
 		return string(out)
 	}
-	s := start(t, "soak", "--plan="+plan, "--folder="+folder)
+	s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
 	testkit.Eventually(t, time.Minute, func() error {
 		if !strings.Contains(report(), "| canary | local |") {
 			return fmt.Errorf("no canary in the report of the running soak")
@@ -318,7 +188,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.cmd.Wait()
-	s = start(t, "soak", "--plan="+plan, "--folder="+folder)
+	s = start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("the soak ended with %v", err)
 	}
@@ -330,34 +200,5 @@ func TestSoakKilledAndReport(t *testing.T) {
 	}
 	if html, err := os.ReadFile(folder + ".html"); err != nil || !strings.Contains(string(html), "new uPlot(") {
 		t.Errorf("the page: %d bytes, %v", len(html), err)
-	}
-}
-
-// A wrong command line is one clear line and a failure at once, not a load that never works.
-func TestBadInput(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"pgbench", "--path=/nowhere/pgbench"}, "/nowhere/pgbench"},
-		{[]string{"pgbench", "--rate=-1"}, "--rate"},
-		{[]string{"pgbench", "--builtin=tpc-z"}, "tpc-z"},
-		{[]string{"pgbench", "--path=/bin/true", "--dsn=host='h password=hush"}, "--dsn"},
-		{[]string{"canary", "--profile=tpc-z"}, "kv-select"},
-		{[]string{"canary", "--engine=mysql", "--dsn=root:hush@nowhere"}, "user:password@"},
-		{[]string{"fio", "--directory=/nowhere"}, "/nowhere"},
-		{[]string{"fio", "--directory=/tmp", "--path=/nowhere/fio"}, "/nowhere/fio"},
-		{[]string{"sysbench", "--path=/nowhere/sysbench"}, "/nowhere/sysbench"},
-		{[]string{"matrix", "tpc-z", "--targets=/nowhere.yaml"}, "/nowhere.yaml"},
-		{[]string{"baseline", "--targets=/nowhere.yaml", "--output=x"}, "/nowhere.yaml"},
-		{[]string{"soak", "--plan=/nowhere.yaml", "--folder=x"}, "/nowhere.yaml"},
-		{[]string{"report", "--folder=/nowhere"}, "--folder"},
-		{[]string{"nothing"}, "nothing"},
-	} {
-		out, err := exec.Command(binary(t), c.args...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "hush") || strings.Count(string(out), "\n") > 1 {
-			t.Errorf("%v: %v\n%s", c.args, err, out)
-		}
 	}
 }

@@ -223,8 +223,13 @@ struct sock_common {
 
 struct socket;
 
+typedef struct {
+	int owned;
+} socket_lock_t;
+
 struct sock {
 	struct sock_common __sk_common;
+	socket_lock_t sk_lock;
 	struct socket *sk_socket;
 };
 

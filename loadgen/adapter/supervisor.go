@@ -49,6 +49,20 @@ type Ended struct {
 	Err error
 }
 
+// End says how a run of a tool ended, from its process's error and the last thing it said.
+func End(tool string, err error, lastWords string, serverDown bool) Ended {
+	e := Ended{Reason: metrics.Exited, Err: Describe(tool, err, lastWords)}
+	switch {
+	case NotStarted(err):
+		e.Reason = metrics.StartFailed
+	case serverDown:
+		e.Reason = metrics.ServerDown
+	case KilledBy(err) != 0:
+		e.Reason = metrics.Killed
+	}
+	return e
+}
+
 // Run calls once again and again until ctx ends, with growing pauses between. once runs the
 // tool to its end; it calls Up when the tool's first transaction is seen.
 func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) {

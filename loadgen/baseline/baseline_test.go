@@ -1,7 +1,6 @@
 package baseline
 
 import (
-	"flag"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,14 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/golden"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func config(rate float64) Config {
 	return Config{Least: time.Second, Most: 20 * time.Second, Precision: 0.3, Driver: driver.Config{Profile: "simple-ping", Scale: 1, Rate: rate,
@@ -112,17 +110,5 @@ func TestRulesGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/baseline.rules.yaml"
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("the rules differ from %s:\n%s", file, text.String())
-	}
+	golden.Compare(t, "testdata/baseline.rules.yaml", text.String())
 }

@@ -112,6 +112,15 @@ func (p postgres) Read(ctx context.Context, query string, parameters ...any) (in
 		return 0, err
 	}
 	defer rows.Close()
+	return lastOf(rows)
+}
+
+// lastOf reads all rows of either driver and returns the first column of the last.
+func lastOf(rows interface {
+	Next() bool
+	Scan(...any) error
+	Err() error
+}) (int64, error) {
 	var last int64
 	for rows.Next() {
 		if err := rows.Scan(&last); err != nil {
@@ -185,13 +194,7 @@ func (m *mariadb) Read(ctx context.Context, query string, parameters ...any) (in
 		return 0, err
 	}
 	defer rows.Close()
-	var last int64
-	for rows.Next() {
-		if err := rows.Scan(&last); err != nil {
-			return 0, err
-		}
-	}
-	return last, rows.Err()
+	return lastOf(rows)
 }
 
 func (m *mariadb) Rollback(ctx context.Context) error {

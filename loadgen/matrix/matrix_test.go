@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"encoding/json"
-	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,13 +10,12 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/adapter/pgbench"
+	"github.com/plumbline/plumbline/loadgen/internal/golden"
 	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // Every step of every matrix has a name of its own and exactly one thing to do, also scaled.
 func TestMatricesAreWhole(t *testing.T) {
@@ -99,19 +97,7 @@ func TestJudgeAndTable(t *testing.T) {
 	if err := r.WriteMarkdown(&page); err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/table.md"
-	if *update {
-		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if page.String() != string(golden) {
-		t.Errorf("the page differs from %s:\n%s", file, page.String())
-	}
+	golden.Compare(t, "testdata/table.md", page.String())
 }
 
 func TestReadTargets(t *testing.T) {

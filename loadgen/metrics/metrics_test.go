@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/plumbline/plumbline/loadgen/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares the exposition of registry with a file.
-func golden(t *testing.T, registry *prometheus.Registry, file string) {
+// compare compares the exposition of registry with a file.
+func compare(t *testing.T, registry *prometheus.Registry, file string) {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -28,18 +26,7 @@ func golden(t *testing.T, registry *prometheus.Registry, file string) {
 			t.Fatal(err)
 		}
 	}
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("exposition differs from %s (run with -update to accept):\n%s", file, text.String())
-	}
+	golden.Compare(t, file, text.String())
 }
 
 func newLoad() (*prometheus.Registry, *Load) {
@@ -51,7 +38,7 @@ func newLoad() (*prometheus.Registry, *Load) {
 // Every series is there at zero before anything happened.
 func TestPreCreated(t *testing.T) {
 	registry, _ := newLoad()
-	golden(t, registry, "testdata/fresh.prom")
+	compare(t, registry, "testdata/fresh.prom")
 }
 
 func TestEvents(t *testing.T) {
@@ -69,7 +56,7 @@ func TestEvents(t *testing.T) {
 	l.ParseError()
 	l.Lost(3)
 	l.Reported(49.5)
-	golden(t, registry, "testdata/events.prom")
+	compare(t, registry, "testdata/events.prom")
 
 	// However fast it failed, a failed or skipped transaction is slow.
 	got := l.Tally()

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -17,12 +16,11 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/plumbline/plumbline/loadgen/internal/golden"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/soak"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 var began = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
@@ -130,19 +128,7 @@ func TestMarkdownGolden(t *testing.T) {
 	if err := r.WriteMarkdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/report.md"
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("the page differs from %s:\n%s", file, text.String())
-	}
+	golden.Compare(t, "testdata/report.md", text.String())
 }
 
 var pageData = regexp.MustCompile(`(?s)const report = (\{.*?\});\nconst lines`)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
+	"k8s.io/component-base/version"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -44,6 +45,12 @@ func main() {
 			util.CheckErr(err)
 		}
 		return
+	case "kubernetes":
+		if len(os.Args) == 2 && os.Args[1] == "--version" {
+			fmt.Println("Kubernetes", version.Get())
+			return
+		}
+		fallthrough
 	default:
 		fmt.Fprintln(os.Stderr, "call it by the name of a part: kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet or kubectl")
 		os.Exit(2)

@@ -144,14 +144,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 			t.load.Lost(r.last.total - counted)
 		}
 	}
-	e := adapter.Ended{Reason: metrics.Exited, Err: adapter.Describe("fio", err, r.lastWords)}
-	switch {
-	case adapter.NotStarted(err):
-		e.Reason = metrics.StartFailed
-	case adapter.KilledBy(err) != 0:
-		e.Reason = metrics.Killed
-	}
-	return e
+	return adapter.End("fio", err, r.lastWords, false)
 }
 
 func (r *run) message(line string) { r.log.Debug("fio says", "line", line) }

@@ -7,15 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -94,35 +93,13 @@ func FuzzParseReport(f *testing.F) {
 	})
 }
 
-func await(t *testing.T, load *metrics.Load, n uint64) {
-	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
-		if got := load.Tally().Completed; got < n {
-			return fmt.Errorf("%d I/Os, waiting for %d", got, n)
-		}
-		return nil
-	})
-}
-
-func start(t *testing.T, f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 // What was counted equals what fio says at its end, syncs apart; a killed fio is started again
 // and no count goes back.
 func TestLive(t *testing.T) {
 	tool, supervisor, load, syncs := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "8k",
 		Size: "8m", Engine: "libaio", IODepth: 2, Jobs: 2, Fdatasync: 1, Rate: 200})
-	stop := start(t, func(ctx context.Context) { tool.Once(ctx) })
-	await(t, load, 300)
+	stop := testload.Start(t, func(ctx context.Context) { tool.Once(ctx) })
+	testload.Await(t, load, 300)
 	stop()
 	got := load.Tally()
 	if got.Completed != tool.Total() || got.Lost != 0 || got.ParseErrors != 0 {
@@ -133,22 +110,17 @@ func TestLive(t *testing.T) {
 		t.Errorf("%d syncs of %d writes", n, got.Completed)
 	}
 
-	stop = start(t, func(ctx context.Context) { supervisor.Run(ctx, tool.Once) })
-	await(t, load, got.Completed+200)
+	stop = testload.Start(t, func(ctx context.Context) { supervisor.Run(ctx, tool.Once) })
+	testload.Await(t, load, got.Completed+200)
 	before := load.Tally().Completed
 	if err := syscall.Kill(tool.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if n := load.Tally().Restarts[metrics.Killed]; n != 1 {
-			return fmt.Errorf("%d restarts", n)
-		}
-		return nil
-	})
+	testload.Until(t, load, "a restart", func(m metrics.Tally) bool { return m.Restarts[metrics.Killed] == 1 })
 	if now := load.Tally().Completed; now < before {
 		t.Errorf("the counter went back from %d to %d", before, now)
 	}
-	await(t, load, before+200)
+	testload.Await(t, load, before+200)
 	stop()
 	if err := tool.Cleanup(); err != nil {
 		t.Error(err)

@@ -25,8 +25,12 @@ import (
 //go:embed loadgen.js
 var script []byte
 
-// stopGrace is how long k6 may take to end its iterations.
-const stopGrace = 10 * time.Second
+const (
+	// stopGrace is how long k6 may take to end its iterations.
+	stopGrace = 10 * time.Second
+	// complaintPause is the least time between two log lines on errors.
+	complaintPause = 10 * time.Second
+)
 
 // Config says what k6 is to do.
 type Config struct {
@@ -71,6 +75,7 @@ type run struct {
 	seen      atomic.Uint64
 	summary   Summary
 	lastWords string
+	told      time.Time
 }
 
 // Once runs k6 until it ends or ctx does.
@@ -140,12 +145,20 @@ func (r *run) point(line string) {
 	r.load.Served(p.Duration, 1)
 }
 
-// complaint keeps k6's first error, to tell it if k6 ends.
+// complaint tells of k6's errors, but not of each of a flood, and keeps the first, to tell it if
+// k6 ends.
 func (r *run) complaint(line string) {
 	r.log.Debug("k6 says", "line", line)
-	if r.lastWords == "" && strings.Contains(line, "level=error") {
-		_, text, _ := strings.Cut(line, "msg=")
+	if !strings.Contains(line, "level=error") {
+		return
+	}
+	_, text, _ := strings.Cut(line, "msg=")
+	if r.lastWords == "" {
 		r.lastWords = text
+	}
+	if time.Since(r.told) >= complaintPause {
+		r.told = time.Now()
+		r.log.Warn("k6 reports an error; more within 10 s are only counted", "line", text)
 	}
 }
 
@@ -161,14 +174,7 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("k6 did iterations it did not tell of", "iterations", r.summary.Completed-got)
 		}
 	}
-	e := adapter.Ended{Reason: metrics.Exited, Err: adapter.Describe("k6", err, r.lastWords)}
-	switch {
-	case adapter.NotStarted(err):
-		e.Reason = metrics.StartFailed
-	case adapter.KilledBy(err) != 0:
-		e.Reason = metrics.Killed
-	}
-	return e
+	return adapter.End("k6", err, r.lastWords, false)
 }
 
 // Total is the sum of what the k6 processes that ended in good order said.

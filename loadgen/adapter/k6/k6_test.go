@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -69,18 +69,6 @@ func FuzzParsePoint(f *testing.F) {
 	})
 }
 
-func start(t *testing.T, f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 // The count equals k6's own; k6's own remote writes arrive; a killed k6 is started again and no
 // count goes back; a server that restarts is errors.
 func TestLive(t *testing.T) {
@@ -101,18 +89,9 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await := func(n uint64) {
-		t.Helper()
-		testkit.Eventually(t, time.Minute, func() error {
-			if got := load.Tally(); got.Completed < n {
-				return fmt.Errorf("%d iterations, waiting for %d; errors %v", got.Completed, n, got.Errors)
-			}
-			return nil
-		})
-	}
 	var ended adapter.Ended
-	stop := start(t, func(ctx context.Context) { ended = tool.Once(ctx) })
-	await(300) // some seconds: k6 writes every five
+	stop := testload.Start(t, func(ctx context.Context) { ended = tool.Once(ctx) })
+	testload.Await(t, load, 300) // some seconds: k6 writes every five
 	stop()
 	got := load.Tally()
 	if own := tool.Total(); !own.Seen || got.Completed != own.Completed || got.Lost != 0 || got.ParseErrors != 0 || got.Response.Count() != 0 {
@@ -125,24 +104,19 @@ func TestLive(t *testing.T) {
 		t.Errorf("left in the work folder: %v, %v", left, err)
 	}
 
-	stop = start(t, func(ctx context.Context) { supervisor.Run(ctx, tool.Once) })
-	await(got.Completed + 50)
+	stop = testload.Start(t, func(ctx context.Context) { supervisor.Run(ctx, tool.Once) })
+	testload.Await(t, load, got.Completed+50)
 	before := load.Tally().Completed
 	if err := syscall.Kill(tool.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await(before + 50)
+	testload.Await(t, load, before+50)
 	if n := load.Tally().Restarts[metrics.Killed]; n != 1 {
 		t.Errorf("%d restarts after a kill", n)
 	}
 	db.Stop()
-	testkit.Eventually(t, 30*time.Second, func() error {
-		if n := load.Tally().Errors[metrics.Connection]; n < 10 {
-			return fmt.Errorf("%d connection errors", n)
-		}
-		return nil
-	})
+	testload.Until(t, load, "10 connection errors", func(m metrics.Tally) bool { return m.Errors[metrics.Connection] >= 10 })
 	db.Start()
-	await(load.Tally().Completed + 50)
+	testload.Await(t, load, load.Tally().Completed+50)
 	stop()
 }

@@ -7,7 +7,10 @@ import postgres from "k6/x/sql/driver/postgres";
 
 const db = sql.open(__ENV.LOADGEN_ENGINE === "mysql" ? mysql : postgres, __ENV.LOADGEN_K6_DSN);
 
-const lostServer = /connect|refused|EOF|reset|broken pipe|bad connection|shutting down|starting up|terminating/;
+const lostServer = /connect|refused|EOF|reset|broken pipe|bad connection|shutting down|starting up|terminating|authentication|Access denied/;
+
+// When this VU last told of an error.
+let told = 0;
 
 export const options = {
   scenarios: {
@@ -30,6 +33,10 @@ export default function () {
     db.query(__ENV.LOADGEN_QUERY);
   } catch (error) {
     exec.vu.metrics.tags.failed = lostServer.test(String(error)) ? "connection" : "other";
+    if (Date.now() - told > 10000) {
+      told = Date.now();
+      console.error(String(error));
+    }
   }
 }
 

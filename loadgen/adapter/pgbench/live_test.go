@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,13 +15,13 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // rig is a pgbench load on a real server.
 type rig struct {
-	t          *testing.T
 	db         *testdb.Postgres
 	load       *metrics.Load
 	supervisor *adapter.Supervisor
@@ -32,7 +31,7 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, db: testdb.StartPostgres(t), work: t.TempDir()}
+	r := &rig{db: testdb.StartPostgres(t), work: t.TempDir()}
 	config := Config{Path: testkit.Tool(t, "pgbench"), DSN: r.db.DSN(), Rate: 300, Clients: 4, Jobs: 2,
 		Protocol: "simple", Builtin: "tpcb-like", MaxTries: 1, Scale: 1, WorkDir: r.work}
 	if change != nil {
@@ -52,37 +51,13 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	return r
 }
 
-// start runs f until the returned function is called, or the test ends.
-func (r *rig) start(f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	r.t.Cleanup(stop)
-	return stop
-}
-
-// await waits until the load has completed n transactions in all.
-func (r *rig) await(n uint64) {
-	r.t.Helper()
-	testkit.Eventually(r.t, time.Minute, func() error {
-		if got := r.load.Tally().Completed; got < n {
-			return fmt.Errorf("%d transactions completed, waiting for %d", got, n)
-		}
-		return nil
-	})
-}
-
 // What loadgen counted must be exactly what pgbench says at its end that it did.
 func TestCountsEqualPgbenchsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 2*ms, 1500 })
 	var ended adapter.Ended
-	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	r.await(2000)
+	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	testload.Await(t, r.load, 2000)
 	stop()
 	got, want := r.load.Tally(), r.tool.Total()
 	if !want.Seen {
@@ -109,8 +84,8 @@ func TestCountsEqualPgbenchsOwn(t *testing.T) {
 func TestClosedLoop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Rate = 0 })
-	stop := r.start(func(ctx context.Context) { r.tool.Once(ctx) })
-	r.await(500)
+	stop := testload.Start(t, func(ctx context.Context) { r.tool.Once(ctx) })
+	testload.Await(t, r.load, 500)
 	stop()
 	got := r.load.Tally()
 	if own := r.tool.Total(); got.Completed != own.Processed || got.Service.Count() != got.Completed || got.Response.Count() != 0 {
@@ -124,8 +99,8 @@ func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	var ended adapter.Ended
-	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	r.await(300)
+	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	testload.Await(t, r.load, 300)
 	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -156,23 +131,18 @@ func TestKillLosesNothing(t *testing.T) {
 func TestRestartsAfterKill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
-	r.await(100)
+	stop := testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	testload.Await(t, r.load, 100)
 	first := r.tool.PID()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if n := r.load.Tally().Restarts[metrics.Killed]; n != 1 {
-			return fmt.Errorf("%d restarts", n)
-		}
-		return nil
-	})
+	testload.Until(t, r.load, "a restart", func(m metrics.Tally) bool { return m.Restarts[metrics.Killed] == 1 })
 	before := r.load.Tally()
 	if before.Completed < 100 {
 		t.Errorf("the counter went back to %d", before.Completed)
 	}
-	r.await(before.Completed + 100)
+	testload.Await(t, r.load, before.Completed+100)
 	if now := r.tool.PID(); now == 0 || now == first {
 		t.Errorf("process ID %d, was %d", now, first)
 	}
@@ -186,22 +156,18 @@ func TestRestartsAfterKill(t *testing.T) {
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
-	r.await(100)
+	stop := testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	testload.Await(t, r.load, 100)
 	r.db.Stop()
-	testkit.Eventually(t, 30*time.Second, func() error {
-		got := r.load.Tally()
-		if got.Restarts[metrics.ServerDown] < 2 || got.Errors[metrics.Connection] < 3 || got.Phase != metrics.Stopped && got.Phase != metrics.Warmup {
-			return fmt.Errorf("restarts %v, errors %v, phase %s", got.Restarts, got.Errors, got.Phase)
-		}
-		return nil
+	testload.Until(t, r.load, "a server that is down", func(m metrics.Tally) bool {
+		return m.Restarts[metrics.ServerDown] >= 2 && m.Errors[metrics.Connection] >= 3 && (m.Phase == metrics.Stopped || m.Phase == metrics.Warmup)
 	})
 	down := r.load.Tally()
 	if down.Skipped[metrics.Down] == 0 || down.Response.Above(9*time.Second) < down.Skipped[metrics.Down] {
 		t.Errorf("%d fell due in the outage, %d counted as slow", down.Skipped[metrics.Down], down.Response.Above(9*time.Second))
 	}
 	r.db.Start()
-	r.await(down.Completed + 100)
+	testload.Await(t, r.load, down.Completed+100)
 	if got := r.load.Tally(); got.Phase != metrics.Steady || got.Offered < down.Offered {
 		t.Errorf("phase %s, offered %d, before %d", got.Phase, got.Offered, down.Offered)
 	}
@@ -212,17 +178,13 @@ func TestServerRestart(t *testing.T) {
 func TestOneLostConnection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	stop := r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
-	r.await(100)
+	stop := testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	testload.Await(t, r.load, 100)
 	r.db.Exec("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pgbench' limit 1")
-	testkit.Eventually(t, 30*time.Second, func() error {
-		got := r.load.Tally()
-		if got.Restarts[metrics.ServerDown] != 1 || got.Errors[metrics.Connection] != 1 {
-			return fmt.Errorf("restarts %v, errors %v", got.Restarts, got.Errors)
-		}
-		return nil
+	testload.Until(t, r.load, "one restart for one lost connection", func(m metrics.Tally) bool {
+		return m.Restarts[metrics.ServerDown] == 1 && m.Errors[metrics.Connection] == 1
 	})
-	r.await(r.load.Tally().Completed + 100)
+	testload.Await(t, r.load, r.load.Tally().Completed+100)
 	if n := r.db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n != 4 {
 		t.Errorf("%d connections, want 4", n)
 	}

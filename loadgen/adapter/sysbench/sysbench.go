@@ -198,16 +198,7 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("sysbench did events it did not tell of", "events", r.summary.Events-got)
 		}
 	}
-	e := adapter.Ended{Reason: metrics.Exited, Err: adapter.Describe("sysbench", err, r.lastWords)}
-	switch {
-	case adapter.NotStarted(err):
-		e.Reason = metrics.StartFailed
-	case r.serverDown:
-		e.Reason = metrics.ServerDown
-	case adapter.KilledBy(err) != 0:
-		e.Reason = metrics.Killed
-	}
-	return e
+	return adapter.End("sysbench", err, r.lastWords, r.serverDown)
 }
 
 // Init makes sysbench's tables unless they are there and complete; half-made ones of an

@@ -2,11 +2,9 @@ package sysbench
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -62,7 +61,6 @@ func TestSummary(t *testing.T) {
 
 // rig is a sysbench load on a real server.
 type rig struct {
-	t          *testing.T
 	load       *metrics.Load
 	supervisor *adapter.Supervisor
 	tool       *Tool
@@ -71,7 +69,7 @@ type rig struct {
 
 func newRig(t *testing.T, target Target) *rig {
 	t.Helper()
-	r := &rig{t: t, work: t.TempDir()}
+	r := &rig{work: t.TempDir()}
 	r.load = metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "sysbench"}, metrics.Options{Penalty: 10 * time.Second})
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.supervisor = &adapter.Supervisor{Load: r.load, Log: log, Rate: 60}
@@ -87,28 +85,6 @@ func newRig(t *testing.T, target Target) *rig {
 		}
 	}
 	return r
-}
-
-func (r *rig) start(f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	r.t.Cleanup(stop)
-	return stop
-}
-
-func (r *rig) await(n uint64) {
-	r.t.Helper()
-	testkit.Eventually(r.t, time.Minute, func() error {
-		if got := r.load.Tally(); got.Completed < n {
-			return fmt.Errorf("%d events completed, waiting for %d; errors %v", got.Completed, n, got.Errors)
-		}
-		return nil
-	})
 }
 
 // On both engines: the count equals sysbench's own, a kill loses nothing counted, a server
@@ -129,8 +105,8 @@ func TestLive(t *testing.T) {
 func live(t *testing.T, target Target, stopServer, startServer func()) {
 	r := newRig(t, target)
 	var ended adapter.Ended
-	stop := r.start(func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	r.await(120)
+	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	testload.Await(t, r.load, 120)
 	stop()
 	got, own := r.load.Tally(), r.tool.Total()
 	if !own.Seen || got.Completed != own.Events || got.ParseErrors != 0 || got.Lost != 0 {
@@ -143,33 +119,24 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 		t.Errorf("left in the work folder: %v, %v", left, err)
 	}
 
-	stop = r.start(func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
-	r.await(got.Completed + 30)
+	stop = testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	testload.Await(t, r.load, got.Completed+30)
 	before := r.load.Tally().Completed
 	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if n := r.load.Tally().Restarts[metrics.Killed]; n != 1 {
-			return fmt.Errorf("%d restarts", n)
-		}
-		return nil
-	})
+	testload.Until(t, r.load, "a restart", func(m metrics.Tally) bool { return m.Restarts[metrics.Killed] == 1 })
 	if now := r.load.Tally().Completed; now < before {
 		t.Errorf("the counter went back from %d to %d", before, now)
 	}
-	r.await(before + 30)
+	testload.Await(t, r.load, before+30)
 
 	stopServer()
-	testkit.Eventually(t, 30*time.Second, func() error {
-		got := r.load.Tally()
-		if got.Restarts[metrics.ServerDown] < 1 || got.Errors[metrics.Connection] < 2 || got.Skipped[metrics.Down] < 1 {
-			return fmt.Errorf("restarts %v, errors %v, skipped %v", got.Restarts, got.Errors, got.Skipped)
-		}
-		return nil
+	testload.Until(t, r.load, "a server that is down", func(m metrics.Tally) bool {
+		return m.Restarts[metrics.ServerDown] >= 1 && m.Errors[metrics.Connection] >= 2 && m.Skipped[metrics.Down] >= 1
 	})
 	startServer()
-	r.await(r.load.Tally().Completed + 30)
+	testload.Await(t, r.load, r.load.Tally().Completed+30)
 	stop()
 }
 

@@ -117,6 +117,21 @@ func (p *Postgres) Count(query string) int {
 	return n
 }
 
+// Demand makes the server ask a role for its password.
+func (p *Postgres) Demand(role string) {
+	p.t.Helper()
+	path := filepath.Join(p.folder, "data", "pg_hba.conf")
+	rules, err := os.ReadFile(path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	// The first rule that fits counts.
+	if err := os.WriteFile(path, append([]byte("local all "+role+" scram-sha-256\n"), rules...), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	p.Exec("select pg_reload_conf()")
+}
+
 // Exec runs a statement.
 func (p *Postgres) Exec(statement string) {
 	p.t.Helper()

@@ -64,7 +64,7 @@ func (b builder) image(image, arch string) (v1.Image, error) {
 }
 
 func (b builder) tar(image string) error {
-	tag, err := name.NewTag("plumbline/"+image+":"+b.tag)
+	tag, err := name.NewTag("plumbline/" + image + ":" + b.tag)
 	if err != nil {
 		return err
 	}

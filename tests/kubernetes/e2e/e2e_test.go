@@ -52,6 +52,7 @@ func TestOnNode(t *testing.T) {
 
 	n.followQuery()
 	step("query, phases, volume and claim joined")
+	n.logCost()
 	n.restartPod()
 	step("pod restarted")
 	n.killAgent()
@@ -153,6 +154,24 @@ func (n *node) followQuery() {
 		`{__name__=~"plumbline_.*", exported_node!=""}`,
 	} {
 		testkit.Eventually(n.t, patience, n.none(expression))
+	}
+}
+
+// logCost tells what all this takes: series by job, and each program's memory.
+func (n *node) logCost() {
+	n.t.Helper()
+	for _, expression := range []string{
+		`count by (job) ({job=~".+/.+"})`,
+		`count by (job) ({job=~".+/.+", __name__=~"plumbline_.+|ebpf_exporter_blkio_.+|loadgen_.+"})`,
+		`count ({__name__=~".+:.+"})`,
+		`count by (device) ({__name__=~"ebpf_exporter_blkio_.+"})`,
+		`round(process_resident_memory_bytes / 1e6)`,
+	} {
+		found, err := n.query(expression)
+		n.must(err)
+		for _, s := range found {
+			n.t.Logf("%s: %s%s %v", expression, s.Metric["job"], s.Metric["device"], s.Value[1])
+		}
 	}
 }
 

@@ -13,9 +13,10 @@
 #define MSG_PEEK 2
 #define ARG3(regs) CALL_ARG3(regs)
 
-static __always_inline u64 inode_of(const struct sock *sk)
+/* Of a tracepoint's socket, which the verifier lets a program follow without a helper. */
+static __always_inline u64 inode_of(struct sock *sk)
 {
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	return sk->sk_socket->file->f_inode->i_ino;
 }
 
 /* Does this result of a call mean that the connection is broken? */
@@ -24,9 +25,9 @@ static __always_inline bool is_broken(int result)
 	return result < 0 && result != -EAGAIN && result != -EINTR && result != -ERESTARTSYS;
 }
 
-static __always_inline u32 family_of(const struct sock *sk)
+static __always_inline u32 family_of(struct sock *sk)
 {
-	return BPF_CORE_READ(sk, __sk_common.skc_family);
+	return sk->__sk_common.skc_family;
 }
 
 /* The socket behind a file descriptor of the current task, 0 if it is none. */
@@ -96,14 +97,13 @@ static __always_inline bool message_at(u64 address, u64 length)
  * the buffer, once per call: with the answer back before the call returns, as can be on
  * one machine, there would be none to go with it. The stream itself moves on only when the
  * kernel has said how much it took. */
-static __always_inline void note_requests(struct process *p, struct sock *sk, struct pt_regs *regs, u32 room)
+static __always_inline void note_requests(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
 {
 	u64 buffer = send_buffer(regs);
 	u64 length = ARG3(regs);
 
 	if (!buffer)
 		return;
-	u64 inode = inode_of(sk);
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
 	if (!c) {
 		if (!request_at(buffer, length))
@@ -141,12 +141,14 @@ int BPF_PROG(replica_sending, struct sock *sk)
 	struct process *p = engine_now();
 
 	if (p)
-		note_requests(p, sk, (void *)bpf_task_pt_regs(bpf_get_current_task_btf()), ROOM_SENDING);
+		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()), ROOM_SENDING);
 	return 0;
 }
 
-/* In its place before: a packet goes to a device. It need not be the current task's: an
- * interrupt sends other sockets' packets, too. */
+/* In its place before: a packet goes to a device. It need not be the current task's, because
+ * an interrupt sends packets, too; nor need the call still be under way, whose registers
+ * stay until the task is back in its program. Both are told by the socket's lock, which a task
+ * holds while it sends and without which no interrupt sends for this socket. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 {
@@ -156,8 +158,8 @@ int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 		return 0;
 	struct sock *sk = packet->sk;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	if (sk && send_buffer(regs) && sk == sock_of_fd(ARG1(regs)))
-		note_requests(p, sk, regs, ROOM_SENDING_PACKET);
+	if (sk && sk->sk_lock.owned && send_buffer(regs) && sk == sock_of_fd(ARG1(regs)))
+		note_requests(p, sk, inode_of(sk), regs, ROOM_SENDING_PACKET);
 	return 0;
 }
 
@@ -173,7 +175,7 @@ int BPF_PROG(replica_sending_local, struct sock *receiver)
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct sock *sk = send_buffer(regs) ? sock_of_fd(ARG1(regs)) : 0;
 	if (sk)
-		note_requests(p, sk, regs, ROOM_SENDING_LOCAL);
+		note_requests(p, sk, BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino), regs, ROOM_SENDING_LOCAL);
 	return 0;
 }
 
@@ -188,9 +190,9 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	if (p->role == ROLE_ENGINE && result > 0)
-		note_requests(p, sk, regs, ROOM_SENT);
 	u64 inode = inode_of(sk);
+	if (p->role == ROLE_ENGINE && result > 0)
+		note_requests(p, sk, inode, regs, ROOM_SENT);
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
 	if (!c)
 		return 0;
@@ -241,7 +243,7 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 		if (p->role == ROLE_ENGINE || !p->data_port) {
 			if (family != AF_UNIX)
 				return 0;
-		} else if ((family != AF_INET && family != AF_INET6) || BPF_CORE_READ(sk, __sk_common.skc_num) != p->data_port) {
+		} else if ((family != AF_INET && family != AF_INET6) || sk->__sk_common.skc_num != p->data_port) {
 			return 0;
 		}
 		if (!buffer || !message_at(buffer, result)) {

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// A wrong command line is one clear line and a failure at once, not a load that never works.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pgbench", "--path=/nowhere/pgbench"}, "/nowhere/pgbench"},
+		{[]string{"pgbench", "--rate=-1"}, "--rate"},
+		{[]string{"pgbench", "--builtin=tpc-z"}, "tpc-z"},
+		{[]string{"pgbench", "--path=/bin/true", "--dsn=host='h password=hush"}, "--dsn"},
+		{[]string{"canary", "--profile=tpc-z"}, "kv-select"},
+		{[]string{"canary", "--engine=mysql", "--dsn=root:hush@nowhere"}, "user:password@"},
+		{[]string{"fio", "--directory=/nowhere"}, "/nowhere"},
+		{[]string{"fio", "--directory=/tmp", "--path=/nowhere/fio"}, "/nowhere/fio"},
+		{[]string{"sysbench", "--path=/nowhere/sysbench"}, "/nowhere/sysbench"},
+		{[]string{"matrix", "tpc-z", "--targets=/nowhere.yaml"}, "/nowhere.yaml"},
+		{[]string{"baseline", "--targets=/nowhere.yaml", "--output=x"}, "/nowhere.yaml"},
+		{[]string{"soak", "--plan=/nowhere.yaml", "--folder=x"}, "/nowhere.yaml"},
+		{[]string{"report", "--folder=/nowhere"}, "--folder"},
+		{[]string{"nothing"}, "nothing"},
+	} {
+		out, err := exec.Command(binary(t), c.args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "hush") || strings.Count(string(out), "\n") > 1 {
+			t.Errorf("%v: %v\n%s", c.args, err, out)
+		}
+	}
+}
+
+// A wrong password is told as such and tried again, and stands nowhere: not in the log, not in the
+// metrics, not among the arguments of the tool.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	const secret = "hush-4711"
+	db := testdb.StartPostgres(t)
+	db.Exec("create role guest login password 'another'")
+	db.Demand("guest")
+	dsn := strings.Replace(db.DSN(), "user=postgres", "user=guest password="+secret, 1)
+	for _, args := range [][]string{
+		{"canary"},
+		{"pgbench", "--path=" + testkit.Tool(t, "pgbench")},
+		{"sysbench", "--path=" + testkit.Tool(t, "sysbench")},
+		{"k6", "--path=" + testkit.Tool(t, "k6")},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			s := start(t, append(args, "--log.level=debug", "--rate=20", "--warmup=0s"), "LOADGEN_DSN="+dsn)
+			testkit.Eventually(t, time.Minute, func() error {
+				m, err := s.scrape()
+				if err != nil {
+					return err
+				}
+				if n := value(m, "loadgen_errors_total", "kind=connection"); n < 1 {
+					return fmt.Errorf("%v connection errors\n%s", n, s.log())
+				}
+				if log := s.log(); !strings.Contains(log, "password authentication failed") {
+					return fmt.Errorf("the cause is not told:\n%s", log)
+				}
+				return nil
+			})
+			answer, err := http.Get(s.url + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			arguments, err := exec.Command("ps", "-ewwo", "args=").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := s.stop(); code != 0 {
+				t.Errorf("exit code %d after SIGTERM", code)
+			}
+			for where, text := range map[string]string{"log": s.log(), "metrics": string(page), "arguments": string(arguments)} {
+				if strings.Contains(text, secret) {
+					t.Errorf("the password stands in the %s:\n%s", where, text)
+				}
+			}
+		})
+	}
+}
+
+// A full disk costs what does not fit on it, which is said, and not the load.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t)
+	disk := testdb.Folder(t)
+	if err := unix.Mount("loadgen-test", disk, "tmpfs", 0, "size=4m"); err != nil {
+		testkit.Skip(t, "no small disk: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("fio", func(t *testing.T) {
+		s := start(t, []string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + disk, "--rw=write", "--size=32m", "--buffered"})
+		testkit.Eventually(t, time.Minute, func() error {
+			if log := s.log(); !strings.Contains(log, "No space left on device") {
+				return fmt.Errorf("the cause is not told:\n%s", log)
+			}
+			m, err := s.scrape()
+			if err != nil {
+				return err
+			}
+			if value(m, "loadgen_restarts_total", "reason=exit")+value(m, "loadgen_errors_total") < 1 {
+				return fmt.Errorf("neither a restart nor an error is counted")
+			}
+			return nil
+		})
+		if code := s.stop(); code != 0 {
+			t.Errorf("exit code %d after SIGTERM", code)
+		}
+	})
+	t.Run("soak", func(t *testing.T) {
+		server := testdb.StartStaller(t)
+		folder, plan := filepath.Join(disk, "soak"), filepath.Join(t.TempDir(), "plan.yaml")
+		text := "duration: 1h\ninterval: 100ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+			"targets:\n  - {storageclass: local, dsn: '" + server.DSN() + "'}\n"
+		if err := os.WriteFile(plan, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
+		wait := func(what string, is func() bool) {
+			t.Helper()
+			testkit.Eventually(t, time.Minute, func() error {
+				if !is() {
+					return fmt.Errorf("waiting for %s:\n%s", what, s.log())
+				}
+				return nil
+			})
+		}
+		unsaved := func() float64 {
+			m, err := s.scrape()
+			if err != nil {
+				return 0
+			}
+			return value(m, "loadgen_soak_unsaved_total")
+		}
+		size := func() int64 {
+			info, err := os.Stat(filepath.Join(folder, "samples.jsonl"))
+			if err != nil {
+				return 0
+			}
+			return info.Size()
+		}
+		wait("samples", func() bool { return size() > 0 })
+		ballast, err := os.Create(filepath.Join(disk, "ballast"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = ballast.Write(make([]byte, 4096))
+		}
+		if err := ballast.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wait("what could not be saved", func() bool { return unsaved() > 0 })
+		if err := os.Remove(ballast.Name()); err != nil {
+			t.Fatal(err)
+		}
+		before := size()
+		wait("samples again", func() bool { return size() > before+4096 })
+		if code := s.stop(); code != 0 {
+			t.Errorf("exit code %d after SIGTERM", code)
+		}
+		out, err := exec.Command(binary(t), "report", "--folder="+folder).Output()
+		if err != nil || !strings.Contains(string(out), "| canary | local |") {
+			t.Errorf("the report: %v\n%s", err, out)
+		}
+	})
+}

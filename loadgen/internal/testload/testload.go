@@ -1,0 +1,44 @@
+// Package testload holds what the tests of several loads share.
+package testload
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// Start runs f until the returned function is called, which waits for its end, or the test ends.
+func Start(t testing.TB, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// Await waits until a load has completed n transactions in all.
+func Await(t testing.TB, load *metrics.Load, n uint64) {
+	t.Helper()
+	Until(t, load, fmt.Sprint(n, " transactions"), func(m metrics.Tally) bool { return m.Completed >= n })
+}
+
+// Until waits until a load's tally is as said.
+func Until(t testing.TB, load *metrics.Load, what string, is func(metrics.Tally) bool) {
+	t.Helper()
+	testkit.Eventually(t, 2*time.Minute, func() error {
+		if m := load.Tally(); !is(m) {
+			return fmt.Errorf("waiting for %s: offered %d, completed %d, errors %v, skipped %v, restarts %v, phase %s",
+				what, m.Offered, m.Completed, m.Errors, m.Skipped, m.Restarts, m.Phase)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,51 @@
+package metrics
+
+// Phase is where a load is in its life.
+type Phase string
+
+// The phases. Only a steady phase is fit for judging a regression.
+const (
+	Init    Phase = "init"    // tables are being made and filled
+	Warmup  Phase = "warmup"  // running, but caches and connections are still cold
+	Steady  Phase = "steady"  // running
+	Stopped Phase = "stopped" // the tool is not running: not yet, not any more, or between two tries
+)
+
+// ErrorKind says what went wrong with a transaction or with the tool's connection.
+type ErrorKind string
+
+// The kinds of errors, a closed list to keep the label bounded.
+const (
+	Connection    ErrorKind = "connection"
+	Serialization ErrorKind = "serialization"
+	Deadlock      ErrorKind = "deadlock"
+	Timeout       ErrorKind = "timeout"
+	Other         ErrorKind = "other"
+)
+
+// SkipReason says why an offered transaction was never sent.
+type SkipReason string
+
+// The reasons for a skip.
+const (
+	Late SkipReason = "late" // its turn came after the latency limit, or the queue was full
+	Down SkipReason = "down" // it fell due while the tool or the server was down
+)
+
+// RestartReason says why a tool had to be started again.
+type RestartReason string
+
+// The reasons for a restart.
+const (
+	Exited      RestartReason = "exit"         // it ended by itself
+	Killed      RestartReason = "killed"       // a signal ended it
+	StartFailed RestartReason = "start_failed" // it could not be started
+	ServerDown  RestartReason = "server_down"  // the server refused or dropped its connections
+)
+
+var (
+	phases         = []Phase{Init, Warmup, Steady, Stopped}
+	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, Other}
+	skipReasons    = []SkipReason{Late, Down}
+	restartReasons = []RestartReason{Exited, Killed, StartFailed, ServerDown}
+)

@@ -1,0 +1,200 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// lateAfter is the wait from the intended start to sending from which a transaction is late.
+const lateAfter = 10 * time.Millisecond
+
+// Options tune one load.
+type Options struct {
+	// Target is the rate to be offered, in transactions per second.
+	Target float64
+	// Penalty is the least response time of a transaction that failed or was skipped.
+	Penalty time.Duration
+	// NoResponse is for a tool that does not tell intended starts: it has no response times, and
+	// the penalty of a few failures must not stand there alone.
+	NoResponse bool
+}
+
+// Load takes the events of one load. Its methods may be called side by side.
+type Load struct {
+	set     *Set
+	labels  Labels
+	options Options
+
+	response, service  prometheus.Observer
+	offered, completed prometheus.Counter
+	late               prometheus.Counter
+
+	mu    sync.Mutex
+	tally Tally
+}
+
+// Load makes the series of one load, all at zero, in phase stopped.
+func (s *Set) Load(labels Labels, options Options) *Load {
+	l := &Load{set: s, labels: labels, options: options, tally: newTally(Stopped)}
+	v := labels.values()
+	l.response, l.service = s.response.WithLabelValues(v...), s.service.WithLabelValues(v...)
+	l.offered, l.completed = s.offered.WithLabelValues(v...), s.completed.WithLabelValues(v...)
+	l.late = s.late.WithLabelValues(v...)
+	for _, c := range []*prometheus.CounterVec{s.parseErrors, s.lost, s.reports, s.late} {
+		c.WithLabelValues(v...)
+	}
+	for _, r := range skipReasons {
+		s.skipped.WithLabelValues(labels.values(string(r))...)
+	}
+	for _, k := range errorKinds {
+		s.errors.WithLabelValues(labels.values(string(k))...)
+	}
+	for _, r := range restartReasons {
+		s.restarts.WithLabelValues(labels.values(string(r))...)
+	}
+	s.target.WithLabelValues(v...).Set(options.Target)
+	s.reported.WithLabelValues(v...).Set(0)
+	l.SetPhase(Stopped)
+	return l
+}
+
+// Offered counts n transactions that became due.
+func (l *Load) Offered(n uint64) {
+	l.offered.Add(float64(n))
+	l.mu.Lock()
+	l.tally.Offered += n
+	l.mu.Unlock()
+}
+
+// Completed counts a transaction that ended well: its time from the intended start and its
+// time from sending. It must have been Offered.
+func (l *Load) Completed(response, service time.Duration) {
+	l.response.Observe(response.Seconds())
+	l.service.Observe(service.Seconds())
+	l.completed.Inc()
+	late := response-service > lateAfter
+	if late {
+		l.late.Inc()
+	}
+	l.mu.Lock()
+	l.tally.Completed++
+	if late {
+		l.tally.Late++
+	}
+	l.tally.Response.Observe(response)
+	l.tally.Service.Observe(service)
+	l.mu.Unlock()
+}
+
+// Served counts n transactions that ended well and took service each, of a tool that cannot
+// tell when they were meant to start: they have no response time. They must have been Offered.
+func (l *Load) Served(service time.Duration, n uint64) {
+	for range n {
+		l.service.Observe(service.Seconds())
+	}
+	l.completed.Add(float64(n))
+	l.mu.Lock()
+	l.tally.Completed += n
+	l.tally.Service.ObserveN(service, n)
+	l.mu.Unlock()
+}
+
+// Failed counts a transaction that was sent and failed, response after its intended start (0
+// if the tool does not say). It is slow, however fast it failed. It must have been Offered.
+func (l *Load) Failed(kind ErrorKind, response time.Duration) {
+	l.Error(kind)
+	l.slow(response)
+}
+
+// Error counts an error that no offered transaction belongs to, such as a refused connection.
+func (l *Load) Error(kind ErrorKind) {
+	l.set.errors.WithLabelValues(l.labels.values(string(kind))...).Inc()
+	l.mu.Lock()
+	l.tally.Errors[kind]++
+	l.mu.Unlock()
+}
+
+// Skipped counts a transaction that was due and not sent, response after its intended start
+// (0 if the tool does not say). It is slow. It must have been Offered.
+func (l *Load) Skipped(reason SkipReason, response time.Duration) {
+	l.set.skipped.WithLabelValues(l.labels.values(string(reason))...).Inc()
+	l.mu.Lock()
+	l.tally.Skipped[reason]++
+	l.mu.Unlock()
+	l.slow(response)
+}
+
+func (l *Load) slow(response time.Duration) {
+	if l.options.NoResponse {
+		return
+	}
+	response = max(response, l.options.Penalty)
+	l.response.Observe(response.Seconds())
+	l.mu.Lock()
+	l.tally.Response.Observe(response)
+	l.mu.Unlock()
+}
+
+// Restarted counts a new start of the tool.
+func (l *Load) Restarted(reason RestartReason) {
+	l.set.restarts.WithLabelValues(l.labels.values(string(reason))...).Inc()
+	l.mu.Lock()
+	l.tally.Restarts[reason]++
+	l.mu.Unlock()
+}
+
+// ParseError counts a line of output that was not understood.
+func (l *Load) ParseError() {
+	l.set.parseErrors.WithLabelValues(l.labels.values()...).Inc()
+	l.mu.Lock()
+	l.tally.ParseErrors++
+	l.mu.Unlock()
+}
+
+// Lost counts n transactions the tool did that were never seen here.
+func (l *Load) Lost(n uint64) {
+	l.set.lost.WithLabelValues(l.labels.values()...).Add(float64(n))
+	l.mu.Lock()
+	l.tally.Lost += n
+	l.mu.Unlock()
+}
+
+// Reported takes a progress report of the tool: transactions per second.
+func (l *Load) Reported(rate float64) {
+	l.set.reports.WithLabelValues(l.labels.values()...).Inc()
+	l.set.reported.WithLabelValues(l.labels.values()...).Set(rate)
+}
+
+// SetTarget changes the rate that is meant to be offered.
+func (l *Load) SetTarget(rate float64) {
+	l.set.target.WithLabelValues(l.labels.values()...).Set(rate)
+}
+
+// SetPhase says where the load is now.
+func (l *Load) SetPhase(now Phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tally.Phase = now
+	for _, p := range phases {
+		value := 0.0
+		if p == now {
+			value = 1
+		}
+		l.set.phase.WithLabelValues(l.labels.values(string(p))...).Set(value)
+	}
+	if now == Stopped {
+		l.set.reported.WithLabelValues(l.labels.values()...).Set(0)
+	}
+}
+
+// Phase returns where the load is now.
+func (l *Load) Phase() Phase {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tally.Phase
+}
+
+// Labels returns the labels of the load.
+func (l *Load) Labels() Labels { return l.labels }

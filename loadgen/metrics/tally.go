@@ -1,0 +1,53 @@
+package metrics
+
+import (
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+)
+
+// Tally is what a load did so far, for printing a result without a Prometheus.
+type Tally struct {
+	Offered, Completed, Late, ParseErrors, Lost uint64
+	Errors                                      map[ErrorKind]uint64
+	Skipped                                     map[SkipReason]uint64
+	Restarts                                    map[RestartReason]uint64
+	Response, Service                           stats.Distribution
+	Phase                                       Phase
+}
+
+func newTally(phase Phase) Tally {
+	return Tally{Phase: phase, Errors: map[ErrorKind]uint64{}, Skipped: map[SkipReason]uint64{}, Restarts: map[RestartReason]uint64{}}
+}
+
+// Tally returns a copy of what was counted so far.
+func (l *Load) Tally() Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tally
+	t.Errors, t.Skipped, t.Restarts = clone(t.Errors), clone(t.Skipped), clone(t.Restarts)
+	t.Response, t.Service = t.Response.Clone(), t.Service.Clone()
+	return t
+}
+
+func clone[K comparable](m map[K]uint64) map[K]uint64 {
+	c := make(map[K]uint64, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// ResetTally starts the tally afresh, as when the warm-up is over. The metrics are not touched.
+func (l *Load) ResetTally() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tally = newTally(l.tally.Phase)
+}
+
+// Take returns the tally and starts it afresh, with nothing lost between.
+func (l *Load) Take() Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tally
+	l.tally = newTally(t.Phase)
+	return t
+}
