@@ -9,13 +9,17 @@ LAB_CLASSES ?= local longhorn-r1 longhorn-r3
 # How long the demo shows its table.
 DURATION ?= 60s
 export LAB_CLASSES DURATION
+# The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
+export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
+ARCHS ?= amd64
 
 # The machine's own Go if it is new enough, else one from the cache.
 GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
 GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
-TEST_PROGRAMS := promtool mysqld_exporter k6 kubernetes
+TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver
+IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen
 BIN := build/bin
 
 .PHONY: help
@@ -60,6 +64,46 @@ generate: ## Compile the BPF programs again (clang 14); their objects are commit
 	@tools/install-packages bpf
 	@$(GO) generate ./...
 
+.PHONY: image-binaries
+image-binaries: build ## Static binaries for the images, into build/linux (ARCHS).
+	@for arch in $(ARCHS); do \
+		mkdir -p build/linux/$$arch; \
+		for program in plumbline-agent:exporters/agent longhorn_exporter:exporters/longhorn openebs_exporter:exporters/openebs loadgen:loadgen; do \
+			GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o build/linux/$$arch/$${program%%:*} ./$${program#*:}; \
+		done; \
+	done
+	@arch=$$($(GO) env GOARCH); mkdir -p build/linux/$$arch; cp -Lf $(BIN)/ebpf_exporter build/linux/$$arch/
+
+.PHONY: images
+images: image-binaries ## Container images as tar files, without Docker.
+	@$(GO) run ./manifests/images/build tar $(addprefix --arch=,$(ARCHS)) $(IMAGES)
+
+.PHONY: push
+push: image-binaries ## Push the images to REGISTRY.
+	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),latest) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
+
+.PHONY: deploy
+deploy: ## Plumbline onto kubectl's cluster (ENGINES, CLASSES, REGISTRY, STACK).
+	@manifests/kubernetes/deploy up
+
+.PHONY: undeploy
+undeploy: ## Take the same off again.
+	@manifests/kubernetes/deploy down
+
+.PHONY: status
+status: ## What runs on the cluster.
+	@manifests/kubernetes/deploy status
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this machine.
+	@tools/install-packages kubernetes lab
+	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes
+	@$(GO) test -tags e2e -count=1 -v -timeout 40m ./tests/kubernetes/e2e
+
+.PHONY: manifests
+manifests: ## Write the manifests made of rules and dashboards anew.
+	@$(GO) generate ./manifests/kubernetes/generate
+
 .PHONY: dashboards
 dashboards: ## Write the dashboards' JSON anew from their Go sources.
 	@$(GO) run ./dashboards/generate
@@ -80,6 +124,7 @@ lint: ## Formatting, go vet, and the rules' syntax.
 	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
+	@$(GO) vet -tags e2e ./tests/kubernetes/...
 	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml >/dev/null
 
 .PHONY: clean

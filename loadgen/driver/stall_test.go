@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +31,9 @@ func TestStallIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := exec.Command(testkit.Tool(t, "pgbench"), "-n", "-f", script, "-c", "4", "-T", "1000000", "-l", "--log-prefix="+folder+"/log", server.LibpqDSN())
+	// It is sent when the thread ends that started pgbench.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	closed.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := closed.Start(); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup, du
 		}
 	}
 	if began.IsZero() {
-		return Result{}, fmt.Errorf("%s %s came to no steady load", load.Labels().Tool, load.Labels().Profile)
+		return Result{}, fmt.Errorf("the load did not become steady")
 	}
 	if ended.IsZero() {
 		ended = time.Now()

@@ -177,7 +177,7 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(v) != 1 || string(v[0].Metric["replica"]) != delayed || v[0].Value < 0.05 {
+			if len(v) != 1 || string(v[0].Metric["replica"]) != delayed || v[0].Value < 0.01 {
 				return fmt.Errorf("%s does not show %s: %v", place, delayed, v)
 			}
 		}

@@ -146,12 +146,9 @@ func (f *fleet) join(s server.Server, now time.Time) *follower {
 	if len(f.free) > 0 {
 		fo.number = f.free[len(f.free)-1]
 	}
+	var noSymbol error
 	if fo.number != otherNumber {
-		// Without it, waits for an I/O worker are told as other waits.
-		var err error
-		if fo.waitEvent, err = f.kernel.waitEvent(s); err != nil {
-			f.failed(s, fmt.Errorf("its waits for I/O workers cannot be told from others: %w", err))
-		}
+		fo.waitEvent, noSymbol = f.kernel.waitEvent(s)
 	}
 	if err := f.kernel.describe(fo.number, nil, fo.waitEvent); err != nil {
 		f.failed(s, err)
@@ -159,6 +156,9 @@ func (f *fleet) join(s server.Server, now time.Time) *follower {
 	if err := f.kernel.adopt(s, fo.number); err != nil {
 		f.failed(s, err)
 		return nil
+	}
+	if noSymbol != nil {
+		f.failed(s, fmt.Errorf("its waits for I/O workers are told as other waits: %w", noSymbol))
 	}
 	if fo.number == otherNumber {
 		f.hasOther = true

@@ -46,7 +46,7 @@ __noinline int mysql_command(struct backend *b)
 		break;
 	case COM_STMT_PREPARE:
 		b->preparing = classify(b, MYSQL_HEADER + 1, b->head_len) | HAS_STATEMENT;
-		b->bound = b->preparing & 0x7f;
+		b->bound = b->preparing & COMMAND_BITS;
 		break;
 	case COM_STMT_EXECUTE:
 	case COM_STMT_FETCH:
@@ -100,7 +100,7 @@ static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
 		b->file_transfer = 1;
 	if (b->preparing && answer[MYSQL_HEADER] == 0 && len >= sizeof(answer)) {
 		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
-		remember(b, mysql_hash(id), b->preparing & 0x7f);
+		remember(b, mysql_hash(id), b->preparing & COMMAND_BITS);
 		b->preparing = 0;
 	}
 }
@@ -128,7 +128,7 @@ static __always_inline void mysql_reads(struct backend *b, struct task_struct *t
 	if (!b->sent)
 		return;
 	if (b->request & HAS_STATEMENT)
-		observe(b, task, b->request & 0x7f, b->sent_at, true);
+		observe(b, task, b->request & COMMAND_BITS, b->sent_at, true);
 	b->request = 0;
 	b->busy = 0;
 	b->slept = 0;

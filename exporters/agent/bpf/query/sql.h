@@ -167,7 +167,7 @@ static __always_inline u32 recall(struct backend *b, u32 hash)
 	u32 found = b->prepared[hash & (PREPARED - 1)];
 	if ((found & ~255U) != (hash & ~255U) || !(found & HAS_STATEMENT))
 		return OTHER;
-	return found & 0x7f;
+	return found & COMMAND_BITS;
 }
 
 #endif

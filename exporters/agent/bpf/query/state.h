@@ -63,7 +63,10 @@ enum conn {
 #define STAGE 256        /* a power of two, above twice STAGED */
 #define STAGED 128      /* bytes copied at once */
 #define CLASSIC 8       /* classic histogram bounds */
+/* What a request is kept as: its command and these. */
 #define HAS_STATEMENT 0x80
+#define FROM_SYNC 0x40  /* PostgreSQL: it ended with a Sync */
+#define COMMAND_BITS 0x3f
 
 /* One per process or thread of a database server; freed by the kernel when it ends. */
 struct backend {
