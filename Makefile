@@ -119,6 +119,13 @@ test: build ## All tests; what cannot run here is skipped with a reason, in CI i
 	@$(MAKE) --no-print-directory lint
 	@$(GO) test -p 1 -count=1 -timeout 60m ./...
 
+.PHONY: bench
+bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.
+	@tools/install-packages bpf test bench
+	@$(GO) test -run '^$$' -bench Overhead -benchtime 1x -v ./exporters/blockio
+	@$(GO) test -run '^$$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/collector
+	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
+
 .PHONY: lint
 lint: ## Formatting, go vet, and the rules' syntax.
 	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests tests tools); \

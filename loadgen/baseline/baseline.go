@@ -109,7 +109,8 @@ func one(ctx context.Context, config Config, target matrix.Target, log *slog.Log
 	// As it was decided: the few transactions that still ended then may tip the balance.
 	b.Precise = <-reached
 	tally := load.Tally()
-	if bad := tally.Offered - tally.Completed; float64(bad) > mostBad*float64(tally.Offered) {
+	// Not what was offered less what completed: a warm-up's transactions may complete after it.
+	if bad := tally.Unfit(); float64(bad) > mostBad*float64(tally.Offered) {
 		b.Spoilt = fmt.Sprintf("%d of %d transactions failed or were skipped", bad, tally.Offered)
 	} else if generator, _ := d.Saturated(); generator {
 		b.Spoilt = "the generator was saturated"

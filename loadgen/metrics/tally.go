@@ -28,6 +28,18 @@ func (l *Load) Tally() Tally {
 	return t
 }
 
+// Unfit is how many transactions failed or were skipped.
+func (t Tally) Unfit() uint64 {
+	var n uint64
+	for _, failed := range t.Errors {
+		n += failed
+	}
+	for _, skipped := range t.Skipped {
+		n += skipped
+	}
+	return n
+}
+
 func clone[K comparable](m map[K]uint64) map[K]uint64 {
 	c := make(map[K]uint64, len(m))
 	for k, v := range m {

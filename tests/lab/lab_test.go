@@ -102,14 +102,12 @@ func TestTableIsFull(t *testing.T) {
 	})
 }
 
-// Every recording rule gives a value for every class.
+// Every recording rule of the layers that every lab has gives a value for every class. Other
+// rules are of storage engines that are not here, or of alerts, whose silence is right.
 func TestRecordedRules(t *testing.T) {
 	running(t)
-	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no rules: %v", err)
-	}
-	for _, file := range files {
+	for _, name := range []string{"volume", "replica", "query", "storageclass"} {
+		file := filepath.Join(testkit.Root(), "rules", name+".rules.yaml")
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
