@@ -63,6 +63,7 @@ func TestJudgeAndTable(t *testing.T) {
 	write := Step{FIO: &FIO{RW: "randwrite", BlockKiB: 4, Depth: 1, Jobs: 1, SizeMiB: 1024}}
 	short := row("short", "local", write, time.Millisecond, 0.9, 4)
 	short.Result.Seconds, short.Result.Completed = 5, 500
+	scan := row("scan", "r3", Step{Scan: &Scan{100}}, time.Second, 0.9, 0)
 	broken := Row{Step: "broken", StorageClass: "r3", Error: "no such directory"}
 	made := Row{Step: "pgbench init", StorageClass: "local", Phases: []pgbench.InitPhase{{Name: "vacuum", Seconds: 0.25}, {Name: "primary keys", Seconds: 1}}}
 	wal := row("wal", "r3", write, time.Millisecond, 0.8, 8)
@@ -75,13 +76,13 @@ func TestJudgeAndTable(t *testing.T) {
 			made, row("read", "local", read, time.Millisecond, 0.8, 4), row("read", "r3", read, 500*time.Microsecond, 0.8, 8),
 			row("write", "local", write, time.Millisecond, 0.8, 4), row("write", "r3", write, 500*time.Microsecond, 0.8, 8),
 			row("sound", "local", write, time.Millisecond, 0.8, 4), row("sound", "r3", write, 2*time.Millisecond, 0.8, 2),
-			row("busy", "r3", write, time.Millisecond, 0.1, 4), row("cached", "r3", read, time.Millisecond, 0.8, 400), short, broken, wal,
+			row("busy", "r3", write, time.Millisecond, 0.1, 4), row("cached", "r3", read, time.Millisecond, 0.8, 400), short, broken, wal, scan,
 		}}
 	r.judge()
 	want := map[string]string{
 		"read r3": "cache suspected: faster", "write r3": "not crash-consistent", "busy r3": "generator saturated",
 		"cached r3": "cache suspected: 1074 MB", "short local": "run too short",
-		"read local": "", "write local": "", "sound local": "", "sound r3": "", "wal r3": "",
+		"scan r3": "cache suspected: a table of 1300 MB", "read local": "", "write local": "", "sound local": "", "sound r3": "", "wal r3": "",
 	}
 	for _, row := range r.Rows {
 		if row.Result == nil {

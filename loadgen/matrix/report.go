@@ -78,6 +78,7 @@ const (
 	leastMeasured = 60 * time.Second
 	leastSamples  = 1000 // ten beyond the 99th percentile
 	sizeFactor    = 25   // kbench's rule: the file must be this many seconds of bandwidth
+	accountsMB    = 13   // of pgbench_accounts, for each unit of its scale
 	betterThan    = 0.9  // of the local disk's latency, to be suspicious
 )
 
@@ -109,6 +110,11 @@ func (r *Report) judge() {
 		if f := row.step.FIO; f != nil {
 			if size := float64(f.SizeMiB*f.Jobs) * 1.048576; size < sizeFactor*row.MBPerSecond {
 				doubt("cache suspected: %.0f MB of files are only %.1f s of this bandwidth", size, size/row.MBPerSecond)
+			}
+		}
+		if s := row.step.Scan; s != nil {
+			if size := float64(s.Scale) * accountsMB; size*1e6 < float64(r.Environment.MemoryBytes) {
+				doubt("cache suspected: a table of %.0f MB fits into memory", size)
 			}
 		}
 		if l := local[row.Step]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {

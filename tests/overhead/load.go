@@ -20,7 +20,7 @@ type result struct {
 	// cpu is the CPU time per transaction, of the server's connections and of the client
 	// together, in seconds. Tracing that runs in these tasks is in it; other load hardly is.
 	cpu float64
-	// fast is the mean time of the faster half of the transactions, in seconds: of those that
+	// fast is the mean time of the fastest tenth of the transactions, in seconds: of those that
 	// no other load came between.
 	fast float64
 }
@@ -59,7 +59,7 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 	if err != nil {
 		return result{}, err
 	}
-	fast, err := fasterHalf(dir)
+	fast, err := fastestTenth(dir)
 	if err != nil {
 		return result{}, err
 	}
@@ -71,8 +71,8 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fast}, nil
 }
 
-// fasterHalf returns the mean time of the faster half of the transactions in pgbench's logs.
-func fasterHalf(dir string) (float64, error) {
+// fastestTenth returns the mean time of the fastest tenth of the transactions in pgbench's logs.
+func fastestTenth(dir string) (float64, error) {
 	logs, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		return 0, err
@@ -96,16 +96,16 @@ func fasterHalf(dir string) (float64, error) {
 			times = append(times, us/1e6)
 		}
 	}
-	if len(times) < 2 {
-		return 0, fmt.Errorf("pgbench logged %d transactions", len(times))
+	if len(times) < 10 {
+		return 0, fmt.Errorf("pgbench logged only %d transactions", len(times))
 	}
 	slices.Sort(times)
-	half := times[:len(times)/2]
+	fastest := times[:len(times)/10]
 	sum := 0.0
-	for _, t := range half {
+	for _, t := range fastest {
 		sum += t
 	}
-	return sum / float64(len(half)), nil
+	return sum / float64(len(fastest)), nil
 }
 
 // ended waits until the load's connections have ended and returns their CPU time.

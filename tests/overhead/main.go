@@ -110,7 +110,7 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 				return nil, fmt.Errorf("%s with %s, round %d: %w", workload, mode, round+1, err)
 			}
 			results[mode] = append(results[mode], r)
-			fmt.Fprintf(os.Stderr, "round %d/%d %s %s: %.0f tps, %.1f us of CPU per transaction, %.1f us in the faster half\n",
+			fmt.Fprintf(os.Stderr, "round %d/%d %s %s: %.0f tps, %.1f us of CPU per transaction, %.1f us in the fastest tenth\n",
 				round+1, o.rounds, workload, mode, r.tps, r.cpu*1e6, r.fast*1e6)
 		}
 	}

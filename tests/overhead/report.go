@@ -53,9 +53,9 @@ func (o options) report(out io.Writer, s server, others int, results map[string]
 	fmt.Fprintf(out, "%s, Linux %s, %d CPUs, PostgreSQL %s. Load average at the end %s; agents that ran besides: %d.\n\n    %s\n\n",
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(kernel.Release[:]), runtime.NumCPU(), s.version,
 		strings.Join(strings.Fields(string(load))[:3], " "), others, o.command)
-	fmt.Fprintln(out, "Medians; ratios are those of runs of one round, with the middle half in parentheses. The faster half of a run's transactions\n"+
+	fmt.Fprintln(out, "Medians; ratios are those of runs of one round, with the middle half in parentheses. The fastest tenth of a run's transactions\n"+
 		"is the one that other load of the machine came between least.")
-	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | mean of the faster half | none's to it | CPU per transaction | none's to it | rounds |")
+	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | mean of the fastest tenth | none's to it | CPU per transaction | none's to it | rounds |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	for _, workload := range o.workloads {
 		none := columns(results[workload]["none"])

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -33,12 +34,14 @@ func TestRatiosNeedAReferenceOfEachRound(t *testing.T) {
 	}
 }
 
-func TestFasterHalf(t *testing.T) {
+func TestFastestTenth(t *testing.T) {
 	for name, c := range map[string]struct {
 		logs []string
 		want float64
 	}{
-		"two clients":  {[]string{"0 1 100 0 1 2\n0 2 900 0 1 2\n", "1 1 200 0 1 2\n1 2 5000 0 1 2\n"}, 150e-6},
+		"two clients": {[]string{strings.Repeat("0 1 900 0 1 2\n", 9) + "0 2 100 0 1 2\n",
+			strings.Repeat("1 1 5000 0 1 2\n", 9) + "1 2 200 0 1 2\n"}, 150e-6},
+		"too few":      {[]string{"0 1 100 0 1 2\n"}, -1},
 		"no number":    {[]string{"0 1 skipped 0 1 2\n"}, -1},
 		"a short line": {[]string{"0 1\n"}, -1},
 		"nothing":      {[]string{""}, -1},
@@ -50,7 +53,7 @@ func TestFasterHalf(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := fasterHalf(dir)
+			got, err := fastestTenth(dir)
 			if c.want < 0 {
 				if err == nil {
 					t.Errorf("%v, want an error", got)
