@@ -15,7 +15,8 @@ ARCHS ?= amd64
 
 # The machine's own Go if it is new enough, else one from the cache.
 GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
-GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 go
+# No version stamp: git refuses a checkout of another user, as under sudo.
+GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-}" go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
 TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// startTimeout is how long the agent may take to attach; the machine may be busy.
-	startTimeout = 60 * time.Second
-	stopTimeout  = 20 * time.Second
+	// startTimeout is how long the agent may take to attach: on a busy machine the kernel waits
+	// long for grace periods when probes come and go.
+	startTimeout = 3 * time.Minute
+	stopTimeout  = time.Minute
 )
 
 // Agent is a running agent. Whoever started it stops it.

@@ -43,10 +43,10 @@ targets:
 	writeFile(t, file("baseline.yaml"), `groups:
   - name: pinned
     rules:
-      - {record: loadgen:baseline_response_seconds, expr: vector(0.01), labels: {tool: canary, profile: tpcb-like, storageclass: elsewhere, quantile: "0.95"}}
-      - {record: loadgen:baseline_target_rate, expr: vector(20), labels: {tool: canary, profile: tpcb-like, storageclass: elsewhere}}
+      - {record: loadgen:baseline_response_seconds, expr: "0.01 * group by (tool, profile, storageclass) (loadgen_target_rate)", labels: {quantile: "0.95"}}
+      - {record: loadgen:baseline_target_rate, expr: "max by (tool, profile, storageclass) (loadgen_target_rate)"}
 `)
-	writeFile(t, file("prometheus.yml"), fmt.Sprintf(`global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s, scrape_native_histograms: true}
+	writeFile(t, file("prometheus.yml"), fmt.Sprintf(`global: {scrape_interval: 3s, scrape_timeout: 3s, evaluation_interval: 3s, scrape_native_histograms: true}
 rule_files: [baseline.yaml, %q]
 scrape_configs:
   - {job_name: mysqld-exporter, static_configs: [{targets: [%q], labels: {server: elsewhere, storageclass: elsewhere}}]}
