@@ -20,7 +20,7 @@ import (
 
 const (
 	// startTimeout is generous: the machine may be busy with other tests.
-	startTimeout = 60 * time.Second
+	startTimeout = 2 * time.Minute
 	// stopTimeout is how long a server may take to end before it is killed.
 	stopTimeout = 20 * time.Second
 )

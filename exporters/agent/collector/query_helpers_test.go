@@ -148,7 +148,7 @@ func during(t testing.TB, c Collector, server string, statements uint64, f func(
 	before := look(t, c, server)
 	f()
 	var got seen
-	testkit.Eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		got = look(t, c, server).minus(before)
 		if n := got.total(); n < statements {
 			return fmt.Errorf("%d statements of %d: %v, lost %v", n, statements, got.counts, got.lost)
@@ -186,7 +186,7 @@ func wantSum(t testing.TB, got seen) {
 // waitForServer waits until the collector reports a server with this label.
 func waitForServer(t testing.TB, c Collector, server string) {
 	t.Helper()
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		for _, f := range gather(t, c) {
 			for _, m := range f.Metric {
 				if f.GetName() == "plumbline_server_info" && labels(m)["server"] == server {
@@ -202,7 +202,7 @@ func waitForServer(t testing.TB, c Collector, server string) {
 func defaultName(t testing.TB, q *query, pid int) string {
 	t.Helper()
 	name := ""
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, f := range q.fleet.followers {

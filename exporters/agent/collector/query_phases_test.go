@@ -73,7 +73,7 @@ func TestQueryPhases(t *testing.T) {
 			}()
 			watcher := pg.Connect(t)
 			began := time.Now()
-			testkit.Eventually(t, 10*time.Second, func() error {
+			testkit.Eventually(t, time.Minute, func() error {
 				var n int
 				err := watcher.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&n)
 				if err == nil && (n == 0 || time.Since(began) < 200*time.Millisecond) {
@@ -124,7 +124,7 @@ func TestQueryPhases(t *testing.T) {
 			rows.Next()
 			// The server has filled the socket's buffers when it is asleep for want of room.
 			watcher := pg.Connect(t)
-			testkit.Eventually(t, 10*time.Second, func() error {
+			testkit.Eventually(t, time.Minute, func() error {
 				var n int
 				if err := watcher.QueryRow(ctx, "select count(*) from pg_stat_activity where wait_event = 'ClientWrite' and state_change < now() - interval '200 ms'").Scan(&n); err != nil {
 					return err

@@ -47,7 +47,7 @@ func main() {
 	app.Flag("canary-rate", "Transactions a second of the canary beside the load; 0: none.").Envar("LAB_CANARY_RATE").Default("5").Float64Var(&o.canaryRate)
 	app.Flag("clients", "Connections of the load to each class.").Envar("LAB_CLIENTS").Default("4").IntVar(&o.clients)
 	app.Flag("scale", "pgbench's scale factor; 1 is about 15 MB.").Envar("LAB_SCALE").Default("10").IntVar(&o.scale)
-	app.Flag("wait", "How long the parts may take to become ready.").Default("3m").DurationVar(&o.wait)
+	app.Flag("wait", "How long the parts may take to become ready.").Default("10m").DurationVar(&o.wait)
 
 	up := app.Command("up", "Start the lab and leave it running.")
 	down := app.Command("down", "End the lab and restore the machine.")

@@ -20,7 +20,7 @@ import (
 )
 
 // startTimeout is generous: the machine may be busy with other tests.
-const startTimeout = 60 * time.Second
+const startTimeout = 2 * time.Minute
 
 // Postgres is a running PostgreSQL server that a test owns.
 type Postgres struct{ *pgserver.Server }
