@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -144,7 +143,7 @@ func run(app *exporterkit.App, opts collector.Options, poll collector.Poll, clus
 func report(ctx context.Context, opts collector.Options, started map[string]collector.Collector) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var results []collector.CheckResult
+	var results []exporterkit.CheckResult
 	if opts.Cluster != nil {
 		results = opts.Cluster.Check(ctx)
 	}
@@ -156,21 +155,7 @@ func report(ctx context.Context, opts collector.Options, started map[string]coll
 			}
 		}
 	case <-ctx.Done():
-		results = append(results, collector.CheckResult{Part: "list of volumes", Err: errors.New("not known in time")})
+		results = append(results, exporterkit.CheckResult{Part: "list of volumes", Err: errors.New("not known in time")})
 	}
-	failed := 0
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, r := range results {
-		state := "ok"
-		if r.Err != nil {
-			state = "FAILED: " + r.Err.Error()
-			failed++
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Part, state, r.Note)
-	}
-	w.Flush()
-	if failed > 0 {
-		return fmt.Errorf("%d of the checks failed", failed)
-	}
-	return nil
+	return exporterkit.Report(os.Stdout, results)
 }

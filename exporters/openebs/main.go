@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -21,7 +20,7 @@ import (
 const checkTimeout = 20 * time.Second
 
 func main() {
-	app := exporterkit.New("openebs_exporter", "Exports what OpenEBS's storage engines know about their volumes.", ":9437",
+	app := exporterkit.New("openebs_exporter", "Exports what OpenEBS's storage engines know about their volumes.", ":9438",
 		"openebs_exporter --mayastor.url=http://openebs-api-rest.openebs:8081 --kubernetes",
 		"openebs_exporter --kubernetes --no-collector.mayastor --no-collector.ioengine --collector.cstor",
 		"openebs_exporter --mayastor.url=http://localhost:8081 --check")
@@ -103,10 +102,10 @@ func run(app *exporterkit.App, opts collector.Options, on map[string]bool, useKu
 func report(ctx context.Context, opts collector.Options, started map[string]collector.Collector) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var results []collector.CheckResult
+	var results []exporterkit.CheckResult
 	if opts.Objects != nil {
 		for _, r := range opts.Objects.Check(ctx) {
-			results = append(results, collector.CheckResult{Part: "Kubernetes " + r.Resource, Err: r.Err, Note: r.Note})
+			results = append(results, exporterkit.CheckResult{Part: "Kubernetes " + r.Resource, Err: r.Err, Note: r.Note})
 		}
 	}
 	for _, e := range collector.All() {
@@ -114,19 +113,5 @@ func report(ctx context.Context, opts collector.Options, started map[string]coll
 			results = append(results, c.Check(ctx)...)
 		}
 	}
-	failed := 0
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, r := range results {
-		state := "ok"
-		if r.Err != nil {
-			state = "FAILED: " + r.Err.Error()
-			failed++
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Part, state, r.Note)
-	}
-	w.Flush()
-	if failed > 0 {
-		return fmt.Errorf("%d of the checks failed", failed)
-	}
-	return nil
+	return exporterkit.Report(os.Stdout, results)
 }

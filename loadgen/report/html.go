@@ -51,6 +51,7 @@ func join(title string, series []Series) plot {
 		}
 	}
 	slices.Sort(times)
+	times = withGaps(times)
 	axis := make([]*float64, len(times))
 	for i := range times {
 		at[times[i]], axis[i] = i, &times[i]
@@ -59,13 +60,37 @@ func join(title string, series []Series) plot {
 	for _, s := range series {
 		line := make([]*float64, len(times))
 		for i, t := range s.Times {
-			if v := s.Values[i] * 1000; !math.IsNaN(v) && !math.IsInf(v, 0) {
+			if v := s.Values[i] * 1000; v > 0 && !math.IsInf(v, 0) { // the axis is logarithmic
 				line[at[unix(t)]] = &v
 			}
 		}
 		p.Names, p.Data = append(p.Names, s.Name), append(p.Data, line)
 	}
 	return p
+}
+
+// gap is how many usual distances apart two points are not joined by a line.
+const gap = 3
+
+// withGaps puts a time, at which no series has a point, into each gap between the others.
+func withGaps(times []float64) []float64 {
+	var distances []float64
+	for i := 1; i < len(times); i++ {
+		distances = append(distances, times[i]-times[i-1])
+	}
+	if len(distances) == 0 {
+		return times
+	}
+	slices.Sort(distances)
+	usual := distances[len(distances)/2]
+	var out []float64
+	for i, t := range times {
+		if i > 0 && t-times[i-1] > gap*usual {
+			out = append(out, (times[i-1]+t)/2)
+		}
+		out = append(out, t)
+	}
+	return out
 }
 
 func (r *Report) plots() []plot {
@@ -134,7 +159,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		return err
 	}
 	page, err := template.New("page.html").Funcs(template.FuncMap{
-		"clock": clock, "ms": result.Milliseconds, "quantile": withInterval, "number": number,
+		"clock": clock, "ms": result.Milliseconds, "unit": unit, "quantile": withInterval, "number": number,
 		"percent": func(v float64) float64 { return v * 100 },
 	}).ParseFS(assets, "assets/page.html")
 	if err != nil {

@@ -17,11 +17,14 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 func withInterval(l result.Latency, q float64) string {
 	for _, x := range l.Quantiles {
 		if x.Q == q {
-			return fmt.Sprintf("%s (%.2f to %.2f)", result.Milliseconds(x.Value), x.Low*1000, x.High*1000)
+			return fmt.Sprintf("%s (%s to %s)", unit(x.Value), unit(x.Low), unit(x.High))
 		}
 	}
 	return "-"
 }
+
+// unit prints seconds as milliseconds without saying so: the table does.
+func unit(seconds float64) string { return strings.TrimSuffix(result.Milliseconds(seconds), " ms") }
 
 // number prints a ratio, or nothing.
 func number(v float64) string {
@@ -39,7 +42,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, c := range r.Classes {
 		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %s | %s | %s | %s |\n", c.Load, c.StorageClass, c.Offered, c.Failed, c.Skipped,
 			withInterval(c.Response, 0.5), withInterval(c.Response, 0.95), withInterval(c.Response, 0.99),
-			result.Milliseconds(c.Service.Quantile(0.5)), result.Milliseconds(c.Service.Quantile(0.99)), number(c.ToLocal))
+			unit(c.Service.Quantile(0.5)), unit(c.Service.Quantile(0.99)), number(c.ToLocal))
 	}
 	if r.Compared != "" {
 		fmt.Fprintf(&b, "\n## Beside %s\n\n| load | storage class | its p95 | ratio | differs | beyond its p95 | at least |\n|---|---|---:|---:|---|---:|---:|\n", r.Compared)

@@ -3,5 +3,5 @@ FROM scratch
 ARG TARGETARCH
 COPY build/linux/${TARGETARCH}/openebs_exporter /openebs_exporter
 USER 65532:65532
-EXPOSE 9437
+EXPOSE 9438
 ENTRYPOINT ["/openebs_exporter"]

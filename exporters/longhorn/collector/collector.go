@@ -34,17 +34,7 @@ func (o Options) finder() *disk.Finder {
 type Collector interface {
 	exporterkit.Collector
 	// Check waits until everything that is to be observed was asked once, and reports it.
-	Check(ctx context.Context) []CheckResult
-}
-
-// CheckResult is one line of --check.
-type CheckResult struct {
-	// Part is what was tried: an engine, a replica, a resource of the API server.
-	Part string
-	// Err is nil if it works, else why it does not.
-	Err error
-	// Note says what was found.
-	Note string
+	Check(ctx context.Context) []exporterkit.CheckResult
 }
 
 // Entry is a collector the exporter knows.

@@ -127,10 +127,10 @@ func truth(b bool) float64 {
 	return 0
 }
 
-func (e *engine) Check(ctx context.Context) []CheckResult {
-	var results []CheckResult
+func (e *engine) Check(ctx context.Context) []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
 	for _, v := range e.o.Fleet.list() {
-		result := CheckResult{Part: "engine of " + v.target.Volume + " at " + v.target.Engine}
+		result := exporterkit.CheckResult{Part: "engine of " + v.target.Volume + " at " + v.target.Engine}
 		select {
 		case <-v.asked:
 			v.mu.Lock()
@@ -146,7 +146,7 @@ func (e *engine) Check(ctx context.Context) []CheckResult {
 		results = append(results, result)
 	}
 	if len(results) == 0 {
-		results = append(results, CheckResult{Part: "engines", Err: errors.New("no volume to poll; is one listed, or attached?")})
+		results = append(results, exporterkit.CheckResult{Part: "engines", Err: errors.New("no volume to poll; is one listed, or attached?")})
 	}
 	return results
 }

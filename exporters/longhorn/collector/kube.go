@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
@@ -64,10 +65,10 @@ func (c *Cluster) Feed(ctx context.Context, fleet *Fleet) {
 }
 
 // Check reports, for --check, whether each kind can be listed.
-func (c *Cluster) Check(ctx context.Context) []CheckResult {
-	var results []CheckResult
+func (c *Cluster) Check(ctx context.Context) []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
 	for _, r := range c.Objects.Check(ctx) {
-		results = append(results, CheckResult{Part: "Longhorn's " + r.Resource, Err: r.Err, Note: r.Note})
+		results = append(results, exporterkit.CheckResult{Part: "Longhorn's " + r.Resource, Err: r.Err, Note: r.Note})
 	}
 	return results
 }

@@ -56,4 +56,4 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 	return errors.Join(errs...)
 }
 
-func (c *nodes) Check(context.Context) []CheckResult { return nil }
+func (c *nodes) Check(context.Context) []exporterkit.CheckResult { return nil }

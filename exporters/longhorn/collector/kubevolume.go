@@ -95,4 +95,4 @@ func (o *replicaObject) health() string {
 	return "new"
 }
 
-func (c *volumes) Check(context.Context) []CheckResult { return nil }
+func (c *volumes) Check(context.Context) []exporterkit.CheckResult { return nil }

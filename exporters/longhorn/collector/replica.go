@@ -148,11 +148,11 @@ func (r *replica) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (c *replicas) Check(ctx context.Context) []CheckResult {
-	var results []CheckResult
+func (c *replicas) Check(ctx context.Context) []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
 	for _, v := range c.o.Fleet.list() {
 		for _, r := range v.replicas() {
-			result := CheckResult{Part: "replica " + r.name + " at " + r.address}
+			result := exporterkit.CheckResult{Part: "replica " + r.name + " at " + r.address}
 			select {
 			case <-r.asked:
 				r.mu.Lock()

@@ -65,14 +65,7 @@ type Collector interface {
 	// Start begins to observe in the background, until ctx ends, and returns at once.
 	Start(ctx context.Context) error
 	// Check waits until what is to be observed was asked once, and reports it.
-	Check(ctx context.Context) []CheckResult
-}
-
-// CheckResult is one line of --check.
-type CheckResult struct {
-	Part string
-	Err  error
-	Note string
+	Check(ctx context.Context) []exporterkit.CheckResult
 }
 
 // Entry is a collector the exporter knows.

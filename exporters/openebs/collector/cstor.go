@@ -116,4 +116,4 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
-func (c *cstor) Check(context.Context) []CheckResult { return nil }
+func (c *cstor) Check(context.Context) []exporterkit.CheckResult { return nil }

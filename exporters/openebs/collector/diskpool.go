@@ -60,4 +60,4 @@ func (c *diskPool) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
-func (c *diskPool) Check(context.Context) []CheckResult { return nil }
+func (c *diskPool) Check(context.Context) []exporterkit.CheckResult { return nil }

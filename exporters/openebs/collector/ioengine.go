@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // Metrics of the collector ioengine: what the gRPC API of each node's io-engine adds to the
@@ -271,20 +273,20 @@ func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) 
 	}
 }
 
-func (e *ioEngine) Check(ctx context.Context) []CheckResult {
+func (e *ioEngine) Check(ctx context.Context) []exporterkit.CheckResult {
 	select {
 	case <-e.asked:
 	case <-ctx.Done():
-		return []CheckResult{{Part: "list of io-engines", Err: ctx.Err()}}
+		return []exporterkit.CheckResult{{Part: "list of io-engines", Err: ctx.Err()}}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.listErr != nil {
-		return []CheckResult{{Part: "list of io-engines", Err: e.listErr}}
+		return []exporterkit.CheckResult{{Part: "list of io-engines", Err: e.listErr}}
 	}
-	var results []CheckResult
+	var results []exporterkit.CheckResult
 	for _, n := range e.nodes {
-		r := CheckResult{Part: "io-engine of " + n.name + " at " + n.endpoint}
+		r := exporterkit.CheckResult{Part: "io-engine of " + n.name + " at " + n.endpoint}
 		for r.Err == nil && r.Note == "" {
 			n.mu.Lock()
 			if n.known {

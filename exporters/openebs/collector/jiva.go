@@ -90,4 +90,4 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
-func (c *jiva) Check(context.Context) []CheckResult { return nil }
+func (c *jiva) Check(context.Context) []exporterkit.CheckResult { return nil }

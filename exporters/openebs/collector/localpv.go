@@ -134,4 +134,4 @@ func (c *localPV) kernelName(node, path string) string {
 	return filepath.Base(real)
 }
 
-func (c *localPV) Check(context.Context) []CheckResult { return nil }
+func (c *localPV) Check(context.Context) []exporterkit.CheckResult { return nil }

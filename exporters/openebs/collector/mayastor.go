@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // Metrics of the collector mayastor, from the REST API v0 (read at Mayastor 2.7). What the engine's own exporter
@@ -298,8 +300,8 @@ func diskPath(disk string) string {
 	return strings.TrimSpace(disk)
 }
 
-func (m *mayastor) Check(ctx context.Context) []CheckResult {
-	result := CheckResult{Part: "Mayastor's REST API at " + m.o.Mayastor}
+func (m *mayastor) Check(ctx context.Context) []exporterkit.CheckResult {
+	result := exporterkit.CheckResult{Part: "Mayastor's REST API at " + m.o.Mayastor}
 	select {
 	case <-m.asked:
 		m.mu.Lock()
@@ -309,5 +311,5 @@ func (m *mayastor) Check(ctx context.Context) []CheckResult {
 	case <-ctx.Done():
 		result.Err = ctx.Err()
 	}
-	return []CheckResult{result}
+	return []exporterkit.CheckResult{result}
 }
