@@ -71,8 +71,5 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 		}
 		return notes
 	})
-	if failed != nil && ctx.Err() == nil {
-		return failed
-	}
-	return err
+	return firstFailure(failed, err)
 }

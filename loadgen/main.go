@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -126,8 +127,13 @@ func (p *program) runTool(ctx context.Context, log *slog.Logger, l *load, s *ada
 		log.Info("load starts", "tool", l.labels.Tool, "profile", l.labels.Profile, "rate", l.options.Target)
 		s.Run(ctx, once)
 	}, func() []string { return nil })
-	if failed != nil && ctx.Err() == nil {
-		return failed
+	return firstFailure(failed, err)
+}
+
+// firstFailure is the error of making the tables, unless that was only told to end, or else err.
+func firstFailure(tables, err error) error {
+	if tables != nil && !errors.Is(tables, context.Canceled) {
+		return tables
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,6 +36,11 @@ var built = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait for servers and seconds to pass more than they compute.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if path, _ := built(); path != "" {
 		os.RemoveAll(filepath.Dir(path))
