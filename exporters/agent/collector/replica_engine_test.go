@@ -423,7 +423,7 @@ func (r replicaReading) counts(v *testVolume) map[string]uint64 {
 func (m *replicaMeter) eventually(what string, ok func(replicaReading) bool) replicaReading {
 	m.t.Helper()
 	var r replicaReading
-	testkit.Eventually(m.t, time.Minute, func() error {
+	testkit.Eventually(m.t, 3*time.Minute, func() error {
 		r = m.read()
 		if !ok(r) {
 			return errors.New(what)

@@ -98,6 +98,11 @@ func (f *replicaFollower) sweepConnections(connections map[uint64]replica.Connec
 	return seen, errors.Join(errs...)
 }
 
+// maxUnderWay is far above the time-outs of the engines (Longhorn's engine-replica-timeout is
+// 30 s at the most), which end the connection. An operation this old was answered unseen: a
+// tracepoint can miss events while another tracer attaches to it or leaves.
+const maxUnderWay = 90 * time.Second
+
 // sweepInflight counts the operations under way and frees those that will never end.
 func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, seen sweptConnections, result *replicaNow, clock uint64) error {
 	var errs []error
@@ -109,9 +114,10 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 			continue
 		}
 		l := viewLabels{f.labels(n, replica.View(o.View), o.Peer, result.peers), replica.View(o.View)}
-		if seen.alive[key.Connection] {
+		age := time.Duration(int64(clock - o.Start))
+		if seen.alive[key.Connection] && age < maxUnderWay {
 			result.inflight[l]++
-			result.oldest[l] = max(result.oldest[l], float64(int64(clock-o.Start))/1e9)
+			result.oldest[l] = max(result.oldest[l], age.Seconds())
 			continue
 		}
 		was, err := f.kernel.deleteFrom("inflight", key)
