@@ -83,43 +83,61 @@ func (r rig) balance(t *testing.T) metrics.Tally {
 	return got
 }
 
+// attempt measures something that a busy machine can spoil, up to five times.
+func attempt(t *testing.T, measure func() error) {
+	t.Helper()
+	var err error
+	for n := range 5 {
+		if err = measure(); err == nil {
+			return
+		}
+		t.Logf("attempt %d: %v", n+1, err)
+	}
+	t.Error(err)
+}
+
 // The offered rate follows the plan whatever the server does.
 func TestOfferedRate(t *testing.T) {
 	server := testdb.StartStaller(t)
 	for _, rate := range []float64{100, 2000} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
-			r := newRig(t, Config{DSN: server.DSN(), Rate: rate, Connections: 8})
-			var before, after syscall.Rusage
-			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
-				t.Fatal(err)
-			}
-			stop := r.start(t)
-			r.await(t, "the first", func(m metrics.Tally) bool { return m.Offered > 0 })
-			began, first := time.Now(), r.load.Tally().Offered
-			var rates []float64
-			for took := 0.0; took < 3; {
-				time.Sleep(20 * time.Millisecond) // the distance of two readings
-				took = time.Since(began).Seconds()
-				if offered := r.load.Tally().Offered; took > 1.5 {
-					rates = append(rates, float64(offered-first)/took)
-				}
-			}
-			stop()
-			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
-				t.Fatal(err)
-			}
-			got := r.balance(t)
-			cpu := float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 1e9
-			// The median: on a busy machine a single reading can be a scheduling delay late.
-			slices.Sort(rates)
-			offered := rates[len(rates)/2]
-			t.Logf("offered %.2f/s of %g/s; response p99 %v; %.2f s CPU per 1,000 transactions, server included", offered, rate,
-				got.Response.Quantile(0.99), cpu/float64(got.Completed)*1000)
-			if math.Abs(offered/rate-1) > 0.01 {
-				t.Errorf("offered %.2f/s, want %g/s within 1 %%", offered, rate)
-			}
+			attempt(t, func() error { return offeredRate(t, server, rate) })
 		})
 	}
+}
+
+func offeredRate(t *testing.T, server *testdb.Staller, rate float64) error {
+	r := newRig(t, Config{DSN: server.DSN(), Rate: rate, Connections: 8})
+	var before, after syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+		t.Fatal(err)
+	}
+	stop := r.start(t)
+	r.await(t, "the first", func(m metrics.Tally) bool { return m.Offered > 0 })
+	began, first := time.Now(), r.load.Tally().Offered
+	var rates []float64
+	for took := 0.0; took < 3; {
+		time.Sleep(20 * time.Millisecond) // the distance of two readings
+		took = time.Since(began).Seconds()
+		if offered := r.load.Tally().Offered; took > 1.5 {
+			rates = append(rates, float64(offered-first)/took)
+		}
+	}
+	stop()
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
+		t.Fatal(err)
+	}
+	got := r.balance(t)
+	cpu := float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 1e9
+	// The median: on a busy machine a single reading can be a scheduling delay late.
+	slices.Sort(rates)
+	offered := rates[len(rates)/2]
+	t.Logf("offered %.2f/s of %g/s; response p99 %v; %.2f s CPU per 1,000 transactions, server included", offered, rate,
+		got.Response.Quantile(0.99), cpu/float64(got.Completed)*1000)
+	if math.Abs(offered/rate-1) > 0.01 {
+		return fmt.Errorf("offered %.2f/s, want %g/s within 1 %%", offered, rate)
+	}
+	return nil
 }
 
 // More than the connections can take is said, and none of it is lost.

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,10 @@ import (
 // transactions. The response time shows all of them, the service time only the few that were
 // under way, and closed-loop pgbench beside it as few.
 func TestStallIsSeen(t *testing.T) {
+	attempt(t, func() error { return stallIsSeen(t) })
+}
+
+func stallIsSeen(t *testing.T) error {
 	server := testdb.StartStaller(t)
 	const stall = time.Second
 	r := newRig(t, Config{DSN: server.DSN()})
@@ -38,6 +43,12 @@ func TestStallIsSeen(t *testing.T) {
 	if err := closed.Start(); err != nil {
 		t.Fatal(err)
 	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := server.Answered(); n < 20 {
+			return fmt.Errorf("%d answers; pgbench is not under way", n)
+		}
+		return nil
+	})
 	stop := r.start(t)
 	r.await(t, "300 transactions", func(m metrics.Tally) bool { return m.Completed >= 300 })
 	server.Stall(stall)
@@ -54,21 +65,22 @@ func TestStallIsSeen(t *testing.T) {
 		closedLoop.Quantile(0.99), closedLoop.Max(), closedLoop.Count())
 
 	if p99 := open.Response.Quantile(0.99); p99 < stall*3/4 || p99 > stall*3/2 {
-		t.Errorf("response p99 is %v, want about the stall of %v", p99, stall)
+		return fmt.Errorf("response p99 is %v, want about the stall of %v", p99, stall)
 	}
 	if slow := open.Response.Above(stall / 10); slow < 120 || slow > 260 {
-		t.Errorf("%d transactions waited over a tenth of the stall, want about 180", slow)
+		return fmt.Errorf("%d transactions waited over a tenth of the stall, want about 180", slow)
 	}
 	if slow := open.Service.Above(stall / 2); slow > 4 {
-		t.Errorf("%d service times show the stall, but only 4 transactions can have been under way", slow)
+		return fmt.Errorf("%d service times show the stall, but only 4 transactions can have been under way", slow)
 	}
 	if p99 := open.Service.Quantile(0.99); p99 > stall/4 {
-		t.Errorf("service p99 is %v, moved by the stall", p99)
+		return fmt.Errorf("service p99 is %v, moved by the stall", p99)
 	}
 	// A tenth of pgbench's own time was the stall, and it says that nothing happened.
 	if p99 := closedLoop.Quantile(0.99); closedLoop.Max() < stall*3/4 || p99 > stall/4 {
-		t.Errorf("closed-loop pgbench: max %v, p99 %v; it should hide the stall", closedLoop.Max(), p99)
+		return fmt.Errorf("closed-loop pgbench: max %v, p99 %v; it should hide the stall", closedLoop.Max(), p99)
 	}
+	return nil
 }
 
 func pgbenchLatencies(t *testing.T, folder string) *stats.Distribution {

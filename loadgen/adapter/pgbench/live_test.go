@@ -54,10 +54,10 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 // What loadgen counted must be exactly what pgbench says at its end that it did.
 func TestCountsEqualPgbenchsOwn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 2*ms, 1500 })
+	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 5*ms, 600 })
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	testload.Await(t, r.load, 2000)
+	testload.Await(t, r.load, 800)
 	stop()
 	got, want := r.load.Tally(), r.tool.Total()
 	if !want.Seen {

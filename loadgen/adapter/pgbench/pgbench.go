@@ -19,7 +19,7 @@ const (
 	// signal of its own timer, and prints its totals. Ten years, in seconds.
 	forever = 315360000
 	// stopGrace is how long pgbench may take for that when the server does not answer.
-	stopGrace = 5 * time.Second
+	stopGrace = 8 * time.Second
 	// abortGrace is how long pgbench may go on after it lost a client. Without that client it
 	// would go on at a lower rate and never say so again.
 	abortGrace = time.Second
