@@ -89,10 +89,15 @@ func TestFaultsAreSeen(t *testing.T) {
 		t.Logf("%s: seen after %s", what, time.Since(start).Round(10*time.Millisecond))
 	}
 	seen("start", map[string]float64{healthy: 3, mode(0, "RW"): 1, mode(2, "RW"): 1, up(2): 1, volume("plumbline_longhorn_engine_up"): 1})
-	s, _ := w.scrape()
-	if head := s[fmt.Sprintf("plumbline_longhorn_replica_head_bytes{replica=%q,volume=%q}", l.replica[0].name, l.volume)]; head < labSize {
-		t.Errorf("the head takes %v bytes after %d were written", head, labSize)
-	}
+	var s samples
+	testkit.Eventually(t, patience, func() error {
+		s, _ = w.scrape()
+		head := s[fmt.Sprintf("plumbline_longhorn_replica_head_bytes{replica=%q,volume=%q}", l.replica[0].name, l.volume)]
+		if head < labSize {
+			return fmt.Errorf("the head takes %v bytes after %d were written", head, labSize)
+		}
+		return nil
+	})
 
 	kill(l.replica[2].cmd)
 	seen("kill", map[string]float64{healthy: 2, mode(2, "ERR"): 1, mode(2, "RW"): 0, up(2): 0})

@@ -442,8 +442,11 @@ static __always_inline void write_answered(struct operation *r)
 	struct write_key key = { r->slot, r->size, r->offset };
 	struct write *w = bpf_map_lookup_elem(&writes, &key);
 
-	if (!w)
+	if (!w) {
+		/* Another write to the extent, on another CPU, was over in the moment this one began. */
+		count(EVENT_OVERLAP);
 		return;
+	}
 	if (w->overlap)
 		count(EVENT_OVERLAP);
 	else if (w->last)
