@@ -99,9 +99,10 @@ func TestLive(t *testing.T) {
 	tool, supervisor, load, syncs := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "8k",
 		Size: "8m", Engine: "libaio", IODepth: 2, Jobs: 2, Fdatasync: 1, Rate: 200})
 	stop := testload.Start(t, func(ctx context.Context) { tool.Once(ctx) })
-	testload.Await(t, load, 300)
+	testload.Measure(t, load, 300)
 	stop()
 	got := load.Tally()
+	t.Logf("counted %d requests, fio %d", got.Completed, tool.Total())
 	if got.Completed != tool.Total() || got.Lost != 0 || got.ParseErrors != 0 {
 		t.Errorf("counted %d, lost %d, parse errors %d; fio says %d", got.Completed, got.Lost, got.ParseErrors, tool.Total())
 	}

@@ -91,10 +91,11 @@ func TestLive(t *testing.T) {
 	}
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = tool.Once(ctx) })
-	testload.Await(t, load, 300) // some seconds: k6 writes every five
+	testload.Measure(t, load, 300) // some seconds: k6 writes every five
 	stop()
-	got := load.Tally()
-	if own := tool.Total(); !own.Seen || got.Completed != own.Completed || got.Lost != 0 || got.ParseErrors != 0 || got.Response.Count() != 0 {
+	got, own := load.Tally(), tool.Total()
+	t.Logf("counted %d iterations, k6 %d", got.Completed, own.Completed)
+	if !own.Seen || got.Completed != own.Completed || got.Lost != 0 || got.ParseErrors != 0 || got.Response.Count() != 0 {
 		t.Errorf("counted %d, lost %d, parse errors %d; k6 says %+v (%v)", got.Completed, got.Lost, got.ParseErrors, own, ended.Err)
 	}
 	if written.Load() == 0 {

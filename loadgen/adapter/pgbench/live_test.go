@@ -57,13 +57,13 @@ func TestCountsEqualPgbenchsOwn(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 5*ms, 600 })
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	testload.Await(t, r.load, 800)
+	testload.Measure(t, r.load, 800)
 	stop()
 	got, want := r.load.Tally(), r.tool.Total()
 	if !want.Seen {
 		t.Fatalf("pgbench printed no totals: %v", ended.Err)
 	}
-	t.Logf("completed %d, skipped %d, p99 response %v service %v", got.Completed, got.Skipped[metrics.Late],
+	t.Logf("completed %d and skipped %d, pgbench %d and %d; p99 response %v service %v", got.Completed, got.Skipped[metrics.Late], want.Processed, want.Skipped,
 		got.Response.Quantile(0.99), got.Service.Quantile(0.99))
 	if got.Completed != want.Processed || got.Skipped[metrics.Late] != want.Skipped || got.Errors[metrics.Other] != want.Failed {
 		t.Errorf("counted %d completed, %d skipped; pgbench says %+v", got.Completed, got.Skipped[metrics.Late], want)

@@ -106,9 +106,10 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 	r := newRig(t, target)
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	testload.Await(t, r.load, 120)
+	testload.Measure(t, r.load, 120)
 	stop()
 	got, own := r.load.Tally(), r.tool.Total()
+	t.Logf("counted %d events, sysbench %d", got.Completed, own.Events)
 	if !own.Seen || got.Completed != own.Events || got.ParseErrors != 0 || got.Lost != 0 {
 		t.Errorf("counted %d, parse errors %d, lost %d; sysbench says %+v (%v)", got.Completed, got.ParseErrors, got.Lost, own, ended.Err)
 	}

@@ -3,6 +3,7 @@ package testload
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -23,6 +24,20 @@ func Start(t testing.TB, f func(context.Context)) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+var atLeast = flag.Duration("at-least", 0, "how long each adapter's count is taken before it is compared with the tool's own")
+
+// Measure waits until a load has completed n transactions, and as long as -at-least says.
+func Measure(t testing.TB, load *metrics.Load, n uint64) {
+	t.Helper()
+	began := time.Now()
+	testkit.Eventually(t, 2*time.Minute+*atLeast, func() error {
+		if m, took := load.Tally(), time.Since(began); m.Completed < n || took < *atLeast {
+			return fmt.Errorf("%d of %d transactions, %s of %s", m.Completed, n, took.Round(time.Second), *atLeast)
+		}
+		return nil
+	})
 }
 
 // Await waits until a load has completed n transactions in all.
