@@ -1,0 +1,124 @@
+// Command regressions does known damage to a running lab and tells which alerts fire, whom they
+// suspect, and how soon: what slows storage must be blamed on it, and what does not must not.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+)
+
+type options struct {
+	dir, prometheus, loadgen string
+	pin, deadline            time.Duration
+	rate                     float64
+	faults                   []string
+}
+
+func main() {
+	app := kingpin.New("regressions", "Damages a running lab in known ways and tells which alerts fire, with which suspect, and how soon.\n\n"+
+		"The lab needs the classes local, longhorn-r1 and longhorn-r3 and a canary. It takes an hour or more. Example, as root:\n"+
+		"  LAB_CANARY_RATE=10 make lab-up\n  regressions --fault=cpu-hog --fault=lock-storm")
+	app.HelpFlag.Short('h')
+	var o options
+	app.Flag("lab-dir", "The lab's folder.").Default("/var/lib/plumbline-lab").Envar("LAB_DIR").StringVar(&o.dir)
+	app.Flag("prometheus", "The lab's Prometheus.").Default("http://127.0.0.1:29090").StringVar(&o.prometheus)
+	app.Flag("loadgen", "The program loadgen.").Default("build/bin/loadgen").StringVar(&o.loadgen)
+	app.Flag("rate", "The canary's rate, as LAB_CANARY_RATE was.").Default("10").Float64Var(&o.rate)
+	app.Flag("pin", "Pin the baseline over this long first; 0 leaves the one there is.").Default("5m").DurationVar(&o.pin)
+	app.Flag("deadline", "Wait this long for an alert, and for calm after it.").Default("15m").DurationVar(&o.deadline)
+	app.Flag("fault", "Only this one; repeatable: "+strings.Join(names(), ", ")+".").EnumsVar(&o.faults, names()...)
+	kingpin.MustParse(app.Parse(os.Args[1:]))
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "regressions:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, out io.Writer) error {
+	if os.Geteuid() != 0 {
+		return errors.New("damaging the lab needs root")
+	}
+	w, err := newWatch(o.prometheus)
+	if err != nil {
+		return err
+	}
+	if o.pin > 0 {
+		if err := pin(ctx, o, w); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "| damage | class | alert after | what fires | verdict |\n|---|---|---:|---|---|")
+	wrong := 0
+	for _, f := range faults {
+		if len(o.faults) > 0 && !slices.Contains(o.faults, f.name) {
+			continue
+		}
+		slog.Info("waiting for calm", "before", f.name)
+		if err := w.calm(ctx, o.deadline); err != nil {
+			return fmt.Errorf("before %s: %w", f.name, err)
+		}
+		seen, err := f.observe(ctx, o, w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		row, ok := f.judge(seen)
+		if !ok {
+			wrong++
+		}
+		fmt.Fprintln(out, row)
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d kinds of damage were not told right", wrong)
+	}
+	return nil
+}
+
+// pin measures the classes with the lab as it is and has Prometheus read the result.
+func pin(ctx context.Context, o options, w *watch) error {
+	var targets strings.Builder
+	targets.WriteString("targets:\n")
+	for _, class := range []string{"local", "longhorn-r1", "longhorn-r3"} {
+		fmt.Fprintf(&targets, "  - {storageclass: %s, local: %t, dsn: host=%s user=postgres dbname=postgres}\n",
+			class, class == "local", filepath.Join(o.dir, "sockets", class))
+	}
+	file := filepath.Join(o.dir, "regressions-targets.yaml")
+	if err := os.WriteFile(file, []byte(targets.String()), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file) }()
+	rules := filepath.Join(o.dir, "baseline.rules.yaml")
+	slog.Info("pinning the baseline", "for", o.pin, "file", rules)
+	command := exec.CommandContext(ctx, o.loadgen, "baseline", "--targets="+file, "--output="+rules, "--force",
+		fmt.Sprint("--rate=", o.rate), "--duration="+o.pin.String(), "--max-duration="+(2*o.pin).String(), "--web.listen-address=127.0.0.1:0")
+	command.Stderr = os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("loadgen baseline: %w", err)
+	}
+	if err := os.Chmod(rules, 0o644); err != nil {
+		return err
+	}
+	pids, err := processes(filepath.Join(o.dir, "bin", "prometheus"), "--config.file")
+	if err != nil {
+		return err
+	}
+	if err := signalAll(pids, reloadSignal); err != nil {
+		return err
+	}
+	return w.await(ctx, o.deadline, "count(loadgen:pinned_seconds:p95) >= 3")
+}
