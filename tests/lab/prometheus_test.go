@@ -2,16 +2,14 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/api"
-	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/promapi"
 )
 
 // ask returns the answer of an instant query.
@@ -25,33 +23,20 @@ func ask(t *testing.T, url, expr string) model.Vector {
 }
 
 func query(url, expr string) (model.Vector, error) {
-	client, err := api.NewClient(api.Config{Address: url})
+	server, err := promapi.At(url)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	answer, _, err := promv1.NewAPI(client).Query(ctx, expr, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", expr, err)
-	}
-	v, ok := answer.(model.Vector)
-	if !ok {
-		return nil, fmt.Errorf("%s answers with a %s", expr, answer.Type())
-	}
-	return v, nil
+	return server.Vector(context.Background(), expr)
 }
 
 // number returns the one value an expression has.
 func number(url, expr string) (float64, error) {
-	v, err := query(url, expr)
+	server, err := promapi.At(url)
 	if err != nil {
 		return 0, err
 	}
-	if len(v) != 1 {
-		return 0, fmt.Errorf("%s has %d values, want 1", expr, len(v))
-	}
-	return float64(v[0].Value), nil
+	return server.Number(context.Background(), expr)
 }
 
 // scrape reads an exporter itself, for comparisons that a scrape interval would blur.

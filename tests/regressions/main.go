@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/plumbline/plumbline/tests/promapi"
 )
 
 type options struct {
@@ -54,10 +56,11 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("damaging the lab needs root")
 	}
-	w, err := newWatch(o.prometheus)
+	server, err := promapi.At(o.prometheus)
 	if err != nil {
 		return err
 	}
+	w := &watch{server}
 	if o.pin > 0 {
 		if err := pin(ctx, o, w); err != nil {
 			return err
@@ -120,5 +123,5 @@ func pin(ctx context.Context, o options, w *watch) error {
 	if err := signalAll(pids, reloadSignal); err != nil {
 		return err
 	}
-	return w.await(ctx, o.deadline, "count(loadgen:pinned_seconds:p95) >= 3")
+	return w.Await(ctx, o.deadline, "count(loadgen:pinned_seconds:p95) >= 3")
 }

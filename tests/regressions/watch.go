@@ -2,28 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/promapi"
 )
 
 // watch looks at a Prometheus' alerts.
-type watch struct{ api promv1.API }
-
-func newWatch(url string) (*watch, error) {
-	client, err := api.NewClient(api.Config{Address: url})
-	if err != nil {
-		return nil, err
-	}
-	return &watch{promv1.NewAPI(client)}, nil
-}
+type watch struct{ *promapi.Server }
 
 // firing is an alert that began to fire.
 type firing struct {
@@ -56,7 +47,7 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 	known := map[string]bool{}
 	end := began.Add(deadline)
 	for time.Now().Before(end) {
-		answer, err := w.api.Alerts(ctx)
+		answer, err := w.Alerts(ctx)
 		if err != nil {
 			slog.Warn("Prometheus does not tell its alerts; trying again", "err", err)
 		}
@@ -89,25 +80,7 @@ func earlier(a, b time.Time) time.Time {
 
 // calm waits until no canary has been slow for two minutes.
 func (w *watch) calm(ctx context.Context, deadline time.Duration) error {
-	return w.await(ctx, 2*deadline, `absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m])) and on () (count(loadgen:comparable:bool) >= 3)`)
-}
-
-// await waits until an expression has a value.
-func (w *watch) await(ctx context.Context, deadline time.Duration, expr string) error {
-	last := errors.New("no value")
-	for end := time.Now().Add(deadline); time.Now().Before(end); {
-		answer, _, err := w.api.Query(ctx, expr, time.Now())
-		if v, ok := answer.(model.Vector); err == nil && ok && len(v) > 0 {
-			return nil
-		}
-		if err != nil {
-			last = err
-		}
-		if err := sleep(ctx); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%s: %w within %s", expr, last, deadline)
+	return w.Await(ctx, 2*deadline, `absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m])) and on () (count(loadgen:comparable:bool) >= 3)`)
 }
 
 // sleep is the distance of two looks.

@@ -1,0 +1,73 @@
+// Package promapi asks a Prometheus, for the tests and proofs that look at a running lab.
+package promapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+)
+
+// Server is a Prometheus; its whole API is there too.
+type Server struct{ promv1.API }
+
+// At returns the Prometheus at a URL. Nothing is asked yet.
+func At(url string) (*Server, error) {
+	client, err := api.NewClient(api.Config{Address: url})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{promv1.NewAPI(client)}, nil
+}
+
+// Vector returns the answer of an instant query, which must be a vector.
+func (s *Server) Vector(ctx context.Context, expr string) (model.Vector, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	answer, _, err := s.Query(ctx, expr, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	v, ok := answer.(model.Vector)
+	if !ok {
+		return nil, fmt.Errorf("%s answers with a %s", expr, answer.Type())
+	}
+	return v, nil
+}
+
+// Number returns the one value that an expression has.
+func (s *Server) Number(ctx context.Context, expr string) (float64, error) {
+	v, err := s.Vector(ctx, expr)
+	if err != nil {
+		return 0, err
+	}
+	if len(v) != 1 {
+		return 0, fmt.Errorf("%s has %d values, want 1", expr, len(v))
+	}
+	return float64(v[0].Value), nil
+}
+
+// Await asks every few seconds until an expression has a value.
+func (s *Server) Await(ctx context.Context, deadline time.Duration, expr string) error {
+	end := time.Now().Add(deadline)
+	for {
+		v, err := s.Vector(ctx, expr)
+		if err == nil && len(v) > 0 {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s has no value", expr)
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w after %s", err, deadline)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
