@@ -67,7 +67,7 @@ func newSupervisor(dir string) *supervisor {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", supervisorSocket(dir))
 	}
-	return &supervisor{&http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 10 * time.Second}, dir}
+	return &supervisor{&http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: time.Minute}, dir}
 }
 
 // processes lists the lab's processes in the order of their names.
