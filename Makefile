@@ -45,7 +45,7 @@ lab-down: ## End the lab and restore the machine.
 
 .PHONY: packages
 packages: ## Install the Debian packages that are missing.
-	@tools/install-packages build lab
+	@tools/install-packages build lab $(if $(findstring ceph-,$(LAB_CLASSES)),ceph) $(if $(findstring gluster-,$(LAB_CLASSES)),gluster)
 
 .PHONY: programs
 programs: packages ## Build the pinned third-party programs into the cache.
@@ -56,6 +56,7 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/plumbline-agent ./exporters/agent
 	@$(GO) build -o $(BIN)/longhorn_exporter ./exporters/longhorn
 	@$(GO) build -o $(BIN)/openebs_exporter ./exporters/openebs
+	@$(GO) build -o $(BIN)/gluster_exporter ./exporters/gluster
 	@$(GO) build -o $(BIN)/loadgen ./loadgen
 	@$(GO) build -o $(BIN)/longhorn-bridge ./manifests/lab/longhorn-bridge
 	@$(GO) build -o $(BIN)/plumbline-lab ./manifests/lab/plumbline-lab
@@ -101,6 +102,11 @@ e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this m
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes
 	@$(GO) test -tags e2e -count=1 -v -timeout 40m ./tests/kubernetes/e2e
 
+.PHONY: e2e-storage
+e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures beside the systems' own; about 25 minutes.
+	@tools/install-packages ceph gluster
+	@$(GO) test -tags e2e -count=1 -v -timeout 60m ./tests/storage
+
 .PHONY: manifests
 manifests: ## Write the manifests made of rules and dashboards anew.
 	@$(GO) generate ./manifests/kubernetes/generate
@@ -132,7 +138,7 @@ lint: ## Formatting, go vet, and the rules' syntax.
 	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
-	@$(GO) vet -tags e2e ./tests/kubernetes/...
+	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
 	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml >/dev/null
 
 .PHONY: clean

@@ -6,7 +6,7 @@ import "fmt"
 func named(expr string) string {
 	return fmt.Sprintf(`label_replace(%s, "address", "$1", "replica", "(.*)")
 * on (volume, address) group_left (replica)
-  max by (volume, address, replica) (plumbline_volume_replica_info{volume=~"$volume"})`, expr)
+  max by (volume, address, replica) (plumbline_volume_replica_info{volume=~"$volume",address!=""})`, expr)
 }
 
 // onWire is a rate of the agent's replica metrics of the selected volumes.

@@ -45,6 +45,14 @@ type Backend struct {
 	Engine string `yaml:"engine"`
 	// Replicas are the volume's replicas as they start.
 	Replicas []Replica `yaml:"replicas"`
+	// Metrics is the host:port at which the engine's own exporter is scraped, empty if it has none.
+	Metrics string `yaml:"metrics"`
+	// Programs are those of build/bin that it needs beside the lab's own.
+	Programs []string `yaml:"programs"`
+	// Packages names, for each program of the system it needs, the Debian package that has it.
+	Packages map[string]string `yaml:"packages"`
+	// Files are written into the class's folder before anything starts: content by name.
+	Files map[string]string `yaml:"files"`
 	// Processes is a process-compose processes section.
 	Processes map[string]any `yaml:"processes"`
 }
@@ -54,6 +62,12 @@ type Replica struct {
 	Name      string `yaml:"name"`
 	Address   string `yaml:"address"`
 	Directory string `yaml:"directory"`
+}
+
+// Host is the replica's own loopback address.
+func (r Replica) Host() string {
+	host, _, _ := strings.Cut(r.Address, ":")
+	return host
 }
 
 // DataAddress is where a Longhorn replica listens for its engine: the port after the control port.
@@ -79,10 +93,10 @@ func (c *Class) SocketDirectory() string { return filepath.Join(c.Lab.Dir, "sock
 func (c *Class) Volume() string { return "lab-" + c.Name }
 
 // EngineAddress is the storage engine's control address.
-func (c *Class) EngineAddress() string { return fmt.Sprintf("%s:9501", c.host(200)) }
+func (c *Class) EngineAddress() string { return fmt.Sprintf("%s:9501", c.Host(200)) }
 
-// host returns a loopback address of the class's own; nothing else on a machine uses 127.16/12.
-func (c *Class) host(n int) string {
+// Host returns a loopback address of the class's own; nothing else on a machine uses 127.16/12.
+func (c *Class) Host(n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+c.Lab.PortBase/256%16, c.Index+1, n)
 }
 
@@ -97,7 +111,7 @@ func (c *Class) Replicas() ([]Replica, error) {
 		name := fmt.Sprintf("%s-replica-%d", c.Name, i)
 		replicas = append(replicas, Replica{
 			Name:      name,
-			Address:   fmt.Sprintf("%s:10000", c.host(i)),
+			Address:   fmt.Sprintf("%s:10000", c.Host(i)),
 			Directory: filepath.Join(c.Dir(), "replicas", strconv.Itoa(i)),
 		})
 	}
@@ -111,6 +125,23 @@ func (c *Class) Port(exporter string) (int, error) {
 		return 0, fmt.Errorf("no exporter %q in a class; there are %s", exporter, strings.Join(classExporters, ", "))
 	}
 	return c.Lab.PortBase + firstClassPort + c.Index*len(classExporters) + i, nil
+}
+
+// writeFiles writes the backend's files into the class's folder.
+func (c *Class) writeFiles() error {
+	for name, content := range c.Backend.Files {
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("backend %s: file %q is outside the class's folder", c.BackendFile, name)
+		}
+		path := filepath.Join(c.Dir(), name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // classNames lists the classes that have a file.

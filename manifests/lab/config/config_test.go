@@ -68,11 +68,36 @@ func TestProjectIsWhole(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range l.Classes {
 		for _, r := range c.Backend.Replicas {
-			if other := seen[r.Address]; other != "" {
+			if other := seen[r.Address]; r.Address != "" && other != "" {
 				t.Errorf("%s and %s share the address %s", r.Name, other, r.Address)
 			}
 			seen[r.Address] = r.Name
 		}
+	}
+}
+
+// A backend's own files are written beside its volume, and its engine's exporter is scraped.
+func TestBackendFilesAndMetrics(t *testing.T) {
+	l := lab(t, "..")
+	if _, err := l.Load([]string{"local", "ceph-rbd-r1", "gluster-r3"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Write(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"classes/ceph-rbd-r1/ceph.conf":   "mon host = v2:127.17.2.200:3300",
+		"classes/gluster-r3/glusterd.vol": "bind-address 127.17.3.200",
+		"prometheus.yml":                  "127.17.2.201:9283",
+	} {
+		text, err := os.ReadFile(filepath.Join(l.Dir, name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q (%v)", name, want, err)
+		}
+	}
+	c := Class{BackendFile: "b", Lab: l, Name: "x", Backend: Backend{Files: map[string]string{"../elsewhere": ""}}}
+	if err := c.writeFiles(); err == nil || !strings.Contains(err.Error(), "outside the class's folder") {
+		t.Errorf("a file outside the class's folder: %v", err)
 	}
 }
 

@@ -107,6 +107,17 @@ func (l *Lab) Engines() []*Class {
 	return engines
 }
 
+// Scraped lists the classes whose storage engine has an exporter of its own.
+func (l *Lab) Scraped() []*Class {
+	var scraped []*Class
+	for _, c := range l.Classes {
+		if c.Backend.Metrics != "" {
+			scraped = append(scraped, c)
+		}
+	}
+	return scraped
+}
+
 // Load reads the class files named and renders their backends. refused says what the
 // machine does not allow (mount, loop, fuse), with the reason; a class that needs it is left
 // out and named, with the reason, in the returned map.
@@ -165,6 +176,11 @@ func (l *Lab) Write() error {
 	}
 	for name, content := range files {
 		if err := writeYAML(filepath.Join(l.Dir, name), content); err != nil {
+			return err
+		}
+	}
+	for _, c := range l.Classes {
+		if err := c.writeFiles(); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -54,20 +55,41 @@ func preflight(lab *config.Lab) error {
 	return checkSpace(lab.Dir, uint64(copies)*spacePerCopy)
 }
 
-// checkPackages looks for the programs of the system that the databases need.
+// checkPackages looks for the programs of the system that the storage classes and databases need.
 func checkPackages(lab *config.Lab) error {
+	for _, c := range lab.Classes {
+		if err := findPrograms("class "+c.Name, c.Backend.Packages); err != nil {
+			return err
+		}
+	}
 	for _, name := range lab.Databases {
 		d, err := lab.Database(name)
 		if err != nil {
 			return err
 		}
-		for _, program := range slices.Sorted(maps.Keys(d.Packages)) {
-			if _, err := exec.LookPath(program); err != nil {
-				return fmt.Errorf("database %s needs %s: %w; apt-get install %s", name, program, err, d.Packages[program])
-			}
+		if err := findPrograms("database "+name, d.Packages); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// findPrograms names the first program that is missing, and all packages to install.
+func findPrograms(who string, packages map[string]string) error {
+	var first error
+	missing := map[string]bool{}
+	for _, program := range slices.Sorted(maps.Keys(packages)) {
+		if _, err := exec.LookPath(program); err != nil {
+			missing[packages[program]] = true
+			if first == nil {
+				first = fmt.Errorf("%s needs %s: %w", who, program, err)
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; apt-get install %s", first, strings.Join(slices.Sorted(maps.Keys(missing)), " "))
 }
 
 // checkSpace looks at the file system that dir will be made on.

@@ -117,6 +117,11 @@ func launch(lab *config.Lab, o options) error {
 		}
 		needed = append(needed, d.Programs...)
 	}
+	for _, c := range lab.Classes {
+		needed = append(needed, c.Backend.Programs...)
+	}
+	slices.Sort(needed)
+	needed = slices.Compact(needed)
 	for _, name := range needed {
 		if err := copyFile(filepath.Join(bin, name), filepath.Join(lab.Bin(), name), 0o755); err != nil {
 			return fmt.Errorf("%w; run `make build`, or tools/build %s", err, name)

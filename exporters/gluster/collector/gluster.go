@@ -1,0 +1,289 @@
+// Package collector holds gluster_exporter's one collector: it asks GlusterFS's command line program
+// in the background; a scrape only reads what was heard last.
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+)
+
+// backend is the value of the shared vocabulary's label of this name.
+const backend = "gluster"
+
+// Options is what the collector is given.
+type Options struct {
+	Log *slog.Logger
+	CLI CLI
+	// Node is this machine's name; bricks are traced to devices on it only.
+	Node string
+	// Bricks is all, or local for this machine's only.
+	Bricks string
+	// Interval is the time between two polls.
+	Interval time.Duration
+	// ProcFS, SysFS and RootFS are the roots of procfs, sysfs and the file system with the bricks.
+	ProcFS, SysFS, RootFS string
+}
+
+// Gluster is the collector.
+type Gluster struct {
+	o      Options
+	finder *disk.Finder
+
+	mu      sync.Mutex
+	polled  bool
+	err     error // of the last poll's list of volumes
+	volumes []*volume
+	errors  map[string]float64
+}
+
+// commands are what is asked, as in the label "command" of the errors.
+const (
+	askPool    = "pool list"
+	askInfo    = "volume info"
+	askStatus  = "volume status"
+	askProfile = "volume profile"
+	askHeal    = "volume heal"
+)
+
+// New makes the collector; Run lets it poll.
+func New(o Options) *Gluster {
+	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, errors: map[string]float64{}}
+	for _, c := range []string{askPool, askInfo, askStatus, askProfile, askHeal} {
+		g.errors[c] = 0
+	}
+	return g
+}
+
+// Run polls until ctx ends.
+func (g *Gluster) Run(ctx context.Context) {
+	tick := time.NewTicker(g.o.Interval)
+	defer tick.Stop()
+	for {
+		g.poll(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// poll asks everything once. What a command does not answer is left out until it does.
+func (g *Gluster) poll(ctx context.Context) {
+	volumes, err := g.list(ctx)
+	if err == nil && len(volumes) > 0 {
+		g.status(ctx, volumes)
+		for _, v := range volumes {
+			g.profile(ctx, v)
+			g.heal(ctx, v)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.polled, g.err, g.volumes = true, err, volumes
+}
+
+// list asks for the started volumes and their bricks.
+func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
+	var pool poolList
+	if err := g.o.CLI.ask(ctx, &pool, "pool", "list"); err != nil {
+		return nil, g.failed(ctx, askPool, "", err)
+	}
+	var info volumeInfo
+	if err := g.o.CLI.ask(ctx, &info, "volume", "info"); err != nil {
+		return nil, g.failed(ctx, askInfo, "", err)
+	}
+	var volumes []*volume
+	for _, i := range info.Volumes {
+		if i.Status != "Started" {
+			continue
+		}
+		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1)}
+		on := 0
+		for _, o := range i.Options {
+			if (o.Name == "diagnostics.latency-measurement" || o.Name == "diagnostics.count-fop-hits") && o.Value == "on" {
+				on++
+			}
+		}
+		v.profiled = on == 2
+		for _, ib := range i.Bricks {
+			v.bricks = append(v.bricks, g.brick(ib.Name, ib.Host == pool.local(), ib.Arbiter == 1))
+		}
+		volumes = append(volumes, v)
+	}
+	return volumes, nil
+}
+
+// brick says where a brick is: host:path is its name.
+func (g *Gluster) brick(name string, local, arbiter bool) *brick {
+	host, path, _ := strings.Cut(name, ":")
+	b := &brick{name: name, node: host, address: name, local: local, arbiter: arbiter}
+	if local {
+		b.node = g.o.Node
+		device, err := g.finder.Find(path)
+		if err != nil {
+			g.o.Log.Debug("brick's device is unknown", "brick", name, "err", err)
+		}
+		b.device = device
+	}
+	return b
+}
+
+func (g *Gluster) status(ctx context.Context, volumes []*volume) {
+	var status volumeStatus
+	if err := g.o.CLI.ask(ctx, &status, "volume", "status", "all"); err != nil {
+		_ = g.failed(ctx, askStatus, "", err)
+		return
+	}
+	ports := map[[2]string]string{} // of the bricks that run
+	for _, v := range status.Volumes {
+		for _, n := range v.Nodes {
+			if n.Status == 1 {
+				ports[[2]string{v.Name, n.Host + ":" + n.Path}] = n.Host + ":" + n.Port
+			}
+		}
+	}
+	for _, v := range volumes {
+		for _, b := range v.bricks {
+			// A node that is away is not in the answer, nor are its bricks.
+			address, is := ports[[2]string{v.name, b.name}]
+			b.up = &is
+			if is {
+				b.address = address
+			}
+		}
+	}
+}
+
+func (g *Gluster) profile(ctx context.Context, v *volume) {
+	if !v.profiled {
+		return
+	}
+	var profile volumeProfile
+	// Cumulative leaves the interval of others, who ask for the incremental values, alone.
+	if err := g.o.CLI.ask(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
+		_ = g.failed(ctx, askProfile, v.name, err)
+		return
+	}
+	for _, answer := range profile.Bricks {
+		for _, b := range v.bricks {
+			if b.name == answer.Name {
+				b.total = answer.Total
+			}
+		}
+	}
+}
+
+func (g *Gluster) heal(ctx context.Context, v *volume) {
+	if v.replicas < 2 {
+		return
+	}
+	out, err := g.o.CLI.call(ctx, "volume", "heal", v.name, "statistics", "heal-count")
+	var entries map[string]float64
+	if err == nil {
+		entries, err = healCount(out)
+	}
+	if err != nil {
+		_ = g.failed(ctx, askHeal, v.name, err)
+		return
+	}
+	for _, b := range v.bricks {
+		if n, ok := entries[b.name]; ok {
+			b.heal = &n
+		}
+	}
+}
+
+// failed counts a command that failed, unless we are ending ourselves.
+func (g *Gluster) failed(ctx context.Context, command, volume string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return err
+	}
+	g.o.Log.Warn("gluster did not answer", "command", command, "volume", volume, "err", err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.errors[command]++
+	return fmt.Errorf("%s: %w", command, err)
+}
+
+// Update implements exporterkit.Collector.
+func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for command, n := range g.errors {
+		ch <- prometheus.MustNewConstMetric(errorsTotal, prometheus.CounterValue, n, command)
+	}
+	if !g.polled {
+		return exporterkit.ErrNoData
+	}
+	gauge(ch, up, truth(g.err == nil))
+	for _, v := range g.volumes {
+		g.send(ch, v)
+	}
+	return g.err
+}
+
+func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
+	gauge(ch, profiled, truth(v.profiled), v.name)
+	if v.replicas > 1 {
+		gauge(ch, desiredReplicas, float64(v.replicas), v.name, backend)
+		if n, known := v.healthy(); known {
+			gauge(ch, healthyReplicas, float64(n), v.name, backend)
+		}
+	}
+	for _, b := range v.bricks {
+		if g.o.Bricks == "local" && !b.local {
+			continue
+		}
+		gauge(ch, replicaInfo, 1, v.name, b.name, b.node, b.device, b.address, backend)
+		if b.up != nil {
+			gauge(ch, brickUp, truth(*b.up), v.name, b.name)
+		}
+		if b.heal != nil {
+			gauge(ch, healEntries, *b.heal, v.name, b.name)
+		}
+		if b.total == nil {
+			continue
+		}
+		counter(ch, readBytes, b.total.Read, v.name, b.name)
+		counter(ch, writtenBytes, b.total.Written, v.name, b.name)
+		for _, f := range b.total.Fops {
+			counter(ch, fops, f.Hits, v.name, b.name, f.Name)
+			counter(ch, fopSeconds, f.Hits*f.Mean/1e9, v.name, b.name, f.Name)
+		}
+	}
+}
+
+// Check asks everything once and says what answered.
+func (g *Gluster) Check(ctx context.Context) []exporterkit.CheckResult {
+	g.poll(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil || !g.polled {
+		return []exporterkit.CheckResult{{Part: "glusterd", Err: errors.Join(g.err, ctx.Err())}}
+	}
+	results := []exporterkit.CheckResult{{Part: "glusterd", Note: fmt.Sprintf("%d started volumes", len(g.volumes))}}
+	for _, v := range g.volumes {
+		counted := len(slices.DeleteFunc(slices.Clone(v.bricks), func(b *brick) bool { return b.total == nil }))
+		r := exporterkit.CheckResult{Part: "volume " + v.name, Note: fmt.Sprintf("%d of %d bricks are counted", counted, len(v.bricks))}
+		if !v.profiled {
+			r.Err = fmt.Errorf("nothing is counted; run `gluster volume profile %s start`", v.name)
+		}
+		results = append(results, r)
+	}
+	return results
+}

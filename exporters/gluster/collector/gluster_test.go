@@ -1,0 +1,184 @@
+package collector
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/testkit/exposition"
+)
+
+// replay answers as GlusterFS 10.3 did when the files in testdata were captured: a replica-3 volume
+// under a database's load, whole and with one brick killed.
+const replay = `#!/bin/sh
+name=
+for word; do
+  case $word in --*) ;; *) name=$name${name:+-}$word ;; esac
+done
+cat "$(dirname "$0")"/answers/"$name".*
+`
+
+// fake makes a program that gives the answers in directory; edits replace a whole answer.
+func fake(t *testing.T, directory string, edits map[string]string) CLI {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "answers"), os.DirFS(directory)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range edits {
+		if err := os.WriteFile(filepath.Join(root, "answers", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(root, "gluster")
+	if err := os.WriteFile(program, []byte(replay), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return CLI{Command: program, Timeout: time.Minute}
+}
+
+func polled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Registry) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	g := New(Options{Log: log, CLI: cli, Node: "n1", Bricks: bricks, Interval: time.Minute, ProcFS: "/proc", SysFS: "/sys", RootFS: t.TempDir()})
+	g.poll(context.Background())
+	set := exporterkit.NewSet(log)
+	set.Add("gluster", g)
+	r := prometheus.NewRegistry()
+	r.MustRegister(set)
+	return g, r
+}
+
+func TestCapturedAnswers(t *testing.T) {
+	for _, name := range []string{"healthy", "degraded"} {
+		t.Run(name, func(t *testing.T) {
+			_, r := polled(t, fake(t, filepath.Join("testdata", name), nil), "all")
+			exposition.Golden(t, r, filepath.Join("testdata", name+".prom"), "plumbline_scrape_collector_duration_seconds")
+		})
+	}
+}
+
+const (
+	status  = "volume-status-all.xml"
+	profile = "volume-profile-lab-gluster-r3-info-cumulative.xml"
+	heal    = "volume-heal-lab-gluster-r3-statistics-heal-count.txt"
+	refused = "<?xml version=\"1.0\"?><cliOutput><opRet>-1</opRet><opErrno>30800</opErrno><opErrstr>Another transaction is in progress</opErrstr></cliOutput>"
+)
+
+// One bad answer is counted under its command and takes only what it would have said.
+func TestBadAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, answer    string
+		counted, absent string
+		up              string
+	}{
+		"list refused":      {"volume-info.xml", refused, "volume info", "plumbline_volume_replica_info", "0"},
+		"pool is no XML":    {"pool-list.xml", "Connection failed.\n", "pool list", "plumbline_volume_replica_info", "0"},
+		"status refused":    {status, refused, "volume status", "plumbline_gluster_brick_up", "1"},
+		"profile cut off":   {profile, "<?xml version=\"1.0\"?><cliOutput><opRet>0</opRet>", "volume profile", "plumbline_gluster_fops_total", "1"},
+		"heal names none":   {heal, "Launching heal operation was unsuccessful\n", "volume heal", "plumbline_gluster_brick_heal_entries", "1"},
+		"heal has no count": {heal, "Brick h:/b\nNumber of entries: -\n", "volume heal", "plumbline_gluster_brick_heal_entries", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), map[string]string{test.file: test.answer}), "all")
+			text := exposition.Text(t, r)
+			for _, want := range []string{`plumbline_gluster_errors_total{command="` + test.counted + `"} 1`, "plumbline_gluster_up " + test.up} {
+				if !strings.Contains(text, want+"\n") {
+					t.Errorf("no %s in\n%s", want, text)
+				}
+			}
+			if strings.Contains(text, "\n"+test.absent+"{") {
+				t.Errorf("%s is there although nothing is known of it", test.absent)
+			}
+		})
+	}
+}
+
+// A program that is missing, hangs or ends without a word is said so.
+func TestCallsThatFail(t *testing.T) {
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "gluster")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, test := range map[string]struct {
+		command string
+		timeout time.Duration
+		want    string
+	}{
+		"missing":      {"no-such-gluster", time.Minute, "not found"},
+		"hangs":        {script("exec sleep 600"), 200 * time.Millisecond, "no answer"},
+		"glusterd off": {script("echo 'Connection failed. Please check if gluster daemon is operational.' >&2; exit 1"), time.Minute, "Connection failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cli := CLI{Command: test.command, Timeout: test.timeout}
+			var answer poolList
+			if err := cli.ask(context.Background(), &answer, "pool", "list"); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// With --bricks=local the bricks of other machines are left to their own exporters.
+func TestLocalBricksOnly(t *testing.T) {
+	other := map[string]string{"pool-list.xml": `<?xml version="1.0"?><cliOutput><opRet>0</opRet><peerStatus><peer><uuid>another</uuid><hostname>localhost</hostname></peer></peerStatus></cliOutput>`}
+	_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), other), "local")
+	text := exposition.Text(t, r)
+	if strings.Contains(text, "replica=") || !strings.Contains(text, "plumbline_volume_healthy_replicas") {
+		t.Errorf("want the volume without its bricks:\n%s", text)
+	}
+}
+
+func TestHealthyReplicas(t *testing.T) {
+	yes, no := true, false
+	b := func(up *bool, heal float64) *brick { return &brick{up: up, heal: &heal} }
+	arbiter := b(&yes, 0)
+	arbiter.arbiter = true
+	for name, test := range map[string]struct {
+		v     volume
+		want  int
+		known bool
+	}{
+		"whole":              {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), b(&yes, 0)}}, 3, true},
+		"one is down":        {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), b(&no, 0)}}, 2, true},
+		"one is being given": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), b(&yes, 0)}}, 2, true},
+		"the worst set":      {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(&yes, 0), b(&no, 0), b(&no, 0)}}, 0, true},
+		"arbiter":            {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&no, 0), arbiter}}, 1, true},
+		"not known":          {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
+	} {
+		if n, known := test.v.healthy(); n != test.want || known != test.known {
+			t.Errorf("%s: %d, %v; want %d, %v", name, n, known, test.want, test.known)
+		}
+	}
+}
+
+// --check says what is there and what is not counted.
+func TestCheck(t *testing.T) {
+	g, _ := polled(t, fake(t, filepath.Join("testdata", "healthy"), nil), "all")
+	if results := g.Check(context.Background()); len(results) != 2 || results[1].Err != nil || results[1].Note != "3 of 3 bricks are counted" {
+		t.Errorf("%+v", results)
+	}
+	info, err := os.ReadFile(filepath.Join("testdata", "healthy", "volume-info.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := strings.ReplaceAll(string(info), "<value>on</value>", "<value>off</value>")
+	g, _ = polled(t, fake(t, filepath.Join("testdata", "healthy"), map[string]string{"volume-info.xml": off}), "all")
+	if results := g.Check(context.Background()); len(results) != 2 || results[1].Err == nil {
+		t.Errorf("a volume that counts nothing passes: %+v", results)
+	}
+	g, _ = polled(t, CLI{Command: "no-such-gluster", Timeout: time.Minute}, "all")
+	if results := g.Check(context.Background()); len(results) != 1 || results[0].Err == nil {
+		t.Errorf("no GlusterFS passes: %+v", results)
+	}
+}

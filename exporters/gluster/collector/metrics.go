@@ -1,0 +1,54 @@
+package collector
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// From `gluster --xml` of GlusterFS 10: pool list, volume info, volume status, and volume profile, which counts
+// only after `gluster volume profile V start`. Replicas are bricks, as host:path. A command that fails leaves its series
+// out until it answers again. Bricks count from their start on. Only volumes that are started are here.
+var (
+	up = prometheus.NewDesc("plumbline_gluster_up",
+		"Whether glusterd answered the last poll with its list of volumes: 1 yes, 0 no.", nil, nil)
+	errorsTotal = prometheus.NewDesc("plumbline_gluster_errors_total",
+		"Commands of GlusterFS's command line program that failed, timed out, or gave an answer that could not be used.", []string{"command"}, nil)
+	profiled = prometheus.NewDesc("plumbline_gluster_volume_profiled",
+		"Whether the volume counts its file operations (gluster volume profile V start): 1 yes, 0 no.", []string{"volume"}, nil)
+	brickUp = prometheus.NewDesc("plumbline_gluster_brick_up",
+		"Whether a brick's process runs, as its node's glusterd says: 1 yes, 0 no or the node is away.", []string{"volume", "replica"}, nil)
+	fops = prometheus.NewDesc("plumbline_gluster_fops_total",
+		"File operations a brick has done, by kind (WRITE, READ, FSYNC and others).", []string{"volume", "replica", "fop"}, nil)
+	fopSeconds = prometheus.NewDesc("plumbline_gluster_fop_seconds_total",
+		"Time a brick took for its file operations, in seconds, without network and client: GlusterFS's mean times its count.",
+		[]string{"volume", "replica", "fop"}, nil)
+	readBytes = prometheus.NewDesc("plumbline_gluster_brick_read_bytes_total",
+		"Bytes read from a brick.", []string{"volume", "replica"}, nil)
+	writtenBytes = prometheus.NewDesc("plumbline_gluster_brick_written_bytes_total",
+		"Bytes written to a brick.", []string{"volume", "replica"}, nil)
+	healEntries = prometheus.NewDesc("plumbline_gluster_brick_heal_entries",
+		"Files and directories that a brick has and others still have to be given.", []string{"volume", "replica"}, nil)
+)
+
+// The shared vocabulary (also filled by longhorn_exporter and openebs_exporter).
+var (
+	replicaInfo = prometheus.NewDesc("plumbline_volume_replica_info",
+		"Where a replica is: node, kernel name of the disk that holds it (empty if unknown), and host:port of its control server (a Longhorn V1 replica's data port is the next one). Always 1.",
+		[]string{"volume", "replica", "node", "device", "address", "backend"}, nil)
+	desiredReplicas = prometheus.NewDesc("plumbline_volume_desired_replicas",
+		"Replicas the volume is meant to have.", []string{"volume", "backend"}, nil)
+	healthyReplicas = prometheus.NewDesc("plumbline_volume_healthy_replicas",
+		"Replicas of an attached volume that hold all data and take part in reads and writes.", []string{"volume", "backend"}, nil)
+)
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
