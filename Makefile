@@ -8,7 +8,9 @@ SHELL := /bin/bash
 LAB_CLASSES ?= local longhorn-r1 longhorn-r3
 # How long the demo shows its table.
 DURATION ?= 60s
-export LAB_CLASSES DURATION
+# The canary's transactions per second on each class.
+LAB_CANARY_RATE ?= 5
+export LAB_CLASSES DURATION LAB_CANARY_RATE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
 ARCHS ?= amd64
@@ -132,6 +134,32 @@ bench: build ## What measuring costs, as ratios in one run: per block I/O, per r
 	@$(GO) test -run '^$$' -bench Overhead -benchtime 1x -v ./exporters/blockio
 	@$(GO) test -run '^$$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/collector
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
+
+.PHONY: accuracy
+accuracy: build ## Known delays at each layer against what is read of it; about 10 minutes.
+	@tools/install-packages bpf test bench
+	@$(GO) run ./tests/accuracy
+
+.PHONY: faults
+faults: build ## Every process of a lab killed and stopped, disks filled, peers hostile: what is seen and what is lost; about 15 minutes.
+	@$(GO) run ./tests/faults
+
+.PHONY: regressions
+regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom they suspect; over an hour, on a quiet machine.
+	@$(GO) run ./tests/regressions --rate=$(LAB_CANARY_RATE)
+
+.PHONY: scale
+scale: lab-up ## A Prometheus with the rules over 10,000 volumes in the running lab's shape, and the agent by servers; 30 minutes, 16 GB.
+	@$(GO) run ./tests/scale
+	@$(GO) run ./tests/agentsize
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for FUZZTIME.
+	@PATH="$(GO_DIR):$$PATH" tests/fuzz
+
+.PHONY: results
+results: ## Write tests/RESULTS.md anew from what the proofs measured.
+	@$(GO) run ./tests/results
 
 .PHONY: lint
 lint: ## Formatting, go vet, and the rules' syntax.

@@ -1,17 +1,12 @@
 package blockio_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,78 +14,28 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // exporter is a running ebpf_exporter with our configuration.
 type exporter struct{ url string }
 
-// exporterCommand prepares ebpf_exporter as nobody with the two capabilities it needs, on
-// copies of our files that nobody can read.
+// exporterCommand prepares ebpf_exporter as nobody with the two capabilities it needs.
 func exporterCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	testkit.NeedBPF(t)
-	dir := diskTempDir(t)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "ebpf_exporter")
-	copyFile(t, testkit.Tool(t, "ebpf_exporter"), binary, 0o755)
-	for _, name := range []string{"blkio.yaml", "blkio.bpf.o"} {
-		copyFile(t, name, filepath.Join(dir, name), 0o644)
-	}
-	args = append([]string{binary, "--config.dir=" + dir, "--config.names=blkio", "--config.strict"}, args...)
-	// The shell sets the environment of systemd's socket activation, where the process ID counts.
-	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"`, "sh"}, args...)...)
-	cmd.Env = append(os.Environ(), "OTEL_TRACES_EXPORTER=none")
-	const capPerfmon, capBPF = 38, 39
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential:  &syscall.Credential{Uid: 65534, Gid: 65534},
-		AmbientCaps: []uintptr{capPerfmon, capBPF},
-	}
-	return cmd
-}
-
-func copyFile(t *testing.T, from, to string, mode os.FileMode) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, mode)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Tool(t, "ebpf_exporter")
+	return rig.BlockioCommand(t, diskTempDir(t), args...)
 }
 
 // startExporter runs ebpf_exporter until the test ends and waits until it serves.
 func startExporter(t *testing.T) *exporter {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	socket, err := listener.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-
-	cmd := exporterCommand(t, "--web.listen-address=fd://0")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.ExtraFiles = []*os.File{socket}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
-		if t.Failed() {
-			t.Logf("ebpf_exporter's log:\n%s", log.String())
-		}
-	})
-	e := &exporter{url: "http://" + listener.Addr().String() + "/metrics"}
+	testkit.NeedBPF(t)
+	testkit.Tool(t, "ebpf_exporter")
+	url, _ := rig.StartBlockio(t)
+	e := &exporter{url: url}
 	e.scrape(t)
 	return e
 }

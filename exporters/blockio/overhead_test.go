@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -53,6 +54,11 @@ func BenchmarkOverhead(b *testing.B) {
 		load.Wait()
 	}()
 
+	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "blockio",
+		"go test -run '^$' -bench Overhead -benchtime 1x -v ./exporters/blockio")
+	if err != nil {
+		b.Fatal(err)
+	}
 	var ratios []float64
 	for range *rounds {
 		for _, c := range contenders {
@@ -69,6 +75,14 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 	b.Logf("ratio      %s", spread(ratios, "%.2f"))
 	b.ReportMetric(median(ratios), "ratio")
+	const section = "Overhead: BPF time per block I/O (range over rounds)"
+	for _, c := range contenders {
+		file.Add(section, c.name, "ns per I/O", spread(c.nsPerIO, "%.0f"), "I/Os", fmt.Sprint(c.ios), "rounds", fmt.Sprint(*rounds))
+	}
+	file.Add(section, "ratio of the two", "ns per I/O", spread(ratios, "%.2f"), "rounds", fmt.Sprint(*rounds))
+	if err := file.Close(); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportMetric(0, "ns/op")
 }
 

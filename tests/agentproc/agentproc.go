@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +16,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 const (
@@ -80,19 +80,42 @@ func (a *Agent) await(ctx context.Context) error {
 // Metrics is one scrape.
 type Metrics map[string]*dto.MetricFamily
 
+// URL is where its metrics are.
+func (a *Agent) URL() string { return "http://" + a.address + "/metrics" }
+
+// PID is its process.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
 // Scrape reads the agent's metrics.
-func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/metrics", nil)
+func (a *Agent) Scrape(ctx context.Context) (Metrics, error) { return Scrape(ctx, a.URL()) }
+
+// Scrape reads any exporter's metrics.
+func Scrape(ctx context.Context, url string) (Metrics, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
+	// Protobuf has native histograms, too.
+	r.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(answer.Body)
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", url, answer.Status)
+	}
+	decoder := expfmt.NewDecoder(answer.Body, expfmt.ResponseFormat(answer.Header))
+	metrics := Metrics{}
+	for {
+		f := &dto.MetricFamily{}
+		if err := decoder.Decode(f); errors.Is(err, io.EOF) {
+			return metrics, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", url, err)
+		}
+		metrics[f.GetName()] = f
+	}
 }
 
 // Sum adds up a family's samples (of histograms, the counts) that have all of the labels,
@@ -107,6 +130,17 @@ func (m Metrics) Sum(name string, labels ...string) float64 {
 		if has(s, labels) {
 			sum += s.GetGauge().GetValue() + s.GetCounter().GetValue() + s.GetUntyped().GetValue() +
 				float64(s.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+// Seconds adds up the sums of a family's histograms that have all of the labels.
+func (m Metrics) Seconds(name string, labels ...string) float64 {
+	sum := 0.0
+	for _, s := range m[name].GetMetric() {
+		if has(s, labels) {
+			sum += s.GetHistogram().GetSampleSum()
 		}
 	}
 	return sum

@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/plumbline/plumbline/tests/pgserver"
+	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
 type options struct {
@@ -30,8 +31,8 @@ type options struct {
 	clients, rounds  int
 	seconds          time.Duration
 	workloads, modes []string
-	// command is the command line, for the report.
-	command string
+	// command is the command line, for the report; folder is where its rows go.
+	command, folder string
 }
 
 func main() {
@@ -52,6 +53,7 @@ func main() {
 	app.Flag("time", "Length of one run.").Default("5s").DurationVar(&o.seconds)
 	app.Flag("workload", "select (cached, prepared; the worst case) or tpcb; repeatable.").Default("select", "tpcb").EnumsVar(&o.workloads, "select", "tpcb")
 	app.Flag("mode", "none, agent or bpftrace; repeatable.").Default("none", "agent", "bpftrace").EnumsVar(&o.modes, "none", "agent", "bpftrace")
+	app.Flag("folder", "Where the rows of results go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	o.command = strings.Join(append([]string{"overhead"}, os.Args[1:]...), " ")
 
@@ -89,13 +91,17 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	file, err := rows.Open(o.folder, "overhead", "go run ./tests/"+o.command)
+	if err != nil {
+		return err
+	}
 	results := map[string]map[string][]result{}
 	for _, workload := range o.workloads {
 		if results[workload], err = o.compare(ctx, workload, s); err != nil {
 			return err
 		}
 	}
-	return o.report(out, s, others, results)
+	return errors.Join(o.report(out, s, others, results), o.record(file, s, others, results))
 }
 
 // compare runs a workload in every mode, round by round.

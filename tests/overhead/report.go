@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
 // agentProgram is a BPF program that every agent loads.
@@ -38,6 +40,22 @@ func observers() (int, error) {
 			n++
 		}
 	}
+}
+
+// record adds the results to build/results, for the page of all results.
+func (o options) record(file *rows.File, s server, others int, results map[string]map[string][]result) error {
+	for _, workload := range o.workloads {
+		none := columns(results[workload]["none"])
+		for _, mode := range o.modes {
+			c := columns(results[workload][mode])
+			file.Add("Overhead: a PostgreSQL server with tracing and without", fmt.Sprintf("%s, %s", workload, mode),
+				"PostgreSQL", s.version, "TPS", fmt.Sprintf("%.0f", quantile(c.tps, 0.5)), "ratio to none (middle half)", spread(ratiosOf(c.tps, none.tps)),
+				"fastest tenth", fmt.Sprintf("%.1f us", quantile(c.fast, 0.5)*1e6), "none's to it", spread(ratiosOf(none.fast, c.fast)),
+				"CPU per transaction", fmt.Sprintf("%.1f us", quantile(c.cpu, 0.5)*1e6), "none's to it, of CPU", spread(ratiosOf(none.cpu, c.cpu)),
+				"rounds", fmt.Sprint(len(c.tps)), "other agents", fmt.Sprint(others))
+		}
+	}
+	return file.Close()
 }
 
 // report prints the results as Markdown, with all that is needed to judge and repeat them.

@@ -45,10 +45,19 @@ func Root() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// Tool returns the path of a third-party program: from the checkout's build/bin, else from
-// PATH and the usual PostgreSQL and system folders. It skips if the program is in none.
+// Tool returns the path of a third-party program, see Find. It skips without it.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
+	path, err := Find(name)
+	if err != nil {
+		Skip(t, err.Error())
+	}
+	return path
+}
+
+// Find returns the path of a third-party program: from the checkout's build/bin, else from
+// PATH and the usual PostgreSQL and system folders.
+func Find(name string) (string, error) {
 	candidates := []string{filepath.Join(Root(), "build", "bin", name)}
 	if found, err := exec.LookPath(name); err == nil {
 		candidates = append(candidates, found)
@@ -58,11 +67,10 @@ func Tool(t testing.TB, name string) string {
 	candidates = append(candidates, "/usr/sbin/"+name)
 	for _, c := range candidates {
 		if info, err := os.Stat(c); err == nil && !info.IsDir() {
-			return c
+			return c, nil
 		}
 	}
-	Skip(t, "needs "+name+"; `make build` builds or installs it")
-	return ""
+	return "", fmt.Errorf("needs %s; `make build` builds or installs it", name)
 }
 
 // Await calls f until it returns nil, and returns its last error at the deadline.

@@ -3,15 +3,14 @@ package collector
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -98,7 +97,9 @@ func TestQueryPhases(t *testing.T) {
 		if err := c.QueryRow(ctx, "select pg_relation_filepath('big'), pg_relation_size('big') / 8192").Scan(&file, &pages); err != nil {
 			t.Fatal(err)
 		}
-		dropCache(t, filepath.Join(pg.Data, file))
+		if err := rig.DropCache(filepath.Join(pg.Data, file)); err != nil {
+			t.Fatal(err)
+		}
 		cold := during(t, q, "phased", 1, func() { run(t, c, "select count(*) from big") })
 		// Few of the calls wait: the kernel reads ahead.
 		if cold.reads["miss"] < 1 || cold.phases["select"]["read"] <= 0 {
@@ -162,21 +163,5 @@ func run(t testing.TB, c *pgx.Conn, statement string) {
 	t.Helper()
 	if _, err := c.PgConn().Exec(context.Background(), statement).ReadAll(); err != nil {
 		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// dropCache removes one file from the page cache.
-func dropCache(t testing.TB, path string) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,9 +1,11 @@
 package collector
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -85,13 +88,19 @@ func BenchmarkReplicaBystander(b *testing.B) {
 func BenchmarkReplicaEngine(b *testing.B) {
 	testkit.NeedBPF(b)
 	v := newTestVolume(b, 3)
-	v.start()
+	v.Start()
 	const rounds, writes = 10, 1500
 	rate := func() float64 {
 		start := time.Now()
-		v.io(writes, 8, func(i int) error { return v.write(int64(i)*8192, 8192) })
+		v.IO(writes, 8, func(i int) error { return v.Write(int64(i)*8192, 8192) })
 		return writes / time.Since(start).Seconds()
 	}
+	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "replicabench",
+		"go test -run '^$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/collector")
+	if err != nil {
+		b.Fatal(err)
+	}
+	const section = "Overhead: the replica collector"
 	rate()
 	for b.Loop() {
 		var ratio float64
@@ -104,6 +113,7 @@ func BenchmarkReplicaEngine(b *testing.B) {
 			ratio += with / without / rounds
 		}
 		b.ReportMetric(ratio, "ratio")
+		file.Add(section, "writes/s of a volume of three replicas, with it to without", "figure", fmt.Sprintf("%.3f", ratio), "rounds", fmt.Sprint(rounds))
 	}
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
@@ -115,7 +125,12 @@ func BenchmarkReplicaEngine(b *testing.B) {
 	rate()
 	for name, p := range m.collector.wires[0].kernel.collection.Programs {
 		if s, err := p.Stats(); err == nil && s.RunCount > 0 {
-			b.Logf("%s: %d runs of %d ns", name, s.RunCount, s.Runtime.Nanoseconds()/int64(s.RunCount))
+			each := s.Runtime.Nanoseconds() / int64(s.RunCount)
+			b.Logf("%s: %d runs of %d ns", name, s.RunCount, each)
+			file.Add(section, "program "+name, "figure", fmt.Sprintf("%d ns a run", each), "runs", fmt.Sprint(s.RunCount))
 		}
+	}
+	if err := file.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -7,259 +7,30 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
-	"net"
-	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/longhorn/longhorn-engine/pkg/dataconn"
-	"github.com/longhorn/longhorn-engine/pkg/util"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The real storage engine on this machine: one controller and its replicas, each on its
-// own loopback address, so that no port is anybody else's.
-
-const testVolumeSize = 256 << 20
-
-// testReplica is one longhorn-engine replica process.
-type testReplica struct {
-	name, dir, address string
-	args               []string
-	process            *testProcess
-}
-
-// testVolume is a volume of real processes, and a client where its user would be.
+// testVolume is a volume of a real engine and replicas, with what the tests do to it.
 type testVolume struct {
-	t        testing.TB
-	name     string
-	engine   string // the program
-	dir      string
-	network  string // the first three bytes of its loopback addresses
-	replicas []*testReplica
-	// addresses are what the engine calls its replicas, proxies included.
-	addresses []string
-	options   []string // more of the controller's
-	// within is what the processes are started by, and procfs what shows them.
-	within  []string
-	procfs  string
-	process *testProcess
-	client  *dataconn.Client
+	*rig.Volume
+	t testing.TB
 }
 
-type testProcess struct {
-	cmd  *osexec.Cmd
-	log  *lockedBuffer
-	done chan struct{}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func startProcess(t testing.TB, dir string, name string, args ...string) *testProcess {
-	t.Helper()
-	p := &testProcess{cmd: osexec.Command(name, args...), log: &lockedBuffer{}, done: make(chan struct{})}
-	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// A replica starts a sync agent of its own: end both.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			log := p.log.String()
-			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), log[max(0, len(log)-2000):])
-		}
-	})
-	return p
-}
-
-func (p *testProcess) pid() int { return p.cmd.Process.Pid }
-
-func (p *testProcess) kill() {
-	_ = syscall.Kill(-p.pid(), syscall.SIGKILL)
-	<-p.done
-}
-
-// newTestVolume starts n replicas; start starts the engine on them.
+// newTestVolume starts n replicas; Start starts the engine on them.
 func newTestVolume(t testing.TB, n int, options ...string) *testVolume {
 	t.Helper()
-	v := &testVolume{
-		t:       t,
-		engine:  testkit.Tool(t, "longhorn-engine"),
-		name:    fmt.Sprintf("plumbline-test-%08x", rand.Uint32()),
-		network: fmt.Sprintf("127.%d.%d", 2+rand.IntN(250), rand.IntN(250)),
-		options: options,
-		procfs:  "/proc",
-	}
-	var err error
-	// Not in /tmp, which may be a tmpfs: the engine opens its files with O_DIRECT.
-	if v.dir, err = os.MkdirTemp("/var/tmp", "plumbline-replica-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(v.dir) })
-	for range n {
-		v.addReplica()
-	}
-	return v
-}
-
-// addReplica starts one more replica for the engine to come.
-func (v *testVolume) addReplica() {
-	v.t.Helper()
-	i := len(v.replicas)
-	r := &testReplica{
-		name:    fmt.Sprintf("%s-r-%d", v.name, i),
-		dir:     filepath.Join(v.dir, fmt.Sprintf("replica%d", i)),
-		address: fmt.Sprintf("%s.%d:10000", v.network, 10+i),
-	}
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
-		v.t.Fatal(err)
-	}
-	v.replicas = append(v.replicas, r)
-	v.addresses = append(v.addresses, r.address)
-	v.startReplica(r)
-}
-
-func (v *testVolume) startReplica(r *testReplica) {
-	v.t.Helper()
-	r.args = append([]string{"--volume-name", v.name, "replica", "--size", fmt.Sprint(testVolumeSize),
-		"--listen", r.address, "--replica-instance-name", r.name, "--disableRevCounter"}, v.protocol()...)
-	r.process = v.run(append(r.args, r.dir)...)
-	v.await(r.address)
-}
-
-func (v *testVolume) run(args ...string) *testProcess {
-	v.t.Helper()
-	command := slices.Concat(v.within, []string{v.engine}, args)
-	return startProcess(v.t, v.dir, command[0], command[1:]...)
-}
-
-func (v *testVolume) protocol() []string {
-	if i := slices.Index(v.options, "--data-server-protocol"); i >= 0 {
-		return v.options[i : i+2]
-	}
-	return nil
-}
-
-func (v *testVolume) await(address string) {
-	v.t.Helper()
-	testkit.Eventually(v.t, 30*time.Second, func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
-}
-
-func (v *testVolume) socket() string { return "/var/run/longhorn-" + v.name + ".sock" }
-
-// start starts the engine and connects a client to its frontend.
-func (v *testVolume) start() {
-	v.t.Helper()
-	args := []string{"--engine-instance-name", v.name + "-e-0", "controller", "--listen", v.network + ".1:9501",
-		"--size", fmt.Sprint(testVolumeSize), "--current-size", fmt.Sprint(testVolumeSize),
-		"--frontend", "socket", "--disableRevCounter"}
-	for _, a := range v.addresses {
-		args = append(args, "--replica", "tcp://"+a)
-	}
-	v.process = v.run(append(append(args, v.options...), v.name)...)
-	v.t.Cleanup(func() { _ = os.Remove(v.socket()) })
-	v.await(v.network + ".1:9501")
-	v.connect()
-}
-
-func (v *testVolume) connect() {
-	v.t.Helper()
-	var conn net.Conn
-	testkit.Eventually(v.t, 30*time.Second, func() (err error) {
-		conn, err = net.Dial("unix", v.socket())
-		return err
-	})
-	v.client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(30*time.Second, time.Minute))
-	client := v.client
-	v.t.Cleanup(client.Close)
-}
-
-// stop ends the engine.
-func (v *testVolume) stop() {
-	v.process.kill()
-}
-
-// io runs n operations, at most depth at a time, and fails the test if one fails.
-func (v *testVolume) io(n, depth int, op func(i int) error) {
-	v.t.Helper()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	next := make(chan int)
-	for range depth {
-		wg.Go(func() {
-			for i := range next {
-				if err := op(i); err != nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	if failed != nil {
-		v.t.Fatalf("I/O: %v", failed)
-	}
-}
-
-func (v *testVolume) write(offset int64, size int) error {
-	n, err := v.client.WriteAt(bytes.Repeat([]byte{0x5a}, size), offset)
-	if err == nil && n != size {
-		err = fmt.Errorf("wrote %d bytes of %d", n, size)
-	}
-	return err
-}
-
-func (v *testVolume) read(offset int64, size int) error {
-	n, err := v.client.ReadAt(make([]byte, size), offset)
-	if err == nil && n != size {
-		err = fmt.Errorf("read %d bytes of %d", n, size)
-	}
-	return err
+	testkit.Tool(t, "longhorn-engine")
+	return &testVolume{rig.NewVolume(t, n, options...), t}
 }
 
 // startReplicaCollector runs the collector for the test's own volumes only: other tests on
@@ -270,7 +41,7 @@ func startReplicaCollector(t testing.TB, v *testVolume, change ...func(*replicaW
 	recognise := wire.recognise
 	wire.recognise = func(args []string, hostname func() string) (*replicaProcess, error) {
 		p, err := recognise(args, hostname)
-		if p == nil || p.Volume != v.name {
+		if p == nil || p.Volume != v.Name {
 			return nil, nil
 		}
 		return p, err
@@ -278,7 +49,7 @@ func startReplicaCollector(t testing.TB, v *testVolume, change ...func(*replicaW
 	for _, c := range change {
 		c(&wire)
 	}
-	return startReplicaWire(t, wire, v.procfs)
+	return startReplicaWire(t, wire, v.ProcFS)
 }
 
 func startReplicaWire(t testing.TB, wire replicaWire, procfs string) *replicaMeter {
@@ -411,7 +182,7 @@ func (r replicaReading) inflight() float64 {
 func (r replicaReading) counts(v *testVolume) map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, name := range []string{requestMetric, serviceMetric, frontendMetric} {
-		r.each(name, match{"volume": v.name}, func(l match, m *dto.Metric) {
+		r.each(name, match{"volume": v.Name}, func(l match, m *dto.Metric) {
 			if l["op"] != "ping" {
 				counts[name+" "+l["replica"]+" "+l["op"]] = m.GetHistogram().GetSampleCount()
 			}

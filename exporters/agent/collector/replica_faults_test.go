@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -27,7 +28,7 @@ func (v *testVolume) background(depth int) (stop func() (writes, reads int64)) {
 	var wrote, read atomic.Int64
 	var wg sync.WaitGroup
 	quit := make(chan struct{})
-	client := v.client
+	client := v.Client
 	for worker := range depth {
 		wg.Go(func() {
 			b := make([]byte, 8192)
@@ -56,7 +57,7 @@ func (v *testVolume) background(depth int) (stop func() (writes, reads int64)) {
 
 func (v *testVolume) control(args ...string) {
 	v.t.Helper()
-	out, err := osexec.Command(v.engine, append([]string{"--url", "http://" + v.network + ".1:9501", "--volume-name", v.name, "--engine-instance-name", v.name + "-e-0"}, args...)...).CombinedOutput()
+	out, err := osexec.Command(v.Engine, append([]string{"--url", "http://" + v.Network + ".1:9501", "--volume-name", v.Name, "--engine-instance-name", v.Name + "-e-0"}, args...)...).CombinedOutput()
 	if err != nil {
 		v.t.Fatalf("longhorn-engine %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -66,15 +67,15 @@ func (v *testVolume) control(args ...string) {
 func (v *testVolume) exact(m *replicaMeter, n int, replicas ...string) {
 	v.t.Helper()
 	before := m.settled()
-	v.io(n, 4, func(i int) error { return v.write(int64(i)*8192, 8192) })
+	v.IO(n, 4, func(i int) error { return v.Write(int64(i)*8192, 8192) })
 	after := m.settled()
 	got, want := map[string]uint64{}, map[string]uint64{"frontend": uint64(n), "last": uint64(n)}
-	volume := match{"volume": v.name, "op": "write"}
+	volume := match{"volume": v.Name, "op": "write"}
 	got["frontend"] = after.count(frontendMetric, volume) - before.count(frontendMetric, volume)
-	last := match{"volume": v.name}
+	last := match{"volume": v.Name}
 	got["last"] = uint64(after.value("plumbline_replica_last_ack_total", last) - before.value("plumbline_replica_last_ack_total", last))
 	for _, a := range replicas {
-		l := match{"volume": v.name, "op": "write", "replica": a}
+		l := match{"volume": v.Name, "op": "write", "replica": a}
 		got["request "+a] = after.count(requestMetric, l) - before.count(requestMetric, l)
 		got["service "+a] = after.count(serviceMetric, l) - before.count(serviceMetric, l)
 		want["request "+a], want["service "+a] = uint64(n), uint64(n)
@@ -86,12 +87,12 @@ func (v *testVolume) exact(m *replicaMeter, n int, replicas ...string) {
 // harm from what it has not seen, and then counts exactly.
 func TestReplicaAdoption(t *testing.T) {
 	v := newTestVolume(t, 3)
-	v.start()
+	v.Start()
 	stop := v.background(8)
 	m := startReplicaCollector(t, v)
 	m.eventually("all views count", func(r replicaReading) bool {
 		seen := 0
-		for _, a := range v.addresses {
+		for _, a := range v.Addresses {
 			for _, name := range []string{requestMetric, serviceMetric} {
 				if r.count(name, match{"replica": a, "op": "write"}) > 100 {
 					seen++
@@ -101,7 +102,7 @@ func TestReplicaAdoption(t *testing.T) {
 		return seen == 6 && r.count(frontendMetric, match{"op": "write"}) > 100
 	})
 	stop()
-	v.exact(m, 500, v.addresses...)
+	v.exact(m, 500, v.Addresses...)
 	r := m.read()
 	for _, name := range []string{"plumbline_replica_resyncs_total", "plumbline_replica_unmatched_total"} {
 		if got := r.value(name, nil); got != 0 {
@@ -115,46 +116,46 @@ func TestReplicaAdoption(t *testing.T) {
 func TestReplicaRestarts(t *testing.T) {
 	v := newTestVolume(t, 3)
 	m := startReplicaCollector(t, v)
-	v.start()
+	v.Start()
 	m.followed(4)
-	v.exact(m, 200, v.addresses...)
+	v.exact(m, 200, v.Addresses...)
 
 	stop := v.background(4)
-	killed := v.replicas[1]
-	killed.process.kill()
+	killed := v.Replicas[1]
+	killed.Process.Kill()
 	m.followed(3)
 	stop()
-	v.exact(m, 200, v.addresses[0], v.addresses[2])
-	before := m.read().count(requestMetric, match{"replica": killed.address, "op": "write"})
+	v.exact(m, 200, v.Addresses[0], v.Addresses[2])
+	before := m.read().count(requestMetric, match{"replica": killed.Address, "op": "write"})
 	if before < 200 {
 		t.Errorf("%d writes to the killed replica are left of at least 200", before)
 	}
 
-	v.control("rm-replica", "tcp://"+killed.address)
-	if err := os.RemoveAll(killed.dir); err != nil {
+	v.control("rm-replica", "tcp://"+killed.Address)
+	if err := os.RemoveAll(killed.Dir); err != nil {
 		t.Fatal(err)
 	}
-	v.startReplica(killed)
+	v.StartReplica(killed)
 	stop = v.background(4)
-	size := fmt.Sprint(testVolumeSize)
-	v.control("add-replica", "--size", size, "--current-size", size, "tcp://"+killed.address)
+	size := fmt.Sprint(rig.VolumeSize)
+	v.control("add-replica", "--size", size, "--current-size", size, "tcp://"+killed.Address)
 	stop()
 	m.followed(4)
-	v.exact(m, 200, v.addresses...)
+	v.exact(m, 200, v.Addresses...)
 
 	stop = v.background(4)
-	v.stop()
+	v.Stop()
 	m.followed(3)
 	stop()
 	total := m.read().count(frontendMetric, match{"op": "write"})
-	for _, r := range v.replicas {
+	for _, r := range v.Replicas {
 		// The next engine wants them closed.
-		r.process.kill()
-		v.startReplica(r)
+		r.Process.Kill()
+		v.StartReplica(r)
 	}
-	v.start()
+	v.Start()
 	m.followed(4)
-	v.exact(m, 200, v.addresses...)
+	v.exact(m, 200, v.Addresses...)
 	r := m.read()
 	if got := r.count(frontendMetric, match{"op": "write"}); got != total+200 {
 		t.Errorf("%d writes of the volume, want %d: a restart must not lose counts", got, total+200)
@@ -172,7 +173,7 @@ func TestReplicaRestarts(t *testing.T) {
 func TestReplicaGarbage(t *testing.T) {
 	v := newTestVolume(t, 2)
 	m := startReplicaCollector(t, v)
-	v.start()
+	v.Start()
 	m.followed(3)
 	stop := v.background(4)
 	ping := []byte{0x01, 0x1b, 9, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -183,9 +184,9 @@ func TestReplicaGarbage(t *testing.T) {
 		ping[:13], // cut off
 		append(bytes.Clone(ping), bytes.Repeat([]byte("garbage"), 100)...),
 	}
-	data := strings.TrimSuffix(v.addresses[0], "0") + "1"
+	data := strings.TrimSuffix(v.Addresses[0], "0") + "1"
 	for _, speech := range speeches {
-		for network, address := range map[string]string{"tcp": data, "unix": v.socket()} {
+		for network, address := range map[string]string{"tcp": data, "unix": v.Socket()} {
 			c, err := net.Dial(network, address)
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +207,7 @@ func TestReplicaGarbage(t *testing.T) {
 	if got := r.value("plumbline_replica_unmatched_total", nil); got != 0 {
 		t.Errorf("%v unmatched answers", got)
 	}
-	v.exact(m, 300, v.addresses...)
+	v.exact(m, 300, v.Addresses...)
 	// A replica leaves such a connection to Go's garbage collector; the frontend closes it.
 	m.eventually("the frontend's connections are forgotten", func(r replicaReading) bool {
 		return r.value("plumbline_volume_frontend_connections", nil) == 1
@@ -233,11 +234,11 @@ func TestReplicaStrictLocal(t *testing.T) {
 	}
 	v := newTestVolume(t, 0, "--data-server-protocol", "unix")
 	m := startReplicaCollector(t, v)
-	v.addReplica()
-	t.Cleanup(func() { _ = os.Remove(filepath.Join(sockets, v.name+".sock")) })
-	v.start()
+	v.AddReplica()
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(sockets, v.Name+".sock")) })
+	v.Start()
 	m.followed(2)
-	v.exact(m, 1000, v.addresses[0])
+	v.exact(m, 1000, v.Addresses[0])
 	m.read().clean(t)
 }
 
@@ -254,10 +255,10 @@ func TestReplicaMapsFull(t *testing.T) {
 			return spec, err
 		}
 	})
-	v.start()
+	v.Start()
 	m.followed(3)
 	const writes = 2000
-	v.io(writes, 32, func(i int) error { return v.write(int64(i)*8192, 8192) })
+	v.IO(writes, 32, func(i int) error { return v.Write(int64(i)*8192, 8192) })
 	r := m.settled()
 	lost := r.value("plumbline_replica_lost_total", match{"reason": "requests_full"})
 	var counted uint64
@@ -278,10 +279,10 @@ func TestReplicaMapsFull(t *testing.T) {
 func TestReplicaOverlappingWrites(t *testing.T) {
 	v := newTestVolume(t, 2)
 	m := startReplicaCollector(t, v)
-	v.start()
+	v.Start()
 	m.followed(3)
 	const writes = 2000
-	v.io(writes, 8, func(i int) error { return v.write(int64(i%4)*8192, 8192) })
+	v.IO(writes, 8, func(i int) error { return v.Write(int64(i%4)*8192, 8192) })
 	r := m.settled()
 	last, overlaps := r.value("plumbline_replica_last_ack_total", nil), r.value("plumbline_replica_overlapping_writes_total", nil)
 	if last+overlaps != writes || overlaps == 0 {
@@ -297,13 +298,13 @@ func TestReplicaOverlappingWrites(t *testing.T) {
 func TestReplicaChurn(t *testing.T) {
 	v := newTestVolume(t, 1)
 	m := startReplicaCollector(t, v)
-	v.start()
+	v.Start()
 	m.followed(2)
 	const connections = 300
 	for range connections {
-		v.connect()
+		v.Connect()
 		v.exactOnce()
-		v.client.Close()
+		v.Client.Close()
 	}
 	r := m.eventually("closed connections are forgotten", func(r replicaReading) bool {
 		// Left are the two between engine and replica, seen from both ends.
@@ -322,7 +323,7 @@ func TestReplicaChurn(t *testing.T) {
 
 func (v *testVolume) exactOnce() {
 	v.t.Helper()
-	if err := v.write(rand.Int64N(1000)*8192, 8192); err != nil {
+	if err := v.Write(rand.Int64N(1000)*8192, 8192); err != nil {
 		v.t.Fatal(err)
 	}
 }

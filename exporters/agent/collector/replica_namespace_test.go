@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -12,28 +13,28 @@ import (
 func TestReplicaInPIDNamespace(t *testing.T) {
 	testkit.NeedBPF(t)
 	v := newTestVolume(t, 0)
-	holder := startProcess(t, v.dir, testkit.Tool(t, "unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity")
-	v.procfs = fmt.Sprintf("/proc/%d/root/proc", holder.pid())
+	holder := rig.StartProcess(t, v.Dir, testkit.Tool(t, "unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity")
+	v.ProcFS = fmt.Sprintf("/proc/%d/root/proc", holder.PID())
 	own, err := shownNamespace("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 30*time.Second, func() error {
-		inner, err := shownNamespace(v.procfs)
+		inner, err := shownNamespace(v.ProcFS)
 		if err == nil && inner == own {
-			err = fmt.Errorf("%s still shows the namespace of this test", v.procfs)
+			err = fmt.Errorf("%s still shows the namespace of this test", v.ProcFS)
 		}
 		return err
 	})
-	v.within = []string{testkit.Tool(t, "nsenter"), fmt.Sprintf("--pid=/proc/%d/ns/pid_for_children", holder.pid())}
-	v.addReplica()
+	v.Within = []string{testkit.Tool(t, "nsenter"), fmt.Sprintf("--pid=/proc/%d/ns/pid_for_children", holder.PID())}
+	v.AddReplica()
 	m := startReplicaCollector(t, v) // finds this one by its scan, the others by the kernel's notice
-	v.addReplica()
-	v.start()
+	v.AddReplica()
+	v.Start()
 	m.followed(3)
-	v.exact(m, 500, v.addresses...)
-	v.replicas[1].process.kill()
+	v.exact(m, 500, v.Addresses...)
+	v.Replicas[1].Process.Kill()
 	m.followed(2)
-	v.exact(m, 200, v.addresses[0])
+	v.exact(m, 200, v.Addresses[0])
 	m.read().clean(t)
 }

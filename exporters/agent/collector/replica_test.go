@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/tests/rig"
 )
 
 // Every operation the user of a volume sends is counted once in each view, with its bytes.
@@ -26,18 +27,18 @@ func TestReplicaCountsByPacket(t *testing.T) {
 func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 	v := newTestVolume(t, 3)
 	m := startReplicaCollector(t, v, change...)
-	v.start()
+	v.Start()
 	m.followed(4)
 
 	const writes, reads, unmaps, large = 5000, 3000, 100, 50
 	const block, big = 8192, 1 << 20
-	slots := int64(testVolumeSize / big)
+	slots := int64(rig.VolumeSize / big)
 	// No two writes at a time to one extent: which replica was last would be unknown.
-	v.io(writes, 8, func(i int) error { return v.write(int64(i)*block, block) })
-	v.io(large, 8, func(i int) error { return v.write(int64(i)*big, big) })
-	v.io(reads, 8, func(int) error { return v.read(rand.Int64N(slots)*big, block) })
-	v.io(large, 8, func(i int) error { return v.read(int64(i)*big, big) })
-	v.io(unmaps, 1, func(i int) error { _, err := v.client.UnmapAt(4096, int64(i)*4096); return err })
+	v.IO(writes, 8, func(i int) error { return v.Write(int64(i)*block, block) })
+	v.IO(large, 8, func(i int) error { return v.Write(int64(i)*big, big) })
+	v.IO(reads, 8, func(int) error { return v.Read(rand.Int64N(slots)*big, block) })
+	v.IO(large, 8, func(i int) error { return v.Read(int64(i)*big, big) })
+	v.IO(unmaps, 1, func(i int) error { _, err := v.Client.UnmapAt(4096, int64(i)*4096); return err })
 
 	r := m.settled()
 	got := r.counts(v)
@@ -47,8 +48,8 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 		frontendMetric + "  unmap": unmaps,
 	}
 	var requested, served uint64
-	for _, tested := range v.replicas {
-		a := " " + tested.address
+	for _, tested := range v.Replicas {
+		a := " " + tested.Address
 		want[requestMetric+a+" write"], want[serviceMetric+a+" write"] = writes+large, writes+large
 		want[requestMetric+a+" unmap"], want[serviceMetric+a+" unmap"] = unmaps, unmaps
 		// Reads go to one replica each: only the total is given.
@@ -75,15 +76,15 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 	if got := r.value("plumbline_replica_request_connections", nil); got != 6 {
 		t.Errorf("%v connections to replicas, want two to each", got)
 	}
-	for _, tested := range v.replicas {
-		rtt := r.sum(requestMetric, match{"replica": tested.address, "op": "write"}) / (writes + large)
-		service := r.sum(serviceMetric, match{"replica": tested.address, "op": "write"}) / (writes + large)
-		t.Logf("%s: write round trip %.0f us, service %.0f us", tested.address, rtt*1e6, service*1e6)
+	for _, tested := range v.Replicas {
+		rtt := r.sum(requestMetric, match{"replica": tested.Address, "op": "write"}) / (writes + large)
+		service := r.sum(serviceMetric, match{"replica": tested.Address, "op": "write"}) / (writes + large)
+		t.Logf("%s: write round trip %.0f us, service %.0f us", tested.Address, rtt*1e6, service*1e6)
 		if service >= rtt {
-			t.Errorf("%s: service takes %v s of a round trip of %v s", tested.address, service, rtt)
+			t.Errorf("%s: service takes %v s of a round trip of %v s", tested.Address, service, rtt)
 		}
-		if got := r.value("plumbline_replica_info", match{"replica": tested.address, "instance": tested.name, "directory": tested.dir}); got != 1 {
-			t.Errorf("no information about %s", tested.address)
+		if got := r.value("plumbline_replica_info", match{"replica": tested.Address, "instance": tested.Name, "directory": tested.Dir}); got != 1 {
+			t.Errorf("no information about %s", tested.Address)
 		}
 	}
 	t.Logf("frontend write %.0f us", r.sum(frontendMetric, match{"op": "write"})/(writes+large)*1e6)

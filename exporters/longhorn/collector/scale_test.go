@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -34,6 +36,10 @@ func TestThousandVolumes(t *testing.T) {
 		testkit.Skip(t, "makes 5,000 objects, which takes a minute")
 	}
 	const volumes, nodes = 1000, 20
+	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "scale", "go test -run ThousandVolumes ./exporters/longhorn/collector")
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := kubetest.Start(t)
 	server.ApplyCRDs(kubetest.Read(t, "testdata/crds-1.11.1.yaml")...)
 	server.Namespace(namespace)
@@ -129,6 +135,13 @@ func TestThousandVolumes(t *testing.T) {
 	t.Logf("%d volumes of 3 replicas: %d series (%.0f a volume), scrape p50 %s p99 %s, heap +%d MiB; %d requests to the API server up to the first complete scrape, %d in the %s of 50 scrapes; %d calls to instance managers",
 		volumes, series, float64(series)/volumes, took[len(took)/2], took[len(took)*99/100], (heap()-before)>>20,
 		requests, asked, time.Since(began).Round(time.Second), calls)
+	file.Add("Scale: longhorn_exporter", fmt.Sprintf("%d volumes of 3 replicas on %d nodes", volumes, nodes), "series", fmt.Sprint(series),
+		"a volume", fmt.Sprintf("%.0f", float64(series)/volumes), "scrape p50", took[len(took)/2].Round(time.Millisecond).String(),
+		"scrape p99", took[len(took)*99/100].Round(time.Millisecond).String(), "heap", fmt.Sprintf("%d MiB", (heap()-before)>>20),
+		"API requests in 50 scrapes", fmt.Sprint(asked))
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func heap() int64 {

@@ -1,0 +1,202 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+var (
+	latencyLine = regexp.MustCompile(`(?m)^latency average = ([0-9.]+) ms`)
+	countLine   = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
+)
+
+// workload is a load of pgbench's own.
+type workload struct {
+	name string
+	args []string
+	// statements that a transaction makes.
+	statements float64
+}
+
+var workloads = []workload{
+	{"selects", []string{"-S"}, 1},
+	{"TPC-B", nil, 7},
+}
+
+// benched is what pgbench says of a run, and what the kernel says of pgbench.
+type benched struct {
+	transactions float64
+	// latency is pgbench's mean of a transaction, client the time of one that pgbench itself was on
+	// a CPU or waited for one, in seconds.
+	latency, client float64
+}
+
+// bench runs pgbench on one connection.
+func (d *database) bench(o options, args ...string) benched {
+	args = append([]string{"-n", "-M", "prepared", "-c", "1", "-T", fmt.Sprintf("%.0f", o.seconds.Seconds())}, args...)
+	p := rig.StartProcess(d.t, "/", rig.Tool(d.t, "pgbench"), append(args, d.URL)...)
+	// The account goes with the process: what is missing is the time since the last look.
+	var client float64
+	every := time.NewTicker(50 * time.Millisecond)
+	defer every.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-p.Done:
+			ended = true
+		case <-every.C:
+			if s, err := schedstat(p.PID()); err == nil {
+				client = s.onCPU + s.waiting
+			}
+		}
+	}
+	value := func(line *regexp.Regexp) float64 {
+		m := line.FindStringSubmatch(p.Log.String())
+		if m == nil {
+			d.t.Fatalf("pgbench told nothing like %s:\n%s", line, p.Log)
+		}
+		v, err := strconv.ParseFloat(m[1], 64)
+		d.t.Check(err)
+		return v
+	}
+	b := benched{transactions: value(countLine), latency: value(latencyLine) / 1e3}
+	b.client = client / b.transactions
+	return b
+}
+
+// fillBench makes pgbench's tables.
+func (d *database) fillBench() {
+	if out, err := exec.Command(rig.Tool(d.t, "pgbench"), "-i", "-q", "-s", "5", d.URL).CombinedOutput(); err != nil {
+		d.t.Fatalf("pgbench -i: %w\n%s", err, out)
+	}
+}
+
+// all is what the agent has of a server's statements.
+func (d *database) all(m agentproc.Metrics) (count, seconds float64) {
+	const name = "plumbline_query_duration_seconds"
+	return m.Sum(name, "server", d.name), m.Seconds(name, "server", d.name)
+}
+
+// agreePgbench compares pgbench's mean latency of a transaction with the time of its
+// statements by the agent and the client's own by the kernel, which it should be the sum of.
+func agreePgbench(t *rig.Scope, o options) {
+	d := startDatabase(t, o, "accuracy-pgbench", "")
+	d.fillBench()
+	for _, w := range workloads {
+		count, seconds := d.all(d.scrape())
+		b := d.bench(o, w.args...)
+		var c, s float64
+		rig.Eventually(t, time.Minute, func() error {
+			if c, s = d.all(d.scrape()); c-count < b.transactions*w.statements {
+				return fmt.Errorf("%v statements counted of %v", c-count, b.transactions*w.statements)
+			}
+			return nil
+		})
+		agent := (s - seconds) / b.transactions
+		what := "pgbench's mean latency, " + w.name
+		cells := []string{"statements made", fmt.Sprintf("%.0f", b.transactions*w.statements), "counted", fmt.Sprintf("%.0f", c-count),
+			"pgbench", us(b.latency), "agent's statements", us(agent), "client's CPU and run queue", us(b.client),
+			"explained", fmt.Sprintf("%.1f %%", 100*(agent+b.client)/b.latency)}
+		o.out.Add(benchSection, what, cells...)
+		t.Logf("%s: %v", what, cells)
+	}
+}
+
+const benchSection = "Accuracy: a transaction's latency from its parts"
+
+// script tells, at its end, the counts and sums of what it saw: statements of PostgreSQL and
+// the flushes within, and requests of one block device.
+//
+//go:embed agree.bt
+var script string
+
+// agreeBpftrace compares statements and flushes with those that bpftrace measures by uprobes and
+// system calls at the same time, and block requests with those by tracepoints.
+func agreeBpftrace(t *rig.Scope, o options) {
+	t.Check(rig.OwnMounts())
+	dir := tempDir(t)
+	t.Check(os.Chmod(dir, 0o755))
+	file := filepath.Join(dir, "disk")
+	t.Check(os.WriteFile(file, nil, 0o600))
+	t.Check(os.Truncate(file, 1<<30))
+	device, err := rig.AttachLoop(t, file)
+	t.Check(err)
+	at := filepath.Join(dir, "mounted")
+	t.Check(os.Mkdir(at, 0o755))
+	t.Check(rig.MountExt4(t, device, at, "-O", "^has_journal"))
+	inner := filepath.Join(at, "pg")
+	t.Check(os.Mkdir(inner, 0o700))
+	d := startDatabase(t, o, "accuracy-bpftrace", inner)
+	d.fillBench()
+	d.do(d.client, "checkpoint")
+	url, _ := rig.StartBlockio(t)
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", d.PID))
+	t.Check(err)
+	var id syscall.Stat_t
+	t.Check(syscall.Stat(device, &id))
+	// Tracepoints need tracefs, in the mount namespace of this proof only.
+	if err := exec.Command("mountpoint", "-q", "/sys/kernel/tracing").Run(); err != nil {
+		t.Check(syscall.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, ""))
+	}
+	// The kernel numbers devices otherwise than stat does.
+	kernelDevice := id.Rdev>>8&0xfff<<20 | id.Rdev&0xff | id.Rdev>>12&0xfff00
+	text := strings.NewReplacer("SERVER", program, "DEVICE", fmt.Sprint(kernelDevice), "POSTMASTER", fmt.Sprint(d.PID)).Replace(script)
+	tracer := rig.StartProcess(t, "/", rig.Tool(t, "bpftrace"), "-e", text)
+	rig.Eventually(t, time.Minute, func() error {
+		select {
+		case <-tracer.Done:
+			t.Fatalf("bpftrace: %s", tracer.Log)
+		default:
+		}
+		if !strings.Contains(tracer.Log.String(), "ready") {
+			return fmt.Errorf("bpftrace is not attached")
+		}
+		return nil
+	})
+	blocks := func() (count, seconds float64) { return blockio(t, url, "device", device, "read", "write", "flush") }
+	blockCount, blockSeconds := blocks()
+	before := d.scrape()
+	count, seconds := d.all(before)
+	transactions := d.bench(o).transactions
+	var after agentproc.Metrics
+	rig.Eventually(t, time.Minute, func() error {
+		after = d.scrape()
+		if c, _ := d.all(after); c-count < 7*transactions {
+			return fmt.Errorf("%v statements counted of %v", c-count, 7*transactions)
+		}
+		return nil
+	})
+	bc, bs := blocks()
+	t.Check(tracer.Cmd.Process.Signal(syscall.SIGINT))
+	<-tracer.Done
+	said := func(name string) (count, mean float64) {
+		m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(tracer.Log.String())
+		if m == nil {
+			t.Fatalf("bpftrace told nothing of %s: %s", name, tracer.Log)
+		}
+		n, err := strconv.ParseFloat(m[1], 64)
+		t.Check(err)
+		ns, err := strconv.ParseFloat(m[2], 64)
+		t.Check(err)
+		return n, ns / n / 1e9
+	}
+	c, s := d.all(after)
+	n, mean := said("query")
+	agree(t, o, "bpftrace, TPC-B: uprobes' statements and the agent's", n, mean, c-count, (s-seconds)/(c-count))
+	n, mean = said("sync")
+	const phase = "plumbline_query_phase_seconds_total"
+	sync := after.Sum(phase, "server", d.name, "phase", "sync") - before.Sum(phase, "server", d.name, "phase", "sync")
+	agree(t, o, "bpftrace, TPC-B: fdatasync of sessions by system call, and the agent's phase sync, which has no time on a CPU or waiting for one in it", n, mean, n, sync/n)
+	n, mean = said("block")
+	agree(t, o, "bpftrace, TPC-B: block_rq_issue to block_rq_complete, and blockio's device time", n, mean, bc-blockCount, (bs-blockSeconds)/(bc-blockCount))
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// killSession kills one session of a class's load, which PostgreSQL takes for a crash.
+func (l *lab) killSession(class string) error {
+	c, err := l.connect(l.ctx, class)
+	if err != nil {
+		return err
+	}
+	defer c.Close(l.ctx)
+	var pid int
+	if err := c.QueryRow(l.ctx, "select pid from pg_stat_activity where application_name = 'pgbench' limit 1").Scan(&pid); err != nil {
+		return fmt.Errorf("a session of pgbench: %w", err)
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// filler is the file that takes a volume's room.
+func (l *lab) filler(class string) (string, error) {
+	return l.inside(filepath.Join(l.class(class).Mount(), "filler"))
+}
+
+// fill takes all the room of a class's volume, that set aside for root included.
+func (l *lab) fill(class string) error {
+	path, err := l.filler(class)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var size int64
+	// In ever smaller pieces: what a piece needs for itself is not known.
+	for piece := int64(1 << 30); piece >= 4096; {
+		switch err := unix.Fallocate(int(f.Fd()), 0, size, piece); {
+		case err == nil:
+			size += piece
+		case errors.Is(err, unix.ENOSPC):
+			piece /= 2
+		default:
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	// The server has room left in its own files for a while: segments of its log that are there
+	// to be used again. The end of each makes it take the next.
+	c, err := l.connect(l.ctx, class)
+	if err != nil {
+		return err
+	}
+	defer c.Close(l.ctx)
+	const segments = 64 // of 16 MB: as many as max_wal_size and more
+	for range segments {
+		if _, err := c.Exec(l.ctx, "select pg_logical_emit_message(false, '', 'x'), pg_switch_wal()"); err != nil {
+			return nil // there it is
+		}
+	}
+	return errors.New("the server goes on to find room for its log")
+}
+
+// empty gives the room back, and starts the server if it ended for want of it.
+func (l *lab) empty(class string) error {
+	path, err := l.filler(class)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	name := class + "-postgresql"
+	if p, err := l.process(name); err != nil || p.Running {
+		return err
+	}
+	return l.start(name)
+}
+
+// churn opens connections, many at a time, each for one statement, beside the ledger.
+func (l *lab) churn(class string, atATime int, lasts time.Duration) error {
+	ctx, cancel := context.WithTimeout(l.ctx, lasts)
+	defer cancel()
+	var wait sync.WaitGroup
+	problems := make(chan error, atATime)
+	for range atATime {
+		wait.Go(func() {
+			for ctx.Err() == nil {
+				c, err := l.connect(l.ctx, class)
+				if err == nil {
+					_, err = c.Exec(l.ctx, "select 1")
+					_ = c.Close(l.ctx)
+				}
+				if err != nil {
+					problems <- err
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	close(problems)
+	return <-problems
+}
+
+// observers are the replaceable exporters of ours, by the lab's names.
+func (l *lab) observers() []string {
+	urls := []string{l.config.URL("agent") + "/metrics", l.config.URL("longhorn_exporter") + "/metrics"}
+	for _, c := range l.config.Classes {
+		urls = append(urls, l.metrics(c.Name, "pgbench"), l.metrics(c.Name, "canary"))
+	}
+	return urls
+}
+
+func answers(address string) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// reattach starts a Longhorn volume again whose engine ended, and all that lies on it.
+func (l *lab) reattach() error {
+	const class = "longhorn-r3-"
+	users := []string{"pgbench", "canary", "readprobe", "postgres-exporter", "postgresql", "volume", "bridge"}
+	for _, name := range users {
+		p, err := l.process(class + name)
+		if err != nil {
+			return err
+		}
+		if !p.Running {
+			continue
+		}
+		if name == "volume" || name == "bridge" {
+			// In order: both have to take their mounts away.
+			err = l.call(http.MethodPatch, "/process/stop/"+class+name, nil)
+		} else {
+			err = l.signal(class+name, syscall.SIGKILL)
+		}
+		if err != nil {
+			return err
+		}
+		if err := testkit.Await(l.o.deadline, func() error {
+			p, err := l.process(class + name)
+			if err == nil && p.Running {
+				err = fmt.Errorf("%s does not end", name)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	// A replica that had an engine takes a new one only after its own start, as Longhorn does it.
+	for n := range 3 {
+		name := fmt.Sprintf("%sreplica-%d", class, n+1)
+		if err := l.signal(name, syscall.SIGKILL); err != nil {
+			return err
+		}
+		if err := l.start(name); err != nil {
+			return err
+		}
+	}
+	e, err := l.engine()
+	if err != nil {
+		return err
+	}
+	for _, r := range e.Replicas {
+		if err := testkit.Await(l.o.deadline, func() error { return answers(r.Address) }); err != nil {
+			return err
+		}
+	}
+	// The supervisor skips a process while what it depends on is not ready by its own probe.
+	if err := testkit.Await(l.o.deadline, func() error {
+		if answers(e.Engine) == nil {
+			return nil
+		}
+		return errors.Join(errors.New("the engine does not listen"), l.start(class+"engine"))
+	}); err != nil {
+		return err
+	}
+	// Each waits for the one before by itself, but for its being there at all.
+	socket, err := l.inside("/run/longhorn-" + l.class("longhorn-r3").Volume() + ".sock")
+	if err != nil {
+		return err
+	}
+	mounted, err := l.inside(filepath.Join(l.class("longhorn-r3").DataDirectory(), "PG_VERSION"))
+	if err != nil {
+		return err
+	}
+	volume, err := l.inside(filepath.Join(l.class("longhorn-r3").Dir(), "bridge", "volume"))
+	if err != nil {
+		return err
+	}
+	steps := []struct{ name, ready string }{
+		{"bridge", volume}, {"volume", mounted}, {"postgresql", ""}, {"pgbench", ""}, {"canary", ""}, {"readprobe", ""}, {"postgres-exporter", ""},
+	}
+	ready := socket
+	for _, s := range steps {
+		if ready != "" {
+			if err := testkit.Await(l.o.deadline, func() error { _, err := os.Stat(ready); return err }); err != nil {
+				return err
+			}
+		}
+		if err := l.start(class + s.name); err != nil {
+			return err
+		}
+		ready = s.ready
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// faults is the table.
+func (l *lab) faults() []fault {
+	o := l.o
+	instance := func(class, exporter string) string {
+		return fmt.Sprintf(", instance=%q", strings.TrimSuffix(strings.TrimPrefix(l.metrics(class, exporter), "http://"), "/metrics"))
+	}
+	var all []fault
+	// Processes that only observe: neither their end nor their halt may hurt the load.
+	for _, p := range []struct{ name, job, class, instance string }{
+		{"agent", "plumbline-agent", "local", ""},
+		{"ebpf-exporter", "ebpf-exporter", "local", ""},
+		{"node-exporter", "node-exporter", "local", ""},
+		{"longhorn-exporter", "longhorn-exporter", "longhorn-r3", ""},
+		{"local-postgres-exporter", "postgres-exporter", "local", instance("local", "postgres_exporter")},
+		{"local-canary", "loadgen", "local", instance("local", "canary")},
+		{"local-pgbench", "loadgen", "local", instance("local", "pgbench")},
+	} {
+		down := fmt.Sprintf(`up{job=%q%s} == 0`, p.job, p.instance)
+		works := []string{fmt.Sprintf(`up{job=%q%s} == 1`, p.job, p.instance), alive("local"), alive("longhorn-r3")}
+		for _, kind := range []struct {
+			name, expected string
+			signal         syscall.Signal
+			end            func(l *lab) error
+		}{
+			{"kill -9 of " + p.name, "up is 0; after its start it measures again", syscall.SIGKILL, func(l *lab) error { return l.start(p.name) }},
+			{"halt (SIGSTOP) of " + p.name, "up is 0; then it goes on", syscall.SIGSTOP, func(l *lab) error { return l.signal(p.name, syscall.SIGCONT) }},
+		} {
+			all = append(all, fault{name: kind.name, expected: kind.expected, class: p.class, job: p.job,
+				begin: func(l *lab) error { return l.signal(p.name, kind.signal) }, seen: []string{down}, end: kind.end, well: works})
+		}
+	}
+	all = append(all,
+		fault{name: "upgrade of the agent under load: SIGTERM, then its successor", class: "local", job: "plumbline-agent",
+			expected: "its counters begin anew, statements go on to be counted",
+			begin:    func(l *lab) error { return l.restart("agent") },
+			seen:     []string{`time() - process_start_time_seconds{job="plumbline-agent"} < 30`},
+			well:     []string{`up{job="plumbline-agent"} == 1`, `sum(rate(plumbline_query_phase_seconds_total[10s])) > 0`}},
+		fault{name: "outage of Prometheus: kill -9, and back after " + o.outage.String(), class: "local",
+			expected: "the load goes on; a gap, and counters that go on after it",
+			begin: func(l *lab) error {
+				if err := l.signal("prometheus", syscall.SIGKILL); err != nil {
+					return err
+				}
+				select {
+				case <-time.After(o.outage): // the fault itself takes this long
+				case <-l.ctx.Done():
+				}
+				return l.start("prometheus")
+			},
+			seen: []string{fmt.Sprintf(`count_over_time(up{job="prometheus"}[%ds]) < 15`, int(o.outage.Seconds()+20))},
+			well: []string{alive("local"), alive("longhorn-r3")}, job: "prometheus"},
+		fault{name: "halt (SIGSTOP) of Prometheus for 20 s", class: "local", job: "prometheus",
+			expected: "scrapes are missed, nothing else",
+			begin: func(l *lab) error {
+				if err := l.signal("prometheus", syscall.SIGSTOP); err != nil {
+					return err
+				}
+				time.Sleep(20 * time.Second) // the fault itself takes this long
+				return l.signal("prometheus", syscall.SIGCONT)
+			},
+			seen: []string{`count_over_time(up{job="prometheus"}[30s]) < 12`}, well: []string{alive("local")}},
+		fault{name: "crash of a database: kill -9 of one of its sessions", class: "local",
+			expected: "all sessions end, the server recovers by itself, the load comes back",
+			begin:    func(l *lab) error { return l.killSession("local") },
+			seen:     []string{`sum(increase(loadgen_errors_total{server="local"}[30s])) > 0 or sum(increase(loadgen_restarts_total{server="local"}[30s])) > 0`},
+			well:     []string{alive("local"), `pg_up{server="local"} == 1`}},
+		fault{name: "kill -9 of a database server, and its start", class: "longhorn-r3",
+			expected: "pg_up is 0; after its start it recovers on its volume, the load comes back",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-postgresql", syscall.SIGKILL) },
+			seen:     []string{`pg_up{server="longhorn-r3"} == 0`},
+			end:      func(l *lab) error { return l.start("longhorn-r3-postgresql") },
+			well:     []string{alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
+		fault{name: "halt (SIGSTOP) of a replica", class: "longhorn-r3",
+			expected: "writes hang for the engine's 8 s, then it has two replicas; rebuilt it has three",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-replica-2", syscall.SIGSTOP) },
+			seen:     []string{healthy(2)},
+			end: func(l *lab) error {
+				if err := l.signal("longhorn-r3-replica-2", syscall.SIGKILL); err != nil {
+					return err
+				}
+				return l.rebuild(2)
+			},
+			well: []string{healthy(3), alive("longhorn-r3")}},
+		fault{name: "kill -9 of a replica", class: "longhorn-r3",
+			expected: "two healthy replicas, an alert that a replica is lost; the load goes on; rebuilt it has three",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-replica-1", syscall.SIGKILL) },
+			seen:     []string{healthy(2), alive("longhorn-r3"), `ALERTS{alertname="ReplicaLost", alertstate="firing"}`},
+			end:      func(l *lab) error { return l.rebuild(1) },
+			well:     []string{healthy(3), alive("longhorn-r3")}},
+		fault{name: "disk full: all of the database's volume taken by another file", class: "longhorn-r3",
+			expected: "the server stops for want of room for its log, the load tells; with room again it recovers",
+			begin:    func(l *lab) error { return l.fill("longhorn-r3") },
+			seen:     []string{`sum(increase(loadgen_errors_total{storageclass="longhorn-r3"}[30s])) > 0 or sum(increase(loadgen_restarts_total{storageclass="longhorn-r3"}[30s])) > 0`},
+			end:      func(l *lab) error { return l.empty("longhorn-r3") },
+			well:     []string{alive("longhorn-r3")}},
+		fault{name: "10 times the connections, and all of them short", class: "local",
+			expected: "every statement of the ledger is counted, nothing is lost",
+			begin:    func(l *lab) error { return l.churn("local", 40, 20*time.Second) },
+			seen:     []string{alive("local")}, well: []string{`sum(increase(plumbline_query_lost_total[1m])) == 0`}},
+		fault{name: "hostile clients on every HTTP port of ours", class: "local",
+			expected: "each exporter is up all the time, in little memory",
+			begin:    func(l *lab) error { return l.hostile() },
+			seen:     []string{`min(min_over_time(up{job=~"plumbline-agent|longhorn-exporter|loadgen"}[30s])) == 1`}, well: []string{alive("local")},
+			told: func(l *lab) string { return l.growth() }},
+		fault{name: "garbage into the database's socket and the replicas' data ports", class: "longhorn-r3",
+			expected: "counted as not understood; statements and replicas go on to be counted",
+			begin:    func(l *lab) error { return l.garbage() },
+			seen:     []string{`sum(increase(plumbline_replica_unrecognised_total[20s])) > 0`}, well: []string{alive("longhorn-r3"), healthy(3)}},
+		fault{name: "kill -9 of the engine", class: "longhorn-r3",
+			expected: "plumbline_longhorn_engine_up is 0; engine, bridge, volume and database started again find what was committed",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-engine", syscall.SIGKILL) },
+			seen:     []string{`plumbline_longhorn_engine_up == 0`},
+			end:      func(l *lab) error { return l.reattach() },
+			well:     []string{healthy(3), alive("longhorn-r3")}},
+	)
+	return all
+}
+
+// alive is the condition that a class's load goes on.
+func alive(class string) string {
+	return fmt.Sprintf(`sum(increase(loadgen_completed_total{tool="pgbench", storageclass=%q}[6s])) > 20`, class)
+}
+
+// healthy is the condition that the Longhorn volume has n good replicas.
+func healthy(n int) string {
+	return fmt.Sprintf(`sum(volume:healthy_replicas:count{storageclass="longhorn-r3"}) == %d`, n)
+}
+
+// rebuild gives the engine a replica back that it has lost, empty.
+func (l *lab) rebuild(n int) error {
+	e, err := l.engine()
+	if err != nil {
+		return err
+	}
+	r := e.Replicas[n-1]
+	if err := l.control(e, "rm-replica", "tcp://"+r.Address); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("longhorn-r3-replica-%d", n)
+	if err := testkit.Await(l.o.deadline, func() error {
+		p, err := l.process(name)
+		if err == nil && p.Running {
+			err = fmt.Errorf("%s has not ended", name)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.Directory); err != nil {
+		return err
+	}
+	if err := l.start(name); err != nil {
+		return err
+	}
+	size := fmt.Sprint(4 << 30)
+	return testkit.Await(l.o.deadline, func() error {
+		return l.control(e, "add-replica", "--size", size, "--current-size", size, "tcp://"+r.Address)
+	})
+}

@@ -1,0 +1,72 @@
+package rig
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Delay is a time to hold something back, and how long that really was.
+type Delay struct {
+	mu    sync.Mutex
+	delay time.Duration
+	// held adds up how long each was held; busy is the time in which at least one was.
+	held, busy time.Duration
+	times      int
+	open       int
+	opened     time.Time
+}
+
+// Set changes the time to hold back what comes from now on.
+func (d *Delay) Set(delay time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delay = delay
+}
+
+// Hold waits until the delay has passed since arrival: in the kernel, because Go's own timers
+// are late by up to a millisecond.
+func (d *Delay) Hold(arrival time.Time) {
+	d.mu.Lock()
+	until := arrival.Add(d.delay)
+	if d.open++; d.open == 1 {
+		d.opened = time.Now()
+	}
+	d.mu.Unlock()
+	for {
+		left := time.Until(until)
+		if left <= 0 {
+			break
+		}
+		pause := unix.NsecToTimespec(left.Nanoseconds())
+		_ = unix.Nanosleep(&pause, nil) // a signal ends it early: look again
+	}
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held += now.Sub(arrival)
+	d.times++
+	if d.open--; d.open == 0 {
+		d.busy += now.Sub(d.opened)
+	}
+}
+
+// Held is what was held back since the last call.
+type Held struct {
+	// Sum adds up the times that each was held; Busy is the time in which at least one was.
+	Sum, Busy time.Duration
+	Times     int
+}
+
+// Mean is how long each was held, in seconds.
+func (h Held) Mean() float64 { return h.Sum.Seconds() / float64(h.Times) }
+
+// Take returns what was held back since the last call.
+func (d *Delay) Take() Held {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := Held{d.held, d.busy, d.times}
+	d.held, d.busy, d.times = 0, 0, 0
+	return h
+}

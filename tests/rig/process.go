@@ -1,0 +1,92 @@
+package rig
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Process is a running program; it is killed at the end of whoever started it.
+type Process struct {
+	// Cmd is how it was started, Log what it has said.
+	Cmd *exec.Cmd
+	Log *Log
+	// Done is closed when it has ended.
+	Done chan struct{}
+}
+
+// Log collects output, from several writers.
+type Log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write appends.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String returns all that was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// StartProcess starts a program in a folder. Its log is shown if whoever started it fails.
+func StartProcess(t T, dir string, name string, args ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	return Start(t, cmd)
+}
+
+// Start is StartProcess for a command that is prepared already.
+func Start(t T, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{Cmd: cmd, Log: &Log{}, Done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.Log, p.Log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	// Some start helpers, as a replica its sync agent: end them, too.
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(p.Done)
+	}()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			log := p.Log.String()
+			t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), log[max(0, len(log)-2000):])
+		}
+	})
+	return p
+}
+
+// PID is the process's id.
+func (p *Process) PID() int { return p.Cmd.Process.Pid }
+
+// Kill ends it by force, with what it started, and waits for its end.
+func (p *Process) Kill() {
+	select {
+	case <-p.Done: // the id may be another's by now
+	default:
+		_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	}
+	<-p.Done
+}
+
+// Stop asks it to end, and waits for its end.
+func (p *Process) Stop() {
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	<-p.Done
+}

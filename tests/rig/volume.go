@@ -1,0 +1,215 @@
+package rig
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/longhorn/longhorn-engine/pkg/dataconn"
+	"github.com/longhorn/longhorn-engine/pkg/util"
+)
+
+// VolumeSize is a Volume's size in bytes.
+const VolumeSize = 256 << 20
+
+// Replica is one longhorn-engine replica process.
+type Replica struct {
+	Name, Dir, Address string
+	Process            *Process
+}
+
+// Volume is a Longhorn volume of real processes, one controller and its replicas, each on its
+// own loopback address, so that no port is anybody else's; and a client where its user would be.
+type Volume struct {
+	t    T
+	Name string
+	// Engine is the program.
+	Engine string
+	Dir    string
+	// Network is the first three bytes of its loopback addresses.
+	Network  string
+	Replicas []*Replica
+	// Addresses are what the engine calls its replicas, proxies included.
+	Addresses []string
+	// Options are more of the controller's.
+	Options []string
+	// Within is what the processes are started by, and ProcFS what shows them.
+	Within []string
+	ProcFS string
+	// Process is the engine's.
+	Process *Process
+	Client  *dataconn.Client
+}
+
+// NewVolume starts n replicas; Start starts the engine on them.
+func NewVolume(t T, n int, options ...string) *Volume {
+	t.Helper()
+	v := &Volume{
+		t:       t,
+		Engine:  Tool(t, "longhorn-engine"),
+		Name:    fmt.Sprintf("plumbline-test-%08x", rand.Uint32()),
+		Network: fmt.Sprintf("127.%d.%d", 2+rand.IntN(250), rand.IntN(250)),
+		Options: options,
+		ProcFS:  "/proc",
+	}
+	var err error
+	// Not in /tmp, which may be a tmpfs: the engine opens its files with O_DIRECT.
+	if v.Dir, err = os.MkdirTemp("/var/tmp", "plumbline-replica-"); err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(v.Dir) })
+	for range n {
+		v.AddReplica()
+	}
+	return v
+}
+
+// AddReplica starts one more replica for the engine to come.
+func (v *Volume) AddReplica() *Replica {
+	v.t.Helper()
+	i := len(v.Replicas)
+	r := &Replica{
+		Name:    fmt.Sprintf("%s-r-%d", v.Name, i),
+		Dir:     filepath.Join(v.Dir, fmt.Sprintf("replica%d", i)),
+		Address: fmt.Sprintf("%s.%d:10000", v.Network, 10+i),
+	}
+	if err := os.Mkdir(r.Dir, 0o700); err != nil {
+		v.t.Fatalf("%v", err)
+	}
+	v.Replicas = append(v.Replicas, r)
+	v.Addresses = append(v.Addresses, r.Address)
+	v.StartReplica(r)
+	return r
+}
+
+// StartReplica starts a replica's process, for the first time or again.
+func (v *Volume) StartReplica(r *Replica) {
+	v.t.Helper()
+	args := append([]string{"--volume-name", v.Name, "replica", "--size", fmt.Sprint(VolumeSize),
+		"--listen", r.Address, "--replica-instance-name", r.Name, "--disableRevCounter"}, v.protocol()...)
+	r.Process = v.run(append(args, r.Dir)...)
+	v.await(r.Address)
+}
+
+func (v *Volume) run(args ...string) *Process {
+	v.t.Helper()
+	command := slices.Concat(v.Within, []string{v.Engine}, args)
+	return StartProcess(v.t, v.Dir, command[0], command[1:]...)
+}
+
+func (v *Volume) protocol() []string {
+	if i := slices.Index(v.Options, "--data-server-protocol"); i >= 0 {
+		return v.Options[i : i+2]
+	}
+	return nil
+}
+
+func (v *Volume) await(address string) {
+	v.t.Helper()
+	Eventually(v.t, 30*time.Second, func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+}
+
+// Socket is the unix socket of the engine's frontend.
+func (v *Volume) Socket() string { return "/var/run/longhorn-" + v.Name + ".sock" }
+
+// Start starts the engine and connects a client to its frontend.
+func (v *Volume) Start() {
+	v.t.Helper()
+	args := []string{"--engine-instance-name", v.Name + "-e-0", "controller", "--listen", v.Network + ".1:9501",
+		"--size", fmt.Sprint(VolumeSize), "--current-size", fmt.Sprint(VolumeSize),
+		"--frontend", "socket", "--disableRevCounter"}
+	for _, a := range v.Addresses {
+		args = append(args, "--replica", "tcp://"+a)
+	}
+	v.Process = v.run(append(append(args, v.Options...), v.Name)...)
+	v.t.Cleanup(func() { _ = os.Remove(v.Socket()) })
+	v.await(v.Network + ".1:9501")
+	v.Connect()
+}
+
+// Connect connects another client.
+func (v *Volume) Connect() {
+	v.t.Helper()
+	var conn net.Conn
+	Eventually(v.t, 30*time.Second, func() (err error) {
+		conn, err = net.Dial("unix", v.Socket())
+		return err
+	})
+	v.Client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(30*time.Second, time.Minute))
+	v.t.Cleanup(v.Client.Close)
+}
+
+// Bridge shows the volume as a file, which it returns: that of a loop device.
+func (v *Volume) Bridge() string {
+	v.t.Helper()
+	dir := filepath.Join(v.Dir, "bridge")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		v.t.Fatalf("%v", err)
+	}
+	bridge := StartProcess(v.t, v.Dir, Tool(v.t, "longhorn-bridge"), "--socket="+v.Socket(), fmt.Sprintf("--size=%dB", VolumeSize), "--directory="+dir)
+	v.t.Cleanup(bridge.Stop)
+	file := filepath.Join(dir, "volume")
+	Eventually(v.t, 30*time.Second, func() error { _, err := os.Stat(file); return err })
+	return file
+}
+
+// Stop ends the engine.
+func (v *Volume) Stop() { v.Process.Kill() }
+
+// IO runs n operations, at most depth at a time, and fails if one fails.
+func (v *Volume) IO(n, depth int, op func(i int) error) {
+	v.t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	next := make(chan int)
+	for range depth {
+		wg.Go(func() {
+			for i := range next {
+				if err := op(i); err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if failed != nil {
+		v.t.Fatalf("I/O: %v", failed)
+	}
+}
+
+// Write writes size bytes at offset.
+func (v *Volume) Write(offset int64, size int) error {
+	n, err := v.Client.WriteAt(bytes.Repeat([]byte{0x5a}, size), offset)
+	if err == nil && n != size {
+		err = fmt.Errorf("wrote %d bytes of %d", n, size)
+	}
+	return err
+}
+
+// Read reads size bytes at offset.
+func (v *Volume) Read(offset int64, size int) error {
+	n, err := v.Client.ReadAt(make([]byte, size), offset)
+	if err == nil && n != size {
+		err = fmt.Errorf("read %d bytes of %d", n, size)
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+// Command scale runs a real Prometheus with the project's rules over the exposition of many
+// volumes, and measures what that costs. The exposition is synthetic: what a running lab's
+// exporters say of one volume of three replicas, said of every volume.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/plumbline/plumbline/tests/results/rows"
+)
+
+type options struct {
+	lab, class, prometheus, rules, results string
+	volumes, nodes, every                  int
+	interval, settle, measure              time.Duration
+}
+
+func main() {
+	app := kingpin.New("scale", "Measures a Prometheus with the project's rules over many synthetic volumes, in the shape of a running lab's.\n\n"+
+		"It needs a lab with the class longhorn-r3, for the shape, and several GiB of memory. Example:\n  make lab-up\n  scale --volumes=1000 --nodes=20")
+	app.HelpFlag.Short('h')
+	var o options
+	app.Flag("lab", "Prometheus of the lab that gives the shape.").Default("http://127.0.0.1:29090").StringVar(&o.lab)
+	app.Flag("class", "The lab's class whose volume is multiplied.").Default("longhorn-r3").StringVar(&o.class)
+	app.Flag("prometheus", "Prometheus' program file.").Default("build/bin/prometheus").StringVar(&o.prometheus)
+	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
+	app.Flag("results", "Where the rows of results go.").Default("build/results").StringVar(&o.results)
+	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
+	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
+	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
+	app.Flag("interval", "Interval of scrapes and of rules.").Default("30s").DurationVar(&o.interval)
+	app.Flag("settle", "Wait this long after all targets are up: rules look back 5 minutes.").Default("6m").DurationVar(&o.settle)
+	app.Flag("measure", "Measure this long.").Default("3m").DurationVar(&o.measure)
+	kingpin.MustParse(app.Parse(os.Args[1:]))
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	if o.nodes < 1 || o.every < 1 || o.volumes < o.nodes {
+		return fmt.Errorf("%d volumes cannot be on %d nodes", o.volumes, o.nodes)
+	}
+	file, err := rows.Open(o.results, "volumes", fmt.Sprintf("go run ./tests/scale --volumes=%d --nodes=%d --database-every=%d", o.volumes, o.nodes, o.every))
+	if err != nil {
+		return err
+	}
+	s, err := readShape(ctx, o.lab, o.class)
+	if err != nil {
+		return err
+	}
+	slog.Info("shape read", "series of a volume", s.perVolume, "series of a node", s.perNode)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: &cluster{shape: s, perNode: o.volumes / o.nodes, every: o.every, began: time.Now()}, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			slog.Error("serving the synthetic exposition", "err", err)
+		}
+	}()
+	defer server.Close()
+	p, err := startPrometheus(o, s, listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	m, err := p.measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	m.write(out, file, o, s)
+	return file.Close()
+}

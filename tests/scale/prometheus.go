@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/tests/promapi"
+	"github.com/plumbline/plumbline/tests/results/rows"
+)
+
+// prometheus is the one that is measured, with a folder of its own.
+type prometheus struct {
+	*promapi.Server
+	command *exec.Cmd
+	folder  string
+	targets int
+}
+
+func startPrometheus(o options, s *shape, exposition string) (*prometheus, error) {
+	rules, err := filepath.Abs(o.rules)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("/var/tmp", "plumbline-scale-")
+	if err != nil {
+		return nil, err
+	}
+	p := &prometheus{folder: folder}
+	fail := func(err error) (*prometheus, error) { return nil, errors.Join(err, os.RemoveAll(folder)) }
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fail(err)
+	}
+	own := listener.Addr().String()
+	_ = listener.Close()
+	type static struct {
+		Targets []string          `yaml:"targets"`
+		Labels  map[string]string `yaml:"labels,omitempty"`
+	}
+	type job struct {
+		Name    string   `yaml:"job_name"`
+		NHCB    bool     `yaml:"convert_classic_histograms_to_nhcb,omitempty"`
+		Honor   bool     `yaml:"honor_labels"`
+		Targets []static `yaml:"static_configs"`
+	}
+	scraped := []job{{Name: "prometheus", Targets: []static{{Targets: []string{own}}}}}
+	for _, name := range slices.Sorted(maps.Keys(s.volume)) {
+		j := job{Name: name, NHCB: jobs[name], Honor: true}
+		for i := range o.nodes {
+			node := "node-" + strconv.Itoa(i)
+			j.Targets = append(j.Targets, static{[]string{exposition}, map[string]string{"node": node, "instance": node, "__metrics_path__": "/" + name + "/" + node}})
+		}
+		p.targets += o.nodes
+		scraped = append(scraped, j)
+	}
+	if s.node["node-exporter"] != nil && s.volume["node-exporter"] == nil {
+		return fail(errors.New("node_exporter of the lab does not show the volume's device"))
+	}
+	config, err := yaml.Marshal(map[string]any{
+		"global": map[string]any{"scrape_interval": model.Duration(o.interval).String(), "evaluation_interval": model.Duration(o.interval).String(),
+			"scrape_timeout": model.Duration(o.interval).String(), "scrape_native_histograms": true},
+		"rule_files":     []string{filepath.Join(rules, "*.rules.yaml")},
+		"scrape_configs": scraped,
+	})
+	if err != nil {
+		return fail(err)
+	}
+	path := filepath.Join(folder, "prometheus.yml")
+	if err := os.WriteFile(path, config, 0o600); err != nil {
+		return fail(err)
+	}
+	log, err := os.Create(filepath.Join(folder, "log"))
+	if err != nil {
+		return fail(err)
+	}
+	defer log.Close()
+	p.command = exec.Command(o.prometheus, "--config.file="+path, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+own)
+	p.command.Stdout, p.command.Stderr = log, log
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.command.Start(); err != nil {
+		return fail(err)
+	}
+	if p.Server, err = promapi.At("http://" + own); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func (p *prometheus) stop() error {
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+	return os.RemoveAll(p.folder)
+}
+
+// measured is what it cost.
+type measured struct {
+	series, samples, memory, cpu float64
+	rules, slowest, missed       float64
+	slowestGroup                 string
+	recorded                     float64
+}
+
+func (p *prometheus) measure(ctx context.Context, o options) (m measured, err error) {
+	slog.Info("waiting for all targets", "targets", p.targets)
+	if err := p.Await(ctx, 5*time.Minute+4*o.interval, fmt.Sprintf(`count(up{job!="prometheus"} == 1) >= %d`, p.targets)); err != nil {
+		return m, err
+	}
+	slog.Info("all targets are up; the rules' windows fill", "for", o.settle)
+	select {
+	case <-ctx.Done():
+		return m, ctx.Err()
+	case <-time.After(o.settle + o.measure):
+	}
+	over := model.Duration(o.measure).String()
+	for _, q := range []struct {
+		to   *float64
+		expr string
+	}{
+		{&m.series, "prometheus_tsdb_head_series"},
+		{&m.samples, "sum(rate(prometheus_tsdb_head_samples_appended_total[" + over + "]))"},
+		{&m.memory, `process_resident_memory_bytes{job="prometheus"}`},
+		{&m.cpu, "rate(process_cpu_seconds_total{job=\"prometheus\"}[" + over + "])"},
+		{&m.rules, "sum(avg_over_time(prometheus_rule_group_last_duration_seconds[" + over + "]))"},
+		{&m.slowest, "max(avg_over_time(prometheus_rule_group_last_duration_seconds[" + over + "]))"},
+		{&m.missed, "sum(increase(prometheus_rule_group_iterations_missed_total[" + over + "]))"},
+		{&m.recorded, "sum(prometheus_rule_group_last_evaluation_samples)"},
+	} {
+		if *q.to, err = p.Number(ctx, q.expr); err != nil {
+			return m, err
+		}
+	}
+	slowest, err := p.Vector(ctx, "topk(1, avg_over_time(prometheus_rule_group_last_duration_seconds["+over+"]))")
+	if err == nil && len(slowest) > 0 {
+		group := string(slowest[0].Metric["rule_group"]) // file;name
+		m.slowestGroup = group[strings.LastIndex(group, ";")+1:]
+	}
+	return m, err
+}
+
+func (m measured) write(out io.Writer, file *rows.File, o options, s *shape) {
+	const section = "Prometheus with the rules over many volumes of three replicas"
+	what := fmt.Sprintf("%d volumes on %d nodes, a database on one in %d", o.volumes, o.nodes, o.every)
+	cells := []string{
+		"series", fmt.Sprintf("%.0f", m.series),
+		"of a volume with database, of a node", fmt.Sprintf("%d, %d", s.perVolume, s.perNode),
+		"recorded", fmt.Sprintf("%.0f", m.recorded),
+		"samples/s", fmt.Sprintf("%.0f", m.samples),
+		"memory", fmt.Sprintf("%.1f GB", m.memory/1e9),
+		"CPUs used", fmt.Sprintf("%.2f", m.cpu),
+		"one evaluation of all rules", fmt.Sprintf("%.1f s of each %s", m.rules, o.interval),
+		"slowest group", fmt.Sprintf("%s, %.1f s", m.slowestGroup, m.slowest),
+		"evaluations missed", fmt.Sprintf("%.0f", m.missed),
+	}
+	file.Add(section, what, cells...)
+	for i := 0; i+1 < len(cells); i += 2 {
+		fmt.Fprintf(out, "%-30s %s\n", cells[i], cells[i+1])
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// agentDeadline is generous: on a busy machine the kernel waits long when probes come and go.
+const agentDeadline = 3 * time.Minute
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The images hold nothing but what is listed: no shell, no package, no library.
+func TestImagesContent(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "manifests", "images", "*.Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, file := range files {
+		if filepath.Base(file) == "loadgen-tools.Dockerfile" {
+			continue // Debian's packages of the load tools; only for load
+		}
+		d, err := images.Read(file, "amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s, user %s\n", strings.TrimSuffix(filepath.Base(file), ".Dockerfile"), d.User)
+		for _, target := range slices.Sorted(maps.Keys(d.Files)) {
+			fmt.Fprintf(&b, "  %s from %s\n", target, d.Files[target])
+		}
+	}
+	const golden = "testdata/images.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("differs from %s (run with -update to accept):\n%s", golden, b.String())
+	}
+}
