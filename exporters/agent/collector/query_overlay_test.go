@@ -133,7 +133,7 @@ setpriv --reuid=postgres --regid=postgres --clear-groups BIN/initdb -D /srv/data
 exec setpriv --reuid=postgres --regid=postgres --clear-groups BIN/postgres -D /srv/data -k /srv -c listen_addresses=127.0.0.1
 `)
 	// The machine's own link configuration does not exist in a new network namespace.
-	cmd := osexec.Command(testkit.Tool(t, "unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--root="+root,
+	cmd := osexec.Command(testkit.Tool(t, "unshare"), "--mount", "--net", "--pid", "--fork", "--root="+root,
 		"/bin/sh", "-c", "ip link set lo up; "+script)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -145,7 +145,9 @@ exec setpriv --reuid=postgres --regid=postgres --clear-groups BIN/postgres -D /s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill() // and --kill-child ends the container's first process
+		// The group: it has the container's first process, whose end is that of all in it.
+		// --kill-child alone is not enough, for setpriv drops the signal of the parent's death.
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
 		log.Close()
 		if t.Failed() {

@@ -6,10 +6,48 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
+
+// patience is how long a server's file system may take to answer. One that hangs, such as an NFS
+// mount whose server is gone, must not hold up the others.
+const patience = 2 * time.Second
+
+// unanswered are the processes whose files are still being read; each is asked only once, as the
+// thread that asks hangs with the file system.
+var unanswered sync.Map
+
+// readFilesInTime is readFiles within patience. Without an answer the server is as it was, and
+// the error says so; once there is an answer, the next scan asks again.
+func (p process) readFilesInTime(s *Server) error {
+	type answer struct {
+		server Server
+		err    error
+	}
+	slow := fmt.Errorf("data directory: its file system has not answered within %s", patience)
+	if _, asked := unanswered.LoadOrStore(p.dir, nil); asked {
+		return slow
+	}
+	answers := make(chan answer, 1)
+	go func(a Server) {
+		err := p.readFiles(&a)
+		unanswered.Delete(p.dir)
+		answers <- answer{a, err}
+	}(*s)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case a := <-answers:
+		*s = a.server
+		return a.err
+	case <-deadline.C:
+		return slow
+	}
+}
 
 // readFiles finds the data directory and the devices under it and under the log. Both
 // engines make the data directory their working directory.

@@ -107,7 +107,7 @@ func read(root string, pid int, known map[ID]Server, tcp networks) (*Server, err
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
 	// followed without it.
-	return s, errors.Join(p.readPorts(s, tcp), p.readFiles(s), p.readLibrary(s))
+	return s, errors.Join(p.readPorts(s, tcp), p.readFilesInTime(s), p.readLibrary(s))
 }
 
 // clusterName returns the value of PostgreSQL's cluster_name on a command line, or "".

@@ -6,7 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // fixture is a process of a made-up procfs.
@@ -134,6 +138,71 @@ func TestScanKeepsOthers(t *testing.T) {
 }
 
 // A server that is known is not looked at again, but one whose PID was used again is.
+// A server whose file system hangs is followed without what is there, does not hold up the
+// others, and is asked once only until it answers.
+func TestScanHungFileSystem(t *testing.T) {
+	root := t.TempDir()
+	for _, pid := range []int{10, 20} {
+		fixture{pid: pid, comm: "postgres", args: []string{"postgres", fmt.Sprintf("--cluster-name=pg%d", pid)}, ports: []int{5400 + pid}}.write(t, root)
+		data, err := os.Readlink(filepath.Join(root, fmt.Sprint(pid), "cwd"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(data, "PG_VERSION")
+		if pid == 20 {
+			err = os.WriteFile(file, []byte("15\n"), 0o644)
+		} else {
+			err = syscall.Mkfifo(file, 0o644) // nobody writes, so that reading hangs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func() (versions []string, err error) {
+		servers, err := Scan(root, nil)
+		for _, s := range servers {
+			versions = append(versions, s.Name+" "+s.Version)
+		}
+		return versions, err
+	}
+	for range 2 {
+		versions, err := look()
+		if want := []string{"pg10 ", "pg20 15"}; !slices.Equal(versions, want) {
+			t.Fatalf("servers %q, want %q", versions, want)
+		}
+		if err == nil || !strings.Contains(err.Error(), "process 10: ") || !strings.Contains(err.Error(), "has not answered") {
+			t.Fatalf("error %v does not name process 10 and its file system", err)
+		}
+	}
+	data, err := os.Readlink(filepath.Join(root, "10", "cwd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(filepath.Join(data, "PG_VERSION"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fifo.WriteString("16\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := fifo.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(fifo.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(fifo.Name(), []byte("16\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		versions, err := look()
+		if err == nil && !slices.Equal(versions, []string{"pg10 16", "pg20 15"}) {
+			err = fmt.Errorf("servers %q", versions)
+		}
+		return err
+	})
+}
+
 func TestScanKnown(t *testing.T) {
 	root := t.TempDir()
 	fixture{pid: 10, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
