@@ -32,7 +32,7 @@ func TestRefused(t *testing.T) {
 		nobody bool
 		want   string
 	}{
-		"unknown class":   {env: []string{"LAB_CLASSES=local gold"}, want: `unknown class "gold" in LAB_CLASSES; there are: local longhorn-r1 longhorn-r3`},
+		"unknown class":   {env: []string{"LAB_CLASSES=local gold"}, want: `unknown class "gold" in LAB_CLASSES; there are: ceph-rbd-r1 ceph-rbd-r3 gluster-r3 local longhorn-r1 longhorn-r3`},
 		"no class":        {env: []string{"LAB_CLASSES= "}, want: "LAB_CLASSES is empty"},
 		"class twice":     {env: []string{"LAB_CLASSES=local local"}, want: `class "local" is named twice`},
 		"port taken":      {env: []string{"LAB_PORT_BASE=" + takenPort}, want: "set LAB_PORT_BASE to another range"},
