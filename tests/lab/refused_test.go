@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 		"class twice":     {env: []string{"LAB_CLASSES=local local"}, want: `class "local" is named twice`},
 		"port taken":      {env: []string{"LAB_PORT_BASE=" + takenPort}, want: "set LAB_PORT_BASE to another range"},
 		"folder not ours": {env: []string{"LAB_DIR=" + full}, want: "is not empty and not a lab's"},
-		"path too long":   {env: []string{"LAB_DIR=/var/tmp/" + strings.Repeat("x", 90)}, want: "is too long"},
+		"path too long":   {env: []string{"LAB_PORT_BASE=28490", "LAB_DIR=/var/tmp/" + strings.Repeat("x", 90)}, want: "is too long"},
 		"not root":        {nobody: true, want: "run it as root"},
 	} {
 		t.Run(name, func(t *testing.T) {
