@@ -8,9 +8,7 @@ SHELL := /bin/bash
 LAB_CLASSES ?= local longhorn-r1 longhorn-r3
 # How long the demo shows its table.
 DURATION ?= 60s
-# The canary's transactions per second on each class.
-LAB_CANARY_RATE ?= 5
-export LAB_CLASSES DURATION LAB_CANARY_RATE
+export LAB_CLASSES DURATION
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
 ARCHS ?= amd64
@@ -146,7 +144,7 @@ faults: build ## Every process of a lab killed and stopped, disks filled, peers 
 
 .PHONY: regressions
 regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom they suspect; over an hour, on a quiet machine.
-	@$(GO) run ./tests/regressions --rate=$(LAB_CANARY_RATE)
+	@$(GO) run ./tests/regressions
 
 .PHONY: scale
 scale: lab-up ## A Prometheus with the rules over 10,000 volumes in the running lab's shape, and the agent by servers; 30 minutes, 16 GB.

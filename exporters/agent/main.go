@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"text/tabwriter"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
@@ -69,9 +68,9 @@ func run(args []string) int {
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
 
 	failed := 0
-	var results []collector.CheckResult
+	var results []exporterkit.CheckResult
 	if *stats {
-		r := collector.CheckResult{Part: "BPF run-time statistics", Optional: true}
+		r := exporterkit.CheckResult{Part: "BPF run-time statistics", Optional: true}
 		on, err := bpfstats.Enable()
 		if err != nil {
 			log.Error("no run-time statistics of BPF programs", "err", err)
@@ -94,7 +93,7 @@ func run(args []string) int {
 			// The other collectors go on; this one is reported as failed at every scrape.
 			failed++
 			log.Error("collector cannot start", "collector", e.Name, "err", err)
-			results = append(results, collector.CheckResult{Part: "collector " + e.Name, Err: err})
+			results = append(results, exporterkit.CheckResult{Part: "collector " + e.Name, Err: err})
 			set.Add(e.Name, exporterkit.Failed(err))
 			continue
 		}
@@ -104,7 +103,9 @@ func run(args []string) int {
 	}
 	code := 0
 	if *check {
-		code = report(results)
+		if exporterkit.Report(os.Stdout, results) != nil {
+			code = 1
+		}
 	} else if err := serve(ctx, app, log, failed, len(started)); err != nil {
 		log.Error("agent ends", "err", err)
 		code = 1
@@ -132,23 +133,4 @@ func serve(ctx context.Context, app *exporterkit.App, log *slog.Logger, failed, 
 		return fmt.Errorf("no collector could start; run with --check to see why")
 	}
 	return app.Serve(ctx, log)
-}
-
-// report prints the check results and returns the exit code: 1 if a required part fails.
-func report(results []collector.CheckResult) int {
-	code := 0
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, r := range results {
-		state := "ok"
-		switch {
-		case r.Err != nil && r.Optional:
-			state = "without: " + r.Err.Error()
-		case r.Err != nil:
-			state = "FAILED: " + r.Err.Error()
-			code = 1
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Part, state, r.Note)
-	}
-	w.Flush()
-	return code
 }

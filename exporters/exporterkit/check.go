@@ -8,21 +8,26 @@ import (
 
 // CheckResult is one line of an exporter's --check.
 type CheckResult struct {
-	// Part is what was tried: an engine, a replica, a resource of the API server.
+	// Part is what was tried: a program, an engine, a resource of the API server.
 	Part string
-	// Err is nil if it works, else why it does not.
+	// Err is nil if it works, else why it does not and what to do about it.
 	Err error
+	// Optional parts may fail without failing --check; Note says what is lost without them.
+	Optional bool
 	// Note says what was found.
 	Note string
 }
 
-// Report prints what --check found, and fails if anything does not work.
+// Report prints what --check found, and fails if anything that is not optional does not work.
 func Report(w io.Writer, results []CheckResult) error {
 	failed := 0
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range results {
 		state := "ok"
-		if r.Err != nil {
+		switch {
+		case r.Err != nil && r.Optional:
+			state = "without: " + r.Err.Error()
+		case r.Err != nil:
 			state = "FAILED: " + r.Err.Error()
 			failed++
 		}

@@ -260,16 +260,11 @@ func startDiskDatabase(t *rig.Scope, o options, name string) *diskDatabase {
 	dir := tempDir(t)
 	disk, err := rig.NewSlowDisk(t, dir, 2<<30)
 	t.Check(err)
-	at := filepath.Join(dir, "mounted")
-	t.Check(os.Mkdir(at, 0o755))
 	t.Check(os.Chmod(dir, 0o755))
-	// Without a journal, whose own writes would come between.
-	t.Check(rig.MountExt4(t, disk.Device, at, "-O", "^has_journal"))
+	inner := dataFolder(t, dir, disk.Device)
 	url, _ := rig.StartBlockio(t)
 	_, err = agentproc.Scrape(context.Background(), url)
 	t.Check(err)
-	inner := filepath.Join(at, "pg")
-	t.Check(os.Mkdir(inner, 0o700))
 	d := &diskDatabase{database: startDatabase(t, o, name, inner), disk: disk, blockio: url}
 	d.table = fill(d.database)
 	punctual(t)
@@ -451,6 +446,17 @@ func schedstat(pid int) (scheduled, error) {
 	return scheduled{s.onCPU / 1e9, s.waiting / 1e9}, err
 }
 
+// dataFolder mounts a device with ext4 below dir, and returns a folder on it for a server's
+// data. Without a journal, whose own writes would come between.
+func dataFolder(t *rig.Scope, dir, device string) string {
+	at := filepath.Join(dir, "mounted")
+	t.Check(os.Mkdir(at, 0o755))
+	t.Check(rig.MountExt4(t, device, at, "-O", "^has_journal"))
+	inner := filepath.Join(at, "pg")
+	t.Check(os.Mkdir(inner, 0o700))
+	return inner
+}
+
 // The whole path: PostgreSQL on ext4 on a loop device on a Longhorn volume with three
 // replicas, one of which is behind a proxy.
 func through(t *rig.Scope, o options) {
@@ -459,12 +465,7 @@ func through(t *rig.Scope, o options) {
 	t.Check(os.Chmod(dir, 0o755))
 	device, err := rig.AttachLoop(t, v.Bridge())
 	t.Check(err)
-	at := filepath.Join(dir, "mounted")
-	t.Check(os.Mkdir(at, 0o755))
-	t.Check(rig.MountExt4(t, device, at, "-O", "^has_journal"))
-	inner := filepath.Join(at, "pg")
-	t.Check(os.Mkdir(inner, 0o700))
-	d := startDatabase(t, o, "accuracy-through", inner)
+	d := startDatabase(t, o, "accuracy-through", dataFolder(t, dir, device))
 	d.do(d.client, "create table target (i int)")
 	const n = 60
 	for _, delay := range o.sizes {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -71,7 +70,7 @@ func run(o options, folder string) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("measuring and mounting need root")
 	}
-	if o.out, err = rows.Open(folder, "accuracy", strings.Join(append([]string{"go run ./tests/accuracy"}, os.Args[1:]...), " ")); err != nil {
+	if o.out, err = rows.OpenProgram(folder, "accuracy"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.out.Close()) }()

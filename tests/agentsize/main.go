@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -47,7 +46,7 @@ func run(o options, folder string) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("measuring needs root")
 	}
-	if o.out, err = rows.Open(folder, "agentsize", strings.Join(append([]string{"go run ./tests/agentsize"}, os.Args[1:]...), " ")); err != nil {
+	if o.out, err = rows.OpenProgram(folder, "agentsize"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.out.Close()) }()

@@ -90,7 +90,7 @@ func (l *lab) try(f fault, out *rows.File) error {
 func (l *lab) scrapes(job string, since time.Duration) string {
 	const interval = 2 * time.Second
 	window := since.Round(time.Second)
-	v, err := l.query(fmt.Sprintf(`sum by (job) (sum_over_time(up{job=%q}[%ds])) / count by (job) (count_over_time(up{job=%q}[%ds]))`, job, int(window.Seconds()), job, int(window.Seconds())))
+	v, err := l.prometheus.Vector(l.ctx, fmt.Sprintf(`sum by (job) (sum_over_time(up{job=%q}[%ds])) / count by (job) (count_over_time(up{job=%q}[%ds]))`, job, int(window.Seconds()), job, int(window.Seconds())))
 	if err != nil || len(v) != 1 {
 		return fmt.Sprintf("scrapes of %s unknown: %v", job, err)
 	}

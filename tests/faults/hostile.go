@@ -96,7 +96,7 @@ func speak(ctx context.Context, address, once, repeated string) error {
 // growth tells how much memory the exporters took in the last minute beyond what they had.
 func (l *lab) growth() string {
 	const ours = `{job=~"plumbline-agent|longhorn-exporter|loadgen"}`
-	v, err := l.query(`max((max_over_time(process_resident_memory_bytes` + ours + `[1m]) - min_over_time(process_resident_memory_bytes` + ours + `[1m])) / 1e6)`)
+	v, err := l.prometheus.Vector(l.ctx, `max((max_over_time(process_resident_memory_bytes`+ours+`[1m]) - min_over_time(process_resident_memory_bytes`+ours+`[1m])) / 1e6)`)
 	if err != nil || len(v) != 1 {
 		return fmt.Sprintf("memory unknown: %v", err)
 	}

@@ -17,13 +17,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/api"
-	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -35,7 +33,7 @@ type lab struct {
 	config config.Lab
 	// supervisor talks to the lab's process-compose.
 	supervisor *http.Client
-	prometheus promv1.API
+	prometheus *promapi.Server
 }
 
 // startLab uses the lab that is there, or starts one.
@@ -50,11 +48,10 @@ func startLab(ctx context.Context, o options) (*lab, error) {
 		return d.DialContext(ctx, "unix", socket)
 	}
 	l.supervisor = &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 2 * time.Minute}
-	client, err := api.NewClient(api.Config{Address: l.config.URL("prometheus")})
-	if err != nil {
+	var err error
+	if l.prometheus, err = promapi.At(l.config.URL("prometheus")); err != nil {
 		return nil, err
 	}
-	l.prometheus = promv1.NewAPI(client)
 	if l.own {
 		if out, err := l.command("up").CombinedOutput(); err != nil {
 			return nil, errors.Join(fmt.Errorf("starting the lab: %w\n%s", err, out), l.stop())
@@ -166,21 +163,6 @@ func (l *lab) restart(name string) error {
 	return l.call(http.MethodPost, "/process/restart/"+name, nil)
 }
 
-// query returns the answer of an instant query.
-func (l *lab) query(expr string) (model.Vector, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, 20*time.Second)
-	defer cancel()
-	answer, _, err := l.prometheus.Query(ctx, expr, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", expr, err)
-	}
-	v, ok := answer.(model.Vector)
-	if !ok {
-		return nil, fmt.Errorf("%s answers with a %s", expr, answer.Type())
-	}
-	return v, nil
-}
-
 // await returns once each condition has given a value, and how long that took.
 func (l *lab) await(conditions []string) (time.Duration, error) {
 	began := time.Now()
@@ -189,7 +171,7 @@ func (l *lab) await(conditions []string) (time.Duration, error) {
 			if l.ctx.Err() != nil {
 				return nil
 			}
-			v, err := l.query(c)
+			v, err := l.prometheus.Vector(l.ctx, c)
 			if err == nil && len(v) == 0 {
 				err = errors.New("not so")
 			}

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -54,7 +53,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	out, err := rows.Open(o.folder, "faults", strings.Join(append([]string{"go run ./tests/faults"}, os.Args[1:]...), " "))
+	out, err := rows.OpenProgram(o.folder, "faults")
 	if err != nil {
 		return err
 	}

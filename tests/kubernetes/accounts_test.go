@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -121,12 +120,7 @@ type exporter struct{ url string }
 // startExporter runs an exporter until the test ends.
 func startExporter(t *testing.T, a account, kubeconfig string) exporter {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := testkit.FreeAddress(t)
 	cmd := exec.Command(testkit.Tool(t, a.program), append([]string{
 		"--kubernetes.kubeconfig=" + kubeconfig, "--web.listen-address=" + address}, a.args...)...)
 	log, err := os.CreateTemp(t.TempDir(), "log")

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,22 +58,11 @@ func backingFiles(t *testing.T) []string {
 // process returns the lab's process whose command line holds all the words.
 func process(t *testing.T, dir string, words ...string) int {
 	t.Helper()
-	pids, err := sandbox.Processes(dir)
+	pid, err := sandbox.Find(dir, words...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range pids {
-		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if err != nil {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-		if !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(args, w) }) {
-			return pid
-		}
-	}
-	t.Fatalf("the lab has no process with %q in its command line", words)
-	return 0
+	return pid
 }
 
 // signal sends a signal to one of the lab's own processes.

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +25,7 @@ func otherDatabases(t *testing.T) string {
 	if _, err := db.Open(t, nil).Exec("CREATE DATABASE soak"); err != nil {
 		t.Fatal(err)
 	}
-	exporterAt, soakAt, prometheusAt := freeAddress(t), freeAddress(t), freeAddress(t)
+	exporterAt, soakAt, prometheusAt := testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
 	writeFile(t, file("my.cnf"), fmt.Sprintf("[client]\nuser=root\npassword=\nhost=127.0.0.1\nport=%d\n", db.Port))
 	background(t, exec.Command(exporter, "--web.listen-address="+exporterAt, "--config.my-cnf="+file("my.cnf")))
 
@@ -85,15 +84,4 @@ func background(t *testing.T, cmd *exec.Cmd) {
 			t.Logf("%s:\n%s", filepath.Base(cmd.Path), text)
 		}
 	})
-}
-
-// freeAddress returns a loopback address that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -49,9 +49,9 @@ func (o options) record(file *rows.File, s server, others int, results map[strin
 		for _, mode := range o.modes {
 			c := columns(results[workload][mode])
 			file.Add("Overhead: a PostgreSQL server with tracing and without", fmt.Sprintf("%s, %s", workload, mode),
-				"PostgreSQL", s.version, "TPS", fmt.Sprintf("%.0f", quantile(c.tps, 0.5)), "ratio to none (middle half)", spread(ratiosOf(c.tps, none.tps)),
-				"fastest tenth", fmt.Sprintf("%.1f us", quantile(c.fast, 0.5)*1e6), "none's to it", spread(ratiosOf(none.fast, c.fast)),
-				"CPU per transaction", fmt.Sprintf("%.1f us", quantile(c.cpu, 0.5)*1e6), "none's to it, of CPU", spread(ratiosOf(none.cpu, c.cpu)),
+				"PostgreSQL", s.version, "TPS", fmt.Sprintf("%.0f", rows.Quantile(c.tps, 0.5)), "ratio to none (middle half)", spread(ratiosOf(c.tps, none.tps)),
+				"fastest tenth", fmt.Sprintf("%.1f us", rows.Quantile(c.fast, 0.5)*1e6), "none's to it", spread(ratiosOf(none.fast, c.fast)),
+				"CPU per transaction", fmt.Sprintf("%.1f us", rows.Quantile(c.cpu, 0.5)*1e6), "none's to it, of CPU", spread(ratiosOf(none.cpu, c.cpu)),
 				"rounds", fmt.Sprint(len(c.tps)), "other agents", fmt.Sprint(others))
 		}
 	}
@@ -80,9 +80,9 @@ func (o options) report(out io.Writer, s server, others int, results map[string]
 		for _, mode := range o.modes {
 			c := columns(results[workload][mode])
 			fmt.Fprintf(out, "| %s | %s | %.0f | %s | %.1f us | %s | %.1f us | %s | %d |\n", workload, mode,
-				quantile(c.tps, 0.5), spread(ratiosOf(c.tps, none.tps)),
-				quantile(c.fast, 0.5)*1e6, spread(ratiosOf(none.fast, c.fast)),
-				quantile(c.cpu, 0.5)*1e6, spread(ratiosOf(none.cpu, c.cpu)), len(c.tps))
+				rows.Quantile(c.tps, 0.5), spread(ratiosOf(c.tps, none.tps)),
+				rows.Quantile(c.fast, 0.5)*1e6, spread(ratiosOf(none.fast, c.fast)),
+				rows.Quantile(c.cpu, 0.5)*1e6, spread(ratiosOf(none.cpu, c.cpu)), len(c.tps))
 		}
 	}
 	return nil
@@ -103,5 +103,5 @@ func spread(ratios []float64) string {
 	if len(ratios) == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75))
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", rows.Quantile(ratios, 0.5), rows.Quantile(ratios, 0.25), rows.Quantile(ratios, 0.75))
 }

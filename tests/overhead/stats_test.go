@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
 func TestQuantile(t *testing.T) {
@@ -19,8 +21,8 @@ func TestQuantile(t *testing.T) {
 		{[]float64{4, 1, 3, 2}, 1, 4},
 		{[]float64{5, 1, 3}, 0.25, 2},
 	} {
-		if got := quantile(c.values, c.q); got != c.want {
-			t.Errorf("quantile(%v, %v) = %v, want %v", c.values, c.q, got, c.want)
+		if got := rows.Quantile(c.values, c.q); got != c.want {
+			t.Errorf("rows.Quantile(%v, %v) = %v, want %v", c.values, c.q, got, c.want)
 		}
 	}
 }

@@ -25,9 +25,13 @@ func At(url string) (*Server, error) {
 
 // Vector returns the answer of an instant query, which must be a vector.
 func (s *Server) Vector(ctx context.Context, expr string) (model.Vector, error) {
+	return s.vectorAt(ctx, expr, time.Now())
+}
+
+func (s *Server) vectorAt(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	answer, _, err := s.Query(ctx, expr, time.Now())
+	answer, _, err := s.Query(ctx, expr, at)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
@@ -40,7 +44,12 @@ func (s *Server) Vector(ctx context.Context, expr string) (model.Vector, error) 
 
 // Number returns the one value that an expression has.
 func (s *Server) Number(ctx context.Context, expr string) (float64, error) {
-	v, err := s.Vector(ctx, expr)
+	return s.NumberAt(ctx, expr, time.Now())
+}
+
+// NumberAt is Number at another time.
+func (s *Server) NumberAt(ctx context.Context, expr string, at time.Time) (float64, error) {
+	v, err := s.vectorAt(ctx, expr, at)
 	if err != nil {
 		return 0, err
 	}

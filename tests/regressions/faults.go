@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
 // fault is a kind of damage.
@@ -86,26 +88,30 @@ func lockStorm(ctx context.Context, o options) (func(), error) {
 }
 
 func delayedReplica(ctx context.Context, o options) (func(), error) {
-	pids, err := replicas(o, "longhorn-r3")
+	pid, err := replica(o, "longhorn-r3")
 	if err != nil {
 		return nil, err
 	}
-	one := pids[:1]
 	mend := until(ctx, func(ctx context.Context) {
-		_ = signalAll(one, syscall.SIGSTOP)
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
 		pause(ctx, 20*time.Millisecond)
-		_ = signalAll(one, syscall.SIGCONT)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 		pause(ctx, 20*time.Millisecond)
 	})
 	return func() {
 		mend()
-		_ = signalAll(one, syscall.SIGCONT)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}, nil
 }
 
-// slowDisk limits the writes of the replica's processes on the disk below them, by cgroup.
+// replica returns the process of a class's first replica.
+func replica(o options, class string) (int, error) {
+	return sandbox.Find(o.dir, "replica", filepath.Join(o.dir, "classes", class, "replicas", "1"))
+}
+
+// slowDisk limits the writes of the replica's process on the disk below them, by cgroup.
 func slowDisk(_ context.Context, o options) (func(), error) {
-	pids, err := replicas(o, "longhorn-r1")
+	pid, err := replica(o, "longhorn-r1")
 	if err != nil {
 		return nil, err
 	}
@@ -123,20 +129,16 @@ func slowDisk(_ context.Context, o options) (func(), error) {
 		return nil, err
 	}
 	mend := func() {
-		for _, pid := range pids {
-			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644)
-		}
+		_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644)
 		_ = os.Remove(group)
 	}
 	if err := os.WriteFile(filepath.Join(group, file), []byte(limit), 0o644); err != nil {
 		mend()
 		return nil, err
 	}
-	for _, pid := range pids {
-		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644); err != nil {
-			mend()
-			return nil, err
-		}
+	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644); err != nil {
+		mend()
+		return nil, err
 	}
 	return mend, nil
 }

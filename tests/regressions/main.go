@@ -14,10 +14,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
@@ -31,13 +33,12 @@ type options struct {
 func main() {
 	app := kingpin.New("regressions", "Damages a running lab in known ways and tells which alerts fire, with which suspect, and how soon.\n\n"+
 		"The lab needs the classes local, longhorn-r1 and longhorn-r3 and a canary. It takes an hour or more. Example, as root:\n"+
-		"  LAB_CANARY_RATE=10 make lab-up\n  regressions --fault=cpu-hog --fault=lock-storm")
+		"  make lab-up\n  regressions --fault=cpu-hog --fault=lock-storm")
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("lab-dir", "The lab's folder.").Default("/var/lib/plumbline-lab").Envar("LAB_DIR").StringVar(&o.dir)
 	app.Flag("prometheus", "The lab's Prometheus.").Default("http://127.0.0.1:29090").StringVar(&o.prometheus)
 	app.Flag("loadgen", "The program loadgen.").Default("build/bin/loadgen").StringVar(&o.loadgen)
-	app.Flag("rate", "The canary's rate, as LAB_CANARY_RATE was.").Default("10").Float64Var(&o.rate)
 	app.Flag("pin", "Pin the baseline over this long first; 0 leaves the one there is.").Default("5m").DurationVar(&o.pin)
 	app.Flag("deadline", "Wait this long for an alert, and for calm after it.").Default("15m").DurationVar(&o.deadline)
 	app.Flag("fault", "Only this one; repeatable: "+strings.Join(names(), ", ")+".").EnumsVar(&o.faults, names()...)
@@ -106,9 +107,13 @@ func pin(ctx context.Context, o options, w *watch) error {
 	}
 	defer func() { _ = os.Remove(file) }()
 	rules := filepath.Join(o.dir, "baseline.rules.yaml")
+	rate, err := w.Number(ctx, `max(loadgen_target_rate{tool="canary"})`)
+	if err != nil {
+		return fmt.Errorf("the lab's canary: %w", err)
+	}
 	slog.Info("pinning the baseline", "for", o.pin, "file", rules)
 	command := exec.CommandContext(ctx, o.loadgen, "baseline", "--targets="+file, "--output="+rules, "--force",
-		fmt.Sprint("--rate=", o.rate), "--duration="+o.pin.String(), "--max-duration="+(2*o.pin).String(), "--web.listen-address=127.0.0.1:0")
+		fmt.Sprint("--rate=", rate), "--duration="+o.pin.String(), "--max-duration="+(2*o.pin).String(), "--web.listen-address=127.0.0.1:0")
 	command.Stderr = os.Stderr
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("loadgen baseline: %w", err)
@@ -116,11 +121,11 @@ func pin(ctx context.Context, o options, w *watch) error {
 	if err := os.Chmod(rules, 0o644); err != nil {
 		return err
 	}
-	pids, err := processes(filepath.Join(o.dir, "bin", "prometheus"), "--config.file")
+	pid, err := sandbox.Find(o.dir, filepath.Join(o.dir, "bin", "prometheus"))
 	if err != nil {
 		return err
 	}
-	if err := signalAll(pids, reloadSignal); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil { // it reads its rules again
 		return err
 	}
 	return w.Await(ctx, o.deadline, "count(loadgen:pinned_seconds:p95) >= 3")

@@ -149,7 +149,7 @@ func TestAgentsCapabilities(t *testing.T) {
 	if out, err := exec.Command("install", "-m", "755", testkit.Tool(t, "plumbline-agent"), program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	address := freeAddress(t)
+	address := testkit.FreeAddress(t)
 	cmd := exec.Command(program, "--web.listen-address="+address)
 	const nobody = 65534
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: ambient}

@@ -45,7 +45,7 @@ func main() {
 }
 
 func record(folder string) (err error) {
-	out, err := rows.Open(folder, "security", strings.Join(append([]string{"go run ./tests/security"}, os.Args[1:]...), " "))
+	out, err := rows.OpenProgram(folder, "security")
 	if err != nil {
 		return err
 	}

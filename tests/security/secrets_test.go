@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -81,21 +80,10 @@ func (o outputs) get(t *testing.T, url string) {
 // pages are those that a program could have on its port; a missing one has nothing to tell.
 var pages = []string{"/", "/metrics", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/vars", "/config"}
 
-// freeAddress returns a loopback address that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // run starts a program of ours that serves pages, and awaits a text in its metrics.
 func run(t *testing.T, awaited string, cmd *exec.Cmd) (address string, p *rig.Process) {
 	t.Helper()
-	address = freeAddress(t)
+	address = testkit.FreeAddress(t)
 	cmd.Args = append(cmd.Args, "--web.listen-address="+address, "--log.level=debug")
 	p = rig.Start(t, cmd)
 	testkit.Eventually(t, 2*time.Minute, func() error {
@@ -150,7 +138,7 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, page := filepath.Join(folder, "soak"), filepath.Join(folder, "soak.html")
-	said, err := exec.Command(loadgen, "soak", "--web.listen-address="+freeAddress(t), "--plan="+plan, "--folder="+kept).CombinedOutput()
+	said, err := exec.Command(loadgen, "soak", "--web.listen-address="+testkit.FreeAddress(t), "--plan="+plan, "--folder="+kept).CombinedOutput()
 	if err != nil {
 		t.Fatalf("soak: %v\n%s", err, said)
 	}
@@ -177,7 +165,7 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	_ = c.Close(context.Background())
 	// Beside the exporters of ours, the one that reads statements' statistics for the lab.
-	exporterAt := freeAddress(t)
+	exporterAt := testkit.FreeAddress(t)
 	exporter := exec.Command(testkit.Tool(t, "postgres_exporter"), "--web.listen-address="+exporterAt, "--collector.stat_statements", "--log.level=debug")
 	exporter.Env = append(os.Environ(), "DATA_SOURCE_NAME="+dsn)
 	exporterProcess := rig.Start(t, exporter)

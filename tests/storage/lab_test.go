@@ -9,17 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
-	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
-
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -29,7 +25,7 @@ const portBase = 27600
 type lab struct {
 	dir, prometheus string
 	classes         []string
-	api             promv1.API
+	api             *promapi.Server
 }
 
 // start brings a lab up and, at the test's end, down again; the machine is then as it was.
@@ -41,11 +37,10 @@ func start(t *testing.T, classes ...string) *lab {
 		dir: fmt.Sprintf("/var/tmp/plumbline-storage-%d", os.Getpid()), classes: classes,
 		prometheus: fmt.Sprintf("http://127.0.0.1:%d", portBase),
 	}
-	client, err := api.NewClient(api.Config{Address: l.prometheus})
-	if err != nil {
+	var err error
+	if l.api, err = promapi.At(l.prometheus); err != nil {
 		t.Fatal(err)
 	}
-	l.api = promv1.NewAPI(client)
 	t.Cleanup(func() {
 		if out, err := l.command("down").CombinedOutput(); err != nil {
 			t.Errorf("down: %v\n%s", err, out)
@@ -92,45 +87,21 @@ func (l *lab) restored(t *testing.T) {
 	}
 }
 
-// process returns the lab's process that runs program and has the other words in its command line.
-func (l *lab) process(t *testing.T, program string, words ...string) int {
+// process returns the lab's process that has the words, a program among them, in its command line.
+func (l *lab) process(t *testing.T, words ...string) int {
 	t.Helper()
-	pids, err := sandbox.Processes(l.dir)
+	pid, err := sandbox.Find(l.dir, words...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range pids {
-		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if err != nil {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-		if args[0] == program && !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(args, w) }) {
-			return pid
-		}
-	}
-	t.Fatalf("the lab has no process %s %q", program, words)
-	return 0
-}
-
-// ask returns the one value of a query.
-func (l *lab) ask(query string, at time.Time) (float64, error) {
-	answer, _, err := l.api.Query(context.Background(), query, at)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", query, err)
-	}
-	vector, ok := answer.(model.Vector)
-	if !ok || len(vector) != 1 {
-		return 0, fmt.Errorf("%s has no single value: %v", query, answer)
-	}
-	return float64(vector[0].Value), nil
+	return pid
 }
 
 // await waits until a query's one value is as wanted.
 func (l *lab) await(t *testing.T, query string, want float64) {
 	t.Helper()
 	testkit.Eventually(t, 5*time.Minute, func() error {
-		v, err := l.ask(query, time.Now())
+		v, err := l.api.Number(context.Background(), query)
 		if err == nil && v != want {
 			err = fmt.Errorf("%s is %v, want %v", query, v, want)
 		}
@@ -175,7 +146,7 @@ func (l *lab) settle(t *testing.T) {
 	const writes = `sum(ceph_rbd_write_latency_count or plumbline_gluster_fops_total{fop=~"WRITE|FSYNC"})`
 	last, since := -1.0, time.Now()
 	testkit.Eventually(t, 3*time.Minute, func() error {
-		v, err := l.ask(writes, time.Now())
+		v, err := l.api.NumberAt(context.Background(), writes, time.Now())
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func compare(t *testing.T, l *lab, classes []string, own tool) {
 	until(t, end.Add(5*time.Second)) // the rules' evaluations are 2 s apart
 	thaw()
 	for rule, their := range theirs {
-		ours, err := l.ask(rule, end)
+		ours, err := l.api.NumberAt(context.Background(), rule, end)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -122,7 +122,7 @@ func (l *lab) tableIsFull(t *testing.T) {
 			missing = append(missing, table.Missing(one, values, l.classes)...)
 		}
 		for _, class := range l.classes[1:] {
-			if _, err := l.ask(`max by (volume) (volume:engine_write_seconds:mean5m{volume="lab-`+class+`"} or replica:write_service_seconds:mean5m{volume="lab-`+class+`"})`, time.Now()); err != nil {
+			if _, err := l.api.NumberAt(context.Background(), `max by (volume) (volume:engine_write_seconds:mean5m{volume="lab-`+class+`"} or replica:write_service_seconds:mean5m{volume="lab-`+class+`"})`, time.Now()); err != nil {
 				missing = append(missing, err.Error())
 			}
 		}

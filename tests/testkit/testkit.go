@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,4 +97,15 @@ func Eventually(t testing.TB, deadline time.Duration, f func() error) {
 	if err := Await(deadline, f); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// FreeAddress returns a loopback address that was free a moment ago.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

@@ -31,20 +31,9 @@ type Collector interface {
 	// once the collector measures. What can be lost later is counted, not returned.
 	Start(ctx context.Context) error
 	// Check reports, after Start, what works here and what does not, for --check.
-	Check() []CheckResult
+	Check() []exporterkit.CheckResult
 	// Close detaches from the kernel and frees everything.
 	Close() error
-}
-
-// CheckResult is one line of --check.
-type CheckResult struct {
-	// Part is what was tried: a program, a symbol, an API.
-	Part string
-	// Err is nil if it works, else why it does not and what to do about it.
-	Err error
-	// Optional parts may fail without failing --check; Note says what is lost without them.
-	Optional bool
-	Note     string
 }
 
 // Factory makes a collector from Options; it touches nothing outside before Start.

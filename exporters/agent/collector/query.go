@@ -16,6 +16,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // QueryOptions are the query collector's own options.
@@ -185,14 +186,14 @@ func (q *query) fill(followed [maxServers + 1]uint64) map[string]bpfstats.Fill {
 }
 
 // Check implements Collector.
-func (q *query) Check() []CheckResult {
+func (q *query) Check() []exporterkit.CheckResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	results := q.programs.check()
 	results = append(results, checkRunDelay(q.options.ProcFS))
 	results = append(results, q.fleet.check()...)
 	if q.scanning != nil {
-		results = append(results, CheckResult{Part: "query: discovery", Err: inShort(q.scanning), Optional: true,
+		results = append(results, exporterkit.CheckResult{Part: "query: discovery", Err: inShort(q.scanning), Optional: true,
 			Note: "volume, version or port of a server are unknown"})
 	}
 	return results

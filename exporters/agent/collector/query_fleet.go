@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 const (
@@ -308,16 +309,16 @@ func (f *fleet) failed(s server.Server, err error) {
 }
 
 // check lists the servers for --check.
-func (f *fleet) check() []CheckResult {
-	var results []CheckResult
+func (f *fleet) check() []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
 	for _, fo := range f.followers {
 		label := fo.label
 		if label == "" {
 			label = fo.DefaultName()
 		}
-		results = append(results, CheckResult{Part: "query: server " + label,
+		results = append(results, exporterkit.CheckResult{Part: "query: server " + label,
 			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", fo.Engine, fo.Version, fo.PID))})
 	}
-	slices.SortFunc(results, func(a, b CheckResult) int { return strings.Compare(a.Part, b.Part) })
+	slices.SortFunc(results, func(a, b exporterkit.CheckResult) int { return strings.Compare(a.Part, b.Part) })
 	return results
 }

@@ -17,6 +17,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // queryPrograms are the query collector's BPF programs, attached.
@@ -25,7 +26,7 @@ type queryPrograms struct {
 	links   []io.Closer
 	// adopt and census run a program for each task.
 	adopt, census *link.Iter
-	results       []CheckResult
+	results       []exporterkit.CheckResult
 	// multi tells which kind of probes on user space the kernel offers.
 	multi bool
 	tls   tlsProbes
@@ -61,7 +62,7 @@ func loadQueryPrograms(servers int) (*queryPrograms, error) {
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		optional := name == "task_executed" || name == "task_ended"
-		r := CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
+		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
 		switch {
 		case err == nil:
 			p.links = append(p.links, l)
@@ -84,7 +85,7 @@ func loadQueryPrograms(servers int) (*queryPrograms, error) {
 			*w.iter = iter
 			p.links = append(p.links, iter)
 		}
-		p.results = append(p.results, CheckResult{Part: "query: program " + w.name, Err: err})
+		p.results = append(p.results, exporterkit.CheckResult{Part: "query: program " + w.name, Err: err})
 	}
 	p.tls = tlsProbes{programs: p, probes: map[fileID]*libraryProbes{}}
 	if err := errors.Join(problems...); err != nil {
@@ -109,7 +110,7 @@ func (p *queryPrograms) byName() map[string]*ebpf.Program {
 	}
 }
 
-func (p *queryPrograms) check() []CheckResult { return p.results }
+func (p *queryPrograms) check() []exporterkit.CheckResult { return p.results }
 
 // Close detaches and unloads everything.
 func (p *queryPrograms) Close() error {
@@ -290,8 +291,8 @@ func pidNamespace(procfs string) (uint32, error) {
 }
 
 // checkRunDelay tells whether the kernel accounts for the time a task waits for a CPU.
-func checkRunDelay(procfs string) CheckResult {
-	r := CheckResult{Part: "query: phase runqueue", Optional: true}
+func checkRunDelay(procfs string) exporterkit.CheckResult {
+	r := exporterkit.CheckResult{Part: "query: phase runqueue", Optional: true}
 	text, err := os.ReadFile(filepath.Join(procfs, "self", "schedstat"))
 	switch fields := strings.Fields(string(text)); {
 	case err != nil:

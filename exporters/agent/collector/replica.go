@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 const (
@@ -78,11 +79,11 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 }
 
 // Check implements Collector.
-func (c *replicaCollector) Check() []CheckResult {
-	var results []CheckResult
+func (c *replicaCollector) Check() []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
 	for _, f := range c.wires {
 		for _, h := range f.wire.hooks {
-			r := CheckResult{Part: "replica: program " + h.program, Note: "tracepoint " + h.tracepoint, Optional: h.optional}
+			r := exporterkit.CheckResult{Part: "replica: program " + h.program, Note: "tracepoint " + h.tracepoint, Optional: h.optional}
 			if f.kernel.missing[h.program] {
 				r.Err = errors.New("the kernel has no tracepoint " + h.tracepoint)
 				r.Note = "another program takes its place"
@@ -90,10 +91,10 @@ func (c *replicaCollector) Check() []CheckResult {
 			results = append(results, r)
 		}
 		f.mu.Lock()
-		results = append(results, CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
+		results = append(results, exporterkit.CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
 		for pid := range f.byPID {
 			if _, err := openSockets(f.options.ProcFS, pid); err != nil {
-				results = append(results, CheckResult{Part: fmt.Sprintf("replica: sockets of process %d", pid), Err: fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err), Optional: true,
+				results = append(results, exporterkit.CheckResult{Part: fmt.Sprintf("replica: sockets of process %d", pid), Err: fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err), Optional: true,
 					Note: "its closed connections are forgotten only when they break or it ends"})
 			}
 		}

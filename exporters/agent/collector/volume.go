@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // volumes is the collector "volume". It exports
@@ -36,9 +38,9 @@ func NewVolume(o Options) (Collector, error) {
 
 func (v *volumes) Start(context.Context) error { return nil }
 
-func (v *volumes) Check() []CheckResult {
+func (v *volumes) Check() []exporterkit.CheckResult {
 	_, err := v.options.Volumes.Find()
-	return []CheckResult{{Part: "volumes", Err: err}}
+	return []exporterkit.CheckResult{{Part: "volumes", Err: err}}
 }
 
 func (v *volumes) Close() error { return nil }

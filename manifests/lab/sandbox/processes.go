@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +28,26 @@ func Processes(dir string) ([]int, error) {
 		}
 	}
 	return pids, nil
+}
+
+// Find returns the first of the lab's processes that has all the words as arguments, its
+// program among them.
+func Find(dir string, words ...string) (int, error) {
+	pids, err := Processes(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+		if !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(args, w) }) {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("the lab in %s has no process with %q in its command line", dir, words)
 }
 
 // inNamespace says whether the process, or what is left of it, is in the lab's mount namespace. Of a

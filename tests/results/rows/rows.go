@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -61,6 +62,11 @@ func Open(folder, name, command string) (*File, error) {
 	}
 	return &File{path: filepath.Join(folder, name+".jsonl"),
 		run: Run{Began: time.Now().UTC().Truncate(time.Second), Command: command, Machine: machine, LoadBefore: load}}, nil
+}
+
+// OpenProgram begins the run of the program in tests/name as it was called.
+func OpenProgram(folder, name string) (*File, error) {
+	return Open(folder, name, strings.Join(append([]string{"go run ./tests/" + name}, os.Args[1:]...), " "))
 }
 
 // Add adds a row; cells are column and value by turns.
