@@ -147,7 +147,9 @@ regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom the
 	@$(GO) run ./tests/regressions
 
 .PHONY: scale
-scale: lab-up ## A Prometheus with the rules over 10,000 volumes in the running lab's shape, and the agent by servers; 30 minutes, 16 GB.
+scale: lab-up ## A Prometheus with the rules over 10,000 volumes in a lab's shape, and the agent by servers; 30 minutes, 16 GB.
+	@$(GO) run ./tests/scale --save-shape
+	@$(MAKE) --no-print-directory lab-down
 	@$(GO) run ./tests/scale
 	@$(GO) run ./tests/agentsize
 

@@ -3,9 +3,11 @@
 /* Latency of block I/O by device and operation, split into the time before the driver got a
  * request (queue) and the time in driver and device (device), for ebpf_exporter (blkio.yaml).
  *
- * Almost all of it hangs on one hook, the completion of a request, because the kernel
- * itself stamps a request when it is made and when it is given to the driver. The other hooks
+ * Almost all of it hangs on one hook, the end of a request, because the kernel
+ * itself stamps a request when it is made and when it is given to the driver: block_io_done,
+ * and before Linux 6.5, which has none, block_rq_complete. The other hooks
  * return at once unless a device needs them:
+ *   - block_rq_complete, for a device's own flushes, which have no block_io_done,
  *   - block_rq_issue, for queues where the kernel omits the second stamp,
  *   - block_bio_queue and block_bio_complete, for devices without requests (dm, md, zram, drbd).
  *
@@ -24,8 +26,9 @@
  *     and are measured regardless.
  *
  * The total starts where /proc/diskstats starts: once the request has a tag. Waiting for a
- * tag, or for the writeback throttle, comes before it. It ends before the handlers of the
- * request's bios run, which wake those who wait; diskstats' ends after them, some 5 us later.
+ * tag, or for the writeback throttle, comes before it. It ends where theirs does, once the
+ * handlers of the request's bios have run, which wake those who wait; before Linux 6.5 some
+ * 5 us earlier, before these handlers.
  *
  * Not seen, as no program on a tracepoint can:
  *   - since 6.1, a completion in an interrupt that finds the program running on its CPU, a
@@ -116,6 +119,15 @@ struct {
 	__type(value, struct bio_start);
 } bios SEC(".maps");
 
+/* The tracepoint's type, which kernels that have it have, and the cast that gives a raw
+ * tracepoint's argument its type, Linux 6.2.
+ */
+typedef void (*btf_trace_block_io_done)(void *, struct request *);
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
+
+/* has_io_done is known when the object is loaded: the branch not taken is not there. */
+#define has_io_done() bpf_core_type_exists(btf_trace_block_io_done)
+
 /* after returns the time from one stamp to a later one. The kernel takes some of its stamps
  * from a clock cached per task, so that they can lie a little before an earlier event's.
  */
@@ -195,8 +207,8 @@ static __always_inline u64 flush_issue_time(struct request *rq)
 	return flush && flush->q == rq->q ? flush->issued : 0;
 }
 
-SEC("tp_btf/block_rq_complete")
-int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned int nr_bytes)
+/* done counts rq, which has ended. */
+static __always_inline void done(struct request *rq)
 {
 	u32 opf = rq->cmd_flags, op = opf & REQ_OP_MASK, flags = rq->rq_flags;
 	u32 io_stat = rq_flag(__RQF_IO_STAT, 1U << 13);
@@ -205,25 +217,19 @@ int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned
 	struct counts *counts;
 	struct key key = {};
 
-	if (op == REQ_OP_FLUSH) {
-		device_flushed(rq);
-		return 0;
-	}
 	if ((flags & (io_stat | flush_seq)) != io_stat || op >= REQ_OP_DRV_IN)
-		return 0;
-	if (nr_bytes < rq->__data_len)
-		return 0;
+		return;
 
 	now = bpf_ktime_get_ns();
 	start = rq->start_time_ns;
-	key.op = op_of(opf, !nr_bytes && !rq->nr_phys_segments);
+	key.op = op_of(opf, !rq->nr_phys_segments);
 	issue = key.op == OP_FLUSH ? flush_issue_time(rq) : issue_time(rq);
 	blkio_disk_name(key.device, rq->q->disk);
 	blkio_nvme_head(key.device);
 
 	counts = counts_of(&key);
 	if (!counts)
-		return 0;
+		return;
 	total = after(start, now);
 	observe(counts, total, total);
 	if (issue) {
@@ -238,6 +244,27 @@ int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned
 			stamp_from_now_on(rq->q);
 	}
 	counts->requests++;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned int nr_bytes)
+{
+	start_exporting();
+	if ((rq->cmd_flags & REQ_OP_MASK) == REQ_OP_FLUSH)
+		device_flushed(rq);
+	else if (!has_io_done() && nr_bytes >= rq->__data_len)
+		done(rq);
+	return 0;
+}
+
+/* A raw tracepoint, as a kernel that lacks this one refuses to load a typed one, and the
+ * others with it. ebpf_exporter then only says that it is not attached.
+ */
+SEC("raw_tp/block_io_done")
+int BPF_PROG(blkio_io_done, struct request *arg)
+{
+	if (has_io_done())
+		done(bpf_rdonly_cast(arg, bpf_core_type_id_kernel(struct request)));
 	return 0;
 }
 
@@ -299,6 +326,7 @@ int BPF_PROG(blkio_bio_complete, struct request_queue *q, struct bio *bio)
 	observe(counts, queue, 0);
 	observe(counts, device, total);
 	counts->requests++;
+	start_exporting();
 	return 0;
 }
 

@@ -190,6 +190,7 @@ static int export_all(void *map, u32 *key, struct export_timer *timer)
 	return 0;
 }
 
+/* start_exporting is for typed programs: the kernel keeps timers' maps from raw tracepoints. */
 static __always_inline void start_exporting(void)
 {
 	struct export_timer *timer;
@@ -222,7 +223,6 @@ static __always_inline struct counts *counts_of(struct key *key)
 			return NULL;
 		}
 	}
-	start_exporting();
 	return &record->now;
 }
 

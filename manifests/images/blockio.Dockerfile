@@ -6,4 +6,4 @@ COPY build/linux/${TARGETARCH}/ebpf_exporter /ebpf_exporter
 COPY exporters/blockio/blkio.yaml exporters/blockio/blkio.bpf.o /etc/plumbline/
 USER 65532:65532
 EXPOSE 9435
-ENTRYPOINT ["/ebpf_exporter", "--config.dir=/etc/plumbline", "--config.names=blkio", "--config.strict"]
+ENTRYPOINT ["/ebpf_exporter", "--config.dir=/etc/plumbline", "--config.names=blkio"]

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -36,7 +37,11 @@ func TestDetectors(t *testing.T) {
 		healthy, after, whats = 24*60, 6*60, regressions
 		alerts = append(alerts, "ZScore", "MedianBand", "LaggedMedian")
 	}
-	for _, kind := range noises {
+	of := make([][]map[string]map[string]outcome, len(noises))
+	if *full {
+		t.Cleanup(func() { record(t, of, alerts, whats, healthy) })
+	}
+	for n, kind := range noises {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			results := make([]map[string]map[string]outcome, *seeds)
@@ -46,6 +51,7 @@ func TestDetectors(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			of[n] = results
 			t.Logf("%s noise: seeds detected, median minutes to the first firing, share of the last hour still firing; false minutes in %d h\n%s",
 				kind.name, *seeds*healthy/60, table(results, alerts, whats))
 			for i, found := range results {
@@ -77,37 +83,66 @@ func judge(t *testing.T, seed int, found map[string]map[string]outcome, whats []
 	}
 }
 
+// record adds a row to the results for each noise and alert.
+func record(t *testing.T, of [][]map[string]map[string]outcome, alerts []string, whats []regression, healthy int) {
+	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "detector",
+		fmt.Sprintf("go test ./tests/detector -v -timeout 60m -args -full -seeds %d", *seeds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, results := range of {
+		if results == nil { // not run, or failed
+			continue
+		}
+		for _, alert := range alerts {
+			cells := []string{"seeds", fmt.Sprint(*seeds)}
+			for _, what := range whats[1:] {
+				cells = append(cells, what.name, cell(results, alert, what))
+			}
+			cells = append(cells, "false minutes", fmt.Sprintf("%.0f in %d h", falseMinutes(results, alert), *seeds*healthy/60))
+			file.Add("Detectors: regressions found of seeds, median delay, share of the sixth hour still firing", noises[n].name+": "+alert, cells...)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // table is a row for each alert, a column for each regression.
 func table(results []map[string]map[string]outcome, alerts []string, whats []regression) string {
 	var b strings.Builder
 	for _, alert := range alerts {
 		fmt.Fprintf(&b, "  %-18s", alert)
-		wrong := 0.0
-		for _, what := range whats {
-			var delays []float64
-			last := 0.0
-			for _, found := range results {
-				o, fired := found[alert][what.name]
-				if what.name == "none" {
-					wrong += o.False
-					continue
-				}
-				last += o.Last
-				if fired && !math.IsNaN(o.Delay) {
-					delays = append(delays, o.Delay)
-				}
-			}
-			if what.name == "none" {
-				continue
-			}
-			cell := fmt.Sprintf("%d/%d", len(delays), len(results))
-			if len(delays) > 0 {
-				slices.Sort(delays)
-				cell += fmt.Sprintf(" %3.0f min %3.0f %%", delays[len(delays)/2], 100*last/float64(len(results)))
-			}
-			fmt.Fprintf(&b, " | %s: %-18s", what.name, cell)
+		for _, what := range whats[1:] {
+			fmt.Fprintf(&b, " | %s: %-18s", what.name, cell(results, alert, what))
 		}
-		fmt.Fprintf(&b, " | false: %.0f\n", wrong)
+		fmt.Fprintf(&b, " | false: %.0f\n", falseMinutes(results, alert))
 	}
 	return b.String()
+}
+
+// cell tells of how many seeds an alert found a regression, after how long, and whether it forgot it.
+func cell(results []map[string]map[string]outcome, alert string, what regression) string {
+	var delays []float64
+	last := 0.0
+	for _, found := range results {
+		o, fired := found[alert][what.name]
+		last += o.Last
+		if fired && !math.IsNaN(o.Delay) {
+			delays = append(delays, o.Delay)
+		}
+	}
+	text := fmt.Sprintf("%d/%d", len(delays), len(results))
+	if len(delays) > 0 {
+		slices.Sort(delays)
+		text += fmt.Sprintf(" %3.0f min %3.0f %%", delays[len(delays)/2], 100*last/float64(len(results)))
+	}
+	return text
+}
+
+func falseMinutes(results []map[string]map[string]outcome, alert string) (wrong float64) {
+	for _, found := range results {
+		wrong += found[alert]["none"].False
+	}
+	return wrong
 }

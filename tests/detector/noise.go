@@ -4,8 +4,10 @@
 package detector
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // rate is the load in transactions per second: that of a canary, by default.
@@ -140,9 +142,9 @@ func series(kind noise, seed uint64, healthy, after int, what regression) []coun
 	return out
 }
 
-// pinned is the 95th percentile of a healthy day of the same kind of noise, from the buckets as a
-// baseline run has it.
-func pinned(kind noise, seed uint64) float64 {
+// pinned are quantiles of a healthy day of the same kind of noise, from the buckets as a baseline
+// run has them.
+func pinned(kind noise, seed uint64, quantiles ...float64) map[float64]float64 {
 	r := rand.New(rand.NewPCG(seed, 1)) // the same day's phase, but another day's noise
 	next := kind.make(r)
 	all, n := map[int]int{}, 0
@@ -153,18 +155,17 @@ func pinned(kind noise, seed uint64) float64 {
 		}
 		n += c.n
 	}
-	low, high := math.MaxInt, math.MinInt
-	for i := range all {
-		low, high = min(low, i), max(high, i)
-	}
+	values := map[float64]float64{}
 	below := 0.0
-	for i := low; i <= high; i++ {
+	for _, i := range slices.Sorted(maps.Keys(all)) {
 		k := float64(all[i])
-		if want := 0.95 * float64(n); below+k >= want {
-			// Within a bucket interpolate as histogram_quantile does, on the logarithm.
-			return math.Exp2((float64(i-1) + (want-below)/k) / schema)
+		for _, q := range quantiles {
+			if want := q * float64(n); below < want && below+k >= want {
+				// Within a bucket interpolate as histogram_quantile does, on the logarithm.
+				values[q] = math.Exp2((float64(i-1) + (want-below)/k) / schema)
+			}
 		}
 		below += k
 	}
-	return 0
+	return values
 }

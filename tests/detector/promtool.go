@@ -48,14 +48,16 @@ func write(path string, rules []string, kind noise, seed uint64, healthy, after 
 	defer file.Close()
 	w := bufio.NewWriter(file)
 	minutes := healthy + after
-	threshold := pinned(kind, seed+1000)
+	baseline := pinned(kind, seed+1000, 0.5, 0.95)
 	fmt.Fprintf(w, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n", strings.Join(rules, ", "))
 	line := func(series, values string) { fmt.Fprintf(w, "  - {series: '%s', values: '%s'}\n", series, values) }
 	constant := func(v float64) string { return fmt.Sprintf("%gx%d", v, minutes) }
 	// A test for each: promtool bounds the samples of a query, and histograms count as many.
 	for _, what := range whats {
 		fmt.Fprint(w, "- interval: 1m\n  input_series:\n")
-		line(`loadgen:baseline_response_seconds{tool="canary",profile="p",storageclass="r3",quantile="0.95"}`, constant(threshold))
+		for q, v := range baseline {
+			line(fmt.Sprintf(`loadgen:baseline_response_seconds{tool="canary",profile="p",storageclass="r3",quantile="%g"}`, q), constant(v))
+		}
 		line(`loadgen:baseline_target_rate{tool="canary",profile="p",storageclass="r3"}`, constant(rate))
 		labels := fmt.Sprintf(`{tool="canary",profile="p",storageclass="r3",server="%s"`, what.name)
 		line("loadgen_target_rate"+labels+"}", constant(rate))

@@ -22,17 +22,22 @@ import (
 
 type options struct {
 	lab, class, prometheus, rules, results string
+	shape                                  string
+	save                                   bool
 	volumes, nodes, every                  int
 	interval, settle, measure              time.Duration
 }
 
 func main() {
 	app := kingpin.New("scale", "Measures a Prometheus with the project's rules over many synthetic volumes, in the shape of a running lab's.\n\n"+
-		"It needs a lab with the class longhorn-r3, for the shape, and several GiB of memory. Example:\n  make lab-up\n  scale --volumes=1000 --nodes=20")
+		"The shape is read from a lab with the class longhorn-r3, once; measure without the lab, which takes CPU. It needs several GiB of memory. Example:\n"+
+		"  make lab-up\n  scale --save-shape\n  make lab-down\n  scale --volumes=1000 --nodes=20")
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("lab", "Prometheus of the lab that gives the shape.").Default("http://127.0.0.1:29090").StringVar(&o.lab)
 	app.Flag("class", "The lab's class whose volume is multiplied.").Default("longhorn-r3").StringVar(&o.class)
+	app.Flag("shape", "File of the shape.").Default("build/scale-shape.json").StringVar(&o.shape)
+	app.Flag("save-shape", "Write that file, from the lab, and do nothing else.").BoolVar(&o.save)
 	app.Flag("prometheus", "Prometheus' program file.").Default("build/bin/prometheus").StringVar(&o.prometheus)
 	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
 	app.Flag("results", "Where the rows of results go.").Default("build/results").StringVar(&o.results)
@@ -57,11 +62,18 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if o.nodes < 1 || o.every < 1 || o.volumes < o.nodes {
 		return fmt.Errorf("%d volumes cannot be on %d nodes", o.volumes, o.nodes)
 	}
-	file, err := rows.Open(o.results, "volumes", fmt.Sprintf("go run ./tests/scale --volumes=%d --nodes=%d --database-every=%d", o.volumes, o.nodes, o.every))
+	if o.save {
+		s, err := readShape(ctx, o.lab, o.class)
+		if err != nil {
+			return err
+		}
+		return s.save(o.shape)
+	}
+	s, err := loadShape(o.shape)
 	if err != nil {
 		return err
 	}
-	s, err := readShape(ctx, o.lab, o.class)
+	file, err := rows.Open(o.results, "volumes", fmt.Sprintf("go run ./tests/scale --volumes=%d --nodes=%d --database-every=%d", o.volumes, o.nodes, o.every))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type shape struct {
 	devices []string // of the class's volume
 	node    map[string][]*dto.MetricFamily
 	volume  map[string][]*dto.MetricFamily
-	// perNode and perVolume count series as Prometheus stores them: a histogram is one.
+	// perNode and perVolume count series.
 	perNode, perVolume int
 }
 
@@ -89,11 +89,9 @@ func (s *shape) split(job string, families agentproc.Metrics, others []string) {
 		}
 		if len(node) > 0 {
 			s.node[job] = append(s.node[job], part(node))
-			s.perNode += len(node)
 		}
 		if len(volume) > 0 {
 			s.volume[job] = append(s.volume[job], part(volume))
-			s.perVolume += len(volume)
 		}
 	}
 }

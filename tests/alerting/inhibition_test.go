@@ -1,0 +1,138 @@
+package alerting
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// inhibition is one of the configuration's inhibit rules.
+type inhibition struct {
+	source, target []matcher
+	equal          []string
+}
+
+// matcher is one in the forms that the example uses.
+type matcher struct{ name, op, value string }
+
+var matcherForm = regexp.MustCompile(`^(\w+)(=~|!=|=)"(.*)"$`)
+
+func (m matcher) matches(l labels) bool {
+	switch m.op {
+	case "=~":
+		return regexp.MustCompile("^(?:" + m.value + ")$").MatchString(l[m.name])
+	case "!=":
+		return l[m.name] != m.value
+	}
+	return l[m.name] == m.value
+}
+
+func inhibitions(t *testing.T) (rules []inhibition) {
+	t.Helper()
+	parse := func(list any) (all []matcher) {
+		for _, text := range list.([]any) {
+			m := matcherForm.FindStringSubmatch(text.(string))
+			if m == nil {
+				t.Fatalf("matcher %v", text)
+			}
+			all = append(all, matcher{m[1], m[2], m[3]})
+		}
+		return all
+	}
+	for _, r := range example(t)["inhibit_rules"].([]any) {
+		r := r.(map[string]any)
+		rule := inhibition{source: parse(r["source_matchers"]), target: parse(r["target_matchers"])}
+		for _, name := range r["equal"].([]any) {
+			rule.equal = append(rule.equal, name.(string))
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// alternatives are the names of alerts that a matcher of alertname lists.
+func alternatives(t *testing.T, all []matcher) []string {
+	t.Helper()
+	for _, m := range all {
+		if m.name == "alertname" {
+			return regexp.MustCompile(`\w+`).FindAllString(m.value, -1)
+		}
+	}
+	t.Fatalf("%v names no alert", all)
+	return nil
+}
+
+// pick returns the labels of an alert, as it fires in the rules' tests, that a rule can go by:
+// two alerts that both lack a label count as equal in it.
+func (r inhibition) pick(of []labels, matchers []matcher) (labels, error) {
+	for _, l := range of {
+		fits := func(m matcher) bool { return m.matches(l) }
+		missing := func(name string) bool { return l[name] == "" }
+		if !slices.ContainsFunc(r.equal, missing) && (matchers == nil || !slices.ContainsFunc(matchers, func(m matcher) bool { return !fits(m) })) {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("never fires with %v in the rules' tests, but with %v", r.equal, of)
+}
+
+// Every inhibit rule holds back each alert that it names, with the labels that these alerts really
+// have, and no alert of another volume, node or class.
+func TestInhibition(t *testing.T) {
+	all := fired(t)
+	m := startManager(t)
+	n := 0
+	// own gives an alert places of its own, so that only one rule can have to do with it.
+	own := func(l labels) labels {
+		n++
+		l = maps.Clone(l)
+		for name := range l {
+			if name != "alertname" && name != "severity" {
+				l[name] = fmt.Sprintf("%s-%d", name, n)
+			}
+		}
+		return l
+	}
+	for i, rule := range inhibitions(t) {
+		for _, sourceName := range alternatives(t, rule.source) {
+			source, err := rule.pick(all[sourceName], rule.source)
+			if err != nil {
+				t.Errorf("inhibit rule %d: %s %v", i+1, sourceName, err)
+				continue
+			}
+			for _, targetName := range alternatives(t, rule.target) {
+				if targetName == sourceName {
+					continue
+				}
+				target, err := rule.pick(all[targetName], nil)
+				if err != nil {
+					t.Errorf("inhibit rule %d: %s %v", i+1, targetName, err)
+					continue
+				}
+				source, same, other := own(source), own(target), own(target)
+				for _, name := range rule.equal {
+					same[name] = source[name]
+				}
+				m.post(t, source, same, other)
+				testkit.Eventually(t, 30*time.Second, func() error {
+					held, err := m.held(same)
+					if err == nil && !held {
+						err = errors.New("not held back")
+					}
+					if err != nil {
+						err = fmt.Errorf("%s by %s with the same %v: %w", targetName, sourceName, rule.equal, err)
+					}
+					return err
+				})
+				if held, err := m.held(other); err != nil || held {
+					t.Errorf("%s of another %v is held back by %s (%v)", targetName, rule.equal, sourceName, err)
+				}
+			}
+		}
+	}
+}

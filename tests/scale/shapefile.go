@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// shapeFile is a shape as it is kept, so that the lab need not run while one measures.
+type shapeFile struct {
+	Class        string
+	Devices      []string
+	Node, Volume map[string][]json.RawMessage // metric families by job
+}
+
+func (s *shape) save(path string) error {
+	f := shapeFile{Class: s.class, Devices: s.devices}
+	var err error
+	if f.Node, err = encode(s.node); err != nil {
+		return err
+	}
+	if f.Volume, err = encode(s.volume); err != nil {
+		return err
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
+func loadShape(path string) (*shape, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; write it with --save-shape while a lab runs", err)
+	}
+	var f shapeFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s := &shape{class: f.Class, devices: f.Devices}
+	if s.node, s.perNode, err = decode(f.Node); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if s.volume, s.perVolume, err = decode(f.Volume); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+func encode(jobs map[string][]*dto.MetricFamily) (map[string][]json.RawMessage, error) {
+	encoded := map[string][]json.RawMessage{}
+	for job, families := range jobs {
+		for _, f := range families {
+			data, err := protojson.Marshal(f)
+			if err != nil {
+				return nil, err
+			}
+			encoded[job] = append(encoded[job], data)
+		}
+	}
+	return encoded, nil
+}
+
+// decode also counts the series as Prometheus stores them: a histogram is one.
+func decode(encoded map[string][]json.RawMessage) (jobs map[string][]*dto.MetricFamily, series int, err error) {
+	jobs = map[string][]*dto.MetricFamily{}
+	for _, job := range slices.Sorted(maps.Keys(encoded)) {
+		for _, data := range encoded[job] {
+			f := &dto.MetricFamily{}
+			if err := protojson.Unmarshal(data, f); err != nil {
+				return nil, 0, fmt.Errorf("job %s: %w", job, err)
+			}
+			jobs[job] = append(jobs[job], f)
+			series += len(f.Metric)
+		}
+	}
+	return jobs, series, nil
+}
