@@ -50,7 +50,7 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 	if err != nil {
 		return err
 	}
-	retry := adapter.Supervisor{Load: load, Log: log}
+	retry := adapter.Supervisor{Load: load, Log: log, GiveUp: l.giveUp()}
 	var failed error
 	work := func(ctx context.Context) {
 		if tables {

@@ -51,7 +51,7 @@ func (p *program) runFio(ctx context.Context, log *slog.Logger, l *load, config 
 	}
 	l.options.Target, l.options.NoResponse = config.Rate, true
 	set := metrics.NewSet(p.Registry)
-	supervisor := &adapter.Supervisor{Load: set.Load(l.labels, l.options), Log: log, Rate: config.Rate, Warmup: l.warmup}
+	supervisor := &adapter.Supervisor{Load: set.Load(l.labels, l.options), Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
 	var syncs *metrics.Load
 	if config.Fdatasync > 0 {
 		labels := l.labels

@@ -40,7 +40,7 @@ func (p *program) runK6(ctx context.Context, log *slog.Logger, l *load, config k
 	}
 	l.options.Target, l.options.NoResponse = config.Rate, true
 	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)
-	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup}
+	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
 	tool, err := k6.New(config, load, log, supervisor.Up)
 	if err != nil {
 		return err

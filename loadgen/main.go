@@ -96,6 +96,14 @@ func addLoad(c *kingpin.CmdClause, tool string) *load {
 	return l
 }
 
+// giveUp is how long a server or a tool may take to be there if somebody waits for the result.
+func (l *load) giveUp() time.Duration {
+	if l.once > 0 {
+		return 30 * time.Second
+	}
+	return 0
+}
+
 // run exports the metrics while work goes on, or does it once and prints the result with notes.
 func (p *program) run(ctx context.Context, log *slog.Logger, l *load, load *metrics.Load, work func(context.Context), notes func() []string) error {
 	if l.once > 0 {
@@ -125,15 +133,15 @@ func (p *program) runTool(ctx context.Context, log *slog.Logger, l *load, s *ada
 			s.Load.SetPhase(metrics.Stopped)
 		}
 		log.Info("load starts", "tool", l.labels.Tool, "profile", l.labels.Profile, "rate", l.options.Target)
-		s.Run(ctx, once)
+		failed = s.Run(ctx, once)
 	}, func() []string { return nil })
 	return firstFailure(failed, err)
 }
 
-// firstFailure is the error of making the tables, unless that was only told to end, or else err.
-func firstFailure(tables, err error) error {
-	if tables != nil && !errors.Is(tables, context.Canceled) {
-		return tables
+// firstFailure is the load's own error, unless it was only told to end, or else err.
+func firstFailure(failed, err error) error {
+	if failed != nil && !errors.Is(failed, context.Canceled) {
+		return failed
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func (p *program) runPgbench(ctx context.Context, log *slog.Logger, l *load, con
 	}
 	l.options.Target, l.options.NoResponse = config.Rate, config.Rate == 0
 	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)
-	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup}
+	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
 	tool, err := pgbench.New(config, load, log, supervisor.Up)
 	if err != nil {
 		return fmt.Errorf("--dsn: %w", err)

@@ -47,7 +47,7 @@ func (p *program) runSysbench(ctx context.Context, log *slog.Logger, l *load, co
 	}
 	l.labels.Profile, l.options.Target, l.options.NoResponse = config.Script, config.Rate, config.Rate == 0
 	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)
-	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup}
+	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
 	tool, err := sysbench.New(config, load, log, supervisor.Up)
 	if err != nil {
 		return err

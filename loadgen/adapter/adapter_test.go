@@ -72,7 +72,7 @@ func TestRunBacksOff(t *testing.T) {
 	s := newSupervisor(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var at []time.Time
-	s.Run(ctx, func(context.Context) Ended {
+	_ = s.Run(ctx, func(context.Context) Ended {
 		if at = append(at, time.Now()); len(at) == 4 {
 			cancel()
 		}
@@ -85,6 +85,33 @@ func TestRunBacksOff(t *testing.T) {
 		if pause, least := at[i].Sub(at[i-1]), firstBackoff<<(i-1); pause < least {
 			t.Errorf("pause %d was %v, want at least %v", i, pause, least)
 		}
+	}
+}
+
+// Who waits for a result is told after a while that there will be none, and why.
+func TestGivesUp(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	s := newSupervisor(0)
+	s.GiveUp = firstBackoff
+	if err := s.Run(t.Context(), func(context.Context) Ended { return Ended{metrics.Exited, broken} }); !errors.Is(err, broken) {
+		t.Errorf("Run: %v", err)
+	}
+	if err := s.Retry(t.Context(), "it", func(context.Context) error { return broken }); !errors.Is(err, broken) || !strings.Contains(err.Error(), "it failed for 250ms") {
+		t.Errorf("Retry: %v", err)
+	}
+	// Not after the tool has worked.
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := 0
+	if err := s.Run(ctx, func(context.Context) Ended {
+		if runs++; runs == 1 {
+			s.Up()
+		} else if runs == 3 {
+			cancel()
+		}
+		return Ended{metrics.Exited, broken}
+	}); err != nil || runs != 3 {
+		t.Errorf("Run ended after %d runs: %v", runs, err)
 	}
 }
 

@@ -5,6 +5,7 @@ package adapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type Supervisor struct {
 	Rate float64
 	// Warmup is how long after its first transaction a (re)started tool counts as warming up.
 	Warmup time.Duration
+	// GiveUp is for how long Retry, and Run until the tool's first transaction, try; 0 for ever.
+	GiveUp time.Duration
 
 	mu        sync.Mutex
 	upSince   time.Time // zero while the tool does no work
@@ -64,26 +67,31 @@ func End(tool string, err error, lastWords string, serverDown bool) Ended {
 }
 
 // Run calls once again and again until ctx ends, with growing pauses between. once runs the
-// tool to its end; it calls Up when the tool's first transaction is seen.
-func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) {
+// tool to its end; it calls Up when the tool's first transaction is seen. The error is of having
+// given up.
+func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) error {
 	var counting sync.WaitGroup
 	stop := make(chan struct{})
 	counting.Go(func() { s.countOutages(stop) })
 	defer counting.Wait()
 	defer close(stop)
-	backoff := firstBackoff
+	backoff, began, ever := firstBackoff, time.Now(), false
 	for {
 		ended := once(ctx)
 		worked := s.down()
 		if ctx.Err() != nil {
-			return
+			return nil
+		}
+		ever = ever || worked > 0
+		if !ever && s.gaveUp(began) {
+			return ended.Err
 		}
 		if worked >= healthyAfter {
 			backoff = firstBackoff
 		}
 		s.Log.Warn("load tool ended; it is started again", "reason", string(ended.Reason), "err", ended.Err, "pause", backoff)
 		if !Sleep(ctx, backoff) {
-			return
+			return nil
 		}
 		backoff = min(2*backoff, lastBackoff)
 		s.Load.Restarted(ended.Reason)
@@ -188,7 +196,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // Retry calls f with growing pauses until it succeeds, logging and counting each failure as a
 // connection error, or until ctx ends. An error wrapped by Final is not retried.
 func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Context) error) error {
-	backoff := firstBackoff
+	backoff, began := firstBackoff, time.Now()
 	for {
 		err := f(ctx)
 		if err == nil {
@@ -201,6 +209,9 @@ func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Cont
 		if errors.As(err, &final) {
 			return err
 		}
+		if s.gaveUp(began) {
+			return fmt.Errorf("%s failed for %s: %w", what, s.GiveUp, err)
+		}
 		s.Load.Error(metrics.Connection)
 		s.Log.Warn(what+" failed; it is tried again", "err", err, "pause", backoff)
 		if !Sleep(ctx, backoff) {
@@ -208,6 +219,10 @@ func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Cont
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
+}
+
+func (s *Supervisor) gaveUp(began time.Time) bool {
+	return s.GiveUp > 0 && time.Since(began) >= s.GiveUp
 }
 
 // Final marks an error that no retry can mend, such as a missing program.

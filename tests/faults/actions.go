@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -116,6 +118,35 @@ func (l *lab) churn(class string, atATime int, lasts time.Duration) error {
 	wait.Wait()
 	close(problems)
 	return <-problems
+}
+
+// stepClock sets the machine's wall clock.
+func stepClock(by time.Duration) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &now); err != nil {
+		return fmt.Errorf("reading the clock: %w", err)
+	}
+	then := unix.NsecToTimespec(now.Nano() + by.Nanoseconds())
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &then); err != nil {
+		return fmt.Errorf("setting the clock: %w", err)
+	}
+	return nil
+}
+
+// longest tells the longest times of the last minutes by those who measure them.
+func (l *lab) longest() string {
+	var told []string
+	for what, metric := range map[string]string{"statement by the agent": "plumbline_query_duration_seconds", "response by the loads": "loadgen_response_seconds",
+		"replica's round trip": "plumbline_replica_request_duration_seconds"} {
+		v, err := l.prometheus.Number(l.ctx, fmt.Sprintf("histogram_quantile(1, sum(increase(%s[3m])))", metric))
+		if err != nil {
+			told = append(told, fmt.Sprintf("%s unknown: %v", what, err))
+			continue
+		}
+		told = append(told, fmt.Sprintf("%s at most %.3f s", what, v))
+	}
+	slices.Sort(told)
+	return "longest " + strings.Join(told, ", longest ")
 }
 
 // observers are the replaceable exporters of ours, by the lab's names.

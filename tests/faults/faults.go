@@ -124,7 +124,31 @@ func (l *lab) faults() []fault {
 			seen:     []string{`plumbline_longhorn_engine_up == 0`},
 			end:      func(l *lab) error { return l.reattach() },
 			well:     []string{healthy(3), alive("longhorn-r3")}},
+		fault{name: "volume detached under load: kill -9 of what serves its block device", class: "longhorn-r3",
+			expected: "the device's I/O fails, the server stops; attached again it finds what was committed",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-bridge", syscall.SIGKILL) },
+			seen:     []string{`pg_up{server="longhorn-r3"} == 0`},
+			end:      func(l *lab) error { return l.reattach() },
+			well:     []string{healthy(3), alive("longhorn-r3")}},
 	)
+	if o.clock {
+		const far, between = 40 * time.Second, 15 * time.Second
+		all = append(all, fault{name: clockStep, class: "local",
+			expected: "no time that we measure is off; Prometheus refuses samples until its clock is where it was",
+			begin: func(l *lab) error {
+				if err := stepClock(far); err != nil {
+					return err
+				}
+				select {
+				case <-time.After(between): // the fault itself takes this long
+				case <-l.ctx.Done():
+				}
+				return stepClock(-far)
+			},
+			seen: []string{`increase(prometheus_target_scrapes_sample_out_of_order_total[3m]) > 0`},
+			well: []string{alive("local"), alive("longhorn-r3")},
+			told: func(l *lab) string { return l.longest() }})
+	}
 	return all
 }
 

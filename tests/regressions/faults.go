@@ -173,8 +173,8 @@ func (f fault) observe(ctx context.Context, o options, w *watch) ([]firing, erro
 	return w.firings(ctx, began, o.deadline)
 }
 
-// judge tells whether what fired blames the right one, as a row of the table.
-func (f fault) judge(seen []firing) (row string, ok bool) {
+// judge tells whether what fired blames the right one, and the cells of a row of the results.
+func (f fault) judge(seen []firing) (cells []string, ok bool) {
 	after, verdict := "-", "silent"
 	var all []string
 	ok = len(f.suspects) == 0 && !f.host
@@ -197,5 +197,5 @@ func (f fault) judge(seen []firing) (row string, ok bool) {
 	} else if !ok && verdict == "silent" && len(seen) > 0 {
 		verdict = "wrong"
 	}
-	return fmt.Sprintf("| %s: %s | %s | %s | %s | %s |", f.name, f.what, f.class, after, strings.Join(all, "; "), verdict), ok
+	return []string{"class", f.class, "alert after", after, "what fires", strings.Join(all, "; "), "verdict", verdict}, ok
 }

@@ -21,13 +21,14 @@ import (
 
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/tests/promapi"
+	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
 type options struct {
-	dir, prometheus, loadgen string
-	pin, deadline            time.Duration
-	rate                     float64
-	faults                   []string
+	dir, prometheus, loadgen, results string
+	pin, deadline                     time.Duration
+	rate                              float64
+	faults                            []string
 }
 
 func main() {
@@ -39,6 +40,7 @@ func main() {
 	app.Flag("lab-dir", "The lab's folder.").Default("/var/lib/plumbline-lab").Envar("LAB_DIR").StringVar(&o.dir)
 	app.Flag("prometheus", "The lab's Prometheus.").Default("http://127.0.0.1:29090").StringVar(&o.prometheus)
 	app.Flag("loadgen", "The program loadgen.").Default("build/bin/loadgen").StringVar(&o.loadgen)
+	app.Flag("results", "Where the rows of results go.").Default("build/results").StringVar(&o.results)
 	app.Flag("pin", "Pin the baseline over this long first; 0 leaves the one there is.").Default("5m").DurationVar(&o.pin)
 	app.Flag("deadline", "Wait this long for an alert, and for calm after it.").Default("15m").DurationVar(&o.deadline)
 	app.Flag("fault", "Only this one; repeatable: "+strings.Join(names(), ", ")+".").EnumsVar(&o.faults, names()...)
@@ -61,13 +63,16 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	file, err := rows.OpenProgram(o.results, "regressions")
+	if err != nil {
+		return err
+	}
 	w := &watch{server}
 	if o.pin > 0 {
 		if err := pin(ctx, o, w); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "| damage | class | alert after | what fires | verdict |\n|---|---|---:|---|---|")
 	wrong := 0
 	for _, f := range faults {
 		if len(o.faults) > 0 && !slices.Contains(o.faults, f.name) {
@@ -75,17 +80,21 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 		slog.Info("waiting for calm", "before", f.name)
 		if err := w.calm(ctx, o.deadline); err != nil {
-			return fmt.Errorf("before %s: %w", f.name, err)
+			return errors.Join(fmt.Errorf("before %s: %w", f.name, err), file.Close())
 		}
 		seen, err := f.observe(ctx, o, w)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
+			return errors.Join(fmt.Errorf("%s: %w", f.name, err), file.Close())
 		}
-		row, ok := f.judge(seen)
+		cells, ok := f.judge(seen)
 		if !ok {
 			wrong++
 		}
-		fmt.Fprintln(out, row)
+		file.Add("Live regressions in the lab", f.name+": "+f.what, cells...)
+		fmt.Fprintf(out, "%s: %s\n  %s\n", f.name, f.what, strings.Join(cells, " | "))
+	}
+	if err := file.Close(); err != nil {
+		return err
 	}
 	if wrong > 0 {
 		return fmt.Errorf("%d kinds of damage were not told right", wrong)

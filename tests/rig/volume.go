@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,10 +126,13 @@ func (v *Volume) await(address string) {
 // Socket is the unix socket of the engine's frontend.
 func (v *Volume) Socket() string { return "/var/run/longhorn-" + v.Name + ".sock" }
 
+// Address is where the engine listens.
+func (v *Volume) Address() string { return v.Network + ".1:9501" }
+
 // Start starts the engine and connects a client to its frontend.
 func (v *Volume) Start() {
 	v.t.Helper()
-	args := []string{"--engine-instance-name", v.Name + "-e-0", "controller", "--listen", v.Network + ".1:9501",
+	args := []string{"--engine-instance-name", v.Name + "-e-0", "controller", "--listen", v.Address(),
 		"--size", fmt.Sprint(VolumeSize), "--current-size", fmt.Sprint(VolumeSize),
 		"--frontend", "socket", "--disableRevCounter"}
 	for _, a := range v.Addresses {
@@ -135,7 +140,7 @@ func (v *Volume) Start() {
 	}
 	v.Process = v.run(append(append(args, v.Options...), v.Name)...)
 	v.t.Cleanup(func() { _ = os.Remove(v.Socket()) })
-	v.await(v.Network + ".1:9501")
+	v.await(v.Address())
 	v.Connect()
 }
 
@@ -163,6 +168,15 @@ func (v *Volume) Bridge() string {
 	file := filepath.Join(dir, "volume")
 	Eventually(v.t, 30*time.Second, func() error { _, err := os.Stat(file); return err })
 	return file
+}
+
+// Control calls longhorn-engine for the volume.
+func (v *Volume) Control(args ...string) {
+	v.t.Helper()
+	args = append([]string{"--url", "http://" + v.Address(), "--volume-name", v.Name, "--engine-instance-name", v.Name + "-e-0"}, args...)
+	if out, err := exec.Command(v.Engine, args...).CombinedOutput(); err != nil {
+		v.t.Fatalf("longhorn-engine %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 // Stop ends the engine.

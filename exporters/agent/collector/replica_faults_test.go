@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -52,14 +51,6 @@ func (v *testVolume) background(depth int) (stop func() (writes, reads int64)) {
 		close(quit)
 		wg.Wait()
 		return wrote.Load(), read.Load()
-	}
-}
-
-func (v *testVolume) control(args ...string) {
-	v.t.Helper()
-	out, err := osexec.Command(v.Engine, append([]string{"--url", "http://" + v.Network + ".1:9501", "--volume-name", v.Name, "--engine-instance-name", v.Name + "-e-0"}, args...)...).CombinedOutput()
-	if err != nil {
-		v.t.Fatalf("longhorn-engine %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
@@ -131,14 +122,14 @@ func TestReplicaRestarts(t *testing.T) {
 		t.Errorf("%d writes to the killed replica are left of at least 200", before)
 	}
 
-	v.control("rm-replica", "tcp://"+killed.Address)
+	v.Control("rm-replica", "tcp://"+killed.Address)
 	if err := os.RemoveAll(killed.Dir); err != nil {
 		t.Fatal(err)
 	}
 	v.StartReplica(killed)
 	stop = v.background(4)
 	size := fmt.Sprint(rig.VolumeSize)
-	v.control("add-replica", "--size", size, "--current-size", size, "tcp://"+killed.Address)
+	v.Control("add-replica", "--size", size, "--current-size", size, "tcp://"+killed.Address)
 	stop()
 	m.followed(4)
 	v.exact(m, 200, v.Addresses...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -19,19 +20,19 @@ var quick = Poll{EngineInterval: 100 * time.Millisecond, StateInterval: 200 * ti
 // The sampled counters agree with what fio says it did, at the default poll interval.
 func TestCountersAgreeWithFio(t *testing.T) {
 	l := newLab(t, 3)
-	file := l.bridge()
+	file := l.Bridge()
 	w := exporterFor(t, Poll{EngineInterval: 800 * time.Millisecond, StateInterval: 1 * time.Second, Timeout: 2 * time.Second}, l.target())
 	seconds := 60
 	if testing.Short() {
 		seconds = 15
 	}
 	series := func(name string) string {
-		return fmt.Sprintf("plumbline_longhorn_engine_sampled_%s_total{volume=%q}", name, l.volume)
+		return fmt.Sprintf("plumbline_longhorn_engine_sampled_%s_total{volume=%q}", name, l.Name)
 	}
-	gap := fmt.Sprintf("plumbline_longhorn_engine_sampling_gap_seconds_total{volume=%q}", l.volume)
+	gap := fmt.Sprintf("plumbline_longhorn_engine_sampling_gap_seconds_total{volume=%q}", l.Name)
 	testkit.Eventually(t, patience, func() error {
 		s, _ := w.scrape()
-		return s.want(map[string]float64{fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.volume): 1})
+		return s.want(map[string]float64{fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.Name): 1})
 	})
 	before, _ := w.scrape()
 	report := fio(t, file, "--rw=randrw", "--rwmixread=40", "--bs=8k", "--ioengine=libaio", "--iodepth=4",
@@ -70,18 +71,18 @@ func TestCountersAgreeWithFio(t *testing.T) {
 // scrapes, and none makes a scrape wait.
 func TestFaultsAreSeen(t *testing.T) {
 	l := newLab(t, 3)
-	file := l.bridge()
+	file := l.Bridge()
 	fio(t, file, "--rw=write", "--bs=1M", "--ioengine=psync")
 	w := exporterFor(t, quick, l.target())
 	absent := math.NaN()
 	mode := func(n int, mode string) string {
-		return fmt.Sprintf("plumbline_longhorn_engine_replica_mode{mode=%q,replica=%q,volume=%q}", mode, l.replica[n].name, l.volume)
+		return fmt.Sprintf("plumbline_longhorn_engine_replica_mode{mode=%q,replica=%q,volume=%q}", mode, l.Replicas[n].Name, l.Name)
 	}
 	up := func(n int) string {
-		return fmt.Sprintf("plumbline_longhorn_replica_up{replica=%q,volume=%q}", l.replica[n].name, l.volume)
+		return fmt.Sprintf("plumbline_longhorn_replica_up{replica=%q,volume=%q}", l.Replicas[n].Name, l.Name)
 	}
-	volume := func(name string) string { return fmt.Sprintf("%s{volume=%q}", name, l.volume) }
-	healthy := fmt.Sprintf("plumbline_volume_healthy_replicas{backend=%q,volume=%q}", BackendV1, l.volume)
+	volume := func(name string) string { return fmt.Sprintf("%s{volume=%q}", name, l.Name) }
+	healthy := fmt.Sprintf("plumbline_volume_healthy_replicas{backend=%q,volume=%q}", BackendV1, l.Name)
 	seen := func(what string, values map[string]float64) {
 		t.Helper()
 		start := time.Now()
@@ -92,52 +93,51 @@ func TestFaultsAreSeen(t *testing.T) {
 	var s samples
 	testkit.Eventually(t, patience, func() error {
 		s, _ = w.scrape()
-		head := s[fmt.Sprintf("plumbline_longhorn_replica_head_bytes{replica=%q,volume=%q}", l.replica[0].name, l.volume)]
-		if head < labSize {
-			return fmt.Errorf("the head takes %v bytes after %d were written", head, labSize)
+		head := s[fmt.Sprintf("plumbline_longhorn_replica_head_bytes{replica=%q,volume=%q}", l.Replicas[0].Name, l.Name)]
+		if head < rig.VolumeSize {
+			return fmt.Errorf("the head takes %v bytes after %d were written", head, rig.VolumeSize)
 		}
 		return nil
 	})
 
-	kill(l.replica[2].cmd)
+	l.Replicas[2].Process.Kill()
 	seen("kill", map[string]float64{healthy: 2, mode(2, "ERR"): 1, mode(2, "RW"): 0, up(2): 0})
 
-	l.cli("rm-replica", "tcp://"+l.replica[2].address)
+	l.Control("rm-replica", "tcp://"+l.Replicas[2].Address)
 	seen("remove", map[string]float64{healthy: 2, mode(2, "ERR"): absent, mode(2, "RW"): absent})
 
-	fresh := l.addReplica()
-	l.startReplica(fresh)
+	fresh := l.AddReplica()
 	w.fleet.Set(t.Context(), []Target{l.target()})
-	l.cli("add-replica", "--size", fmt.Sprint(labSize), "--current-size", fmt.Sprint(labSize), "tcp://"+fresh.address)
+	l.Control("add-replica", "--size", fmt.Sprint(rig.VolumeSize), "--current-size", fmt.Sprint(rig.VolumeSize), "tcp://"+fresh.Address)
 	seen("rebuild", map[string]float64{healthy: 3, mode(3, "RW"): 1, volume("plumbline_longhorn_engine_rebuilds_total"): 1})
 	testkit.Eventually(t, patience, func() error {
 		s, _ = w.scrape()
 		progress := 0.0
-		for _, source := range l.replica[:2] {
-			progress += s[fmt.Sprintf("plumbline_longhorn_replica_rebuild_progress_ratio{replica=%q,source=%q,volume=%q}", fresh.name, source.name, l.volume)]
+		for _, source := range l.Replicas[:2] {
+			progress += s[fmt.Sprintf("plumbline_longhorn_replica_rebuild_progress_ratio{replica=%q,source=%q,volume=%q}", fresh.Name, source.Name, l.Name)]
 		}
 		if progress != 1 {
 			return fmt.Errorf("the rebuild's progress is %v at its end", progress)
 		}
 		return nil
 	})
-	if n := s[fmt.Sprintf("plumbline_longhorn_replica_snapshots{replica=%q,volume=%q}", fresh.name, l.volume)]; n != 1 {
+	if n := s[fmt.Sprintf("plumbline_longhorn_replica_snapshots{replica=%q,volume=%q}", fresh.Name, l.Name)]; n != 1 {
 		t.Errorf("the rebuilt replica has %v snapshots; a rebuild makes one", n)
 	}
 
-	pause(t, l.replica[1].cmd.Process.Pid)
+	pause(t, l.Replicas[1].Process.PID())
 	seen("hung replica", map[string]float64{up(1): 0, up(0): 1, volume("plumbline_longhorn_engine_up"): 1})
 	w.unhurried("hung replica", quick.Timeout)
-	resume(t, l.replica[1].cmd.Process.Pid)
+	resume(t, l.Replicas[1].Process.PID())
 	seen("replica again", map[string]float64{up(1): 1})
 
-	pause(t, l.engine.Process.Pid)
+	pause(t, l.Process.PID())
 	seen("hung engine", map[string]float64{volume("plumbline_longhorn_engine_up"): 0, healthy: absent, mode(0, "RW"): absent, up(0): 1})
 	w.unhurried("hung engine", quick.Timeout)
-	resume(t, l.engine.Process.Pid)
+	resume(t, l.Process.PID())
 	seen("engine again", map[string]float64{volume("plumbline_longhorn_engine_up"): 1, mode(0, "RW"): 1})
 
-	kill(l.engine)
+	l.Process.Kill()
 	seen("killed engine", map[string]float64{volume("plumbline_longhorn_engine_up"): 0, healthy: absent})
 	w.fleet.Set(t.Context(), nil)
 	s, _ = w.scrape()
@@ -164,7 +164,7 @@ func TestEngineOfAnotherVolume(t *testing.T) {
 			`plumbline_longhorn_engine_up{volume="another"}`:                                      0,
 			`plumbline_volume_healthy_replicas{backend="longhorn-v1",volume="another"}`:           math.NaN(),
 			`plumbline_longhorn_engine_size_bytes{volume="another"}`:                              math.NaN(),
-			`plumbline_longhorn_replica_up{replica="` + l.replica[0].name + `",volume="another"}`: 0,
+			`plumbline_longhorn_replica_up{replica="` + l.Replicas[0].Name + `",volume="another"}`: 0,
 		})
 	})
 }
@@ -181,14 +181,6 @@ func (w *watched) unhurried(what string, limit time.Duration) {
 	w.t.Logf("%s: scrape p50 %s p99 %s", what, took[49], took[98])
 	if took[98] >= limit {
 		w.t.Errorf("%s: the scrape waits: p99 %s", what, took[98])
-	}
-}
-
-func (l *lab) cli(args ...string) {
-	l.t.Helper()
-	cmd := l.start(l.bin, append([]string{"--url", "http://" + l.address, "--volume-name", l.volume}, args...)...)
-	if err := cmd.Wait(); err != nil {
-		l.t.Fatalf("longhorn-engine %v: %v", args, err)
 	}
 }
 

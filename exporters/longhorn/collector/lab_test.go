@@ -9,14 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,157 +23,30 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-const labSize = 128 << 20
-
 // lab is one real Longhorn volume: engine and replicas as processes on loopback addresses.
-type lab struct {
-	t       *testing.T
-	bin     string
-	dir     string
-	volume  string
-	address string // of the engine
-	engine  *exec.Cmd
-	replica []*labReplica
-}
+type lab struct{ *rig.Volume }
 
-type labReplica struct {
-	name, address, dir string
-	cmd                *exec.Cmd
-}
-
-// newLab starts a volume with n replicas. The engine puts its socket in /run, so it gets a
-// private one.
+// newLab starts a volume with n replicas.
 func newLab(t *testing.T, n int) *lab {
 	t.Helper()
 	testkit.NeedRoot(t)
-	l := &lab{t: t, bin: testkit.Tool(t, "longhorn-engine"), dir: diskDir(t), volume: fmt.Sprintf("lhx%d", os.Getpid())}
-	for range n {
-		l.startReplica(l.addReplica())
-	}
-	l.startEngine()
+	testkit.Tool(t, "longhorn-engine")
+	l := &lab{rig.NewVolume(t, n)}
+	l.Start()
 	return l
-}
-
-// diskDir is a temporary directory on a disk, not on a tmpfs: replicas use O_DIRECT.
-func diskDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "longhorn-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func (l *lab) addReplica() *labReplica {
-	n := len(l.replica) + 1
-	host := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8&63, os.Getpid()&255, n)
-	r := &labReplica{name: fmt.Sprintf("%s-r%d", l.volume, n), address: host + ":10000", dir: filepath.Join(l.dir, fmt.Sprint("r", n))}
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
-		l.t.Fatal(err)
-	}
-	l.replica = append(l.replica, r)
-	return r
-}
-
-func (l *lab) startReplica(r *labReplica) {
-	r.cmd = l.start(l.bin, "--volume-name", l.volume, "replica", "--size", fmt.Sprint(labSize), "--listen", r.address, "--sync-agent", r.dir)
-	l.listening(r.address)
-}
-
-func (l *lab) startEngine() {
-	l.t.Helper()
-	if l.address == "" {
-		l.address = freePort(l.t)
-	}
-	args := []string{"--engine-instance-name", l.volume + "-e-0", "controller", "--listen", l.address,
-		"--size", fmt.Sprint(labSize), "--current-size", fmt.Sprint(labSize), "--frontend", "socket"}
-	for _, r := range l.replica {
-		args = append(args, "--replica", "tcp://"+r.address)
-	}
-	args = append(args, l.volume)
-	l.engine = l.start("/bin/sh", append([]string{"-c", `mount -t tmpfs tmpfs /run && exec "$@"`, "sh", l.bin}, args...)...)
-	l.listening(l.address)
-}
-
-// start runs a program in a mount namespace of its own until the test ends.
-func (l *lab) start(name string, args ...string) *exec.Cmd {
-	l.t.Helper()
-	cmd := exec.Command(name, args...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		l.t.Fatal(err)
-	}
-	l.t.Cleanup(func() {
-		kill(cmd)
-		if l.t.Failed() {
-			l.t.Logf("last words of %s %s:\n%s", name, strings.Join(args, " "), tail(output.Bytes()))
-		}
-	})
-	return cmd
-}
-
-// kill ends a program and what it started, and waits for it; again is harmless.
-func kill(cmd *exec.Cmd) {
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	cmd.Wait()
-}
-
-func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
-
-func (l *lab) listening(address string) {
-	l.t.Helper()
-	testkit.Eventually(l.t, 30*time.Second, func() error {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	})
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // target is the volume as a targets file would name it.
 func (l *lab) target() Target {
-	t := Target{Volume: l.volume, Engine: l.address, EngineName: l.volume + "-e-0", Backend: BackendV1}
-	for _, r := range l.replica {
-		t.Replicas = append(t.Replicas, ReplicaTarget{Name: r.name, Address: r.address, Directory: r.dir})
+	t := Target{Volume: l.Name, Engine: l.Address(), EngineName: l.Name + "-e-0", Backend: BackendV1}
+	for _, r := range l.Replicas {
+		t.Replicas = append(t.Replicas, ReplicaTarget{Name: r.Name, Address: r.Address, Directory: r.Dir})
 	}
 	return t
-}
-
-// bridge shows the volume as a file and returns its path.
-func (l *lab) bridge() string {
-	l.t.Helper()
-	bin := testkit.Tool(l.t, "longhorn-bridge")
-	dir := filepath.Join(l.dir, "bridge")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		l.t.Fatal(err)
-	}
-	socket := fmt.Sprintf("/proc/%d/root/run/longhorn-%s.sock", l.engine.Process.Pid, l.volume)
-	testkit.Eventually(l.t, 30*time.Second, func() error { _, err := os.Stat(socket); return err })
-	cmd := l.start(bin, "--socket="+socket, fmt.Sprintf("--size=%dB", labSize), "--directory="+dir)
-	file := fmt.Sprintf("/proc/%d/root%s/volume", cmd.Process.Pid, dir)
-	testkit.Eventually(l.t, 30*time.Second, func() error { _, err := os.Stat(file); return err })
-	return file
 }
 
 // watched is an exporter in this process: a fleet and its collectors behind a web server.
@@ -287,11 +156,11 @@ func (s samples) want(values map[string]float64) error {
 func fio(t *testing.T, file string, args ...string) fioReport {
 	t.Helper()
 	cmd := exec.Command(testkit.Tool(t, "fio"), append([]string{"--output-format=json", "--name=job", "--filename=" + file,
-		"--direct=1", fmt.Sprintf("--size=%d", labSize)}, args...)...)
+		"--direct=1", fmt.Sprintf("--size=%d", rig.VolumeSize)}, args...)...)
 	cmd.Dir = t.TempDir() // fio leaves a state file where it runs
 	output, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("fio: %v\n%s", err, tail(output))
+		t.Fatalf("fio: %v\n%s", err, output[max(0, len(output)-2000):])
 	}
 	var report fioReport
 	if err := json.Unmarshal(output, &report); err != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -43,12 +44,12 @@ func TestEngineThroughProxy(t *testing.T) {
 	target := l.target()
 	target.Manager = f.address
 	w := exporterWithTLS(t, quick, config, target)
-	up := fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.volume)
-	healthy := fmt.Sprintf("plumbline_volume_healthy_replicas{backend=%q,volume=%q}", BackendV1, l.volume)
+	up := fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.Name)
+	healthy := fmt.Sprintf("plumbline_volume_healthy_replicas{backend=%q,volume=%q}", BackendV1, l.Name)
 	testkit.Eventually(t, 30*time.Second, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{up: 1, healthy: 2,
-			fmt.Sprintf("plumbline_longhorn_engine_size_bytes{volume=%q}", l.volume): labSize})
+			fmt.Sprintf("plumbline_longhorn_engine_size_bytes{volume=%q}", l.Name): rig.VolumeSize})
 	})
 
 	authority.issue(t, manager, time.Now().Add(-time.Minute))
@@ -56,7 +57,7 @@ func TestEngineThroughProxy(t *testing.T) {
 	w.fleet.Set(t.Context(), []Target{target})
 	testkit.Eventually(t, 30*time.Second, func() error {
 		s, _ := w.scrape()
-		if s[fmt.Sprintf("plumbline_longhorn_poll_errors_total{reason=%q,volume=%q}", "tls", l.volume)] == 0 {
+		if s[fmt.Sprintf("plumbline_longhorn_poll_errors_total{reason=%q,volume=%q}", "tls", l.Name)] == 0 {
 			return fmt.Errorf("the expired certificate is not counted")
 		}
 		return s.want(map[string]float64{up: 0, healthy: math.NaN()})
