@@ -143,7 +143,7 @@ faults: build ## Every process of a lab killed and stopped, disks filled, peers 
 	@$(GO) run ./tests/faults
 
 .PHONY: regressions
-regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom they suspect; over an hour, on a quiet machine.
+regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom they suspect; two hours, on a quiet machine.
 	@$(GO) run ./tests/regressions
 
 .PHONY: scale

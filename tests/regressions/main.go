@@ -33,7 +33,7 @@ type options struct {
 
 func main() {
 	app := kingpin.New("regressions", "Damages a running lab in known ways and tells which alerts fire, with which suspect, and how soon.\n\n"+
-		"The lab needs the classes local, longhorn-r1 and longhorn-r3 and a canary. It takes an hour or more. Example, as root:\n"+
+		"The lab needs the classes local, longhorn-r1 and longhorn-r3 and a canary. It takes two hours or so: an alert must have ended before the next damage to its class. Example, as root:\n"+
 		"  make lab-up\n  regressions --fault=cpu-hog --fault=lock-storm")
 	app.HelpFlag.Short('h')
 	var o options
@@ -79,7 +79,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 			continue
 		}
 		slog.Info("waiting for calm", "before", f.name)
-		if err := w.calm(ctx, o.deadline); err != nil {
+		if err := w.calm(ctx, o.deadline, f.class); err != nil {
 			return errors.Join(fmt.Errorf("before %s: %w", f.name, err), file.Close())
 		}
 		seen, err := f.observe(ctx, o, w)

@@ -78,9 +78,12 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// calm waits until no canary has been slow for two minutes.
-func (w *watch) calm(ctx context.Context, deadline time.Duration) error {
-	return w.Await(ctx, 2*deadline, `absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m])) and on () (count(loadgen:comparable:bool) >= 3)`)
+// calm waits until no canary has been slow for two minutes, and no alert of the class of the next
+// damage fires any more: one that goes on could not be told from a new one.
+func (w *watch) calm(ctx context.Context, deadline time.Duration, class string) error {
+	return w.Await(ctx, 4*deadline, fmt.Sprintf(`absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m]))
+		and on () absent(ALERTS{alertname=~"Canary.*", alertstate="firing", storageclass=%q})
+		and on () (count(loadgen:comparable:bool) >= 3)`, class))
 }
 
 // sleep is the distance of two looks.
