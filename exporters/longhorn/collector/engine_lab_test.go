@@ -161,9 +161,9 @@ func TestEngineOfAnotherVolume(t *testing.T) {
 			return fmt.Errorf("no %s", identity)
 		}
 		return s.want(map[string]float64{
-			`plumbline_longhorn_engine_up{volume="another"}`:                                      0,
-			`plumbline_volume_healthy_replicas{backend="longhorn-v1",volume="another"}`:           math.NaN(),
-			`plumbline_longhorn_engine_size_bytes{volume="another"}`:                              math.NaN(),
+			`plumbline_longhorn_engine_up{volume="another"}`:                                       0,
+			`plumbline_volume_healthy_replicas{backend="longhorn-v1",volume="another"}`:            math.NaN(),
+			`plumbline_longhorn_engine_size_bytes{volume="another"}`:                               math.NaN(),
 			`plumbline_longhorn_replica_up{replica="` + l.Replicas[0].Name + `",volume="another"}`: 0,
 		})
 	})
