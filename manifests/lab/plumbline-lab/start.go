@@ -90,7 +90,7 @@ func tellMissing(lab *config.Lab) {
 
 // launch writes the lab's files and starts its supervisor.
 func launch(lab *config.Lab, o options) error {
-	for _, d := range []string{"bin", "logs", "blockio", "sockets"} {
+	for _, d := range []string{"bin", "logs", "sockets"} {
 		if err := os.MkdirAll(filepath.Join(lab.Dir, d), 0o755); err != nil {
 			return err
 		}
@@ -127,12 +127,9 @@ func launch(lab *config.Lab, o options) error {
 			return fmt.Errorf("%w; run `make build`, or tools/build %s", err, name)
 		}
 	}
-	blockio, err := filepath.Glob(filepath.Join(lab.Repo, "exporters", "blockio", "blkio.*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range blockio {
-		if err := copyFile(path, filepath.Join(lab.Dir, "blockio", filepath.Base(path)), 0o644); err != nil {
+	// The checkout may be below a folder, as /root, that the processes' users may not enter.
+	for folder, pattern := range map[string]string{"blockio": "exporters/blockio/blkio.*", "rules": "rules/*.rules.yaml", "dashboards": "dashboards/*.json"} {
+		if err := copyFiles(filepath.Join(lab.Repo, pattern), filepath.Join(lab.Dir, folder)); err != nil {
 			return err
 		}
 	}
@@ -222,6 +219,26 @@ func postgresBin() (string, error) {
 		return filepath.Dir(path), nil
 	}
 	return "", errors.New("no PostgreSQL server on this machine; run `make packages`, or apt-get install postgresql")
+}
+
+// copyFiles copies what matches a pattern, which must be something, into a folder of its own.
+func copyFiles(pattern, folder string) error {
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("%s: no such files; the checkout is not whole", pattern)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	for _, path := range files {
+		if err := copyFile(path, filepath.Join(folder, filepath.Base(path)), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func copyFile(from, to string, mode fs.FileMode) error {
