@@ -124,7 +124,7 @@ test: build ## All tests; what cannot run here is skipped with a reason, in CI i
 	@tools/install-packages bpf test
 	@tools/build $(TEST_PROGRAMS)
 	@$(MAKE) --no-print-directory lint
-	@$(GO) test -p 1 -count=1 -timeout 60m ./...
+	@$(GO) test -p 1 -count=1 -timeout 20m ./...
 
 .PHONY: bench
 bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -139,25 +138,10 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	t.Check(err)
 	var id syscall.Stat_t
 	t.Check(syscall.Stat(device, &id))
-	// Tracepoints need tracefs, in the mount namespace of this proof only.
-	if err := exec.Command("mountpoint", "-q", "/sys/kernel/tracing").Run(); err != nil {
-		t.Check(syscall.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, ""))
-	}
 	// The kernel numbers devices otherwise than stat does.
 	kernelDevice := id.Rdev>>8&0xfff<<20 | id.Rdev&0xff | id.Rdev>>12&0xfff00
-	text := strings.NewReplacer("SERVER", program, "DEVICE", fmt.Sprint(kernelDevice), "POSTMASTER", fmt.Sprint(d.PID)).Replace(script)
-	tracer := rig.StartProcess(t, "/", rig.Tool(t, "bpftrace"), "-e", text)
-	rig.Eventually(t, time.Minute, func() error {
-		select {
-		case <-tracer.Done:
-			t.Fatalf("bpftrace: %s", tracer.Log)
-		default:
-		}
-		if !strings.Contains(tracer.Log.String(), "ready") {
-			return fmt.Errorf("bpftrace is not attached")
-		}
-		return nil
-	})
+	tracer := rig.StartBpftrace(t, rig.Tool(t, "bpftrace"), script, map[string]string{
+		"SERVER": program, "DEVICE": fmt.Sprint(kernelDevice), "POSTMASTER": fmt.Sprint(d.PID)})
 	blocks := func() (count, seconds float64) { return blockio(t, url, "device", device, "read", "write", "flush") }
 	blockCount, blockSeconds := blocks()
 	before := d.scrape()
@@ -172,12 +156,11 @@ func agreeBpftrace(t *rig.Scope, o options) {
 		return nil
 	})
 	bc, bs := blocks()
-	t.Check(tracer.Cmd.Process.Signal(syscall.SIGINT))
-	<-tracer.Done
+	output := tracer.Stop()
 	said := func(name string) (count, mean float64) {
-		m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(tracer.Log.String())
+		m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(output)
 		if m == nil {
-			t.Fatalf("bpftrace told nothing of %s: %s", name, tracer.Log)
+			t.Fatalf("bpftrace told nothing of %s: %s", name, output)
 		}
 		n, err := strconv.ParseFloat(m[1], 64)
 		t.Check(err)
@@ -193,5 +176,5 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	sync := after.Sum(phase, "server", d.name, "phase", "sync") - before.Sum(phase, "server", d.name, "phase", "sync")
 	agree(t, o, "bpftrace, TPC-B: fdatasync of sessions by system call, and the agent's phase sync, which has no time on a CPU or waiting for one in it", n, mean, n, sync/n)
 	n, mean = said("block")
-	agree(t, o, "bpftrace, TPC-B: block_rq_issue to block_rq_complete, and blockio's device time", n, mean, bc-blockCount, (bs-blockSeconds)/(bc-blockCount))
+	agree(t, o, "bpftrace, TPC-B: block_rq_issue to where diskstats ends, and blockio's device time", n, mean, bc-blockCount, (bs-blockSeconds)/(bc-blockCount))
 }

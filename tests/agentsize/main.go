@@ -29,7 +29,7 @@ func main() {
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("agent", "The agent's program file.").Default("build/bin/plumbline-agent").ExistingFileVar(&o.agent)
-	app.Flag("servers", "A number of PostgreSQL servers; repeatable.").Default("1", "10", "30").IntsVar(&o.servers)
+	app.Flag("servers", "A number of PostgreSQL servers; repeatable.").Default("1", "10", "100").IntsVar(&o.servers)
 	app.Flag("connections", "A number of connections to one server; repeatable.").Default("1", "10", "100", "1000").IntsVar(&o.connections)
 	app.Flag("volumes", "A number of Longhorn volumes of three replicas; repeatable.").Default("1", "2", "4").IntsVar(&o.volumes)
 	app.Flag("rate", "Statements, or writes to volumes, a second in all.").Default("200").Float64Var(&o.rate)
@@ -98,9 +98,20 @@ func (o options) plan(servers, volumes []size) {
 	if len(servers) == 0 || len(volumes) == 0 {
 		return
 	}
-	s, v := servers[len(servers)-1], volumes[len(volumes)-1]
-	o.out.Add(section, "formula", "series", fmt.Sprintf("%d + %.0f x servers + %.0f x Longhorn volumes of three replicas with engine and replicas on the node",
-		s.total-s.own, float64(s.own)/float64(s.parts), float64(v.own)/float64(v.parts)))
+	last := servers[len(servers)-1]
+	server := slope(servers)
+	o.out.Add(section, "formula", "series", fmt.Sprintf("%.0f + %.0f x servers + %.0f x Longhorn volumes of three replicas with engine and replicas on the node",
+		float64(last.total)-server*float64(last.parts), server, slope(volumes)))
+}
+
+// slope is how many series one part more adds: from the smallest node to the largest, as a
+// node's first part brings some that all share.
+func slope(sizes []size) float64 {
+	first, last := sizes[0], sizes[len(sizes)-1]
+	if first.parts == last.parts {
+		return float64(last.own) / float64(last.parts)
+	}
+	return float64(last.total-first.total) / float64(last.parts-first.parts)
 }
 
 // deadline is for what takes longer the more there is.

@@ -166,67 +166,35 @@ func answers(address string) error {
 	return c.Close()
 }
 
-// reattach starts a Longhorn volume again whose engine ended, and all that lies on it.
+// reattach starts a Longhorn volume again whose engine or block device ended, and all that lies on
+// it. The load, the canary and postgres_exporter have nothing open there: they wait for their
+// database by themselves, as they would on a cluster.
 func (l *lab) reattach() error {
 	const class = "longhorn-r3-"
-	users := []string{"pgbench", "canary", "readprobe", "postgres-exporter", "postgresql", "volume", "bridge"}
-	for _, name := range users {
-		p, err := l.process(class + name)
-		if err != nil {
-			return err
-		}
-		if !p.Running {
-			continue
-		}
-		if name == "volume" || name == "bridge" {
-			// In order: both have to take their mounts away.
-			err = l.call(http.MethodPatch, "/process/stop/"+class+name, nil)
-		} else {
-			err = l.signal(class+name, syscall.SIGKILL)
-		}
-		if err != nil {
-			return err
-		}
-		if err := testkit.Await(l.o.deadline, func() error {
-			p, err := l.process(class + name)
-			if err == nil && p.Running {
-				err = fmt.Errorf("%s does not end", name)
-			}
-			return err
-		}); err != nil {
+	for _, name := range []string{"readprobe", "postgresql", "volume", "bridge", "engine"} {
+		if err := l.finish(class+name, name == "volume" || name == "bridge"); err != nil {
 			return err
 		}
 	}
 	// A replica that had an engine takes a new one only after its own start, as Longhorn does it.
-	for n := range 3 {
-		name := fmt.Sprintf("%sreplica-%d", class, n+1)
-		if err := l.signal(name, syscall.SIGKILL); err != nil {
-			return err
-		}
-		if err := l.start(name); err != nil {
-			return err
-		}
-	}
 	e, err := l.engine()
 	if err != nil {
 		return err
 	}
-	for _, r := range e.Replicas {
-		if err := testkit.Await(l.o.deadline, func() error { return answers(r.Address) }); err != nil {
+	for n, r := range e.Replicas {
+		name := fmt.Sprintf("%sreplica-%d", class, n+1)
+		if err := l.finish(name, false); err != nil {
+			return err
+		}
+		if err := l.bring(name, func() error { return answers(r.Address) }); err != nil {
 			return err
 		}
 	}
-	// The supervisor skips a process while what it depends on is not ready by its own probe.
-	if err := testkit.Await(l.o.deadline, func() error {
-		if answers(e.Engine) == nil {
-			return nil
-		}
-		return errors.Join(errors.New("the engine does not listen"), l.start(class+"engine"))
-	}); err != nil {
+	socket, err := l.inside("/run/longhorn-" + l.class("longhorn-r3").Volume() + ".sock")
+	if err != nil {
 		return err
 	}
-	// Each waits for the one before by itself, but for its being there at all.
-	socket, err := l.inside("/run/longhorn-" + l.class("longhorn-r3").Volume() + ".sock")
+	device, err := l.inside(filepath.Join(l.class("longhorn-r3").Dir(), "bridge", "volume"))
 	if err != nil {
 		return err
 	}
@@ -234,24 +202,77 @@ func (l *lab) reattach() error {
 	if err != nil {
 		return err
 	}
-	volume, err := l.inside(filepath.Join(l.class("longhorn-r3").Dir(), "bridge", "volume"))
+	there := func(path string) func() error {
+		return func() error { _, err := os.Stat(path); return err }
+	}
+	// Each is started once the one before works: what the supervisor knows of that one is of its
+	// former life.
+	for _, s := range []struct {
+		name  string
+		works func() error
+	}{
+		{"engine", func() error { return errors.Join(answers(e.Engine), there(socket)()) }},
+		{"bridge", there(device)},
+		{"volume", there(mounted)},
+		{"postgresql", func() error { return l.serves("longhorn-r3") }},
+		{"readprobe", func() error { return nil }},
+	} {
+		if err := l.bring(class+s.name, s.works); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish ends a process if it still runs: in order, so that it takes its mount away, or at once.
+func (l *lab) finish(name string, inOrder bool) error {
+	p, err := l.process(name)
+	if err != nil || !p.Running {
+		return err
+	}
+	if inOrder {
+		err = l.call(http.MethodPatch, "/process/stop/"+name, nil)
+	} else {
+		err = l.signal(name, syscall.SIGKILL)
+	}
 	if err != nil {
 		return err
 	}
-	steps := []struct{ name, ready string }{
-		{"bridge", volume}, {"volume", mounted}, {"postgresql", ""}, {"pgbench", ""}, {"canary", ""}, {"readprobe", ""}, {"postgres-exporter", ""},
-	}
-	ready := socket
-	for _, s := range steps {
-		if ready != "" {
-			if err := testkit.Await(l.o.deadline, func() error { _, err := os.Stat(ready); return err }); err != nil {
-				return err
-			}
+	return testkit.Await(l.o.deadline, func() error {
+		p, err := l.process(name)
+		if err == nil && p.Running {
+			err = fmt.Errorf("%s does not end", name)
 		}
-		if err := l.start(class + s.name); err != nil {
+		return err
+	})
+}
+
+// bring starts a process that has ended and returns once it works. The supervisor skips a process
+// while what it depends on is not ready by its own probe, and takes a second start of one that waits
+// for another process: so a start is asked for again only once the one before has failed.
+func (l *lab) bring(name string, works func() error) error {
+	return testkit.Await(l.o.deadline, func() error {
+		p, err := l.process(name)
+		switch {
+		case err != nil:
 			return err
+		case p.ended():
+			return errors.Join(fmt.Errorf("%s has ended", name), l.call(http.MethodPost, "/process/start/"+name, nil))
+		case !p.Running:
+			return fmt.Errorf("%s does not run yet, it is %s", name, p.Status)
 		}
-		ready = s.ready
+		if err := works(); err != nil {
+			return fmt.Errorf("%s does not work: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// serves says whether a class's database answers.
+func (l *lab) serves(class string) error {
+	c, err := l.connect(l.ctx, class)
+	if err != nil {
+		return err
 	}
-	return nil
+	return c.Close(l.ctx)
 }

@@ -145,7 +145,9 @@ func (l *lab) faults() []fault {
 				}
 				return stepClock(-far)
 			},
-			seen: []string{`increase(prometheus_target_scrapes_sample_out_of_order_total[3m]) > 0`},
+			// A scrape after the step back is given the time of the last one before it: to
+			// Prometheus the same moment with another value, not an older one.
+			seen: []string{`increase(prometheus_target_scrapes_sample_duplicate_timestamp_total[3m]) > 0`},
 			well: []string{alive("local"), alive("longhorn-r3")},
 			told: func(l *lab) string { return l.longest() }})
 	}

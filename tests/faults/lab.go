@@ -126,8 +126,14 @@ func (l *lab) call(method, path string, into any) error {
 }
 
 type process struct {
-	PID     int  `json:"pid"`
-	Running bool `json:"is_running"`
+	PID     int    `json:"pid"`
+	Running bool   `json:"is_running"`
+	Status  string `json:"status"`
+}
+
+// ended says whether the supervisor waits for somebody to start the process.
+func (p process) ended() bool {
+	return slices.Contains([]string{"Completed", "Error", "Skipped"}, p.Status)
 }
 
 func (l *lab) process(name string) (p process, err error) {

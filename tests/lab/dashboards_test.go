@@ -145,7 +145,7 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 
 	// What two of its graphs ask, for this volume alone.
-	values := map[string]string{"volume": "lab-longhorn-r3"}
+	values := map[string]string{"volume": volume("longhorn-r3")}
 	questions := map[string]string{}
 	for _, e := range readExpressions(t) {
 		if e.Dashboard == "plumbline-replicas" && (e.Place == "Round trip of a write" || e.Place == "Time waited for this replica alone") {

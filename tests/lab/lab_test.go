@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -46,6 +47,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// volume names a class's volume.
+func volume(class string) string {
+	lab := config.Lab{PortBase: portBase}
+	return lab.Volume(class)
 }
 
 // command prepares a call of the lab's program for this test's own lab.

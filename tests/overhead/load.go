@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
 // result is what one run of the load gave.
@@ -23,6 +25,8 @@ type result struct {
 	// fast is the mean time of the fastest tenth of the transactions, in seconds: of those that
 	// no other load came between.
 	fast float64
+	// p99 is the time within which 99 of 100 transactions ended, in seconds.
+	p99 float64
 }
 
 var (
@@ -59,7 +63,7 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 	if err != nil {
 		return result{}, err
 	}
-	fast, err := fastestTenth(dir)
+	times, err := transactionTimes(dir)
 	if err != nil {
 		return result{}, err
 	}
@@ -68,44 +72,48 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 		return result{}, err
 	}
 	client := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fast}, nil
+	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fastestTenth(times), p99: rows.Quantile(times, 0.99)}, nil
 }
 
-// fastestTenth returns the mean time of the fastest tenth of the transactions in pgbench's logs.
-func fastestTenth(dir string) (float64, error) {
+// transactionTimes reads the transactions' times, in seconds, from pgbench's logs.
+func transactionTimes(dir string) (times []float64, err error) {
 	logs, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var times []float64
 	for _, log := range logs {
 		text, err := os.ReadFile(log)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		for line := range strings.Lines(string(text)) {
 			const duration = 2 // in microseconds
 			fields := strings.Fields(line)
 			if len(fields) <= duration {
-				return 0, fmt.Errorf("pgbench's log has a line %q", line)
+				return nil, fmt.Errorf("pgbench's log has a line %q", line)
 			}
 			us, err := strconv.ParseFloat(fields[duration], 64)
 			if err != nil {
-				return 0, fmt.Errorf("pgbench's log has a line %q: %w", line, err)
+				return nil, fmt.Errorf("pgbench's log has a line %q: %w", line, err)
 			}
 			times = append(times, us/1e6)
 		}
 	}
 	if len(times) < 10 {
-		return 0, fmt.Errorf("pgbench logged only %d transactions", len(times))
+		return nil, fmt.Errorf("pgbench logged only %d transactions", len(times))
 	}
-	slices.Sort(times)
+	return times, nil
+}
+
+// fastestTenth returns the mean of the fastest tenth of times, of which there are ten at least.
+func fastestTenth(times []float64) float64 {
+	times = slices.Sorted(slices.Values(times))
 	fastest := times[:len(times)/10]
 	sum := 0.0
 	for _, t := range fastest {
 		sum += t
 	}
-	return sum / float64(len(fastest)), nil
+	return sum / float64(len(fastest))
 }
 
 // ended waits until the load's connections have ended and returns their CPU time.

@@ -1,6 +1,7 @@
 // Command overhead measures what observing PostgreSQL costs it: the same load runs without
-// any tracing, with the agent, and with bpftrace scripts that measure the same, in turns and
-// on the same data, and throughput and CPU time per transaction are compared round by round.
+// any tracing, with the agent, with blockio, with both, and with bpftrace scripts that measure
+// the same, in turns and on the same data, and throughput, latency and CPU time per transaction
+// are compared round by round.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/results/rows"
+	"github.com/plumbline/plumbline/tests/rig"
 )
 
 type options struct {
@@ -36,7 +38,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("overhead", "Compares a PostgreSQL server's throughput without tracing, with the agent and with bpftrace.\n\n"+
+	app := kingpin.New("overhead", "Compares a PostgreSQL server's throughput and latency without tracing, with Plumbline's programs and with bpftrace.\n\n"+
 		"Needs root. Examples:\n  overhead --agent=build/bin/plumbline-agent --workload=select --workload=tpcb\n"+
 		"  overhead --dsn='host=/run/lab user=postgres dbname=bench' --workload=tpcb --rounds=20")
 	app.HelpFlag.Short('h')
@@ -52,7 +54,7 @@ func main() {
 	app.Flag("rounds", "Rounds; each runs every mode once, in random order.").Default("10").IntVar(&o.rounds)
 	app.Flag("time", "Length of one run.").Default("5s").DurationVar(&o.seconds)
 	app.Flag("workload", "select (cached, prepared; the worst case) or tpcb; repeatable.").Default("select", "tpcb").EnumsVar(&o.workloads, "select", "tpcb")
-	app.Flag("mode", "none, agent or bpftrace; repeatable.").Default("none", "agent", "bpftrace").EnumsVar(&o.modes, "none", "agent", "bpftrace")
+	app.Flag("mode", "One of "+strings.Join(modes, ", ")+" (agent and blockio); repeatable.").Default(modes...).EnumsVar(&o.modes, modes...)
 	app.Flag("folder", "Where the rows of results go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	o.command = strings.Join(append([]string{"overhead"}, os.Args[1:]...), " ")
@@ -116,8 +118,8 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 				return nil, fmt.Errorf("%s with %s, round %d: %w", workload, mode, round+1, err)
 			}
 			results[mode] = append(results[mode], r)
-			fmt.Fprintf(os.Stderr, "round %d/%d %s %s: %.0f tps, %.1f us of CPU per transaction, %.1f us in the fastest tenth\n",
-				round+1, o.rounds, workload, mode, r.tps, r.cpu*1e6, r.fast*1e6)
+			fmt.Fprintf(os.Stderr, "round %d/%d %s %s: %.0f tps, %.1f us of CPU per transaction, %.1f us in the fastest tenth, 99 %% within %.1f us\n",
+				round+1, o.rounds, workload, mode, r.tps, r.cpu*1e6, r.fast*1e6, r.p99*1e6)
 		}
 	}
 	return results, nil
@@ -125,10 +127,12 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 
 // measure runs the load once with a tracer attached, and returns what it gave.
 func (o options) measure(ctx context.Context, mode, workload string, s server) (result, error) {
-	t, err := o.start(ctx, mode, s)
-	if err != nil {
-		return result{}, err
-	}
-	r, err := o.load(ctx, workload, s)
-	return r, errors.Join(err, t.Stop())
+	var r result
+	err := rig.Run(func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }, func(t *rig.Scope) {
+		o.observe(ctx, t, mode, s)
+		var err error
+		r, err = o.load(ctx, workload, s)
+		t.Check(err)
+	})
+	return r, err
 }

@@ -51,6 +51,7 @@ func (o options) record(file *rows.File, s server, others int, results map[strin
 			file.Add("Overhead: a PostgreSQL server with tracing and without", fmt.Sprintf("%s, %s", workload, mode),
 				"PostgreSQL", s.version, "TPS", fmt.Sprintf("%.0f", rows.Quantile(c.tps, 0.5)), "ratio to none (middle half)", spread(ratiosOf(c.tps, none.tps)),
 				"fastest tenth", fmt.Sprintf("%.1f us", rows.Quantile(c.fast, 0.5)*1e6), "none's to it", spread(ratiosOf(none.fast, c.fast)),
+				"p99", fmt.Sprintf("%.1f us", rows.Quantile(c.p99, 0.5)*1e6), "none's to it, of p99", spread(ratiosOf(none.p99, c.p99)),
 				"CPU per transaction", fmt.Sprintf("%.1f us", rows.Quantile(c.cpu, 0.5)*1e6), "none's to it, of CPU", spread(ratiosOf(none.cpu, c.cpu)),
 				"rounds", fmt.Sprint(len(c.tps)), "other agents", fmt.Sprint(others))
 		}
@@ -73,15 +74,16 @@ func (o options) report(out io.Writer, s server, others int, results map[string]
 		strings.Join(strings.Fields(string(load))[:3], " "), others, o.command)
 	fmt.Fprintln(out, "Medians; ratios are those of runs of one round, with the middle half in parentheses. The fastest tenth of a run's transactions\n"+
 		"is the one that other load of the machine came between least.")
-	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | mean of the fastest tenth | none's to it | CPU per transaction | none's to it | rounds |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "\n| load | mode | TPS | ratio to none | mean of the fastest tenth | none's to it | p99 | none's to it | CPU per transaction | none's to it | rounds |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, workload := range o.workloads {
 		none := columns(results[workload]["none"])
 		for _, mode := range o.modes {
 			c := columns(results[workload][mode])
-			fmt.Fprintf(out, "| %s | %s | %.0f | %s | %.1f us | %s | %.1f us | %s | %d |\n", workload, mode,
+			fmt.Fprintf(out, "| %s | %s | %.0f | %s | %.1f us | %s | %.1f us | %s | %.1f us | %s | %d |\n", workload, mode,
 				rows.Quantile(c.tps, 0.5), spread(ratiosOf(c.tps, none.tps)),
 				rows.Quantile(c.fast, 0.5)*1e6, spread(ratiosOf(none.fast, c.fast)),
+				rows.Quantile(c.p99, 0.5)*1e6, spread(ratiosOf(none.p99, c.p99)),
 				rows.Quantile(c.cpu, 0.5)*1e6, spread(ratiosOf(none.cpu, c.cpu)), len(c.tps))
 		}
 	}
@@ -89,11 +91,11 @@ func (o options) report(out io.Writer, s server, others int, results map[string]
 }
 
 // table holds the values of a mode's runs.
-type table struct{ tps, cpu, fast []float64 }
+type table struct{ tps, cpu, fast, p99 []float64 }
 
 func columns(results []result) (t table) {
 	for _, r := range results {
-		t.tps, t.cpu, t.fast = append(t.tps, r.tps), append(t.cpu, r.cpu), append(t.fast, r.fast)
+		t.tps, t.cpu, t.fast, t.p99 = append(t.tps, r.tps), append(t.cpu, r.cpu), append(t.fast, r.fast), append(t.p99, r.p99)
 	}
 	return t
 }

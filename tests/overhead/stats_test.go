@@ -55,15 +55,18 @@ func TestFastestTenth(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := fastestTenth(dir)
+			times, err := transactionTimes(dir)
 			if c.want < 0 {
 				if err == nil {
-					t.Errorf("%v, want an error", got)
+					t.Errorf("%v, want an error", times)
 				}
 				return
 			}
-			if err != nil || got < c.want*0.999 || got > c.want*1.001 {
-				t.Errorf("%v, %v, want %v", got, err, c.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fastestTenth(times); got < c.want*0.999 || got > c.want*1.001 {
+				t.Errorf("%v, want %v", got, c.want)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ var faults = []fault{
 	{name: "lock-storm", class: "longhorn-r1", what: "a table the canary needs is locked for 300 ms of each 400", suspects: []string{"wait"}, begin: lockStorm},
 	{name: "delayed-replica", class: "longhorn-r3", what: "one of three replicas stands still for half of each 40 ms", suspects: storage, begin: delayedReplica},
 	{name: "slow-disk", class: "longhorn-r1", what: "the replica's disk does 30 writes/s", suspects: storage, begin: slowDisk},
-	{name: "cpu-hog", class: "local", what: "four busy loops a CPU", host: true, begin: hog},
+	{name: "cpu-hog", class: "local", what: "four busy loops a CPU, each in a session of its own", host: true, begin: hog},
 }
 
 func names() (n []string) {
@@ -153,6 +153,9 @@ func hog(ctx context.Context, _ options) (func(), error) {
 	}
 	for range 4 * runtime.NumCPU() {
 		c := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		// The kernel shares its time out among sessions first (autogroup): the loops of one session
+		// would count as a single competitor.
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := c.Start(); err != nil {
 			mend()
 			return nil, err

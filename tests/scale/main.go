@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -22,7 +23,7 @@ import (
 
 type options struct {
 	lab, class, prometheus, rules, results string
-	shape                                  string
+	shape, dashboards                      string
 	save                                   bool
 	volumes, nodes, every                  int
 	interval, settle, measure              time.Duration
@@ -40,6 +41,7 @@ func main() {
 	app.Flag("save-shape", "Write that file, from the lab, and do nothing else.").BoolVar(&o.save)
 	app.Flag("prometheus", "Prometheus' program file.").Default("build/bin/prometheus").StringVar(&o.prometheus)
 	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
+	app.Flag("dashboards", "The folder of dashboards, whose queries are made at the end.").Default("dashboards").ExistingDirVar(&o.dashboards)
 	app.Flag("results", "Where the rows of results go.").Default("build/results").StringVar(&o.results)
 	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
@@ -99,5 +101,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	m.write(out, file, o, s)
+	slog.Info("the dashboards' queries are made")
+	answers, err := p.ask(ctx, o, s.class)
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		file.Add("The dashboards' queries over many volumes", fmt.Sprintf("%d volumes, %s", o.volumes, a.selection), a.cells()...)
+		fmt.Fprintln(out, strings.Join(a.cells(), " | "))
+	}
 	return file.Close()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -51,6 +52,12 @@ func start(t *testing.T, classes ...string) *lab {
 		t.Fatalf("up: %v\n%s", err, out)
 	}
 	return l
+}
+
+// volume names a class's volume.
+func volume(class string) string {
+	c := config.Lab{PortBase: portBase}
+	return c.Volume(class)
 }
 
 // command prepares a call of the lab's program. The load is light: everything is on one machine, and

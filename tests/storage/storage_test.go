@@ -31,8 +31,8 @@ func TestCeph(t *testing.T) {
 
 	osd := l.process(t, "ceph-osd", filepath.Join(l.dir, "classes", "ceph-rbd-r3", "replicas", "3"))
 	kill(t, osd)
-	l.await(t, `volume:degraded:bool{volume="lab-ceph-rbd-r3"}`, 1)
-	l.await(t, `volume:degraded:bool{volume="lab-ceph-rbd-r1"}`, 0)
+	l.await(t, fmt.Sprintf("volume:degraded:bool{volume=%q}", volume("ceph-rbd-r3")), 1)
+	l.await(t, fmt.Sprintf("volume:degraded:bool{volume=%q}", volume("ceph-rbd-r1")), 0)
 	l.killed(t)
 }
 
@@ -45,7 +45,7 @@ func TestGluster(t *testing.T) {
 	brick := l.process(t, "/usr/sbin/glusterfsd", filepath.Join(l.dir, "classes", "gluster-r3", "replicas", "3", "brick"))
 	kill(t, brick)
 	l.await(t, "plumbline_volume_healthy_replicas", 2)
-	l.await(t, `volume:degraded:bool{volume="lab-gluster-r3"}`, 1)
+	l.await(t, fmt.Sprintf("volume:degraded:bool{volume=%q}", volume("gluster-r3")), 1)
 	l.killed(t)
 }
 
@@ -122,7 +122,8 @@ func (l *lab) tableIsFull(t *testing.T) {
 			missing = append(missing, table.Missing(one, values, l.classes)...)
 		}
 		for _, class := range l.classes[1:] {
-			if _, err := l.api.NumberAt(context.Background(), `max by (volume) (volume:engine_write_seconds:mean5m{volume="lab-`+class+`"} or replica:write_service_seconds:mean5m{volume="lab-`+class+`"})`, time.Now()); err != nil {
+			figure := fmt.Sprintf("max by (volume) (volume:engine_write_seconds:mean5m{volume=%[1]q} or replica:write_service_seconds:mean5m{volume=%[1]q})", volume(class))
+			if _, err := l.api.NumberAt(context.Background(), figure, time.Now()); err != nil {
 				missing = append(missing, err.Error())
 			}
 		}

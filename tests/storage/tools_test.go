@@ -48,7 +48,7 @@ func (c cephTool) means(t *testing.T) map[string]float64 {
 	means := map[string]float64{}
 	for class, sum := range total {
 		t.Logf("%s: %.0f writes in the OSDs", class, sum.Count)
-		means[fmt.Sprintf(`volume:engine_write_seconds:mean5m{volume="lab-%s"}`, class)] = sum.Sum / sum.Count
+		means[fmt.Sprintf("volume:engine_write_seconds:mean5m{volume=%q}", volume(class))] = sum.Sum / sum.Count
 	}
 	return means
 }
@@ -68,7 +68,7 @@ type glusterTool struct{ l *lab }
 func (g glusterTool) profile(t *testing.T) string {
 	t.Helper()
 	return string(run(t, "gluster", "--mode=script", "--log-file=/dev/null",
-		"--glusterd-sock="+filepath.Join(g.l.dir, "classes", "gluster-r3", "glusterd.sock"), "volume", "profile", "lab-gluster-r3", "info", "incremental"))
+		"--glusterd-sock="+filepath.Join(g.l.dir, "classes", "gluster-r3", "glusterd.sock"), "volume", "profile", volume("gluster-r3"), "info", "incremental"))
 }
 
 // mark begins a new interval, which every reading does.

@@ -90,7 +90,7 @@ func (c *Class) DataDirectory() string { return filepath.Join(c.Mount(), "pgdata
 func (c *Class) SocketDirectory() string { return filepath.Join(c.Lab.Dir, "sockets", c.Name) }
 
 // Volume is the volume's name, as a PersistentVolume's on a cluster.
-func (c *Class) Volume() string { return "lab-" + c.Name }
+func (c *Class) Volume() string { return c.Lab.Volume(c.Name) }
 
 // EngineAddress is the storage engine's control address.
 func (c *Class) EngineAddress() string { return fmt.Sprintf("%s:9501", c.Host(200)) }

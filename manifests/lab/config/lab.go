@@ -63,6 +63,18 @@ func (l *Lab) Unprivileged() string {
 	return "setpriv --reuid=nobody --regid=nogroup --clear-groups --inh-caps=-all --ambient-caps=-all --bounding-set=-all --no-new-privs"
 }
 
+// DefaultPortBase is where a machine's first lab listens.
+const DefaultPortBase = 29090
+
+// Volume names a class's volume. What observes one lab sees the replicas of all on the machine:
+// two labs, which have different ports, must not have volumes of one name.
+func (l *Lab) Volume(class string) string {
+	if l.PortBase == DefaultPortBase {
+		return "lab-" + class
+	}
+	return fmt.Sprintf("lab%d-%s", l.PortBase, class)
+}
+
 // Port returns one of the lab's own ports; names are those of the processes.
 func (l *Lab) Port(name string) (int, error) {
 	offset := slices.Index(ownPorts, name)

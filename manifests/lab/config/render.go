@@ -19,7 +19,7 @@ func render(path string, data any) ([]byte, error) {
 		return nil, err
 	}
 	t, err := template.New(filepath.Base(path)).Delims("[[", "]]").Option("missingkey=error").
-		Funcs(template.FuncMap{"bytes": bytesOf}).Parse(string(text))
+		Funcs(template.FuncMap{"bytes": bytesOf, "fuseDirectory": fuseDirectory}).Parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -48,6 +48,12 @@ func writeYAML(path string, content any) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, text, 0o644)
+}
+
+// fuseDirectory is the shell's words for an empty folder to mount a FUSE file system on: one whose
+// server was killed leaves its mount behind, which answers nothing but errors.
+func fuseDirectory(path string) string {
+	return fmt.Sprintf("umount --quiet --lazy %[1]s 2>/dev/null || true; mkdir -p %[1]s", path)
 }
 
 // bytesOf turns a size like 4GiB into a number of bytes.

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
@@ -42,7 +44,7 @@ func main() {
 	app.Flag("node", "Value of the node label.").Default(hostname()).StringVar(&o.node)
 	app.Flag("classes", "Storage classes, by the names of the files in manifests/lab/classes.").Envar("LAB_CLASSES").Default("local longhorn-r1 longhorn-r3").StringVar(&o.classes)
 	app.Flag("databases", "Database engines each class has a server of, by the names of the files in manifests/lab/databases.").Envar("LAB_DATABASES").Default("postgresql").StringVar(&o.databases)
-	app.Flag("port-base", "First of the loopback ports to listen on.").Envar("LAB_PORT_BASE").Default("29090").IntVar(&o.portBase)
+	app.Flag("port-base", "First of the loopback ports to listen on.").Envar("LAB_PORT_BASE").Default(strconv.Itoa(config.DefaultPortBase)).IntVar(&o.portBase)
 	app.Flag("rate", "Transactions a second offered to each class.").Envar("LAB_RATE").Default("40").IntVar(&o.rate)
 	app.Flag("canary-rate", "Transactions a second of the canary beside the load; 0: none.").Envar("LAB_CANARY_RATE").Default("5").Float64Var(&o.canaryRate)
 	app.Flag("clients", "Connections of the load to each class.").Envar("LAB_CLIENTS").Default("4").IntVar(&o.clients)

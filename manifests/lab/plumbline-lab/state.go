@@ -47,6 +47,9 @@ func running(o options) (*config.Lab, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", savedPath(o.dir), err)
 	}
+	if _, err := os.Stat(s.Repo); err != nil {
+		return nil, fmt.Errorf("the checkout that the lab in %s was started from is gone (%w); the lab runs on, end it with `make lab-down`", o.dir, err)
+	}
 	o.classes, o.databases, o.portBase, o.repo = s.Classes, s.Databases, s.PortBase, s.Repo
 	return plan(o)
 }

@@ -1,0 +1,67 @@
+package rig
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf/btf"
+)
+
+// Bpftrace is a running bpftrace script.
+type Bpftrace struct {
+	t T
+	p *Process
+}
+
+// StartBpftrace runs a script and returns once it has printed "ready". Words of the script that
+// values names are replaced; BLOCK_DONE is the tracepoint after which the kernel's own block
+// statistics count a request as done.
+func StartBpftrace(t T, program, script string, values map[string]string) *Bpftrace {
+	t.Helper()
+	words := []string{"BLOCK_DONE", blockDone(t)}
+	for word, value := range values {
+		words = append(words, word, value)
+	}
+	// Tracepoints need tracefs; it is mounted only for bpftrace's own view.
+	const shell = `mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"`
+	b := &Bpftrace{t, Start(t, exec.Command("unshare", "--mount", "sh", "-c", shell, "sh", program, "-e", strings.NewReplacer(words...).Replace(script)))}
+	Eventually(t, time.Minute, func() error {
+		select {
+		case <-b.p.Done:
+			t.Fatalf("bpftrace: %s", b.p.Log)
+		default:
+		}
+		if !strings.Contains(b.p.Log.String(), "ready") {
+			return fmt.Errorf("bpftrace is not attached")
+		}
+		return nil
+	})
+	return b
+}
+
+// Stop ends the script in order and returns all it said.
+func (b *Bpftrace) Stop() string {
+	b.t.Helper()
+	if err := b.p.Cmd.Process.Signal(syscall.SIGINT); err != nil {
+		b.t.Fatalf("bpftrace: %w", err)
+	}
+	<-b.p.Done
+	return b.p.Log.String()
+}
+
+// blockDone names that tracepoint; kernels before 6.5 have only the one before the handlers of a
+// request's bios.
+func blockDone(t T) string {
+	t.Helper()
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatalf("the kernel's types: %w", err)
+	}
+	if _, err := kernel.AnyTypeByName("btf_trace_block_io_done"); err == nil {
+		return "block_io_done"
+	}
+	return "block_rq_complete"
+}
