@@ -1,5 +1,5 @@
-// Command results writes tests/RESULTS.md from what the proofs' commands measured, which is
-// in build/results as JSON lines.
+// Command results writes tests/RESULTS.md from what the proofs' commands measured: the rows that
+// are in the checkout, in which it first puts those of this machine's runs, from build/results.
 package main
 
 import (
@@ -19,40 +19,61 @@ import (
 var order = []string{"accuracy", "overhead", "blockio", "replicabench", "agentsize", "scale", "volumes", "faults", "security"}
 
 func main() {
-	app := kingpin.New("results", "Writes the page of results from the rows that the proofs' commands left.\n\n"+
-		"Example, at the root of the checkout:\n  results --folder=build/results --page=tests/RESULTS.md")
+	app := kingpin.New("results", "Takes over the rows that the proofs' commands left, and writes the page of results.\n\n"+
+		"A row takes the place of the one of its name; what was not measured again stays. Example, at the root of the checkout:\n  results")
 	app.HelpFlag.Short('h')
-	folder := app.Flag("folder", "Where the rows are, as .jsonl files.").Default("build/results").ExistingDir()
+	runs := app.Flag("runs", "Where this machine's runs left their rows, as .jsonl files; there may be none.").Default("build/results").String()
+	kept := app.Flag("kept", "Where all rows are kept.").Default("tests/results/measured").ExistingDir()
 	page := app.Flag("page", "The page to write.").Default("tests/RESULTS.md").String()
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	if err := run(*folder, *page); err != nil {
+	if err := run(*runs, *kept, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
 		os.Exit(1)
 	}
 }
 
-func run(folder, page string) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
+func run(runs, kept, page string) error {
+	files, err := filepath.Glob(filepath.Join(runs, "*.jsonl"))
 	if err != nil {
 		return err
 	}
+	for _, f := range files {
+		r, err := rows.Read(f)
+		if err != nil {
+			return err
+		}
+		if err := rows.Merge(filepath.Join(kept, filepath.Base(f)), r); err != nil {
+			return err
+		}
+	}
+	text, err := write(kept)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(page, text, 0o644)
+}
+
+// write makes the page of the rows in a folder.
+func write(kept string) ([]byte, error) {
+	files, err := filepath.Glob(filepath.Join(kept, "*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s has no .jsonl file: run one of the proofs first, such as go run ./tests/accuracy", folder)
+		return nil, fmt.Errorf("%s has no .jsonl file: run one of the proofs first, such as go run ./tests/accuracy", kept)
 	}
 	slices.SortStableFunc(files, func(a, b string) int { return place(a) - place(b) })
 	var all []rows.Row
 	for _, f := range files {
 		r, err := rows.Read(f)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all = append(all, r...)
 	}
 	var text bytes.Buffer
-	if err := rows.Page(&text, all); err != nil {
-		return err
-	}
-	return os.WriteFile(page, text.Bytes(), 0o644)
+	err = rows.Page(&text, all)
+	return text.Bytes(), err
 }
 
 func place(file string) int {

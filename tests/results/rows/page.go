@@ -15,6 +15,7 @@ func Page(out io.Writer, rows []Row) error {
 	b.WriteString("# Results\n\nWritten by `go run ./tests/results` from what the commands below it measured; do not edit. Each row names its run,\n" +
 		"each run its date, machine, load average and command. How each figure is measured: [README.md](README.md).\n")
 	var sections []string
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Gone })
 	for _, r := range rows {
 		if !slices.Contains(sections, r.Section) {
 			sections = append(sections, r.Section)

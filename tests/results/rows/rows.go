@@ -1,5 +1,5 @@
 // Package rows keeps what the proofs measured: rows of figures, each with the run that gave
-// it, as JSON lines below build/results. The program in the folder above makes a page of them.
+// it, as JSON lines. The program in the folder above makes a page of them.
 package rows
 
 import (
@@ -26,8 +26,10 @@ type Row struct {
 	Section string `json:"section"`
 	// What names the row; a later run's row of the same name takes its place.
 	What  string `json:"what"`
-	Cells []Cell `json:"cells"`
+	Cells []Cell `json:"cells,omitempty"`
 	Run   Run    `json:"run"`
+	// Gone says that the row of an earlier run by this name holds no more.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // Run tells when, where and by which command rows were measured.
@@ -45,8 +47,6 @@ type File struct {
 	path string
 	run  Run
 	rows []Row
-	// gone are rows of earlier runs that are not so any more.
-	gone []Row
 }
 
 // Open begins a run whose rows go to folder/name.jsonl. The command is what to type to get
@@ -80,7 +80,7 @@ func (f *File) Add(section, what string, cells ...string) {
 
 // Drop takes a row of an earlier run away, such as that of an error that is over.
 func (f *File) Drop(section, what string) {
-	f.gone = append(f.gone, Row{Section: section, What: what})
+	f.rows = append(f.rows, Row{Section: section, What: what, Gone: true})
 }
 
 // Close writes the run's rows. Those of earlier runs that this one did not measure again
@@ -91,20 +91,21 @@ func (f *File) Close() error {
 		return err
 	}
 	f.run.LoadAfter = load
-	old, err := Read(f.path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	for i := range f.rows {
 		f.rows[i].Run = f.run
 	}
-	old = slices.DeleteFunc(old, func(o Row) bool {
-		return slices.ContainsFunc(f.gone, func(g Row) bool { return g.Section == o.Section && g.What == o.What })
-	})
-	return write(f.path, merge(old, f.rows))
+	return Merge(f.path, f.rows)
 }
 
-// merge puts each new row in the place of the old one of its name, or at the end.
+// Merge puts rows into a file: each in the place of the old one of its name, or at the end.
+func Merge(path string, new []Row) error {
+	old, err := Read(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return write(path, merge(old, new))
+}
+
 func merge(old, new []Row) []Row {
 	merged := slices.Clone(old)
 	for _, r := range new {
