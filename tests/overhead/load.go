@@ -27,6 +27,8 @@ type result struct {
 	fast float64
 	// p99 is the time within which 99 of 100 transactions ended, in seconds.
 	p99 float64
+	// transactions is their number.
+	transactions float64
 }
 
 var (
@@ -72,7 +74,7 @@ func (o options) load(ctx context.Context, workload string, srv server) (result,
 		return result{}, err
 	}
 	client := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fastestTenth(times), p99: rows.Quantile(times, 0.99)}, nil
+	return result{tps: tps, cpu: (server + client).Seconds() / count, fast: fastestTenth(times), p99: rows.Quantile(times, 0.99), transactions: count}, nil
 }
 
 // transactionTimes reads the transactions' times, in seconds, from pgbench's logs.

@@ -102,6 +102,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		if results[workload], err = o.compare(ctx, workload, s); err != nil {
 			return err
 		}
+		if !slices.Contains(o.modes, "agent") {
+			continue
+		}
+		costs, err := o.programs(ctx, workload, s)
+		if err != nil {
+			return err
+		}
+		tellPrograms(out, file, workload, costs)
 	}
 	return errors.Join(o.report(out, s, others, results), o.record(file, s, others, results))
 }
