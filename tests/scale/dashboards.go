@@ -22,7 +22,7 @@ type selection struct {
 // selections are one volume, as one who has been paged looks at it, and everything.
 func selections(class string) []selection {
 	return []selection{
-		{"one volume", map[string]string{"storageclass": class, "pvc": "data-node-0-0", "volume": "lab-node-0-0", "server": "node-0-0", "node": "node-0", "device": "sd0"}},
+		{"one volume", map[string]string{"storageclass": class, "pvc": "data-node-0-0", "volume": "lab.*-node-0-0", "server": "node-0-0", "node": "node-0", "device": "sd0"}},
 		{"everything", nil},
 	}
 }

@@ -31,7 +31,7 @@ func StartMariaDB(t testing.TB) *MariaDB {
 	t.Helper()
 	install := testkit.Tool(t, "mariadb-install-db")
 	m := &MariaDB{t: t, program: testkit.Tool(t, "mariadbd"), folder: Folder(t)}
-	m.who = unprivileged(t, m.folder, "mysql")
+	m.who = unprivileged(t, m.folder)
 	run := exec.Command(install, "--no-defaults", "--datadir="+m.data(), "--auth-root-authentication-method=normal", "--skip-test-db")
 	run.Dir, run.SysProcAttr = m.folder, &syscall.SysProcAttr{Credential: m.who}
 	if out, err := run.CombinedOutput(); err != nil {

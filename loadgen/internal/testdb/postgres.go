@@ -34,7 +34,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	initdb := testkit.Tool(t, "initdb")
 	p := &Postgres{t: t, program: testkit.Tool(t, "postgres"), folder: Folder(t)}
-	p.who = unprivileged(t, p.folder, "postgres")
+	p.who = unprivileged(t, p.folder)
 	run := exec.Command(initdb, "-D", filepath.Join(p.folder, "data"), "-A", "trust", "-U", "postgres", "--no-sync")
 	run.Dir, run.SysProcAttr = p.folder, &syscall.SysProcAttr{Credential: p.who}
 	if out, err := run.CombinedOutput(); err != nil {
@@ -159,14 +159,14 @@ func Folder(t testing.TB) string {
 	return folder
 }
 
-// unprivileged gives folder to the named user, or else to nobody, if the test runs as root:
+// unprivileged gives folder to PostgreSQL's user, or else to nobody, if the test runs as root:
 // database servers refuse to run as root. It returns nil for any other user.
-func unprivileged(t testing.TB, folder, name string) *syscall.Credential {
+func unprivileged(t testing.TB, folder string) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	u, err := user.Lookup(name)
+	u, err := user.Lookup(pgserver.Owner)
 	if err != nil {
 		if u, err = user.Lookup("nobody"); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,7 @@ type MariaDB struct {
 func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
 	testkit.NeedRoot(t)
-	who := owner(t, "mysql")
+	who := owner(t)
 	m := &MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}
 	data := filepath.Join(m.Dir, "data")
 	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), "--no-defaults", "--datadir="+data,

@@ -31,7 +31,7 @@ func StartPostgres(t testing.TB, settings map[string]string, prepare func(data s
 	t.Helper()
 	testkit.NeedRoot(t)
 	s, err := pgserver.Start(pgserver.Options{
-		Dir:    workDir(t, "pg", owner(t, pgserver.Owner)),
+		Dir:    workDir(t, "pg", owner(t)),
 		Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Settings: settings, Prepare: prepare,
 	})
 	if err != nil {
@@ -106,12 +106,13 @@ func start(t testing.TB, cmd *exec.Cmd, log string, stop syscall.Signal) {
 	})
 }
 
-// owner returns the credentials of a system user.
-func owner(t testing.TB, name string) *syscall.Credential {
+// owner returns the credentials of the system user that the servers run as. It is PostgreSQL's for
+// MariaDB's, too, whose package without a service has none.
+func owner(t testing.TB) *syscall.Credential {
 	t.Helper()
-	u, err := user.Lookup(name)
+	u, err := user.Lookup(pgserver.Owner)
 	if err != nil {
-		testkit.Skip(t, "needs the user "+name+" of the server's package")
+		testkit.Skip(t, "needs the user "+pgserver.Owner+" of PostgreSQL's package")
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)
