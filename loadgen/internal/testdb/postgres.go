@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
