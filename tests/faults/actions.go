@@ -205,8 +205,8 @@ func (l *lab) reattach() error {
 	there := func(path string) func() error {
 		return func() error { _, err := os.Stat(path); return err }
 	}
-	// Each is started once the one before works: what the supervisor knows of that one is of its
-	// former life.
+	// Each is started once the one before works: what the supervisor takes for its state may be
+	// that of its former life.
 	for _, s := range []struct {
 		name  string
 		works func() error
