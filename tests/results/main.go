@@ -42,7 +42,7 @@ func run(runs, kept, page string) error {
 		if err != nil {
 			return err
 		}
-		if err := rows.Merge(filepath.Join(kept, filepath.Base(f)), r); err != nil {
+		if err := rows.Keep(filepath.Join(kept, filepath.Base(f)), r); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("the page has %q: %v, want %v\n%s", word, !want, want, text)
 		}
 	}
+	if left, err := os.ReadFile(filepath.Join(kept, "faults.jsonl")); err != nil || strings.Contains(string(left), "three") {
+		t.Errorf("what is gone is kept: %v\n%s", err, left)
+	}
 	put(filepath.Join(runs, "faults.jsonl"), "{\n")
 	if err := run(runs, kept, page); err == nil || !strings.Contains(err.Error(), "faults.jsonl, line 1") {
 		t.Errorf("of a damaged file: %v", err)

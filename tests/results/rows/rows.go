@@ -94,16 +94,29 @@ func (f *File) Close() error {
 	for i := range f.rows {
 		f.rows[i].Run = f.run
 	}
-	return Merge(f.path, f.rows)
-}
-
-// Merge puts rows into a file: each in the place of the old one of its name, or at the end.
-func Merge(path string, new []Row) error {
-	old, err := Read(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	old, err := readIfThere(f.path)
+	if err != nil {
 		return err
 	}
-	return write(path, merge(old, new))
+	return write(f.path, merge(old, f.rows))
+}
+
+// Keep puts rows into a file: each in the place of the old one of its name, or at the end; a row
+// that is gone only takes the old one away.
+func Keep(path string, new []Row) error {
+	old, err := readIfThere(path)
+	if err != nil {
+		return err
+	}
+	return write(path, slices.DeleteFunc(merge(old, new), func(r Row) bool { return r.Gone }))
+}
+
+func readIfThere(path string) ([]Row, error) {
+	rows, err := Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return rows, err
 }
 
 func merge(old, new []Row) []Row {
