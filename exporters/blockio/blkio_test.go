@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -80,7 +81,7 @@ func checkAgreement(t *testing.T, what string, count, ms uint64, values map[seri
 	// The kernel cuts off the last millisecond, and takes its time just before ours; before 6.5
 	// later than ours, after it has woken who waited for the request.
 	early, late := 0.003, 0.003 // ms a request
-	if !hasIODone(t) {
+	if !rig.HasIODone(t) {
 		early = 0.025
 	}
 	kernel, mine := float64(ms), float64(ours.ns)/1e6

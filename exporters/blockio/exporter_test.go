@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -167,19 +166,8 @@ func TestLoadsWithTwoCapabilities(t *testing.T) {
 	}
 	for line := range strings.Lines(string(out)) {
 		// Before Linux 6.5 there is no block_io_done, and its program is not needed.
-		if strings.Contains(line, "Failed to attach") && (hasIODone(t) || !strings.Contains(line, `"blkio_io_done"`)) {
+		if strings.Contains(line, "Failed to attach") && (rig.HasIODone(t) || !strings.Contains(line, `"blkio_io_done"`)) {
 			t.Errorf("not all programs attached:\n%s", out)
 		}
 	}
-}
-
-// hasIODone tells whether the kernel has the tracepoint block_io_done.
-func hasIODone(t *testing.T) bool {
-	t.Helper()
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var hook *btf.Typedef
-	return kernel.TypeByName("btf_trace_block_io_done", &hook) == nil
 }

@@ -238,10 +238,15 @@ func (l *lab) finish(name string, inOrder bool) error {
 	if err != nil {
 		return err
 	}
+	return l.awaitEnd(name)
+}
+
+// awaitEnd returns once a process does not run any more.
+func (l *lab) awaitEnd(name string) error {
 	return testkit.Await(l.o.deadline, func() error {
 		p, err := l.process(name)
 		if err == nil && p.Running {
-			err = fmt.Errorf("%s does not end", name)
+			err = fmt.Errorf("%s has not ended", name)
 		}
 		return err
 	})

@@ -182,13 +182,7 @@ func (l *lab) rebuild(n int) error {
 		return err
 	}
 	name := fmt.Sprintf("longhorn-r3-replica-%d", n)
-	if err := testkit.Await(l.o.deadline, func() error {
-		p, err := l.process(name)
-		if err == nil && p.Running {
-			err = fmt.Errorf("%s has not ended", name)
-		}
-		return err
-	}); err != nil {
+	if err := l.awaitEnd(name); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(r.Directory); err != nil {

@@ -57,7 +57,7 @@ func main() {
 	app.Flag("mode", "One of "+strings.Join(modes, ", ")+" (agent and blockio); repeatable.").Default(modes...).EnumsVar(&o.modes, modes...)
 	app.Flag("folder", "Where the rows of results go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	o.command = strings.Join(append([]string{"overhead"}, os.Args[1:]...), " ")
+	o.command = rows.Command("overhead")
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -93,7 +93,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	file, err := rows.Open(o.folder, "overhead", "go run ./tests/"+o.command)
+	file, err := rows.Open(o.folder, "overhead", o.command)
 	if err != nil {
 		return err
 	}
@@ -133,10 +133,13 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 	return results, nil
 }
 
+// tell shows what goes on.
+func tell(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
 // measure runs the load once with a tracer attached, and returns what it gave.
 func (o options) measure(ctx context.Context, mode, workload string, s server) (result, error) {
 	var r result
-	err := rig.Run(func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }, func(t *rig.Scope) {
+	err := rig.Run(tell, func(t *rig.Scope) {
 		o.observe(ctx, t, mode, s)
 		var err error
 		r, err = o.load(ctx, workload, s)

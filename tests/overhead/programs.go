@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -24,7 +24,7 @@ type programCost struct {
 // themselves: so apart from the rounds that are compared.
 func (o options) programs(ctx context.Context, workload string, s server) (costs []programCost, err error) {
 	const runTime, runs = "plumbline_bpf_run_seconds_total", "plumbline_bpf_runs_total"
-	err = rig.Run(func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }, func(t *rig.Scope) {
+	err = rig.Run(tell, func(t *rig.Scope) {
 		a, err := agentproc.Start(ctx, o.agent, append(slices.Clone(o.agentFlags), "--bpf.stats")...)
 		t.Check(err)
 		t.Cleanup(func() { t.Check(a.Stop()) })
@@ -53,13 +53,7 @@ func (o options) programs(ctx context.Context, workload string, s server) (costs
 		}
 	})
 	slices.SortFunc(costs, func(a, b programCost) int {
-		if a.seconds != b.seconds {
-			if a.seconds > b.seconds {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.program, b.program)
+		return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.program, b.program))
 	})
 	return costs, err
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/cilium/ebpf/btf"
+
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -16,6 +18,17 @@ const nobody = 65534
 // BlockioCapabilities are what ebpf_exporter needs for the programs of exporters/blockio:
 // CAP_PERFMON and CAP_BPF.
 var BlockioCapabilities = []uintptr{38, 39}
+
+// HasIODone tells whether the kernel has the tracepoint block_io_done, as it does since 6.5.
+func HasIODone(t T) bool {
+	t.Helper()
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatalf("the kernel's types: %v", err)
+	}
+	var hook *btf.Typedef
+	return kernel.TypeByName("btf_trace_block_io_done", &hook) == nil
+}
 
 // BlockioCommand prepares ebpf_exporter with exporters/blockio as nobody with the capabilities
 // it needs, on copies of our files that nobody can read, in an empty folder. With --web.listen-

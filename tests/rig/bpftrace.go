@@ -6,8 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/cilium/ebpf/btf"
 )
 
 // Bpftrace is a running bpftrace script.
@@ -21,7 +19,11 @@ type Bpftrace struct {
 // statistics count a request as done.
 func StartBpftrace(t T, program, script string, values map[string]string) *Bpftrace {
 	t.Helper()
-	words := []string{"BLOCK_DONE", blockDone(t)}
+	done := "block_rq_complete" // before the handlers of a request's bios, where there is nothing better
+	if HasIODone(t) {
+		done = "block_io_done"
+	}
+	words := []string{"BLOCK_DONE", done}
 	for word, value := range values {
 		words = append(words, word, value)
 	}
@@ -50,18 +52,4 @@ func (b *Bpftrace) Stop() string {
 	}
 	<-b.p.Done
 	return b.p.Log.String()
-}
-
-// blockDone names that tracepoint; kernels before 6.5 have only the one before the handlers of a
-// request's bios.
-func blockDone(t T) string {
-	t.Helper()
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatalf("the kernel's types: %w", err)
-	}
-	if _, err := kernel.AnyTypeByName("btf_trace_block_io_done"); err == nil {
-		return "block_io_done"
-	}
-	return "block_rq_complete"
 }

@@ -80,7 +80,6 @@ func (a asked) cells() []string {
 		failed = fmt.Sprintf("%d: %s", len(a.failed), strings.Join(a.failed, "; "))
 	}
 	return []string{
-
 		"queries", fmt.Sprint(len(a.seconds)),
 		"median", fmt.Sprintf("%.0f ms", 1e3*rows.Median(a.seconds)),
 		"95 % within", fmt.Sprintf("%.2f s", rows.Quantile(a.seconds, 0.95)),

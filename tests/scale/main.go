@@ -75,7 +75,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	file, err := rows.Open(o.results, "volumes", strings.Join(append([]string{"go run ./tests/scale"}, os.Args[1:]...), " "))
+	file, err := rows.Open(o.results, "volumes", rows.Command("scale"))
 	if err != nil {
 		return err
 	}

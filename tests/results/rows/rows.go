@@ -66,7 +66,12 @@ func Open(folder, name, command string) (*File, error) {
 
 // OpenProgram begins the run of the program in tests/name as it was called.
 func OpenProgram(folder, name string) (*File, error) {
-	return Open(folder, name, strings.Join(append([]string{"go run ./tests/" + name}, os.Args[1:]...), " "))
+	return Open(folder, name, Command(name))
+}
+
+// Command is how the program in tests/name was called.
+func Command(name string) string {
+	return strings.Join(append([]string{"go run ./tests/" + name}, os.Args[1:]...), " ")
 }
 
 // Add adds a row; cells are column and value by turns.
@@ -119,6 +124,7 @@ func readIfThere(path string) ([]Row, error) {
 	return rows, err
 }
 
+// merge puts each new row in the place of the old one of its name, or at the end.
 func merge(old, new []Row) []Row {
 	merged := slices.Clone(old)
 	for _, r := range new {
