@@ -104,7 +104,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	slog.Info("the dashboards' queries are made")
 	answers, err := p.ask(ctx, o, s.class)
 	if err != nil {
-		return err
+		return errors.Join(err, file.Close()) // what was measured so far
 	}
 	for _, a := range answers {
 		file.Add("The dashboards' queries over many volumes", fmt.Sprintf("%d volumes, %s", o.volumes, a.selection), a.cells()...)
