@@ -6,12 +6,17 @@ SHELL := /bin/bash
 
 # Storage classes of the lab, by the names of the files in manifests/lab/classes.
 LAB_CLASSES ?= local longhorn-r1 longhorn-r3
-# How long the demo shows its table.
+# How long the demo shows where the time goes; with BREAK (replica, disk, cpu, lock, stall), how long the lab is broken.
 DURATION ?= 60s
-export LAB_CLASSES DURATION
+# The kernels of make kernels: series such as 6.1, newest, all; their architecture (ARCH) is the machine's own if empty.
+KERNELS ?= all
+ARCH ?=
+export LAB_CLASSES DURATION BREAK WIDE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
 ARCHS ?= amd64
+# The version of chart and images.
+VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
 
 # The machine's own Go if it is new enough, else one from the cache.
 GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
@@ -19,8 +24,8 @@ GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
 GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-}" go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
-TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver
-IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen
+TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
+IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline
 BIN := build/bin
 
 .PHONY: help
@@ -28,7 +33,7 @@ help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## A real database on real Longhorn volumes: the live table of where the time goes (DURATION, LAB_CLASSES).
+demo: build ## A real database on real Longhorn volumes, and where its time goes, in words (DURATION, LAB_CLASSES, BREAK, WIDE).
 	@$(BIN)/plumbline-lab demo
 
 .PHONY: lab-up
@@ -60,6 +65,12 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/loadgen ./loadgen
 	@$(GO) build -o $(BIN)/longhorn-bridge ./manifests/lab/longhorn-bridge
 	@$(GO) build -o $(BIN)/plumbline-lab ./manifests/lab/plumbline-lab
+	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
+
+.PHONY: kubectl-plumbline
+kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, status, why.
+	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
+	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 
 .PHONY: generate
 generate: ## Compile the BPF programs again (clang 14); their objects are committed.
@@ -70,7 +81,7 @@ generate: ## Compile the BPF programs again (clang 14); their objects are commit
 image-binaries: build ## Static binaries for the images, into build/linux (ARCHS).
 	@for arch in $(ARCHS); do \
 		mkdir -p build/linux/$$arch; \
-		for program in plumbline-agent:exporters/agent longhorn_exporter:exporters/longhorn openebs_exporter:exporters/openebs loadgen:loadgen; do \
+		for program in plumbline-agent:exporters/agent longhorn_exporter:exporters/longhorn openebs_exporter:exporters/openebs loadgen:loadgen kubectl-plumbline:manifests/kubectl-plumbline; do \
 			GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o build/linux/$$arch/$${program%%:*} ./$${program#*:}; \
 		done; \
 	done
@@ -78,11 +89,11 @@ image-binaries: build ## Static binaries for the images, into build/linux (ARCHS
 
 .PHONY: images
 images: image-binaries ## Container images as tar files, without Docker.
-	@$(GO) run ./manifests/images/build tar $(addprefix --arch=,$(ARCHS)) $(IMAGES)
+	@$(GO) run ./manifests/images/build tar --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 
 .PHONY: push
 push: image-binaries ## Push the images to REGISTRY.
-	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),latest) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
+	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
 
 .PHONY: deploy
 deploy: ## Plumbline onto kubectl's cluster (ENGINES, CLASSES, REGISTRY, STACK).
@@ -97,10 +108,10 @@ status: ## What runs on the cluster.
 	@manifests/kubernetes/deploy status
 
 .PHONY: e2e-kubernetes
-e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this machine.
+e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU'.
 	@tools/install-packages kubernetes lab
-	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes
-	@$(GO) test -tags e2e -count=1 -v -timeout 40m ./tests/kubernetes/e2e
+	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm
+	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
 
 .PHONY: e2e-storage
 e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures beside the systems' own; about 25 minutes.
@@ -110,6 +121,27 @@ e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures besi
 .PHONY: manifests
 manifests: ## Write the manifests made of rules and dashboards anew.
 	@$(GO) generate ./manifests/kubernetes/generate
+
+.PHONY: chart
+chart: ## The Helm chart as an archive, into build/chart; its templates are made from manifests/kubernetes.
+	@tools/build helm
+	@$(GO) generate ./manifests/chart/generate
+	@$(BIN)/helm lint --quiet --strict --set=image.registry=registry.example.org/plumbline manifests/chart
+	@$(BIN)/helm package --destination build/chart manifests/chart 2>/dev/null
+
+# The plugin runs where its user's kubectl does.
+PLUGIN_PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+.PHONY: plugins
+plugins: ## kubectl's plugin for every platform, into build/plugin.
+	@for platform in $(PLUGIN_PLATFORMS); do \
+		GOOS=$${platform%-*} GOARCH=$${platform#*-} $(GO) build -trimpath -ldflags '-s -w -X main.release=$(VERSION)' \
+			-o build/plugin/$$platform/kubectl-plumbline ./manifests/kubectl-plumbline; \
+	done
+
+.PHONY: release
+release: image-binaries plugins ## Everything that is uploaded for VERSION, into build/release: images, chart, plugin, rules, dashboards, checksums.
+	@tools/build helm
+	@$(GO) run ./manifests/release --release=$(VERSION) --commit=$$(git rev-parse HEAD) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 
 .PHONY: dashboards
 dashboards: ## Write the dashboards' JSON anew from their Go sources.
@@ -121,10 +153,10 @@ metrics: ## Write METRICS.md anew from the collectors.
 
 .PHONY: test
 test: build ## All tests; what cannot run here is skipped with a reason, in CI it fails.
-	@tools/install-packages bpf test
+	@tools/install-packages bpf test kernels
 	@tools/build $(TEST_PROGRAMS)
 	@$(MAKE) --no-print-directory lint
-	@$(GO) test -p 1 -count=1 -timeout 20m ./...
+	@$(GO) test -p 1 -count=1 -timeout 40m ./...
 
 .PHONY: bench
 bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.
@@ -142,6 +174,10 @@ accuracy: build ## Known delays at each layer against what is read of it; about 
 faults: build ## Every process of a lab killed and stopped, disks filled, peers hostile: what is seen and what is lost; about 15 minutes.
 	@$(GO) run ./tests/faults
 
+.PHONY: stalls
+stalls: build ## Engine, replica and disks made to stand still: what says so, how soon, whom it names; about 15 minutes.
+	@$(GO) run ./tests/faults --stalls
+
 .PHONY: regressions
 regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom they suspect; two hours, on a quiet machine.
 	@$(GO) run ./tests/regressions
@@ -153,6 +189,11 @@ scale: lab-up ## A Prometheus with the rules over 10,000 volumes in a lab's shap
 	@$(GO) run ./tests/scale
 	@$(GO) run ./tests/agentsize
 
+.PHONY: kernels
+kernels: build ## Agent and blockio on Debian's kernels, emulated (KERNELS; ARCH=arm64, without blockio): kernel by feature; five minutes each.
+	@tools/install-packages kernels $(if $(ARCH),$(filter kernels-arm64,kernels-$(ARCH)))
+	@$(GO) run ./tests/kernels matrix $(if $(ARCH),--arch=$(ARCH)) $(KERNELS)
+
 .PHONY: fuzz
 fuzz: ## Every fuzz target for FUZZTIME.
 	@PATH="$(GO_DIR):$$PATH" tests/fuzz
@@ -163,11 +204,11 @@ results: ## Write tests/RESULTS.md anew from what the proofs measured.
 
 .PHONY: lint
 lint: ## Formatting, go vet, and the rules' syntax.
-	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests tests tools); \
+	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests rules tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
 	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
-	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml >/dev/null
+	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml >/dev/null
 
 .PHONY: clean
 clean: lab-down ## Remove what was built here; the cache of third-party programs stays.

@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"fmt"
+
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
@@ -9,20 +11,22 @@ import (
 // expression has a value.
 type event struct {
 	name, expr, title, text, colour string
-	// shown says whether it is drawn at first; a click in the dashboard's head changes that.
-	shown bool
+	// asked is for events that are many: they are drawn once somebody turns their switch in the
+	// dashboard's head. All others are always drawn and have no switch.
+	asked bool
 }
 
 // events are those of the storage engines, of Prometheus and of a soak. Their windows are
 // fixed: Grafana does not promise $__rate_interval in an annotation.
-var events = []event{
-	{"Alerts", `ALERTS{alertstate="firing"}`, "{{alertname}}", "{{severity}} {{storageclass}} {{persistentvolumeclaim}} {{volume}} {{server}}", vermillion, true},
-	{"Degraded volumes", `plumbline_volume_healthy_replicas < on (volume) group_left () plumbline_volume_desired_replicas or volume:degraded:bool == 1`, "Volume degraded", "{{volume}}", orange, true},
-	{"Rebuilds", `volume:rebuilding:bool == 1`, "Rebuild", "{{volume}}", purple, true},
-	{"Faults of a soak", `loadgen_soak_fault == 1`, "Fault of the soak", "{{fault}}", sky, true},
-	{"Databases down", `pg_up == 0 or mysql_up == 0`, "Database down", "{{server}}", vermillion, true},
-	{"Snapshots", `changes(plumbline_longhorn_replica_snapshots[2m]) > 0`, "Snapshot", "{{volume}} {{replica}}", yellow, false},
-	{"Restarts", `changes(process_start_time_seconds[2m]) > 0`, "Process restarted", "{{job}} {{instance}}", grey, false},
+func events() []event {
+	return []event{
+		{"Alerts", `ALERTS{alertstate="firing", ` + ourAlerts() + `}`, "{{alertname}}", "{{severity}} {{storageclass}} {{persistentvolumeclaim}} {{volume}} {{server}}", vermillion, false},
+		{"Degraded volumes", `plumbline_volume_healthy_replicas < on (volume) group_left () plumbline_volume_desired_replicas or volume:degraded:bool == 1`, "Volume degraded", "{{volume}}", orange, false},
+		{"Rebuilds", `volume:rebuilding:bool == 1`, "Rebuild", "{{volume}}", purple, false},
+		{"Faults of a soak", `loadgen_soak_fault == 1`, "Fault of the soak", "{{fault}}", sky, false},
+		{"Databases down", `pg_up == 0 or mysql_up == 0`, "Database down", "{{server}}", vermillion, false},
+		{"Restarts, snapshots", `changes(process_start_time_seconds[2m]) > 0 or changes(plumbline_longhorn_replica_snapshots[2m]) > 0`, "Process restarted, or snapshot", "{{job}} {{instance}} {{volume}} {{replica}}", grey, true},
+	}
 }
 
 // file is a dashboard as it is written: the schema's, with annotations that have a title.
@@ -43,18 +47,22 @@ type annotation struct {
 	TextFormat  string `json:"textFormat"`
 }
 
-func annotations() []annotation {
+func annotations(o Options) ([]annotation, error) {
 	var all []annotation
-	for _, e := range events {
+	for _, e := range events() {
 		source := prometheusSource()
+		expr, _, err := perCluster(e.expr, o.clusterLabel())
+		if err != nil {
+			return nil, fmt.Errorf("annotation %q: %w", e.name, err)
+		}
 		all = append(all, annotation{
 			AnnotationQuery: dashboard.AnnotationQuery{
-				Name: e.name, Datasource: &source, Enable: e.shown, Hide: cog.ToPtr(false),
-				IconColor: e.colour, Expr: cog.ToPtr(e.expr),
+				Name: e.name, Datasource: &source, Enable: !e.asked, Hide: cog.ToPtr(!e.asked),
+				IconColor: e.colour, Expr: &expr,
 			},
 			TitleFormat: e.title,
 			TextFormat:  e.text,
 		})
 	}
-	return all
+	return all, nil
 }

@@ -1,38 +1,37 @@
 package dashboards
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
-	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
-)
-
-// pg and my are rates of counters of postgres_exporter and mysqld_exporter, whose targets
-// carry the label server.
-func pg(metric string) string {
-	return fmt.Sprintf(`sum by (server) (rate(pg_%s{server=~"$server"}[$__rate_interval]))`, metric)
+// of is a rule of rules/databases.rules.yaml, which has one name for every exporter, for the servers
+// that were chosen; matchers begin with a comma.
+func of(record, matchers string) string {
+	return fmt.Sprintf(`max by (server) (%s{server=~"$server"%s})`, record, matchers)
 }
 
+// my is the rate of a counter of mysqld_exporter, whose targets carry the label server.
 func my(metric string) string {
 	return fmt.Sprintf(`sum by (server) (rate(mysql_global_status_%s{server=~"$server"}[$__rate_interval]))`, metric)
 }
+
+// slowly is the least time between two points of what such exporters say: they are scraped less
+// often than the rest, and a rate over a window of the others' would have gaps.
+const slowly = "30s"
 
 func databases() page {
 	return page{
 		uid: "plumbline-databases", title: "Plumbline / Databases",
 		text: "What the database servers themselves say: work, log, checkpoints, caches, locks, replication. From postgres_exporter and mysqld_exporter, " +
-			"whose targets carry the labels server and storageclass. postgres_exporter 0.19 exports neither pg_stat_wal nor pg_stat_io.",
-		variables: []cog.Builder[dashboard.VariableModel]{
-			datasource(),
-			choice("storageclass", "Storage class", `label_values({__name__=~"pg_up|mysql_up"}, storageclass)`),
-			choice("server", "Server", `label_values({__name__=~"pg_up|mysql_up", storageclass=~"$storageclass"}, server)`),
+			"whose targets carry the label server, and from CloudNativePG's own metrics, by the rules of databases. postgres_exporter 0.19 exports neither pg_stat_wal nor pg_stat_io.",
+		variables: []variable{
+			choice("storageclass", "Storage class", `label_values(server:database:info, storageclass)`),
+			choice("server", "Server", `label_values(server:database:info{storageclass=~"$storageclass"}, server)`),
 		},
 		rows: []row{
-			{"PostgreSQL: work", postgresWork()},
-			{"PostgreSQL: log and checkpoints", postgresLog()},
-			{"PostgreSQL: locks, waits and replication", postgresWaits()},
-			{"MySQL and MariaDB: work", mysqlWork()},
-			{"MySQL and MariaDB: redo log, locks and replication", mysqlLog()},
+			{title: "PostgreSQL: work", panels: postgresWork()},
+			{title: "PostgreSQL: log and checkpoints", panels: postgresLog()},
+			{title: "PostgreSQL: locks, waits and replication", panels: postgresWaits()},
+			{title: "MySQL and MariaDB: work (open it if you run one)", panels: mysqlWork(), closed: true},
+			{title: "MySQL and MariaDB: redo log, locks and replication (open it if you run one)", panels: mysqlLog(), closed: true},
 		},
 	}
 }
@@ -40,62 +39,74 @@ func databases() page {
 func postgresWork() []panel {
 	return []panel{
 		{
-			title: "Transactions", text: "Commits and rollbacks per second. A fall with a rise of the sessions below: the server is slow. Rollbacks above 1 %: look at the application.",
-			width: 8, height: 8, unit: perSec,
-			queries: []query{{pg("stat_database_xact_commit"), "commits {{server}}"}, {pg("stat_database_xact_rollback"), "rollbacks {{server}}"}},
-			view:    graph{},
+			title: "Transactions",
+			ask:   "How much does PostgreSQL do, and does it fail?", empty: "no PostgreSQL",
+			text:  "Commits and rollbacks per second. A fall with a rise of the sessions below: the server is slow. Rollbacks above 1 %: look at the application.",
+			width: 6, height: 8, unit: perSec,
+			queries: []query{{of("server:transactions:rate5m", `, outcome="commit"`), "commits {{server}}"}, {of("server:transactions:rate5m", `, outcome="rollback"`), "rollbacks {{server}}"}},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Buffer hits", text: "Share of the pages asked for that were in shared_buffers. Good: above 99 % for small transactions. A fall means more reads, of the page cache first.",
-			width: 4, height: 8, unit: ratio,
-			queries: []query{{pg("stat_database_blks_hit") + " / (" + pg("stat_database_blks_hit") + " + " + pg("stat_database_blks_read") + " > 0)", "{{server}}"}},
-			view:    graph{max: 1},
+			title: "Buffer hits",
+			ask:   "Does the working set fit into shared_buffers?", empty: "no PostgreSQL",
+			text:  "Share of the pages asked for that were in shared_buffers. Good: above 99 % for small transactions. A fall means more reads, of the page cache first.",
+			width: 6, height: 8, unit: ratio,
+			queries: []query{{of("server:buffer_pages:rate5m", `, from="buffers"`) + " / (" + `sum by (server) (server:buffer_pages:rate5m{server=~"$server"})` + " > 0)", "{{server}}"}},
+			view:    graph{max: 1, every: slowly},
 		},
 		{
-			title: "Page-cache hits", text: "Share of the server's file reads that the page cache answered, seen in the kernel by the agent. A fall here is what the volume feels as reads.",
-			width: 4, height: 8, unit: ratio,
-			queries: []query{{`max by (server) (server:page_cache_hits_per_read:ratio_rate5m{server=~"$server"})`, "{{server}}"}},
-			view:    graph{max: 1},
+			title: "Page-cache hits",
+			ask:   "Does the working set fit into the page cache?", empty: "no server that the agent follows",
+			text:  "Share of the server's file reads that the page cache answered, seen in the kernel by the agent. A fall here is what the volume feels as reads.",
+			width: 6, height: 8, unit: ratio,
+			queries: []query{{`max by (server) (server:page_cache_hits_per_read:ratio_rate5m{server=~"$server"} >= 0)`, "{{server}}"}},
+			view:    graph{max: 1, every: slowly},
 		},
 		{
-			title: "Time in reads and writes of data files", text: "Seconds per second the sessions spent reading and writing data files (needs track_io_timing). 1 is one session that does nothing else. The log is not in it.",
-			width: 8, height: 8, unit: times,
-			queries: []query{{pg("stat_database_blk_read_time") + " / 1000", "reads {{server}}"}, {pg("stat_database_blk_write_time") + " / 1000", "writes {{server}}"}},
-			view:    graph{},
+			title: "Time in data files",
+			ask:   "How long do sessions wait for data files?", empty: "no PostgreSQL",
+			text:  "Seconds per second the sessions spent reading and writing data files (needs track_io_timing). 1 is one session that does nothing else. The log is not in it.",
+			width: 6, height: 8, unit: times,
+			queries: []query{{of("server:data_file_seconds:rate5m", `, op="read"`), "reads {{server}}"}, {of("server:data_file_seconds:rate5m", `, op="write"`), "writes {{server}}"}},
+			view:    graph{every: slowly},
 		},
 	}
 }
 
 func postgresLog() []panel {
-	// The checkpointer's statistics have a view of their own since PostgreSQL 17.
-	checkpoint := func(before, since string) string { return pg(before) + "\nor " + pg(since) }
 	return []panel{
 		{
-			title: "Checkpoints", text: "Checkpoints per second: timed ones are the plan, requested ones mean max_wal_size is too small for the writes. Good: requested near 0.",
+			title: "Checkpoints",
+			ask:   "Do checkpoints come when planned?", empty: "no PostgreSQL",
+			text:  "Checkpoints per second: timed ones are the plan, requested ones mean max_wal_size is too small for the writes. Good: requested near 0.",
 			width: 8, height: 8, unit: perSec,
 			queries: []query{
-				{checkpoint("stat_bgwriter_checkpoints_timed_total", "stat_checkpointer_num_timed_total"), "timed {{server}}"},
-				{checkpoint("stat_bgwriter_checkpoints_req_total", "stat_checkpointer_num_requested_total"), "requested {{server}}"},
+				{of("server:checkpoints:rate5m", `, cause="timed"`), "timed {{server}}"},
+				{of("server:checkpoints:rate5m", `, cause="requested"`), "requested {{server}}"},
 			},
-			view: graph{},
+			view: graph{every: slowly},
 		},
 		{
-			title: "Time in checkpoints", text: "Share of time the checkpointer spends writing and syncing. Sync high: the volume stalls on flushes of many pages; statements wait with it.",
+			title: "Time in checkpoints",
+			ask:   "Do checkpoints load the volume?", empty: "no PostgreSQL",
+			text:  "Share of time the checkpointer spends writing and syncing. Sync high: the volume stalls on flushes of many pages; statements wait with it.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{
-				{"(" + checkpoint("stat_bgwriter_checkpoint_write_time_total", "stat_checkpointer_write_time_total") + ") / 1000", "writing {{server}}"},
-				{"(" + checkpoint("stat_bgwriter_checkpoint_sync_time_total", "stat_checkpointer_sync_time_total") + ") / 1000", "syncing {{server}}"},
+				{"clamp_max(" + of("server:checkpoint_seconds:rate5m", `, phase="write"`) + ", 1)", "writing {{server}}"},
+				{"clamp_max(" + of("server:checkpoint_seconds:rate5m", `, phase="sync"`) + ", 1)", "syncing {{server}}"},
 			},
-			view: graph{},
+			view: graph{max: 1, every: slowly},
 		},
 		{
-			title: "Size of the write-ahead log", text: "Bytes in pg_wal. Good: below max_wal_size. Growing on: an archiver that fails or a replica's slot that holds it.",
+			title: "Size of the write-ahead log",
+			ask:   "Is the log held back?", empty: "no PostgreSQL",
+			text:  "Bytes in pg_wal. Good: below max_wal_size. Growing on: an archiver that fails or a replica's slot that holds it.",
 			width: 8, height: 8, unit: byteCount,
 			queries: []query{
-				{`max by (server) (pg_wal_size_bytes{server=~"$server"})`, "{{server}}"},
-				{`max by (server) (pg_settings_max_wal_size_bytes{server=~"$server"})`, "max_wal_size {{server}}"},
+				{of("server:log_bytes:max", ""), "{{server}}"},
+				{of("server:log_limit_bytes:max", ""), "max_wal_size {{server}}"},
 			},
-			view: graph{},
+			view: graph{every: slowly},
 		},
 	}
 }
@@ -103,27 +114,35 @@ func postgresLog() []panel {
 func postgresWaits() []panel {
 	return []panel{
 		{
-			title: "What active sessions wait for", text: "Active sessions by their wait event's type. IO: the volume. LWLock WALWrite and IO WALSync: another session's flush of the log. Lock: other transactions. Client: the application. An empty type is working, not waiting.",
-			width: 8, height: 8, unit: count,
-			queries: []query{{`sum by (server, wait_event_type) (pg_stat_activity_count{server=~"$server", state="active"})`, "{{server}} {{wait_event_type}}"}},
-			view:    graph{stacked: true},
+			title: "What active sessions wait for",
+			ask:   "What do the sessions wait for?", empty: "no PostgreSQL",
+			text:  "Active sessions by their wait event's type. IO: the volume. LWLock WALWrite and IO WALSync: another session's flush of the log. Lock: other transactions. Client: the application. An empty type is working, not waiting. \"not told\": CloudNativePG without the query pg_stat_activity, which its monitoring can be given.",
+			width: 6, height: 8, unit: count,
+			queries: []query{{`sum by (server, wait_event_type) (server:active_sessions:sum{server=~"$server"})`, "{{server}} {{wait_event_type}}"}},
+			view:    graph{stacked: true, every: slowly},
 		},
 		{
-			title: "Locks held", text: "Locks by mode, those that readers take (access share) left out. Exclusive ones that stay: a long transaction or a schema change.",
-			width: 8, height: 8, unit: count,
-			queries: []query{{`sum by (server, mode) (pg_locks_count{server=~"$server", mode!="accesssharelock"}) > 0 or sum by (server) (pg_locks_count{server=~"$server"}) * 0`, "{{server}} {{mode}}"}},
-			view:    graph{stacked: true},
+			title: "Locks held",
+			ask:   "Are there locks that stay?", empty: "no PostgreSQL",
+			text:  "Locks by mode, those that readers take (access share) left out. Exclusive ones that stay: a long transaction or a schema change.",
+			width: 6, height: 8, unit: count,
+			queries: []query{{`sum by (server, mode) (server:locks:sum{server=~"$server", mode!="accesssharelock"}) > 0 or sum by (server) (server:locks:sum{server=~"$server"}) * 0`, "{{server}} {{mode}}"}},
+			view:    graph{stacked: true, every: slowly},
 		},
 		{
-			title: "Deadlocks and temporary files", text: "Deadlocks per second, and temporary files made per second. Good: 0 deadlocks. Temporary files load the volume beside the data: work_mem is too small for some statement.",
-			width: 4, height: 8, unit: perSec,
-			queries: []query{{pg("stat_database_deadlocks"), "deadlocks {{server}}"}, {pg("stat_database_temp_files"), "temporary files {{server}}"}},
-			view:    graph{},
+			title: "Deadlocks and temporary files",
+			ask:   "Do sessions deadlock or spill to disk?", empty: "no PostgreSQL",
+			text:  "Deadlocks per second, and temporary files made per second. Good: 0 deadlocks. Temporary files load the volume beside the data: work_mem is too small for some statement.",
+			width: 6, height: 8, unit: perSec,
+			queries: []query{{of("server:deadlocks:rate5m", ""), "deadlocks {{server}}"}, {of("server:temporary_files:rate5m", ""), "temporary files {{server}}"}},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Replication lag", text: "How far a standby's replay is behind its primary; 0 on a primary. It grows when the standby's volume is slower than the primary's.",
-			width: 4, height: 8, unit: seconds,
-			queries: []query{{`max by (server) (pg_replication_lag_seconds{server=~"$server"})`, "{{server}}"}},
+			title: "Replication lag",
+			ask:   "Does a standby keep up?", empty: "no PostgreSQL",
+			text:  "How far a standby's replay is behind its primary; 0 on a primary. It grows when the standby's volume is slower than the primary's.",
+			width: 6, height: 8, unit: seconds,
+			queries: []query{{of("server:replication_lag_seconds:max", ""), "{{server}}"}},
 			view:    graph{limit: &limit{10, 60}},
 		},
 	}
@@ -132,28 +151,36 @@ func postgresWaits() []panel {
 func mysqlWork() []panel {
 	return []panel{
 		{
-			title: "Statements", text: "Statements per second, those of stored programs included. A fall with a rise of the running threads: the server is slow.",
-			width: 8, height: 8, unit: perSec,
+			title: "Statements",
+			ask:   "How much does MySQL do?", empty: "no MySQL or MariaDB",
+			text:  "Statements per second, those of stored programs included. A fall with a rise of the running threads: the server is slow.",
+			width: 6, height: 8, unit: perSec,
 			queries: []query{{my("queries"), "{{server}}"}},
-			view:    graph{},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Threads running", text: "Threads that are not asleep. Far above the number of CPUs: they wait for locks or the volume.",
-			width: 4, height: 8, unit: count,
+			title: "Threads running",
+			ask:   "Do MySQL's threads pile up?", empty: "no MySQL or MariaDB",
+			text:  "Threads that are not asleep. Far above the number of CPUs: they wait for locks or the volume.",
+			width: 6, height: 8, unit: count,
 			queries: []query{{`max by (server) (mysql_global_status_threads_running{server=~"$server"})`, "{{server}}"}},
-			view:    graph{},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Buffer-pool hits", text: "Share of InnoDB's page requests that were in the buffer pool. Good: above 99 %. A fall means reads from the volume.",
-			width: 4, height: 8, unit: ratio,
-			queries: []query{{"1 - " + my("innodb_buffer_pool_reads") + " / (" + my("innodb_buffer_pool_read_requests") + " > 0)", "{{server}}"}},
-			view:    graph{max: 1},
+			title: "Buffer-pool hits",
+			ask:   "Does the working set fit into the buffer pool?", empty: "no MySQL or MariaDB",
+			text:  "Share of InnoDB's page requests that were in the buffer pool. Good: above 99 %. A fall means reads from the volume.",
+			width: 6, height: 8, unit: ratio,
+			queries: []query{{"clamp_min(1 - " + my("innodb_buffer_pool_reads") + " / (" + my("innodb_buffer_pool_read_requests") + " > 0), 0)", "{{server}}"}},
+			view:    graph{max: 1, every: slowly},
 		},
 		{
-			title: "Dirty pages", text: "Share of the buffer pool's pages with changes not yet written. Near innodb_max_dirty_pages_pct: writing cannot keep up, and statements soon wait for it.",
-			width: 8, height: 8, unit: ratio,
-			queries: []query{{`max by (server) (mysql_global_status_innodb_buffer_pool_bytes_dirty{server=~"$server"} / (mysql_global_status_innodb_buffer_pool_bytes_data > 0))`, "{{server}}"}},
-			view:    graph{max: 1},
+			title: "Dirty pages",
+			ask:   "Does writing keep up with changes?", empty: "no MySQL or MariaDB",
+			text:  "Share of the buffer pool's pages with changes not yet written. Near innodb_max_dirty_pages_pct: writing cannot keep up, and statements soon wait for it.",
+			width: 6, height: 8, unit: ratio,
+			queries: []query{{`clamp_max(max by (server) (mysql_global_status_innodb_buffer_pool_bytes_dirty{server=~"$server"} / (mysql_global_status_innodb_buffer_pool_bytes_data > 0)), 1)`, "{{server}}"}},
+			view:    graph{max: 1, every: slowly},
 		},
 	}
 }
@@ -161,25 +188,33 @@ func mysqlWork() []panel {
 func mysqlLog() []panel {
 	return []panel{
 		{
-			title: "Redo log written", text: "Bytes per second of InnoDB's redo log: what commits wait for on the volume.",
+			title: "Redo log written",
+			ask:   "How much do commits write?", empty: "no MySQL or MariaDB",
+			text:  "Bytes per second of InnoDB's redo log: what commits wait for on the volume.",
 			width: 6, height: 8, unit: bytesSec,
 			queries: []query{{my("innodb_os_log_written"), "{{server}}"}},
-			view:    graph{},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Syncs and waits for the log", text: "fsync calls of InnoDB per second, and times a statement waited because the log buffer was full. Good: no waits; else innodb_log_buffer_size or the volume is too small or slow.",
+			title: "Syncs and waits for the log",
+			ask:   "Do statements wait for the log?", empty: "no MySQL or MariaDB",
+			text:  "fsync calls of InnoDB per second, and times a statement waited because the log buffer was full. Good: no waits; else innodb_log_buffer_size or the volume is too small or slow.",
 			width: 6, height: 8, unit: perSec,
 			queries: []query{{my("innodb_data_fsyncs"), "syncs {{server}}"}, {my("innodb_log_waits"), "waits {{server}}"}},
-			view:    graph{},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Row locks", text: "Seconds per second that statements waited for row locks. 1 is one statement that always waits. High while the volume is slow: locks are held for the length of a commit.",
+			title: "Row locks",
+			ask:   "Do statements wait for each other?", empty: "no MySQL or MariaDB",
+			text:  "Seconds per second that statements waited for row locks. 1 is one statement that always waits. High while the volume is slow: locks are held for the length of a commit.",
 			width: 6, height: 8, unit: times,
 			queries: []query{{my("innodb_row_lock_time") + " / 1000", "{{server}}"}},
-			view:    graph{},
+			view:    graph{every: slowly},
 		},
 		{
-			title: "Lag behind the source", text: "How far a replica server is behind its source, as it says itself. It grows when the replica's volume is slower than the source's. Empty on a server that is no replica.",
+			title: "Lag behind the source",
+			ask:   "Does a replica server keep up?", empty: "no MySQL replica",
+			text:  "How far a replica server is behind its source, as it says itself. It grows when the replica's volume is slower than the source's. Empty on a server that is no replica.",
 			width: 6, height: 8, unit: seconds,
 			queries: []query{{`max by (server) (mysql_slave_status_seconds_behind_master{server=~"$server"})`, "{{server}}"}},
 			view:    graph{limit: &limit{10, 60}},

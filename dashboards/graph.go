@@ -13,15 +13,27 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
+// refID is a query's name within its panel: A, B, C…
+func refID(i int) string { return string(rune('A' + i)) }
+
+// dashes are the lines of a graph's second, third and further query, in pixels.
+var dashes = [][]int{{10, 6}, {2, 4}, {14, 4, 2, 4}}
+
 // targets are a panel's queries over time, named A, B, C…
 func targets(queries []query) []cog.Builder[variants.Dataquery] {
 	var all []cog.Builder[variants.Dataquery]
 	for i, q := range queries {
 		all = append(all, prometheus.NewDataqueryBuilder().
-			RefId(string(rune('A'+i))).Datasource(prometheusSource()).
+			RefId(refID(i)).Datasource(prometheusSource()).
 			Expr(q.expr).LegendFormat(q.legend).Range())
 	}
 	return all
+}
+
+// instantSeries is a query for the values now, as one series each.
+func instantSeries(q query, ref string) cog.Builder[variants.Dataquery] {
+	return prometheus.NewDataqueryBuilder().RefId(ref).Datasource(prometheusSource()).
+		Expr(q.expr).LegendFormat(q.legend).Instant()
 }
 
 // graph is lines over time. The legend is a table with values, so that colour alone never
@@ -39,8 +51,11 @@ type graph struct {
 	links []link
 	// max is the axis' end, if it has one, such as 1 of a share.
 	max float64
-	// every is the least time between two points, for means over such a time whose
-	// expression joins every volume there is.
+	// soft is the axis' end as long as no value is above it, so that zeros do not make an axis to
+	// 100; 0 is one that fits the unit and the limit.
+	soft float64
+	// every is the least time between two points: for an expression that joins every volume there
+	// is, and for targets that are scraped less often than others.
 	every string
 	// signed is for values that may be below 0.
 	signed bool
@@ -48,16 +63,16 @@ type graph struct {
 
 func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	b := timeseries.NewPanelBuilder().
-		Title(p.title).Description(p.text).Datasource(prometheusSource()).Span(p.width).Height(p.height).
+		Title(p.title).Description(p.description()).Datasource(prometheusSource()).Span(p.width).Height(p.height).
 		Targets(targets(p.queries)).
-		Unit(p.unit).
+		Unit(p.unit).NoValue(p.noValue()).
 		LineWidth(1).FillOpacity(0).ShowPoints(common.VisibilityModeNever).
 		SpanNulls(common.BoolOrFloat64{Bool: cog.ToPtr(false)}).
 		ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdPaletteClassic)).
 		Thresholds(g.limit.thresholds()).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
 		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeTable).
-			Placement(common.LegendPlacementBottom).Calcs([]string{"mean", "max", "lastNotNull"}).SortBy("Mean").SortDesc(true))
+			Placement(common.LegendPlacementBottom).Calcs([]string{"max", "lastNotNull"}).SortBy("Max").SortDesc(true))
 	if g.stacked {
 		b.Stacking(common.NewStackingConfigBuilder().Group("A").Mode(common.StackingModeNormal)).FillOpacity(60)
 	}
@@ -72,6 +87,8 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	}
 	if g.max > 0 {
 		b.Max(g.max)
+	} else if soft := g.softMax(p.unit); soft > 0 {
+		b.AxisSoftMax(soft)
 	}
 	// An axis by powers of ten cannot begin at 0.
 	if !g.signed && !g.log {
@@ -80,10 +97,39 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	for _, name := range slices.Sorted(maps.Keys(g.colours)) {
 		b.OverrideByName(name, []dashboard.DynamicConfigValue{fixedColour(g.colours[name])})
 	}
+	// Where nobody knows the series' names, and so no colours, a query's lines are told from the
+	// others' by their dashes.
+	for i := range p.queries {
+		if len(g.colours) == 0 && i > 0 {
+			dash := map[string]any{"fill": "dash", "dash": dashes[min(i, len(dashes))-1]}
+			b.OverrideByQuery(refID(i), []dashboard.DynamicConfigValue{{Id: "custom.lineStyle", Value: dash}})
+		}
+	}
 	if len(g.links) > 0 {
 		b.DataLinks(linkBuilders(g.links, "__field.labels"))
 	}
 	return b
+}
+
+// softMax is where the axis ends at least.
+func (g graph) softMax(unit string) float64 {
+	switch {
+	case g.soft > 0:
+		return g.soft
+	case g.log:
+		return 0
+	case unit == ratio:
+		return 1
+	case (unit == perSec || unit == count || unit == times) && g.limit != nil:
+		return max(g.limit.warn, g.limit.bad)
+	case unit == perSec || unit == count || unit == times:
+		return 1
+	case unit == seconds && g.limit != nil:
+		return g.limit.warn
+	case unit == seconds:
+		return 0.001
+	}
+	return 0
 }
 
 // number is the last value, large, with its course behind it.
@@ -91,9 +137,9 @@ type number struct{ limit *limit }
 
 func (n number) build(p panel) cog.Builder[dashboard.Panel] {
 	return stat.NewPanelBuilder().
-		Title(p.title).Description(p.text).Datasource(prometheusSource()).Span(p.width).Height(p.height).
+		Title(p.title).Description(p.description()).Datasource(prometheusSource()).Span(p.width).Height(p.height).
 		Targets(targets(p.queries)).
-		Unit(p.unit).NoValue("no data").
+		Unit(p.unit).NoValue(p.noValue()).
 		ColorMode(common.BigValueColorModeValue).GraphMode(common.BigValueGraphModeArea).
 		ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdThresholds)).
 		Thresholds(n.limit.thresholds()).

@@ -5,26 +5,13 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// pageLinks are the links in a dashboard's head: all the others, with variables and time kept.
-func pageLinks(from string) []cog.Builder[dashboard.DashboardLink] {
-	var links []cog.Builder[dashboard.DashboardLink]
-	for _, to := range []struct{ uid, title string }{
-		{"plumbline-overview", "Overview"},
-		{"plumbline-query-to-disk", "Query to disk"},
-		{"plumbline-replicas", "Replicas"},
-		{"plumbline-volumes", "Volumes"},
-		{"plumbline-databases", "Databases"},
-		{"plumbline-load", "Load"},
-		{"plumbline-itself", "Plumbline itself"},
-	} {
-		if to.uid == from {
-			continue
-		}
-		links = append(links, dashboard.NewDashboardLinkBuilder(to.title).
-			Type(dashboard.DashboardLinkTypeLink).Icon("dashboard").
-			Url("/d/"+to.uid).KeepTime(true).IncludeVars(true))
+// pageLinks is the menu in a dashboard's head: all of Plumbline's, with variables and time kept.
+func pageLinks() []cog.Builder[dashboard.DashboardLink] {
+	return []cog.Builder[dashboard.DashboardLink]{
+		dashboard.NewDashboardLinkBuilder("Plumbline").
+			Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{tag}).
+			AsDropdown(true).KeepTime(true).IncludeVars(true),
 	}
-	return links
 }
 
 // link is a link from a cell or a series to another dashboard. It sets the other's variables
@@ -46,10 +33,14 @@ var (
 )
 
 // url writes the link's address; source is what Grafana calls the place of the values:
-// __data.fields in a table, __field.labels in a graph.
+// __data.fields in a table, __field.labels in a graph, nothing for variables.
 func (l link) url(source string) string {
-	u := "/d/" + l.uid + "?${__url_time_range}&${datasource:queryparam}"
+	u := "/d/" + l.uid + "?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 	for _, s := range l.set {
+		if source == "" { // the panel is there once for each value of the variable
+			u += "&var-" + s[0] + "=${" + s[1] + "}"
+			continue
+		}
 		u += "&var-" + s[0] + "=${" + source + "." + s[1] + "}"
 	}
 	return u

@@ -1,11 +1,6 @@
 package dashboards
 
-import (
-	"fmt"
-
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
-	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
-)
+import "fmt"
 
 // ofLoad selects loads by the visible variables.
 const ofLoad = `tool=~"$tool", storageclass=~"$storageclass", server=~"$server"`
@@ -20,18 +15,17 @@ func load() page {
 		uid: "plumbline-load", title: "Plumbline / Load and soak",
 		text: "What the load generators offer and get: response against service time, what was skipped or failed, and whether the generator itself was the limit. " +
 			"Results of the matrix and change points of a soak are files, made by loadgen matrix and loadgen report, and not in Prometheus.",
-		variables: []cog.Builder[dashboard.VariableModel]{
-			datasource(),
+		variables: []variable{
 			choice("storageclass", "Storage class", `label_values(loadgen_offered_total, storageclass)`),
 			choice("server", "Server", `label_values(loadgen_offered_total{storageclass=~"$storageclass"}, server)`),
 			choice("tool", "Tool", `label_values(loadgen_offered_total{storageclass=~"$storageclass", server=~"$server"}, tool)`),
 		},
 		rows: []row{
-			{"Offered and done", loadRates()},
-			{"Response and service", loadTimes()},
-			{"Is the generator the limit?", loadLimits()},
-			{"Against the baseline", loadBaseline()},
-			{"Soak", loadSoak()},
+			{title: "Offered and done", panels: loadRates()},
+			{title: "Response and service", panels: loadTimes()},
+			{title: "Is the generator the limit?", panels: loadLimits()},
+			{title: "Against the baseline", panels: loadBaseline()},
+			{title: "Soak (open it while one runs)", panels: loadSoak(), closed: true},
 		},
 	}
 }
@@ -39,13 +33,17 @@ func load() page {
 func loadRates() []panel {
 	return []panel{
 		{
-			title: "Offered and completed", text: "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below say at what price.",
+			title: "Offered and completed",
+			ask:   "Does the server keep up with the load?", empty: "no loadgen runs",
+			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below say at what price.",
 			width: 10, height: 9, unit: perSec,
 			queries: []query{{loads("offered_total"), "offered {{tool}} {{server}}"}, {loads("completed_total"), "completed {{tool}} {{server}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Skipped, failed, late", text: "Transactions never sent (late: past the limit; down: the server was away), failed ones, and ones sent more than 10 ms after their time. Good: 0. They count as slow in the response times.",
+			title: "Skipped, failed, late",
+			ask:   "Which transactions did not go as planned?", empty: "no loadgen runs",
+			text:  "Transactions never sent (late: past the limit; down: the server was away), failed ones, and ones sent more than 10 ms after their time. Good: 0. They count as slow in the response times.",
 			width: 8, height: 9, unit: perSec,
 			queries: []query{
 				{fmt.Sprintf(`sum by (tool, server, reason) (rate(loadgen_skipped_total{%s}[$__rate_interval]))`, ofLoad), "skipped, {{reason}} {{tool}} {{server}}"},
@@ -55,7 +53,9 @@ func loadRates() []panel {
 			view: graph{limit: &limit{0.1, 1}},
 		},
 		{
-			title: "Phase", text: "What each load is doing. Only steady numbers are fit for a comparison.",
+			title: "Phase",
+			ask:   "Is the load steady?", empty: "no loadgen runs",
+			text:  "What each load is doing. Only steady numbers are fit for a comparison.",
 			width: 6, height: 9, unit: times,
 			queries: []query{{fmt.Sprintf(`sum by (tool, server) (
     loadgen_phase{phase="init", %[1]s}
@@ -77,27 +77,33 @@ func loadTimes() []panel {
 	}
 	return []panel{
 		{
-			title: "Response against service, mean", text: "Response counts from the moment a transaction was due, service from its sending. Good: alike. Response far above service: transactions queue for a connection, and a closed-loop benchmark would not have shown it.",
+			title: "Response against service, mean",
+			ask:   "Do transactions queue before they are sent?", empty: "no loadgen runs",
+			text:  "Response counts from the moment a transaction was due, service from its sending. Good: alike. Response far above service: transactions queue for a connection, and a closed-loop benchmark would not have shown it.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
-				{`histogram_avg(` + histogram("response") + `)`, "response {{tool}} {{server}}"},
-				{`histogram_avg(` + histogram("service") + `)`, "service {{tool}} {{server}}"},
+				{`histogram_avg(` + histogram("response") + `) >= 0`, "response {{tool}} {{server}}"},
+				{`histogram_avg(` + histogram("service") + `) >= 0`, "service {{tool}} {{server}}"},
 			},
 			view: graph{log: true},
 		},
 		{
-			title: "Response, median and 99th percentile", text: "From the moment a transaction was due. A p99 that leaves the median: stalls, such as checkpoints or a replica that pauses.",
+			title: "Response, median and 99th percentile",
+			ask:   "Do single transactions stall?", empty: "no loadgen runs",
+			text:  "From the moment a transaction was due. A p99 that leaves the median: stalls, such as checkpoints or a replica that pauses.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
-				{`histogram_quantile(0.5, ` + histogram("response") + `)`, "p50 {{tool}} {{server}}"},
-				{`histogram_quantile(0.99, ` + histogram("response") + `)`, "p99 {{tool}} {{server}}"},
+				{`histogram_quantile(0.5, ` + histogram("response") + `) >= 0`, "p50 {{tool}} {{server}}"},
+				{`histogram_quantile(0.99, ` + histogram("response") + `) >= 0`, "p99 {{tool}} {{server}}"},
 			},
 			view: graph{log: true},
 		},
 		{
-			title: "Response times", text: "How many transactions took how long, all selected loads. Good: one dark band. A second one above: some wait for something the others do not.",
+			title: "Response times",
+			ask:   "Are all transactions slow, or a few?", empty: "no loadgen runs",
+			text:  "How many transactions took how long, all selected loads. Good: one dark band. A second one above: some wait for something the others do not.",
 			width: 8, height: 9, unit: seconds,
-			queries: []query{{fmt.Sprintf(`sum(rate(loadgen_response_seconds{%s}[$__rate_interval]))`, ofLoad), ""}},
+			queries: []query{{buckets(timeBounds, fmt.Sprintf(`sum(rate(loadgen_response_seconds{%s}[$__rate_interval]))`, ofLoad)), ""}},
 			view:    heat{},
 		},
 	}
@@ -106,19 +112,25 @@ func loadTimes() []panel {
 func loadLimits() []panel {
 	return []panel{
 		{
-			title: "Saturated", text: "1 while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary says it.",
+			title: "Saturated",
+			ask:   "Is the generator itself the limit?", empty: "no canary runs",
+			text:  "Saturated while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary says it.",
 			width: 8, height: 8, unit: times,
 			queries: []query{{fmt.Sprintf(`max by (server, reason) (loadgen_saturated{%s})`, ofLoad), "{{server}} {{reason}}"}},
-			view:    graph{max: 1, limit: &limit{1, 1}},
+			view:    states{[]state{{0, "no", grey}, {1, "saturated", vermillion}}},
 		},
 		{
-			title: "Transactions waiting for a connection", text: "Transactions that are due and not sent (the canary's). Good: 0 to 2. Growing: the server is slower than the load.",
+			title: "Transactions waiting for a connection",
+			ask:   "Do transactions pile up?", empty: "no canary runs",
+			text:  "Transactions that are due and not sent (the canary's). Good: 0 to 2. Growing: the server is slower than the load.",
 			width: 8, height: 8, unit: count,
 			queries: []query{{fmt.Sprintf(`max by (server) (loadgen_queue_length{%s})`, ofLoad), "{{server}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Lost, not understood, restarted", text: "Transactions whose record was lost, lines of a tool that were not understood, restarts of tools, per second. Good: 0; else the load's own numbers miss something.",
+			title: "Lost, not understood, restarted",
+			ask:   "Does the load's own count miss something?", empty: "no loadgen runs",
+			text:  "Transactions whose record was lost, lines of a tool that were not understood, restarts of tools, per second. Good: 0; else the load's own numbers miss something.",
 			width: 8, height: 8, unit: perSec,
 			queries: []query{
 				{loads("lost_total"), "lost {{tool}} {{server}}"},
@@ -133,13 +145,17 @@ func loadLimits() []panel {
 func loadBaseline() []panel {
 	return []panel{
 		{
-			title: "95th percentile against the pinned one", text: "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable. Empty until a baseline is pinned.",
+			title: "95th percentile against the pinned one",
+			ask:   "Is a load slower than when all was well?", empty: "no baseline pinned: run loadgen baseline",
+			text:  "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable.",
 			width: 12, height: 8, unit: "x",
 			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:response_per_pinned:ratio_p95_5m{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
 			view:    graph{limit: &limit{1.5, 3}},
 		},
 		{
-			title: "Comparable with the baseline", text: "Where a load can be compared with its baseline: steady, at the pinned rate, the generator not the limit, no rebuild. Alerts about regressions hold back elsewhere. Empty until a baseline is pinned.",
+			title: "Comparable with the baseline",
+			ask:   "May a load be compared with its baseline?", empty: "no baseline pinned: run loadgen baseline",
+			text:  "Where a load can be compared with its baseline: steady, at the pinned rate, the generator not the limit, no rebuild. Alerts about regressions hold back elsewhere.",
 			width: 12, height: 8, unit: times,
 			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:comparable:bool{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "comparable", sky}}},
@@ -150,19 +166,28 @@ func loadBaseline() []panel {
 func loadSoak() []panel {
 	return []panel{
 		{
-			title: "Faults in effect", text: "Faults of a soak's plan while they last. What the other panels show at these times is meant to happen.",
-			width: 16, height: 7, unit: times,
+			title: "Faults in effect",
+			ask:   "What was broken on purpose, and when?", empty: "no soak runs",
+			text:  "Faults of a soak's plan while they last. What the other panels show at these times is meant to happen.",
+			width: 12, height: 7, unit: times,
 			queries: []query{{`max by (fault) (loadgen_soak_fault)`, "{{fault}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "in effect", vermillion}}},
 		},
 		{
-			title: "Soak done", text: "Share of the soak's duration that is over, and samples that could not be written, per second (good: 0).",
-			width: 8, height: 7, unit: ratio,
-			queries: []query{
-				{`max(loadgen_soak_progress_ratio)`, "done"},
-				{`sum(rate(loadgen_soak_unsaved_total[$__rate_interval]))`, "unsaved"},
-			},
-			view: graph{max: 1},
+			title: "Soak done",
+			ask:   "How far is the soak?", empty: "no soak runs",
+			text:  "Share of the soak's duration that is over. Good: it grows steadily.",
+			width: 6, height: 7, unit: ratio,
+			queries: []query{{`max(loadgen_soak_progress_ratio)`, "done"}},
+			view:    graph{max: 1},
+		},
+		{
+			title: "Soak's samples not saved",
+			ask:   "Is the soak's report complete?", empty: "no soak runs",
+			text:  "Samples and events that could not be written to the soak's folder, per second; they are missing from its report. Good: 0. Else look at the disk that holds the folder.",
+			width: 6, height: 7, unit: perSec,
+			queries: []query{{`sum(rate(loadgen_soak_unsaved_total[$__rate_interval]))`, "not saved"}},
+			view:    graph{limit: &limit{0.01, 1}},
 		},
 	}
 }

@@ -10,6 +10,7 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -18,35 +19,63 @@ import (
 // schemaVersion is that of Grafana 10.4; later ones migrate it when they load it.
 const schemaVersion = 39
 
+// tag is on every dashboard; the links in their heads go by it.
+const tag = "plumbline"
+
 // columns is the width of Grafana's grid.
 const columns = 24
 
 // page is one dashboard.
 type page struct {
 	uid, title, text string
-	variables        []cog.Builder[dashboard.VariableModel]
-	rows             []row
+	// variables are those beside the data source and the cluster.
+	variables []variable
+	rows      []row
 }
 
 // row is a headed group of panels.
 type row struct {
 	title  string
 	panels []panel
+	// closed rows are for what not everybody runs: their panels ask nothing until they are opened.
+	closed bool
 }
 
 // panel is what every kind of panel has; view is its kind.
 type panel struct {
 	title string
+	// ask is the operator's question that the panel answers.
+	ask string
 	// text says what the panel shows, what good looks like and what to do when it is not.
-	text          string
+	text string
+	// empty is what the panel says when there is nothing to show: "none" where that is good, or
+	// the reason.
+	empty         string
 	width, height uint32
 	unit          string
 	queries       []query
 	view          view
+	// clusterLabel is the label that tells clusters apart; it is set when the panel is built.
+	clusterLabel string
+}
+
+// description is what the i in the panel's corner shows.
+func (p panel) description() string { return p.ask + " " + p.text }
+
+// noValue is what the panel shows instead of nothing.
+func (p panel) noValue() string {
+	if p.empty == "" {
+		return "no data: check that its exporter is scraped"
+	}
+	return p.empty
 }
 
 // query is one expression of a panel and the name of its series.
 type query struct{ expr, legend string }
+
+// nowWindow is the window of what is called "now": the shortest one that has four samples where
+// scrapes come every 30 s. It does not grow when a longer time is looked at, as Grafana's own would.
+const nowWindow = "2m"
 
 // view is a kind of panel.
 type view interface {
@@ -58,15 +87,32 @@ func pages() []page {
 	return []page{overview(), queryToDisk(), replicas(), volumes(), databases(), load(), plumbline()}
 }
 
+// Options are what can be chosen when the dashboards are made.
+type Options struct {
+	// ClusterLabel is the label that tells clusters apart; empty is ClusterLabel.
+	ClusterLabel string
+}
+
+func (o Options) clusterLabel() string {
+	if o.ClusterLabel == "" {
+		return ClusterLabel
+	}
+	return o.ClusterLabel
+}
+
 // Files returns the JSON of every dashboard by its file name.
-func Files() (map[string][]byte, error) {
+func Files(o Options) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, p := range pages() {
-		board, err := p.build()
+		board, err := p.build(o)
 		if err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", p.uid, err)
 		}
-		text, err := json.MarshalIndent(file{board, annotationList{annotations()}}, "", "  ")
+		events, err := annotations(o)
+		if err != nil {
+			return nil, fmt.Errorf("dashboard %s: %w", p.uid, err)
+		}
+		text, err := json.MarshalIndent(file{board, annotationList{events}}, "", "  ")
 		if err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", p.uid, err)
 		}
@@ -75,21 +121,38 @@ func Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-func (p page) build() (dashboard.Dashboard, error) {
+func (p page) build(o Options) (dashboard.Dashboard, error) {
+	variables, err := p.allVariables(o)
+	if err != nil {
+		return dashboard.Dashboard{}, err
+	}
 	b := dashboard.NewDashboardBuilder(p.title).
 		Uid(p.uid).
 		Description(p.text).
-		Tags([]string{"plumbline"}).
+		Tags([]string{tag}).
 		Timezone("browser").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		Time("now-1h", "now").
 		Refresh("30s").
-		Variables(p.variables).
-		Links(pageLinks(p.uid))
+		Variables(variables).
+		Links(pageLinks())
 	for _, r := range p.rows {
-		b.WithRow(dashboard.NewRowBuilder(r.title))
+		head := dashboard.NewRowBuilder(r.title).Collapsed(r.closed)
+		var built []cog.Builder[dashboard.Panel]
 		for _, one := range r.panels {
-			b.WithPanel(one.view.build(one))
+			if one, err = one.perCluster(o.clusterLabel()); err != nil {
+				return dashboard.Dashboard{}, fmt.Errorf("panel %q: %w", one.title, err)
+			}
+			built = append(built, one.view.build(one))
+			if r.closed {
+				head.WithPanel(built[len(built)-1])
+			}
+		}
+		b.WithRow(head)
+		for _, one := range built {
+			if !r.closed {
+				b.WithPanel(one)
+			}
 		}
 	}
 	board, err := b.Build()
@@ -101,6 +164,24 @@ func (p page) build() (dashboard.Dashboard, error) {
 	setIDs(board.Panels)
 	dropDefaults(&board)
 	return board, nil
+}
+
+// perCluster returns the panel with its queries made for the variable cluster. A series' name
+// ends with its cluster's, if it has one.
+func (p panel) perCluster(label string) (panel, error) {
+	queries := make([]query, len(p.queries))
+	for i, q := range p.queries {
+		expr, has, err := perCluster(q.expr, label)
+		if err != nil {
+			return p, err
+		}
+		if has && strings.Contains(q.legend, "{{") {
+			q.legend += " {{" + label + "}}"
+		}
+		queries[i] = query{expr, q.legend}
+	}
+	p.queries, p.clusterLabel = queries, label
+	return p, nil
 }
 
 // dropDefaults takes out what the SDK puts in unasked: a place for links that is a closed
@@ -117,12 +198,16 @@ func dropDefaults(board *dashboard.Dashboard) {
 
 // setIDs gives every panel its id: its place on the dashboard.
 func setIDs(panels []dashboard.PanelOrRowPanel) {
+	id := uint32(0)
+	next := func() *uint32 { id++; one := id; return &one }
 	for i := range panels {
-		id := uint32(i + 1)
 		if panels[i].Panel != nil {
-			panels[i].Panel.Id = &id
-		} else {
-			panels[i].RowPanel.Id = id
+			panels[i].Panel.Id = next()
+			continue
+		}
+		panels[i].RowPanel.Id = *next()
+		for j := range panels[i].RowPanel.Panels {
+			panels[i].RowPanel.Panels[j].Id = next()
 		}
 	}
 }

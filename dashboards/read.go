@@ -18,6 +18,10 @@ type Expression struct {
 	// Kind is "panel", "variable" or "annotation".
 	Kind string
 	Text string
+	// Instant is whether Grafana asks for its value at the end of the time shown only.
+	Instant bool
+	// Legend is what a panel calls each series, with labels in braces.
+	Legend string
 }
 
 // Where names the expression's place for a message.
@@ -45,12 +49,24 @@ func Expressions(folder string) ([]Expression, error) {
 	return all, nil
 }
 
+// target is a panel's query.
+type target struct {
+	Expr         string
+	Instant      bool
+	LegendFormat string
+}
+
 func expressions(text []byte) ([]Expression, error) {
 	var board struct {
 		UID    string
 		Panels []struct {
 			Title   string
-			Targets []struct{ Expr string }
+			Targets []target
+			// Panels are those of a closed row.
+			Panels []struct {
+				Title   string
+				Targets []target
+			}
 		}
 		Templating struct {
 			List []struct{ Name, Type, Query string }
@@ -71,15 +87,20 @@ func expressions(text []byte) ([]Expression, error) {
 		if err != nil {
 			return nil, fmt.Errorf("variable %s: %w", v.Name, err)
 		}
-		all = append(all, Expression{board.UID, v.Name, "variable", query})
+		all = append(all, Expression{board.UID, v.Name, "variable", query, true, ""})
 	}
 	for _, p := range board.Panels {
 		for _, t := range p.Targets {
-			all = append(all, Expression{board.UID, p.Title, "panel", t.Expr})
+			all = append(all, Expression{board.UID, p.Title, "panel", t.Expr, t.Instant, t.LegendFormat})
+		}
+		for _, inner := range p.Panels {
+			for _, t := range inner.Targets {
+				all = append(all, Expression{board.UID, inner.Title, "panel", t.Expr, t.Instant, t.LegendFormat})
+			}
 		}
 	}
 	for _, a := range board.Annotations.List {
-		all = append(all, Expression{board.UID, a.Name, "annotation", a.Expr})
+		all = append(all, Expression{board.UID, a.Name, "annotation", a.Expr, false, ""})
 	}
 	return all, nil
 }
@@ -103,7 +124,7 @@ type Intervals struct{ Rate, Range string }
 // in patterns. A variable that has no value here gets the pattern for everything.
 func (e Expression) Fill(i Intervals, values map[string]string) string {
 	text := strings.NewReplacer("$__rate_interval", i.Rate, "$__range", i.Range).Replace(e.Text)
-	return variable.ReplaceAllStringFunc(text, func(name string) string {
+	return variableUse.ReplaceAllStringFunc(text, func(name string) string {
 		if v, ok := values[name[1:]]; ok {
 			return v
 		}
@@ -111,5 +132,5 @@ func (e Expression) Fill(i Intervals, values map[string]string) string {
 	})
 }
 
-// variable is a use of a dashboard's variable; $1 of label_replace is none.
-var variable = regexp.MustCompile(`\$[a-z][a-z_]*`)
+// variableUse is a use of a dashboard's variable; $1 of label_replace is none.
+var variableUse = regexp.MustCompile(`\$[a-z][a-z_]*`)

@@ -10,8 +10,11 @@ func named(expr string) string {
 }
 
 // onWire is a rate of the agent's replica metrics of the selected volumes.
-func onWire(metric, more string) string {
-	return fmt.Sprintf(`rate(%s{volume=~"$volume"%s}[$__rate_interval])`, metric, more)
+func onWire(metric, more string) string { return onWireOver(metric, more, "$__rate_interval") }
+
+// onWireOver is the same over a window.
+func onWireOver(metric, more, window string) string {
+	return fmt.Sprintf(`rate(%s{volume=~"$volume"%s}[%s])`, metric, more, window)
 }
 
 func replicas() page {
@@ -20,39 +23,49 @@ func replicas() page {
 		text:      "What each replica adds to a write: round trip, its own time, the network between, and which one the others wait for.",
 		variables: volumeVariables(),
 		rows: []row{
-			{"Which replica", []panel{replicaTable(), replicaModes()}},
-			{"A write's way to each replica", replicaTimes()},
-			{"Who is waited for", replicaWaits()},
-			{"The wire", replicaWire()},
-			{"Rebuilds and space", replicaSpace()},
+			{title: "Which replica", panels: []panel{replicaTable(), replicaModes()}},
+			{title: "A write's way to each replica", panels: replicaTimes()},
+			{title: "Who is waited for", panels: replicaWaits()},
+			{title: "Slower than the peers", panels: slowdowns()},
+			{title: "The wire", panels: replicaWire()},
+			{title: "Rebuilds and space", panels: replicaSpace()},
 		},
 	}
 }
 
 func replicaTable() panel {
 	return panel{
-		title: "Replicas now",
-		text: "Round trip is the engine's view, own time is measured within the replica, alone is the time per write for which only this replica had not answered. " +
-			"Good: all alike, alone well below a ms. One stands out: if its own time does, its node or disk is slow; if only its round trip does, the network, or its process is not run.",
+		title: "Replicas now (last 2 minutes)",
+		ask:   "Which replica is slow now, and is it the replica, its disk or the way to it?", empty: "no volume has replicas",
+		text: "Round trip is the engine's view, own time is measured within the replica, alone is the time per write for which only this replica had not answered. The disk, and what the agent does not see on the wire, are means over five minutes. " +
+			"Good: all alike, alone well below a ms. One stands out: if its own time does, its node or disk is slow; if only its round trip does, the network, or its process gets no CPU.",
 		width: 14, height: 9, unit: seconds,
 		queries: []query{
-			{`max by (volume, replica) (replica:write_seconds:mean5m{volume=~"$volume"})`, "Round trip"},
-			{`max by (volume, replica) (replica:write_service_seconds:mean5m{volume=~"$volume"})`, "Own time"},
+			{soon("plumbline_replica_request_duration_seconds", "replica:write_seconds:mean5m"), "Round trip"},
+			{soon("plumbline_replica_service_seconds", "replica:write_service_seconds:mean5m"), "Own time"},
 			{`max by (volume, replica) (replica:disk_write_seconds:mean5m{volume=~"$volume"})`, "Its disk"},
-			{`max by (volume, replica) (` + waitedAlone() + `)`, "Alone"},
+			{`max by (volume, replica) (` + waitedAlone(nowWindow) + `)`, "Alone"},
 		},
 		view: grid{
-			labels:  []labelColumn{{"volume", "Volume", nil}, {"replica", "Replica", nil}},
+			labels: []labelColumn{{"replica", "Replica", 180, nil}, {"volume", "Volume", 110, nil}}, lead: 1,
 			columns: []valueColumn{{seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.002, 0.02}}},
 			sort:    "Round trip",
 		},
 	}
 }
 
+// soon is the mean of a write's times on the wire over the last two minutes, else the recorded one.
+func soon(metric, recorded string) string {
+	return `max by (volume, replica) (` + named(`(histogram_avg(sum by (volume, replica) (`+onWireOver(metric, `, op="write"`, nowWindow)+`)) >= 0)`) + `)
+or on (volume, replica)
+  max by (volume, replica) (` + recorded + `{volume=~"$volume"})`
+}
+
 func replicaModes() panel {
 	const mode = `max by (volume, replica) (plumbline_longhorn_engine_replica_mode{volume=~"$volume", mode="%s"})`
 	return panel{
 		title: "Modes",
+		ask:   "Does the engine use every replica?", empty: "no Longhorn volume",
 		text: "How the engine uses each replica (Longhorn). Good: read-write throughout. Write-only: it is being rebuilt. " +
 			"Failed: the engine gave it up; see the events of its node, and whether the volume has another healthy replica before doing anything.",
 		width: 10, height: 9, unit: times,
@@ -64,32 +77,40 @@ func replicaModes() panel {
 func replicaTimes() []panel {
 	return []panel{
 		{
-			title: "Round trip of a write", text: "From the engine's sending of a write to the replica's answer, measured on the wire. Good: the replicas lie on each other. The one above the others is the straggler.",
+			title: "Round trip of a write",
+			ask:   "Which replica answers late?", empty: "no replicas that the agent sees",
+			text:  "From the engine's sending of a write to the replica's answer, measured on the wire. Good: the replicas lie on each other. The one above the others is the straggler.",
 			width: 8, height: 9, unit: seconds,
-			queries: []query{{named(`histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_request_duration_seconds", `, op="write"`) + `))`), "{{replica}}"}},
+			queries: []query{{named(`(histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_request_duration_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
 			view:    graph{log: true},
 		},
 		{
-			title: "Within the replica", text: "From the whole request's arrival in the replica's process to the end of its answer, measured on the replica's node. High here and in the round trip alike: that node's disk or CPU, see the disk beside.",
+			title: "Within the replica",
+			ask:   "Is it the replica itself that takes long?", empty: "no replicas that the agent sees",
+			text:  "From the whole request's arrival in the replica's process to the end of its answer, measured on the replica's node. High here and in the round trip alike: that node's disk or CPU, see the disk beside.",
 			width: 8, height: 9, unit: seconds,
-			queries: []query{{named(`histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_service_seconds", `, op="write"`) + `))`), "{{replica}}"}},
+			queries: []query{{named(`(histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_service_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
 			view:    graph{log: true},
 		},
 		{
-			title: "The replica's disk", text: "Mean time of a write on the disk that holds the replica; the disk's other users are in it, too. High: the disk is slow or busy, see Volumes.",
+			title: "The replica's disk (5 min)",
+			ask:   "Is it the disk below the replica?",
+			text:  "Mean time of a write on the disk that holds the replica; the disk's other users are in it, too. High: the disk is slow or busy, see Volumes.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{{`max by (volume, replica) (replica:disk_write_seconds:mean5m{volume=~"$volume"})`, "{{replica}}"}},
 			view:    graph{log: true},
 		},
 		{
-			title: "Network's share of the round trip",
+			title: "Network's share of the round trip (5 min)",
+			ask:   "Is it the network?", empty: "no replicas that the agent sees",
 			text:  "What is left of the round trip without the time within the replica: the network, and the sockets' queues at both ends. Differences of means. Good: steady. Growing alone: the network; it also grows when the replica's process is not scheduled or stopped.",
 			width: 12, height: 8, unit: ratio,
-			queries: []query{{`clamp_min(1 - max by (volume, replica) (replica:write_service_seconds:mean5m{volume=~"$volume"}) / max by (volume, replica) (replica:write_seconds:mean5m{volume=~"$volume"}), 0)`, "{{replica}}"}},
+			queries: []query{{`clamp(1 - max by (volume, replica) (replica:write_service_seconds:mean5m{volume=~"$volume"}) / (max by (volume, replica) (replica:write_seconds:mean5m{volume=~"$volume"}) > 0), 0, 1)`, "{{replica}}"}},
 			view:    graph{max: 1},
 		},
 		{
-			title: "Straggler and sync overhead",
+			title: "Straggler and sync overhead (5 min)",
+			ask:   "What do the slowest replica and replication as a whole cost?", empty: "no volume has replicas",
 			text:  "How far the slowest replica's round trip is behind the fastest one's, and what a write takes beyond the fastest replica's own time. Good: both below a few ms. Straggler high: one replica. Overhead high alone: engine or network.",
 			width: 12, height: 8, unit: seconds,
 			queries: []query{
@@ -102,27 +123,33 @@ func replicaTimes() []panel {
 }
 
 // waitedAlone is the time per write for which only this replica had not answered.
-func waitedAlone() string {
-	return named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_wait_seconds_total", "") +
-		`) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`)
+func waitedAlone(window string) string {
+	return named(`(sum by (volume, replica) (` + onWireOver("plumbline_replica_last_ack_wait_seconds_total", "", window) +
+		`) / on (volume) group_left () (sum by (volume) (` + onWireOver("plumbline_replica_last_ack_total", "", window) + `) > 0))`)
 }
 
 func replicaWaits() []panel {
 	return []panel{
 		{
-			title: "Last to acknowledge", text: "Share of a volume's writes that this replica was the last to acknowledge. Near 1 for one: it is always slower than the others. A replica that pauses now and then hardly shows here, but beside: there count seconds, not writes.",
+			title: "Last to acknowledge",
+			ask:   "Which replica do the others wait for?", empty: "no replicas that the agent sees",
+			text:  "Share of a volume's writes that this replica was the last to acknowledge. Near 1 for one: it is always slower than the others. A replica that pauses now and then hardly shows here, but beside: there count seconds, not writes.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_total", "") + `) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`), "{{replica}}"}},
 			view:    graph{max: 1},
 		},
 		{
-			title: "Time waited for this replica alone", text: "Time per write for which every other replica had answered and only this one had not. It is what removing this replica would save. Good: well below a ms.",
+			title: "Time waited for this replica alone",
+			ask:   "How much would a write save without this replica?", empty: "no replicas that the agent sees",
+			text:  "Time per write for which every other replica had answered and only this one had not. It is what removing this replica would save. Good: well below a ms.",
 			width: 8, height: 8, unit: seconds,
-			queries: []query{{waitedAlone(), "{{replica}}"}},
+			queries: []query{{waitedAlone("$__rate_interval"), "{{replica}}"}},
 			view:    graph{limit: &limit{0.002, 0.02}},
 		},
 		{
-			title: "Oldest request without an answer", text: "Good: below 0.1 s. One that grows second by second: the replica hangs; the engine gives it up at its time-out (Longhorn: 8 s), until then every write waits.",
+			title: "Oldest request without an answer",
+			ask:   "Does a replica hang?", empty: "no replicas that the agent sees",
+			text:  "Good: below 0.1 s. One that grows second by second: the replica hangs; the engine gives it up at its time-out (Longhorn: 8 s), until then every write waits.",
 			width: 8, height: 8, unit: seconds,
 			queries: []query{{named(`max by (volume, replica) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "{{replica}}"}},
 			view:    graph{limit: &limit{1, 8}},
@@ -130,29 +157,66 @@ func replicaWaits() []panel {
 	}
 }
 
+func slowdowns() []panel {
+	return []panel{
+		{
+			title: "Replicas against the volume's others",
+			ask:   "Is a replica slower than its peers for long?", empty: "too few peers or too little past",
+			text:  "How many times as long as on the volume's other replicas a write takes, at like load of their disks (median of the peers). Good: near 1. Lasting above 1.75 it is graded 2 of 4, above 3 it is fail-slow: move it before it fails. All slow together is no slowdown here.",
+			width: 8, height: 8, unit: "x",
+			queries: []query{{`max by (volume, replica) (replica:slowdown:ratio{volume=~"$volume"})`, "{{replica}}"}},
+			view:    graph{log: true, limit: &limit{1.75, 3}},
+		},
+		{
+			title: "Disks against their peers",
+			ask:   "Is a disk failing slowly?", empty: "too few disks that are alike",
+			text:  "The ten disks that take longest for a request, as a multiple of what the other disks of the same use and model take at like load. Good: near 1. Lasting above 3 it is fail-slow: take it out of use. Empty with fewer than three peers.",
+			width: 8, height: 8, unit: "x",
+			queries: []query{{`topk(10, max by (node, device) (disk:slowdown:ratio))`, "{{node}} {{device}}"}},
+			view:    graph{log: true, limit: &limit{1.75, 3}},
+		},
+		{
+			title: "Grades",
+			ask:   "Is it time to replace a replica?", empty: "too few peers or too little past",
+			text:  "How persistent and how large the slowdown is, from 0 to 4, of the volume's replicas. Good: 0. 1 and 2: watch it. 3 and 4: ReplicaFailSlow fires, see its runbook.",
+			width: 8, height: 8, unit: times,
+			queries: []query{{`max by (volume, replica) (replica:slowdown:grade{volume=~"$volume"})`, "{{replica}}"}},
+			view:    states{[]state{{0, "0", sky}, {1, "1", blue}, {2, "2", yellow}, {3, "3", orange}, {4, "4", vermillion}}},
+		},
+	}
+}
+
 func replicaWire() []panel {
 	return []panel{
 		{
-			title: "Requests", text: "Requests per second to each replica. Writes go to all, a read to one.",
-			width: 8, height: 8, unit: perSec,
+			title: "Requests",
+			ask:   "Do all replicas get their share of the work?", empty: "no replicas that the agent sees",
+			text:  "Requests per second to each replica. Writes go to all, a read to one.",
+			width: 6, height: 8, unit: perSec,
 			queries: []query{{named(`sum by (volume, replica) (histogram_count(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Bytes", text: "Bytes per second to and from each replica: what replication costs the network.",
-			width: 8, height: 8, unit: bytesSec,
+			title: "Bytes",
+			ask:   "What does replication cost the network?", empty: "no replicas that the agent sees",
+			text:  "Bytes per second to and from each replica: what replication costs the network.",
+			width: 6, height: 8, unit: bytesSec,
 			queries: []query{{named(`sum by (volume, replica) (` + onWire("plumbline_replica_request_bytes_total", "") + `)`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Requests without an answer", text: "Requests in flight now. It grows with load; on one replica alone it grows because that one is slow.",
-			width: 4, height: 8, unit: count,
-			queries: []query{{named(`sum by (volume, replica) (plumbline_replica_requests_in_flight{volume=~"$volume"})`), "{{replica}}"}},
+			title: "Requests under way, mean",
+			ask:   "Does work pile up at one replica?", empty: "no replicas that the agent sees",
+			text:  "How many requests to each replica were under way at a time, on average: their seconds per second. It grows with load; on one replica alone it grows because that one is slow. Requests that never end are not in it, see Oldest request without an answer.",
+			width: 6, height: 8, unit: count,
+			queries: []query{{named(`sum by (volume, replica) (histogram_sum(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Errors", text: "Requests answered by an error, and requests whose connection ended before the answer. Good: 0. Then look at the replica's own log.",
-			width: 4, height: 8, unit: perSec,
+			title: "Errors",
+			ask:   "Do replicas fail requests?", empty: "no replicas that the agent sees",
+			text:  "Requests answered by an error, and requests whose connection ended before the answer. Good: 0. Then look at the replica's own log.",
+			width: 6, height: 8, unit: perSec,
 			queries: []query{{named(`sum by (volume, replica) (` + onWire("plumbline_replica_request_errors_total", "") + ` or ` + onWire("plumbline_replica_request_unanswered_total", "") + `)`), "{{replica}}"}},
 			view:    graph{limit: &limit{0.01, 1}},
 		},
@@ -162,7 +226,9 @@ func replicaWire() []panel {
 func replicaSpace() []panel {
 	return []panel{
 		{
-			title: "Healthy replicas", text: "Replicas that hold all data, against those the volume is meant to have. Good: the lines lie on each other.",
+			title: "Healthy replicas",
+			ask:   "Does every volume have all its copies?", empty: "no volume has replicas",
+			text:  "Replicas that hold all data, against those the volume is meant to have. Good: the lines lie on each other.",
 			width: 8, height: 8, unit: count,
 			queries: []query{
 				{`max by (volume) (plumbline_volume_healthy_replicas{volume=~"$volume"})`, "healthy {{volume}}"},
@@ -171,13 +237,17 @@ func replicaSpace() []panel {
 			view: graph{},
 		},
 		{
-			title: "Rebuild", text: "How much of a running rebuild is done. Empty: none runs. Writes are slower while it does. One that stands still: look at the source replica's disk and the network.",
+			title: "Rebuilds under way",
+			ask:   "How far is a rebuild?", empty: "none",
+			text:  "How much of a running rebuild is done. Writes are slower while it does. One that stands still: look at the source replica's disk and the network.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{`max by (volume, replica) (replica:rebuild_progress:ratio{volume=~"$volume"})`, "{{replica}}"}},
 			view:    graph{max: 1},
 		},
 		{
-			title: "Space of snapshots", text: "Space the replicas' snapshots take on their disks (Longhorn). Grows with every snapshot kept; a rebuild has to read it all. Remove old snapshots before the disk fills.",
+			title: "Space of snapshots",
+			ask:   "Do snapshots fill the disks?", empty: "no Longhorn volume",
+			text:  "Space the replicas' snapshots take on their disks (Longhorn). Grows with every snapshot kept; a rebuild has to read it all. Remove old snapshots before the disk fills.",
 			width: 8, height: 8, unit: byteCount,
 			queries: []query{{`max by (volume, replica) (plumbline_longhorn_replica_snapshot_bytes{volume=~"$volume"})`, "{{replica}}"}},
 			view:    graph{},

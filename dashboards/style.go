@@ -15,6 +15,8 @@ const (
 	vermillion = "#D55E00"
 	purple     = "#CC79A7"
 	grey       = "#999999"
+	// text is the palette's black: that of the theme's text, so that it is seen on dark, too.
+	text = "text"
 )
 
 // Units, by Grafana's names.
@@ -28,8 +30,8 @@ const (
 	times     = "none"
 )
 
-// phaseColours are those of a statement's phases and of the layers below them; a colour
-// means the same on every dashboard.
+// phaseColours are those of a statement's phases and of the layers below them. No two of one
+// panel have the same.
 var phaseColours = map[string]string{
 	"cpu":      sky,
 	"runqueue": yellow,
@@ -37,16 +39,33 @@ var phaseColours = map[string]string{
 	"write":    orange,
 	"sync":     vermillion,
 	"wait":     purple,
-	"client":   grey,
+	"client":   text,
+}
 
+// layerColours are those of a write's layers.
+var layerColours = map[string]string{
 	"queue":   yellow,
-	"device":  sky,
-	"engine":  blue,
-	"network": purple,
-	"replica": orange,
+	"device":  blue,
+	"engine":  green,
+	"network": orange,
+	"replica": grey,
 	"disk":    vermillion,
-	"flush":   green,
-	"rest":    grey,
+	"flush":   sky,
+	"rest":    text,
+}
+
+// statementColours are those of what a statement's time is split into from the client to the
+// replica's disk; see statementLayers.
+var statementColours = map[string]string{
+	"client":         text,
+	"cpu":            sky,
+	"runqueue":       yellow,
+	"wait":           purple,
+	"volume":         blue,
+	"engine":         green,
+	"network":        orange,
+	"replica":        grey,
+	"replica's disk": vermillion,
 }
 
 // opColours are those of block operations.

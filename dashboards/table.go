@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
@@ -15,6 +16,9 @@ type grid struct {
 	labels []labelColumn
 	// columns say what the queries' columns are, in the queries' order.
 	columns []valueColumn
+	// lead is how many label columns stand before the values: what the rows are of. With one
+	// value it is 0, so that the value is seen first on any screen.
+	lead int
 	// sort is the title of the column to sort by, the largest first.
 	sort string
 }
@@ -22,7 +26,9 @@ type grid struct {
 // labelColumn is a column of a label's values, with links from its cells.
 type labelColumn struct {
 	label, title string
-	links        []link
+	// width is its least width in pixels. Longer values are cut off, and shown under the pointer.
+	width int
+	links []link
 }
 
 type valueColumn struct {
@@ -30,10 +36,20 @@ type valueColumn struct {
 	limit *limit
 }
 
+// clusterTitle is the title of the column that says which cluster a row is of.
+const clusterTitle = "Cluster"
+
+// textWidth is about how wide a text of the panels' font is, in pixels.
+func textWidth(text string) int { return 8 * len([]rune(text)) }
+
+// valueWidth is the least width of a value's column: of its title with the sign of sorting, or
+// of a value such as 0.21 ops/s.
+func valueWidth(title string) int { return max(textWidth(title)+28, 84) }
+
 func (g grid) build(p panel) cog.Builder[dashboard.Panel] {
 	b := table.NewPanelBuilder().
-		Title(p.title).Description(p.text).Datasource(prometheusSource()).Span(p.width).Height(p.height).
-		Unit(p.unit).
+		Title(p.title).Description(p.description()).Datasource(prometheusSource()).Span(p.width).Height(p.height).
+		Unit(p.unit).NoValue(p.noValue()).
 		CellHeight(common.TableCellHeightSm).
 		// The schema wants a list, even of a footer that is not shown.
 		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{})).
@@ -41,42 +57,67 @@ func (g grid) build(p panel) cog.Builder[dashboard.Panel] {
 	index := map[string]any{}
 	for i, l := range g.labels {
 		index[l.label] = i
+		if i >= g.lead {
+			index[l.label] = i + len(p.queries)
+		}
 		// The title is an override: links find a field by its own name, which must stay.
-		properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: l.title}}
+		properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: l.title}, {Id: "custom.minWidth", Value: l.width}}
 		if len(l.links) > 0 {
 			properties = append(properties, dashboard.DynamicConfigValue{Id: "links", Value: cellLinks(l.links)})
 		}
 		b.OverrideByName(l.label, properties)
 	}
 	for i, q := range p.queries {
-		ref := string(rune('A' + i))
-		b.WithTarget(prometheus.NewDataqueryBuilder().RefId(ref).Datasource(prometheusSource()).
-			Expr(q.expr).LegendFormat(q.legend).Format(prometheus.PromQueryFormatTable).Instant())
+		b.WithTarget(instant(q, refID(i)))
 		properties, err := g.columns[i].properties(q.legend)
 		if err != nil {
 			return failed{err}
 		}
-		names := []string{"Value #" + ref}
-		if len(p.queries) == 1 {
-			names = append(names, "Value") // so Grafana calls an only one
-		}
-		for _, name := range names {
-			index[name] = len(g.labels) + i
+		for _, name := range valueNames(i, len(p.queries)) {
+			index[name] = g.lead + i
 			b.OverrideByName(name, properties)
 		}
 	}
+	// Only where clusters are told apart: the last column, so that it is the one that may be outside.
+	index[p.clusterLabel] = len(g.labels) + len(p.queries)
+	b.OverrideByName(p.clusterLabel, []dashboard.DynamicConfigValue{{Id: "displayName", Value: clusterTitle}, {Id: "custom.minWidth", Value: valueWidth(clusterTitle)}})
 	if g.sort != "" {
 		b.SortBy([]cog.Builder[common.TableSortByFieldState]{common.NewTableSortByFieldStateBuilder().DisplayName(g.sort).Desc(true)})
 	}
-	return b.
-		WithTransformation(dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}}).
-		WithTransformation(dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{
+	for _, t := range merged(index) {
+		b.WithTransformation(t)
+	}
+	return b
+}
+
+// instant is a query for the values now, as rows of labels and a value.
+func instant(q query, ref string) cog.Builder[variants.Dataquery] {
+	return prometheus.NewDataqueryBuilder().RefId(ref).Datasource(prometheusSource()).
+		Expr(q.expr).LegendFormat(q.legend).Format(prometheus.PromQueryFormatTable).Instant()
+}
+
+// valueNames are Grafana's names of the column of a panel's query.
+func valueNames(i, queries int) []string {
+	names := []string{"Value #" + refID(i)}
+	if queries == 1 {
+		names = append(names, "Value") // so Grafana calls an only one
+	}
+	return names
+}
+
+// merged puts the queries' rows of the same labels together, and the columns into the order of
+// index.
+func merged(index map[string]any) []dashboard.DataTransformerConfig {
+	return []dashboard.DataTransformerConfig{
+		{Id: "merge", Options: map[string]any{}},
+		{Id: "organize", Options: map[string]any{
 			"excludeByName": map[string]any{"Time": true}, "indexByName": index, "renameByName": map[string]any{},
-		}})
+		}},
+	}
 }
 
 func (c valueColumn) properties(title string) ([]dashboard.DynamicConfigValue, error) {
-	properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: title}, {Id: "unit", Value: c.unit}}
+	properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: title}, {Id: "unit", Value: c.unit}, {Id: "custom.minWidth", Value: valueWidth(title)}}
 	if c.limit == nil {
 		return properties, nil
 	}

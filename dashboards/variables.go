@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"fmt"
+
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -18,21 +20,47 @@ func datasource() cog.Builder[dashboard.VariableModel] {
 	return dashboard.NewDatasourceVariableBuilder("datasource").Label("Data source").Type("prometheus")
 }
 
+// allVariables are the page's variables with that of the cluster behind the data source. All
+// others' values are those of the chosen clusters.
+func (p page) allVariables(o Options) ([]cog.Builder[dashboard.VariableModel], error) {
+	label := o.clusterLabel()
+	all := []cog.Builder[dashboard.VariableModel]{
+		datasource(),
+		choice("cluster", "Cluster", fmt.Sprintf(`label_values(plumbline_volume_info, %s)`, label)).builder(),
+	}
+	for _, v := range p.variables {
+		m := labelValuesForm.FindStringSubmatch(v.query)
+		if m == nil {
+			return nil, fmt.Errorf("variable %s: %q is not label_values(series, label)", v.name, v.query)
+		}
+		series, _, err := perCluster(m[1], label)
+		if err != nil {
+			return nil, fmt.Errorf("variable %s: %w", v.name, err)
+		}
+		v.query = fmt.Sprintf("label_values(%s, %s)", series, m[2])
+		all = append(all, v.builder())
+	}
+	return all, nil
+}
+
+// variable is a choice of a label's values.
+type variable struct {
+	name, label, query string
+	// pattern is whether "All" is the pattern .* instead of the list of all values.
+	pattern, hidden bool
+}
+
 // choice is a variable with the values of a label: several may be selected, at first all.
 // "All" is the pattern .* , so that thousands of values make no long query.
-func choice(name, label, query string) cog.Builder[dashboard.VariableModel] {
-	return labelValues(name, query).Label(label).AllValue(".*")
-}
+func choice(name, label, query string) variable { return variable{name, label, query, true, false} }
 
 // derived is a variable nobody sees: it follows from the visible ones. Its "All" is the list
 // of its values, so that one claim's dashboard reads one claim's series.
-func derived(name, query string) cog.Builder[dashboard.VariableModel] {
-	return labelValues(name, query).Hide(dashboard.VariableHideHideVariable)
-}
+func derived(name, query string) variable { return variable{name, name, query, false, true} }
 
-func labelValues(name, query string) *dashboard.QueryVariableBuilder {
-	return dashboard.NewQueryVariableBuilder(name).
-		Query(dashboard.StringOrMap{String: &query}).
+func (v variable) builder() cog.Builder[dashboard.VariableModel] {
+	b := dashboard.NewQueryVariableBuilder(v.name).
+		Query(dashboard.StringOrMap{String: &v.query}).
 		Datasource(prometheusSource()).
 		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 		Sort(dashboard.VariableSortAlphabeticalAsc).
@@ -42,16 +70,22 @@ func labelValues(name, query string) *dashboard.QueryVariableBuilder {
 			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
 			Value:    dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
 		})
+	if v.pattern {
+		b.AllValue(".*")
+	}
+	if v.hidden {
+		return b.Hide(dashboard.VariableHideHideVariable)
+	}
+	return b.Label(v.label)
 }
 
-func classVariable() cog.Builder[dashboard.VariableModel] {
+func classVariable() variable {
 	return choice("storageclass", "Storage class", `label_values(plumbline_volume_info, storageclass)`)
 }
 
 // volumeVariables select volumes by class, namespace and claim; volume, node and device follow.
-func volumeVariables() []cog.Builder[dashboard.VariableModel] {
-	return []cog.Builder[dashboard.VariableModel]{
-		datasource(),
+func volumeVariables() []variable {
+	return []variable{
 		classVariable(),
 		choice("namespace", "Namespace", `label_values(plumbline_volume_info{storageclass=~"$storageclass"}, namespace)`),
 		choice("pvc", "Volume claim", `label_values(plumbline_volume_info{storageclass=~"$storageclass", namespace=~"$namespace"}, persistentvolumeclaim)`),
@@ -62,6 +96,6 @@ func volumeVariables() []cog.Builder[dashboard.VariableModel] {
 }
 
 // serverVariable selects the database servers whose data is on the selected volumes.
-func serverVariable() cog.Builder[dashboard.VariableModel] {
-	return labelValues("server", `label_values(server:volume:info{`+ofVolume+`}, server)`).Label("Server")
+func serverVariable() variable {
+	return variable{name: "server", label: "Server", query: `label_values(server:volume:info{` + ofVolume + `}, server)`}
 }

@@ -26,11 +26,11 @@ func volumes() page {
 		text:      "The block devices of the volumes: queue against device for each operation, work done, capacity, and the pressure on their nodes.",
 		variables: volumeVariables(),
 		rows: []row{
-			{"Queue or device", blockTimes()},
-			{"Work", blockWork()},
-			{"Slowest hundredth, and the disks below", blockTails()},
-			{"Capacity", capacity()},
-			{"Pressure", pressure()},
+			{title: "Queue or device", panels: blockTimes()},
+			{title: "Work", panels: blockWork()},
+			{title: "Slowest hundredth, and the disks below", panels: blockTails()},
+			{title: "Capacity", panels: capacity()},
+			{title: "Pressure", panels: pressure()},
 		},
 	}
 }
@@ -44,12 +44,13 @@ func blockTimes() []panel {
 	} {
 		panels = append(panels, panel{
 			title: "Time of a " + op.name,
-			text: "Mean of the " + op.name + "s: queue is the time in the kernel before the device's driver took it, device from there to completion. " + op.text +
+			ask:   "Does a " + op.name + " wait in the kernel's queue or in the device?",
+			text: "Mean time of a " + op.name + ": queue is the time in the kernel before the device's driver took it, device from there to completion. " + op.text +
 				" Queue high: more is sent than the device takes. Device high: the device, or the storage engine behind it.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
-				{onDevice(`histogram_avg(sum by (node, device) (` + block("queue", op.name) + `))`), "queue {{persistentvolumeclaim}}"},
-				{onDevice(`histogram_avg(sum by (node, device) (` + block("device", op.name) + `))`), "device {{persistentvolumeclaim}}"},
+				{onDevice(`(histogram_avg(sum by (node, device) (` + block("queue", op.name) + `)) >= 0)`), "queue {{persistentvolumeclaim}}"},
+				{onDevice(`(histogram_avg(sum by (node, device) (` + block("device", op.name) + `)) >= 0)`), "device {{persistentvolumeclaim}}"},
 			},
 			view: graph{links: []link{volumeToQuery, volumeToReplicas}},
 		})
@@ -60,14 +61,18 @@ func blockTimes() []panel {
 func blockWork() []panel {
 	return []panel{
 		{
-			title: "Operations", text: "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
-			width: 8, height: 8, unit: "iops",
+			title: "Operations",
+			ask:   "How many operations do the volumes do?",
+			text:  "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
+			width: 6, height: 8, unit: "iops",
 			queries: []query{{`sum by (op) (histogram_count(rate(ebpf_exporter_blkio_total_seconds{node=~"$node", device=~"$device"}[$__rate_interval])))`, "{{op}}"}},
 			view:    graph{colours: opColours},
 		},
 		{
-			title: "Throughput", text: "Bytes per second read and written by each volume's device.",
-			width: 8, height: 8, unit: bytesSec,
+			title: "Throughput",
+			ask:   "How much data moves?",
+			text:  "Bytes per second read and written by each volume's device.",
+			width: 6, height: 8, unit: bytesSec,
 			queries: []query{
 				{onDevice(disk("read_bytes_total")), "read {{persistentvolumeclaim}}"},
 				{onDevice(disk("written_bytes_total")), "written {{persistentvolumeclaim}}"},
@@ -75,14 +80,18 @@ func blockWork() []panel {
 			view: graph{links: []link{volumeToQuery}},
 		},
 		{
-			title: "Mean size of a write", text: "8 or 16 KiB: single pages, as a database at random writes. Much larger: a bulk load, a checkpoint or a backup.",
-			width: 4, height: 8, unit: byteCount,
+			title: "Mean size of a write",
+			ask:   "Are the writes single pages or bulk?",
+			text:  "8 or 16 KiB: single pages, as a database at random writes. Much larger: a bulk load, a checkpoint or a backup.",
+			width: 6, height: 8, unit: byteCount,
 			queries: []query{{onDevice(`(` + disk("written_bytes_total") + ` / (` + disk("writes_completed_total") + ` > 0))`), "{{persistentvolumeclaim}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Requests in flight", text: "Requests the device has not completed. Steadily near the device's queue depth: it is saturated.",
-			width: 4, height: 8, unit: count,
+			title: "Requests in flight",
+			ask:   "Is a device saturated?",
+			text:  "Requests the device has not completed. Steadily near the device's queue depth: it is saturated.",
+			width: 6, height: 8, unit: count,
 			queries: []query{{onDevice(`node_disk_io_now{node=~"$node", device=~"$device"}`), "{{persistentvolumeclaim}}"}},
 			view:    graph{},
 		},
@@ -95,15 +104,19 @@ func blockTails() []panel {
 	}
 	return []panel{
 		{
-			title: "99th percentile by operation", text: "One operation in a hundred took longer. Far above the mean: stalls, such as a disk's garbage collection, a throttle's bursts, or a replica that pauses.",
+			title: "99th percentile by operation (5 min)",
+			ask:   "Do single operations stall?",
+			text:  "One operation in a hundred took longer. Far above the mean: stalls, such as a disk's garbage collection, a throttle's bursts, or a replica that pauses.",
 			width: 12, height: 8, unit: seconds,
 			queries: []query{tail("write"), tail("read"), tail("flush")},
 			view:    graph{log: true},
 		},
 		{
-			title: "The disks below the volumes", text: "Mean time of a write on the physical disks under the volumes' devices on this node. High while one volume is slow: its neighbours on the disk are the first suspects.",
+			title: "The disks below the volumes",
+			ask:   "Is the physical disk slow?",
+			text:  "Mean time of a write on the physical disks under the volumes' devices on this node. High while one volume is slow: its neighbours on the disk are the first suspects.",
 			width: 12, height: 8, unit: seconds,
-			queries: []query{{`histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write", node=~"$node"}[$__rate_interval])))
+			queries: []query{{`(histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write", node=~"$node"}[$__rate_interval]))) >= 0)
 and on (node, device)
   label_replace(plumbline_volume_disk_info{volume=~"$volume"}, "device", "$1", "disk", "(.+)")`, "{{node}} {{device}}"}},
 			view: graph{log: true},
@@ -114,14 +127,18 @@ and on (node, device)
 func capacity() []panel {
 	return []panel{
 		{
-			title: "File system used", text: "Share of each claim's file system that is in use, from the kubelet. Above 90 % expand the claim; a full one stops the database.",
+			title: "File system used",
+			ask:   "Will a claim be full soon?", empty: "no kubelet is scraped",
+			text:  "Share of each claim's file system that is in use, from the kubelet. Above 90 % expand the claim; a full one stops the database.",
 			width: 8, height: 8, unit: ratio,
-			queries: []query{{`max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{namespace=~"$namespace", persistentvolumeclaim=~"$pvc"} / kubelet_volume_stats_capacity_bytes)
+			queries: []query{{`max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{namespace=~"$namespace", persistentvolumeclaim=~"$pvc"} / (kubelet_volume_stats_capacity_bytes > 0))
 and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `}`, "{{persistentvolumeclaim}}"}},
 			view: graph{max: 1, limit: &limit{0.8, 0.9}, links: []link{volumeToQuery}},
 		},
 		{
-			title: "Size of the volume", text: "The volume's size as its engine serves it (Longhorn), and what its head and snapshots take on one replica. Snapshots larger than the volume: too many are kept.",
+			title: "Size of the volume",
+			ask:   "How much of the volume is snapshots?", empty: "no Longhorn volume",
+			text:  "The volume's size as its engine serves it (Longhorn), and what its head and snapshots take on one replica. Snapshots larger than the volume: too many are kept.",
 			width: 8, height: 8, unit: byteCount,
 			queries: []query{
 				{`max by (volume) (plumbline_longhorn_engine_size_bytes{volume=~"$volume"})`, "size {{volume}}"},
@@ -130,9 +147,11 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 			view: graph{},
 		},
 		{
-			title: "Space left on the nodes' disks", text: "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
+			title: "Space left on the nodes' disks",
+			ask:   "Will a node's disk be full soon?",
+			text:  "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
 			width: 8, height: 8, unit: ratio,
-			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{node=~"$node", fstype!~"tmpfs|ramfs|overlay|squashfs"} / node_filesystem_size_bytes)`, "{{node}} {{mountpoint}}"}},
+			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{node=~"$node", fstype!~"tmpfs|ramfs|overlay|squashfs"} / (node_filesystem_size_bytes > 0))`, "{{node}} {{mountpoint}}"}},
 			view:    graph{max: 1, limit: &limit{0.2, 0.1}},
 		},
 	}
@@ -141,28 +160,34 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 func pressure() []panel {
 	return []panel{
 		{
-			title: "Nodes that wait for I/O", text: "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
+			title: "Nodes that wait for I/O",
+			ask:   "Does a node's work wait for its disks?",
+			text:  "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{
-				{`rate(node_pressure_io_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "some {{node}}"},
-				{`rate(node_pressure_io_stalled_seconds_total{node=~"$node"}[$__rate_interval])`, "all {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_io_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "some {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_io_stalled_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "all {{node}}"},
 			},
 			view: graph{max: 1, limit: &limit{0.1, 0.5}},
 		},
 		{
-			title: "Nodes that wait for CPU or memory", text: "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that is not run.",
+			title: "Nodes that wait for CPU or memory",
+			ask:   "Is it the node and not the storage?",
+			text:  "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that gets no CPU.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{
-				{`rate(node_pressure_cpu_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "CPU {{node}}"},
-				{`rate(node_pressure_memory_waiting_seconds_total{node=~"$node"}[$__rate_interval])`, "memory {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_cpu_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "CPU {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_memory_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "memory {{node}}"},
 			},
 			view: graph{max: 1, limit: &limit{0.5, 0.9}},
 		},
 		{
-			title: "Pods that wait for I/O", text: "Share of time in which some tasks of the volume's pod waited for I/O, from the kubelet's cAdvisor (Kubernetes 1.33 on). High here and low on the node: the volume, or a limit of the pod's cgroup.",
+			title: "Pods that wait for I/O",
+			ask:   "Is it this pod alone that waits for its volume?", empty: "no kubelet with pressure of containers is scraped",
+			text:  "Share of time in which some tasks of the pod of the database on the volume waited for I/O, from the kubelet's cAdvisor (Kubernetes 1.33 on). High here and low on the node: the volume, or a limit of the pod's cgroup.",
 			width: 8, height: 8, unit: ratio,
-			queries: []query{{`max by (namespace, pod) (rate(container_pressure_io_waiting_seconds_total{namespace=~"$namespace"}[$__rate_interval]))
-and on (namespace, pod) plumbline_volume_info{` + ofVolume + `}`, "{{pod}}"}},
+			queries: []query{{`clamp_max(max by (namespace, pod) (rate(container_pressure_io_waiting_seconds_total{namespace=~"$namespace"}[$__rate_interval])), 1)
+and on (namespace, pod) (server:pod:info and on (node, server) server:volume:info{` + ofVolume + `})`, "{{pod}}"}},
 			view: graph{max: 1, limit: &limit{0.1, 0.5}},
 		},
 	}

@@ -2,32 +2,70 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"time"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
 
+// baselineRun is the command line of `loadgen baseline`.
+type baselineRun struct {
+	config                   baseline.Config
+	targets                  string
+	one                      matrix.Target
+	over                     time.Duration
+	file, object, kubeconfig string
+	record                   string
+	output                   baseline.Output
+}
+
 func (p *program) addBaseline() {
 	var (
-		config                    baseline.Config
-		targets, output, arrivals string
+		r        baselineRun
+		arrivals string
+		windows  []string
+		expected float64
 	)
-	c := p.add("baseline", "Measure storage classes while all is well, and write the rules file that pins it for the alerts.",
+	config := &r.config
+	c := p.add("baseline", "Measure storage classes while all is well, and pin it for the alerts: in a rules file, or in a PrometheusRule.",
 		func(ctx context.Context, log *slog.Logger) error {
 			config.Driver.Arrivals = driver.Arrivals(arrivals)
-			return runBaseline(ctx, log, config, targets, output)
+			for _, text := range windows {
+				window, err := baseline.ParseWindow(text, expected)
+				if err != nil {
+					return fmt.Errorf("--expected-window: %w", err)
+				}
+				config.Expected = append(config.Expected, window)
+			}
+			return r.run(ctx, log)
 		},
 		"loadgen baseline --targets=targets.yaml --output=rules/baseline.rules.yaml",
-		"loadgen baseline --targets=targets.yaml --profile=wal-commit --rate=5 --duration=30m --output=baseline.rules.yaml")
-	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas.").Required().StringVar(&targets)
-	c.Flag("output", "Rules file to write.").Required().StringVar(&output)
+		"loadgen baseline --targets=targets.yaml --output=rules/baseline.rules.yaml --record=baseline-2026-11.json",
+		"loadgen baseline --targets=targets.yaml --profile=wal-commit --rate=5 --over=24h --output=baseline.rules.yaml",
+		"loadgen baseline --targets=targets.yaml --over=24h --expected-window='nightly backup 02:00-02:30 UTC' --output=baseline.rules.yaml",
+		"LOADGEN_DSN=... loadgen baseline --server=db/shop --storageclass=longhorn-r3 --kubernetes.prometheusrule=db/plumbline-baseline")
+	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas, and server where a class has several.").StringVar(&r.targets)
+	c.Flag("storageclass", "Instead of --targets: the storage class of the one server to measure.").StringVar(&r.one.StorageClass)
+	c.Flag("server", "Its name, as its canary has it; without, the pin is for all servers of the class.").StringVar(&r.one.Server)
+	c.Flag("engine", "Its database engine.").Default("postgres").EnumVar(&r.one.Engine, driver.Engines...)
+	c.Flag("dsn", "Its connection string.").Envar("LOADGEN_DSN").StringVar(&r.one.DSN)
+	c.Flag("replicas", "How many copies its class keeps; for whoever reads the pin.").IntVar(&r.one.Replicas)
+	c.Flag("output", "Rules file to write; the previous ones are kept as FILE.1, FILE.2 and so on.").StringVar(&r.file)
+	c.Flag("record", "Also write all that was measured to this file, as JSON: loadgen compare takes two of them.").StringVar(&r.record)
+	c.Flag("kubernetes.prometheusrule", "PrometheusRule to write, NAMESPACE/NAME, or NAME in the pod's own namespace; it must be there. The previous pins are kept in an annotation.").StringVar(&r.object)
+	c.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").StringVar(&r.kubeconfig)
+	c.Flag("history", "How many previous pins are kept.").Default("5").IntVar(&r.output.History)
+	c.Flag("refuse-slower", "Keep the old pins, and fail, if a 95th percentile is more than this share above the pinned one (0.15: 15 %); 0 never does.").Default("0").Float64Var(&r.output.RefuseSlower)
+	c.Flag("cluster", "Value of the label cluster for the pins, where one Prometheus has the rules for several clusters.").StringVar(&config.Cluster)
 	c.Flag("profile", "The canary's profile: "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Driver.Profile)
 	c.Flag("rate", "The canary's rate, in transactions per second.").Default("10").Float64Var(&config.Driver.Rate)
 	c.Flag("arrivals", "The canary's arrivals.").Default("poisson").EnumVar(&arrivals, "constant", "poisson")
@@ -39,38 +77,67 @@ func (p *program) addBaseline() {
 	c.Flag("duration", "Measure at least this long.").Default("10m").DurationVar(&config.Least)
 	c.Flag("max-duration", "Measure at most this long.").Default("1h").DurationVar(&config.Most)
 	c.Flag("precision", "Measure until the 95th percentile is known to this share of itself, with 95 % confidence.").Default("0.05").Float64Var(&config.Precision)
+	c.Flag("over", "Measure exactly this long, whatever the precision: 24h has the peaks of a day.").DurationVar(&r.over)
+	c.Flag("expected-window", "A time at which a class is known to be slow, for its alerts to wait: [CLASS=]NAME [Mon] HH:MM-HH:MM UTC. Repeatable.").StringsVar(&windows)
+	c.Flag("expected-slowness", "How many times the pinned p95 is no surprise in expected windows; what is slower fires then, too.").Default("3").Float64Var(&expected)
 	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run; it is said in the file.").BoolVar(&config.Force)
 }
 
-func runBaseline(ctx context.Context, log *slog.Logger, config baseline.Config, targets, output string) error {
-	classes, err := matrix.ReadTargets(targets)
+// check completes what the flags say, or says what they lack.
+func (r *baselineRun) check() ([]matrix.Target, error) {
+	switch {
+	case r.file == "" && r.object == "" && r.record == "":
+		return nil, errors.New("nowhere to pin it: give --output or --kubernetes.prometheusrule, or --record to pin nothing")
+	case r.output.History < 0 || r.output.RefuseSlower < 0 || r.over < 0:
+		return nil, errors.New("--history, --refuse-slower and --over must not be below 0")
+	case (r.targets == "") == (r.one.StorageClass == ""):
+		return nil, errors.New("give either --targets or --storageclass")
+	}
+	if r.over > 0 {
+		r.config.Least, r.config.Most = r.over, r.over
+	}
+	if r.targets != "" {
+		return matrix.ReadServers(r.targets)
+	}
+	return []matrix.Target{r.one}, nil
+}
+
+func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
+	classes, err := r.check()
 	if err != nil {
 		return err
 	}
-	found, err := baseline.Measure(ctx, config, classes, log)
+	var cluster *rest.Config
+	if r.object != "" {
+		if cluster, err = kube.Config(r.kubeconfig); err != nil {
+			return fmt.Errorf("--kubernetes.prometheusrule: %w", err)
+		}
+		if err := baseline.Reach(ctx, cluster, r.object); err != nil {
+			return err
+		}
+	}
+	found, err := baseline.Measure(ctx, r.config, classes, log)
 	if err != nil {
 		return err
 	}
-	// Prometheus may read the file at any time: it must never see half of it.
-	file, err := os.CreateTemp(filepath.Dir(output), ".baseline-*")
-	if err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	defer os.Remove(file.Name())
-	version := "loadgen"
+	r.output.Version = "loadgen"
 	if info, ok := debug.ReadBuildInfo(); ok {
-		version += " " + info.Main.Version + " " + info.GoVersion
+		r.output.Version += " " + info.Main.Version + " " + info.GoVersion
 	}
-	if err := baseline.WriteRules(file, found, version, time.Now()); err != nil {
-		file.Close()
-		return err
+	at := time.Now()
+	// First, so that what was measured is kept also where the pins are refused as slower.
+	if r.record != "" {
+		if err := writeFile(r.record, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) }); err != nil {
+			return fmt.Errorf("--record: %w", err)
+		}
 	}
-	if err := file.Chmod(0o644); err != nil {
-		file.Close()
-		return err
+	if r.file != "" {
+		if err := r.output.ToFile(r.file, found, at); err != nil {
+			return err
+		}
 	}
-	if err := file.Close(); err != nil {
-		return err
+	if r.object != "" {
+		return r.output.ToPrometheusRule(ctx, cluster, r.object, found, at)
 	}
-	return os.Rename(file.Name(), output)
+	return nil
 }

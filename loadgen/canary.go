@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"log/slog"
+	"time"
+
+	"github.com/alecthomas/units"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
 )
 
 func (p *program) addCanary() {
@@ -15,19 +19,33 @@ func (p *program) addCanary() {
 		config   driver.Config
 		arrivals string
 		tables   bool
+		servers  []string
+		working  units.Base2Bytes
+		down     string
 	)
 	c := p.add("canary", "Run loadgen's own open-loop load, without end: it waits for no answer to send the next transaction when it is due.",
 		func(ctx context.Context, log *slog.Logger) error {
 			config.Arrivals = driver.Arrivals(arrivals)
+			if len(servers) > 0 {
+				config.DSN, config.Others = servers[0], servers[1:]
+			}
+			config.Wait = down == "wait" || down == "auto" && len(servers) > 1
+			if working > 0 {
+				config.Scale = driver.ScaleFor(int64(working))
+			}
 			return p.runCanary(ctx, log, l, config, tables)
 		},
 		"loadgen canary --server=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
 		"loadgen canary --engine=mysql --profile=wal-commit --dsn='shop@unix(/run/mysqld/mysqld.sock)/shop'",
+		"loadgen canary --profile=write-mostly --working-set=64GiB --dsn='host=pg-1 dbname=shop' --dsn='host=pg-2 dbname=shop'",
+		"loadgen canary --when-down=wait --json --once=5m --rate=50 --dsn='host=pg-1,pg-2 dbname=shop target_session_attrs=read-write'",
 		"loadgen canary --rate=2000 --connections=8 --profile=kv-select --once=60s --dsn=shop")
 	l = addLoad(c, "canary")
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
-	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database.").
-		Envar("LOADGEN_DSN").StringVar(&config.DSN)
+	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database. Give it once for each server that the database may be at (in the variable, one a line): they are tried one after the other, and only one that can be written to is taken, unless a string has its own target_session_attrs.").
+		Envar("LOADGEN_DSN").StringsVar(&servers)
+	c.Flag("when-down", "While no server takes a connection, what is due fails at once or waits for one, so that it counts with the time that it waited; auto: wait with several --dsn, else fail.").
+		Default("auto").EnumVar(&down, "auto", "fail", "wait")
 	c.Flag("profile", "What a transaction does, and the label profile (on MySQL with -mysql): "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Profile)
 	c.Flag("rate", "Transactions per second to offer.").Default("10").Float64Var(&config.Rate)
 	c.Flag("arrivals", "Spread of the intended starts.").Default("poisson").EnumVar(&arrivals, "constant", "poisson")
@@ -39,6 +57,8 @@ func (p *program) addCanary() {
 	c.Flag("seed", "Repeat the arrivals and keys of a run; 0: new ones each time.").Uint64Var(&config.Seed)
 	c.Flag("init", "Make loadgen's tables first if they are missing.").Default("true").BoolVar(&tables)
 	c.Flag("scale", "Size of the tables in units of 100,000 accounts, some 13 MB.").Default("1").IntVar(&config.Scale)
+	c.Flag("working-set", "Size of the accounts on disk, such as 64GiB, instead of --scale; more than the memory of the database's node, and reads and writes reach the storage. Filled in batches; goes on where it was interrupted.").
+		BytesVar(&working)
 }
 
 func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, config driver.Config, tables bool) error {
@@ -61,15 +81,35 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 		}
 		d.Run(ctx)
 	}
-	err = p.run(ctx, log, l, load, work, func() (notes []string) {
+	err = p.run(ctx, log, l, load, work, func(r *result.Result) {
 		generator, connections := d.Saturated()
 		if generator {
-			notes = append(notes, "the generator was saturated: it could not keep its schedule for lack of CPU")
+			r.Notes = append(r.Notes, "the generator was saturated: it could not keep its schedule for lack of CPU")
 		}
 		if connections {
-			notes = append(notes, "the connections were saturated: transactions waited for a free one")
+			r.Notes = append(r.Notes, "the connections were saturated: transactions waited for a free one")
 		}
-		return notes
+		addOutages(r, d)
 	})
 	return firstFailure(failed, err)
+}
+
+// addOutages puts into a result the outages that reached into its time.
+func addOutages(r *result.Result, d *driver.Driver) {
+	began := time.Now().Add(-time.Duration(r.Seconds * float64(time.Second)))
+	all, after := d.Outages()
+	for _, o := range all {
+		if o.Began.Add(o.Took).Before(began) {
+			continue
+		}
+		errors := map[string]uint64{}
+		for kind, n := range o.Errors {
+			errors[string(kind)] = n
+		}
+		r.Outages = append(r.Outages, result.Outage{Began: o.Began.UTC(), Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors})
+	}
+	if len(r.Outages) > 0 && after.Count() > 0 {
+		sum := result.Sum(&after)
+		r.AfterOutages = &sum
+	}
 }

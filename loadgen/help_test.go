@@ -25,6 +25,9 @@ func TestExamples(t *testing.T) {
 			for _, a := range word.FindAllString(e, -1) {
 				args = append(args, strings.ReplaceAll(a, "'", ""))
 			}
+			for strings.Contains(args[0], "=") { // an assignment, for the shell
+				args = args[1:]
+			}
 			p := newProgram()
 			if chosen, err := p.Flags.Parse(args[1:]); err != nil || chosen != c.Name || args[0] != "loadgen" || p.chosen == nil {
 				t.Errorf("%s: takes %q, %v", e, chosen, err)

@@ -39,7 +39,12 @@ func main() {
 	log := p.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := p.chosen(ctx, log); err != nil {
+	err := p.chosen(ctx, log)
+	var code exitCode
+	if errors.As(err, &code) {
+		os.Exit(int(code))
+	}
+	if err != nil {
 		log.Error("loadgen ends", "err", err)
 		os.Exit(1)
 	}
@@ -57,6 +62,8 @@ func newProgram() *program {
 	p.addFio()
 	p.addK6()
 	p.addMatrix()
+	p.addCompare()
+	p.addExport()
 	p.addBaseline()
 	p.addSoak()
 	p.addReport()
@@ -104,10 +111,10 @@ func (l *load) giveUp() time.Duration {
 	return 0
 }
 
-// run exports the metrics while work goes on, or does it once and prints the result with notes.
-func (p *program) run(ctx context.Context, log *slog.Logger, l *load, load *metrics.Load, work func(context.Context), notes func() []string) error {
+// run exports the metrics while work goes on, or does it once and prints the result, which finish may add to.
+func (p *program) run(ctx context.Context, log *slog.Logger, l *load, load *metrics.Load, work func(context.Context), finish func(*result.Result)) error {
 	if l.once > 0 {
-		return p.runOnce(ctx, l, load, work, notes)
+		return p.runOnce(ctx, l, load, work, finish)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -134,7 +141,7 @@ func (p *program) runTool(ctx context.Context, log *slog.Logger, l *load, s *ada
 		}
 		log.Info("load starts", "tool", l.labels.Tool, "profile", l.labels.Profile, "rate", l.options.Target)
 		failed = s.Run(ctx, once)
-	}, func() []string { return nil })
+	}, func(*result.Result) {})
 	return firstFailure(failed, err)
 }
 
@@ -147,12 +154,12 @@ func firstFailure(failed, err error) error {
 }
 
 // runOnce does the work once and prints the result.
-func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), notes func() []string) error {
-	r, err := result.Measure(ctx, load, l.options.Target, l.warmup, l.once, work)
+func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), finish func(*result.Result)) error {
+	r, err := result.Measure(ctx, load, l.options.Target, result.Warmup{Least: l.warmup}, l.once, work)
 	if err != nil {
 		return err
 	}
-	r.Notes = append(r.Notes, notes()...)
+	finish(&r)
 	if l.json {
 		return r.WriteJSON(os.Stdout)
 	}

@@ -157,6 +157,52 @@ func TestCanaryOnce(t *testing.T) {
 	}
 }
 
+// Several servers from the environment, of which one answers; its restart is in the result.
+func TestCanaryOutage(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	c := exec.Command(binary(t), "canary", "--rate=100", "--profile=write-mostly", "--working-set=1MiB", "--warmup=0s", "--once=12s", "--json")
+	c.Env = append(os.Environ(), "LOADGEN_DSN=host="+testdb.Folder(t)+" user=postgres dbname=postgres\n"+db.DSN())
+	var out strings.Builder
+	c.Stdout = &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	testkit.Eventually(t, time.Minute, func() error {
+		if db.Count("select count(*) from information_schema.tables where table_name = 'loadgen_ready'") == 0 {
+			return fmt.Errorf("no tables yet")
+		}
+		if n := db.Count("select count(*) from loadgen_accounts where balance <> 0"); n < 50 {
+			return fmt.Errorf("%d accounts written", n)
+		}
+		return nil
+	})
+	db.Stop()
+	db.Start()
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var r result.Result
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	seconds := 0.0
+	for _, o := range r.Outages {
+		seconds += o.Seconds
+		if !o.Over || o.Errors["connection"] == 0 {
+			t.Errorf("outage %+v", o)
+		}
+	}
+	if len(r.Outages) == 0 || seconds <= 0 || r.Profile != "write-mostly" || r.Response.Count != r.Offered {
+		t.Errorf("outages %+v; %d response times of %d offered", r.Outages, r.Response.Count, r.Offered)
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), " s without a commit from ") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
 // A soak that is killed in the middle goes on when started again, ends by itself, and has a
 // report with both runs in it.
 func TestSoakKilledAndReport(t *testing.T) {

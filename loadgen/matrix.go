@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
@@ -12,15 +17,25 @@ func (p *program) addMatrix() {
 	var (
 		r             matrix.Runner
 		name, targets string
-		out           string
+		out, html     string
+		prometheus    string
 	)
 	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit.",
 		func(ctx context.Context, log *slog.Logger) error {
 			r.Log = log
-			return runMatrix(ctx, &r, name, targets, out)
+			if prometheus != "" {
+				client, err := api.NewClient(api.Config{Address: prometheus})
+				if err != nil {
+					return fmt.Errorf("--prometheus: %w", err)
+				}
+				r.Prometheus = promv1.NewAPI(client)
+			}
+			return runMatrix(ctx, &r, name, targets, out, html)
 		},
 		"loadgen matrix wal --targets=targets.yaml",
 		"loadgen matrix dalibo --targets=targets.yaml --scale=0.02 --max-clients=8 --output=dalibo.json",
+		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --order=abba --max-warmup=60s --output=today.json",
+		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --prometheus=http://127.0.0.1:9090 --output=today.json --html=today.html",
 		"loadgen matrix dbench --targets=targets.yaml --step=read_iops --step=write_iops")
 	c.Arg("name", "The benchmark: "+matrix.Names()+".").Required().StringVar(&name)
 	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, directory, dsn, engine, replicas, local.").Required().StringVar(&targets)
@@ -28,14 +43,22 @@ func (p *program) addMatrix() {
 	c.Flag("max-clients", "At most this many clients, threads or jobs.").Default("300").IntVar(&r.MaxClients)
 	c.Flag("min-duration", "Run each step at least this long, whatever the scale.").Default("5s").DurationVar(&r.Least)
 	c.Flag("step", "Run only the step of this name; may be repeated.").StringsVar(&r.Only)
+	c.Flag("repeat", "Run each step in this many rounds, each with all classes; from 4 on ratios have intervals.").Default("1").IntVar(&r.Repeat)
+	c.Flag("order", "Order of the classes in a round: "+strings.Join(matrix.Orders, ", ")+" (abba: every other round backwards).").Default("abba").EnumVar(&r.Order, matrix.Orders...)
+	c.Flag("seed", "Of a random order.").Default("1").Uint64Var(&r.Seed)
+	c.Flag("max-warmup", "Warm up each run until its rate is steady, at most this long and no longer than the run; 0s: two seconds for all.").Default("30s").DurationVar(&r.MaxWarmup)
+	c.Flag("cooldown", "Do nothing for this long before each run.").Default("0s").DurationVar(&r.Cooldown)
+	c.Flag("drop-caches", "Empty the page cache before each run; needs root.").BoolVar(&r.DropCaches)
 	c.Flag("output", "Write the whole result to this file, as JSON.").StringVar(&out)
+	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
+	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
 	c.Flag("fio.path", "The fio program.").Default("fio").StringVar(&r.FIO)
 	c.Flag("pgbench.path", "The pgbench program.").Default("pgbench").StringVar(&r.Pgbench)
 	c.Flag("sysbench.path", "The sysbench program.").Default("sysbench").StringVar(&r.Sysbench)
 	c.Flag("path.procfs", "Where /proc is.").Default("/proc").StringVar(&r.ProcFS)
 }
 
-func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out string) error {
+func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html string) error {
 	classes, err := matrix.ReadTargets(targets)
 	if err != nil {
 		return err
@@ -44,16 +67,14 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out string)
 	if err != nil {
 		return err
 	}
+	// The JSON first: the page can be made of it later.
 	if out != "" {
-		file, err := os.Create(out)
-		if err != nil {
+		if err := writeFile(out, report.WriteJSON); err != nil {
 			return err
 		}
-		if err := report.WriteJSON(file); err != nil {
-			file.Close()
-			return err
-		}
-		if err := file.Close(); err != nil {
+	}
+	if html != "" {
+		if err := writeFile(html, report.WriteHTML); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/report"
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
@@ -48,21 +49,50 @@ func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder st
 }
 
 func (p *program) addReport() {
-	var folder, other, html, markdown, server string
+	var folder, result, other, html, markdown, server string
 	var layers []string
-	c := p.add("report", "Make the report of a soak, over or still running: a page of HTML that needs nothing else, and Markdown.",
+	c := p.add("report", "Make the report of a soak, over or still running, or of a matrix: a page of HTML that needs nothing else, and Markdown.",
 		func(ctx context.Context, _ *slog.Logger) error {
+			if (folder == "") == (result == "") {
+				return errors.New("give either a soak's --folder or a matrix's --matrix")
+			}
+			if result != "" {
+				return reportMatrix(result, html, markdown)
+			}
 			return runReport(ctx, folder, other, html, markdown, server, layers)
 		},
 		"loadgen report --folder=soak --html=soak.html --prometheus=http://127.0.0.1:9090",
+		"loadgen report --matrix=today.json --html=today.html",
 		"loadgen report --folder=soak --compare=last-week --html=soak.html --markdown=soak.md",
 		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='statement=server:query_seconds:mean5m'")
-	c.Flag("folder", "The soak's folder.").Required().StringVar(&folder)
+	c.Flag("folder", "The soak's folder.").StringVar(&folder)
+	c.Flag("matrix", "Instead of a soak: the JSON of a matrix (--output).").StringVar(&result)
 	c.Flag("compare", "Folder of another soak to compare with.").StringVar(&other)
 	c.Flag("html", "File to write the page to.").StringVar(&html)
 	c.Flag("markdown", "File to write the Markdown to; - is the standard output.").Default("-").StringVar(&markdown)
 	c.Flag("prometheus", "Address of a Prometheus that watched the soak, for the layers of latency and the alerts.").StringVar(&server)
 	c.Flag("layer", "NAME=QUERY of a layer of latency, in seconds by storageclass; may be repeated; the rules' own if there is none.").StringsVar(&layers)
+}
+
+func reportMatrix(path, html, markdown string) error {
+	r, err := matrix.Read(path)
+	if err != nil {
+		return fmt.Errorf("--matrix: %w", err)
+	}
+	return writeReport(html, markdown, r.WriteHTML, r.WriteMarkdown)
+}
+
+// writeReport writes the page, if it is wanted, and the Markdown.
+func writeReport(html, markdown string, page, text func(io.Writer) error) error {
+	if html != "" {
+		if err := writeFile(html, page); err != nil {
+			return err
+		}
+	}
+	if markdown == "-" {
+		return text(os.Stdout)
+	}
+	return writeFile(markdown, text)
 }
 
 func runReport(ctx context.Context, folder, other, html, markdown, server string, layers []string) error {
@@ -92,15 +122,7 @@ func runReport(ctx context.Context, folder, other, html, markdown, server string
 	if server != "" {
 		r.AddPrometheus(ctx, server, wanted)
 	}
-	if html != "" {
-		if err := writeFile(html, r.WriteHTML); err != nil {
-			return err
-		}
-	}
-	if markdown == "-" {
-		return r.WriteMarkdown(os.Stdout)
-	}
-	return writeFile(markdown, r.WriteMarkdown)
+	return writeReport(html, markdown, r.WriteHTML, r.WriteMarkdown)
 }
 
 func writeFile(path string, write func(io.Writer) error) error {

@@ -46,6 +46,9 @@ func TestVersions(t *testing.T) {
 		"process-compose": {"version"},
 		"longhorn-engine": {"version", "--client-only"},
 		"k6":              {"version"},
+		"helm":            {"version"},
+		"krew":            {"version"},
+		"kubectl":         {"version", "--client"},
 	}
 	asked := 0
 	for line := range strings.Lines(list) {

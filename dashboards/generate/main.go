@@ -14,8 +14,9 @@ import (
 func main() {
 	app := kingpin.New("generate", "Writes Plumbline's Grafana dashboards as JSON files.")
 	into := app.Arg("folder", "Folder to write into.").Default("dashboards").ExistingDir()
+	cluster := app.Flag("cluster-label", "Label that tells Kubernetes clusters apart; series may be without it.").Default(dashboards.ClusterLabel).String()
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	files, err := dashboards.Files()
+	files, err := dashboards.Files(dashboards.Options{ClusterLabel: *cluster})
 	if err == nil {
 		err = write(*into, files)
 	}

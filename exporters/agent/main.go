@@ -10,6 +10,9 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -30,13 +33,19 @@ func run(args []string) int {
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
 	identities := app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").String()
-	kubernetes := app.Flags.Flag("kubernetes", "Ask the Kubernetes API server for the names of volumes.").Bool()
+	kubernetes := app.Flags.Flag("kubernetes", "Ask the Kubernetes API server for the names of volumes and pods.").Bool()
 	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").String()
+	controls := app.Flags.Flag("control.class", `A storage class that the others are compared with, as only the host can slow it; may be repeated, and be a list with commas. On Kubernetes also each StorageClass with the label or annotation plumbline.io/control: "true".`).
+		Envar("CONTROL_CLASSES").Strings()
 	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 20 KB of kernel memory per CPU.`).
 		Default("32").IntVar(&opts.Query.MaxServers)
 	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
+	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
+		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
+	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
+		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.Deputised), string(platform.Functions))
 	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
@@ -46,25 +55,36 @@ func run(args []string) int {
 	opts.Log = log
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	set := exporterkit.NewSet(log)
-	app.Registry.MustRegister(set)
+	set := app.NewSet(log)
+	var err error
+	if opts.Controls, err = volume.NewControls(*controls...); err != nil {
+		log.Error("--control.class", "err", err)
+		return 2
+	}
 	var sources []volume.Source
 	if *identities != "" {
 		sources = append(sources, volume.NewFile(*identities))
 	}
+	opts.Calls = foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
 	if *kubernetes {
 		objects, err := follow(*kubeconfig, log)
 		if err != nil {
-			log.Error("no names of volumes from Kubernetes", "err", err)
+			log.Error("no names of volumes and pods from Kubernetes", "err", err)
 			return 1
 		}
 		sources = append(sources, volume.NewKubernetes(objects, opts.Node))
+		opts.Controls.Follow(objects)
+		opts.Pods = pod.NewNode(opts.ProcFS, opts.Node, objects, opts.Calls)
 		if err := objects.Run(ctx); err != nil {
-			log.Error("no names of volumes from Kubernetes", "err", err)
+			log.Error("no names of volumes and pods from Kubernetes", "err", err)
 			return 1
 		}
 		set.Add("kubernetes", objects)
 	}
+	app.Registry.MustRegister(collector.NewSelf(opts.Calls))
+	opts.Boundary = platform.Boundary(*boundary)
+	features := platform.Found(opts.Boundary)
+	app.Registry.MustRegister(features)
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
 
 	failed := 0
@@ -101,14 +121,18 @@ func run(args []string) int {
 		set.Add(e.Name, c)
 		results = append(results, c.Check()...)
 	}
+	results = append(results, features.Check()...)
 	code := 0
 	if *check {
 		if exporterkit.Report(os.Stdout, results) != nil {
 			code = 1
 		}
-	} else if err := serve(ctx, app, log, failed, len(started)); err != nil {
-		log.Error("agent ends", "err", err)
-		code = 1
+	} else {
+		features.Log(log)
+		if err := serve(ctx, app, log, failed, len(started)); err != nil {
+			log.Error("agent ends", "err", err)
+			code = 1
+		}
 	}
 	cancel()
 	for _, c := range started {

@@ -136,11 +136,17 @@ static __always_inline u64 after(u64 earlier, u64 later)
 	return later > earlier ? later - earlier : 0;
 }
 
-/* rq_flag returns the mask of a request flag: __RQF_name since 6.11, else the old value. */
+/* rq_flag returns the mask of a request flag: by the kernel's enum of its bit numbers, if that has a
+ * name. Without a name it cannot be looked up: then the kernel is a first one with the enum, and
+ * its numbers are those in vmlinux.h, or one before it, with the old values. Another member that
+ * came with the same release (6.11) tells which, as a version does not where it was put into
+ * an older kernel.
+ */
 #define rq_flag(name, old)                                                                         \
 	(bpf_core_enum_value_exists(enum rqf_flags, name)                                          \
 		 ? 1U << bpf_core_enum_value(enum rqf_flags, name)                                 \
-		 : (old))
+	 : bpf_core_field_exists(struct queue_limits, features) ? 1U << name                       \
+								: (old))
 
 static __always_inline u8 op_of(u32 opf, bool empty)
 {
@@ -214,8 +220,10 @@ static __always_inline void done(struct request *rq)
 	u32 io_stat = rq_flag(__RQF_IO_STAT, 1U << 13);
 	u32 flush_seq = rq_flag(__RQF_FLUSH_SEQ, 1U << 4);
 	u64 now, start, issue, total, queue;
+	struct record *record;
 	struct counts *counts;
 	struct key key = {};
+	bool shared;
 
 	if ((flags & (io_stat | flush_seq)) != io_stat || op >= REQ_OP_DRV_IN)
 		return;
@@ -227,23 +235,25 @@ static __always_inline void done(struct request *rq)
 	blkio_disk_name(key.device, rq->q->disk);
 	blkio_nvme_head(key.device);
 
-	counts = counts_of(&key);
-	if (!counts)
+	record = record_of(&key);
+	if (!record)
 		return;
+	counts = &record->now;
+	shared = key.cpu == SHARED_CPU;
 	total = after(start, now);
-	observe(counts, total, total);
+	observe(shared, counts, total, total);
 	if (issue) {
 		queue = after(start, issue);
 		if (queue > total)
 			queue = total;
-		observe(counts, queue, queue);
-		observe(counts, device, total - queue);
+		observe(shared, counts, queue, queue);
+		observe(shared, counts, device, total - queue);
 	} else {
-		counts->unsplit++;
+		add(shared, counts->unsplit, 1);
 		if (key.op != OP_FLUSH)
 			stamp_from_now_on(rq->q);
 	}
-	counts->requests++;
+	add(shared, counts->requests, 1);
 }
 
 SEC("tp_btf/block_rq_complete")
@@ -308,8 +318,10 @@ SEC("tp_btf/block_bio_complete")
 int BPF_PROG(blkio_bio_complete, struct request_queue *q, struct bio *bio)
 {
 	struct bio_start *start = bpf_map_lookup_elem(&bios, &bio);
+	struct record *record;
 	struct counts *counts;
 	struct key key;
+	bool shared;
 	u64 total;
 
 	if (!start)
@@ -318,14 +330,16 @@ int BPF_PROG(blkio_bio_complete, struct request_queue *q, struct bio *bio)
 	key = start->key;
 	bpf_map_delete_elem(&bios, &bio);
 
-	counts = counts_of(&key);
-	if (!counts)
+	record = record_of(&key);
+	if (!record)
 		return 0;
+	counts = &record->now;
+	shared = key.cpu == SHARED_CPU;
 	/* Such a device is handed every bio at once: it has no queue of its own. */
-	observe(counts, total, total);
-	observe(counts, queue, 0);
-	observe(counts, device, total);
-	counts->requests++;
+	observe(shared, counts, total, total);
+	observe(shared, counts, queue, 0);
+	observe(shared, counts, device, total);
+	add(shared, counts->requests, 1);
 	start_exporting();
 	return 0;
 }

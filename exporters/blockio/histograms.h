@@ -4,6 +4,11 @@
  * six hash lookups for each I/O. So each CPU counts into one record for each device and operation,
  * found with one lookup, and a timer adds what is new to the exported maps four times a
  * second. Nothing is approximated: a count is at most a quarter of a second late.
+ *
+ * Records of single CPUs are bounded in number, whatever devices and CPUs there are. Beyond the bound
+ * the CPUs count together into one record for each device and operation, with atomic additions. The
+ * timer frees a CPU's record that has counted nothing for ten minutes, be it that the device is
+ * gone or that another CPU now completes its requests.
  */
 #ifndef BLKIO_HISTOGRAMS_H
 #define BLKIO_HISTOGRAMS_H
@@ -13,11 +18,31 @@
 
 #define EXPORT_EVERY_NS 250000000ULL
 
-/* Records in use: devices x operations x CPUs. Memory is taken as they come, 1.1 KiB each. */
-#define MAX_RECORDS 16384
+/* Devices by name: 512 volumes, and as many disks or paths below them. Names come again when devices
+ * do, so this bounds the devices attached at a time, not those of a node's life.
+ */
+#define MAX_DEVICES 1024
 
-/* Exported entries of a histogram: up to 41, mostly a dozen, for each device and operation. */
-#define MAX_ENTRIES 16384
+/* Records of single CPUs. Memory is taken as they come, 1.1 KiB each: at most 18 MB. */
+#define MAX_CPU_RECORDS 16384
+
+/* Records that CPUs share: each device's five operations, at most 6 MB. */
+#define MAX_SHARED_RECORDS (MAX_DEVICES * 5)
+
+/* Exported entries of a histogram: 41 for each device and operation if all of its slots are in
+ * use, mostly a dozen. This is room for 512 volumes with all slots of four operations in use, or for
+ * MAX_DEVICES with 25 of five.
+ */
+#define MAX_ENTRIES 131072
+
+/* Exports without anything new, until a CPU's record is retired: ten minutes. */
+#define RETIRE_AFTER 2400
+
+/* Exports from then until it is freed. What found it before has counted by then. */
+#define FREE_AFTER 8
+
+/* In the place of a CPU in the key of a record that CPUs share. */
+#define SHARED_CPU 0xffff
 
 #define CLOCK_MONOTONIC 1
 
@@ -37,7 +62,7 @@ struct key {
 	char device[BLKIO_NAME_LEN];
 	u8 op;
 	u8 slot; /* of an exported histogram, else 0 */
-	u16 cpu; /* of a record, else 0 */
+	u16 cpu; /* of a record, SHARED_CPU for all, else 0 */
 };
 
 #define EXPORTED(name, entries)                                                                    \
@@ -59,10 +84,10 @@ EXPORTED(blkio_total_seconds, MAX_ENTRIES);
 /* Requests counted in blkio_total_seconds alone, because their hand-over was not stamped:
  * count of total = count of device + this, for each device and operation.
  */
-EXPORTED(blkio_unsplit_total, 1024);
+EXPORTED(blkio_unsplit_total, MAX_SHARED_RECORDS);
 
 /* What was lost, by reason: record, a request for which there was no room for a record of its
- * device, operation and CPU; entry, an observation of one histogram for which there was no
+ * device and operation; entry, an observation of one histogram for which there was no
  * room in the exported map; issue, a request's hand-over stamp (the request counts as
  * unsplit); bio, a bio of a device without requests.
  */
@@ -73,8 +98,8 @@ struct {
 	__type(value, u64);
 } blkio_dropped_total SEC(".maps");
 
-/* What one CPU counted of one device and operation. Only that CPU writes, only the timer
- * compares with what it exported, so neither needs atomic operations.
+/* What was counted of one device and operation. A CPU's own record is written by that CPU alone, and
+ * only the timer compares with what it exported, so neither needs atomic operations.
  */
 struct counts {
 	u64 requests;
@@ -84,17 +109,29 @@ struct counts {
 };
 
 struct record {
+	/* 0 while the record is in use; then the number of exports since it was retired, and nobody
+	 * counts in it any more. Beside now.requests, which every request touches.
+	 */
+	u32 retired;
+	u32 idle; /* exports without anything new */
 	struct counts now, exported;
 	u64 requests_before; /* now.requests at the last export */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_RECORDS);
+	__uint(max_entries, MAX_CPU_RECORDS + MAX_SHARED_RECORDS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct key);
 	__type(value, struct record);
 } records SEC(".maps");
+
+/* How many of the records are of single CPUs. */
+u32 cpu_records;
+
+/* Their bound, and how long one may be idle; other values are set by tests alone, before loading. */
+const volatile u32 max_cpu_records = MAX_CPU_RECORDS;
+const volatile u32 retire_after = RETIRE_AFTER;
 
 static const struct record empty_record;
 
@@ -162,8 +199,12 @@ static long export_record(void *map, const struct key *from, struct record *reco
 	struct key key;
 
 	/* Once more after the last change: another CPU's stores may be seen in any order. */
-	if (requests == record->exported.requests)
+	if (requests == record->exported.requests && !record->retired) {
+		if (from->cpu != SHARED_CPU && ++record->idle >= retire_after)
+			record->retired = 1;
 		return 0;
+	}
+	record->idle = 0;
 	record->exported.requests = record->requests_before;
 	record->requests_before = requests;
 
@@ -176,6 +217,11 @@ static long export_record(void *map, const struct key *from, struct record *reco
 		key.slot = 0;
 		add_to(&blkio_unsplit_total, &key, unsplit - record->exported.unsplit);
 		record->exported.unsplit = unsplit;
+	}
+	if (record->retired && ++record->retired > FREE_AFTER) {
+		key = *from;
+		if (!bpf_map_delete_elem(&records, &key))
+			__sync_fetch_and_add(&cpu_records, -1);
 	}
 	return 0;
 }
@@ -208,29 +254,47 @@ static __always_inline void start_exporting(void)
 		exporting = true;
 }
 
-/* counts_of returns what this CPU has counted under key, to be added to. */
-static __always_inline struct counts *counts_of(struct key *key)
+/* record_of returns the record to count in under key, whose cpu it sets, NULL if there is no room. */
+static __always_inline struct record *record_of(struct key *key)
 {
 	struct record *record;
 
 	key->cpu = bpf_get_smp_processor_id();
 	record = bpf_map_lookup_elem(&records, key);
-	if (!record) {
-		bpf_map_update_elem(&records, key, &empty_record, BPF_NOEXIST);
+	if (record && !record->retired)
+		return record;
+	if (!record && cpu_records < max_cpu_records) {
+		if (!bpf_map_update_elem(&records, key, &empty_record, BPF_NOEXIST))
+			__sync_fetch_and_add(&cpu_records, 1);
 		record = bpf_map_lookup_elem(&records, key);
-		if (!record) {
-			drop(DROP_RECORD, 1);
-			return NULL;
-		}
+		if (record)
+			return record;
 	}
-	return &record->now;
+	key->cpu = SHARED_CPU;
+	record = bpf_map_lookup_elem(&records, key);
+	if (record)
+		return record;
+	bpf_map_update_elem(&records, key, &empty_record, BPF_NOEXIST);
+	record = bpf_map_lookup_elem(&records, key);
+	if (!record)
+		drop(DROP_RECORD, 1);
+	return record;
 }
 
-/* observe counts one value of the histogram name. */
-#define observe(counts, name, ns)                                                                  \
+/* add adds n to a number of a record, which others may do, too, if it is a shared one. */
+#define add(shared, number, n)                                                                     \
 	do {                                                                                       \
-		(counts)->name[blkio_slot(ns)]++;                                                  \
-		(counts)->name##_ns += ns;                                                         \
+		if (shared)                                                                        \
+			__sync_fetch_and_add(&(number), n);                                        \
+		else                                                                               \
+			(number) += n;                                                             \
+	} while (0)
+
+/* observe counts one value of the histogram name. */
+#define observe(shared, counts, name, ns)                                                          \
+	do {                                                                                       \
+		add(shared, (counts)->name[blkio_slot(ns)], 1);                                    \
+		add(shared, (counts)->name##_ns, ns);                                              \
 	} while (0)
 
 #endif

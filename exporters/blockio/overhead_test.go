@@ -22,6 +22,7 @@ import (
 var (
 	rounds = flag.Int("overhead.rounds", 15, "rounds of BenchmarkOverhead; each measures both programs once")
 	window = flag.Duration("overhead.window", time.Second, "how long each is measured per round")
+	before = flag.String("overhead.before", "", "another build of blkio.bpf.o, such as that of before a change, to compare with in the same run")
 )
 
 // upstream is the version of ebpf_exporter whose example is compared with.
@@ -43,6 +44,9 @@ func BenchmarkOverhead(b *testing.B) {
 		newContender(b, "blkio", "blkio.bpf.o", "blkio_rq_complete"),
 		newContender(b, "biolatency", compileBiolatency(b), "block_rq_complete"),
 	}
+	if *before != "" {
+		contenders = append(contenders, newContender(b, "before", *before, "blkio_rq_complete"))
+	}
 	device, _ := newLoop(b, 256<<20)
 	load := exec.Command(testkit.Tool(b, "fio"), "--name=load", "--filename="+device, "--direct=1",
 		"--thread", "--rw=randrw", "--bs=4k", "--iodepth=8", "--ioengine=libaio", "--time_based", "--runtime=1h")
@@ -59,12 +63,15 @@ func BenchmarkOverhead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var ratios []float64
+	var ratios, change []float64
 	for range *rounds {
 		for _, c := range contenders {
 			c.measure(b)
 		}
 		ratios = append(ratios, contenders[0].last()/contenders[1].last())
+		if *before != "" {
+			change = append(change, contenders[0].last()/contenders[2].last())
+		}
 	}
 	for _, c := range contenders {
 		b.Logf("%-10s %s ns per I/O over %d I/Os, %d runs skipped by the kernel", c.name, spread(c.nsPerIO, "%.0f"), c.ios, c.misses)
@@ -75,8 +82,12 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 	b.Logf("ratio      %s", spread(ratios, "%.2f"))
 	b.ReportMetric(median(ratios), "ratio")
+	if *before != "" {
+		b.Logf("to before  %s", spread(change, "%.3f"))
+		b.ReportMetric(median(change), "to-before")
+	}
 	const section = "Overhead: BPF time per block I/O (range over rounds)"
-	for _, c := range contenders {
+	for _, c := range contenders[:2] {
 		file.Add(section, c.name, "ns per I/O", spread(c.nsPerIO, "%.0f"), "I/Os", fmt.Sprint(c.ios), "rounds", fmt.Sprint(*rounds))
 	}
 	file.Add(section, "ratio of the two", "ns per I/O", spread(ratios, "%.2f"), "rounds", fmt.Sprint(*rounds))

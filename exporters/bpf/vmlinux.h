@@ -128,7 +128,14 @@ struct request {
 	unsigned short nr_phys_segments;
 };
 
-/* Bit numbers of request.rq_flags, an enum from 6.11 on; before, macros with other values. */
+/* A member from 6.11 on. */
+struct queue_limits {
+	unsigned int features;
+};
+
+/* Bit numbers of request.rq_flags, an enum from 6.11 on, without a name at first (still in 6.12);
+ * before, macros with other values.
+ */
 enum rqf_flags {
 	__RQF_FLUSH_SEQ = 1,
 	__RQF_IO_STAT = 8,
@@ -138,6 +145,7 @@ enum rqf_flags {
 struct bpf_local_storage;
 
 struct fdtable {
+	unsigned int max_fds;
 	struct file **fd;
 };
 
@@ -230,6 +238,7 @@ typedef struct {
 struct sock {
 	struct sock_common __sk_common;
 	socket_lock_t sk_lock;
+	u16 sk_type;
 	struct socket *sk_socket;
 };
 
@@ -242,12 +251,17 @@ struct socket {
 	struct sock *sk;
 };
 
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
 struct task_io_accounting {
 	u64 syscr;
 };
 
 struct task_struct {
 	unsigned int __state;
+	struct sched_entity se;
 	struct sched_info sched_info;
 	unsigned int in_iowait: 1;
 	pid_t pid;

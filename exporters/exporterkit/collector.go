@@ -5,6 +5,8 @@ package exporterkit
 import (
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,73 +19,127 @@ var ErrNoData = errors.New("no data")
 
 // Collector produces one family of metrics. Update sends what it knows to ch and
 // returns an error if something is missing; what it sent before the error is kept.
-// Update must not call a remote side: a background poll does that.
+// Update must not call a remote side: a background poll does that. It must not use ch
+// after it has returned. It never runs twice at once.
 type Collector interface {
 	Update(ch chan<- prometheus.Metric) error
 }
 
-// Set is a group of named collectors that fail independently. It adds, for each of them,
+// DefaultTimeout is how long a scrape waits for a collector unless told otherwise: below
+// Prometheus' usual scrape_timeout of 10 s, and above what a healthy collector takes on a node
+// that is short of CPUs. One that hangs costs a single scrape this time; later ones do not wait.
+const DefaultTimeout = 5 * time.Second
+
+// Set is a group of named collectors that fail independently: one that panics, hangs or sends
+// series that cannot be exposed takes nothing of the others with it. It adds, for each of them,
+// duration, success and what went wrong, see newSetDescs.
 //
-//	plumbline_scrape_collector_duration_seconds{collector}  gauge, seconds
-//	plumbline_scrape_collector_success{collector}           gauge, 0 or 1
+// A scrape waits for a collector until the Set's time-out and then answers with what it sent so
+// far. Until that Update returns, scrapes answer without the collector at once; what it sends late
+// is dropped. Scrapes at the same time share one Update.
 //
 // A Set is itself a prometheus.Collector; it is unchecked (it describes nothing), because
 // its collectors' series come and go with what they observe.
 type Set struct {
-	log        *slog.Logger
-	mu         sync.RWMutex
-	collectors map[string]Collector
-	duration   *prometheus.Desc
-	success    *prometheus.Desc
+	log     *slog.Logger
+	timeout time.Duration
+	limit   int // of series of one collector
+	once    *logOnce
+	descs   setDescs
+
+	mu      sync.RWMutex
+	members map[string]*member
 }
 
-// NewSet returns an empty Set.
-func NewSet(log *slog.Logger) *Set {
-	return &Set{
-		log:        log,
-		collectors: map[string]Collector{},
+type setDescs struct{ duration, success, panics, timeouts, dropped *prometheus.Desc }
+
+func newSetDescs() setDescs {
+	return setDescs{
 		duration: prometheus.NewDesc("plumbline_scrape_collector_duration_seconds",
-			"Time a collector took to answer this scrape, in seconds.", []string{"collector"}, nil),
+			"Time a collector took to answer this scrape, in seconds; if it has not answered yet, the time since it was asked.", []string{"collector"}, nil),
 		success: prometheus.NewDesc("plumbline_scrape_collector_success",
 			"Whether a collector answered this scrape without an error: 1 yes, 0 no.", []string{"collector"}, nil),
+		panics: prometheus.NewDesc("plumbline_scrape_collector_panics_total",
+			"Times a collector panicked while it was asked; it is asked again at the next scrape.", []string{"collector"}, nil),
+		timeouts: prometheus.NewDesc("plumbline_scrape_collector_timeouts_total",
+			"Scrapes that were answered without all of a collector's series, because it had not returned in time or still has not since an earlier scrape.", []string{"collector"}, nil),
+		dropped: prometheus.NewDesc("plumbline_scrape_collector_dropped_series_total",
+			"Series of a collector that were left out of a scrape: malformed, sent before, of another type or help than their family, or too many.", []string{"collector"}, nil),
 	}
+}
+
+// NewSet returns an empty Set with the default time-out.
+func NewSet(log *slog.Logger) *Set { return NewSetWithTimeout(log, DefaultTimeout) }
+
+// NewSetWithTimeout returns an empty Set whose scrapes wait for each collector until timeout.
+func NewSetWithTimeout(log *slog.Logger, timeout time.Duration) *Set {
+	return &Set{log: log, timeout: timeout, limit: maxSeries, once: newLogOnce(log), members: map[string]*member{}, descs: newSetDescs()}
 }
 
 // Add registers c under name. A second collector of the same name replaces the first.
 func (s *Set) Add(name string, c Collector) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.collectors[name] = c
+	if m := s.members[name]; m != nil {
+		m.replace(c)
+		return
+	}
+	s.members[name] = &member{name: name, set: s, collector: c}
 }
 
 // Describe implements prometheus.Collector.
 func (s *Set) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector: it runs every collector side by side.
+// Collect implements prometheus.Collector: it asks every collector side by side, and sends what
+// they answered in the order of their names, so that of two equal series always the same one is
+// kept.
 func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var wg sync.WaitGroup
-	for name, c := range s.collectors {
-		wg.Go(func() { s.run(name, c, ch) })
+	members := make([]*member, 0, len(s.members))
+	for _, m := range s.members {
+		members = append(members, m)
 	}
-	wg.Wait()
+	s.mu.RUnlock()
+	slices.SortFunc(members, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	asked := make([]*update, len(members))
+	for i, m := range members {
+		asked[i] = m.ask()
+	}
+	merged := newMerge(s.once)
+	for i, m := range members {
+		s.send(ch, m, asked[i], merged)
+	}
 }
 
-func (s *Set) run(name string, c Collector, ch chan<- prometheus.Metric) {
-	start := time.Now()
-	err := c.Update(ch)
-	took := time.Since(start).Seconds()
-	ok := 1.0
-	switch {
-	case errors.Is(err, ErrNoData):
-		s.log.Debug("collector has no data", "collector", name)
-	case err != nil:
-		ok = 0
-		s.log.Error("collector failed", "collector", name, "err", err)
+// send waits for one collector's answer and sends it.
+func (s *Set) send(ch chan<- prometheus.Metric, m *member, u *update, merged *merge) {
+	result := answer{late: true}
+	var took time.Duration
+	if u.joined {
+		<-u.settled
+		result, took = u.answer, u.answer.took
+	} else {
+		// It was given up in an earlier scrape, and still runs.
+		took = time.Since(u.began)
 	}
-	ch <- prometheus.MustNewConstMetric(s.duration, prometheus.GaugeValue, took, name)
-	ch <- prometheus.MustNewConstMetric(s.success, prometheus.GaugeValue, ok, name)
+	dropped := uint64(0)
+	for _, metric := range result.series {
+		if !merged.take(m.name, metric) {
+			dropped++
+			continue
+		}
+		ch <- metric
+	}
+	ok := 1.0
+	if result.late || result.err != nil && !errors.Is(result.err, ErrNoData) {
+		ok = 0
+	}
+	count := m.count(result.late, dropped)
+	ch <- prometheus.MustNewConstMetric(s.descs.duration, prometheus.GaugeValue, took.Seconds(), m.name)
+	ch <- prometheus.MustNewConstMetric(s.descs.success, prometheus.GaugeValue, ok, m.name)
+	ch <- prometheus.MustNewConstMetric(s.descs.panics, prometheus.CounterValue, float64(count.panics), m.name)
+	ch <- prometheus.MustNewConstMetric(s.descs.timeouts, prometheus.CounterValue, float64(count.timeouts), m.name)
+	ch <- prometheus.MustNewConstMetric(s.descs.dropped, prometheus.CounterValue, float64(count.dropped), m.name)
 }
 
 // Failed returns a Collector that could not start: every scrape reports err for it.

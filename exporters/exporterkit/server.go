@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/promslog"
 	promslogflag "github.com/prometheus/common/promslog/flag"
 	"github.com/prometheus/exporter-toolkit/web"
@@ -38,6 +37,7 @@ type App struct {
 	log       promslog.Config
 	web       *web.FlagConfig
 	telemetry *string
+	timeout   *time.Duration
 }
 
 // New returns an App that listens on address unless told otherwise by --web.listen-address.
@@ -60,6 +60,8 @@ func New(name, description, address string, examples ...string) *App {
 	promslogflag.AddFlags(a.Flags, &a.log)
 	a.web = kingpinflag.AddFlags(a.Flags, address)
 	a.telemetry = a.Flags.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").String()
+	a.timeout = a.Flags.Flag("scrape.collector-timeout", "How long a scrape waits for one collector before it answers without it; below Prometheus' scrape_timeout.").
+		Default(DefaultTimeout.String()).Duration()
 	a.Registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -70,11 +72,27 @@ func New(name, description, address string, examples ...string) *App {
 // Parse reads the command line and returns the logger it asks for. A wrong command line
 // ends the process with a hint to --help.
 func (a *App) Parse(args []string) *slog.Logger {
-	if _, err := a.Flags.Parse(args); err != nil {
+	_, err := a.Flags.Parse(args)
+	if err == nil && *a.timeout <= 0 {
+		err = errors.New("--scrape.collector-timeout must be above 0")
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v; try %s --help\n", a.Name, err, a.Name)
 		os.Exit(2)
 	}
 	return promslog.New(&a.log)
+}
+
+// NewSet returns an empty Set in the program's registry, whose scrapes wait for each collector as
+// long as the command line says.
+func (a *App) NewSet(log *slog.Logger) *Set {
+	timeout := *a.timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout // the command line was not read
+	}
+	set := NewSetWithTimeout(log, timeout)
+	a.Registry.MustRegister(set)
+	return set
 }
 
 // Serve answers scrapes until ctx ends or the process gets SIGINT or SIGTERM.
@@ -95,15 +113,9 @@ func (a *App) Serve(ctx context.Context, log *slog.Logger) error {
 	mux.HandleFunc("/-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "healthy")
 	})
-	mux.Handle(*a.telemetry, promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
-		// One bad series must not hide the rest of them.
-		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            a.Registry,
-		MaxRequestsInFlight: 4,
-	}))
+	mux.Handle(*a.telemetry, a.metrics(log))
 
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := newServer(mux)
 	done := make(chan error, 1)
 	go func() { done <- web.ListenAndServe(server, a.web, log) }()
 	select {

@@ -53,9 +53,8 @@ func run(app *exporterkit.App, opts collector.Options, check bool) error {
 		defer cancel()
 		return exporterkit.Report(os.Stdout, g.Check(ctx))
 	}
-	set := exporterkit.NewSet(opts.Log)
+	set := app.NewSet(opts.Log)
 	set.Add("gluster", g)
-	app.Registry.MustRegister(set)
 	go g.Run(ctx)
 	return app.Serve(ctx, opts.Log)
 }

@@ -106,8 +106,7 @@ func run(app *exporterkit.App, opts collector.Options, poll collector.Poll, clus
 		return err
 	}
 	opts.Fleet = collector.NewFleet(fleetOptions)
-	set := exporterkit.NewSet(opts.Log)
-	app.Registry.MustRegister(set)
+	set := app.NewSet(opts.Log)
 	started := map[string]collector.Collector{}
 	for _, e := range collector.All() {
 		if !on[e.Name] || e.Cluster && opts.Cluster == nil {

@@ -68,8 +68,7 @@ func run(app *exporterkit.App, opts collector.Options, on map[string]bool, useKu
 			return err
 		}
 	}
-	set := exporterkit.NewSet(opts.Log)
-	app.Registry.MustRegister(set)
+	set := app.NewSet(opts.Log)
 	started := map[string]collector.Collector{}
 	for _, e := range collector.All() {
 		if !on[e.Name] || e.Needs == "mayastor" && opts.Mayastor == "" || e.Needs == "kubernetes" && !useKube {

@@ -57,6 +57,22 @@ func TestMeasureAndWrite(t *testing.T) {
 	}
 }
 
+// A run in the times that are known to be slow pins nothing, nor does one whose windows are of no
+// class that is measured.
+func TestExpectedRunIsRefused(t *testing.T) {
+	t.Parallel()
+	c := config(100)
+	c.Expected = []Window{{Name: "backup", Weekday: everyDay, From: 0, To: 24 * 60, Ratio: 3}}
+	targets := []matrix.Target{{StorageClass: "r3", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}}
+	if _, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "100 % of the run") {
+		t.Errorf("a run within an expected window gave %v", err)
+	}
+	c.Expected[0].StorageClass = "r4"
+	if _, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "r4 is not among the targets") {
+		t.Errorf("a window of a class that is not measured gave %v", err)
+	}
+}
+
 // A run with failures pins nothing.
 func TestSpoiltRunIsRefused(t *testing.T) {
 	t.Parallel()
@@ -106,7 +122,14 @@ func TestRulesGolden(t *testing.T) {
 		Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: 0.001, Low: 0.0009, High: 0.0011}, {Q: 0.95, Value: 0.0045, Low: 0.0042, High: 0.0049}}},
 		Service:  result.Latency{Quantiles: []result.Quantile{{Q: 0.95, Value: 0.004, Low: 0.0039, High: 0.0041}}}}
 	var text strings.Builder
-	err := WriteRules(&text, []Baseline{{StorageClass: "longhorn-r3", Replicas: 3, Result: r, Spoilt: "the generator was saturated"}}, "loadgen 1", time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	window, err := ParseWindow("nightly backup 02:00-02:30 UTC", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = WriteRules(&text, []Baseline{
+		{StorageClass: "longhorn-r3", Replicas: 3, Result: r, Spoilt: "the generator was saturated"},
+		{StorageClass: "longhorn-r1", Replicas: 1, Result: r, Precise: true, Hours: &Hours{Max: 1.12, Slow: 0.05}, Expected: []Window{window}},
+	}, "loadgen 1", time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ type conn interface {
 	Read(ctx context.Context, query string, parameters ...any) (int64, error)
 	// Rollback ends a transaction under way, if there is one.
 	Rollback(ctx context.Context) error
+	// Address asks the server where it can be reached.
+	Address(ctx context.Context) (address, error)
 	Engine() string
 	Close()
 }
@@ -40,12 +42,16 @@ type dialer func(ctx context.Context) (conn, error)
 // Engines are the database engines the driver speaks to.
 var Engines = []string{"postgres", "mysql"}
 
-func newDialer(engine, dsn string) (dialer, error) {
+// newDialer reads a connection string. With writable, servers that take no writes are refused.
+func newDialer(engine, dsn string, writable bool) (dialer, error) {
 	switch engine {
 	case "postgres":
 		config, err := adapter.PostgresConfig(dsn)
 		if err != nil {
 			return nil, err
+		}
+		if writable {
+			onlyWritable(config, dsn)
 		}
 		return func(ctx context.Context) (conn, error) {
 			c, err := pgx.ConnectConfig(ctx, config)
@@ -72,7 +78,14 @@ func newDialer(engine, dsn string) (dialer, error) {
 				pool.Close()
 				return nil, err
 			}
-			return &mariadb{pool: pool, c: c, prepared: map[string]*sql.Stmt{}}, nil
+			m := &mariadb{pool: pool, c: c, prepared: map[string]*sql.Stmt{}}
+			if writable {
+				if err := m.writable(ctx); err != nil {
+					m.Close()
+					return nil, err
+				}
+			}
+			return m, nil
 		}, nil
 	}
 	return nil, fmt.Errorf("unknown engine %q; there are %s", engine, strings.Join(Engines, ", "))
@@ -215,6 +228,13 @@ type connectionError struct{ err error }
 func (e *connectionError) Error() string { return "connecting: " + e.err.Error() }
 func (e *connectionError) Unwrap() error { return e.err }
 
+// fromServer says whether an error is an answer of the server.
+func fromServer(err error) bool {
+	var pg *pgconn.PgError
+	var my *mysql.MySQLError
+	return errors.As(err, &pg) || errors.As(err, &my)
+}
+
 // errorKind sorts an error. An unknown answer of the server is Other.
 func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 	var pg *pgconn.PgError
@@ -228,6 +248,8 @@ func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 		switch {
 		case pg.Code == "40001":
 			return metrics.Serialization
+		case pg.Code == "25006":
+			return metrics.ReadOnly
 		case pg.Code == "40P01":
 			return metrics.Deadlock
 		case pg.Code == "57014", pg.Code == "55P03", pg.Code == "25P03":
@@ -242,6 +264,8 @@ func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 			return metrics.Deadlock
 		case 1205, 3024, 1969:
 			return metrics.Timeout
+		case 1290, 1792, 1836: // --read-only, a read-only transaction, read-only mode
+			return metrics.ReadOnly
 		case 1053, 1927: // shutdown, connection was killed
 			return metrics.Connection
 		}

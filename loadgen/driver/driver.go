@@ -5,6 +5,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
@@ -24,12 +26,19 @@ const (
 	// tried again; what falls due meanwhile fails at once.
 	firstRefusal = 50 * time.Millisecond
 	lastRefusal  = 2 * time.Second
+	// waitRefusal is lastRefusal where transactions wait for it: an outage is measured that much too long.
+	waitRefusal = 250 * time.Millisecond
 )
 
 // Config says what load to make.
 type Config struct {
 	// Engine is postgres or mysql; DSN is in its driver's form.
 	Engine, DSN string
+	// Others are further servers that the database may be at, tried one after the other. With any,
+	// only a server that can be written to is taken.
+	Others []string
+	// Wait: what is due while no server takes a connection waits for one; else it fails at once.
+	Wait bool
 	// Profile is one of Profiles.
 	Profile string
 	// Scale is the size of the tables, in units of 100,000 accounts.
@@ -64,11 +73,11 @@ func (c Config) Label() string {
 type Driver struct {
 	config  Config
 	profile Profile
-	dial    dialer
+	servers *servers
 	load    *metrics.Load
 	own     *ownMetrics
 	log     *slog.Logger
-	queue   chan time.Time
+	queue   chan operation
 	abandon atomic.Bool // what still waits is skipped
 	seed    uint64
 }
@@ -79,15 +88,15 @@ func New(config Config, load *metrics.Load, own *OwnMetrics, log *slog.Logger) (
 	if !ok {
 		return nil, fmt.Errorf("unknown profile %q; there are %s", config.Profile, ProfileNames())
 	}
-	if config.Rate <= 0 || config.Connections < 1 || config.Scale < 1 || config.Queue < 1 || config.Timeout <= 0 {
-		return nil, fmt.Errorf("rate, connections, scale, queue and timeout must be above 0")
+	if config.Rate <= 0 || config.Connections < 1 || config.Scale < 1 || config.Scale > maxScale || config.Queue < 1 || config.Timeout <= 0 {
+		return nil, fmt.Errorf("rate, connections, scale, queue and timeout must be above 0, scale at most %d", maxScale)
 	}
-	dial, err := newDialer(config.Engine, config.DSN)
+	servers, err := newServers(config.Engine, append([]string{config.DSN}, config.Others...))
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{config: config, profile: profile, dial: dial, load: load, log: log,
-		own: own.load(load.Labels()), queue: make(chan time.Time, config.Queue), seed: config.Seed}
+	d := &Driver{config: config, profile: profile, servers: servers, load: load, log: log,
+		own: own.load(load.Labels()), queue: make(chan operation, config.Queue), seed: config.Seed}
 	if d.seed == 0 {
 		d.seed = rand.Uint64()
 	}
@@ -100,12 +109,12 @@ func (d *Driver) Init(ctx context.Context) error {
 	if slices.Contains(d.profile.without, d.config.Engine) {
 		return nil
 	}
-	c, err := d.dial(ctx)
+	c, _, err := d.servers.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return makeTables(ctx, c, d.config.Scale, d.log)
+	return makeTables(ctx, c, d.config.Scale, d.own.filled, d.log)
 }
 
 // Run makes the load until ctx ends. A server that is down is errors, not an end.
@@ -142,6 +151,10 @@ func (d *Driver) Run(ctx context.Context) {
 	abandon.Stop()
 	stopWatching()
 	watch.Wait()
+	d.own.unanswered.clear()
+	d.own.outages.stop(time.Now())
+	d.own.ended.Store(true)
+	d.load.Reached("", "")
 	d.load.SetPhase(metrics.Stopped)
 }
 
@@ -158,9 +171,11 @@ func (d *Driver) dispatch(ctx context.Context) {
 		}
 		d.own.dispatched(time.Since(due))
 		d.load.Offered(1)
+		o := d.own.unanswered.add(due)
 		select {
-		case d.queue <- due:
+		case d.queue <- o:
 		default:
+			d.own.unanswered.drop(o)
 			d.own.held.Add(1)
 			d.load.Skipped(metrics.Late, 0)
 		}
@@ -171,8 +186,8 @@ func (d *Driver) dispatch(ctx context.Context) {
 func (d *Driver) work(ctx context.Context, number int) {
 	w := &worker{Driver: d, random: rand.New(rand.NewPCG(d.seed, uint64(number)+1)), number: number}
 	defer w.disconnect()
-	for due := range d.queue {
-		w.one(ctx, due)
+	for o := range d.queue {
+		w.one(ctx, o)
 	}
 }
 
@@ -181,14 +196,24 @@ type worker struct {
 	random  *rand.Rand
 	number  int
 	conn    conn
+	server  int // that conn is to
 	refusal time.Duration
 	refused time.Time // until then no new connection is tried
 }
 
-func (w *worker) one(ctx context.Context, due time.Time) {
+func (w *worker) one(ctx context.Context, o operation) {
+	due := o.due
+	if w.config.Wait && !w.reach(ctx, due) {
+		w.own.unanswered.drop(o)
+		w.load.Skipped(metrics.Down, time.Since(due))
+		return
+	}
 	sent := time.Now()
-	w.own.waited(sent.Sub(due))
+	if !w.config.Wait || !w.own.outages.waitedIn(due) {
+		w.own.waited(sent.Sub(due))
+	}
 	if late := sent.Sub(due); w.abandon.Load() || w.config.LatencyLimit > 0 && late > w.config.LatencyLimit {
+		w.own.unanswered.drop(o)
 		w.load.Skipped(metrics.Late, late)
 		return
 	}
@@ -199,17 +224,49 @@ func (w *worker) one(ctx context.Context, due time.Time) {
 		err = w.profile.run(ctx, w.conn, task{random: w.random, scale: w.config.Scale, worker: w.number})
 	}
 	end := time.Now()
+	switch {
+	case errors.Is(err, errRefused): // not even sent
+		w.own.unanswered.drop(o)
+	case err != nil && ctx.Err() != nil && !fromServer(err):
+		w.own.unanswered.giveUp(o)
+	default:
+		w.own.unanswered.settle(o)
+	}
 	if err == nil {
+		w.own.outages.committed(end)
+		w.own.outages.answered(due, end.Sub(due))
 		w.load.Completed(end.Sub(due), end.Sub(sent))
 		return
 	}
 	kind := errorKind(ctx, err)
-	w.load.Failed(kind, end.Sub(due))
+	w.own.outages.failed(kind, due, end)
+	w.own.outages.answered(due, w.load.Failed(kind, end.Sub(due)))
 	w.own.complain(w.log, kind, err)
 	// After anything but an answer of the server the connection's state is not known.
-	if kind == metrics.Connection || kind == metrics.Timeout || w.conn != nil && w.conn.Rollback(ctx) != nil {
-		w.disconnect()
+	if kind == metrics.Connection || kind == metrics.Timeout || kind == metrics.ReadOnly || w.conn != nil && w.conn.Rollback(ctx) != nil {
+		w.lose()
 	}
+}
+
+// reach connects, however long that takes, so that what is due waits for it in its turn. It
+// says false when the run is over.
+func (w *worker) reach(ctx context.Context, due time.Time) bool {
+	for w.conn == nil {
+		if w.abandon.Load() || !adapter.Sleep(ctx, time.Until(w.refused)) {
+			return false
+		}
+		trying, cancel := context.WithTimeout(ctx, w.config.Timeout)
+		err := w.connect(trying, time.Now())
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		w.lose()
+		w.load.Error(metrics.Connection)
+		w.own.outages.failed(metrics.Connection, due, time.Now())
+		w.own.complain(w.log, metrics.Connection, err)
+	}
+	return true
 }
 
 var errRefused = fmt.Errorf("not connected, and not yet time to try again")
@@ -221,14 +278,32 @@ func (w *worker) connect(ctx context.Context, now time.Time) error {
 	if now.Before(w.refused) {
 		return &connectionError{errRefused}
 	}
-	c, err := w.dial(ctx)
+	c, server, err := w.servers.dial(ctx)
 	if err != nil {
-		w.refusal = min(max(2*w.refusal, firstRefusal), lastRefusal)
+		longest := lastRefusal
+		if w.config.Wait {
+			longest = waitRefusal
+		}
+		w.refusal = min(max(2*w.refusal, firstRefusal), longest)
 		w.refused = time.Now().Add(w.refusal)
 		return &connectionError{err}
 	}
-	w.conn, w.refusal = c, 0
+	w.conn, w.server, w.refusal = c, server, 0
+	at, err := c.Address(ctx)
+	if err != nil && !fromServer(err) {
+		return err // and the connection is gone
+	}
+	// Whoever cannot tell is not known; the server before may be another one.
+	w.load.Reached(at.host, at.port)
 	return nil
+}
+
+// lose ends a connection that is of no use any more.
+func (w *worker) lose() {
+	if w.conn != nil {
+		w.servers.lost(w.server)
+		w.disconnect()
+	}
 }
 
 func (w *worker) disconnect() {

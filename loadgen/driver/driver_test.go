@@ -50,7 +50,7 @@ func newRig(t *testing.T, config Config) rig {
 	if config.Queue > 0 {
 		base.Queue = config.Queue
 	}
-	base.LatencyLimit = config.LatencyLimit
+	base.LatencyLimit, base.Others, base.Wait = config.LatencyLimit, config.Others, config.Wait
 	registry := prometheus.NewRegistry()
 	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: base.Profile},
 		metrics.Options{Target: base.Rate, Penalty: 20 * time.Second})

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,14 @@ type OwnMetrics struct {
 	lag       *prometheus.HistogramVec
 	saturated *prometheus.GaugeVec
 	queue     *prometheus.GaugeVec
+	oldest    *prometheus.Desc
+	without   *prometheus.CounterVec
+	length    *prometheus.HistogramVec
+	after     *prometheus.HistogramVec
+	filled    *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	loads []*ownMetrics
 }
 
 // NewOwnMetrics registers them with registry.
@@ -47,9 +56,43 @@ func NewOwnMetrics(registry prometheus.Registerer) *OwnMetrics {
 		queue: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadgen_queue_length", Help: "Transactions that are due and wait for a connection.",
 		}, labels),
+		oldest: prometheus.NewDesc("loadgen_oldest_unanswered_seconds",
+			"Age of the oldest transaction that is due and has no answer, from its intended start, in seconds; 0 if there is none. One that timed out here counts until the server answers another or refuses the connection; with --when-down=wait, one that waits for a server counts until it was sent and answered.", labels, nil),
+		without: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loadgen_without_commit_seconds_total",
+			Help: "Seconds of outages, those under way included: from the intended start of the first transaction that failed by connection, timeout or read_only (or from the last commit, if that was later) to the next commit. On reads a commit is a transaction that ended well.",
+		}, labels),
+		length: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "loadgen_outage_seconds", Help: "How long each outage took that is over, in seconds: what loadgen_without_commit_seconds_total counts. One lost connection is an outage of a fraction of a second.",
+			Buckets: []float64{0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900}, NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: 1e-3,
+		}, labels),
+		after: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "loadgen_after_outage_response_seconds",
+			Help:    "Response times, in seconds, of the transactions that were due in the minute after an outage of a second or more; counted in loadgen_response_seconds as well. What was due in the outage is only there.",
+			Buckets: metrics.Buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: 1e-6,
+		}, labels),
+		filled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "loadgen_tables_filled_ratio", Help: "Share of the rows of loadgen's tables that are there, from 0 to 1; while it is below 1 they are being filled.",
+		}, labels),
 	}
-	registry.MustRegister(m.lag, m.saturated, m.queue)
+	registry.MustRegister(m.lag, m.saturated, m.queue, m.without, m.length, m.after, m.filled, m)
 	return m
+}
+
+// Describe and Collect give what is only known at the time of a scrape.
+func (m *OwnMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.oldest }
+
+// Collect implements prometheus.Collector.
+func (m *OwnMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, ages := time.Now(), map[[4]string]time.Duration{}
+	for _, o := range m.loads {
+		ages[o.labels] = max(ages[o.labels], o.unanswered.age(now))
+	}
+	for l, age := range ages {
+		ch <- prometheus.MustNewConstMetric(m.oldest, prometheus.GaugeValue, age.Seconds(), l[:]...)
+	}
 }
 
 // ownMetrics are those of one load.
@@ -57,6 +100,11 @@ type ownMetrics struct {
 	lag                    prometheus.Observer
 	generator, connections prometheus.Gauge
 	queue                  prometheus.Gauge
+	labels                 [4]string
+	unanswered             unanswered
+	outages                outages
+	filled                 prometheus.Gauge
+	ended                  atomic.Bool // no transaction will be due any more
 
 	due, lagged, held atomic.Uint64
 	saturation        atomic.Uint32 // bit 0 generator, bit 1 connections; bits 2, 3 the same, ever
@@ -72,8 +120,16 @@ func (m *OwnMetrics) load(l metrics.Labels) *ownMetrics {
 		generator:   m.saturated.WithLabelValues(append(v[:4:4], "generator")...),
 		connections: m.saturated.WithLabelValues(append(v[:4:4], "connections")...),
 		queue:       m.queue.WithLabelValues(v...),
+		labels:      [4]string(v),
 		complained:  map[metrics.ErrorKind]time.Time{},
+		filled:      m.filled.WithLabelValues(v...),
 	}
+	o.outages.without, o.outages.length, o.outages.after = m.without.WithLabelValues(v...), m.length.WithLabelValues(v...), m.after.WithLabelValues(v...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// A load that takes another's place, as in a soak.
+	m.loads = slices.DeleteFunc(m.loads, func(old *ownMetrics) bool { return old.labels == o.labels && old.ended.Load() })
+	m.loads = append(m.loads, o)
 	return o
 }
 
@@ -111,6 +167,7 @@ func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func()
 		then := ring[i%window]
 		ring[i%window] = now
 		o.queue.Set(float64(waiting()))
+		o.outages.tick(time.Now())
 		generator, connections := judge(then, now)
 		o.say(log, 1, generator, o.generator, "the driver cannot keep its schedule: too little CPU; response times include its delay")
 		o.say(log, 2, connections, o.connections, "transactions wait for a free connection")

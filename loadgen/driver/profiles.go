@@ -36,12 +36,14 @@ type task struct {
 
 // Profiles are the driver's profiles by name.
 var Profiles = map[string]Profile{
-	"tpcb-like":   {"Three updates, a read and a write to a history in one transaction, after TPC-B.", nil, tpcb},
-	"kv-select":   {"One account read by its key.", nil, keyValue},
-	"wal-commit":  {"A commit that writes the log and nothing else: one sync write.", []string{"postgres"}, walCommit},
-	"seqscan":     {"A sum over all accounts: one sequential read of the table.", nil, scan},
-	"mixed":       {"75 % kv-select, 24 % tpcb-like, 1 % reads of a range of accounts.", nil, mixed},
-	"simple-ping": {"SELECT 1: the round trip without any storage.", Engines, ping},
+	"tpcb-like":    {"Three updates, a read and a write to a history in one transaction, after TPC-B.", nil, tpcb},
+	"kv-select":    {"One account read by its key.", nil, keyValue},
+	"wal-commit":   {"A commit that writes the log and nothing else: one sync write.", []string{"postgres"}, walCommit},
+	"seqscan":      {"A sum over all accounts: one sequential read of the table.", nil, scan},
+	"read-mostly":  {"95 % kv-select, 5 % transfers between two accounts, all spread evenly over the working set.", nil, mostly(95)},
+	"write-mostly": {"95 % transfers between two accounts, 5 % kv-select, all spread evenly over the working set.", nil, mostly(5)},
+	"mixed":        {"75 % kv-select, 24 % tpcb-like, 1 % reads of a range of accounts.", nil, mixed},
+	"simple-ping":  {"SELECT 1: the round trip without any storage.", Engines, ping},
 }
 
 // ProfileNames lists the profiles.
@@ -112,6 +114,32 @@ func mixed(ctx context.Context, c conn, t task) error {
 	from := t.account()
 	_, err := c.Read(ctx, "select balance from loadgen_accounts where id between ? and ?", from, from+rangeRows-1)
 	return err
+}
+
+// mostly reads an account in so many of 100 transactions, and writes two in the others.
+func mostly(reads int) func(context.Context, conn, task) error {
+	return func(ctx context.Context, c conn, t task) error {
+		if t.random.IntN(100) < reads {
+			return keyValue(ctx, c, t)
+		}
+		return transfer(ctx, c, t)
+	}
+}
+
+// transfer moves something from one account to another, the lower key first: so two never wait
+// for each other.
+func transfer(ctx context.Context, c conn, t task) error {
+	a, b, delta := t.account(), t.account(), 1+t.random.IntN(5000)
+	if err := c.Exec(ctx, "begin"); err != nil {
+		return err
+	}
+	if err := c.Exec(ctx, "update loadgen_accounts set balance = balance - ? where id = ?", delta, min(a, b)); err != nil {
+		return err
+	}
+	if err := c.Exec(ctx, "update loadgen_accounts set balance = balance + ? where id = ?", delta, max(a, b)); err != nil {
+		return err
+	}
+	return c.Exec(ctx, "commit")
 }
 
 func ping(ctx context.Context, c conn, _ task) error {

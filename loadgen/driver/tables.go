@@ -6,20 +6,51 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// batch is how many rows one insert fills.
-const batch = 1000
+const (
+	// batch is how many rows one insert fills. It is one transaction: all of its rows are there or none.
+	batch = 1000
+	// generatedBatch is that of an engine that makes the rows itself.
+	generatedBatch = 20_000
+	// maxScale is where an account's key, of 32 bits, ends.
+	maxScale = (1<<31 - 1) / accountsPerScale
+	// bytesPerScale is what the accounts of scale 1 take in PostgreSQL: 65 rows to a page of 8 KiB, without
+	// their index. InnoDB takes a little more.
+	bytesPerScale = accountsPerScale / 65 * 8192
+	// progressPause is the time between two lines on how far the filling is.
+	progressPause = 10 * time.Second
+)
+
+// ScaleFor is the least scale whose accounts take so many bytes.
+func ScaleFor(bytes int64) int { return int((bytes + bytesPerScale - 1) / bytesPerScale) }
 
 // filler makes a row of loadgen_accounts as wide as one of TPC-B's, so that 100,000 take some
 // 13 MB.
 var filler = strings.Repeat("x", 84)
 
+// table is one of loadgen's, whose keys are 1 to rows. In its columns % is a row's key.
+type table struct {
+	name, definition, columns, row string
+	rows                           int
+}
+
+func tables(scale int) []table {
+	return []table{
+		{"loadgen_branches", "id int primary key, balance int not null", "id, balance", "%, 0", scale},
+		{"loadgen_tellers", "id int primary key, balance int not null", "id, balance", "%, 0", scale * tellersPerScale},
+		{"loadgen_history", "id int primary key, account int, teller int, branch int, delta int not null, at timestamp", "id, delta", "%, 0", historyRows},
+		{"loadgen_accounts", "id int primary key, balance int not null, filler char(84) not null", "id, balance, filler", "%, 0, '" + filler + "'", scale * accountsPerScale},
+	}
+}
+
 // makeTables makes and fills the tables of all profiles unless a table that is made last says
-// that they are complete. Larger ones will do; smaller ones are refused, not dropped.
-func makeTables(ctx context.Context, c conn, scale int, log *slog.Logger) error {
+// that they are complete. Larger ones will do; to smaller ones rows are added. What was begun and
+// interrupted goes on where it was: keys are filled in their order.
+func makeTables(ctx context.Context, c conn, scale int, filled prometheus.Gauge, log *slog.Logger) error {
 	where := "table_schema = current_schema()"
 	if c.Engine() == "mysql" {
 		where = "table_schema = database()"
@@ -29,67 +60,99 @@ func makeTables(ctx context.Context, c conn, scale int, log *slog.Logger) error 
 		return fmt.Errorf("looking for loadgen's tables: %w", err)
 	}
 	if n > 0 {
-		have, err := c.Read(ctx, "select scale from loadgen_ready")
+		have, err := c.Read(ctx, "select scale from loadgen_ready order by scale")
 		if err != nil {
 			return fmt.Errorf("reading the scale of loadgen's tables: %w", err)
 		}
-		if have < int64(scale) {
-			return adapter.Final(fmt.Errorf("loadgen's tables have scale %d, which is below the %d asked for; drop table loadgen_ready to have them made again", have, scale))
+		if have >= int64(scale) {
+			filled.Set(1)
+			return nil
 		}
-		return nil
 	}
-	log.Info("making loadgen's tables", "scale", scale)
-	for _, statement := range []string{
-		"drop table if exists loadgen_accounts", "drop table if exists loadgen_tellers",
-		"drop table if exists loadgen_branches", "drop table if exists loadgen_history",
-		"create table loadgen_accounts (id int primary key, balance int not null, filler char(84) not null)",
-		"create table loadgen_tellers (id int primary key, balance int not null)",
-		"create table loadgen_branches (id int primary key, balance int not null)",
-		"create table loadgen_history (id int primary key, account int, teller int, branch int, delta int not null, at timestamp)",
-	} {
-		if err := c.Exec(ctx, statement); err != nil {
+	p := &progress{filled: filled, log: log, started: time.Now(), told: time.Now()}
+	there := map[string]int{}
+	for _, t := range tables(scale) {
+		if err := c.Exec(ctx, "create table if not exists "+t.name+" ("+t.definition+")"); err != nil {
 			return fmt.Errorf("making loadgen's tables: %w", err)
 		}
+		last, err := c.Read(ctx, "select coalesce(max(id), 0) from "+t.name)
+		if err != nil {
+			return fmt.Errorf("reading how far loadgen's tables are filled: %w", err)
+		}
+		there[t.name] = min(int(last), t.rows)
+		p.rows += t.rows
+		p.begun += there[t.name]
 	}
-	for _, t := range []struct {
-		insert, row string
-		rows        int
-	}{
-		{"insert into loadgen_branches (id, balance) values ", "(%, 0)", scale},
-		{"insert into loadgen_tellers (id, balance) values ", "(%, 0)", scale * tellersPerScale},
-		{"insert into loadgen_history (id, delta) values ", "(%, 0)", historyRows},
-		{"insert into loadgen_accounts (id, balance, filler) values ", "(%, 0, '" + filler + "')", scale * accountsPerScale},
-	} {
-		if err := fill(ctx, c, t.insert, t.row, t.rows); err != nil {
+	p.done = p.begun
+	log.Info("filling loadgen's tables", "scale", scale, "rows", p.rows, "there", p.begun)
+	for _, t := range tables(scale) {
+		if err := fill(ctx, c, t, there[t.name], p); err != nil {
 			return fmt.Errorf("filling loadgen's tables: %w", err)
 		}
 	}
 	for _, statement := range []string{
-		"create table loadgen_ready (scale int not null)",
+		"create table if not exists loadgen_ready (scale int not null)",
 		"insert into loadgen_ready values (" + strconv.Itoa(scale) + ")",
 	} {
 		if err := c.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("making loadgen's tables: %w", err)
 		}
 	}
+	log.Info("loadgen's tables are filled", "scale", scale, "rows", p.rows, "took", time.Since(p.started).Round(time.Second))
 	return nil
 }
 
-// fill inserts rows 1 to n, one by each % of row.
-func fill(ctx context.Context, c conn, insert, row string, n int) error {
-	before, after, _ := strings.Cut(row, "%")
-	for low := 1; low <= n; low += batch {
+// progress tells how far the filling is.
+type progress struct {
+	filled prometheus.Gauge
+	log    *slog.Logger
+	// rows are there in the end; begun were there before, done are there now.
+	rows, begun, done int
+	started, told     time.Time
+}
+
+func (p *progress) add(rows int) {
+	p.done += rows
+	p.filled.Set(float64(p.done) / float64(p.rows))
+	now := time.Now()
+	if now.Sub(p.told) < progressPause {
+		return
+	}
+	p.told = now
+	rate := float64(p.done-p.begun) / now.Sub(p.started).Seconds()
+	left := time.Duration(float64(p.rows-p.done) / rate * float64(time.Second))
+	p.log.Info("filling loadgen's tables", "done", fmt.Sprintf("%.1f %%", 100*float64(p.done)/float64(p.rows)),
+		"rows", p.done, "of", p.rows, "rows_per_second", int(rate), "left", left.Round(time.Second))
+}
+
+// fill inserts the rows after last.
+func fill(ctx context.Context, c conn, t table, last int, p *progress) error {
+	generated := c.Engine() == "postgres"
+	size := batch
+	if generated {
+		size = generatedBatch
+	}
+	before, after, _ := strings.Cut(t.row, "%")
+	for last < t.rows {
+		next := min(last+size, t.rows)
 		var b strings.Builder
-		b.WriteString(insert)
-		for i := low; i < low+batch && i <= n; i++ {
-			if i > low {
-				b.WriteByte(',')
+		b.WriteString("insert into " + t.name + " (" + t.columns + ") ")
+		if generated {
+			fmt.Fprintf(&b, "select %sg%s from generate_series(%d, %d) as g", before, after, last+1, next)
+		} else {
+			b.WriteString("values ")
+			for i := last + 1; i <= next; i++ {
+				if i > last+1 {
+					b.WriteByte(',')
+				}
+				b.WriteString("(" + before + strconv.Itoa(i) + after + ")")
 			}
-			b.WriteString(before + strconv.Itoa(i) + after)
 		}
 		if err := c.Exec(ctx, b.String()); err != nil {
 			return err
 		}
+		p.add(next - last)
+		last = next
 	}
 	return nil
 }

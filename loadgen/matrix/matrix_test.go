@@ -174,6 +174,17 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(text.String()), &back); err != nil {
 		t.Fatal(err)
 	}
+	if err, _ := validate(t, schema(t), report); err != nil {
+		t.Errorf("the result is not as schema.json says: %v", err)
+	}
+	for _, row := range report.Rows {
+		if row.Ended.Before(row.Began) || row.Began.Before(report.Began) || row.Error == "" && row.Generator <= 0 {
+			t.Errorf("%s on %s: from %v to %v, the generator kept %v CPUs busy", row.Step, row.StorageClass, row.Began, row.Ended, row.Generator)
+		}
+		if (row.Limit == nil) != (row.Result == nil) {
+			t.Errorf("%s on %s: limit %+v", row.Step, row.StorageClass, row.Limit)
+		}
+	}
 	if strings.Contains(text.String(), db.DSN()) {
 		t.Error("a connection string stands in the result")
 	}
@@ -191,5 +202,26 @@ func TestRunRefuses(t *testing.T) {
 	r.Scale = 0
 	if _, err := r.Run(t.Context(), "wal", nil); err == nil || !strings.Contains(err.Error(), "scale") {
 		t.Errorf("scale 0: %v", err)
+	}
+}
+
+// A class may have several servers where each is measured, and only there.
+func TestReadServers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "targets.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("targets:\n  - {storageclass: r3, server: db/single}\n  - {storageclass: r3, server: db/synchronous}\n  - {storageclass: r3}\n")
+	if got, err := ReadServers(path); err != nil || len(got) != 3 || got[1].Server != "db/synchronous" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := ReadTargets(path); err == nil || !strings.Contains(err.Error(), "storageclass r3 is there twice") {
+		t.Errorf("a matrix takes a class twice: %v", err)
+	}
+	write("targets:\n  - {storageclass: r3, server: db/single}\n  - {storageclass: r3, server: db/single}\n")
+	if _, err := ReadServers(path); err == nil || !strings.Contains(err.Error(), "server db/single of storageclass r3 is there twice") {
+		t.Errorf("a server twice: %v", err)
 	}
 }

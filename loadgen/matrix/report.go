@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -17,8 +18,13 @@ import (
 	"github.com/plumbline/plumbline/loadgen/result"
 )
 
+// SchemaVersion is that of schema.json, which describes the JSON of a report. It is raised when a field
+// goes or means something else.
+const SchemaVersion = 1
+
 // Report is a matrix's outcome, with what somebody else needs to judge it.
 type Report struct {
+	Schema      int         `json:"schema"` // SchemaVersion
 	Matrix      string      `json:"matrix"`
 	Source      string      `json:"source"`
 	Scale       float64     `json:"scale"`
@@ -27,7 +33,34 @@ type Report struct {
 	Began       time.Time   `json:"began"`
 	Environment Environment `json:"environment"`
 	Targets     []Target    `json:"targets"`
+	Repeat      int         `json:"repeat"`         // rounds of each step
+	Order       string      `json:"order"`          // of the targets in a round
+	Seed        uint64      `json:"seed,omitempty"` // of a random order
 	Rows        []Row       `json:"rows"`
+	Summaries   []Summary   `json:"summaries,omitempty"` // of several rounds
+	Classes     []Class     `json:"classes,omitempty"`   // over all steps
+}
+
+// Read reads what WriteJSON wrote, also of versions before SchemaVersion.
+func Read(path string) (*Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Matrix == "" || len(r.Rows) == 0 {
+		return nil, fmt.Errorf("%s: not a matrix's result (loadgen matrix --output writes one)", path)
+	}
+	if r.Schema > SchemaVersion {
+		return nil, fmt.Errorf("%s: written by a later version, with schema %d; this one knows %d", path, r.Schema, SchemaVersion)
+	}
+	if len(r.Classes) == 0 {
+		r.sumUpClasses()
+	}
+	return &r, nil
 }
 
 // Environment is the machine and the programs.
@@ -72,9 +105,11 @@ func (r *Runner) environment(ctx context.Context, targets []Target) Environment 
 	return e
 }
 
+// LeastIdle is kbench's rule: with a smaller share of CPU time idle the machine and not the storage is measured.
+const LeastIdle = 0.4
+
 // Limits of the checks.
 const (
-	leastIdle     = 0.4 // kbench's rule: below, the machine and not the storage is measured
 	leastMeasured = 60 * time.Second
 	leastSamples  = 1000 // ten beyond the 99th percentile
 	sizeFactor    = 25   // kbench's rule: the file must be this many seconds of bandwidth
@@ -88,7 +123,7 @@ func (r *Report) judge() {
 	for i := range r.Rows {
 		for _, t := range r.Targets {
 			if t.Local && t.StorageClass == r.Rows[i].StorageClass {
-				local[r.Rows[i].Step] = &r.Rows[i]
+				local[fmt.Sprint(r.Rows[i].Step, r.Rows[i].Round)] = &r.Rows[i]
 			}
 		}
 	}
@@ -98,7 +133,7 @@ func (r *Report) judge() {
 			continue
 		}
 		doubt := func(format string, a ...any) { row.Doubts = append(row.Doubts, fmt.Sprintf(format, a...)) }
-		if row.CPUIdle < leastIdle {
+		if row.CPUIdle < LeastIdle {
 			doubt("generator saturated: CPUs only %.0f %% idle", row.CPUIdle*100)
 		}
 		if row.Result.Seconds < leastMeasured.Seconds()*0.99 {
@@ -117,7 +152,7 @@ func (r *Report) judge() {
 				doubt("cache suspected: a table of %.0f MB fits into memory", size)
 			}
 		}
-		if l := local[row.Step]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {
+		if l := local[fmt.Sprint(row.Step, row.Round)]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {
 			if row.step.reads() {
 				doubt("cache suspected: faster than the local disk")
 			} else {
@@ -131,6 +166,17 @@ func (r *Report) judge() {
 			doubt("%d errors (%s)", n, kind)
 		}
 	}
+}
+
+// limitWords is a row's limit, and why it is unknown.
+func (row *Row) limitWords() string {
+	if row.Limit == nil {
+		return limitUnknown
+	}
+	if row.Limit.What == limitUnknown {
+		return limitUnknown + ": " + row.Limit.Because
+	}
+	return fmt.Sprintf("%s (%s)", row.Limit.What, row.Limit.Because)
 }
 
 // reads says whether a step only reads.
@@ -162,19 +208,19 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, t := range r.Targets {
 		fmt.Fprintf(&b, "- %s: %s%s\n", t.StorageClass, plural(t.Replicas, "replica"), map[bool]string{true: ", the local disk the others are compared with"}[t.Local])
 	}
-	b.WriteString("\n| step | storage class | per second | MB/s | mean | p50 | p99 | to local | doubts |\n|---|---|---:|---:|---:|---:|---:|---:|---|\n")
+	b.WriteString("\n| step | storage class | per second | MB/s | mean | p50 | p99 | to local | limit | doubts |\n|---|---|---:|---:|---:|---:|---:|---:|---|---|\n")
 	local := map[string]float64{}
 	for _, row := range r.Rows {
 		for _, t := range r.Targets {
 			if t.Local && t.StorageClass == row.StorageClass && row.Result != nil {
-				local[row.Step] = row.Result.Service.Mean
+				local[fmt.Sprint(row.Step, row.Round)] = row.Result.Service.Mean
 			}
 		}
 	}
 	for _, row := range r.Rows {
 		switch {
 		case row.Error != "":
-			fmt.Fprintf(&b, "| %s | %s | failed | | | | | | %s |\n", row.Step, row.StorageClass, strings.ReplaceAll(row.Error, "\n", "; "))
+			fmt.Fprintf(&b, "| %s | %s | failed | | | | | | | %s |\n", row.Step, row.StorageClass, strings.ReplaceAll(row.Error, "\n", "; "))
 			continue
 		case row.Result == nil:
 			var phases []string
@@ -183,24 +229,25 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 				phases = append(phases, fmt.Sprintf("%s %.2f s", p.Name, p.Seconds))
 				total += p.Seconds
 			}
-			fmt.Fprintf(&b, "| %s | %s | | | %.2f s | | | | %s |\n", row.Step, row.StorageClass, total, strings.Join(phases, ", "))
+			fmt.Fprintf(&b, "| %s | %s | | | %.2f s | | | | | %s |\n", row.Step, row.StorageClass, total, strings.Join(phases, ", "))
 			continue
 		}
 		l, bandwidth, ratio := row.Result.Service, "", ""
 		if row.MBPerSecond > 0 {
 			bandwidth = fmt.Sprintf("%.1f", row.MBPerSecond)
 		}
-		if m := local[row.Step]; m > 0 {
+		if m := local[fmt.Sprint(row.Step, row.Round)]; m > 0 {
 			ratio = fmt.Sprintf("%.2f", l.Mean/m)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.0f | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, row.Result.Rate, bandwidth,
-			result.Milliseconds(l.Mean), result.Milliseconds(l.Quantile(0.5)), result.Milliseconds(l.Quantile(0.99)), ratio, strings.Join(row.Doubts, "; "))
+		fmt.Fprintf(&b, "| %s | %s | %.0f | %s | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, row.Result.Rate, bandwidth,
+			result.Milliseconds(l.Mean), result.Milliseconds(l.Quantile(0.5)), result.Milliseconds(l.Quantile(0.99)), ratio, row.limitWords(), strings.Join(row.Doubts, "; "))
 		if row.Sync != nil {
-			fmt.Fprintf(&b, "| %s: fdatasync | %s | | | %s | %s | %s | | |\n", row.Step, row.StorageClass,
+			fmt.Fprintf(&b, "| %s: fdatasync | %s | | | %s | %s | %s | | | |\n", row.Step, row.StorageClass,
 				result.Milliseconds(row.Sync.Mean), result.Milliseconds(row.Sync.Quantile(0.5)), result.Milliseconds(row.Sync.Quantile(0.99)))
 		}
 	}
-	b.WriteString("\nTo local: mean latency as a multiple of the local disk's.\n")
+	b.WriteString("\nTo local: mean latency as a multiple of the local disk's. Limit: what kept the run from being faster, as far as it was recorded.\n")
+	b.WriteString(r.summaryTable())
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/procfs"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/adapter/fio"
@@ -20,6 +19,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter/sysbench"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/rules/why"
 )
 
 // warmup of each run, as dbench's ramp.
@@ -38,18 +38,39 @@ type Runner struct {
 	Least time.Duration
 	// Only names the steps to run, by their names; all if empty.
 	Only []string
-	Log  *slog.Logger
+	// Repeat is how many rounds each step has, every round with all targets; 0 is 1.
+	Repeat int
+	// Order is the targets' order in each round: file (always as in the file), abba (every other round
+	// backwards) or random (by Seed). Empty is file.
+	Order string
+	Seed  uint64
+	// Cooldown is how long to do nothing before each run.
+	Cooldown time.Duration
+	// DropCaches empties the kernel's page cache before each run; it needs root.
+	DropCaches bool
+	// MaxWarmup bounds how long a run warms up until its rate is steady; 0: the fixed warm-up alone.
+	MaxWarmup time.Duration
+	// Prometheus watches the classes; without it no layers are recorded.
+	Prometheus why.API
+	Log        *slog.Logger
 }
 
 // Row is the outcome of one step on one storage class.
 type Row struct {
 	Step         string              `json:"step"`
 	StorageClass string              `json:"storageclass"`
+	Round        int                 `json:"round"`              // from 1
+	Prepared     []string            `json:"prepared,omitempty"` // what was done before the run, and what failed of it
 	Result       *result.Result      `json:"result,omitempty"`
 	Phases       []pgbench.InitPhase `json:"phases,omitempty"` // of making tables
 	MBPerSecond  float64             `json:"mb_per_second,omitempty"`
 	Sync         *result.Latency     `json:"sync,omitempty"` // fdatasync calls, in seconds
-	CPUIdle      float64             `json:"cpu_idle"`       // share of all CPUs' time
+	Began        time.Time           `json:"began"`          // of the run, warm-up included
+	Ended        time.Time           `json:"ended"`
+	CPUIdle      float64             `json:"cpu_idle"`       // share of all CPUs' time meanwhile, on the generator's machine
+	Generator    float64             `json:"generator_cpus"` // how many CPUs loadgen and its tool kept busy
+	Layers       *Layers             `json:"layers,omitempty"`
+	Limit        *Limit              `json:"limit,omitempty"`
 	Error        string              `json:"error,omitempty"`
 	Doubts       []string            `json:"doubts,omitempty"`
 
@@ -63,36 +84,33 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	if !ok {
 		return nil, fmt.Errorf("unknown matrix %q; there are %s", name, Names())
 	}
+	if !slices.Contains(Orders, r.order()) {
+		return nil, fmt.Errorf("unknown order %q; there are %s", r.Order, strings.Join(Orders, ", "))
+	}
+	if r.Repeat < 0 || r.Cooldown < 0 || r.MaxWarmup < 0 {
+		return nil, fmt.Errorf("repeat, cool-down and warm-up must not be below 0")
+	}
 	if r.Scale <= 0 || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
 		return nil, fmt.Errorf("scale must be above 0 and at most 1, max clients and least duration above 0")
 	}
-	report := &Report{Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets}
+	report := &Report{Schema: SchemaVersion, Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets,
+		Repeat: max(r.Repeat, 1), Order: r.order(), Seed: r.Seed}
 	for _, published := range m.Steps {
 		if len(r.Only) > 0 && !slices.Contains(r.Only, published.Name) {
 			continue
 		}
 		step := published.scaled(r.Scale, r.MaxClients, r.Least)
-		for _, target := range targets {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			r.Log.Info("running", "matrix", name, "step", step.Name, "storageclass", target.StorageClass, "for", step.Duration)
-			row := Row{Step: step.Name, StorageClass: target.StorageClass, step: step}
-			if n := step.clients(); n != published.clients() {
-				row.Doubts = append(row.Doubts, fmt.Sprintf("%d clients instead of %d", n, published.clients()))
-			}
-			before, berr := r.cpu()
-			if err := r.row(ctx, target, &row); err != nil {
+		for round := 1; round <= max(r.Repeat, 1); round++ {
+			for _, target := range r.inOrder(targets, step.Name, round) {
 				if ctx.Err() != nil {
 					return nil, ctx.Err()
 				}
-				r.Log.Error("step failed; the others go on", "step", step.Name, "storageclass", target.StorageClass, "err", err)
-				row.Error = err.Error()
+				row, err := r.one(ctx, name, step, published, target, round)
+				if err != nil {
+					return nil, err
+				}
+				report.Rows = append(report.Rows, row)
 			}
-			if after, err := r.cpu(); err == nil && berr == nil {
-				row.CPUIdle = after.idleSince(before)
-			}
-			report.Rows = append(report.Rows, row)
 		}
 	}
 	if len(report.Rows) == 0 {
@@ -100,7 +118,31 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	}
 	report.Environment = r.environment(ctx, targets)
 	report.judge()
+	r.askLayers(ctx, report)
+	report.sumUp()
 	return report, nil
+}
+
+// one runs a step on a target. Only a cancelled ctx is an error; what fails is told in the row.
+func (r *Runner) one(ctx context.Context, name string, step, published Step, target Target, round int) (Row, error) {
+	row := Row{Step: step.Name, StorageClass: target.StorageClass, Round: round, step: step}
+	if n := step.clients(); n != published.clients() {
+		row.Doubts = append(row.Doubts, fmt.Sprintf("%d clients instead of %d", n, published.clients()))
+	}
+	row.Prepared = r.prepare(ctx, target)
+	r.Log.Info("running", "matrix", name, "step", step.Name, "round", round, "storageclass", target.StorageClass, "for", step.Duration)
+	watch := r.watch()
+	if err := r.row(ctx, target, &row); err != nil {
+		if ctx.Err() != nil {
+			return row, ctx.Err()
+		}
+		r.Log.Error("step failed; the others go on", "step", step.Name, "storageclass", target.StorageClass, "err", err)
+		row.Error = err.Error()
+	}
+	if row.Began.IsZero() {
+		watch.into(&row)
+	}
+	return row, ctx.Err()
 }
 
 // needs says what a target lacks for a step.
@@ -125,7 +167,9 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 	measure := func(once func(context.Context) adapter.Ended) error {
 		// A tool that ends by itself is not started again: a restart would hide why.
 		var ended adapter.Ended
-		got, err := result.Measure(ctx, supervisor.Load, 0, warmup, step.Duration, func(ctx context.Context) {
+		// Not from before the tables were made: that is other work.
+		defer r.watch().into(row)
+		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration)}, step.Duration, func(ctx context.Context) {
 			ended = once(ctx)
 			supervisor.Load.SetPhase(metrics.Stopped)
 		})
@@ -214,30 +258,6 @@ func (r *Runner) fio(target Target, row *Row, set *metrics.Set, supervisor *adap
 		row.Sync = &sync
 	}
 	return nil
-}
-
-// procStat is the machine's CPU time so far.
-type procStat struct{ idle, all float64 }
-
-func (r *Runner) cpu() (procStat, error) {
-	fs, err := procfs.NewFS(r.ProcFS)
-	if err != nil {
-		return procStat{}, err
-	}
-	s, err := fs.Stat()
-	if err != nil {
-		return procStat{}, err
-	}
-	c := s.CPUTotal
-	idle := c.Idle + c.Iowait
-	return procStat{idle, idle + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal}, nil
-}
-
-func (s procStat) idleSince(before procStat) float64 {
-	if s.all <= before.all {
-		return 1
-	}
-	return (s.idle - before.idle) / (s.all - before.all)
 }
 
 // osRelease reads the kernel's version.

@@ -14,6 +14,8 @@ import (
 type Target struct {
 	// StorageClass names it in the result.
 	StorageClass string `yaml:"storageclass" json:"storageclass"`
+	// Server is the database server's name, where a class has several: a baseline pins each.
+	Server string `yaml:"server" json:"server,omitempty"`
 	// Local marks the class the others are compared with: a plain local disk.
 	Local bool `yaml:"local" json:"local,omitempty"`
 	// Replicas is how many copies the class keeps; it stands in the result.
@@ -30,6 +32,22 @@ type Target struct {
 //	targets:
 //	  - {storageclass: local, local: true, replicas: 1, directory: /srv/local, dsn: host=/run/local}
 func ReadTargets(path string) ([]Target, error) {
+	return readTargets(path, func(t Target) string { return "storageclass " + t.StorageClass })
+}
+
+// ReadServers is ReadTargets with as many targets of a class as it has servers: a single instance and
+// a synchronous cluster, say. They are told apart by server.
+func ReadServers(path string) ([]Target, error) {
+	return readTargets(path, func(t Target) string {
+		if t.Server == "" {
+			return "storageclass " + t.StorageClass + " without a server"
+		}
+		return "server " + t.Server + " of storageclass " + t.StorageClass
+	})
+}
+
+// readTargets reads targets, of which no two may have the same key.
+func readTargets(path string, key func(Target) string) ([]Target, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -55,12 +73,12 @@ func ReadTargets(path string) ([]Target, error) {
 		switch {
 		case t.StorageClass == "":
 			return nil, fmt.Errorf("%s: target %d has no storageclass", path, i+1)
-		case seen[t.StorageClass]:
-			return nil, fmt.Errorf("%s: storageclass %s is there twice", path, t.StorageClass)
+		case seen[key(*t)]:
+			return nil, fmt.Errorf("%s: %s is there twice", path, key(*t))
 		case t.Engine != "postgres" && t.Engine != "mysql":
 			return nil, fmt.Errorf("%s: storageclass %s: unknown engine %q", path, t.StorageClass, t.Engine)
 		}
-		seen[t.StorageClass] = true
+		seen[key(*t)] = true
 		if t.Local {
 			local++
 		}

@@ -20,6 +20,7 @@ const (
 	Serialization ErrorKind = "serialization"
 	Deadlock      ErrorKind = "deadlock"
 	Timeout       ErrorKind = "timeout"
+	ReadOnly      ErrorKind = "read_only" // the server is a standby, or was made one
 	Other         ErrorKind = "other"
 )
 
@@ -45,7 +46,7 @@ const (
 
 var (
 	phases         = []Phase{Init, Warmup, Steady, Stopped}
-	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, Other}
+	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, ReadOnly, Other}
 	skipReasons    = []SkipReason{Late, Down}
 	restartReasons = []RestartReason{Exited, Killed, StartFailed, ServerDown}
 )

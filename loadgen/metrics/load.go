@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type Load struct {
 
 	mu    sync.Mutex
 	tally Tally
+	// reached are the labels of the address that was told last, or nil.
+	reached []string
 }
 
 // Load makes the series of one load, all at zero, in phase stopped.
@@ -102,10 +105,11 @@ func (l *Load) Served(service time.Duration, n uint64) {
 }
 
 // Failed counts a transaction that was sent and failed, response after its intended start (0
-// if the tool does not say). It is slow, however fast it failed. It must have been Offered.
-func (l *Load) Failed(kind ErrorKind, response time.Duration) {
+// if the tool does not say). It is slow, however fast it failed, and the response time that it counts with
+// is returned. It must have been Offered.
+func (l *Load) Failed(kind ErrorKind, response time.Duration) time.Duration {
 	l.Error(kind)
-	l.slow(response)
+	return l.slow(response)
 }
 
 // Error counts an error that no offered transaction belongs to, such as a refused connection.
@@ -126,15 +130,16 @@ func (l *Load) Skipped(reason SkipReason, response time.Duration) {
 	l.slow(response)
 }
 
-func (l *Load) slow(response time.Duration) {
-	if l.options.NoResponse {
-		return
-	}
+func (l *Load) slow(response time.Duration) time.Duration {
 	response = max(response, l.options.Penalty)
+	if l.options.NoResponse {
+		return response
+	}
 	l.response.Observe(response.Seconds())
 	l.mu.Lock()
 	l.tally.Response.Observe(response)
 	l.mu.Unlock()
+	return response
 }
 
 // Restarted counts a new start of the tool.
@@ -170,6 +175,25 @@ func (l *Load) Reported(rate float64) {
 // SetTarget changes the rate that is meant to be offered.
 func (l *Load) SetTarget(rate float64) {
 	l.set.target.WithLabelValues(l.labels.values()...).Set(rate)
+}
+
+// Reached says which server the load reaches now, by the address and port that it is at; "" is one that is not known.
+func (l *Load) Reached(address, port string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var reached []string
+	if address != "" {
+		reached = l.labels.values(address, port)
+	}
+	if slices.Equal(reached, l.reached) {
+		return
+	}
+	if l.reached != nil {
+		l.set.address.DeleteLabelValues(l.reached...)
+	}
+	if l.reached = reached; reached != nil {
+		l.set.address.WithLabelValues(reached...).Set(1)
+	}
 }
 
 // SetPhase says where the load is now.

@@ -39,7 +39,7 @@ type Set struct {
 	parseErrors, lost  *prometheus.CounterVec
 	reports, late      *prometheus.CounterVec
 	target, reported   *prometheus.GaugeVec
-	phase              *prometheus.GaugeVec
+	phase, address     *prometheus.GaugeVec
 }
 
 // NewSet registers the families with registry.
@@ -75,9 +75,9 @@ func NewSet(registry prometheus.Registerer) *Set {
 			"Transactions that were due, whatever became of them. A tool that logs only finished ones is counted when it does."),
 		completed: counter("loadgen_completed_total", "Transactions that ended without an error."),
 		skipped: counter("loadgen_skipped_total",
-			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; counted as target rate times the time down).", "reason"),
+			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; a tool's are counted as target rate times the time down).", "reason"),
 		errors: counter("loadgen_errors_total",
-			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, other.", "kind"),
+			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), other.", "kind"),
 		restarts: counter("loadgen_restarts_total",
 			"Times the tool was started again, by reason: exit, killed, start_failed, server_down.", "reason"),
 		parseErrors: counter("loadgen_parse_errors_total",
@@ -91,6 +91,8 @@ func NewSet(registry prometheus.Registerer) *Set {
 		target: gauge("loadgen_target_rate", "Transactions per second the load is meant to offer. 0: as many as possible."),
 		reported: gauge("loadgen_reported_rate",
 			"Transactions per second by the tool's own last progress report; 0 while it is down."),
+		address: gauge("loadgen_server_address_info",
+			"Where the load's newest connection was answered from, as the server says: on PostgreSQL its address, on MySQL its host's name, which is its pod's; 1. It stays while no server can be reached, and follows to another one. None on Unix sockets.", "address", "port"),
 		phase: gauge("loadgen_phase", "1 for the phase the load is in, 0 for the others: init, warmup, steady, stopped.", "phase"),
 	}
 }

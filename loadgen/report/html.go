@@ -165,6 +165,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	scaleBars(r.Sections)
 	bands := []band{}
 	for _, m := range r.Marks {
 		bands = append(bands, band{m.Kind, m.Name, unix(m.From), unix(m.To)})
@@ -173,5 +174,5 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return page.Execute(w, map[string]any{"Report": r, "Script": template.JS(script), "Style": template.CSS(style), "Data": template.JS(data)})
+	return page.Execute(w, map[string]any{"Report": r, "Legend": legend(r.Sections), "Script": template.JS(script), "Style": template.CSS(style), "Data": template.JS(data)})
 }

@@ -86,6 +86,22 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 		}
 	}
 	slices.SortStableFunc(r.Marks, func(a, b Mark) int { return a.From.Compare(b.From) })
+	r.addRestarts(ctx, server, step)
+}
+
+// addRestarts notes each process that Prometheus scrapes and that was started again meanwhile.
+func (r *Report) addRestarts(ctx context.Context, server string, step time.Duration) {
+	query := fmt.Sprintf(`sum by (process) (label_join(changes(process_start_time_seconds[%ds]), "process", " ", "job", "instance")) > 0`,
+		int(max(r.Last.Sub(r.Began), step).Seconds()))
+	found, err := queryRange(ctx, server, query, r.Last, r.Last, step)
+	if err != nil {
+		r.note("restarts: %v", err)
+	}
+	for _, s := range found {
+		if n := len(s.Values); n > 0 {
+			r.note("started again while the soak ran: %s, %.0f times; its exit code is in its supervisor's log", strings.TrimPrefix(s.Name, "process="), s.Values[n-1])
+		}
+	}
 }
 
 func queryRange(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]Series, error) {

@@ -24,6 +24,8 @@ type Report struct {
 	Layers      []Series // of latency, from Prometheus
 	Notes       []string
 	Compared    string // name of the other run, if there is one
+	// Sections are looks in words and bars, which stand first.
+	Sections []Section
 }
 
 // Class is one load on one storage class.

@@ -186,6 +186,8 @@ func TestPrometheus(t *testing.T) {
 			fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
 		case strings.HasPrefix(query, "ALERTS"):
 			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"__name__":"ALERTS","alertname":"Slow","storageclass":"r3"},"values":[[%d,"1"],[%d,"1"],[%d,"1"]]}]}}`, at, at+5, at+60)
+		case strings.Contains(query, "changes(process_start_time_seconds["):
+			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"process":"plumbline-agent 127.0.0.1:1"},"values":[[%d,"2"]]}]}}`, at)
 		default:
 			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"storageclass":"r3","op":"write"},"values":[[%d,"0.25"],[%d,"NaN"]]}]}}`, at, at+5)
 		}
@@ -206,7 +208,8 @@ func TestPrometheus(t *testing.T) {
 	if len(r.Marks)-before != 2 || len(alerts) != 2 || alerts[0].Name != "Slow r3" || alerts[0].To.Sub(alerts[0].From) != 5*time.Second {
 		t.Errorf("alerts %+v, want one of 5 s and one of a moment", alerts)
 	}
-	if notes := strings.Join(r.Notes, "; "); !strings.Contains(notes, "oops") || !strings.Contains(notes, "parse error") || !strings.Contains(notes, "empty: no data") {
+	if notes := strings.Join(r.Notes, "; "); !strings.Contains(notes, "oops") || !strings.Contains(notes, "parse error") || !strings.Contains(notes, "empty: no data") ||
+		!strings.Contains(notes, "started again while the soak ran: plumbline-agent 127.0.0.1:1, 2 times") {
 		t.Errorf("notes %q", notes)
 	}
 	for _, bad := range []string{"", "x", "=q", "n="} {

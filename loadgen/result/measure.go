@@ -9,10 +9,15 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
+// Warmup is how long a load runs before it is measured. Least is what the load itself needs until
+// it calls itself steady; what it counted in that time is thrown away. With Most, it goes on until
+// its rate is steady, at most that long.
+type Warmup struct{ Least, Most time.Duration }
+
 // Measure does work for duration and returns what load counted in that time. The time starts
 // when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
 // early if ctx or work does.
-func Measure(ctx context.Context, load *metrics.Load, target float64, warmup, duration time.Duration, work func(context.Context)) (Result, error) {
+func Measure(ctx context.Context, load *metrics.Load, target float64, warmup Warmup, duration time.Duration, work func(context.Context)) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
@@ -22,18 +27,24 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup, du
 	}()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	var began, ended time.Time
+	var began, ended, warm time.Time
 	var cpu time.Duration
+	var rate steadiness
 	for running := true; running; {
 		select {
 		case <-done:
 			running = false
 		case now := <-poll.C:
 			if began.IsZero() && load.Phase() == metrics.Steady {
-				if warmup > 0 {
-					load.ResetTally()
+				if warm.IsZero() {
+					warm = now
 				}
-				began, cpu = now, cpuTime()
+				if now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed) {
+					if warmup.Least > 0 || warmup.Most > 0 {
+						load.ResetTally()
+					}
+					began, cpu = now, cpuTime()
+				}
 			}
 			if !began.IsZero() && now.Sub(began) >= duration {
 				ended = now
@@ -50,6 +61,10 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup, du
 		ended = time.Now()
 	}
 	r := New(load.Labels(), target, ended.Sub(began), load.Tally())
+	r.WarmedUp = began.Sub(warm).Seconds()
+	if warmup.Most > 0 && !rate.was {
+		r.Notes = append(r.Notes, fmt.Sprintf("the rate was not steady after a warm-up of %v", warmup.Most))
+	}
 	if r.Completed > 0 {
 		r.CPUPer1000 = (cpuTime() - cpu).Seconds() / float64(r.Completed) * 1000
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -23,6 +24,7 @@ type Result struct {
 	StorageClass string  `json:"storageclass,omitempty"`
 	TargetRate   float64 `json:"target_rate"` // per second; 0: as many as possible
 	Seconds      float64 `json:"seconds"`
+	WarmedUp     float64 `json:"warmed_up_seconds,omitempty"` // until the rate was steady
 
 	Offered     uint64            `json:"offered"`
 	Completed   uint64            `json:"completed"`
@@ -33,6 +35,11 @@ type Result struct {
 	ParseErrors uint64            `json:"parse_errors"`
 	Lost        uint64            `json:"lost"`
 
+	// Outages are the times without a commit, of the canary only; AfterOutages is the response time
+	// of what was due in the minute after one of a second or more.
+	Outages      []Outage `json:"outages,omitempty"`
+	AfterOutages *Latency `json:"after_outages,omitempty"`
+
 	// CPUPer1000 is the CPU time loadgen itself (not its tool) used per 1,000 completed.
 	CPUPer1000 float64 `json:"cpu_seconds_per_1000"`
 	// Notes say what makes the result doubtful.
@@ -40,6 +47,14 @@ type Result struct {
 
 	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow
 	Service  Latency `json:"service"`  // from sending; completed ones only
+}
+
+// Outage is a time in which transactions were due and none was committed.
+type Outage struct {
+	Began   time.Time         `json:"began"`
+	Seconds float64           `json:"seconds"`
+	Over    bool              `json:"over"` // not: it had not ended when the load did
+	Errors  map[string]uint64 `json:"errors"`
 }
 
 // Latency sums up a distribution, in seconds.
@@ -115,6 +130,13 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
+func (r Result) afterOutages() Latency {
+	if r.AfterOutages == nil {
+		return Latency{}
+	}
+	return *r.AfterOutages
+}
+
 // WriteText writes the result for people.
 func (r Result) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -132,6 +154,17 @@ func (r Result) WriteText(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(t, "skipped\t%d %s\n", r.Skipped[name], name)
 	}
+	for _, o := range r.Outages {
+		var errors []string
+		for _, name := range slices.Sorted(maps.Keys(o.Errors)) {
+			errors = append(errors, fmt.Sprintf("%d %s", o.Errors[name], name))
+		}
+		over := ""
+		if !o.Over {
+			over = ", not over"
+		}
+		fmt.Fprintf(t, "outage\t%.2f s without a commit from %s%s; errors: %s\n", o.Seconds, o.Began.Format("15:04:05.00"), over, strings.Join(errors, ", "))
+	}
 	if r.Restarts > 0 {
 		fmt.Fprintf(t, "restarts\t%d\n", r.Restarts)
 	}
@@ -145,7 +178,7 @@ func (r Result) WriteText(w io.Writer) error {
 	for _, row := range []struct {
 		name string
 		l    Latency
-	}{{"response", r.Response}, {"service", r.Service}} {
+	}{{"response", r.Response}, {"service", r.Service}, {"after outages", r.afterOutages()}} {
 		if row.l.Count == 0 {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/manifests/lab/table"
+	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/metricsdoc"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -27,7 +28,7 @@ type expression struct{ where, text string }
 type known map[string][]string
 
 // targetLabels are put on by Prometheus, whatever the exporter.
-var targetLabels = []string{"instance", "job", "node", "cluster", "server", "storageclass", "le", "__name__"}
+var targetLabels = []string{"instance", "job", "namespace", "pod", "container", "endpoint", "node", "cluster", "server", "storageclass", "le", "__name__"}
 
 func TestEveryMetricIsExported(t *testing.T) {
 	expressions, recorded := collect(t)
@@ -68,7 +69,12 @@ func (k known) check(s *parser.VectorSelector) error {
 	for _, m := range s.LabelMatchers {
 		// A label that must be empty may be missing.
 		absent := m.Type == labels.MatchEqual && m.Value == ""
-		if !absent && !slices.Contains(own, m.Name) && !slices.Contains(targetLabels, m.Name) {
+		// Prometheus renames a label that the target has, too.
+		name := strings.TrimPrefix(m.Name, "exported_")
+		if name != m.Name && !slices.Contains(targetLabels, name) {
+			name = m.Name
+		}
+		if !absent && !slices.Contains(own, name) && !slices.Contains(targetLabels, m.Name) {
 			return fmt.Errorf("%s has no label %q; it has %s", s.Name, m.Name, strings.Join(own, ", "))
 		}
 	}
@@ -115,7 +121,7 @@ func exported(t *testing.T) known {
 func collect(t *testing.T) (expressions []expression, recorded map[string]bool) {
 	t.Helper()
 	recorded = map[string]bool{}
-	for _, path := range glob(t, "rules", "*.rules.yaml") {
+	for _, path := range ruleFiles(t) {
 		var content struct {
 			Groups []struct {
 				Rules []struct{ Record, Alert, Expr string } `yaml:"rules"`
@@ -148,6 +154,9 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 			}
 		}
 	}
+	for _, query := range why.Queries() {
+		expressions = append(expressions, expression{"rules/why", query})
+	}
 	spec, err := table.ReadSpec(filepath.Join(testkit.Root(), "manifests", "lab", "table.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +169,11 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 		}
 	}
 	return expressions, recorded
+}
+
+// ruleFiles are the files of rules, the optional ones too.
+func ruleFiles(t *testing.T) []string {
+	return append(glob(t, "rules", "*.rules.yaml"), glob(t, "rules", "optional", "*.rules.yaml")...)
 }
 
 func glob(t *testing.T, parts ...string) []string {

@@ -1,7 +1,10 @@
 package contract
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -32,6 +35,11 @@ func TestDashboardsNameWhatIsExported(t *testing.T) {
 			continue
 		}
 		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+			if a, ok := n.(*parser.AggregateExpr); ok {
+				if err := names.checkGrouping(a); err != nil {
+					t.Errorf("%s: %v", e.Where(), err)
+				}
+			}
 			s, ok := n.(*parser.VectorSelector)
 			if !ok {
 				return nil
@@ -48,6 +56,34 @@ func TestDashboardsNameWhatIsExported(t *testing.T) {
 	if selectors < 200 {
 		t.Errorf("only %d selectors were found; the test does not see the dashboards", selectors)
 	}
+}
+
+// checkGrouping says whether one metric's series have the labels that they are grouped by.
+func (k known) checkGrouping(a *parser.AggregateExpr) error {
+	var only *parser.VectorSelector
+	several := a.Without
+	parser.Inspect(a.Expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			several = several || only != nil
+			only = n
+		case *parser.BinaryExpr:
+			several = several || n.VectorMatching != nil
+		case *parser.Call:
+			several = several || n.Func.Name == "label_replace" || n.Func.Name == "label_join"
+		}
+		return nil
+	})
+	if several || only == nil || only.Name == "" {
+		return nil
+	}
+	own, _ := k.find(only.Name)
+	for _, label := range a.Grouping {
+		if own != nil && !slices.Contains(own, label) && !slices.Contains(targetLabels, label) {
+			return fmt.Errorf("%s is grouped by %q, which it does not have; it has %s", only.Name, label, strings.Join(own, ", "))
+		}
+	}
+	return nil
 }
 
 // named resolves a selector of several metrics, {__name__=~"a|b"}, into one of each.

@@ -48,7 +48,7 @@ func TestAlertPolicy(t *testing.T) {
 	}
 	firing, silent := testedAlerts(t)
 	seen := map[string]bool{}
-	for _, path := range glob(t, "rules", "*.rules.yaml") {
+	for _, path := range ruleFiles(t) {
 		var content struct {
 			Groups []struct {
 				Rules []alert `yaml:"rules"`

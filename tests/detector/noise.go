@@ -8,6 +8,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/baseline"
 )
 
 // rate is the load in transactions per second: that of a canary, by default.
@@ -17,7 +20,11 @@ const rate = 10
 // slower than the median; share is how many of them are slow in their own way, slow by how much.
 type noise struct {
 	name string
-	make func(r *rand.Rand) func(minute int) minuteNoise
+	// wild says that it swings so far that +30 % is no surprise, and need not be found.
+	wild bool
+	// expected are the windows that are declared.
+	expected []string
+	make     func(r *rand.Rand) func(minute int) minuteNoise
 }
 
 type minuteNoise struct {
@@ -36,16 +43,16 @@ func drift(r *rand.Rand, sigma, phi float64) func() float64 {
 
 // noises are the kinds. The response times within a minute are always lognormal, sigma 0.5.
 var noises = []noise{
-	{"steady", func(*rand.Rand) func(int) minuteNoise {
+	{name: "steady", make: func(*rand.Rand) func(int) minuteNoise {
 		return func(int) minuteNoise { return minuteNoise{factor: 1} }
 	}},
 	// The noise of the published comparison: 12 %, correlated over some five minutes.
-	{"drift", func(r *rand.Rand) func(int) minuteNoise {
+	{name: "drift", make: func(r *rand.Rand) func(int) minuteNoise {
 		d := drift(r, 0.12, 0.8)
 		return func(int) minuteNoise { return minuteNoise{factor: d()} }
 	}},
 	// Every two hours or so a minute or two in which everything takes four times as long.
-	{"bursts", func(r *rand.Rand) func(int) minuteNoise {
+	{name: "bursts", make: func(r *rand.Rand) func(int) minuteNoise {
 		d, left := drift(r, 0.06, 0.8), 0
 		return func(int) minuteNoise {
 			if left--; left < 0 && r.Float64() < 1.0/120 {
@@ -58,14 +65,14 @@ var noises = []noise{
 		}
 	}},
 	// Slower by day than by night, 10 % to either side.
-	{"daily", func(r *rand.Rand) func(int) minuteNoise {
+	{name: "daily", make: func(r *rand.Rand) func(int) minuteNoise {
 		d, phase := drift(r, 0.06, 0.8), r.Float64()
 		return func(m int) minuteNoise {
 			return minuteNoise{factor: d() * (1 + 0.1*math.Sin(2*math.Pi*(float64(m)/1440+phase)))}
 		}
 	}},
 	// Every five minutes 40 % of a minute's transactions meet a checkpoint.
-	{"checkpoint", func(r *rand.Rand) func(int) minuteNoise {
+	{name: "checkpoint", make: func(r *rand.Rand) func(int) minuteNoise {
 		d := drift(r, 0.06, 0.8)
 		return func(m int) minuteNoise {
 			n := minuteNoise{factor: d(), slow: func() float64 { return 2.5 }}
@@ -76,13 +83,31 @@ var noises = []noise{
 		}
 	}},
 	// One transaction in fifty is slow without bound: Pareto, alpha 1.5.
-	{"heavy tail", func(r *rand.Rand) func(int) minuteNoise {
+	{name: "heavy tail", make: func(r *rand.Rand) func(int) minuteNoise {
 		d := drift(r, 0.06, 0.8)
 		return func(int) minuteNoise {
 			return minuteNoise{factor: d(), share: 0.02, slow: func() float64 { return 2 * math.Pow(1-r.Float64(), -1/1.5) }}
 		}
 	}},
+	// A neighbour, a cache or the room's temperature: 10 %, correlated over two hours.
+	{name: "wander", wild: true, make: func(r *rand.Rand) func(int) minuteNoise {
+		d := drift(r, 0.1, math.Exp(-1.0/120))
+		return func(int) minuteNoise { return minuteNoise{factor: d()} }
+	}},
+	// Every night 25 minutes in which all takes half as long again.
+	{name: "backup", expected: []string{"nightly backup 02:00-02:30 UTC"}, make: func(r *rand.Rand) func(int) minuteNoise {
+		d := drift(r, 0.06, 0.8)
+		return func(m int) minuteNoise {
+			if m %= 1440; m >= backupBegins && m < backupEnds {
+				return minuteNoise{factor: 1.5 * d()}
+			}
+			return minuteNoise{factor: d()}
+		}
+	}},
 }
+
+// The nightly backup, in minutes of the day.
+const backupBegins, backupEnds = 122, 147
 
 // regression is what happens at minute 0 after the healthy time: by how much everything is slower.
 type regression struct {
@@ -142,14 +167,38 @@ func series(kind noise, seed uint64, healthy, after int, what regression) []coun
 	return out
 }
 
-// pinned are quantiles of a healthy day of the same kind of noise, from the buckets as a baseline
-// run has them.
-func pinned(kind noise, seed uint64, quantiles ...float64) map[float64]float64 {
-	r := rand.New(rand.NewPCG(seed, 1)) // the same day's phase, but another day's noise
-	next := kind.make(r)
+func pinnedCounts(kind noise, seed uint64) []counts {
+	return series(kind, seed, 1440, 0, regression{})
+}
+
+// pinned is a healthy day of the same kind of noise, as a baseline run has it.
+type pinned []counts
+
+func pin(kind noise, seed uint64) pinned {
+	return series(kind, seed, 1440, 0, regression{})
+}
+
+// hours compares the day's hours as a baseline run does.
+func (p pinned) hours(windows []baseline.Window) *baseline.Hours {
+	const slice = int(baseline.Slice / time.Minute)
+	return baseline.CompareHours(len(p)/slice,
+		func(from, to int) float64 { return p[from*slice : to*slice].quantiles(0.25)[0.25] },
+		func(i int) bool {
+			for m := i * slice; m < (i+1)*slice; m++ {
+				for _, w := range windows {
+					if w.Contains(time.Unix(int64(m)*60, 0)) {
+						return true
+					}
+				}
+			}
+			return false
+		})
+}
+
+// quantiles are from the buckets.
+func (p pinned) quantiles(quantiles ...float64) map[float64]float64 {
 	all, n := map[int]int{}, 0
-	for m := range 1440 {
-		c := minute(r, next(m), 0)
+	for _, c := range p {
 		for i, k := range c.buckets {
 			all[i] += k
 		}

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/plumbline/plumbline/loadgen/baseline"
 )
 
 // outcome is what one alert did on one series.
@@ -26,7 +28,18 @@ type outcome struct {
 // regression, and returns what each alert did, by alert and regression.
 func run(promtool, dir string, rules []string, kind noise, seed uint64, healthy, after int, whats []regression) (map[string]map[string]outcome, error) {
 	path := filepath.Join(dir, fmt.Sprintf("%s-%d.yaml", strings.ReplaceAll(kind.name, " ", "-"), seed))
-	if err := write(path, rules, kind, seed, healthy, after, whats); err != nil {
+	windows, err := parseWindows(kind)
+	if err != nil {
+		return nil, err
+	}
+	if len(windows) > 0 {
+		declared := filepath.Join(dir, "expected.rules.yaml")
+		if err := declare(declared, windows); err != nil {
+			return nil, err
+		}
+		rules = append([]string{declared}, rules...)
+	}
+	if err := write(path, rules, windows, kind, seed, healthy, after, whats); err != nil {
 		return nil, err
 	}
 	defer os.Remove(path)
@@ -38,9 +51,31 @@ func run(promtool, dir string, rules []string, kind noise, seed uint64, healthy,
 	return parse(out)
 }
 
+func parseWindows(kind noise) ([]baseline.Window, error) {
+	var windows []baseline.Window
+	for _, text := range kind.expected {
+		w, err := baseline.ParseWindow(text, 3)
+		if err != nil {
+			return nil, err
+		}
+		windows = append(windows, w)
+	}
+	return windows, nil
+}
+
+// declare writes a rules file with the windows.
+func declare(path string, windows []baseline.Window) error {
+	var b strings.Builder
+	b.WriteString("groups:\n  - name: expected\n    rules:\n")
+	for _, w := range windows {
+		fmt.Fprintf(&b, "      - {record: 'loadgen:expected_slow:ratio', expr: '%s', labels: {storageclass: r3, window: '%s'}}\n", w.Expr(), w)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
 var queries = []string{"delay", "last", "false"}
 
-func write(path string, rules []string, kind noise, seed uint64, healthy, after int, whats []regression) error {
+func write(path string, rules []string, windows []baseline.Window, kind noise, seed uint64, healthy, after int, whats []regression) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -48,16 +83,23 @@ func write(path string, rules []string, kind noise, seed uint64, healthy, after 
 	defer file.Close()
 	w := bufio.NewWriter(file)
 	minutes := healthy + after
-	baseline := pinned(kind, seed+1000, 0.5, 0.95)
+	day := pin(kind, seed+1000)
+	quantiles := day.quantiles(0.5, 0.9, 0.95)
+	hours := day.hours(windows)
+	if hours == nil {
+		return fmt.Errorf("a day of %s noise tells nothing of its hours", kind.name)
+	}
 	fmt.Fprintf(w, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n", strings.Join(rules, ", "))
 	line := func(series, values string) { fmt.Fprintf(w, "  - {series: '%s', values: '%s'}\n", series, values) }
 	constant := func(v float64) string { return fmt.Sprintf("%gx%d", v, minutes) }
 	// A test for each: promtool bounds the samples of a query, and histograms count as many.
 	for _, what := range whats {
 		fmt.Fprint(w, "- interval: 1m\n  input_series:\n")
-		for q, v := range baseline {
+		for q, v := range quantiles {
 			line(fmt.Sprintf(`loadgen:baseline_response_seconds{tool="canary",profile="p",storageclass="r3",quantile="%g"}`, q), constant(v))
 		}
+		line(`loadgen:baseline_hour:ratio{tool="canary",profile="p",storageclass="r3",stat="max"}`, constant(hours.Max))
+		line(`loadgen:baseline_hour:ratio{tool="canary",profile="p",storageclass="r3",stat="slow"}`, constant(hours.Slow))
 		line(`loadgen:baseline_target_rate{tool="canary",profile="p",storageclass="r3"}`, constant(rate))
 		labels := fmt.Sprintf(`{tool="canary",profile="p",storageclass="r3",server="%s"`, what.name)
 		line("loadgen_target_rate"+labels+"}", constant(rate))

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // killSession kills one session of a class's load, which PostgreSQL takes for a crash.
@@ -78,7 +74,7 @@ func (l *lab) fill(class string) error {
 	return errors.New("the server goes on to find room for its log")
 }
 
-// empty gives the room back, and starts the server if it ended for want of it.
+// empty gives the room back. The supervisor starts the server, if it ended for want of it.
 func (l *lab) empty(class string) error {
 	path, err := l.filler(class)
 	if err != nil {
@@ -87,11 +83,7 @@ func (l *lab) empty(class string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	name := class + "-postgresql"
-	if p, err := l.process(name); err != nil || p.Running {
-		return err
-	}
-	return l.start(name)
+	return nil
 }
 
 // churn opens connections, many at a time, each for one statement, beside the ledger.
@@ -156,128 +148,4 @@ func (l *lab) observers() []string {
 		urls = append(urls, l.metrics(c.Name, "pgbench"), l.metrics(c.Name, "canary"))
 	}
 	return urls
-}
-
-func answers(address string) error {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return err
-	}
-	return c.Close()
-}
-
-// reattach starts a Longhorn volume again whose engine or block device ended, and all that lies on
-// it. The load, the canary and postgres_exporter have nothing open there: they wait for their
-// database by themselves, as they would on a cluster.
-func (l *lab) reattach() error {
-	const class = "longhorn-r3-"
-	for _, name := range []string{"readprobe", "postgresql", "volume", "bridge", "engine"} {
-		if err := l.finish(class+name, name == "volume" || name == "bridge"); err != nil {
-			return err
-		}
-	}
-	// A replica that had an engine takes a new one only after its own start, as Longhorn does it.
-	e, err := l.engine()
-	if err != nil {
-		return err
-	}
-	for n, r := range e.Replicas {
-		name := fmt.Sprintf("%sreplica-%d", class, n+1)
-		if err := l.finish(name, false); err != nil {
-			return err
-		}
-		if err := l.bring(name, func() error { return answers(r.Address) }); err != nil {
-			return err
-		}
-	}
-	socket, err := l.inside("/run/longhorn-" + l.class("longhorn-r3").Volume() + ".sock")
-	if err != nil {
-		return err
-	}
-	device, err := l.inside(filepath.Join(l.class("longhorn-r3").Dir(), "bridge", "volume"))
-	if err != nil {
-		return err
-	}
-	mounted, err := l.inside(filepath.Join(l.class("longhorn-r3").DataDirectory(), "PG_VERSION"))
-	if err != nil {
-		return err
-	}
-	there := func(path string) func() error {
-		return func() error { _, err := os.Stat(path); return err }
-	}
-	// Each is started once the one before works: what the supervisor takes for its state may be
-	// that of its former life.
-	for _, s := range []struct {
-		name  string
-		works func() error
-	}{
-		{"engine", func() error { return errors.Join(answers(e.Engine), there(socket)()) }},
-		{"bridge", there(device)},
-		{"volume", there(mounted)},
-		{"postgresql", func() error { return l.serves("longhorn-r3") }},
-		{"readprobe", func() error { return nil }},
-	} {
-		if err := l.bring(class+s.name, s.works); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finish ends a process if it still runs: in order, so that it takes its mount away, or at once.
-func (l *lab) finish(name string, inOrder bool) error {
-	p, err := l.process(name)
-	if err != nil || !p.Running {
-		return err
-	}
-	if inOrder {
-		err = l.call(http.MethodPatch, "/process/stop/"+name, nil)
-	} else {
-		err = l.signal(name, syscall.SIGKILL)
-	}
-	if err != nil {
-		return err
-	}
-	return l.awaitEnd(name)
-}
-
-// awaitEnd returns once a process does not run any more.
-func (l *lab) awaitEnd(name string) error {
-	return testkit.Await(l.o.deadline, func() error {
-		p, err := l.process(name)
-		if err == nil && p.Running {
-			err = fmt.Errorf("%s has not ended", name)
-		}
-		return err
-	})
-}
-
-// bring starts a process that has ended and returns once it works. The supervisor skips a process
-// while what it depends on is not ready by its own probe, and takes a second start of one that waits
-// for another process: so a start is asked for again only once the one before has failed.
-func (l *lab) bring(name string, works func() error) error {
-	return testkit.Await(l.o.deadline, func() error {
-		p, err := l.process(name)
-		switch {
-		case err != nil:
-			return err
-		case p.ended():
-			return errors.Join(fmt.Errorf("%s has ended", name), l.call(http.MethodPost, "/process/start/"+name, nil))
-		case !p.Running:
-			return fmt.Errorf("%s does not run yet, it is %s", name, p.Status)
-		}
-		if err := works(); err != nil {
-			return fmt.Errorf("%s does not work: %w", name, err)
-		}
-		return nil
-	})
-}
-
-// serves says whether a class's database answers.
-func (l *lab) serves(class string) error {
-	c, err := l.connect(l.ctx, class)
-	if err != nil {
-		return err
-	}
-	return c.Close(l.ctx)
 }

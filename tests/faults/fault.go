@@ -19,6 +19,8 @@ type fault struct {
 	class string
 	// job is the scrape job whose failed scrapes are counted; empty for none.
 	job string
+	// again is the process that the supervisor has to start again; empty for none.
+	again string
 	// begin makes the fault, end repairs what does not repair itself.
 	begin, end func(l *lab) error
 	// seen are PromQL conditions of the fault, well those after its end.
@@ -37,8 +39,17 @@ func (l *lab) try(f fault, out *rows.File) error {
 	}
 	before := ledger.count()
 	ledger.begin()
+	restarts := 0
+	if f.again != "" {
+		if restarts, err = l.restarts(f.again); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
 	err = f.begin(l)
-	var seen, well time.Duration
+	var again, seen, well time.Duration
+	if err == nil && f.again != "" {
+		again, err = l.startedAgain(f.again, restarts)
+	}
 	if err == nil {
 		seen, err = l.await(f.seen)
 		if err != nil {
@@ -71,6 +82,9 @@ func (l *lab) try(f fault, out *rows.File) error {
 	text := fmt.Sprintf("seen after %.1f s; well %.1f s after the repair, which took %.1f s", seen.Seconds(), well.Seconds(), repaired.Seconds())
 	if f.end == nil {
 		text = fmt.Sprintf("seen after %.1f s; well by itself after another %.1f s", seen.Seconds(), well.Seconds())
+	}
+	if f.again != "" {
+		text = fmt.Sprintf("%s started again by the supervisor and ready after %.1f s; ", f.again, again.Seconds()) + text
 	}
 	if f.told != nil {
 		text += "; " + f.told(l)

@@ -2,12 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // faults is the table.
@@ -31,18 +28,25 @@ func (l *lab) faults() []fault {
 		down := fmt.Sprintf(`up{job=%q%s} == 0`, p.job, p.instance)
 		works := []string{fmt.Sprintf(`up{job=%q%s} == 1`, p.job, p.instance), alive("local"), alive("longhorn-r3")}
 		for _, kind := range []struct {
-			name, expected string
-			signal         syscall.Signal
-			end            func(l *lab) error
+			name, expected, again string
+			signal                syscall.Signal
+			seen                  []string
+			end                   func(l *lab) error
 		}{
-			{"kill -9 of " + p.name, "up is 0; after its start it measures again", syscall.SIGKILL, func(l *lab) error { return l.start(p.name) }},
-			{"halt (SIGSTOP) of " + p.name, "up is 0; then it goes on", syscall.SIGSTOP, func(l *lab) error { return l.signal(p.name, syscall.SIGCONT) }},
+			{"kill -9 of " + p.name, "the supervisor starts it again, it measures again", p.name, syscall.SIGKILL, nil, nil},
+			{"halt (SIGSTOP) of " + p.name, "up is 0; then it goes on", "", syscall.SIGSTOP, []string{down}, func(l *lab) error { return l.signal(p.name, syscall.SIGCONT) }},
 		} {
-			all = append(all, fault{name: kind.name, expected: kind.expected, class: p.class, job: p.job,
-				begin: func(l *lab) error { return l.signal(p.name, kind.signal) }, seen: []string{down}, end: kind.end, well: works})
+			all = append(all, fault{name: kind.name, expected: kind.expected, class: p.class, job: p.job, again: kind.again,
+				begin: func(l *lab) error { return l.signal(p.name, kind.signal) }, seen: kind.seen, end: kind.end, well: works})
 		}
 	}
 	all = append(all,
+		fault{name: "stop of the agent on purpose (kill -9), and its start", class: "local", job: "plumbline-agent",
+			expected: "up is 0 and stays so until it is started; then it measures again",
+			begin:    func(l *lab) error { return l.kill("agent") },
+			seen:     []string{`max_over_time(up{job="plumbline-agent"}[10s]) == 0`},
+			end:      func(l *lab) error { return l.start("agent") },
+			well:     []string{`up{job="plumbline-agent"} == 1`, `sum(rate(plumbline_query_phase_seconds_total[10s])) > 0`}},
 		fault{name: "upgrade of the agent under load: SIGTERM, then its successor", class: "local", job: "plumbline-agent",
 			expected: "its counters begin anew, statements go on to be counted",
 			begin:    func(l *lab) error { return l.restart("agent") },
@@ -51,7 +55,7 @@ func (l *lab) faults() []fault {
 		fault{name: "outage of Prometheus: kill -9, and back after " + o.outage.String(), class: "local",
 			expected: "the load goes on; a gap, and counters that go on after it",
 			begin: func(l *lab) error {
-				if err := l.signal("prometheus", syscall.SIGKILL); err != nil {
+				if err := l.kill("prometheus"); err != nil {
 					return err
 				}
 				select {
@@ -75,35 +79,34 @@ func (l *lab) faults() []fault {
 		fault{name: "crash of a database: kill -9 of one of its sessions", class: "local",
 			expected: "all sessions end, the server recovers by itself, the load comes back",
 			begin:    func(l *lab) error { return l.killSession("local") },
-			seen:     []string{`sum(increase(loadgen_errors_total{server="local"}[30s])) > 0 or sum(increase(loadgen_restarts_total{server="local"}[30s])) > 0`},
+			seen:     []string{failing("local")},
 			well:     []string{alive("local"), `pg_up{server="local"} == 1`}},
-		fault{name: "kill -9 of a database server, and its start", class: "longhorn-r3",
-			expected: "pg_up is 0; after its start it recovers on its volume, the load comes back",
+		fault{name: "kill -9 of a database server", class: "longhorn-r3", again: "longhorn-r3-postgresql",
+			expected: "the load tells; the supervisor starts it again, it recovers on its volume, the load comes back",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-postgresql", syscall.SIGKILL) },
-			seen:     []string{`pg_up{server="longhorn-r3"} == 0`},
-			end:      func(l *lab) error { return l.start("longhorn-r3-postgresql") },
+			seen:     []string{failing("longhorn-r3")},
 			well:     []string{alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
-		fault{name: "halt (SIGSTOP) of a replica", class: "longhorn-r3",
-			expected: "writes hang for the engine's 8 s, then it has two replicas; rebuilt it has three",
+		fault{name: "halt (SIGSTOP) of a replica, then its end (kill -9)", class: "longhorn-r3",
+			expected: "writes hang for the engine's 8 s, then it has two replicas; started again and rebuilt by the lab it has three",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-replica-2", syscall.SIGSTOP) },
 			seen:     []string{healthy(2)},
-			end: func(l *lab) error {
-				if err := l.signal("longhorn-r3-replica-2", syscall.SIGKILL); err != nil {
-					return err
-				}
-				return l.rebuild(2)
-			},
-			well: []string{healthy(3), alive("longhorn-r3")}},
-		fault{name: "kill -9 of a replica", class: "longhorn-r3",
-			expected: "two healthy replicas, an alert that a replica is lost; the load goes on; rebuilt it has three",
-			begin:    func(l *lab) error { return l.signal("longhorn-r3-replica-1", syscall.SIGKILL) },
+			end:      func(l *lab) error { return l.signal("longhorn-r3-replica-2", syscall.SIGKILL) },
+			well:     []string{healthy(3), alive("longhorn-r3")}},
+		fault{name: "kill -9 of a replica", class: "longhorn-r3", again: "longhorn-r3-replica-3",
+			expected: "the load goes on; the supervisor starts it again, empty, and the engine rebuilds it",
+			begin:    func(l *lab) error { return l.signal("longhorn-r3-replica-3", syscall.SIGKILL) },
+			seen:     []string{alive("longhorn-r3")},
+			well:     []string{healthy(3), alive("longhorn-r3")}},
+		fault{name: "kill -9 of a replica that stays away", class: "longhorn-r3",
+			expected: "two healthy replicas, an alert that a replica is lost; the load goes on; started and rebuilt it has three",
+			begin:    func(l *lab) error { return l.kill("longhorn-r3-replica-1") },
 			seen:     []string{healthy(2), alive("longhorn-r3"), `ALERTS{alertname="ReplicaLost", alertstate="firing"}`},
-			end:      func(l *lab) error { return l.rebuild(1) },
+			end:      func(l *lab) error { return l.start("longhorn-r3-replica-1") },
 			well:     []string{healthy(3), alive("longhorn-r3")}},
 		fault{name: "disk full: all of the database's volume taken by another file", class: "longhorn-r3",
 			expected: "the server stops for want of room for its log, the load tells; with room again it recovers",
 			begin:    func(l *lab) error { return l.fill("longhorn-r3") },
-			seen:     []string{`sum(increase(loadgen_errors_total{storageclass="longhorn-r3"}[30s])) > 0 or sum(increase(loadgen_restarts_total{storageclass="longhorn-r3"}[30s])) > 0`},
+			seen:     []string{failing("longhorn-r3")},
 			end:      func(l *lab) error { return l.empty("longhorn-r3") },
 			well:     []string{alive("longhorn-r3")}},
 		fault{name: "10 times the connections, and all of them short", class: "local",
@@ -125,18 +128,16 @@ func (l *lab) faults() []fault {
 			seen:     []string{`plumbline_longhorn_engine_up == 0`},
 			end:      func(l *lab) error { return l.signal("longhorn-r3-engine", syscall.SIGCONT) },
 			well:     []string{`plumbline_longhorn_engine_up == 1`, healthy(3), alive("longhorn-r3")}},
-		fault{name: "kill -9 of the engine", class: "longhorn-r3",
-			expected: "plumbline_longhorn_engine_up is 0; engine, bridge, volume and database started again find what was committed",
+		fault{name: "kill -9 of the engine", class: "longhorn-r3", again: "longhorn-r3-engine",
+			expected: "the load tells; replicas, engine, bridge, volume and database, started anew in this order by the supervisor, find what was committed",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-engine", syscall.SIGKILL) },
-			seen:     []string{`plumbline_longhorn_engine_up == 0`},
-			end:      func(l *lab) error { return l.reattach() },
-			well:     []string{healthy(3), alive("longhorn-r3")}},
-		fault{name: "volume detached under load: kill -9 of what serves its block device", class: "longhorn-r3",
-			expected: "the device's I/O fails, the server stops; attached again it finds what was committed",
+			seen:     []string{failing("longhorn-r3")},
+			well:     []string{`plumbline_longhorn_engine_up == 1`, healthy(3), alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
+		fault{name: "volume detached under load: kill -9 of what serves its block device", class: "longhorn-r3", again: "longhorn-r3-bridge",
+			expected: "the device's I/O fails, the server stops; attached again by the supervisor it finds what was committed",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-bridge", syscall.SIGKILL) },
-			seen:     []string{`pg_up{server="longhorn-r3"} == 0`},
-			end:      func(l *lab) error { return l.reattach() },
-			well:     []string{healthy(3), alive("longhorn-r3")}},
+			seen:     []string{failing("longhorn-r3")},
+			well:     []string{healthy(3), alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
 	)
 	if o.clock {
 		const far, between = 40 * time.Second, 15 * time.Second
@@ -166,33 +167,12 @@ func alive(class string) string {
 	return fmt.Sprintf(`sum(increase(loadgen_completed_total{tool="pgbench", storageclass=%q}[6s])) > 20`, class)
 }
 
+// failing is the condition that a class's loads tell of errors or of their own restarts.
+func failing(class string) string {
+	return fmt.Sprintf(`sum(increase(loadgen_errors_total{storageclass=%[1]q}[30s])) > 0 or sum(increase(loadgen_restarts_total{storageclass=%[1]q}[30s])) > 0`, class)
+}
+
 // healthy is the condition that the Longhorn volume has n good replicas.
 func healthy(n int) string {
 	return fmt.Sprintf(`sum(volume:healthy_replicas:count{storageclass="longhorn-r3"}) == %d`, n)
-}
-
-// rebuild gives the engine a replica back that it has lost, empty.
-func (l *lab) rebuild(n int) error {
-	e, err := l.engine()
-	if err != nil {
-		return err
-	}
-	r := e.Replicas[n-1]
-	if err := l.control(e, "rm-replica", "tcp://"+r.Address); err != nil {
-		return err
-	}
-	name := fmt.Sprintf("longhorn-r3-replica-%d", n)
-	if err := l.awaitEnd(name); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(r.Directory); err != nil {
-		return err
-	}
-	if err := l.start(name); err != nil {
-		return err
-	}
-	size := fmt.Sprint(4 << 30)
-	return testkit.Await(l.o.deadline, func() error {
-		return l.control(e, "add-replica", "--size", size, "--current-size", size, "tcp://"+r.Address)
-	})
 }

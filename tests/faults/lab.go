@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,33 +17,28 @@ import (
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // lab is a running lab.
 type lab struct {
-	o      options
-	ctx    context.Context
-	own    bool
-	config config.Lab
-	// supervisor talks to the lab's process-compose.
-	supervisor *http.Client
+	o          options
+	ctx        context.Context
+	own        bool
+	config     config.Lab
+	supervisor *supervise.Client
 	prometheus *promapi.Server
 }
 
 // startLab uses the lab that is there, or starts one.
 func startLab(ctx context.Context, o options) (*lab, error) {
-	socket := filepath.Join(o.dir, "process-compose.sock")
 	l := &lab{o: o, ctx: ctx, own: !sandbox.Exists(o.dir), config: config.Lab{PortBase: o.portBase, Dir: o.dir}}
 	for i, name := range strings.Fields(o.classes) {
 		l.config.Classes = append(l.config.Classes, &config.Class{Name: name, Lab: &l.config, Index: i})
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}
-	l.supervisor = &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 2 * time.Minute}
+	l.supervisor = supervise.At(o.dir)
 	var err error
 	if l.prometheus, err = promapi.At(l.config.URL("prometheus")); err != nil {
 		return nil, err
@@ -105,68 +96,52 @@ func (l *lab) metrics(class, exporter string) string {
 	return fmt.Sprintf("http://127.0.0.1:%d/metrics", port)
 }
 
-func (l *lab) call(method, path string, into any) error {
-	request, err := http.NewRequestWithContext(l.ctx, method, "http://supervisor"+path, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := l.supervisor.Do(request)
-	if err != nil {
-		return fmt.Errorf("the lab's supervisor: %w", err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(answer.Body)
-		return fmt.Errorf("the lab's supervisor answers %s to %s %s: %s", answer.Status, method, path, text)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.NewDecoder(answer.Body).Decode(into)
-}
-
-type process struct {
-	PID     int    `json:"pid"`
-	Running bool   `json:"is_running"`
-	Status  string `json:"status"`
-}
-
-// ended says whether the supervisor waits for somebody to start the process.
-func (p process) ended() bool {
-	return slices.Contains([]string{"Completed", "Error", "Skipped"}, p.Status)
-}
-
-func (l *lab) process(name string) (p process, err error) {
-	err = l.call(http.MethodGet, "/process/"+name, &p)
-	return p, err
-}
-
 // signal sends a signal to one of the lab's processes.
 func (l *lab) signal(name string, s syscall.Signal) error {
-	p, err := l.process(name)
-	if err != nil {
-		return err
-	}
-	if !p.Running || p.PID <= 1 {
-		return fmt.Errorf("%s does not run", name)
-	}
-	return syscall.Kill(p.PID, s)
+	// Repairs are made also when the proof is interrupted.
+	return l.supervisor.Signal(context.WithoutCancel(l.ctx), name, s)
 }
 
-// start has the supervisor start a process that has ended.
+// within does something to the lab's processes in the time that a condition may take.
+func (l *lab) within(do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(l.ctx, l.o.deadline)
+	defer cancel()
+	return do(ctx)
+}
+
+// kill ends a process for good: the supervisor leaves it until it is started.
+func (l *lab) kill(name string) error {
+	return l.within(func(ctx context.Context) error { return l.supervisor.Stop(ctx, name, syscall.SIGKILL) })
+}
+
+// start starts a process that kill ended, and returns once it is up.
 func (l *lab) start(name string) error {
-	return testkit.Await(l.o.deadline, func() error {
-		p, err := l.process(name)
-		if err != nil || p.Running {
-			return errors.Join(err, fmt.Errorf("%s has not ended", name))
-		}
-		return l.call(http.MethodPost, "/process/start/"+name, nil)
-	})
+	return l.within(func(ctx context.Context) error { return l.supervisor.Start(ctx, name) })
 }
 
 // restart has the supervisor end a process in order and start it again.
 func (l *lab) restart(name string) error {
-	return l.call(http.MethodPost, "/process/restart/"+name, nil)
+	return l.within(func(ctx context.Context) error { return l.supervisor.Restart(ctx, name) })
+}
+
+// restarts is how often the supervisor has started a process again by itself.
+func (l *lab) restarts(name string) (int, error) {
+	p, err := l.supervisor.Process(l.ctx, name)
+	return p.State.Restarts, err
+}
+
+// startedAgain returns once the supervisor has started a process by itself, more often than before,
+// and it is up, and how long that took.
+func (l *lab) startedAgain(name string, before int) (time.Duration, error) {
+	began := time.Now()
+	err := testkit.Await(l.o.deadline, func() error {
+		p, err := l.supervisor.Process(l.ctx, name)
+		if err == nil && (p.State.Restarts <= before || !p.Up()) {
+			err = fmt.Errorf("the supervisor has not started %s again: %s, %d restarts", name, p.State.Phase, p.State.Restarts)
+		}
+		return err
+	})
+	return time.Since(began), errors.Join(err, l.ctx.Err())
 }
 
 // await returns once each condition has given a value, and how long that took.
@@ -197,7 +172,7 @@ func (l *lab) connect(ctx context.Context, class string) (*pgx.Conn, error) {
 
 // inside is a path of the lab as seen from outside its mount namespace.
 func (l *lab) inside(path string) (string, error) {
-	p, err := l.process("agent")
+	p, err := l.supervisor.Process(l.ctx, "agent")
 	return fmt.Sprintf("/proc/%d/root%s", p.PID, path), err
 }
 
@@ -224,13 +199,4 @@ func (l *lab) engine() (e engine, err error) {
 		return e, errors.Join(err, errors.New("longhorn.yaml: no volume"))
 	}
 	return file.Targets[0], nil
-}
-
-// control calls longhorn-engine for a volume.
-func (l *lab) control(e engine, args ...string) error {
-	args = append([]string{"--url", "http://" + e.Engine, "--volume-name", e.Volume, "--engine-instance-name", e.Volume + "-e-0"}, args...)
-	if out, err := exec.CommandContext(l.ctx, filepath.Join(l.o.dir, "bin", "longhorn-engine"), args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("longhorn-engine %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
 }

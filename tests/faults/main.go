@@ -23,14 +23,14 @@ type options struct {
 	program, dir, classes string
 	portBase              int
 	only                  *regexp.Regexp
-	keep, clock           bool
+	keep, clock, stalls   bool
 	outage, deadline      time.Duration
 	folder                string
 }
 
 func main() {
 	app := kingpin.New("faults", "Breaks a lab of its own, fault by fault, and tells what was seen and what was lost.\n\n"+
-		"Needs root. Its rows go to build/results/faults.jsonl. Examples:\n  faults\n  faults --only='agent|replica' --keep\n  faults --only=outage --outage=10m")
+		"Needs root. Its rows go to build/results/faults.jsonl. Examples:\n  faults\n  faults --only='agent|replica' --keep\n  faults --only=outage --outage=10m\n  faults --stalls --only=engine")
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("lab", "The lab's program file.").Default("build/bin/plumbline-lab").ExistingFileVar(&o.program)
@@ -41,6 +41,7 @@ func main() {
 	app.Flag("keep", "Leave the lab running at the end.").BoolVar(&o.keep)
 	app.Flag("outage", "How long Prometheus is down in the fault outage.").Default("2m").DurationVar(&o.outage)
 	app.Flag("set-clock", "Also step the machine's clock by 40 s and back; not where others rely on it.").BoolVar(&o.clock)
+	app.Flag("stalls", "Instead, make things stand still, and tell what says so, how soon, and whom it names; about 15 minutes.").BoolVar(&o.stalls)
 	app.Flag("deadline", "How long a condition may take to be seen.").Default("2m").DurationVar(&o.deadline)
 	app.Flag("folder", "Where the rows go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
@@ -54,7 +55,11 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	out, err := rows.OpenProgram(o.folder, "faults")
+	name := "faults"
+	if o.stalls {
+		name = "stalls"
+	}
+	out, err := rows.Open(o.folder, name, rows.Command("faults"))
 	if err != nil {
 		return err
 	}
@@ -64,6 +69,14 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.stop()) }()
+	if o.stalls {
+		for _, s := range l.stalls() {
+			if o.only.MatchString(s.name) && ctx.Err() == nil {
+				err = errors.Join(err, l.tryStall(s, out))
+			}
+		}
+		return err
+	}
 	for _, f := range l.faults() {
 		if o.only.MatchString(f.name) && ctx.Err() == nil {
 			err = errors.Join(err, l.try(f, out))

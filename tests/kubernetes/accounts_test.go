@@ -37,7 +37,7 @@ type account struct {
 
 var accounts = []account{
 	{"plumbline-node", "plumbline-agent", "plumbline-agent", []string{"--kubernetes", "--no-collector.query", "--no-collector.replica"},
-		"ClusterRole/plumbline-agent", []string{"persistentvolumes"}},
+		"ClusterRole/plumbline-agent", []string{"persistentvolumes", "pods", "storageclasses"}},
 	{"plumbline", "longhorn-exporter", "longhorn_exporter", []string{"--kubernetes", "--no-collector.engine", "--no-collector.replica"},
 		"Role/plumbline-longhorn-exporter", []string{"volumes", "engines", "replicas", "nodes", "instancemanagers"}},
 	{"plumbline-node", "longhorn-node-exporter", "longhorn_exporter", []string{"--kubernetes", "--kubernetes.node=n", "--no-collector.volume", "--no-collector.node"},

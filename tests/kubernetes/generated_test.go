@@ -11,18 +11,18 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// TestGenerated checks that the objects of rules and dashboards are those that their sources
-// make now, and that promtool takes the rules as they come out of the objects.
+// TestGenerated checks that the objects of rules and dashboards, and the values for Alertmanager,
+// are those that their sources make now, and that promtool takes the rules as they come out of the objects.
 func TestGenerated(t *testing.T) {
-	out := t.TempDir()
+	out := filepath.Join(t.TempDir(), "base")
 	cmd := exec.Command("go", "run", "./manifests/kubernetes/generate", "-root", ".", "-out", out)
 	cmd.Dir = testkit.Root()
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	for _, folder := range []string{"rules", "dashboards"} {
-		if text, err := exec.Command("diff", "-r", filepath.Join(out, folder), manifests("base", folder)).CombinedOutput(); err != nil {
-			t.Errorf("`go generate ./manifests/kubernetes/generate` changes base/%s:\n%.2000s", folder, text)
+	for _, path := range []string{"rules", "../optional/rules", "dashboards", "../kube-prometheus-stack/alertmanager.yaml"} {
+		if text, err := exec.Command("diff", "-r", filepath.Join(out, path), manifests("base", path)).CombinedOutput(); err != nil {
+			t.Errorf("`go generate ./manifests/kubernetes/generate` changes base/%s:\n%.2000s", path, text)
 		}
 	}
 	promtool := testkit.Tool(t, "promtool")

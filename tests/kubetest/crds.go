@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,21 +13,31 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// ModuleCRDs returns the custom resource definitions in the files that match pattern, below
-// the Go module in the version that tools/<folder> pins. The go command fetches the module if
-// it is not there.
-func ModuleCRDs(t testing.TB, folder, module, pattern string) []*unstructured.Unstructured {
-	t.Helper()
+// Module returns the folder of a Go module in the version that tools/<folder> pins. The go
+// command fetches the module if it is not in its cache: a test that runs where no registry can
+// be reached calls this before it goes there.
+func Module(folder, module string) (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir = filepath.Join(testkit.Root(), "tools", folder)
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	var said strings.Builder
+	cmd.Stderr = &said
 	output, err := cmd.Output()
 	var answer struct{ Dir, Error string }
 	if json.Unmarshal(output, &answer) != nil || err != nil || answer.Dir == "" {
-		t.Fatalf("module %s: %v %s%s", module, err, answer.Error, errors.String())
+		return "", fmt.Errorf("module %s of tools/%s: %v %s%s", module, folder, err, answer.Error, said.String())
 	}
-	files, _ := filepath.Glob(filepath.Join(answer.Dir, pattern))
+	return answer.Dir, nil
+}
+
+// ModuleCRDs returns the custom resource definitions in the files that match pattern, below
+// the Go module in the version that tools/<folder> pins.
+func ModuleCRDs(t testing.TB, folder, module, pattern string) []*unstructured.Unstructured {
+	t.Helper()
+	dir, err := Module(folder, module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, pattern))
 	var crds []*unstructured.Unstructured
 	for _, file := range files {
 		for _, o := range Read(t, file) {

@@ -35,6 +35,8 @@ type Options struct {
 	// Dir is an empty folder of the user Owner to put everything in, which Stop leaves there;
 	// if empty, one below /var/tmp (a disk, not memory) that Stop removes.
 	Dir string
+	// Template, if not empty, is a data directory that Template made, to copy instead of making one anew.
+	Template string
 	// Settings are configuration parameters.
 	Settings map[string]string
 	// Prepare, if not nil, is called with the data directory before the first start.
@@ -94,11 +96,8 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 		return err
 	}
 	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.Port)
-	initdb := exec.Command(o.Initdb, "-D", s.Data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	initdb.Dir = s.Dir
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+	if err := s.makeData(o, who); err != nil {
+		return err
 	}
 	if o.Prepare != nil {
 		o.Prepare(s.Data)
@@ -125,6 +124,49 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 		close(s.ended)
 	}()
 	return s.await()
+}
+
+// makeData makes the data directory.
+func (s *Server) makeData(o Options, who *syscall.Credential) error {
+	if o.Template == "" {
+		return initialise(o.Initdb, s.Data, who)
+	}
+	if out, err := exec.Command("cp", "-a", o.Template, s.Data).CombinedOutput(); err != nil {
+		return fmt.Errorf("copying %s: %w\n%s", o.Template, err, out)
+	}
+	return nil
+}
+
+func initialise(program, data string, who *syscall.Credential) error {
+	initdb := exec.Command(program, "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	initdb.Dir = filepath.Dir(data)
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Template makes a data directory to start servers from, at a path that is not there yet. It is of the user Owner.
+func Template(initdb, path string) error {
+	who, err := credential()
+	if err != nil {
+		return err
+	}
+	dir, err := makeDir(who)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	if err := initialise(initdb, data, who); err != nil {
+		return err
+	}
+	// The path may be on another file system.
+	if out, err := exec.Command("cp", "-a", data, path).CombinedOutput(); err != nil {
+		return fmt.Errorf("copying to %s: %w\n%s", path, err, out)
+	}
+	return nil
 }
 
 // await returns once the server takes connections.

@@ -57,7 +57,10 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 				continue
 			}
 			known[key] = true
-			f := firing{name, string(a.Labels["storageclass"]), string(a.Labels["suspect"]), string(a.Labels["server"]), time.Since(began)}
+			f := firing{name, string(a.Labels["storageclass"]), "", string(a.Labels["server"]), time.Since(began)}
+			if f.suspect, err = w.suspect(ctx, f); err != nil {
+				slog.Warn("Prometheus does not tell the suspect", "err", err)
+			}
 			slog.Info("fires", "alert", f.String())
 			seen = append(seen, f)
 			if strings.HasPrefix(name, "Canary") {
@@ -69,6 +72,21 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 		}
 	}
 	return seen, nil
+}
+
+// suspect returns whom the rules suspect when an alert of a canary fires; nobody for other alerts.
+func (w *watch) suspect(ctx context.Context, f firing) (string, error) {
+	switch f.name {
+	case "CanaryHostSlow":
+		return "host", nil
+	case "CanarySlow":
+		found, err := w.Vector(ctx, fmt.Sprintf("loadgen:suspect:info{server=%q, storageclass=%q}", f.server, f.class))
+		if err != nil || len(found) == 0 {
+			return "", err
+		}
+		return string(found[0].Metric["suspect"]), nil
+	}
+	return "", nil
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -11,6 +11,8 @@ import (
 type Delay struct {
 	mu    sync.Mutex
 	delay time.Duration
+	// hung is closed when what hangs may go on; nil if nothing hangs.
+	hung chan struct{}
 	// held adds up how long each was held; busy is the time in which at least one was.
 	held, busy time.Duration
 	times      int
@@ -25,6 +27,25 @@ func (d *Delay) Set(delay time.Duration) {
 	d.delay = delay
 }
 
+// Hang holds back what comes from now on until Release.
+func (d *Delay) Hang() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hung == nil {
+		d.hung = make(chan struct{})
+	}
+}
+
+// Release lets go on what hangs.
+func (d *Delay) Release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hung != nil {
+		close(d.hung)
+		d.hung = nil
+	}
+}
+
 // Hold waits until the delay has passed since arrival: in the kernel, because Go's own timers
 // are late by up to a millisecond.
 func (d *Delay) Hold(arrival time.Time) {
@@ -33,7 +54,11 @@ func (d *Delay) Hold(arrival time.Time) {
 	if d.open++; d.open == 1 {
 		d.opened = time.Now()
 	}
+	hung := d.hung
 	d.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
 	for {
 		left := time.Until(until)
 		if left <= 0 {

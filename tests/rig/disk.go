@@ -59,6 +59,7 @@ func NewSlowFiles(t T, backing, at string) (*SlowFiles, error) {
 	t.Cleanup(func() {
 		for _, d := range []*Delay{f.Reads, f.Writes, f.Syncs} {
 			d.Set(0)
+			d.Release()
 		}
 	})
 	return f, nil

@@ -37,7 +37,7 @@ type asked struct {
 	failed        []string
 }
 
-// ask makes each query of the dashboards, one after the other, over the time measured.
+// ask makes each query of the dashboards, one after the other, as Grafana does: over the time measured, or of its end.
 func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked, error) {
 	all, err := dashboards.Expressions(o.dashboards)
 	if err != nil {
@@ -52,7 +52,11 @@ func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked,
 		window := promv1.Range{Start: end.Add(-o.measure), End: end, Step: o.interval / 2}
 		for _, e := range all {
 			began := time.Now()
-			_, _, err := p.QueryRange(ctx, e.Fill(intervals, s.values), window)
+			if e.Instant {
+				_, _, err = p.Query(ctx, e.Fill(intervals, s.values), end)
+			} else {
+				_, _, err = p.QueryRange(ctx, e.Fill(intervals, s.values), window)
+			}
 			took := time.Since(began).Seconds()
 			if ctx.Err() != nil {
 				return nil, ctx.Err()

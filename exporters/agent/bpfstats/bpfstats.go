@@ -23,7 +23,8 @@ var (
 		"Runs of a BPF program of this agent; 0 without BPF run-time statistics.",
 		[]string{"collector", "program"}, nil)
 	missed = prometheus.NewDesc("plumbline_bpf_missed_runs_total",
-		"Events a BPF program of this agent missed because it was running on that CPU already; they are not in any other metric.",
+		"Events a BPF program of this agent missed because it was running on that CPU already; they are not in any other metric. "+
+			"Where the program has deputies (Linux 7.0), at most so many.",
 		[]string{"collector", "program"}, nil)
 	entries = prometheus.NewDesc("plumbline_bpf_map_entries",
 		"Entries in a BPF map of this agent.", []string{"collector", "map"}, nil)
@@ -41,11 +42,17 @@ func Enable() (io.Closer, error) {
 	return on, nil
 }
 
+// Program is a program, or several that work as one.
+type Program interface {
+	// Stats returns what it cost, and how many events it missed.
+	Stats() (ebpf.ProgramStats, error)
+}
+
 // Stats reports on the programs and maps of one collector. Its zero value reports nothing.
 type Stats struct {
 	Collector string
 	// Programs by the name they shall have in the program label.
-	Programs map[string]*ebpf.Program
+	Programs map[string]Program
 	// Maps by the name they shall have in the map label: those that grow with what is observed.
 	Maps map[string]*ebpf.Map
 	// Fill is the fill of maps that cannot be walked, by the same name, as their owner knows it.

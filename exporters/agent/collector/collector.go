@@ -1,5 +1,5 @@
 // Package collector holds the node agent's collectors, one per file group: volume (which
-// block device is which volume), query (where a statement's time goes) and replica (what
+// block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes) and replica (what
 // each replica of a volume adds).
 package collector
 
@@ -7,6 +7,9 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
@@ -20,8 +23,25 @@ type Options struct {
 	ProcFS, SysFS string
 	// Volumes knows the node's volumes.
 	Volumes *volume.Node
+	// Controls are the storage classes that the others are compared with; nil is none.
+	Controls *volume.Controls
+	// Pods knows the node's pods; nil where there is no Kubernetes.
+	Pods *pod.Node
+	// Calls makes the calls that may hang with another process's memory or file system, for all
+	// collectors together; nil is one for each.
+	Calls *foreign.Calls
+	// Boundary is how programs shall watch calls on sockets; empty is the way that fits the kernel.
+	Boundary platform.Boundary
 	// Query are the query collector's own options.
 	Query QueryOptions
+}
+
+// calls returns Calls, or new ones.
+func (o Options) calls() *foreign.Calls {
+	if o.Calls != nil {
+		return o.Calls
+	}
+	return foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
 }
 
 // Collector is one of the agent's collectors.
@@ -51,6 +71,7 @@ type Entry struct {
 func All() []Entry {
 	return []Entry{
 		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
+		{"device", "Which block devices have requests and complete none.", true, NewDevice},
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},
 		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
 	}

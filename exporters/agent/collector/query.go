@@ -15,6 +15,8 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
@@ -27,16 +29,23 @@ type QueryOptions struct {
 	// ScanInterval is how often processes are looked through, apart from the times the kernel
 	// tells that a server began or ended; 0 is defaultScanInterval.
 	ScanInterval time.Duration
+	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
+	TLS string
 }
+
+// Values of QueryOptions.TLS.
+const (
+	// TLSTrusted are servers whose program and TLS library only root may write.
+	TLSTrusted = "trusted"
+	// TLSOff is nobody's.
+	TLSOff = "off"
+)
 
 const (
 	// defaultServers are enough for a node and, on 64 CPUs, take 45 MB.
 	defaultServers      = 32
 	maxServers          = 255
 	defaultScanInterval = 10 * time.Second
-	// firstScanDelay is the pause before the second look at a server that began just now; it
-	// doubles until the server listens.
-	firstScanDelay = 50 * time.Millisecond
 )
 
 // query measures every statement of the node's database servers: how long it took and where
@@ -47,12 +56,23 @@ type query struct {
 	programs *queryPrograms
 	stats    bpfstats.Stats
 	news     *ringbuf.Reader
+	kernel   kernelSide
+	calls    *foreign.Calls
+	scanner  *server.Scanner
+	notices  *notices
 	stop     context.CancelFunc
 	wait     sync.WaitGroup
 
-	mu       sync.Mutex
-	fleet    *fleet
+	// mu is never held over anything that may hang: only over calls on BPF maps and programs.
+	mu    sync.Mutex
+	fleet *fleet
+	// looking are the processes that are being looked at, and problems what could not be read of
+	// servers that are there.
+	looking  map[server.ID]bool
+	problems map[server.ID]error
 	scanning error
+	// probing are the libraries that are being probed, or given up.
+	probing background
 }
 
 // NewQuery returns the query collector.
@@ -66,15 +86,34 @@ func NewQuery(o Options) (Collector, error) {
 	if o.Query.ScanInterval <= 0 {
 		o.Query.ScanInterval = defaultScanInterval
 	}
-	return &query{log: o.Log.With("collector", "query"), options: o}, nil
+	switch o.Query.TLS {
+	case "":
+		o.Query.TLS = TLSTrusted
+	case TLSTrusted, TLSOff:
+	default:
+		return nil, fmt.Errorf("encrypted connections are read of %s servers or %s, not %q", TLSTrusted, TLSOff, o.Query.TLS)
+	}
+	calls := o.calls()
+	return &query{
+		// Whoever may start processes can make lines in this log.
+		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
+		scanner: server.NewScanner(o.ProcFS, calls), notices: newNotices(),
+		looking: map[server.ID]bool{}, problems: map[server.ID]error{},
+	}, nil
 }
 
 // Start attaches the programs, finds the servers that run already, and follows them.
 func (q *query) Start(ctx context.Context) error {
-	programs, err := loadQueryPrograms(q.options.Query.MaxServers)
+	this, err := platform.Find(q.options.Boundary)
 	if err != nil {
 		return err
 	}
+	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers)
+	if err != nil {
+		this.Features.Lacks(platform.Statements, err)
+		return err
+	}
+	this.Features.Lacks(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
 	namespace, err := pidNamespace(q.options.ProcFS)
 	if err != nil {
 		return errors.Join(err, programs.Close())
@@ -86,83 +125,50 @@ func (q *query) Start(ctx context.Context) error {
 	q.programs, q.news = programs, news
 	q.stats = bpfstats.Stats{
 		Collector: "query",
-		Programs:  programs.byName(),
+		Programs:  map[string]bpfstats.Program{},
 	}
-	q.fleet = newFleet(q.log, kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS}, q.options.Query.MaxServers)
-	q.scan()
+	for name, crew := range programs.crews {
+		q.stats.Programs[name] = crew
+	}
+	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS}
+	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
+	q.fleet.onCluster = q.options.Pods != nil
+	if q.options.Volumes != nil {
+		q.options.Volumes.Start(ctx, q.calls)
+	}
+	q.walk(foreign.DefaultPatience * 3)
+	q.probing.await(probesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
-	changed := make(chan struct{}, 1)
-	q.wait.Go(func() { listen(news, changed) })
+	q.wait.Go(func() { q.notices.listen(news, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
 		<-ctx.Done()
 		news.Close()
 	})
-	q.wait.Go(func() { q.follow(ctx, changed) })
+	q.wait.Go(func() { q.follow(ctx) })
 	return nil
-}
-
-// listen turns the kernel's news into a signal; several of them may become one.
-func listen(news *ringbuf.Reader, changed chan<- struct{}) {
-	for {
-		if _, err := news.Read(); err != nil {
-			return
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// follow looks for servers when the kernel tells of one, again and again while one is on its
-// way up, and else at the interval.
-func (q *query) follow(ctx context.Context, changed <-chan struct{}) {
-	interval := q.options.Query.ScanInterval
-	delay := interval
-	for {
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-changed:
-			delay = firstScanDelay
-		case <-timer.C:
-			delay = min(2*delay, interval)
-		}
-		timer.Stop()
-		if q.scan() {
-			delay = interval
-		}
-	}
-}
-
-// scan brings the fleet up to date; it reports whether all servers are known completely.
-func (q *query) scan() bool {
-	now := time.Now()
-	q.mu.Lock()
-	known := q.fleet.known(now)
-	q.mu.Unlock()
-	found, err := server.Scan(q.options.ProcFS, known)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err != nil && (q.scanning == nil || q.scanning.Error() != err.Error()) {
-		q.log.Warn("a database server cannot be looked at in full", "err", err)
-	}
-	q.scanning = err
-	return q.fleet.update(found, now)
 }
 
 // Update implements exporterkit.Collector.
 func (q *query) Update(ch chan<- prometheus.Metric) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	followed, err := kernelSide{programs: q.programs}.census()
-	q.stats.Fill = q.fill(followed)
-	q.fleet.sendBackends(ch, followed)
+	// In this order: see addUnfinished.
+	sums, rest, readErr := q.fleet.read()
+	now, err := kernelSide{programs: q.programs}.census()
+	keys := q.fleet.keys()
+	for i := range now.activities {
+		if t := sums[keys[now.activities[i].Server]]; t != nil {
+			t.addUnfinished(&now.activities[i])
+		}
+	}
+	q.stats.Fill = q.fill(now.backends)
+	q.fleet.sendBackends(ch, now.backends)
+	q.fleet.sendUncounted(ch, now.unheard)
+	q.fleet.sendActivities(ch, now, keys)
 	return errors.Join(
+		readErr,
 		err,
-		q.fleet.send(ch, q.options),
+		q.fleet.send(ch, q.options, sums, rest),
 		q.stats.Update(ch),
 	)
 }
@@ -190,7 +196,6 @@ func (q *query) Check() []exporterkit.CheckResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	results := q.programs.check()
-	results = append(results, checkRunDelay(q.options.ProcFS))
 	results = append(results, q.fleet.check()...)
 	if q.scanning != nil {
 		results = append(results, exporterkit.CheckResult{Part: "query: discovery", Err: inShort(q.scanning), Optional: true,
@@ -218,5 +223,7 @@ func (q *query) Close() error {
 	}
 	q.stop()
 	q.wait.Wait()
+	// A library on a file system that hangs cannot be waited for.
+	q.probing.await(probesAtStart)
 	return q.programs.Close()
 }

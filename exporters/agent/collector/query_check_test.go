@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
 // What --check says where everything works: each program by name, in order, and no failure.
@@ -25,7 +24,13 @@ func TestQueryCheck(t *testing.T) {
 			programs = append(programs, name)
 		}
 	}
-	want := "socket_received socket_sent task_ended task_executed task_forked task_switched adopt census"
+	want := map[platform.Boundary]string{
+		platform.Tracepoints: "socket_received socket_sent task_ended task_executed task_forked task_switched adopt census",
+		platform.Functions:   "inet6_received inet6_sent inet_received inet_sent task_ended task_executed task_forked task_switched unix_received unix_sent adopt census",
+	}[q.programs.kernel.Boundary]
+	if q.programs.kernel.StartUnderLock {
+		want = strings.Replace(want, "task_forked", "task_started", 1)
+	}
 	if got := strings.Join(programs, " "); got != want {
 		t.Errorf("programs %s, want %s", got, want)
 	}
@@ -44,40 +49,5 @@ func TestInShort(t *testing.T) {
 		if got := inShort(c.err).Error(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
-	}
-}
-
-// An error is told with what the kernel lacks; one whose cause is unknown stays as it is.
-func TestExplain(t *testing.T) {
-	testkit.NeedBPF(t)
-	plain := errors.New("plain")
-	if got := explain(plain); got != plain {
-		t.Errorf("%v became %v", plain, got)
-	}
-	if explain(nil) != nil {
-		t.Error("an explanation of no error")
-	}
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if missing := missingTracepoints(kernel); missing != nil {
-		t.Errorf("%v are said to be missing", missing)
-	}
-	old, err := btf.NewBuilder([]btf.Type{&btf.Typedef{Name: "btf_trace_sched_switch", Type: &btf.Void{}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := old.Marshal(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := btf.LoadSpecFromReader(strings.NewReader(string(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(missingTracepoints(spec), " ")
-	if want := "sock_recv_length sock_send_length sched_process_fork sched_process_exec sched_process_exit"; got != want {
-		t.Errorf("an old kernel lacks %s, want %s", got, want)
 	}
 }

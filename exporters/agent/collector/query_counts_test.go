@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"database/sql"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -53,6 +54,9 @@ func TestQueryCountsMariaDB(t *testing.T) {
 	// Started before the collector: the threads that are there already count too.
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
+	if want := "mariadb:" + filepath.Join(my.Dir, "data"); name != want {
+		t.Errorf("it is called %q, want %q", name, want)
+	}
 	root := my.Open(t, nil)
 	during(t, q, name, 3, func() {
 		execMySQL(t, root, "create database d")

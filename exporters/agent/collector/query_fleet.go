@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
@@ -23,38 +26,45 @@ const (
 	keepTime = 15 * time.Minute
 	// lookAgain is how long what is known of a server is taken to hold while it runs.
 	lookAgain = 5 * time.Minute
-	// maxName bounds a server's name, as a Kubernetes name is bounded.
-	maxName = 63
 )
 
 // kernel is the kernel side as a fleet uses it.
 type kernel interface {
 	adopt(s server.Server, number uint32) error
-	// waitEvent finds where a server's processes say what they wait for; 0 if they do not.
-	waitEvent(s server.Server) (uint64, error)
 	describe(number uint32, ports []uint16, waitEvent uint64) error
-	readTLS(library string) (fileID, error)
-	leaveTLS(id fileID) error
 	clear(number uint32) error
 	read(number uint32) (totals, error)
 }
 
+// sighting is what a look at a server found; all of it was read without holding a lock.
+type sighting struct {
+	server.Server
+	// waitEvent is where its processes say what they wait for, or 0; noWaitEvent is why.
+	waitEvent   uint64
+	noWaitEvent error
+	places      []serverPlace
+	// pod is which pod it is in, if any; untrusted tells that it only seems to be in one.
+	pod       pod.ID
+	untrusted bool
+}
+
 // follower is a running server that is followed.
 type follower struct {
-	server.Server
+	sighting
 	number uint32
-	// waitEvent is where its processes say what they wait for, or 0.
-	waitEvent uint64
-	// label is the server label, or empty while it is not decided; it never changes then.
+	// label is the server label, or empty while it is not decided; wish is what it was made from. See naming.
 	label string
+	wish  wish
 	since time.Time
 	// looked is when the server was last looked at in full.
 	looked time.Time
-	// library is the TLS library that is probed for it, if tls.
-	library fileID
-	tls     bool
+	// probed is the TLS library that is probed for it, if tls.
+	probed fileID
+	tls    bool
+	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program heard of.
+	unheard uint64
 	// tlsTried is the library that was tried last, so that a failure is told once.
-	tlsTried string
+	tlsTried server.Library
 }
 
 // account is what is counted for one server label, over the restarts of its server.
@@ -62,7 +72,9 @@ type account struct {
 	engine  string
 	ended   totals
 	created time.Time
-	last    time.Time
+	// shown is what was exported last, by command and phase: a counter never decreases.
+	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
+	last  time.Time
 }
 
 type accountKey struct{ label, engine string }
@@ -77,36 +89,84 @@ type fleet struct {
 	accounts     map[accountKey]*account
 	hasOther     bool
 	overflows    uint64
-	attachErrors map[string]uint64
+	attachErrors map[string]*attachError
+	// otherUnheard is follower.unheard of the servers without series of their own.
+	otherUnheard uint64
+	// unfollowed are the processes that were not followed at the last walk, for there were too
+	// many; folded are the accounts that went to server="other" before their time.
+	unfollowed int
+	folded     uint64
+	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries
+	// of servers that ended. Both take time and are done by whoever empties these.
+	wanted   []server.Server
+	unwanted []fileID
+	// pods are those of the servers, by UID, as far as their names are known; shared are the pods, and their containers as
+	// UID/CONTAINER, that have had several servers at once. onCluster tells that there are pods.
+	pods      map[string]pod.Pod
+	shared    map[string]bool
+	onCluster bool
+	// renamed counts the servers that got another label.
+	renamed uint64
+	// torn are statements under way that could not be read.
+	torn uint64
 }
+
+// attachError counts what went wrong with the servers of one label.
+type attachError struct {
+	count uint64
+	last  time.Time
+}
+
+// perSlot bounds what is kept for servers without series of their own: as many times what may
+// have such. It holds for servers that are followed, for accounts and for labels of errors.
+const perSlot = 4
 
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 	f := &fleet{log: log, kernel: k, limit: limit,
-		followers: map[server.ID]*follower{}, accounts: map[accountKey]*account{}, attachErrors: map[string]uint64{}}
+		followers: map[server.ID]*follower{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
 	for n := uint32(limit); n > otherNumber; n-- {
 		f.free = append(f.free, n)
 	}
 	return f
 }
 
-// update compares the servers found with those followed. It reports whether all there is to
+// update compares all servers found with those followed. It reports whether all there is to
 // know of them is known.
-func (f *fleet) update(found []server.Server, now time.Time) bool {
-	// The one that began first has the first claim on a name.
-	slices.SortFunc(found, func(a, b server.Server) int {
-		return int(int64(a.StartTicks) - int64(b.StartTicks))
-	})
-	known := f.known(now)
+func (f *fleet) update(found []sighting, now time.Time) bool {
 	there := map[server.ID]bool{}
 	for _, s := range found {
 		there[s.ID] = true
 	}
+	f.keep(there, now)
+	f.take(found, now)
+	return f.settled(now)
+}
+
+// keep leaves the servers that are not there any more, and forgets what is old.
+func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
 	for id, fo := range f.followers {
 		if !there[id] {
 			f.leave(fo, now)
+		} else if a := f.accounts[fo.key()]; a != nil {
+			a.last = now
 		}
 	}
-	settled := true
+	for key, a := range f.accounts {
+		if now.Sub(a.last) > keepTime && key.label != otherServer {
+			delete(f.accounts, key)
+		}
+	}
+	for label, e := range f.attachErrors {
+		if now.Sub(e.last) > keepTime && label != otherServer {
+			delete(f.attachErrors, label)
+		}
+	}
+}
+
+// take takes over what looks at servers found.
+func (f *fleet) take(found []sighting, now time.Time) {
+	// Which ones get series of their own, if there are too many, is for their age to say.
+	slices.SortFunc(found, func(a, b sighting) int { return compareIDs(a.ID, b.ID) })
 	for _, s := range found {
 		fo := f.followers[s.ID]
 		if fo == nil {
@@ -115,51 +175,69 @@ func (f *fleet) update(found []server.Server, now time.Time) bool {
 		if fo == nil {
 			continue
 		}
-		if _, ok := known[s.ID]; !ok {
-			fo.looked = now
-		}
+		fo.looked = now
 		f.learn(fo, s, now)
-		settled = settled && fo.settled(now)
 	}
-	for key, a := range f.accounts {
-		if now.Sub(a.last) > keepTime {
-			delete(f.accounts, key)
-		}
-	}
-	return settled
+	f.naming(now)
 }
 
-// known returns the servers that need not be looked at in full.
-func (f *fleet) known(now time.Time) map[server.ID]server.Server {
-	known := map[server.ID]server.Server{}
-	for id, fo := range f.followers {
-		complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != ""
-		if complete && now.Sub(fo.looked) < lookAgain {
-			known[id] = fo.Server
+// compareIDs orders servers by their beginnings.
+func compareIDs(a, b server.ID) int {
+	return cmp.Or(cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
+}
+
+// full tells whether no more servers are followed.
+func (f *fleet) full() bool { return len(f.followers) >= perSlot*f.limit }
+
+// settled tells whether all is known of each server.
+func (f *fleet) settled(now time.Time) bool {
+	for _, fo := range f.followers {
+		if !fo.settled(now) {
+			return false
 		}
 	}
-	return known
+	return true
+}
+
+// due tells whether a server needs to be looked at: often while it comes up, else seldom.
+func (f *fleet) due(id server.ID, now time.Time) bool {
+	fo := f.followers[id]
+	if fo == nil {
+		return true
+	}
+	again := lookAgain
+	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != ""; {
+	case complete:
+	case !fo.settled(now):
+		// Most come up at once, and whoever never does must not cost more and more.
+		again = now.Sub(fo.since) / 4
+	default:
+		again = lookAgain / 10 // something is missing that may yet come
+	}
+	return now.Sub(fo.looked) >= again
 }
 
 // join begins to follow a server; it returns nil if it cannot be.
-func (f *fleet) join(s server.Server, now time.Time) *follower {
-	fo := &follower{Server: s, number: otherNumber, since: now}
+func (f *fleet) join(s sighting, now time.Time) *follower {
+	if f.full() {
+		return nil // the walk counts it
+	}
+	fo := &follower{sighting: s, number: otherNumber, since: now}
 	if len(f.free) > 0 {
 		fo.number = f.free[len(f.free)-1]
 	}
-	var noSymbol error
-	if fo.number != otherNumber {
-		fo.waitEvent, noSymbol = f.kernel.waitEvent(s)
+	if fo.number == otherNumber {
+		fo.waitEvent = 0
 	}
 	if err := f.kernel.describe(fo.number, nil, fo.waitEvent); err != nil {
-		f.failed(s, err)
+		f.failed(s.Server, now, err)
 	}
-	if err := f.kernel.adopt(s, fo.number); err != nil {
-		f.failed(s, err)
+	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
+		f.failed(s.Server, now, err)
 		return nil
 	}
-	if noSymbol != nil {
-		f.failed(s, fmt.Errorf("its waits for I/O workers are told as other waits: %w", noSymbol))
+	if s.noWaitEvent != nil && fo.number != otherNumber {
+		f.failed(s.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", s.noWaitEvent))
 	}
 	if fo.number == otherNumber {
 		f.hasOther = true
@@ -179,128 +257,158 @@ func (fo *follower) settled(now time.Time) bool {
 	return fo.label != "" && (len(fo.Ports) > 0 || now.Sub(fo.since) > settleTime)
 }
 
-// readTLS probes a server's TLS library once it has loaded one.
-func (f *fleet) readTLS(fo *follower, library string) {
-	if fo.tls || library == "" || library == fo.tlsTried {
+// key is the account of the server.
+func (fo *follower) key() accountKey {
+	if fo.number == otherNumber {
+		return accountKey{otherServer, otherServer}
+	}
+	return accountKey{fo.label, string(fo.Engine)}
+}
+
+// readTLS asks for a probe on a server's TLS library once it has loaded one.
+func (f *fleet) readTLS(fo *follower, library server.Library) {
+	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
 		return
 	}
 	fo.tlsTried = library
-	var err error
-	if fo.library, err = f.kernel.readTLS(library); err != nil {
-		f.failed(fo.Server, fmt.Errorf("its encrypted connections cannot be read: %w", err))
-		return
+	f.wanted = append(f.wanted, fo.Server)
+}
+
+// probed takes over the outcome of a probe that was asked for.
+func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
+	fo := f.followers[s.ID]
+	switch {
+	case err != nil:
+		f.failed(s, now, fmt.Errorf("its encrypted connections cannot be read: %w", err))
+	case fo == nil || fo.tls:
+		f.unwanted = append(f.unwanted, id)
+	default:
+		fo.probed, fo.tls = id, true
 	}
-	fo.tls = true
 }
 
 // learn takes over what became known of a server since the last look.
-func (f *fleet) learn(fo *follower, s server.Server, now time.Time) {
+func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
+	if s.DataDirectory == "" && fo.DataDirectory != "" {
+		// Its file system does not answer now; the server has not moved.
+		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
+		s.Data, s.DataSource, s.WAL, s.WALSource = fo.Data, fo.DataSource, fo.WAL, fo.WALSource
+		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
+		s.places = fo.places
+	}
+	if len(s.Ports) == 0 {
+		s.Ports, s.Listening = fo.Ports, fo.Listening
+	}
+	if s.pod.UID == "" {
+		s.pod = fo.pod // it is on its way out
+	}
+	s.waitEvent = fo.waitEvent // of its first look
+	ports := fo.Ports
+	fo.sighting = s
 	f.readTLS(fo, s.TLSLibrary)
 	if fo.number == otherNumber {
-		fo.Server = s
 		return
 	}
-	if !slices.Equal(fo.Ports, s.Ports) || fo.label == "" {
+	if !slices.Equal(ports, s.Ports) || fo.label == "" {
 		if err := f.kernel.describe(fo.number, s.Ports, fo.waitEvent); err != nil {
-			f.failed(s, err)
+			f.failed(s.Server, now, err)
 		}
 	}
-	fo.Server = s
-	if fo.label != "" {
-		f.accounts[accountKey{fo.label, string(s.Engine)}].last = now
-		return
-	}
-	if s.Name == "" && len(s.Ports) == 0 && now.Sub(fo.since) < settleTime {
-		return
-	}
-	fo.label = f.name(s)
-	f.account(fo.label, string(s.Engine), now)
-	f.log.Info("following a database server", "server", fo.label, "engine", s.Engine, "pid", s.PID, "version", s.Version)
 }
 
-func (f *fleet) account(label, engine string, now time.Time) {
+// account returns what is counted for a label, and makes room for it: of those whose servers
+// have ended the oldest goes to server="other".
+func (f *fleet) account(label, engine string, now time.Time) *account {
 	key := accountKey{label, engine}
 	if f.accounts[key] == nil {
 		f.accounts[key] = &account{engine: engine, created: now}
+		if len(f.accounts) > perSlot*f.limit && label != otherServer {
+			f.fold(key, now)
+		}
 	}
 	f.accounts[key].last = now
+	return f.accounts[key]
+}
+
+// fold gives the counts of the account that was needed longest ago, of those without a running
+// server, to server="other".
+func (f *fleet) fold(but accountKey, now time.Time) {
+	running := map[accountKey]bool{but: true, {otherServer, otherServer}: true}
+	for _, fo := range f.followers {
+		running[fo.key()] = true
+	}
+	var oldest accountKey
+	var found *account
+	for key, a := range f.accounts {
+		if !running[key] && (found == nil || a.last.Before(found.last)) {
+			oldest, found = key, a
+		}
+	}
+	if found == nil {
+		return
+	}
+	delete(f.accounts, oldest)
+	f.hasOther = true
+	f.folded++
+	f.account(otherServer, otherServer, now).ended.add(&found.ended)
 }
 
 // leave ends to follow a server; what was counted stays with its label.
 func (f *fleet) leave(fo *follower, now time.Time) {
 	delete(f.followers, fo.ID)
 	if fo.tls {
-		if err := f.kernel.leaveTLS(fo.library); err != nil {
-			f.failed(fo.Server, err)
-		}
+		f.unwanted = append(f.unwanted, fo.probed)
 	}
 	if fo.number == otherNumber {
 		return
 	}
 	t, err := f.kernel.read(fo.number)
 	if err != nil {
-		f.failed(fo.Server, err)
+		f.failed(fo.Server, now, err)
 	}
-	if fo.label == "" {
-		fo.label = f.name(fo.Server)
+	if t != (totals{}) {
+		if fo.label == "" {
+			fo.wish = f.wish(fo)
+			fo.label = f.apart(fo, false)
+		}
+		f.account(fo.label, string(fo.Engine), now).ended.add(&t)
+	} else if a := f.accounts[fo.key()]; a != nil && a.ended == (totals{}) {
+		// It never had a statement: nothing is to be scraped any more.
+		delete(f.accounts, fo.key())
 	}
-	f.account(fo.label, string(fo.Engine), now)
-	f.accounts[accountKey{fo.label, string(fo.Engine)}].ended.add(&t)
 	if err := f.kernel.clear(fo.number); err != nil {
-		f.failed(fo.Server, err)
+		f.failed(fo.Server, now, err)
 	}
 	f.free = append(f.free, fo.number)
-	f.log.Info("a database server ended", "server", fo.label, "pid", fo.PID)
+	level := slog.LevelInfo
+	if fo.label == "" {
+		level = slog.LevelDebug // it never came up
+	}
+	f.log.Log(nil, level, "a database server ended", "server", fo.label, "pid", fo.PID)
 }
 
-// name returns a label value for a server: its own name, else engine and port; with an
-// ordinal if a running server has that one already.
-func (f *fleet) name(s server.Server) string {
-	base := clean(s.Name)
-	if base == "" {
-		base = s.DefaultName()
+func (f *fleet) failed(s server.Server, now time.Time, err error) {
+	label := ""
+	if fo := f.followers[s.ID]; fo != nil {
+		label = fo.label
 	}
-	name := base
-	for n := 2; f.taken(name); n++ {
-		name = fmt.Sprintf("%s-%d", base, n)
-	}
-	return name
-}
-
-func (f *fleet) taken(name string) bool {
-	if name == otherServer {
-		return true
-	}
-	for _, fo := range f.followers {
-		if fo.label == name {
-			return true
-		}
-	}
-	return false
-}
-
-// clean makes a name fit for a label that people type in queries.
-func clean(name string) string {
-	name = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_.:/", r):
-			return r
-		}
-		return '_'
-	}, name)
-	return name[:min(len(name), maxName)]
-}
-
-func (f *fleet) failed(s server.Server, err error) {
-	label := clean(s.Name)
 	if label == "" {
-		label = s.DefaultName()
+		label = clean(s.Name) // it is not decided yet
 	}
-	// The label's values are as many as servers come by: bounded by what they call themselves.
-	if _, ok := f.attachErrors[label]; !ok && len(f.attachErrors) >= maxServers {
-		label = otherServer
+	if label == "" {
+		label = clean(s.DefaultName())
 	}
-	f.attachErrors[label]++
+	// Servers may call themselves what they like.
+	if f.attachErrors[label] == nil {
+		if len(f.attachErrors) >= perSlot*f.limit {
+			label = otherServer
+		}
+		if f.attachErrors[label] == nil {
+			f.attachErrors[label] = &attachError{}
+		}
+	}
+	f.attachErrors[label].count++
+	f.attachErrors[label].last = now
 	level := slog.LevelError
 	if errors.Is(err, errNotThere) {
 		level = slog.LevelInfo

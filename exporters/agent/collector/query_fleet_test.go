@@ -19,26 +19,14 @@ type fakeKernel struct {
 	refuse  map[int]error
 	selects map[uint32]uint64
 	ports   map[uint32][]uint16
-	tls     []string
-	// noSymbol is what the search for a symbol gives.
-	noSymbol error
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error { return k.refuse[s.PID] }
-
-func (k *fakeKernel) waitEvent(s server.Server) (uint64, error) { return 1, k.noSymbol }
 
 func (k *fakeKernel) describe(number uint32, ports []uint16, waitEvent uint64) error {
 	k.ports[number] = ports
 	return nil
 }
-
-func (k *fakeKernel) readTLS(library string) (fileID, error) {
-	k.tls = append(k.tls, library)
-	return fileID{}, nil
-}
-
-func (k *fakeKernel) leaveTLS(fileID) error { return nil }
 
 func (k *fakeKernel) clear(number uint32) error {
 	delete(k.selects, number)
@@ -59,8 +47,8 @@ func testFleet(limit int) (*fleet, *fakeKernel) {
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 
-func running(pid int, name string, ports ...uint16) server.Server {
-	return server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, Engine: server.PostgreSQL, Name: name, Ports: ports}
+func running(pid int, name string, ports ...uint16) sighting {
+	return sighting{Server: server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, Engine: server.PostgreSQL, Name: name, Ports: ports}}
 }
 
 func (f *fleet) labels() []string {
@@ -77,15 +65,15 @@ var begin = time.Unix(1700000000, 0)
 func TestFleetNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		found []server.Server
+		found []sighting
 		want  []string
 	}{
-		{"own names", []server.Server{running(1, "a"), running(2, "b", 5432)}, []string{"a", "b"}},
-		{"ports", []server.Server{running(1, "", 5432), running(2, "", 5433)}, []string{"postgresql-5432", "postgresql-5433"}},
-		{"the same name twice", []server.Server{running(1, "a"), running(2, "a"), running(3, "a")}, []string{"a", "a-2", "a-3"}},
-		{"a name for the rest", []server.Server{running(1, "other")}, []string{"other-2"}},
-		{"odd letters", []server.Server{running(1, "a\"b\nc d")}, []string{"a_b_c_d"}},
-		{"not up yet", []server.Server{running(1, "")}, []string{""}},
+		{"own names", []sighting{running(1, "a"), running(2, "b", 5432)}, []string{"a", "b"}},
+		{"ports", []sighting{running(1, "", 5432), running(2, "", 5433)}, []string{"postgresql-5432", "postgresql-5433"}},
+		{"the same name twice", []sighting{running(1, "a"), running(2, "a"), running(3, "a")}, []string{"a", "a-2", "a-3"}},
+		{"a name for the rest", []sighting{running(1, "other")}, []string{"other-2"}},
+		{"odd letters", []sighting{running(1, "a\"b\nc d")}, []string{"a_b_c_d"}},
+		{"not up yet", []sighting{running(1, "")}, []string{""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, _ := testFleet(10)
@@ -100,13 +88,13 @@ func TestFleetNames(t *testing.T) {
 // A server is named once it listens, and keeps the name.
 func TestFleetWaitsForAName(t *testing.T) {
 	f, k := testFleet(10)
-	if f.update([]server.Server{running(1, "")}, begin) {
+	if f.update([]sighting{running(1, "")}, begin) {
 		t.Error("all is known of a server that does not listen yet")
 	}
-	if !f.update([]server.Server{running(1, "", 5432)}, begin.Add(time.Second)) {
+	if !f.update([]sighting{running(1, "", 5432)}, begin.Add(time.Second)) {
 		t.Error("not all is known of a server that listens")
 	}
-	f.update([]server.Server{running(1, "", 1000, 5432)}, begin.Add(time.Minute))
+	f.update([]sighting{running(1, "", 1000, 5432)}, begin.Add(time.Minute))
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql-5432"}) {
 		t.Errorf("labels %q", got)
 	}
@@ -115,8 +103,8 @@ func TestFleetWaitsForAName(t *testing.T) {
 	}
 	// One that never listens gets a name too.
 	f, _ = testFleet(10)
-	f.update([]server.Server{running(1, "")}, begin)
-	f.update([]server.Server{running(1, "")}, begin.Add(settleTime))
+	f.update([]sighting{running(1, "")}, begin)
+	f.update([]sighting{running(1, "")}, begin.Add(settleTime))
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql"}) {
 		t.Errorf("labels %q", got)
 	}
@@ -125,7 +113,7 @@ func TestFleetWaitsForAName(t *testing.T) {
 // More servers than there is room for share one series, and are counted.
 func TestFleetOverflow(t *testing.T) {
 	f, k := testFleet(2)
-	var found []server.Server
+	var found []sighting
 	for pid := range 5 {
 		found = append(found, running(pid+1, fmt.Sprintf("s%d", pid)))
 	}
@@ -152,11 +140,11 @@ func TestFleetOverflow(t *testing.T) {
 func TestFleetRestart(t *testing.T) {
 	f, k := testFleet(10)
 	old := running(1, "a")
-	f.update([]server.Server{old}, begin)
+	f.update([]sighting{old}, begin)
 	k.selects[f.followers[old.ID].number] = 5
 	restarted := running(1, "a")
 	restarted.StartTicks = 99
-	f.update([]server.Server{restarted}, begin.Add(time.Second))
+	f.update([]sighting{restarted}, begin.Add(time.Second))
 	k.selects[f.followers[restarted.ID].number] = 2
 	c := &collected{f: f}
 	if got := look(t, c, "a").counts["select"]; got != 7 {
@@ -176,60 +164,140 @@ func TestFleetRestart(t *testing.T) {
 func TestFleetAttachError(t *testing.T) {
 	f, k := testFleet(1)
 	k.refuse[1] = errNotThere
-	f.update([]server.Server{running(1, "gone"), running(2, "b")}, begin)
+	f.update([]sighting{running(1, "gone"), running(2, "b")}, begin)
 	if got := f.labels(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("labels %q, want b", got)
 	}
-	if f.attachErrors["gone"] != 1 {
+	if f.attachErrors["gone"].count != 1 {
 		t.Errorf("attach errors %v", f.attachErrors)
 	}
-	// A flood of them does not make a flood of series.
+	// A flood of them does not make a flood of series, and is forgotten.
 	for pid := 100; pid < 400; pid++ {
-		f.failed(running(pid, fmt.Sprint(pid)), errors.New("no"))
+		f.failed(running(pid, fmt.Sprint(pid)).Server, begin, errors.New("no"))
 	}
-	if len(f.attachErrors) > maxServers+1 {
-		t.Errorf("%d series of attach errors", len(f.attachErrors))
+	if got := len(f.attachErrors); got != perSlot*f.limit+1 {
+		t.Errorf("%d series of attach errors, want %d", got, perSlot*f.limit+1)
+	}
+	if got := f.attachErrors[otherServer].count; got < 290 {
+		t.Errorf("%d errors of other servers", got)
+	}
+	f.update(nil, begin.Add(keepTime+time.Second))
+	if got := len(f.attachErrors); got != 1 {
+		t.Errorf("%d series of attach errors long after, want that of other servers", got)
 	}
 }
 
 // A binary without the symbol costs its server one detail and is counted, and nothing else.
 func TestFleetWithoutSymbol(t *testing.T) {
-	f, k := testFleet(1)
-	k.noSymbol = errors.New("no symbol")
-	f.update([]server.Server{running(1, "a", 1)}, begin)
-	if got := f.labels(); !slices.Equal(got, []string{"a"}) || f.attachErrors["a"] != 1 {
+	f, _ := testFleet(1)
+	s := running(1, "a", 1)
+	s.noWaitEvent = errors.New("no symbol")
+	f.update([]sighting{s}, begin)
+	f.update([]sighting{s}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{"a"}) || f.attachErrors["a"].count != 1 {
 		t.Errorf("labels %q, attach errors %v", got, f.attachErrors)
 	}
 }
 
-// A server of which all is known is looked at again only after a while.
-func TestFleetKnown(t *testing.T) {
-	f, _ := testFleet(3)
-	whole, partial := running(1, "a", 1), running(2, "b", 2)
+// A server of which all is known is looked at again only after a while, one that comes up often,
+// and one that lacks something now and then.
+func TestFleetDue(t *testing.T) {
+	whole, starting, partial := running(1, "a", 1), running(2, ""), running(3, "b", 2)
 	whole.DataDirectory = "/data"
-	found := []server.Server{whole, partial}
 	for _, c := range []struct {
+		s     sighting
 		after time.Duration
-		want  int
-	}{{0, 0}, {time.Second, 1}, {lookAgain - time.Second, 1}, {lookAgain, 0}, {lookAgain + time.Second, 1}} {
-		now := begin.Add(c.after)
-		if got := f.known(now); len(got) != c.want || (c.want == 1 && got[whole.ID].Name != "a") {
-			t.Errorf("after %v, known are %v, want %d", c.after, got, c.want)
+		want  bool
+	}{
+		{whole, lookAgain - time.Second, false}, {whole, lookAgain, true},
+		{starting, time.Millisecond, true},
+		{partial, time.Second, false}, {partial, lookAgain / 10, true},
+	} {
+		f, _ := testFleet(3)
+		if !f.due(c.s.ID, begin) {
+			t.Errorf("%d is not looked at once", c.s.PID)
 		}
-		f.update(found, now)
+		f.update([]sighting{c.s}, begin)
+		if got := f.due(c.s.ID, begin.Add(c.after)); got != c.want {
+			t.Errorf("%d is looked at after %v: %v, want %v", c.s.PID, c.after, got, c.want)
+		}
 	}
 }
 
-// The TLS library is probed once per server, when it is there.
+// The TLS library is probed once per server, when it is there; a failure is counted, and a probe
+// whose server has gone meanwhile is given up.
 func TestFleetTLS(t *testing.T) {
-	f, k := testFleet(1)
+	f, _ := testFleet(2)
 	s := running(1, "a", 1)
-	f.update([]server.Server{s}, begin)
-	s.TLSLibrary = "/proc/1/root/libssl.so"
-	f.update([]server.Server{s}, begin)
-	f.update([]server.Server{s}, begin)
-	if !slices.Equal(k.tls, []string{s.TLSLibrary}) {
-		t.Errorf("probed %q", k.tls)
+	f.update([]sighting{s}, begin)
+	s.TLSLibrary = server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+	f.update([]sighting{s}, begin)
+	f.update([]sighting{s}, begin)
+	if len(f.wanted) != 1 || f.wanted[0].TLSLibrary != s.TLSLibrary {
+		t.Errorf("probes wanted: %+v", f.wanted)
+	}
+	f.probed(s.Server, fileID{}, server.ErrUntrusted, begin)
+	if f.attachErrors["a"] == nil || f.followers[s.ID].tls {
+		t.Errorf("a refusal is not counted: %v", f.attachErrors)
+	}
+	f.probed(s.Server, fileID{inode: 7}, nil, begin)
+	f.update(nil, begin)
+	f.probed(s.Server, fileID{inode: 8}, nil, begin)
+	if want := []fileID{{inode: 7}, {inode: 8}}; !slices.Equal(f.unwanted, want) {
+		t.Errorf("libraries given up: %+v, want %+v", f.unwanted, want)
+	}
+}
+
+// Servers without end, each with a name of its own: those with statements keep their counts as
+// long as there is room, then server="other" has them, and none is lost.
+func TestFleetAccountsBounded(t *testing.T) {
+	f, k := testFleet(2)
+	stays := running(1, "stays", 1)
+	f.update([]sighting{stays}, begin)
+	k.selects[f.followers[stays.ID].number] = 3
+	const servers = 1000
+	for pid := 2; pid < servers+2; pid++ {
+		s := running(pid, fmt.Sprint("s", pid), 5000)
+		now := begin.Add(time.Duration(pid) * time.Millisecond)
+		f.update([]sighting{stays, s}, now)
+		if pid%2 == 0 { // every other one never has a statement
+			k.selects[f.followers[s.ID].number] = 1
+		}
+		f.update([]sighting{stays}, now)
+		if len(f.accounts) > perSlot*f.limit+1 {
+			t.Fatalf("%d accounts after %d servers", len(f.accounts), pid)
+		}
+	}
+	// Room for eight: the one in use, the others', and one for a server that begins.
+	if want := uint64(servers/2 - (perSlot*2 - 3)); f.folded != want {
+		t.Errorf("%d accounts folded, want %d", f.folded, want)
+	}
+	c := &collected{f: f}
+	sum := uint64(0)
+	for key := range f.accounts {
+		sum += look(t, c, key.label).counts["select"]
+	}
+	if sum != servers/2+3 {
+		t.Errorf("%d statements in all series, want %d", sum, servers/2+3)
+	}
+	if got := look(t, c, "stays").counts["select"]; got != 3 {
+		t.Errorf("%d statements of the server that stays, want 3", got)
+	}
+	if want := uint64(servers/2 - (perSlot*2 - 3)); look(t, c, otherServer).counts["select"] != want {
+		t.Errorf("%d statements of other servers, want %d", look(t, c, otherServer).counts["select"], want)
+	}
+}
+
+// No more servers are followed at once than there is room for, however many there are.
+func TestFleetFull(t *testing.T) {
+	f, _ := testFleet(2)
+	var found []sighting
+	for pid := range 1000 {
+		found = append(found, running(pid+1, ""))
+	}
+	f.update(found, begin)
+	if len(f.followers) != perSlot*f.limit || !f.full() {
+		t.Errorf("%d servers are followed, want %d", len(f.followers), perSlot*f.limit)
 	}
 }
 
@@ -240,5 +308,6 @@ type collected struct {
 }
 
 func (c *collected) Update(ch chan<- prometheus.Metric) error {
-	return c.f.send(ch, Options{Node: "here", SysFS: "/sys"})
+	sums, rest, err := c.f.read()
+	return errors.Join(err, c.f.send(ch, Options{Node: "here", SysFS: "/sys"}, sums, rest))
 }

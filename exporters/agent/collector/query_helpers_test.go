@@ -5,20 +5,35 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
+
+// testBoundary is how tests of exact counts watch sockets: as fits the kernel, or in the way that is asked for.
+func testBoundary() platform.Boundary { return platform.Boundary(os.Getenv("PLUMBLINE_BOUNDARY")) }
+
+// testPlatform is the kernel, watched like that.
+func testPlatform(t testing.TB) *platform.Kernel {
+	t.Helper()
+	k, err := platform.Find(testBoundary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
 
 // startQuery starts a query collector on this machine's kernel.
 func startQuery(t testing.TB) *query {
 	t.Helper()
 	testkit.NeedBPF(t)
-	c, err := NewQuery(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"})
+	c, err := NewQuery(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary()})
 	if err != nil {
 		t.Fatal(err)
 	}

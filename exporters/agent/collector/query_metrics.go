@@ -8,20 +8,22 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
-// The query collector's metrics. server is the server's own name (PostgreSQL's cluster_name),
-// else engine and port; engine is postgresql, mysql or mariadb.
+// The query collector's metrics. server is NAMESPACE/POD of a server in a pod, else the server's own name (PostgreSQL's
+// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql or mariadb.
 var (
 	// From the arrival of a statement (the wake-up for it) until the server is ready for the
 	// next one, commit included.
 	queryDuration = prometheus.NewDesc("plumbline_query_duration_seconds",
 		"Time from a statement's arrival until the server is ready for the next one, commit included, in seconds.",
 		[]string{"server", "engine", "command"}, nil)
-	// The phases of a statement add up to its duration.
+	// The phases of a statement add up to its duration. Statements under way are in it, so that its
+	// rate is the average number of active sessions; so are those whose session ended first.
 	queryPhase = prometheus.NewDesc("plumbline_query_phase_seconds_total",
-		"Time of statements by where it went, in seconds: on a CPU (cpu), waiting for a CPU (runqueue), asleep in reads, writes or syncs of files, waiting for the client (client) or for anything else (wait).",
+		"Time of statements, of those under way up to now, by where it went, in seconds: on a CPU (cpu), waiting for a CPU (runqueue), asleep in reads, writes or syncs of files, waiting for the client (client) or for anything else (wait).",
 		[]string{"server", "engine", "command", "phase"}, nil)
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
@@ -34,14 +36,30 @@ var (
 		"Database servers that are followed.", nil, nil)
 	queryOverflows = prometheus.NewDesc("plumbline_query_servers_overflow_total",
 		`Database servers that have no series of their own, because there are too many; they are in server="other".`, nil, nil)
+	queryUnfollowed = prometheus.NewDesc("plumbline_query_servers_unfollowed",
+		"Processes with a database server's name that were not followed at the last look at all processes, because there are more than four times as many as may have series of their own.", nil, nil)
+	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
+		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
 	queryBackends = prometheus.NewDesc("plumbline_query_backends",
 		"Processes (PostgreSQL) or threads (MySQL, MariaDB) of a database server that are followed, its background ones included.",
 		[]string{"server", "engine"}, nil)
+	queryUncounted = prometheus.NewDesc("plumbline_query_uncounted_cpu_seconds_total",
+		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
+		[]string{"server", "engine"}, nil)
 	queryAttachErrors = prometheus.NewDesc("plumbline_query_attach_errors_total",
-		"Failures to follow a database server.", []string{"server"}, nil)
+		`Failures to follow a database server, or to follow it in full; server="other" are those beyond the limit.`, []string{"server"}, nil)
 	serverInfo = prometheus.NewDesc("plumbline_server_info",
-		"A database server that runs on this node; 1.",
-		[]string{"server", "engine", "node", "version", "data_directory"}, nil)
+		"A database server that runs on this node; 1. In a pod with the pod's namespace, name, container and owner, the controller that made it (a CloudNativePG Cluster, a StatefulSet, a Deployment); elsewhere these are empty, as is what is not known yet.",
+		[]string{"server", "engine", "node", "version", "data_directory", "namespace", "pod", "container", "owner_kind", "owner"}, nil)
+	serverAddressInfo = prometheus.NewDesc("plumbline_server_address_info",
+		"An address and TCP port that a database server can be reached at; 1. In a pod the pod's addresses, and for MySQL its host name; elsewhere the addresses it listens on, wildcards left out. At most 8 a server.",
+		[]string{"server", "node", "address", "port"}, nil)
+	namesProvisional = prometheus.NewDesc("plumbline_server_names_provisional",
+		"Database servers whose label may change, because their own name is not known yet: uid:UID of a pod that neither the API server nor the kubelet's folder of logs tells of, engine and port where the data directory cannot be read.", nil, nil)
+	podsUntrusted = prometheus.NewDesc("plumbline_server_pods_untrusted",
+		"Database servers whose cgroup has a pod's name but was not made by the kubelet; they count as outside of pods.", nil, nil)
+	serversRenamed = prometheus.NewDesc("plumbline_server_renamed_total",
+		"Database servers that got another label while they ran, and their counts with it: a provisional name became known, or a pod's second server began.", nil, nil)
 	serverVolumeInfo = prometheus.NewDesc("plumbline_server_volume_info",
 		"The block device, and the volume if it is a known one, that holds a database server's data or its write-ahead log; 1.",
 		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
@@ -65,42 +83,54 @@ var (
 	}
 )
 
-// send sends all that is known of servers. A server that cannot be read is told by the error.
-func (f *fleet) send(ch chan<- prometheus.Metric, o Options) error {
+// read returns what was counted of statements that ended, of the servers with a label, and of
+// those that share server="other". A server that cannot be read is told by the error.
+func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
 	var problems []error
-	sums := map[accountKey]totals{}
+	sums = map[accountKey]*totals{}
 	for key, a := range f.accounts {
-		sums[key] = a.ended
+		ended := a.ended
+		sums[key] = &ended
 	}
-	devices := volume.NewDevices(o.SysFS)
+	for _, fo := range f.followers {
+		if fo.label == "" || fo.number == otherNumber {
+			continue
+		}
+		t, err := f.kernel.read(fo.number)
+		if err != nil {
+			problems = append(problems, err)
+		}
+		if sum := sums[accountKey{fo.label, string(fo.Engine)}]; sum != nil {
+			sum.add(&t)
+		}
+	}
+	rest, err = f.kernel.read(otherNumber)
+	if f.hasOther {
+		// Beside those that ended and were folded into it.
+		if sum := sums[accountKey{otherServer, otherServer}]; sum != nil {
+			sum.add(&rest)
+		}
+	}
+	return sums, rest, errors.Join(append(problems, err)...)
+}
+
+// send sends all that is known of servers.
+func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey]*totals, rest totals) error {
+	var problems []error
 	var volumes []volume.Found
 	if o.Volumes != nil {
 		// What cannot be found is told by the collector volume.
-		volumes, _ = o.Volumes.Find()
+		volumes, _ = o.Volumes.Known()
 	}
 	for _, fo := range f.followers {
 		if fo.label == "" {
 			continue // its statements are counted, and told once it has a name
 		}
 		if fo.number != otherNumber {
-			t, err := f.kernel.read(fo.number)
-			if err != nil {
-				problems = append(problems, err)
-			}
-			key := accountKey{fo.label, string(fo.Engine)}
-			sum := sums[key]
-			sum.add(&t)
-			sums[key] = sum
-			ch <- gauge(serverInfo, 1, fo.label, string(fo.Engine), o.Node, fo.Version, fo.DataDirectory)
+			f.sendInfo(ch, fo, o.Node)
+			f.sendEndpoints(ch, fo, o.Node)
 		}
-		fo.sendVolumes(ch, devices, volumes, o)
-	}
-	rest, err := f.kernel.read(otherNumber)
-	if err != nil {
-		problems = append(problems, err)
-	}
-	if f.hasOther {
-		sums[accountKey{otherServer, otherServer}] = rest
+		fo.sendVolumes(ch, volumes, o.Node)
 	}
 	for key, t := range sums {
 		created := f.accounts[key]
@@ -114,10 +144,26 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options) error {
 	ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
 	ch <- gauge(queryServers, float64(len(f.followers)))
 	ch <- counter(queryOverflows, float64(f.overflows))
-	for label, n := range f.attachErrors {
-		ch <- counter(queryAttachErrors, float64(n), label)
+	ch <- gauge(queryUnfollowed, float64(f.unfollowed))
+	ch <- counter(queryFolded, float64(f.folded))
+	provisional, untrusted := f.provisional()
+	ch <- gauge(namesProvisional, float64(provisional))
+	ch <- gauge(podsUntrusted, float64(untrusted))
+	ch <- counter(serversRenamed, float64(f.renamed))
+	for label, e := range f.attachErrors {
+		ch <- counter(queryAttachErrors, float64(e.count), label)
 	}
 	return errors.Join(problems...)
+}
+
+// sendInfo tells who a server is.
+func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string) {
+	var p pod.Pod
+	if known := f.podOf(fo); known != nil {
+		p = *known
+	}
+	ch <- gauge(serverInfo, 1, fo.label, string(fo.Engine), node, fo.Version, fo.DataDirectory,
+		p.Namespace, p.Name, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
 }
 
 // sendBackends tells how many tasks of each server are followed, by a census.
@@ -132,46 +178,28 @@ func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [maxServers +
 	}
 }
 
-// sendVolumes tells which devices a server lies on, as far as they are block devices.
-func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, devices volume.Devices, volumes []volume.Found, o Options) {
-	if fo.number == otherNumber {
-		return
+// sendUncounted tells for how long processes worked on what was not counted, by a census.
+func (f *fleet) sendUncounted(ch chan<- prometheus.Metric, unheard [maxServers + 1]uint64) {
+	for _, fo := range f.followers {
+		if fo.label != "" && fo.number != otherNumber {
+			fo.unheard += unheard[fo.number]
+			ch <- counter(queryUncounted, float64(fo.unheard)/1e9, fo.label, string(fo.Engine))
+		}
 	}
-	for _, v := range []struct{ purpose, number, source string }{
-		{"data", fo.Data, fo.DataSource}, {"wal", fo.WAL, fo.WALSource},
-	} {
-		if v.number == "" {
-			continue
-		}
-		device, err := devices.Of(volume.Mount{Device: v.number, Source: v.source})
-		if err != nil {
-			continue // tmpfs, overlay, network file systems
-		}
-		ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), o.Node, device, fo.volumeOn(v.number, volumes, o), v.purpose)
+	if f.hasOther {
+		f.otherUnheard += unheard[otherNumber]
+		ch <- counter(queryUncounted, float64(f.otherUnheard)/1e9, otherServer, otherServer)
 	}
 }
 
-// volumeOn returns the volume that holds the server's files on the file system of the given
-// number: the one its data directory is in, or, for a log elsewhere, the only one there.
-func (fo *follower) volumeOn(number string, volumes []volume.Found, o Options) string {
-	if number == fo.Data {
-		place, err := volume.PlaceOf(o.ProcFS, fo.PID, fo.DataDirectory)
-		if err != nil {
-			return "" // the server has just ended
-		}
-		found, _ := volume.Holding(volumes, place)
-		return found.Volume
+// sendVolumes tells which devices a server lies on, as far as they are block devices.
+func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
+	if fo.number == otherNumber {
+		return
 	}
-	name := ""
-	for _, v := range volumes {
-		if v.Place.Device == number {
-			if name != "" {
-				return ""
-			}
-			name = v.Volume
-		}
+	for _, p := range fo.places {
+		ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, p.device, p.volumeOf(volumes), p.purpose)
 	}
-	return name
 }
 
 // send sends the series of one server; commands it never got are left out.
@@ -187,7 +215,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 		s := &t.commands[command]
 		reads += s.Reads
 		misses += s.ReadMisses
-		if s.Count == 0 {
+		if s.Count == 0 && s.PhaseNs == [bpf.QueryPhasePHASES]uint64{} {
 			continue
 		}
 		name := commandNames[command]
@@ -198,6 +226,9 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 		}
 		ch <- h
 		for phase, ns := range s.PhaseNs {
+			// A statement that ended while this scrape was made is in none of its parts.
+			ns = max(ns, a.shown[command][phase])
+			a.shown[command][phase] = ns
 			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, name, phaseNames[phase])
 		}
 	}
@@ -205,12 +236,4 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 	ch <- counter(queryReads, float64(reads-min(reads, misses)), key.label, key.engine, "hit")
 	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
 	return errors.Join(problems...)
-}
-
-func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }

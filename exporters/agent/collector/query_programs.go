@@ -16,26 +16,55 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // queryPrograms are the query collector's BPF programs, attached.
 type queryPrograms struct {
-	objects bpf.QueryObjects
-	links   []io.Closer
+	kernel   *platform.Kernel
+	objects  bpf.QueryMaps
+	programs map[string]*ebpf.Program
+	crews    map[string]*platform.Crew // the same, each with its deputies
+	links    []io.Closer
 	// adopt and census run a program for each task.
 	adopt, census *link.Iter
 	results       []exporterkit.CheckResult
 	// multi tells which kind of probes on user space the kernel offers.
 	multi bool
-	tls   tlsProbes
+	tls   *tlsProbes
 }
 
-// loadQueryPrograms loads the programs and attaches them to the kernel, with room for the
-// statistics of so many servers and of the rest.
-func loadQueryPrograms(servers int) (*queryPrograms, error) {
-	p := &queryPrograms{}
+// boundaries are the programs that see statements begin and end, by how they come to run, with
+// those that see processes begin and end.
+var boundaries = map[platform.Boundary][]string{
+	platform.Tracepoints: {"socket_received", "socket_sent", "task_executed", "task_ended"},
+	platform.Functions: {"unix_received", "inet_received", "inet6_received", "unix_sent", "inet_sent", "inet6_sent",
+		"task_executed", "task_ended"},
+}
+
+var (
+	// notifiers only make known sooner what a scan would find.
+	notifiers   = []string{"task_executed", "task_ended"}
+	iterators   = []string{"adopt", "census"}
+	tlsPrograms = []string{"tls_read", "tls_read_done", "tls_write"}
+)
+
+// attachedPrograms are those that this kernel needs attached for good.
+func attachedPrograms(k *platform.Kernel) []string {
+	created := "task_forked"
+	if k.StartUnderLock {
+		created = "task_started"
+	}
+	return append([]string{created, "task_switched"}, boundaries[k.Boundary]...)
+}
+
+// loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
+// the statistics of so many servers and of the rest.
+func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) {
+	p := &queryPrograms{kernel: k}
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -44,79 +73,79 @@ func loadQueryPrograms(servers int) (*queryPrograms, error) {
 	spec.Maps["statements"].MaxEntries = room
 	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
 	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
+	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	attached := attachedPrograms(k)
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
+		return !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
+	})
+	if err := k.Deputise(spec); err != nil {
+		return nil, err
+	}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	if p.multi = features.HaveBPFLinkUprobeMulti() == nil; p.multi {
-		for _, name := range []string{"tls_read", "tls_read_done", "tls_write"} {
+		for _, name := range tlsPrograms {
 			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
-	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
-		return nil, fmt.Errorf("loading BPF programs: %w", explain(err))
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
+	}
+	p.programs = collection.Programs
+	p.crews = platform.Crews(spec, collection)
+	if err := collection.Assign(&p.objects); err != nil {
+		collection.Close()
+		return nil, fmt.Errorf("loading BPF programs: %w", err)
 	}
 	var problems []error
-	byName := p.byName()
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		program := byName[name]
-		if program.Type() != ebpf.Tracing || name == "adopt" || name == "census" {
-			continue
-		}
-		l, err := link.AttachTracing(link.TracingOptions{Program: program})
-		optional := name == "task_executed" || name == "task_ended"
+	for _, name := range slices.Sorted(slices.Values(attached)) {
+		l, err := p.crews[name].Attach()
+		optional := slices.Contains(notifiers, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
 		switch {
 		case err == nil:
 			p.links = append(p.links, l)
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
+			k.Features.Lacks(platform.ServerNotices, err)
 		default:
 			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", name, err))
 		}
 		p.results = append(p.results, r)
 	}
-	for _, w := range []struct {
-		name    string
-		program *ebpf.Program
-		iter    **link.Iter
-	}{{"adopt", p.objects.Adopt, &p.adopt}, {"census", p.objects.Census, &p.census}} {
-		iter, err := link.AttachIter(link.IterOptions{Program: w.program})
+	for i, iter := range []**link.Iter{&p.adopt, &p.census} {
+		name := iterators[i]
+		l, err := link.AttachIter(link.IterOptions{Program: p.programs[name]})
 		if err != nil {
-			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", w.name, err))
+			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", name, err))
 		} else {
-			*w.iter = iter
-			p.links = append(p.links, iter)
+			*iter = l
+			p.links = append(p.links, l)
 		}
-		p.results = append(p.results, exporterkit.CheckResult{Part: "query: program " + w.name, Err: err})
+		p.results = append(p.results, exporterkit.CheckResult{Part: "query: program " + name, Err: err})
 	}
-	p.tls = tlsProbes{programs: p, probes: map[fileID]*libraryProbes{}}
+	p.tls = newTLSProbes(p)
 	if err := errors.Join(problems...); err != nil {
-		return nil, errors.Join(explain(err), p.Close())
+		return nil, errors.Join(platform.Explain(err), p.Close())
 	}
 	return p, nil
-}
-
-func (p *queryPrograms) byName() map[string]*ebpf.Program {
-	return map[string]*ebpf.Program{
-		"socket_received": p.objects.SocketReceived,
-		"socket_sent":     p.objects.SocketSent,
-		"task_switched":   p.objects.TaskSwitched,
-		"task_forked":     p.objects.TaskForked,
-		"task_executed":   p.objects.TaskExecuted,
-		"task_ended":      p.objects.TaskEnded,
-		"adopt":           p.objects.Adopt,
-		"census":          p.objects.Census,
-		"tls_read":        p.objects.TlsRead,
-		"tls_read_done":   p.objects.TlsReadDone,
-		"tls_write":       p.objects.TlsWrite,
-	}
 }
 
 func (p *queryPrograms) check() []exporterkit.CheckResult { return p.results }
 
 // Close detaches and unloads everything.
 func (p *queryPrograms) Close() error {
-	problems := []error{p.tls.close()}
+	var problems []error
+	if p.tls != nil {
+		problems = append(problems, p.tls.close())
+	}
 	for _, l := range p.links {
 		problems = append(problems, l.Close())
+	}
+	for _, program := range p.programs {
+		problems = append(problems, program.Close())
 	}
 	return errors.Join(append(problems, p.objects.Close())...)
 }
@@ -152,7 +181,7 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 		if err := k.programs.objects.Adoptions.Put(uint32(0), a); err != nil {
 			return fmt.Errorf("asking for adoption: %w", err)
 		}
-		if err := walk(k.programs.adopt); err != nil {
+		if _, err := readWalk(k.programs.adopt); err != nil {
 			return err
 		}
 		var answer bpf.QueryAdoption
@@ -167,46 +196,30 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 	return nil
 }
 
-// walk runs a program once for each task.
-func walk(iter *link.Iter) error {
-	tasks, err := iter.Open()
+// readTLS makes a server's encrypted connections readable, if its program and library may be
+// trusted. It takes as long as the kernel needs for probes.
+func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, error) {
+	library, err := foreign.AskFor(calls, s.Owner(), fmt.Sprintf("TLS library of process %d", s.PID), func() (*os.File, error) {
+		return server.OpenTrusted(k.procfs, s.PID, s.TLSLibrary)
+	})
 	if err != nil {
-		return fmt.Errorf("walking the tasks: %w", err)
+		return fileID{}, err
 	}
-	defer tasks.Close()
-	if _, err := io.Copy(io.Discard, tasks); err != nil {
-		return fmt.Errorf("walking the tasks: %w", err)
-	}
-	return nil
+	defer library.Close()
+	return k.programs.tls.attach(library)
 }
-
-// census returns how many processes or threads are followed, by server number.
-func (k kernelSide) census() ([maxServers + 1]uint64, error) {
-	var p bpf.QueryPopulation
-	if err := k.programs.objects.Populations.Put(uint32(0), p); err != nil {
-		return p.Backends, fmt.Errorf("asking for a census: %w", err)
-	}
-	if err := walk(k.programs.census); err != nil {
-		return p.Backends, err
-	}
-	if err := k.programs.objects.Populations.Lookup(uint32(0), &p); err != nil {
-		return p.Backends, fmt.Errorf("reading the census: %w", err)
-	}
-	return p.Backends, nil
-}
-
-// readTLS makes a server's encrypted connections readable.
-func (k kernelSide) readTLS(library string) (fileID, error) { return k.programs.tls.attach(library) }
 
 // leaveTLS is the end of that.
 func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
 
 // waitEvent finds the variable in which PostgreSQL's processes say what they wait for.
-func (k kernelSide) waitEvent(s server.Server) (uint64, error) {
+func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, error) {
 	if s.Engine != server.PostgreSQL {
 		return 0, nil
 	}
-	return server.VariableAddress(k.procfs, s.PID, server.WaitEventVariable)
+	return foreign.AskFor(calls, s.Owner(), fmt.Sprintf("program of process %d", s.PID), func() (uint64, error) {
+		return server.VariableAddress(k.procfs, s.PID, server.WaitEventVariable)
+	})
 }
 
 // describe tells which TCP ports a server listens on and where it says what it waits for.
@@ -288,20 +301,4 @@ func pidNamespace(procfs string) (uint32, error) {
 		return 0, fmt.Errorf("the agent's PID namespace: %w", err)
 	}
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
-}
-
-// checkRunDelay tells whether the kernel accounts for the time a task waits for a CPU.
-func checkRunDelay(procfs string) exporterkit.CheckResult {
-	r := exporterkit.CheckResult{Part: "query: phase runqueue", Optional: true}
-	text, err := os.ReadFile(filepath.Join(procfs, "self", "schedstat"))
-	switch fields := strings.Fields(string(text)); {
-	case err != nil:
-		r.Err = err
-	case len(fields) != 3 || fields[2] == "0":
-		r.Err = errors.New("the kernel keeps no scheduling statistics (CONFIG_SCHED_INFO)")
-	}
-	if r.Err != nil {
-		r.Note = "the wait for a CPU after a wake-up counts to what the statement waited for"
-	}
-	return r
 }

@@ -37,10 +37,13 @@ func TestQuerySyncPhase(t *testing.T) {
 				}
 			})
 			wantCounts(t, got, map[string]uint64{"begin": commits, "insert": commits, "commit": commits})
-			wantShare(t, got, "commit", "sync", 0.9)
-			if s := got.phases["commit"]["sync"]; s < commits*syncDelay.Seconds() {
-				t.Errorf("%.3f s of sync in %d commits of at least %v", s, commits, syncDelay)
+			// What is left beside the write: on a busy machine that waits, too, for the file system's
+			// server to get a CPU. The syncs' own delay must be in sync all the same.
+			p := got.phases["commit"]
+			if rest := got.sums["commit"] - p["runqueue"] - p["write"]; p["sync"] < 0.9*rest {
+				t.Errorf("commit: sync is %.6f s of %.6f s: %v", p["sync"], rest, p)
 			}
+			wantAtLeast(t, got, "commit", "sync", commits*syncDelay)
 			if s := got.phases["insert"]["sync"]; s != 0 {
 				t.Errorf("inserts waited %.3f s for sync", s)
 			}

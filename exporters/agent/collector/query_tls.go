@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -19,13 +21,13 @@ type fileID struct {
 	size     int64
 }
 
-func identify(path string) (fileID, error) {
+func identify(file *os.File) (fileID, error) {
 	var s unix.Stat_t
-	if err := unix.Stat(path, &s); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &s); err != nil {
 		return fileID{}, err
 	}
 	var f unix.Statfs_t
-	if err := unix.Statfs(path, &f); err != nil {
+	if err := unix.Fstatfs(int(file.Fd()), &f); err != nil {
 		return fileID{}, err
 	}
 	if f.Type == unix.OVERLAYFS_SUPER_MAGIC {
@@ -34,69 +36,116 @@ func identify(path string) (fileID, error) {
 	return fileID{device: s.Dev, inode: s.Ino}, nil
 }
 
+// maxLibraries bounds the library files that are probed at once.
+const maxLibraries = 256
+
 // tlsProbes are the probes on TLS libraries, one set per library file, however many
 // containers show it.
 type tlsProbes struct {
 	programs *queryPrograms
-	probes   map[fileID]*libraryProbes
+
+	mu     sync.Mutex // not held while probes come and go, which takes time
+	probes map[fileID]*libraryProbes
 }
 
 type libraryProbes struct {
 	links []io.Closer
 	users int
+	// ready is closed once the probes are attached, or failed.
+	ready  chan struct{}
+	failed error
 }
 
-// attach probes the library at path for one more server. It returns what detach takes.
-func (t *tlsProbes) attach(path string) (fileID, error) {
-	id, err := identify(path)
+func newTLSProbes(programs *queryPrograms) *tlsProbes {
+	return &tlsProbes{programs: programs, probes: map[fileID]*libraryProbes{}}
+}
+
+// attach probes a library for one more server. It returns what detach takes.
+func (t *tlsProbes) attach(library *os.File) (fileID, error) {
+	id, err := identify(library)
 	if err != nil {
 		return id, fmt.Errorf("TLS library: %w", err)
 	}
-	if p := t.probes[id]; p != nil {
-		p.users++
-		return id, nil
+	t.mu.Lock()
+	p := t.probes[id]
+	first := p == nil
+	if first {
+		if len(t.probes) >= maxLibraries {
+			t.mu.Unlock()
+			return id, fmt.Errorf("TLS library: %d others are probed already", maxLibraries)
+		}
+		p = &libraryProbes{ready: make(chan struct{})}
+		t.probes[id] = p
 	}
-	library, err := link.OpenExecutable(path)
+	p.users++
+	t.mu.Unlock()
+	if first {
+		p.failed = t.programs.probeLibrary(p, library)
+		close(p.ready)
+	}
+	<-p.ready
+	if p.failed != nil {
+		return id, errors.Join(p.failed, t.detach(id))
+	}
+	return id, nil
+}
+
+// probeLibrary attaches the programs to a library.
+func (p *queryPrograms) probeLibrary(probes *libraryProbes, library *os.File) error {
+	// By its descriptor: the name may stand for another file by now.
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
 	if err != nil {
-		return id, fmt.Errorf("TLS library %s: %w", path, err)
+		return fmt.Errorf("TLS library: %w", err)
 	}
-	p := &libraryProbes{users: 1}
 	for _, probe := range []struct {
 		symbol  string
 		program *ebpf.Program
 		ret     bool
 	}{
-		{"SSL_read", t.programs.objects.TlsReadDone, true},
-		{"SSL_read", t.programs.objects.TlsRead, false},
-		{"SSL_write", t.programs.objects.TlsWrite, false},
+		{"SSL_read", p.programs["tls_read_done"], true},
+		{"SSL_read", p.programs["tls_read"], false},
+		{"SSL_write", p.programs["tls_write"], false},
 	} {
-		l, err := t.programs.probe(library, probe.symbol, probe.program, probe.ret)
+		l, err := p.probe(executable, probe.symbol, probe.program, probe.ret)
 		if err != nil {
-			return id, errors.Join(fmt.Errorf("TLS library %s: %s: %w", path, probe.symbol, err), p.close())
+			return fmt.Errorf("TLS library: %s: %w", probe.symbol, err)
 		}
-		p.links = append(p.links, l)
+		probes.links = append(probes.links, l)
 	}
-	t.probes[id] = p
-	return id, nil
+	return nil
 }
 
 // detach gives up one server's use of a library.
 func (t *tlsProbes) detach(id fileID) error {
+	t.mu.Lock()
 	p := t.probes[id]
 	if p == nil {
+		t.mu.Unlock()
 		return nil
 	}
-	if p.users--; p.users > 0 {
+	p.users--
+	last := p.users == 0
+	if last {
+		delete(t.probes, id)
+	}
+	t.mu.Unlock()
+	if !last {
 		return nil
 	}
-	delete(t.probes, id)
 	return p.close()
 }
 
+// close gives up all that is attached.
 func (t *tlsProbes) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var problems []error
 	for id, p := range t.probes {
-		problems = append(problems, p.close())
+		select {
+		case <-p.ready:
+			problems = append(problems, p.close())
+		default: // hangs; it ends with the agent
+		}
 		delete(t.probes, id)
 	}
 	return errors.Join(problems...)

@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -23,8 +25,8 @@ const (
 	// replicaRetention is how long the series of a replica without a connection, or of a
 	// volume without a process, stay: long enough for the last values to be scraped.
 	replicaRetention = 10 * time.Minute
-	// replicaMaxVolumes bounds the values of the label volume; more are counted as "other".
-	replicaMaxVolumes = 512
+	// replicaMaxLogged bounds the lines of the log about processes between two scans.
+	replicaMaxLogged = 16
 )
 
 // NewReplica returns the collector of each replica's latency, for the storage engines
@@ -42,7 +44,14 @@ func newReplica(o Options, wires ...replicaWire) *replicaCollector {
 			options:  o,
 			byPID:    map[int]*followedProcess{},
 			bySlot:   map[uint32]*followedProcess{},
-			strange:  map[int]bool{},
+			rejected: map[int]uint64{},
+			reader:   replicaReader{o.ProcFS, w, o.calls()},
+			disks:    foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging),
+			unplaced: make(chan struct{}, 1),
+			clock:    monotonic,
+			sockets:  map[uint64]*watchedSocket{},
+			closed:   map[uint32]bool{},
+			crowded:  map[uint32]bool{},
 			volumes:  map[string]bool{},
 			totals:   newReplicaTotals(),
 			idle:     map[uint32]time.Time{},
@@ -57,23 +66,31 @@ type replicaCollector struct {
 	log   *slog.Logger
 	wires []*replicaFollower
 	stop  context.CancelFunc
-	done  sync.WaitGroup
+	// looking are those that look by themselves, reading those that the kernel wakes.
+	looking, reading sync.WaitGroup
 }
 
 // Start implements Collector.
 func (c *replicaCollector) Start(ctx context.Context) error {
 	ctx, c.stop = context.WithCancel(ctx)
 	for _, f := range c.wires {
-		kernel, err := loadReplicaKernel(f.wire, f.options.ProcFS)
+		this, err := platform.Find(f.options.Boundary)
 		if err != nil {
+			return errors.Join(err, c.Close())
+		}
+		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS)
+		if err != nil {
+			this.Features.Lacks(platform.Replicas, err)
 			return errors.Join(err, c.Close())
 		}
 		f.kernel = kernel
 		if err := f.scan(); err != nil {
 			return errors.Join(err, c.Close())
 		}
-		c.done.Go(f.readNotices)
-		c.done.Go(func() { f.scanOften(ctx) })
+		c.reading.Go(f.readNotices)
+		c.looking.Go(func() { f.scanOften(ctx) })
+		c.looking.Go(func() { f.watch(ctx) })
+		c.looking.Go(func() { f.placeOften(ctx) })
 	}
 	return nil
 }
@@ -82,23 +99,14 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 func (c *replicaCollector) Check() []exporterkit.CheckResult {
 	var results []exporterkit.CheckResult
 	for _, f := range c.wires {
-		for _, h := range f.wire.hooks {
-			r := exporterkit.CheckResult{Part: "replica: program " + h.program, Note: "tracepoint " + h.tracepoint, Optional: h.optional}
-			if f.kernel.missing[h.program] {
-				r.Err = errors.New("the kernel has no tracepoint " + h.tracepoint)
-				r.Note = "another program takes its place"
-			}
-			results = append(results, r)
+		for _, h := range f.kernel.hooks {
+			results = append(results, exporterkit.CheckResult{Part: "replica: program " + h.program, Note: "at " + f.kernel.crews[h.program].AttachTo()})
 		}
 		f.mu.Lock()
 		results = append(results, exporterkit.CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
-		for pid := range f.byPID {
-			if _, err := openSockets(f.options.ProcFS, pid); err != nil {
-				results = append(results, exporterkit.CheckResult{Part: fmt.Sprintf("replica: sockets of process %d", pid), Err: fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err), Optional: true,
-					Note: "its closed connections are forgotten only when they break or it ends"})
-			}
-		}
 		f.mu.Unlock()
+		results = append(results, exporterkit.CheckResult{Part: "replica: sockets of engines and replicas", Err: f.look(), Optional: true,
+			Note: "what lies unread in them, and which of them are closed"})
 	}
 	return results
 }
@@ -108,13 +116,14 @@ func (c *replicaCollector) Close() error {
 	if c.stop != nil {
 		c.stop()
 	}
+	c.looking.Wait()
 	var errs []error
 	for _, f := range c.wires {
 		if f.kernel != nil {
 			errs = append(errs, f.kernel.Close())
 		}
 	}
-	c.done.Wait()
+	c.reading.Wait()
 	return errors.Join(errs...)
 }
 
@@ -125,12 +134,26 @@ type replicaFollower struct {
 	options Options
 	kernel  *replicaKernel
 
+	reader replicaReader
+	// disks are the calls on replicas' directories, which hang with their disks.
+	disks *foreign.Calls
+	// unplaced wakes placeOften.
+	unplaced chan struct{}
+	// clock is the kernel's clock of the programs' times; tests let hours pass.
+	clock func() uint64
+
+	// following is held while it is decided who is followed, which takes reading procfs.
+	// A scrape never waits for it; who holds mu must not ask for it.
+	following sync.Mutex
+
+	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only.
 	mu     sync.Mutex
 	slot   uint32
 	byPID  map[int]*followedProcess
 	bySlot map[uint32]*followedProcess
-	// strange holds processes that could not be understood, so that each is told of once.
-	strange map[int]bool
+	// rejected holds processes that could not be understood, by their start, so that each is
+	// told of once.
+	rejected map[int]uint64
 	// volumes are the values of the label volume in use.
 	volumes map[string]bool
 	// totals are the counts of connections and processes that are gone.
@@ -138,10 +161,20 @@ type replicaFollower struct {
 	// idle says since when a peer has no connection.
 	idle     map[uint32]time.Time
 	lastSeen map[replicaLabels]time.Time
-	problems uint64 // processes that could not be followed
-	overflow uint64 // processes counted under volume "other"
-	resynced uint64 // operations void because their connection fell out of step
-	expired  uint64 // writes whose end was not seen
+	// crowded are the peers counted under "other" because there are too many names already.
+	crowded map[uint32]bool
+	// sockets are those of followed processes that carry operations, by inode number.
+	sockets map[uint64]*watchedSocket
+	// closed are the numbers of connections that a look has just found closed.
+	closed     map[uint32]bool
+	logged     int
+	problems   uint64 // processes that could not be followed
+	refused    uint64 // processes that are not root's
+	overflow   uint64 // processes counted under volume "other", connections under replica "other"
+	resynced   uint64 // operations void because their answer went by unseen
+	expired    uint64 // writes whose end was not seen
+	lookErrors uint64 // looks at the sockets that failed
+	unwatched  uint64 // sockets not looked at because there are too many
 }
 
 // followedProcess is an engine or replica that the kernel side looks at.
@@ -152,6 +185,10 @@ type followedProcess struct {
 	slot   uint32
 	volume string // the label, which may be "other"
 	peers  uint32
+	// device is the disk of a replica's directory, once placed.
+	device string
+	placed bool
+	stopped
 }
 
 // readNotices acts on the kernel's notices until it is closed.
@@ -165,32 +202,39 @@ func (f *replicaFollower) readNotices() {
 			f.log.Error("cannot read the kernel's notices; processes are found by scans only", "err", err)
 			return
 		}
-		f.mu.Lock()
 		if exited {
-			err = f.leave(pid)
+			err = f.ended(pid)
 		} else {
 			err = f.consider(pid)
 		}
-		f.mu.Unlock()
-		if err != nil {
-			f.log.Warn("process notice", "pid", pid, "err", err)
-		}
+		f.report(pid, err)
+	}
+}
+
+// report logs what could not be followed, a few between two scans: others can start any number
+// of programs named like ours.
+func (f *replicaFollower) report(pid int, err error) {
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	f.logged++
+	n := f.logged
+	f.mu.Unlock()
+	switch {
+	case n < replicaMaxLogged:
+		f.log.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
+	case n == replicaMaxLogged:
+		f.log.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
 	}
 }
 
 func (f *replicaFollower) scanOften(ctx context.Context) {
-	tick := time.NewTicker(replicaScanInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, f.log, replicaScanInterval, nil, func() {
 		if err := f.scan(); err != nil {
 			f.log.Warn("scan of processes", "err", err)
 		}
-	}
+	})
 }
 
 // scan looks through all processes, and frees what has ended.
@@ -200,8 +244,8 @@ func (f *replicaFollower) scan() error {
 		return fmt.Errorf("procfs: %w", err)
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	var errs []error
+	f.logged = 0
+	f.mu.Unlock()
 	there := map[int]bool{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -209,48 +253,99 @@ func (f *replicaFollower) scan() error {
 			continue
 		}
 		there[pid] = true
-		errs = append(errs, f.consider(pid))
+		f.report(pid, f.consider(pid))
 	}
+	f.following.Lock()
+	defer f.following.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
 	for pid := range f.byPID {
 		if !there[pid] {
 			errs = append(errs, f.leave(pid))
 		}
 	}
-	for pid := range f.strange {
+	for pid := range f.rejected {
 		if !there[pid] {
-			delete(f.strange, pid)
+			delete(f.rejected, pid)
 		}
-	}
-	if _, err := f.sweep(time.Now()); err != nil {
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// ended acts on the end of a process.
+func (f *replicaFollower) ended(pid int) error {
+	f.following.Lock()
+	defer f.following.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.rejected, pid)
+	return f.leave(pid)
+}
+
 // consider follows a process if it is an engine or a replica and not followed yet.
 func (f *replicaFollower) consider(pid int) error {
-	p, start, err := readReplicaProcess(f.options.ProcFS, pid, f.wire.recognise)
+	f.following.Lock()
+	defer f.following.Unlock()
+	p, start, err := f.reader.read(pid)
 	if err != nil {
-		if f.strange[pid] {
-			return nil
-		}
-		f.strange[pid] = true
-		f.problems++
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.reject(pid, start, err)
+	}
+	followed, err := f.admit(pid, start, p)
+	if err != nil || !followed {
 		return err
 	}
+	select {
+	case f.unplaced <- struct{}{}:
+	default: // it is awake
+	}
+	// If it ended before it was put into the map, the kernel has not taken it out again.
+	if _, again, err := processStat(fmt.Sprintf("%s/%d", f.options.ProcFS, pid)); err != nil || again != start {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.leave(pid)
+	}
+	return nil
+}
+
+// reject counts a process that could not be understood, once, and returns what shall be told of it.
+func (f *replicaFollower) reject(pid int, start uint64, err error) error {
+	if known, ok := f.rejected[pid]; ok && known == start {
+		return nil
+	}
+	// One that did not answer is asked again by the next scan.
+	again := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+	if !again && len(f.rejected) < replicaMaxRejected {
+		f.rejected[pid] = start
+	}
+	if errors.Is(err, errNotRoot) {
+		f.refused++
+	} else {
+		f.problems++
+	}
+	return err
+}
+
+// admit follows a process and says whether it is a new one.
+func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if old := f.byPID[pid]; old != nil {
 		if old.start == start && p != nil {
-			return nil
+			return false, nil
 		}
 		if err := f.leave(pid); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if p == nil {
-		return nil
+		return false, nil
 	}
 	f.slot++
 	n := &followedProcess{replicaProcess: *p, pid: pid, start: start, slot: f.slot, volume: f.volumeLabel(p.Volume)}
+	f.lastSeen[replicaLabels{Volume: n.volume, Backend: n.Backend}] = time.Now()
 	process := replica.Process{Slot: n.slot, Role: uint8(p.Role)}
 	if p.UnseenFrontend {
 		process.UnseenFrontend = 1
@@ -260,19 +355,15 @@ func (f *replicaFollower) consider(pid int) error {
 	}
 	if err := f.kernel.follow(pid, process); err != nil {
 		f.problems++
-		return err
+		return false, err
 	}
 	f.byPID[pid], f.bySlot[n.slot] = n, n
 	if err := f.kernel.listen(f.need()); err != nil {
 		f.problems++
-		return err
-	}
-	// If it ended before it was put into the map, the kernel has not taken it out again.
-	if again, err := startTicks(fmt.Sprintf("%s/%d", f.options.ProcFS, pid)); err != nil || again != start {
-		return f.leave(pid)
+		return false, err
 	}
 	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
-	return nil
+	return true, nil
 }
 
 // leave stops following a process and keeps its counts.

@@ -67,7 +67,7 @@ func BenchmarkReplicaBystander(b *testing.B) {
 	for _, call := range []string{"getppid", "write-null", "unix-pair", "tcp-pair"} {
 		for _, mode := range modes {
 			b.Run(call+"/"+mode.name, func(b *testing.B) {
-				k, err := loadReplicaKernel(dataconnWire(), "/proc")
+				k, err := loadReplicaKernel(testPlatform(b), dataconnWire(), "/proc")
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -81,6 +81,30 @@ func BenchmarkReplicaBystander(b *testing.B) {
 			})
 		}
 	}
+}
+
+// What a look at the sockets of an engine and three replicas takes, and a scrape.
+func BenchmarkReplicaLook(b *testing.B) {
+	testkit.NeedBPF(b)
+	v := newTestVolume(b, 3)
+	v.Start()
+	m := startReplicaCollector(b, v)
+	m.followed(4)
+	f := m.collector.wires[0]
+	b.Run("look", func(b *testing.B) {
+		for b.Loop() {
+			if err := f.look(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("scrape", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := f.collect(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // What the engine pays: writes per second of a volume with three replicas, with and without

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,25 +13,27 @@ import (
 	"syscall"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
 // replicaKernel is the kernel side of one wire: its programs and maps (track.h).
 type replicaKernel struct {
 	wire       replicaWire
 	collection *ebpf.Collection
+	crews      map[string]*platform.Crew // the collection's programs, each with its deputies
 	notices    *ringbuf.Reader
-	// missing are the programs this kernel has no tracepoint for.
-	missing map[string]bool
+	// hooks are the wire's that this kernel needs and has.
+	hooks []replicaHook
+	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
+	otherNamespace bool
 
 	mu    sync.Mutex
-	links map[string]link.Link
+	links map[string]io.Closer
 	bits  [1024]uint64
 	// many counts the followed processes behind each bit.
 	many map[uint16]int
@@ -42,20 +46,21 @@ const machinePIDNamespace = 0xEFFFFFFC
 // loadReplicaKernel loads the wire's programs, for process ids as this procfs shows them,
 // and attaches those that follow processes. It attaches the others once, too, so that a
 // kernel that refuses them is known at once.
-func loadReplicaKernel(wire replicaWire, procfs string) (*replicaKernel, error) {
+func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string) (*replicaKernel, error) {
 	// Only kernels before 5.11 account BPF memory this way; there, a refusal shows in the load.
 	_ = rlimit.RemoveMemlock()
 	spec, err := wire.load()
 	if err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	k := &replicaKernel{wire: wire, missing: map[string]bool{}, links: map[string]link.Link{}, many: map[uint16]int{}}
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("wire %s: the kernel's type information: %w", wire.name, err)
-	}
+	k := &replicaKernel{wire: wire, links: map[string]io.Closer{}, many: map[uint16]int{}}
 	namespace, err := shownNamespace(procfs)
 	if err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
+	}
+	_, err = pidNamespace(procfs)
+	k.otherNamespace = err != nil
+	if err := sizeReplicaMaps(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
 	if namespace != machinePIDNamespace {
@@ -63,20 +68,24 @@ func loadReplicaKernel(wire replicaWire, procfs string) (*replicaKernel, error) 
 			return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 		}
 	}
+	if k.hooks, err = wire.hooksFor(this); err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
+	}
+	unwanted := map[string]bool{}
 	for _, h := range wire.hooks {
-		var found *btf.Typedef
-		if kernel.TypeByName("btf_trace_"+h.tracepoint, &found) == nil {
-			continue
-		}
-		if !h.optional {
-			return nil, fmt.Errorf("wire %s: the kernel has no tracepoint %s (needs Linux 6.3)", wire.name, h.tracepoint)
-		}
-		k.missing[h.program] = true
-		delete(spec.Programs, h.program)
+		unwanted[h.program] = true
+	}
+	for _, h := range k.hooks {
+		unwanted[h.program] = false
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return unwanted[name] })
+	if err := this.Deputise(spec); err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
 	if k.collection, err = ebpf.NewCollection(spec); err != nil {
-		return nil, fmt.Errorf("wire %s: load (needs CAP_BPF and CAP_PERFMON): %w", wire.name, err)
+		return nil, fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err))
 	}
+	k.crews = platform.Crews(spec, k.collection)
 	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
 	}
@@ -106,14 +115,14 @@ func (k *replicaKernel) listen(need replicaNeed) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error
-	for _, h := range k.wire.hooks {
-		wanted := h.need <= need && !k.missing[h.program] && (h.instead == "" || k.missing[h.instead])
+	for _, h := range k.hooks {
+		wanted := h.need <= need
 		l := k.links[h.program]
 		switch {
 		case wanted && l == nil:
-			l, err := link.AttachTracing(link.TracingOptions{Program: k.collection.Programs[h.program]})
+			l, err := k.crews[h.program].Attach()
 			if err != nil {
-				errs = append(errs, fmt.Errorf("wire %s: attach %s to %s: %w", k.wire.name, h.program, h.tracepoint, err))
+				errs = append(errs, fmt.Errorf("wire %s: attach %s to %s: %w", k.wire.name, h.program, k.crews[h.program].AttachTo(), platform.Explain(err)))
 				continue
 			}
 			k.links[h.program] = l

@@ -2,21 +2,18 @@ package collector
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
-	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 // viewDescs are the metrics of one view of operations. The frontend's have no label replica.
@@ -41,7 +38,24 @@ var (
 	}
 
 	replicaOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",
-		"Age of the oldest request to a replica without an answer, in seconds; 0 if there is none.", replicaLabelNames, nil)
+		"Age of the oldest request to a replica without an answer, in seconds; 0 if there is none. "+
+			"Answers that have arrived and that the engine does not read are not waited for: then the engine stands still, not the replica.", replicaLabelNames, nil)
+	replicaOldestService = prometheus.NewDesc("plumbline_replica_oldest_service_seconds",
+		"Age of the oldest request that the replica has not answered, in seconds, as the replica's side sees it; 0 if there is none. "+
+			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second.", replicaLabelNames, nil)
+	replicaUnread = prometheus.NewDesc("plumbline_replica_service_unread_bytes",
+		"Bytes of requests that have arrived at the replica and that it has not read, looked at each second; requests that it reads at once are not seen.", replicaLabelNames, nil)
+	frontendOldest = prometheus.NewDesc("plumbline_volume_frontend_oldest_seconds",
+		"Age of the oldest request of the volume's user that the engine has not answered, in seconds; 0 if there is none. "+
+			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second. Not for engines whose user does not speak the replicas' wire.",
+		[]string{"volume", "backend"}, nil)
+	frontendUnread = prometheus.NewDesc("plumbline_volume_frontend_unread_bytes",
+		"Bytes of requests that the volume's user has sent to the engine and that it has not read, looked at each second; requests that it reads at once are not seen.",
+		[]string{"volume", "backend"}, nil)
+	processStopped = prometheus.NewDesc("plumbline_storage_process_stopped_seconds",
+		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, looked at each second; 0 if it runs. "+
+			"A stop from before the agent's start counts from there. replica is empty for engines.",
+		[]string{"node", "volume", "backend", "role", "replica"}, nil)
 	replicaLastAck = prometheus.NewDesc("plumbline_replica_last_ack_total",
 		"Writes of the volume that this replica was the last to acknowledge.", replicaLabelNames, nil)
 	replicaLastAckWait = prometheus.NewDesc("plumbline_replica_last_ack_wait_seconds_total",
@@ -66,6 +80,8 @@ var (
 		"Events that are missing from the replica metrics, by reason.", []string{"wire", "reason"}, nil)
 	replicaProblems = prometheus.NewDesc("plumbline_replica_process_errors_total",
 		"Engines and replicas that could not be followed.", []string{"wire"}, nil)
+	replicaRefused = prometheus.NewDesc("plumbline_replica_processes_refused_total",
+		"Processes named like an engine or replica that are not looked at because their user is not root: they could take any volume's name.", []string{"wire"}, nil)
 )
 
 // replicaLosses are the reasons of plumbline_replica_lost_total that the kernel counts.
@@ -98,13 +114,21 @@ func (l replicaLabels) values(view replica.View, more ...string) []string {
 	return append([]string{l.Volume, l.Replica, l.Backend}, more...)
 }
 
-// Update implements exporterkit.Collector.
+// Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the
+// background have found; it asks no file system and waits for none.
 func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 	var errs []error
 	for _, f := range c.wires {
-		errs = append(errs, f.update(ch))
-		stats := bpfstats.Stats{Collector: "replica", Programs: f.kernel.collection.Programs, Maps: map[string]*ebpf.Map{}}
-		for _, name := range []string{"processes", "connections", "inflight", "peers", "latencies", "writes", "last_acks"} {
+		metrics, err := f.collect()
+		errs = append(errs, err)
+		for _, m := range metrics {
+			ch <- m
+		}
+		stats := bpfstats.Stats{Collector: "replica", Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
+		for name, crew := range f.kernel.crews {
+			stats.Programs[name] = crew
+		}
+		for name := range replicaMapSizes {
 			stats.Maps[name] = f.kernel.collection.Maps[name]
 		}
 		errs = append(errs, stats.Update(ch))
@@ -112,9 +136,12 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 	return errors.Join(errs...)
 }
 
-func (f *replicaFollower) update(ch chan<- prometheus.Metric) error {
+// collect returns the metrics. They are sent without the lock, so that who reads them slowly
+// holds nobody up.
+func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
 	var errs []error
 	now, err := f.sweep(time.Now())
 	if err != nil {
@@ -122,7 +149,7 @@ func (f *replicaFollower) update(ch chan<- prometheus.Metric) error {
 	}
 	totals, err := f.sum()
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return metrics, errors.Join(append(errs, err)...)
 	}
 	for labels, l := range totals.latencies {
 		d := replicaViews[labels.View]
@@ -132,57 +159,93 @@ func (f *replicaFollower) update(ch chan<- prometheus.Metric) error {
 			errs = append(errs, err)
 			continue
 		}
-		ch <- h
-		ch <- counter(d.errors, float64(l.Failed), values...)
+		send(h)
+		send(counter(d.errors, float64(l.Failed), values...))
 		if labels.Op == "read" || labels.Op == "write" || labels.Op == "unmap" {
-			ch <- counter(d.bytes, float64(l.Bytes), values...)
+			send(counter(d.bytes, float64(l.Bytes), values...))
 		}
 	}
 	for labels, a := range totals.acks {
-		ch <- counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...)
-		ch <- counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.values(replica.ViewRequest)...)
+		send(counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...))
+		send(counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.values(replica.ViewRequest)...))
 	}
 	for labels, n := range totals.unanswered {
-		ch <- counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...)
+		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
 	}
 	if now != nil {
 		for l, n := range now.connections {
 			d := replicaViews[l.View]
-			ch <- gauge(d.connections, float64(n), l.values(l.View)...)
-			ch <- gauge(d.inflight, float64(now.inflight[l]), l.values(l.View)...)
+			send(gauge(d.connections, float64(n), l.values(l.View)...))
+			send(gauge(d.inflight, float64(now.inflight[l]), l.values(l.View)...))
 			if l.View == replica.ViewRequest {
-				ch <- gauge(replicaOldest, now.oldest[l], l.values(l.View)...)
+				send(gauge(replicaOldest, now.oldest[l], l.values(l.View)...))
 			}
 		}
-		f.sendInfo(ch, now.peers)
+		f.sendStalls(send, now)
+		f.sendInfo(send, now.peers)
 	}
-	return errors.Join(append(errs, f.sendEvents(ch))...)
+	return metrics, errors.Join(append(errs, f.sendEvents(send))...)
 }
 
-func (f *replicaFollower) sendEvents(ch chan<- prometheus.Metric) error {
+// sendStalls tells what stands still: what the engine has not answered its user and a replica
+// its engine, and which processes are stopped.
+func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaNow) {
+	for l := range now.connections {
+		if _, ok := now.stalls[l]; !ok && l.View != replica.ViewRequest {
+			now.stalls[l] = stall{}
+		}
+	}
+	for l, s := range now.stalls {
+		oldest, unread := replicaOldestService, replicaUnread
+		if l.View == replica.ViewFrontend {
+			oldest, unread = frontendOldest, frontendUnread
+		}
+		send(gauge(oldest, max(s.oldest, now.oldest[l]), l.values(l.View)...))
+		send(gauge(unread, s.unread, l.values(l.View)...))
+	}
+	type process struct {
+		replicaLabels
+		role replica.Role
+	}
+	longest := map[process]float64{}
+	for _, n := range f.byPID {
+		p := process{replicaLabels{Volume: n.volume, Backend: n.Backend}, n.Role}
+		if n.Role == replica.Replica {
+			p.Replica = f.ownAddress(n, now.peers)
+		}
+		longest[p] = max(longest[p], float64(n.stopped.age)/1e9)
+	}
+	for p, age := range longest {
+		send(gauge(processStopped, age, f.options.Node, p.Volume, p.Backend, roleName(p.role), p.Replica))
+	}
+}
+
+func (f *replicaFollower) sendEvents(send func(prometheus.Metric)) error {
 	events, err := f.kernel.events()
 	if err != nil {
 		return err
 	}
 	name := f.wire.name
-	ch <- counter(replicaResyncs, float64(events[replica.EventResync]), name)
-	ch <- counter(replicaUnmatched, float64(events[replica.EventUnmatched]), name)
-	ch <- counter(replicaUnrecognised, float64(events[replica.EventUnrecognised]), name)
-	ch <- counter(replicaOverlaps, float64(events[replica.EventOverlap]), name)
-	ch <- counter(replicaOverflow, float64(events[replica.EventOtherPeer]+f.overflow), name)
-	ch <- counter(replicaProblems, float64(f.problems), name)
+	send(counter(replicaResyncs, float64(events[replica.EventResync]), name))
+	send(counter(replicaUnmatched, float64(events[replica.EventUnmatched]), name))
+	send(counter(replicaUnrecognised, float64(events[replica.EventUnrecognised]), name))
+	send(counter(replicaOverlaps, float64(events[replica.EventOverlap]), name))
+	send(counter(replicaOverflow, float64(events[replica.EventOtherPeer]+f.overflow), name))
+	send(counter(replicaProblems, float64(f.problems), name))
+	send(counter(replicaRefused, float64(f.refused), name))
 	for event, reason := range replicaLosses {
-		ch <- counter(replicaLost, float64(events[event]), name, reason)
+		send(counter(replicaLost, float64(events[event]), name, reason))
 	}
-	ch <- counter(replicaLost, float64(f.resynced), name, "resync")
-	ch <- counter(replicaLost, float64(f.expired), name, "write_unfinished")
+	send(counter(replicaLost, float64(f.resynced), name, "resync"))
+	send(counter(replicaLost, float64(f.expired), name, "write_unfinished"))
+	send(counter(replicaLost, float64(f.lookErrors), name, "look_failed"))
+	send(counter(replicaLost, float64(f.unwatched), name, "sockets_full"))
 	return nil
 }
 
 // sendInfo tells of the processes on this node.
-func (f *replicaFollower) sendInfo(ch chan<- prometheus.Metric, peers map[uint32]replica.PeerKey) {
+func (f *replicaFollower) sendInfo(send func(prometheus.Metric), peers map[uint32]replica.PeerKey) {
 	processes := map[[2]string]int{}
-	devices := volume.NewDevices(f.options.SysFS)
 	sent := map[replicaLabels]bool{}
 	for _, n := range f.byPID {
 		processes[[2]string{n.Backend, roleName(n.Role)}]++
@@ -195,10 +258,10 @@ func (f *replicaFollower) sendInfo(ch chan<- prometheus.Metric, peers map[uint32
 			continue
 		}
 		sent[l] = true
-		ch <- gauge(replicaInfo, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, n.Directory, f.device(devices, n))
+		send(gauge(replicaInfo, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, foreign.Path(n.Directory), n.device))
 	}
 	for key, count := range processes {
-		ch <- gauge(replicaProcesses, float64(count), key[0], key[1])
+		send(gauge(replicaProcesses, float64(count), key[0], key[1]))
 	}
 }
 
@@ -217,19 +280,4 @@ func (f *replicaFollower) ownAddress(n *followedProcess, peers map[uint32]replic
 		}
 	}
 	return ""
-}
-
-// device names the disk a replica's directory is on; empty if it is on none (overlay,
-// network file systems) or cannot be looked at.
-func (f *replicaFollower) device(devices volume.Devices, n *followedProcess) string {
-	var s unix.Stat_t
-	path := filepath.Join(f.options.ProcFS, strconv.Itoa(n.pid), "root", n.Directory)
-	if err := unix.Stat(path, &s); err != nil {
-		return ""
-	}
-	name, err := devices.Of(volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))})
-	if err != nil {
-		return ""
-	}
-	return name
 }

@@ -33,6 +33,16 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	v.Start()
 	m.followed(3)
 	v.exact(m, 500, v.Addresses...)
+	// Their sockets are looked at, too: the frontend's, and two of each replica from both ends.
+	f := m.collector.wires[0]
+	testkit.Eventually(t, time.Minute, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.sockets) != 9 {
+			return fmt.Errorf("%d sockets are watched, want 9", len(f.sockets))
+		}
+		return nil
+	})
 	v.Replicas[1].Process.Kill()
 	m.followed(2)
 	v.exact(m, 200, v.Addresses[0])

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // replicaProcess is an engine or a replica of a volume, as its command line tells.
@@ -148,67 +150,145 @@ func jivaVolume(hostname string) string {
 	return volume
 }
 
-// readReplicaProcess reads one process of procfs; nil means that it is not of this wire or
-// has ended. start tells a process from a later one of the same number.
-func readReplicaProcess(procfs string, pid int, recognise func([]string, func() string) (*replicaProcess, error)) (p *replicaProcess, start uint64, err error) {
-	dir := filepath.Join(procfs, strconv.Itoa(pid))
-	start, err = startTicks(dir)
-	if err != nil {
-		return nil, 0, nil
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	if err != nil || len(text) == 0 {
+// errNotRoot is the error of a process that is named like an engine or replica but belongs to a
+// user: it could name any volume on its command line.
+var errNotRoot = errors.New("named like an engine or replica of a volume, but not root's: not looked at")
+
+const (
+	// maxCommandLine and maxEnvironment bound what is read of a process; those of engines
+	// and replicas are a few KB long.
+	maxCommandLine = 32 << 10
+	maxEnvironment = 64 << 10
+	// maxHostnameFile bounds /etc/hostname.
+	maxHostnameFile = 256
+	// maxReplicasOfVolume bounds the addresses kept of an engine's command line.
+	maxReplicasOfVolume = 32
+)
+
+// replicaReader reads processes of procfs for a wire.
+type replicaReader struct {
+	procfs string
+	wire   replicaWire
+	calls  *foreign.Calls
+}
+
+// read reads one process; nil means that it is not of this wire or has ended. start tells a
+// process from a later one of the same number. Only what the kernel itself knows is read of
+// processes that are named otherwise or are not root's: a process can make the reading of
+// its memory, and so of its command line, hang.
+func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error) {
+	dir := filepath.Join(r.procfs, strconv.Itoa(pid))
+	name, start, err := processStat(dir)
+	if err != nil || !slices.ContainsFunc(r.wire.names, func(n string) bool { return strings.HasPrefix(name, n) }) {
 		return nil, start, nil
 	}
+	root, err := ownedByRoot(dir)
+	if err != nil {
+		return nil, start, nil // it has ended
+	}
+	if !root {
+		return nil, start, fmt.Errorf("process %d: %w", pid, errNotRoot)
+	}
+	text, err := r.procFile(dir, "cmdline", maxCommandLine)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(text) == 0 {
+		return nil, start, nil
+	}
+	if err != nil {
+		return nil, start, fmt.Errorf("process %d: command line: %w", pid, err)
+	}
 	args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-	p, err = recognise(args, func() string {
-		name, _ := os.ReadFile(filepath.Join(dir, "root", "etc", "hostname"))
-		return strings.TrimSpace(string(name))
-	})
+	p, err = r.wire.recognise(args, func() string { return r.hostname(dir, pid) })
 	if err != nil {
 		return nil, start, fmt.Errorf("process %d: %w", pid, err)
+	}
+	if p != nil {
+		p.validate()
 	}
 	return p, start, nil
 }
 
-// startTicks returns field 22 of /proc/PID/stat. The second field, the program's name in
-// parentheses, may hold anything.
-func startTicks(dir string) (uint64, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return 0, err
-	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("%s/stat has %d fields", dir, len(fields)+2)
-	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+// procFile reads a file of a process that its memory stands behind.
+func (r replicaReader) procFile(dir, name string, limit int) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	return foreign.Ask(r.calls, path, func() ([]byte, error) {
+		text, err := foreign.ReadProc(path, limit+1)
+		if err == nil && len(text) > limit {
+			err = fmt.Errorf("%w: over %d bytes", foreign.ErrTooLong, limit)
+		}
+		return text, err
+	})
 }
 
-// openSockets returns the inode numbers of a process's sockets.
-func openSockets(procfs string, pid int) (map[uint64]bool, error) {
-	dir := filepath.Join(procfs, strconv.Itoa(pid), "fd")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	open := map[uint64]bool{}
-	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // closed meanwhile
+// hostname returns the host name of a process's container: what it was started with in the
+// variable HOSTNAME, as Kubernetes and container runtimes do, else its /etc/hostname; empty if
+// neither is one.
+func (r replicaReader) hostname(dir string, pid int) string {
+	if text, err := r.procFile(dir, "environ", maxEnvironment); err == nil {
+		for variable := range bytes.SplitSeq(text, []byte{0}) {
+			if value, ok := bytes.CutPrefix(variable, []byte("HOSTNAME=")); ok {
+				if name := foreign.Hostname(string(value)); name != "" {
+					return name
+				}
+			}
 		}
+	}
+	text, err := foreign.Ask(r.calls, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
+		root, err := foreign.Root(r.procfs, pid)
 		if err != nil {
 			return nil, err
 		}
-		number, ok := strings.CutPrefix(target, "socket:[")
-		if !ok {
-			continue
-		}
-		inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-		if err == nil {
-			open[inode] = true
+		defer root.Close()
+		return root.ReadFile("etc/hostname", foreign.NoLinks, maxHostnameFile)
+	})
+	if err != nil {
+		return ""
+	}
+	return foreign.Hostname(string(text))
+}
+
+// validate makes what a command line says fit for labels and logs. The directory is left as it
+// is, for looking at it.
+func (p *replicaProcess) validate() {
+	p.Volume = foreign.Text(p.Volume, foreign.MaxLabel)
+	p.Instance = foreign.Text(p.Instance, foreign.MaxLabel)
+	p.Host = foreign.Text(p.Host, foreign.MaxLabel)
+	p.Replicas = p.Replicas[:min(len(p.Replicas), maxReplicasOfVolume)]
+	for i, r := range p.Replicas {
+		p.Replicas[i] = foreign.Text(r, foreign.MaxLabel)
+	}
+}
+
+// processStat returns the name and field 22, the start, of /proc/PID/stat. The second field, the
+// name in parentheses, may hold anything.
+func processStat(dir string) (name string, start uint64, err error) {
+	text, err := foreign.ReadProc(filepath.Join(dir, "stat"), 4096)
+	if err != nil {
+		return "", 0, err
+	}
+	open, closing := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || closing < open {
+		return "", 0, fmt.Errorf("%s/stat names no program", dir)
+	}
+	fields := bytes.Fields(text[closing+1:])
+	if len(fields) < 20 {
+		return "", 0, fmt.Errorf("%s/stat has %d fields", dir, len(fields)+2)
+	}
+	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return string(text[open+1 : closing]), start, err
+}
+
+// ownedByRoot says whether all user ids of a process are root's; a set-user-ID program that
+// a user runs still has the user's.
+func ownedByRoot(dir string) (bool, error) {
+	text, err := foreign.ReadProc(filepath.Join(dir, "status"), 8192)
+	if err != nil {
+		return false, err
+	}
+	for line := range bytes.Lines(text) {
+		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
+			fields := bytes.Fields(ids)
+			return len(fields) == 4 && !slices.ContainsFunc(fields, func(id []byte) bool { return string(id) != "0" }), nil
 		}
 	}
-	return open, nil
+	return false, fmt.Errorf("%s/status has no user", dir)
 }

@@ -1,13 +1,19 @@
 package collector
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 func TestReplicaCommandLine(t *testing.T) {
@@ -77,31 +83,7 @@ func TestReplicaCommandLine(t *testing.T) {
 	}
 }
 
-// A socket that cannot be looked at must not be taken for a closed one.
-func TestReplicaOpenSockets(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "7", "fd")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, target := range map[string]string{"0": "/dev/null", "3": "socket:[4711]", "4": "pipe:[12]", "5": "socket:[4712]"} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := openSockets(root, 7)
-	if want := map[uint64]bool{4711: true, 4712: true}; err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("open are %v, %v; want %v", got, err, want)
-	}
-	// No link, as good as one that may not be read.
-	if err := os.WriteFile(filepath.Join(dir, "6"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := openSockets(root, 7); err == nil {
-		t.Errorf("open are %v although one cannot be read; want an error", got)
-	}
-}
-
+// What is read of a process is bounded and valid, whatever the process is.
 func TestReplicaReadProcess(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {
@@ -114,25 +96,99 @@ func TestReplicaReadProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stat := "(strange) name) S 1 1 1 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 9 0 4711 1 1 1\n"
-	write("7/stat", "7 "+stat)
-	write("7/cmdline", "longhorn\x00replica\x00--frontendIP\x00x\x00/openebs\x00")
-	write("7/root/etc/hostname", "pvc-9-jiva-rep-0\n")
-	write("8/stat", "8 "+stat)
-	write("8/cmdline", "")
-	write("9/stat", "9 "+stat)
-	write("9/cmdline", "longhorn\x00controller\x00")
-
-	p, start, err := readReplicaProcess(root, 7, dataconnProcess)
-	if err != nil || start != 4711 || p == nil || p.Volume != "pvc-9" {
-		t.Errorf("process 7 is %+v since %d, %v", p, start, err)
+	process := func(pid int, name, line, uid string) {
+		t.Helper()
+		dir := fmt.Sprint(pid)
+		write(dir+"/stat", dir+" ("+name+") S 1 1 1 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 9 0 4711 1 1 1\n")
+		write(dir+"/status", "Name:\tx\nUid:\t"+uid+"\nGid:\t0\t0\t0\t0\n")
+		write(dir+"/cmdline", strings.ReplaceAll(line, " ", "\x00")+"\x00")
 	}
-	for _, pid := range []int{8, 1234} {
-		if p, _, err := readReplicaProcess(root, pid, dataconnProcess); p != nil || err != nil {
+	const root4 = "0\t0\t0\t0"
+	const jiva = "longhorn replica --frontendIP x /openebs"
+	process(7, "longhorn", jiva, root4)
+	write("7/root/etc/hostname", "pvc-9-jiva-rep-0\n")
+	process(8, "longhorn", "", root4)
+	write("8/cmdline", "")
+	process(9, "longhorn", "longhorn controller", root4)
+	process(10, "longhorn", jiva, root4)
+	write("10/environ", "SECRET=pw\x00HOSTNAME=pvc-10-jiva-rep-2\x00OTHER=x\x00")
+	write("10/root/etc/hostname", "not-this\n")
+	process(11, "longhorn", jiva, root4)
+	write("11/root/etc/hostname", "root:*:20228:0:99999:7:::\n")
+	process(12, "longhorn", jiva, root4)
+	write("12/root/etc/hostname", strings.Repeat("a\n", 4096))
+	process(13, "longhorn", jiva, root4)
+	write("13/secret", "hunter2")
+	if err := os.MkdirAll(filepath.Join(root, "13/root/etc"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "13/secret"), filepath.Join(root, "13/root/etc/hostname")); err != nil {
+		t.Fatal(err)
+	}
+	process(14, "longhorn) S 1", "longhorn --volume-name v\xff\xfe\n"+strings.Repeat("w", 500)+" replica --listen 1.2.3.4:10000 /d", root4)
+	process(15, "longhorn", "longhorn --volume-name pvc-1 replica --listen 1.2.3.4:10000 /d", "65534\t65534\t65534\t65534")
+	process(16, "longhorn", "longhorn --volume-name pvc-1 replica --listen 1.2.3.4:10000 /d", "1000\t0\t0\t0")
+	process(17, "longhorn", "longhorn --volume-name pvc-1 replica "+strings.Repeat("x", maxCommandLine), root4)
+	process(18, "longhorn", jiva, root4)
+	if err := syscall.Mkfifo(filepath.Join(root, "18/root"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// By another name nothing more is read of it: a FIFO would hang the test.
+	process(19, "mongod", "", root4)
+	for _, name := range []string{"status", "cmdline"} {
+		if err := os.Remove(filepath.Join(root, "19", name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(filepath.Join(root, "19", name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Its memory does not answer.
+	process(20, "longhorn", "", root4)
+	if err := os.Remove(filepath.Join(root, "20/cmdline")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "20/cmdline"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// Nor does that of a user's.
+	process(21, "longhorn", "", "1000\t1000\t1000\t1000")
+	if err := os.Remove(filepath.Join(root, "21/cmdline")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "21/cmdline"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	r := replicaReader{root, dataconnWire(), foreign.NewCalls(100*time.Millisecond, 4)}
+	for pid, want := range map[int]string{7: "pvc-9", 10: "pvc-10"} {
+		p, start, err := r.read(pid)
+		if err != nil || start != 4711 || p == nil || p.Volume != want {
+			t.Errorf("process %d is %+v since %d, %v; want volume %s", pid, p, start, err, want)
+		}
+	}
+	for _, pid := range []int{8, 19, 1234} {
+		if p, _, err := r.read(pid); p != nil || err != nil {
 			t.Errorf("process %d is %+v, %v; want nothing", pid, p, err)
 		}
 	}
-	if _, _, err := readReplicaProcess(root, 9, dataconnProcess); err == nil || !strings.Contains(err.Error(), "process 9") {
-		t.Errorf("error %v does not name process 9", err)
+	for pid, want := range map[int]string{9: "process 9", 11: "no volume name", 12: "no volume name", 13: "no volume name", 17: "longer than allowed", 18: "no volume name"} {
+		p, _, err := r.read(pid)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("process %d is %+v, %v; want an error about %q", pid, p, err, want)
+		}
+	}
+	p, _, err := r.read(14)
+	if err != nil || p == nil || !utf8.ValidString(p.Volume) || len(p.Volume) > foreign.MaxLabel || strings.ContainsAny(p.Volume, "\n") {
+		t.Errorf("process 14 is %+v, %v; want a valid short name", p, err)
+	}
+	for _, pid := range []int{15, 16, 21} {
+		if p, _, err := r.read(pid); !errors.Is(err, errNotRoot) {
+			t.Errorf("process %d is %+v, %v; want it refused", pid, p, err)
+		}
+	}
+	if p, _, err := r.read(20); !errors.Is(err, foreign.ErrUnanswered) {
+		t.Errorf("process 20 is %+v, %v; want no answer in time", p, err)
 	}
 }

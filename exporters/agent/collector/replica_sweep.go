@@ -14,12 +14,14 @@ type replicaNow struct {
 	peers       map[uint32]replica.PeerKey
 	connections map[viewLabels]int
 	inflight    map[viewLabels]int
-	// oldest is the age of the oldest request without an answer, in seconds.
+	// oldest is the age of the oldest operation without an answer, in seconds.
 	oldest map[viewLabels]float64
+	// stalls is what lies unread, by what the latest look found.
+	stalls map[viewLabels]stall
 }
 
-// sweep frees what closed connections and gone peers have left in the kernel's maps, and
-// returns what is left. The order of the copies matters: an operation in the first has its
+// sweep frees what broken connections and gone peers have left in the kernel's maps, and
+// returns what is left. It asks for nothing but these maps. The order of the copies matters: an operation in the first has its
 // connection in the second, unless that was renumbered or closed in between.
 func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
 	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
@@ -40,20 +42,21 @@ func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
 		inflight:    map[viewLabels]int{},
 		oldest:      map[viewLabels]float64{},
 	}
-	clock := monotonic()
+	clock := f.clock()
 	seen, err := f.sweepConnections(connections, result, now)
 	err = errors.Join(err,
-		f.sweepInflight(inflight, seen, result, clock),
+		f.sweepInflight(inflight, connections, seen, result, clock),
 		f.countPeers(seen, now),
-		f.expireWrites(clock),
+		f.expireWrites(inflight, clock),
 		f.expirePeers(now, peers, seen.peers))
 	f.expireTotals(now)
+	result.stalls = f.stalls(peers)
 	return result, err
 }
 
 // sweptConnections are the connections a sweep met, by number.
 type sweptConnections struct {
-	alive map[uint32]bool
+	alive map[uint32]uint64 // to the socket's inode number
 	// closed have no socket any more, or a broken one.
 	closed map[uint32]bool
 	// peers are the numbers of peers with a connection.
@@ -62,27 +65,20 @@ type sweptConnections struct {
 	replicas map[uint32]map[uint32]bool
 }
 
-// sweepConnections forgets the closed connections and counts the others.
+// sweepConnections forgets the broken connections and counts the others. Those that are closed
+// a look finds.
 func (f *replicaFollower) sweepConnections(connections map[uint64]replica.Connection, result *replicaNow, now time.Time) (sweptConnections, error) {
-	sockets := map[uint32]map[uint64]bool{}
-	for slot, n := range f.bySlot {
-		// Of a process that has ended, or is not ours to see, the connections stay.
-		if open, err := openSockets(f.options.ProcFS, n.pid); err == nil {
-			sockets[slot] = open
-		}
-	}
-	seen := sweptConnections{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]map[uint32]bool{}}
+	seen := sweptConnections{map[uint32]uint64{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]map[uint32]bool{}}
 	var errs []error
 	for inode, c := range connections {
 		n := f.bySlot[c.Slot]
-		open, known := sockets[c.Slot]
-		if n == nil || c.Ended != 0 || known && !open[inode] {
+		if n == nil || c.Ended != 0 {
 			seen.closed[c.Id] = true
 			_, err := f.kernel.deleteFrom("connections", inode)
 			errs = append(errs, err)
 			continue
 		}
-		seen.alive[c.Id] = true
+		seen.alive[c.Id] = inode
 		seen.peers[c.Peer] = true
 		view := replica.View(c.View)
 		if view == replica.ViewRequest {
@@ -98,13 +94,8 @@ func (f *replicaFollower) sweepConnections(connections map[uint64]replica.Connec
 	return seen, errors.Join(errs...)
 }
 
-// maxUnderWay is far above the time-outs of the engines (Longhorn's engine-replica-timeout is
-// 30 s at the most), which end the connection. An operation this old was answered unseen: a
-// tracepoint can miss events while another tracer attaches to it or leaves.
-const maxUnderWay = 90 * time.Second
-
 // sweepInflight counts the operations under way and frees those that will never end.
-func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, seen sweptConnections, result *replicaNow, clock uint64) error {
+func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, connections map[uint64]replica.Connection, seen sweptConnections, result *replicaNow, clock uint64) error {
 	var errs []error
 	for key, o := range inflight {
 		n := f.bySlot[o.Slot]
@@ -114,17 +105,23 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 			continue
 		}
 		l := viewLabels{f.labels(n, replica.View(o.View), o.Peer, result.peers), replica.View(o.View)}
-		age := time.Duration(int64(clock - o.Start))
-		if seen.alive[key.Connection] && age < maxUnderWay {
+		inode, alive := seen.alive[key.Connection]
+		c, w := connections[inode], f.sockets[inode]
+		if w != nil && w.connection != key.Connection {
+			w = nil
+		}
+		if alive && !answeredUnseen(&o, w, &c, clock) {
 			result.inflight[l]++
-			result.oldest[l] = max(result.oldest[l], age.Seconds())
+			if o.View != uint8(replica.ViewRequest) || !f.notRead(inode) {
+				result.oldest[l] = max(result.oldest[l], float64(clock-min(clock, o.Start))/1e9)
+			}
 			continue
 		}
 		was, err := f.kernel.deleteFrom("inflight", key)
 		errs = append(errs, err)
 		switch {
 		case !was:
-		case seen.closed[key.Connection]:
+		case seen.closed[key.Connection], f.closed[key.Connection]:
 			f.totals.unanswered[l]++
 		default:
 			f.resynced++
@@ -149,15 +146,19 @@ func (f *replicaFollower) countPeers(seen sweptConnections, now time.Time) error
 }
 
 // expireWrites frees writes whose end was never seen, such as those of a failed engine
-// connection.
-func (f *replicaFollower) expireWrites(clock uint64) error {
+// connection. One with an operation under way is not over, however long that takes.
+func (f *replicaFollower) expireWrites(inflight map[replica.OperationKey]replica.Operation, clock uint64) error {
 	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")
 	if err != nil {
 		return err
 	}
+	underWay := make(map[replica.WriteKey]bool, len(inflight))
+	for _, o := range inflight {
+		underWay[replica.WriteKey{Slot: o.Slot, Size: o.Size, Offset: o.Offset}] = true
+	}
 	var errs []error
 	for key, w := range writes {
-		if f.bySlot[key.Slot] != nil && int64(clock-w.Start) < int64(replicaRetention) {
+		if f.bySlot[key.Slot] != nil && (int64(clock-w.Start) < int64(replicaRetention) || underWay[key]) {
 			continue
 		}
 		was, err := f.kernel.deleteFrom("writes", key)
@@ -185,6 +186,7 @@ func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]replica.Pe
 			continue
 		}
 		delete(f.idle, number)
+		delete(f.crowded, number)
 		for view := range replica.ViewFrontend {
 			for op := range replica.Ops {
 				_, err := f.kernel.deleteFrom("latencies", replica.LatencyKey{Slot: key.Slot, Peer: number, View: uint8(view), Op: uint8(op)})
@@ -265,6 +267,7 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 		if key.Slot == n.slot {
 			f.lastSeen[f.labels(n, replica.ViewRequest, number, peers)] = now
 			delete(f.idle, number)
+			delete(f.crowded, number)
 			remove("peers", key)
 		}
 	}

@@ -125,6 +125,13 @@ func (f *replicaFollower) labels(n *followedProcess, view replica.View, peer uin
 	default:
 		l.Replica = f.wire.control(peerAddress(key)).String()
 	}
+	if _, known := f.lastSeen[l]; !known && len(f.lastSeen) >= replicaMaxSeries {
+		if !f.crowded[peer] && len(f.crowded) < replicaMaxSeries {
+			f.crowded[peer] = true
+			f.overflow++
+		}
+		l.Replica = "other"
+	}
 	return l
 }
 

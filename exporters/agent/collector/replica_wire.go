@@ -1,11 +1,13 @@
 package collector
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
 // replicaWire is a protocol between a volume's engine and its replicas. A second one is one
@@ -13,6 +15,9 @@ import (
 type replicaWire struct {
 	name string
 	load func() (*ebpf.CollectionSpec, error)
+	// names are what the names of its programs begin with, as the kernel shows them; the
+	// program replica_exec (processes.h) knows them, too.
+	names []string
 	// recognise says what a process with this command line is to the wire; nil for nothing.
 	recognise func(args []string, hostname func() string) (*replicaProcess, error)
 	hooks     []replicaHook
@@ -33,10 +38,12 @@ const (
 	forLocal                 // while an engine is that talks to its replica on a unix socket
 )
 
-// replicaHook is a program and the kernel tracepoint it is for.
+// replicaHook is a program and the kernel tracepoint it is for, or none.
 type replicaHook struct {
 	program, tracepoint string
 	need                replicaNeed
+	// by is the one way of watching sockets that it is for; empty for all.
+	by platform.Boundary
 	// instead names the program this one replaces where the kernel lacks its tracepoint.
 	instead string
 	// optional is set if the collector works without it.
@@ -48,15 +55,27 @@ func dataconnWire() replicaWire {
 	return replicaWire{
 		name:      "dataconn",
 		load:      replica.LoadDataconn,
+		names:     []string{"longhorn", "jiva"},
 		recognise: dataconnProcess,
 		hooks: []replicaHook{
 			{program: replica.DataconnProgReplicaExec, tracepoint: "sched_process_exec"},
 			{program: replica.DataconnProgReplicaExit, tracepoint: "sched_process_exit"},
-			{program: replica.DataconnProgReplicaReceived, tracepoint: "sock_recv_length", need: forProcesses},
-			{program: replica.DataconnProgReplicaSent, tracepoint: "sock_send_length", need: forProcesses},
-			{program: replica.DataconnProgReplicaSending, tracepoint: "tcp_sendmsg_locked", need: forEngines, optional: true},
+
+			{program: replica.DataconnProgReplicaReceived, tracepoint: "sock_recv_length", need: forProcesses, by: platform.Tracepoints},
+			{program: replica.DataconnProgReplicaSent, tracepoint: "sock_send_length", need: forProcesses, by: platform.Tracepoints},
+			{program: replica.DataconnProgReplicaSending, tracepoint: "tcp_sendmsg_locked", need: forEngines, by: platform.Tracepoints, optional: true},
+			{program: replica.DataconnProgReplicaSendingLocal, tracepoint: "sk_data_ready", need: forLocal, by: platform.Tracepoints},
+
+			{program: replica.DataconnProgReplicaInetReceived, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaInet6Received, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaUnixReceived, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaInetSent, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaInet6Sent, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaUnixSent, need: forProcesses, by: platform.Functions},
+			{program: replica.DataconnProgReplicaUnixSending, need: forLocal, by: platform.Functions},
+
+			// With soft interrupts disabled, so that no task is preempted within it.
 			{program: replica.DataconnProgReplicaSendingPacket, tracepoint: "net_dev_queue", need: forEngines, instead: replica.DataconnProgReplicaSending},
-			{program: replica.DataconnProgReplicaSendingLocal, tracepoint: "sk_data_ready", need: forLocal},
 		},
 		// longhorn-engine pkg/util ParseAddresses: P control, P+1 data, P+2 sync agent.
 		dataPort: func(control uint16) uint16 { return control + 1 },
@@ -64,4 +83,21 @@ func dataconnWire() replicaWire {
 			return netip.AddrPortFrom(data.Addr(), data.Port()-1)
 		},
 	}
+}
+
+// hooksFor returns the hooks that a kernel needs, each in its place or in that of one it has not.
+func (w replicaWire) hooksFor(k *platform.Kernel) ([]replicaHook, error) {
+	var hooks []replicaHook
+	has := map[string]bool{}
+	for _, h := range w.hooks {
+		switch missing := h.tracepoint != "" && len(k.Missing(h.tracepoint)) > 0; {
+		case h.by != "" && h.by != k.Boundary, h.instead != "" && has[h.instead], missing && h.optional:
+		case missing:
+			return nil, fmt.Errorf("the kernel has no tracepoint %s", h.tracepoint)
+		default:
+			has[h.program] = true
+			hooks = append(hooks, h)
+		}
+	}
+	return hooks, nil
 }

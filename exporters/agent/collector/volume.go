@@ -12,15 +12,18 @@ import (
 //
 //	plumbline_volume_info{node,device,volume,namespace,persistentvolumeclaim,storageclass,backend,pod}  gauge, 1
 //	plumbline_volume_disk_info{node,device,volume,disk}                                                 gauge, 1
+//	plumbline_storageclass_control_info{node,storageclass}                                              gauge, 1
 //
 // The first has one series for each volume that is there now, which is what joins a device's latency with
-// the volume's name. It reads mount tables and sysfs at each scrape, so that a series is gone
-// as soon as its device is. The second names the disks at the bottom of the device's stack
-// (LVM, encryption, loop devices).
+// the volume's name. A scrape reads nothing itself: volume.Node follows the mounts, so that a
+// series is gone within two seconds after its volume was unmounted. The second names the disks at the bottom of the device's stack
+// (LVM, encryption, loop devices). The third says which storage classes are controls on this node, whether a volume
+// of them is there or not.
 type volumes struct {
-	options Options
-	info    *prometheus.Desc
-	disks   *prometheus.Desc
+	options  Options
+	info     *prometheus.Desc
+	disks    *prometheus.Desc
+	controls *prometheus.Desc
 }
 
 // NewVolume returns the collector "volume".
@@ -33,28 +36,38 @@ func NewVolume(o Options) (Collector, error) {
 		disks: prometheus.NewDesc("plumbline_volume_disk_info",
 			"A disk of this node at the bottom of a volume's stack of block devices; the value is always 1.",
 			[]string{"node", "device", "volume", "disk"}, nil),
+		controls: prometheus.NewDesc("plumbline_storageclass_control_info",
+			"A storage class that others are compared with on this node, as only the host can slow it; the value is always 1.",
+			[]string{"node", "storageclass"}, nil),
 	}, nil
 }
 
-func (v *volumes) Start(context.Context) error { return nil }
+// Start implements Collector.
+func (v *volumes) Start(ctx context.Context) error {
+	v.options.Volumes.Start(ctx, v.options.calls())
+	return nil
+}
 
 func (v *volumes) Check() []exporterkit.CheckResult {
-	_, err := v.options.Volumes.Find()
+	_, err := v.options.Volumes.Known()
 	return []exporterkit.CheckResult{{Part: "volumes", Err: err}}
 }
 
 func (v *volumes) Close() error { return nil }
 
-// Update sends a series for each volume it can find; one that cannot be placed is an error,
+// Update sends a series for each volume that is known; one that cannot be placed is an error,
 // and the others are sent all the same.
 func (v *volumes) Update(ch chan<- prometheus.Metric) error {
-	found, err := v.options.Volumes.Find()
+	found, err := v.options.Volumes.Known()
 	for _, f := range found {
-		ch <- prometheus.MustNewConstMetric(v.info, prometheus.GaugeValue, 1, v.options.Node, f.Disk,
+		ch <- gauge(v.info, 1, v.options.Node, f.Disk,
 			f.Volume, f.Namespace, f.PersistentVolumeClaim, f.StorageClass, f.Backend, f.Pod)
 		for _, disk := range f.Below {
-			ch <- prometheus.MustNewConstMetric(v.disks, prometheus.GaugeValue, 1, v.options.Node, f.Disk, f.Volume, disk)
+			ch <- gauge(v.disks, 1, v.options.Node, f.Disk, f.Volume, disk)
 		}
+	}
+	for _, class := range v.options.Controls.Classes() {
+		ch <- gauge(v.controls, 1, v.options.Node, class)
 	}
 	return err
 }

@@ -1,32 +1,45 @@
 package server
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
+
+// maxMaps bounds a process's table of mappings: it may have 65,530 of them, of any name.
+const maxMaps = 4 << 20
+
+// Library is a TLS library as a process's mappings show it; the zero Library is none.
+type Library struct {
+	// Path is in the process's own file system view. It is what the process called it, and no
+	// label.
+	Path string
+	// Device, as major:minor in hexadecimal digits, and Inode are the mapped file's.
+	Device string
+	Inode  uint64
+}
 
 // readLibrary finds the TLS library that a process has loaded: OpenSSL's libssl, wherever
 // its image keeps it.
 func (p process) readLibrary(s *Server) error {
-	f, err := os.Open(filepath.Join(p.dir, "maps"))
+	err := foreign.Lines(filepath.Join(p.dir, "maps"), maxMaps, func(line string) bool {
+		const permissions, device, inode, path = 1, 3, 4, 5
+		fields := strings.Fields(line)
+		if len(fields) <= path || !strings.Contains(fields[permissions], "x") || !strings.HasPrefix(filepath.Base(fields[path]), "libssl.so") {
+			return true
+		}
+		number, err := strconv.ParseUint(fields[inode], 10, 64)
+		if err != nil {
+			return true
+		}
+		s.TLSLibrary = Library{Path: fields[path], Device: fields[device], Inode: number}
+		return false
+	})
 	if err != nil {
 		return fmt.Errorf("loaded libraries: %w", ended(err))
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		const permissions, path = 1, 5
-		fields := strings.Fields(lines.Text())
-		if len(fields) <= path || !strings.Contains(fields[permissions], "x") {
-			continue
-		}
-		if strings.HasPrefix(filepath.Base(fields[path]), "libssl.so") {
-			s.TLSLibrary = filepath.Join(p.dir, "root", fields[path])
-			return nil
-		}
-	}
-	return ended(lines.Err())
+	return nil
 }

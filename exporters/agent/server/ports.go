@@ -1,33 +1,51 @@
 package server
 
 import (
-	"bufio"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // xPluginPort is the usual port of MySQL's X plugin, whose protocol is another one.
 const xPluginPort = 33060
 
-// listeners are the TCP ports that are listened on, by the socket's inode number.
-type listeners map[string]uint16
+// maxListening bounds the addresses that one server listens on.
+const maxListening = 16
+
+// listeners are the TCP addresses and ports that are listened on, by the socket's inode number.
+type listeners map[string]netip.AddrPort
+
+// maxTable bounds a network namespace's table of sockets: 150 bytes a connection.
+const maxTable = 64 << 20
 
 // networks are the listeners of each network namespace that one scan came by: a table also
 // holds every connection, and many servers may share one.
-type networks map[string]listeners
+type networks struct {
+	mu    sync.Mutex
+	known map[string]listeners
+}
+
+func newNetworks() *networks { return &networks{known: map[string]listeners{}} }
 
 // of returns the listeners in a process's network namespace.
-func (n networks) of(p process) (listeners, error) {
+func (n *networks) of(p process) (listeners, error) {
 	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "net"))
 	if err != nil {
 		namespace = p.dir
 	}
-	if l, ok := n[namespace]; ok {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l, ok := n.known[namespace]; ok {
 		return l, nil
 	}
 	l := listeners{}
@@ -40,48 +58,74 @@ func (n networks) of(p process) (listeners, error) {
 	if err := errors.Join(problems...); err != nil {
 		return l, err
 	}
-	n[namespace] = l
+	n.known[namespace] = l
 	return l, nil
 }
 
 // read adds those of a table such as /proc/PID/net/tcp.
 func (l listeners) read(table string) error {
-	f, err := os.Open(table)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
+	var problem error
+	err := foreign.Lines(table, maxTable, func(line string) bool {
 		const local, state, inode, listen = 1, 3, 9, "0A"
-		fields := strings.Fields(lines.Text())
+		fields := strings.Fields(line)
 		if len(fields) <= inode || fields[state] != listen {
-			continue
+			return true
 		}
-		_, hex, _ := strings.Cut(fields[local], ":")
-		port, err := strconv.ParseUint(hex, 16, 16)
+		address, err := parseLocal(fields[local])
 		if err != nil {
-			return fmt.Errorf("%s: local address %q: %w", table, fields[local], err)
+			problem = fmt.Errorf("%s: local address %q: %w", table, fields[local], err)
+			return false
 		}
-		l[fields[inode]] = uint16(port)
+		l[fields[inode]] = address
+		return true
+	})
+	return errors.Join(err, problem)
+}
+
+// parseLocal reads an address as the kernel prints it: words of 32 bits in the machine's own order, and the port.
+func parseLocal(text string) (netip.AddrPort, error) {
+	words, port, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, err
 	}
-	return lines.Err()
+	raw, err := hex.DecodeString(words)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for i := 0; i+4 <= len(raw); i += 4 {
+		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
+	}
+	address, ok := netip.AddrFromSlice(raw)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("%d bytes", len(raw))
+	}
+	return netip.AddrPortFrom(address.Unmap(), uint16(n)), nil
 }
 
 // readPorts finds the TCP ports a process listens on, in its network namespace.
-func (p process) readPorts(s *Server, n networks) error {
+func (p process) readPorts(s *Server, n *networks) error {
 	sockets, err := p.sockets()
 	if err != nil {
 		return fmt.Errorf("open files: %w", err)
 	}
+	if len(sockets) == 0 {
+		return nil // not yet, or never: the table may be long
+	}
 	all, err := n.of(p)
-	for inode, port := range all {
-		if sockets[inode] && port != xPluginPort {
-			s.Ports = append(s.Ports, port)
+	for inode, at := range all {
+		if sockets[inode] && at.Port() != xPluginPort {
+			s.Ports = append(s.Ports, at.Port())
+			s.Listening = append(s.Listening, at)
 		}
 	}
 	slices.Sort(s.Ports)
 	s.Ports = slices.Compact(s.Ports)
+	slices.SortFunc(s.Listening, netip.AddrPort.Compare)
+	s.Listening = slices.Compact(s.Listening)
+	if len(s.Listening) > maxListening {
+		s.Listening = s.Listening[:maxListening]
+	}
 	if len(s.Ports) > maxPorts {
 		s.Ports = s.Ports[:maxPorts]
 	}
@@ -90,20 +134,12 @@ func (p process) readPorts(s *Server, n networks) error {
 
 // sockets returns the inode numbers of the process's sockets.
 func (p process) sockets() (map[string]bool, error) {
-	dir := filepath.Join(p.dir, "fd")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
 	inodes := map[string]bool{}
-	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err != nil {
-			continue // closed meanwhile
-		}
+	err := p.openFiles(func(_, target string) bool {
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
 			inodes[strings.TrimSuffix(inode, "]")] = true
 		}
-	}
-	return inodes, nil
+		return true
+	})
+	return inodes, err
 }

@@ -2,27 +2,47 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+const (
+	// maxStat bounds /proc/PID/stat and /proc/PID/status.
+	maxStat = 16 << 10
+	// maxArguments is how much of a command line is looked at.
+	maxArguments = 64 << 10
 )
 
 // process is a folder of procfs.
 type process struct {
 	root, dir string
+	pid       int
+	// user is its effective user.
+	user uint32
+	// args is its command line, or nil if that is not known.
+	args []string
+}
+
+func newProcess(root string, pid int) process {
+	return process{root: root, pid: pid, dir: filepath.Join(root, strconv.Itoa(pid))}
 }
 
 type stat struct {
 	comm       string
-	parent     string
+	parent     int
 	startTicks uint64
 }
 
 // stat reads /proc/PID/stat, see proc(5).
 func (p process) stat() (stat, error) {
-	text, err := os.ReadFile(filepath.Join(p.dir, "stat"))
+	text, err := foreign.ReadProc(filepath.Join(p.dir, "stat"), maxStat)
 	if err != nil {
 		return stat{}, ended(err)
 	}
@@ -40,19 +60,33 @@ func (p process) stat() (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("%s/stat: start time: %w", p.dir, err)
 	}
-	return stat{comm: string(text[open+1 : closing]), parent: fields[parent], startTicks: ticks}, nil
+	number, err := strconv.Atoi(fields[parent])
+	if err != nil {
+		return stat{}, fmt.Errorf("%s/stat: parent: %w", p.dir, err)
+	}
+	return stat{comm: string(text[open+1 : closing]), parent: number, startTicks: ticks}, nil
 }
 
-// isChildOfSame tells whether the parent is a PostgreSQL process too: then this is one of
-// its children, which serve its clients.
-func (p process) isChildOfSame(s stat) bool {
-	parent := process{root: p.root, dir: filepath.Join(p.root, s.parent)}
-	ps, err := parent.stat()
-	return err == nil && programs[ps.comm] == PostgreSQL
+// effectiveUser reads the user that the process acts as, see proc(5).
+func (p process) effectiveUser() (uint32, error) {
+	text, err := foreign.ReadProc(filepath.Join(p.dir, "status"), maxStat)
+	if err != nil {
+		return 0, ended(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		const effective = 1
+		users, ok := strings.CutPrefix(line, "Uid:")
+		if fields := strings.Fields(users); ok && len(fields) > effective {
+			n, err := strconv.ParseUint(fields[effective], 10, 32)
+			return uint32(n), err
+		}
+	}
+	return 0, fmt.Errorf("%s/status has no user", p.dir)
 }
 
+// arguments returns the command line, as far as it is looked at.
 func (p process) arguments() ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(p.dir, "cmdline"))
+	text, err := foreign.ReadProc(filepath.Join(p.dir, "cmdline"), maxArguments)
 	if err != nil {
 		return nil, ended(err)
 	}
@@ -63,10 +97,17 @@ func (p process) arguments() ([]string, error) {
 	return strings.Split(string(text), "\x00"), nil
 }
 
-// ended replaces the error of reading a process that has ended (ESRCH) by a plain one.
+// ended replaces the error of reading a process that has ended by a plain one.
 func ended(err error) error {
-	if err != nil && strings.HasSuffix(err.Error(), "no such process") {
+	if errors.Is(err, syscall.ESRCH) {
 		return errEnded
 	}
 	return err
 }
+
+// gone tells whether an error only says that the process has ended.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEnded)
+}
+
+var errEnded = errors.New("process has ended")

@@ -1,14 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // maxPorts is as many ports as the kernel side compares a connection with.
@@ -32,87 +35,216 @@ var notServing = []string{
 	"--bootstrap", "--initialize", "--initialize-insecure", "--help", "-?",
 }
 
-// Scan returns the database servers below a procfs. A process that ends meanwhile is left
-// out. Of those in known nothing is read but that they are still there. The error joins what
-// could not be read of servers that are there; each of those is returned as far as it is known.
-func Scan(root string, known map[ID]Server) ([]Server, error) {
-	entries, err := os.ReadDir(root)
+// parallel is how many processes are looked at side by side: one that hangs does not hold up
+// the others.
+const parallel = 64
+
+// Scanner finds the database servers below a procfs.
+type Scanner struct {
+	procfs string
+	calls  *foreign.Calls
+	looks  chan struct{}
+}
+
+// NewScanner returns a Scanner whose calls that may hang are made by calls.
+func NewScanner(procfs string, calls *foreign.Calls) *Scanner {
+	return &Scanner{procfs: procfs, calls: calls, looks: make(chan struct{}, parallel)}
+}
+
+// Candidate is a process with a server's name that is no child of another one.
+type Candidate struct {
+	ID
+	Engine Engine
+}
+
+// Candidates returns those among all processes, in the order in which they began. It reads
+// nothing that may hang. The error joins what could not be read.
+func (s *Scanner) Candidates() ([]Candidate, error) {
+	dir, err := os.Open(s.procfs)
 	if err != nil {
 		return nil, fmt.Errorf("procfs: %w", err)
 	}
-	var servers []Server
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("procfs: %w", err)
+	}
 	var problems []error
-	tcp := networks{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	found := map[int]stat{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		s, err := read(root, pid, known, tcp)
-		if err != nil && !gone(err) {
-			problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
+		st, err := newProcess(s.procfs, pid).stat()
+		if err != nil {
+			if !gone(err) && len(problems) < maxProblems {
+				problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
+			}
+			continue
 		}
-		if s != nil {
-			servers = append(servers, *s)
+		if _, ok := programs[st.comm]; ok {
+			found[pid] = st
 		}
 	}
-	return servers, errors.Join(problems...)
+	var candidates []Candidate
+	for pid, st := range found {
+		if c := (Candidate{ID{pid, st.startTicks}, programs[st.comm]}); !isChild(c, found[st.parent].comm) {
+			candidates = append(candidates, c)
+		}
+	}
+	slices.SortFunc(candidates, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
+	})
+	return candidates, errors.Join(problems...)
 }
 
-// gone tells whether an error only says that the process has ended.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEnded)
-}
+// maxProblems bounds how many errors one scan tells of.
+const maxProblems = 20
 
-var errEnded = errors.New("process has ended")
-
-// read returns the server whose main process is pid, or nil if it is none.
-func read(root string, pid int, known map[ID]Server, tcp networks) (*Server, error) {
-	p := process{root: root, dir: filepath.Join(root, strconv.Itoa(pid))}
-	stat, err := p.stat()
+// Candidate tells whether one process is a Candidate.
+func (s *Scanner) Candidate(pid int) (Candidate, bool) {
+	st, err := newProcess(s.procfs, pid).stat()
 	if err != nil {
+		return Candidate{}, false
+	}
+	engine, ok := programs[st.comm]
+	c := Candidate{ID{pid, st.startTicks}, engine}
+	if !ok {
+		return c, false
+	}
+	parent, _ := newProcess(s.procfs, st.parent).stat() // if it has ended, it is none
+	return c, !isChild(c, parent.comm)
+}
+
+// isChild tells whether the parent is a PostgreSQL process, too: then this is one of its
+// children, which serve its clients.
+func isChild(c Candidate, parent string) bool {
+	return c.Engine == PostgreSQL && programs[parent] == PostgreSQL
+}
+
+// Scan returns the database servers below the procfs, once all have been looked at or are known
+// to hang. A process that ends meanwhile is left out. Of those in known nothing is read but that
+// they are still there. The error joins what could not be read of servers that are there; each
+// of those is returned as far as it is known.
+func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
+	candidates, err := s.Candidates()
+	found := make([]*Server, len(candidates))
+	problems := make([]error, len(candidates))
+	var wait sync.WaitGroup
+	look := s.Looker()
+	for i, c := range candidates {
+		if k, ok := known[c.ID]; ok {
+			found[i] = &k
+			continue
+		}
+		wait.Go(func() { found[i], problems[i] = look(c) })
+	}
+	wait.Wait()
+	var servers []Server
+	for _, f := range found {
+		if f != nil {
+			servers = append(servers, *f)
+		}
+	}
+	return servers, errors.Join(append(problems, err)...)
+}
+
+// Looker returns a function that looks at candidates; it may be called from several goroutines.
+// What they share, such as the ports of a network namespace, is read once by each Looker. The
+// function returns nil for a process that is no server, or has ended.
+func (s *Scanner) Looker() func(Candidate) (*Server, error) {
+	tcp := newNetworks()
+	return func(c Candidate) (*Server, error) {
+		s.looks <- struct{}{}
+		defer func() { <-s.looks }()
+		found, err := s.look(c, tcp)
+		if gone(err) {
+			err = nil
+		}
+		if err != nil {
+			err = fmt.Errorf("process %d: %w", c.PID, err)
+		}
+		return found, err
+	}
+}
+
+// look returns the server whose main process is a candidate, or nil if it is none.
+func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
+	p := newProcess(s.procfs, c.PID)
+	var err error
+	if p.user, err = p.effectiveUser(); err != nil {
 		return nil, err
 	}
-	engine, ok := programs[stat.comm]
-	if !ok {
-		return nil, nil
-	}
-	if s, ok := known[ID{pid, stat.startTicks}]; ok {
-		return &s, nil
-	}
+	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user}
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		if e, ok := programs[strings.TrimSuffix(filepath.Base(exe), " (deleted)")]; ok {
-			engine = e
+			server.Engine = e
 		}
 	}
-	if engine == PostgreSQL && p.isChildOfSame(stat) {
-		return nil, nil
-	}
-	args, err := p.arguments()
-	if err != nil {
-		return nil, err
-	}
-	if len(args) == 0 {
+	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", c.PID), p.arguments)
+	switch {
+	case unanswered(slow):
+		// Its memory hangs. It is a server if it listens; only its name is not known.
+	case slow != nil:
+		return nil, slow
+	case len(args) == 0:
 		return nil, errEnded
-	}
-	for _, a := range args[1:] {
-		if slices.Contains(notServing, a) {
-			return nil, nil
+	default:
+		for _, a := range args[1:] {
+			if slices.Contains(notServing, a) {
+				return nil, nil
+			}
 		}
-	}
-	s := &Server{ID: ID{PID: pid, StartTicks: stat.startTicks}, Engine: engine}
-	if engine == PostgreSQL {
-		s.Name = clusterName(args)
+		if server.Engine == PostgreSQL {
+			server.Name = foreign.Text(setting(args, nameSetting), foreign.MaxLabel)
+			p.args = args
+		}
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
 	// followed without it.
-	return s, errors.Join(p.readPorts(s, tcp), p.readFilesInTime(s), p.readLibrary(s))
+	noPorts := p.readPorts(server, tcp)
+	if slow != nil && len(server.Ports) == 0 {
+		return nil, slow
+	}
+	// Side by side: both may hang.
+	var files, library *Server
+	var noFiles, noLibrary error
+	var wait sync.WaitGroup
+	wait.Go(func() { files, noFiles = s.part(server, "data directory", p.readFiles) })
+	wait.Go(func() { library, noLibrary = s.part(server, "loaded libraries", p.readLibrary) })
+	wait.Wait()
+	if files != nil {
+		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
+		server.Data, server.DataSource, server.WAL, server.WALSource = files.Data, files.DataSource, files.WAL, files.WALSource
+		server.Name, server.DataID, server.Owned, server.Apart = files.Name, files.DataID, files.Owned, files.Apart
+	}
+	if library != nil {
+		server.TLSLibrary = library.TLSLibrary
+	}
+	return server, errors.Join(slow, noPorts, noFiles, noLibrary)
 }
 
-// clusterName returns the value of PostgreSQL's cluster_name on a command line, or "".
-func clusterName(args []string) string {
-	name := ""
+// part reads something of a server that may hang; without an answer it returns nil. What was
+// read before an error is kept.
+func (s *Scanner) part(server *Server, what string, read func(*Server) error) (*Server, error) {
+	copied := *server
+	return foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("%s of process %d", what, server.PID), func() (*Server, error) {
+		mine := copied
+		problem := read(&mine)
+		return &mine, problem
+	})
+}
+
+// unanswered tells whether a call was not answered, or not made because others hang.
+func unanswered(err error) bool {
+	return errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+}
+
+// setting returns the value of one of PostgreSQL's settings on a command line, or "".
+func setting(args []string, name string) string {
+	found := ""
 	for i, a := range args {
 		if i > 0 && args[i-1] == "-c" {
 			a = "--" + a
@@ -120,9 +252,9 @@ func clusterName(args []string) string {
 			a = "--" + a[2:]
 		}
 		key, value, ok := strings.Cut(a, "=")
-		if ok && strings.ReplaceAll(key, "-", "_") == "__cluster_name" {
-			name = value // the last one counts
+		if key = strings.ReplaceAll(key, "-", "_"); ok && strings.EqualFold(key, "__"+name) {
+			found = value // the last one counts
 		}
 	}
-	return name
+	return found
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -20,6 +24,11 @@ type fixture struct {
 	args        []string
 	exe         string
 	ports       []int
+}
+
+// scanner returns a Scanner with little patience.
+func scanner(procfs string) *Scanner {
+	return NewScanner(procfs, foreign.NewCalls(200*time.Millisecond, foreign.DefaultHanging))
 }
 
 // write makes the folder of a process, as far as a scan looks at it.
@@ -44,12 +53,13 @@ func (f fixture) write(t *testing.T, root string) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"stat": stat, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table, "maps": ""} {
+	status := fmt.Sprintf("Name:\tx\nUid:\t1\t%d\t1\t1\n", os.Geteuid())
+	for name, text := range map[string]string{"stat": stat, "status": status, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table, "maps": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, target := range map[string]string{"exe": f.exe, "cwd": t.TempDir()} {
+	for name, target := range map[string]string{"exe": f.exe, "cwd": t.TempDir(), "root": "/"} {
 		if target != "" {
 			if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
@@ -97,7 +107,7 @@ func TestScan(t *testing.T) {
 			for _, p := range c.processes {
 				p.write(t, root)
 			}
-			found, err := Scan(root, nil)
+			found, err := scanner(root).Scan(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +138,7 @@ func TestScanKeepsOthers(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "8"), 0o755); err != nil { // ended meanwhile
 		t.Fatal(err)
 	}
-	found, err := Scan(root, nil)
+	found, err := scanner(root).Scan(nil)
 	if len(found) != 1 || found[0].PID != 10 {
 		t.Errorf("found %+v, want process 10", found)
 	}
@@ -137,72 +147,167 @@ func TestScanKeepsOthers(t *testing.T) {
 	}
 }
 
-// A server that is known is not looked at again, but one whose PID was used again is.
 // A server whose file system hangs is followed without what is there, does not hold up the
-// others, and is asked once only until it answers.
-func TestScanHungFileSystem(t *testing.T) {
+// others, and is asked once only until it answers. One whose memory hangs, as /proc/PID/cmdline
+// then does, is followed if it listens.
+func TestScanHung(t *testing.T) {
+	hung, release := foreigntest.HungMount(t)
 	root := t.TempDir()
-	for _, pid := range []int{10, 20} {
-		fixture{pid: pid, comm: "postgres", args: []string{"postgres", fmt.Sprintf("--cluster-name=pg%d", pid)}, ports: []int{5400 + pid}}.write(t, root)
-		data, err := os.Readlink(filepath.Join(root, fmt.Sprint(pid), "cwd"))
-		if err != nil {
-			t.Fatal(err)
+	for _, pid := range []int{10, 20, 30, 40} {
+		f := fixture{pid: pid, comm: "postgres", args: []string{"postgres", fmt.Sprintf("--cluster-name=pg%d", pid)}}
+		if pid != 40 {
+			f.ports = []int{5400 + pid}
 		}
-		file := filepath.Join(data, "PG_VERSION")
-		if pid == 20 {
-			err = os.WriteFile(file, []byte("15\n"), 0o644)
-		} else {
-			err = syscall.Mkfifo(file, 0o644) // nobody writes, so that reading hangs
+		f.write(t, root)
+	}
+	replace := func(pid int, name string) {
+		t.Helper()
+		path := filepath.Join(root, fmt.Sprint(pid), name)
+		target := hung
+		if name != "cwd" {
+			target = filepath.Join(hung, name)
 		}
-		if err != nil {
+		if err := errors.Join(os.Remove(path), os.Symlink(target, path)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look := func() (versions []string, err error) {
-		servers, err := Scan(root, nil)
+	replace(10, "cwd")
+	replace(10, "maps")
+	data, err := os.Readlink(filepath.Join(root, "20", "cwd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte("15\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	replace(30, "cmdline")
+	replace(40, "cmdline")
+	calls := foreign.NewCalls(200*time.Millisecond, foreign.DefaultHanging)
+	s := NewScanner(root, calls)
+	for range 3 {
+		servers, err := s.Scan(nil)
+		var got []string
 		for _, s := range servers {
-			versions = append(versions, s.Name+" "+s.Version)
+			got = append(got, fmt.Sprintf("%d %s %s %v", s.PID, s.Name, s.Version, s.Ports))
 		}
-		return versions, err
-	}
-	for range 2 {
-		versions, err := look()
-		if want := []string{"pg10 ", "pg20 15"}; !slices.Equal(versions, want) {
-			t.Fatalf("servers %q, want %q", versions, want)
+		if want := []string{"10 pg10  [5410]", "20 pg20 15 [5420]", "30   [5430]"}; !slices.Equal(got, want) {
+			t.Fatalf("servers %q, want %q", got, want)
 		}
-		if err == nil || !strings.Contains(err.Error(), "process 10: ") || !strings.Contains(err.Error(), "has not answered") {
-			t.Fatalf("error %v does not name process 10 and its file system", err)
+		for _, want := range []string{"process 10: ", "data directory of process 10", "loaded libraries of process 10", "process 30: command line", "process 40: command line"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("error %v does not name %s", err, want)
+			}
 		}
 	}
-	data, err := os.Readlink(filepath.Join(root, "10", "cwd"))
-	if err != nil {
-		t.Fatal(err)
+	if calls.Hanging() != 4 || calls.Late() != 4 {
+		t.Errorf("%d calls hang and %d were late, want 4: each is asked once", calls.Hanging(), calls.Late())
 	}
-	fifo, err := os.OpenFile(filepath.Join(data, "PG_VERSION"), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fifo.WriteString("16\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := fifo.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(fifo.Name()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(fifo.Name(), []byte("16\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	testkit.Eventually(t, time.Minute, func() error {
-		versions, err := look()
-		if err == nil && !slices.Equal(versions, []string{"pg10 16", "pg20 15"}) {
-			err = fmt.Errorf("servers %q", versions)
+		if n := calls.Hanging(); n != 0 {
+			return fmt.Errorf("%d calls hang", n)
 		}
-		return err
+		return nil
 	})
 }
 
+// What a server says of itself becomes a number, valid text, or nothing.
+func TestScanHostile(t *testing.T) {
+	const secret = "root:*:20228:0:99999:7:::"
+	shadow := filepath.Join(t.TempDir(), "shadow")
+	if err := os.WriteFile(shadow, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		engine string
+		marker func(path string) error
+	}{
+		{"an absolute link", "postgres", func(path string) error { return os.Symlink(shadow, path) }},
+		{"a magic link", "postgres", func(path string) error { return os.Symlink("/proc/self/root"+shadow, path) }},
+		{"a FIFO", "postgres", func(path string) error { return syscall.Mkfifo(path, 0o644) }},
+		{"a link to an endless device", "postgres", func(path string) error { return os.Symlink("/dev/zero", path) }},
+		{"a huge file", "postgres", func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("15"), 0o644), os.Truncate(path, 1<<30))
+		}},
+		{"a file of another kind", "postgres", func(path string) error { return os.WriteFile(path, []byte(secret), 0o644) }},
+		{"another user's file", "postgres", func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("15"), 0o644), os.Chown(path, 12345, 12345))
+		}},
+		{"MariaDB's", "mariadbd", func(path string) error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.WriteFile(filepath.Join(dir, "ibdata1"), nil, 0o644),
+				os.Symlink(shadow, filepath.Join(dir, "mariadb_upgrade_info")), os.Symlink(shadow, filepath.Join(dir, "mysql_upgrade_info")))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			testkit.NeedRoot(t) // to give a file away
+			root := t.TempDir()
+			name := strings.Repeat("\xff\xfe\n", 1<<18)
+			fixture{pid: 10, comm: c.engine, args: []string{c.engine, "--cluster-name=" + name}, ports: []int{5432}}.write(t, root)
+			data := filepath.Join(t.TempDir(), "\xff\xfe\x01")
+			cwd := filepath.Join(root, "10", "cwd")
+			if err := errors.Join(os.Mkdir(data, 0o755), os.Remove(cwd), os.Symlink(data, cwd), c.marker(filepath.Join(data, "PG_VERSION"))); err != nil {
+				t.Fatal(err)
+			}
+			found, err := scanner(root).Scan(nil)
+			if len(found) != 1 {
+				t.Fatalf("found %v, %v", found, err)
+			}
+			s := found[0]
+			if s.Version != "" || strings.Contains(fmt.Sprint(s, err), "20228") {
+				t.Errorf("version %q of %+v, %v", s.Version, s, err)
+			}
+			for _, text := range []string{s.Name, s.DataDirectory, fmt.Sprint(err)} {
+				if !utf8.ValidString(text) || len(text) > 4096 || strings.ContainsAny(text, "\x01") {
+					t.Errorf("not fit for a label or a log: %q", text)
+				}
+			}
+			if len(s.Name) > foreign.MaxLabel {
+				t.Errorf("the name has %d bytes", len(s.Name))
+			}
+		})
+	}
+}
+
+// The log's link is followed within the server's own root, to a folder of the server's user.
+func TestPostgresLog(t *testing.T) {
+	testkit.NeedRoot(t)
+	outside := t.TempDir()
+	for _, c := range []struct {
+		name, target string
+		owner        int
+		found, fails bool
+	}{
+		{"absolute", "/wal", 0, true, false},
+		{"relative", "../wal", 0, true, false},
+		{"out of the root", outside, 0, false, false}, // it is not there: the server may be on its way
+		{"another user's", "/wal", 12345, false, true},
+		{"a file", "/data/PG_VERSION", 0, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root, own := t.TempDir(), t.TempDir()
+			fixture{pid: 10, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
+			dir := filepath.Join(root, "10")
+			data := filepath.Join(own, "data")
+			if err := errors.Join(os.Mkdir(data, 0o755), os.Mkdir(filepath.Join(own, "wal"), 0o755), os.Chown(filepath.Join(own, "wal"), c.owner, 0),
+				os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte("15\n"), 0o644), os.Symlink(c.target, filepath.Join(data, "pg_wal")),
+				os.Remove(filepath.Join(dir, "cwd")), os.Symlink(data, filepath.Join(dir, "cwd")),
+				os.Remove(filepath.Join(dir, "root")), os.Symlink(own, filepath.Join(dir, "root"))); err != nil {
+				t.Fatal(err)
+			}
+			found, err := scanner(root).Scan(nil)
+			if len(found) != 1 || found[0].Version != "15" {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			if (err != nil) != c.fails || (found[0].WAL != "") != c.found {
+				t.Errorf("log on %q, %v", found[0].WAL, err)
+			}
+		})
+	}
+}
+
+// A server that is known is not looked at again, but one whose PID was used again is.
 func TestScanKnown(t *testing.T) {
 	root := t.TempDir()
 	fixture{pid: 10, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
@@ -215,7 +320,7 @@ func TestScanKnown(t *testing.T) {
 		{"another one with its PID", ID{10, 7}, "postgresql-5432"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found, err := Scan(root, map[ID]Server{c.known: {ID: c.known, Name: "as known"}})
+			found, err := scanner(root).Scan(map[ID]Server{c.known: {ID: c.known, Name: "as known"}})
 			if err != nil || len(found) != 1 {
 				t.Fatalf("found %+v, %v", found, err)
 			}
@@ -240,7 +345,7 @@ func TestClusterName(t *testing.T) {
 		"postgres -c cluster_name=e -c cluster_name=f": "f",
 		"postgres -c shared_buffers=1GB":               "",
 	} {
-		if got := clusterName(strings.Fields(line)); got != want {
+		if got := setting(strings.Fields(line), nameSetting); got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}

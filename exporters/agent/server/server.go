@@ -2,7 +2,10 @@
 // host and in containers, by looking at its processes.
 package server
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // Engine is a kind of database server, as in the engine label.
 type Engine string
@@ -25,29 +28,51 @@ type ID struct {
 type Server struct {
 	ID
 	Engine Engine
-	// Name is what the server calls itself (PostgreSQL's cluster_name), or empty.
+	// Name is what the server calls itself (PostgreSQL's cluster_name, by its command line or its configuration), or empty.
 	Name string
 	// Version is as far as the data directory tells it, or empty.
 	Version string
-	// DataDirectory is the path in the server's own file system view.
+	// User is who it runs as.
+	User uint32
+	// DataDirectory is the path in the server's own file system view, fit for a label.
 	DataDirectory string
+	// DataPath is the same as it is, with whatever bytes it has; it is no label.
+	DataPath string
 	// Ports are the TCP ports it listens on; empty until it does.
 	Ports []uint16
+	// Listening are the addresses it listens on, the wildcards among them; at most 16.
+	Listening []netip.AddrPort
 	// Data and WAL are the device numbers, as major:minor, of the file systems that hold the
 	// tables and the write-ahead (redo) log; empty if unknown.
 	Data, WAL string
 	// DataSource and WALSource are where the mount table says those file systems come from,
 	// for those with an anonymous number.
 	DataSource, WALSource string
-	// TLSLibrary is the path of the TLS library it has loaded, below its root in procfs; empty
-	// if it has none.
-	TLSLibrary string
+	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
+	// if unknown.
+	DataID string
+	// Owned tells that the data directory belongs to the server's user, or to root: it is not just where somebody stands.
+	Owned bool
+	// Apart tells that its paths are not the host's: those of a container, or below another root.
+	Apart bool
+	// TLSLibrary is the TLS library it has loaded.
+	TLSLibrary Library
 }
 
-// DefaultName is what a server is called that does not name itself: its engine and port, or
-// only the engine before it listens or when it does so on no TCP port.
+// Owner is whose share of the calls that may hang those on this server's files take, see
+// foreign.Calls.
+func (s Server) Owner() string { return fmt.Sprintf("user %d", s.User) }
+
+// DefaultName is what a server is called that does not name itself: its engine and data directory, told apart from those of
+// the same path elsewhere. One whose data directory is not known is called by its engine and port, or only by its engine before
+// it listens or when it does so on no TCP port.
 func (s Server) DefaultName() string {
-	if len(s.Ports) == 0 {
+	switch {
+	case s.Owned && s.Apart && s.DataID != "":
+		return fmt.Sprintf("%s:%s-%s", s.Engine, s.DataDirectory, s.DataID)
+	case s.Owned && !s.Apart:
+		return fmt.Sprintf("%s:%s", s.Engine, s.DataDirectory)
+	case len(s.Ports) == 0:
 		return string(s.Engine)
 	}
 	return fmt.Sprintf("%s-%d", s.Engine, s.Ports[0])

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // WaitEventVariable is the variable in which a PostgreSQL process keeps where it says what it
@@ -16,40 +17,36 @@ import (
 const WaitEventVariable = "my_wait_event_info"
 
 // VariableAddress returns the address of an exported variable of a process's program, which
-// is the same in the process's forks. It reads the symbol table and takes milliseconds.
+// is the same in the process's forks. It reads the symbol table and takes milliseconds, or as
+// long as the program's file system or the process's memory hangs: see foreign.Calls.
 func VariableAddress(procfs string, pid int, name string) (uint64, error) {
-	dir := filepath.Join(procfs, strconv.Itoa(pid))
-	program, err := elf.Open(filepath.Join(dir, "exe"))
+	dir := newProcess(procfs, pid).dir
+	file, _, err := foreign.OpenMagic(filepath.Join(dir, "exe"))
 	if err != nil {
 		return 0, fmt.Errorf("program file: %w", ended(err))
 	}
-	defer program.Close()
-	symbols, err := program.DynamicSymbols()
+	defer file.Close()
+	program, err := readProgram(file)
 	if err != nil {
 		return 0, fmt.Errorf("program file: %w", err)
 	}
-	for _, s := range symbols {
-		if s.Name != name || s.Section == elf.SHN_UNDEF {
-			continue
-		}
-		if program.Type == elf.ET_EXEC {
-			return s.Value, nil
-		}
-		bias, err := loadBias(dir, program)
-		return s.Value + bias, err
+	value, err := program.symbol(name)
+	if err != nil || elf.Type(program.header.Type) == elf.ET_EXEC {
+		return value, err
 	}
-	return 0, fmt.Errorf("program file has no symbol %s", name)
+	bias, err := loadBias(dir, program)
+	return value + bias, err
 }
 
 // loadBias returns what is to be added to a position-independent program's addresses: where
 // the page of its first segment was mapped.
-func loadBias(dir string, program *elf.File) (uint64, error) {
+func loadBias(dir string, program *program) (uint64, error) {
 	exe, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil {
 		return 0, ended(err)
 	}
-	for _, p := range program.Progs {
-		if p.Type != elf.PT_LOAD {
+	for _, p := range program.segments {
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
 			continue
 		}
 		const page = 4096
@@ -62,29 +59,23 @@ func loadBias(dir string, program *elf.File) (uint64, error) {
 // mapped returns where a file is mapped from the given offset on, by a table such as
 // /proc/PID/maps, see proc(5).
 func mapped(table, file string, offset uint64) (uint64, error) {
-	f, err := os.Open(table)
+	var found uint64
+	problem := fmt.Errorf("%s does not show %s", table, foreign.Path(file))
+	err := foreign.Lines(table, maxMaps, func(line string) bool {
+		const at, path = 2, 5
+		fields := strings.SplitN(line, " ", path+1)
+		if len(fields) <= path || strings.TrimLeft(fields[path], " ") != file {
+			return true
+		}
+		if n, err := strconv.ParseUint(fields[at], 16, 64); err != nil || n != offset {
+			return true
+		}
+		from, _, _ := strings.Cut(fields[0], "-")
+		found, problem = strconv.ParseUint(from, 16, 64)
+		return false
+	})
 	if err != nil {
 		return 0, ended(err)
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		const at, path = 2, 5
-		fields := strings.SplitN(lines.Text(), " ", path+1)
-		if len(fields) <= path || strings.TrimLeft(fields[path], " ") != file {
-			continue
-		}
-		from, _, _ := strings.Cut(fields[0], "-")
-		start, err := strconv.ParseUint(from, 16, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %q: %w", table, fields[0], err)
-		}
-		if n, err := strconv.ParseUint(fields[at], 16, 64); err == nil && n == offset {
-			return start, nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return 0, ended(err)
-	}
-	return 0, fmt.Errorf("%s does not show %s", table, file)
+	return found, problem
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // Devices turns device numbers into the kernel's names of whole disks: the names that
@@ -28,12 +30,12 @@ func (d Devices) Of(m Mount) (string, error) {
 		// An anonymous number (btrfs, overlay): only the source can name a device.
 		var err error
 		if number, err = numberOf(m.Source); err != nil {
-			return "", fmt.Errorf("mount %s is on no block device: %w", m.Point, err)
+			return "", fmt.Errorf("mount %s is on no block device: %w", foreign.Path(m.Point), err)
 		}
 	}
 	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "dev", "block", number))
 	if err != nil {
-		return "", fmt.Errorf("device %s of mount %s: %w", number, m.Point, err)
+		return "", fmt.Errorf("device %s of mount %s: %w", number, foreign.Path(m.Point), err)
 	}
 	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
 		path = filepath.Dir(path)
@@ -41,15 +43,22 @@ func (d Devices) Of(m Mount) (string, error) {
 	return filepath.Base(path), nil
 }
 
+// numberOf returns the number of the block device that a mount names as its source. Users may
+// mount FUSE file systems with any name, so that the name is looked up in /dev itself only: not
+// on file systems mounted there, and not by links that lead out of it.
 func numberOf(source string) (string, error) {
-	if !strings.HasPrefix(source, "/dev/") {
-		return "", fmt.Errorf("its source is %q", source)
+	name, ok := strings.CutPrefix(source, "/dev/")
+	if !ok {
+		return "", fmt.Errorf("its source is %q", foreign.Path(source))
 	}
-	var s unix.Stat_t
-	if err := unix.Stat(source, &s); err != nil {
-		return "", fmt.Errorf("%s: %w", source, err)
+	stat, err := foreign.Device(name)
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev)), nil
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", fmt.Errorf("its source %q is no block device", foreign.Path(source))
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }
 
 // maxDepth bounds how deep a stack of devices is followed; real ones have three or four.

@@ -1,10 +1,17 @@
 package volume
 
 import (
+	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 // volumes are as the provisioners make them, without what is not read.
@@ -72,6 +79,43 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 			t.Errorf("%s: %+v %v\nwant %+v %v", v.Name, i, ok, expected, here)
 		}
 	}
+}
+
+// A volume goes by the claim that it is bound to now: kept and given to a claim of another name, or in another namespace, or restored
+// from a snapshot beside the old one.
+func TestClaimRenamed(t *testing.T) {
+	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := NewKubernetes(objects, "n1")
+	put := func(volume, namespace, claim, class string) {
+		o := map[string]any{"metadata": map[string]any{"name": volume}, "spec": map[string]any{
+			"storageClassName": class, "csi": map[string]any{"driver": "driver.longhorn.io", "volumeHandle": volume}}}
+		if claim != "" {
+			o["spec"].(map[string]any)["claimRef"] = map[string]any{"namespace": namespace, "name": claim}
+		}
+		objects.Put("persistentvolumes", &unstructured.Unstructured{Object: o})
+	}
+	is := func(when string, want ...string) {
+		t.Helper()
+		identities, err := k.Identities()
+		var got []string
+		for _, i := range identities {
+			got = append(got, fmt.Sprintf("%s=%s/%s %s", i.Volume, i.Namespace, i.PersistentVolumeClaim, i.StorageClass))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", when, got, err, want)
+		}
+	}
+	put("pvc-1", "db", "pg-1", "r3")
+	is("at first", "pvc-1=db/pg-1 r3")
+	put("pvc-1", "", "", "r3")
+	is("given back")
+	put("pvc-1", "other", "pg-7", "r3")
+	is("under another name", "pvc-1=other/pg-7 r3")
+	put("pvc-2", "db", "pg-1", "r1")
+	is("restored, on another class, under the first name", "pvc-1=other/pg-7 r3", "pvc-2=db/pg-1 r1")
 }
 
 func TestKubeletMount(t *testing.T) {

@@ -1,12 +1,16 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // Mount is one mounted file system.
@@ -27,59 +31,131 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
+	// sources are where the tables were read, the host's first.
+	sources []tableSource
 }
 
-// ReadTables reads the mount table of every mount namespace that a process lives in.
-// Processes that end meanwhile are no error.
+// tableSource is a mount namespace by one of its processes, and a digest of its table.
+type tableSource struct {
+	pid       int
+	namespace string
+	digest    uint64
+}
+
+const (
+	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
+	maxHostTable = 64 << 20
+	maxTable     = 4 << 20
+)
+
+// ReadTables reads the mount table of every mount namespace that a process lives in, but of
+// those that belong to another user namespace than PID 1's: in such a one any user may mount
+// what he likes, wherever he likes. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
-	proc, err := procfs.NewFS(root)
-	if err != nil {
-		return nil, fmt.Errorf("procfs %s: %w", root, err)
-	}
-	processes, err := proc.AllProcs()
+	names, err := processes(root)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", root, err)
 	}
 	t := &Tables{}
-	if t.Host, err = readTable(proc, 1); err != nil {
+	mounts, source, err := readTable(root, 1, maxHostTable)
+	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
 	}
+	t.Host, t.sources = mounts, append(t.sources, source)
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
-	host, _ := os.Readlink(filepath.Join(root, "1", "ns", "mnt"))
-	seen := map[string]bool{host: true}
-	for _, p := range processes {
-		namespace, err := os.Readlink(filepath.Join(root, fmt.Sprint(p.PID), "ns", "mnt"))
-		if err != nil || seen[namespace] {
+	seen := map[string]bool{source.namespace: true}
+	users, _ := namespace(root, 1, "user")
+	for _, pid := range names {
+		mnt, err := namespace(root, pid, "mnt")
+		if err != nil || seen[mnt] {
 			continue
 		}
-		if mounts, err := readTable(proc, p.PID); err == nil {
-			seen[namespace] = true
-			t.Others = append(t.Others, mounts)
+		if u, err := namespace(root, pid, "user"); err == nil && users != "" && u != users {
+			continue
+		}
+		if mounts, source, err := readTable(root, pid, maxTable); err == nil {
+			seen[mnt] = true
+			t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
 		}
 	}
 	return t, nil
 }
 
-func readTable(proc procfs.FS, pid int) ([]Mount, error) {
-	p, err := proc.Proc(pid)
+// processes returns the numbers of all processes.
+func processes(root string) ([]int, error) {
+	dir, err := os.Open(root)
 	if err != nil {
 		return nil, err
 	}
-	infos, err := p.MountInfo()
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err
 	}
-	mounts := make([]Mount, 0, len(infos))
-	for _, i := range infos {
-		mounts = append(mounts, Mount{Point: unescape(i.MountPoint), Device: i.MajorMinorVer, Source: unescape(i.Source), Root: unescape(i.Root)})
+	var pids []int
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n); err == nil {
+			pids = append(pids, pid)
+		}
 	}
-	return mounts, nil
+	slices.Sort(pids)
+	return pids, nil
+}
+
+func namespace(root string, pid int, kind string) (string, error) {
+	return os.Readlink(filepath.Join(root, strconv.Itoa(pid), "ns", kind))
+}
+
+// readTable reads the mount table of a process.
+func readTable(root string, pid, limit int) ([]Mount, tableSource, error) {
+	var mounts []Mount
+	source, err := eachMount(root, pid, limit, func(m Mount) { mounts = append(mounts, m) })
+	return mounts, source, err
+}
+
+var seed = maphash.MakeSeed()
+
+// eachMount calls f with each mount of a process's table, see proc_pid_mountinfo(5).
+func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) {
+	source := tableSource{pid: pid}
+	source.namespace, _ = namespace(root, pid, "mnt")
+	var digest maphash.Hash
+	digest.SetSeed(seed)
+	var problem error
+	err := foreign.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
+		digest.WriteString(line)
+		digest.WriteByte('\n')
+		const device, inner, point, least = 2, 3, 4, 6
+		before, after, ok := strings.Cut(line, " - ")
+		fields, rest := strings.Split(before, " "), strings.Split(after, " ")
+		if !ok || len(fields) < least || len(rest) < 2 {
+			problem = fmt.Errorf("process %d: not a line of a mount table: %q", pid, foreign.Text(line, foreign.MaxLabel))
+			return false
+		}
+		if f != nil {
+			f(Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])})
+		}
+		return true
+	})
+	source.digest = digest.Sum64()
+	return source, errors.Join(err, problem)
+}
+
+// unchanged tells whether a namespace still has the mounts that it had.
+func (s tableSource) unchanged(root string) bool {
+	now, err := eachMount(root, s.pid, maxHostTable, nil)
+	return err == nil && now == s
 }
 
 // unescape undoes the octal escapes of white space and backslash in mountinfo, see proc(5).
 func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	return unescaper.Replace(s)
 }
+
+var unescaper = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
 
 // At returns what is mounted exactly at point, in the host's namespace or in another. Of
 // several mounts on top of each other the last is the one that is seen.
@@ -144,17 +220,18 @@ func (m Mount) place(path string) Place {
 
 // PlaceOf returns where path is, as the process pid sees it.
 func PlaceOf(root string, pid int, path string) (Place, error) {
-	proc, err := procfs.NewFS(root)
-	if err != nil {
-		return Place{}, fmt.Errorf("procfs %s: %w", root, err)
-	}
-	table, err := readTable(proc, pid)
+	var m Mount
+	ok := false
+	_, err := eachMount(root, pid, maxTable, func(candidate Mount) {
+		if within(path, candidate.Point) && (!ok || len(candidate.Point) >= len(m.Point)) {
+			m, ok = candidate, true
+		}
+	})
 	if err != nil {
 		return Place{}, fmt.Errorf("mount table of process %d: %w", pid, err)
 	}
-	m, ok := holding(table, path)
 	if !ok {
-		return Place{}, fmt.Errorf("process %d has no mount that holds %s", pid, path)
+		return Place{}, fmt.Errorf("process %d has no mount that holds %s", pid, foreign.Path(path))
 	}
 	return m.place(path), nil
 }

@@ -3,7 +3,10 @@ package volume
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Source names volumes: an identity file, or the Kubernetes API.
@@ -29,6 +32,9 @@ type Node struct {
 	devices Devices
 	sources []Source
 	mu      sync.Mutex // sources keep their last good answer
+
+	start sync.Once
+	known atomic.Pointer[knowledge]
 }
 
 // NewNode returns a Node that looks below the given roots of procfs and sysfs for the volumes
@@ -40,16 +46,39 @@ func NewNode(procfs, sysfs string, sources ...Source) *Node {
 // Find returns the volumes that are mounted now. What cannot be read or placed is told by the
 // error, and the other volumes are returned all the same.
 func (n *Node) Find() ([]Found, error) {
-	identities, err := n.identities()
-	errs := []error{err}
-	if len(identities) == 0 {
-		return nil, err
+	k := n.find()
+	return k.found, k.err
+}
+
+// find is Find with what tells whether anything has changed since.
+func (n *Node) find() *knowledge {
+	k := &knowledge{at: time.Now()}
+	var err error
+	k.identities, err = n.identities()
+	if len(k.identities) == 0 {
+		k.err = err
+		return k
 	}
-	tables, err := ReadTables(n.procfs)
-	if err != nil {
-		return nil, errors.Join(append(errs, err)...)
+	tables, noTables := ReadTables(n.procfs)
+	if noTables != nil {
+		k.err = errors.Join(err, noTables)
+		return k
 	}
-	var found []Found
+	var used []Mount
+	k.found, used, k.err = n.place(k.identities, tables)
+	k.err = errors.Join(err, k.err)
+	k.tables = tables.sources[:1]
+	for i, table := range tables.Others {
+		if slices.ContainsFunc(table, func(m Mount) bool { return slices.Contains(used, m) }) {
+			k.tables = append(k.tables, tables.sources[i+1])
+		}
+	}
+	return k
+}
+
+// place finds where volumes are, and by which mounts.
+func (n *Node) place(identities []Identity, tables *Tables) (found []Found, used []Mount, err error) {
+	var errs []error
 	for _, i := range identities {
 		root, mount, ok := i.in(tables)
 		if !ok {
@@ -60,9 +89,10 @@ func (n *Node) Find() ([]Found, error) {
 			errs = append(errs, fmt.Errorf("volume %s: %w", i.Volume, err))
 			continue
 		}
+		used = append(used, mount)
 		found = append(found, Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: mount.place(root)})
 	}
-	return found, errors.Join(errs...)
+	return found, used, errors.Join(errs...)
 }
 
 func (n *Node) identities() ([]Identity, error) {

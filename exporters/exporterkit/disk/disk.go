@@ -1,51 +1,84 @@
-// Package disk finds the disk under a directory.
+// Package disk finds the disk under a directory. No caller waits for a file system: what lies on
+// one can hang with it, so every look is taken in the background.
 package disk
 
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
-// Finder finds disks by the given roots and remembers them. One that cannot be found (yet)
-// is looked for again at the next call, which costs one stat(2).
+// Finder finds disks by the given roots and remembers them.
 type Finder struct {
 	ProcFS, SysFS, RootFS string
 
-	mu    sync.Mutex
-	found map[string]string // by path
+	looks looks
 }
 
 // Find returns the kernel's name of the whole disk that holds path, as in /sys/class/block:
 // a partition counts as its disk, because that is where requests queue. A path that is a
-// block device stands for itself.
+// block device stands for itself. It never waits: ErrPending says that the answer is on its way.
 func (f *Finder) Find(path string) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if known, ok := f.found[path]; ok {
-		return known, nil
+	return f.looks.ask("disk of "+path, func() (string, error) { return f.diskOf(path) })
+}
+
+// Wait is Find for the background: it gives a first look some time to return.
+func (f *Finder) Wait(path string) (string, error) {
+	return f.looks.wait("disk of "+path, func() (string, error) { return f.diskOf(path) })
+}
+
+// Device returns the kernel's name of a device from the path of a link to it, as udev makes them.
+// It never waits, as Find.
+func (f *Finder) Device(path string) (string, error) {
+	return f.looks.ask("device "+path, func() (string, error) { return f.deviceAt(path) })
+}
+
+// open opens a file of any kind without touching it. Links are followed as if RootFS were the root.
+func (f *Finder) open(path string) (*os.File, error) {
+	root, err := os.OpenFile(f.RootFS, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
 	}
-	disk, err := f.diskOf(path)
+	defer root.Close()
+	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", label.Value(filepath.Join(f.RootFS, path)), err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func (f *Finder) stat(path string) (unix.Stat_t, error) {
+	var stat unix.Stat_t
+	file, err := f.open(path)
+	if err != nil {
+		return stat, err
+	}
+	defer file.Close()
+	return stat, unix.Fstat(int(file.Fd()), &stat)
+}
+
+func (f *Finder) deviceAt(path string) (string, error) {
+	file, err := f.open(path)
 	if err != nil {
 		return "", err
 	}
-	if f.found == nil {
-		f.found = map[string]string{}
-	}
-	f.found[path] = disk
-	return disk, nil
+	defer file.Close()
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	return filepath.Base(real), err
 }
 
 func (f *Finder) diskOf(directory string) (string, error) {
-	path := filepath.Join(f.RootFS, directory)
-	var stat unix.Stat_t
-	if err := unix.Stat(path, &stat); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+	stat, err := f.stat(directory)
+	if err != nil {
+		return "", err
 	}
 	if stat.Mode&unix.S_IFMT == unix.S_IFBLK {
 		// A V2 disk is a block device of its own.
@@ -54,15 +87,20 @@ func (f *Finder) diskOf(directory string) (string, error) {
 	major, minor := unix.Major(stat.Dev), unix.Minor(stat.Dev)
 	if major == 0 {
 		// btrfs, overlay and such have a number of their own; the mount names the device.
+		directory = label.Value(directory)
 		source, err := f.mountSource(major, minor)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", path, err)
+			return "", fmt.Errorf("%s: %w", directory, err)
 		}
-		if err := unix.Stat(filepath.Join(f.RootFS, source), &stat); err != nil {
-			return "", fmt.Errorf("%s is on %s: %w", path, source, err)
+		// Users may mount FUSE file systems under any name: only one in /dev is looked at.
+		if filepath.Clean(source) != source || !strings.HasPrefix(source, "/dev/") || strings.HasPrefix(source, "/dev/shm/") {
+			return "", fmt.Errorf("%s is on %q, which is no block device", directory, label.Value(source))
+		}
+		if stat, err = f.stat(source); err != nil {
+			return "", fmt.Errorf("%s is on %s: %w", directory, label.Value(source), err)
 		}
 		if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-			return "", fmt.Errorf("%s is on %s, which is no block device", path, source)
+			return "", fmt.Errorf("%s is on %s, which is no block device", directory, label.Value(source))
 		}
 		major, minor = unix.Major(stat.Rdev), unix.Minor(stat.Rdev)
 	}
@@ -81,6 +119,9 @@ func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
 	return filepath.Base(device), nil
 }
 
+// maxMountinfo bounds what is read of the list of mounts, of which others write the names.
+const maxMountinfo = 16 << 20
+
 // mountSource returns the device of the mount with the given number, from mountinfo
 // (proc_pid_mountinfo(5)): field 3 is the number, the source comes second after " - ".
 func (f *Finder) mountSource(major, minor uint32) (string, error) {
@@ -90,7 +131,7 @@ func (f *Finder) mountSource(major, minor uint32) (string, error) {
 	}
 	defer mounts.Close()
 	want := fmt.Sprintf("%d:%d", major, minor)
-	lines := bufio.NewScanner(mounts)
+	lines := bufio.NewScanner(io.LimitReader(mounts, maxMountinfo))
 	for lines.Scan() {
 		before, after, ok := strings.Cut(lines.Text(), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)

@@ -50,7 +50,7 @@ func TestDiskOfDirectory(t *testing.T) {
 // The real thing: /var/tmp lies on a disk the kernel lists.
 func TestDiskOfRealDirectory(t *testing.T) {
 	f := &Finder{ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
-	disk, err := f.Find("/var/tmp")
+	disk, err := f.Wait("/var/tmp")
 	if err != nil {
 		testkit.Skip(t, "/var/tmp is on no block device: "+err.Error())
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sort"
 	"strings"
@@ -25,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // Metrics of the connection to the API server.
@@ -64,7 +67,10 @@ type kind struct {
 	namespace string
 	decode    func(*unstructured.Unstructured) (Object, error)
 	informer  cache.SharedIndexInformer
-	objects   map[string]Object // by name
+	objects   map[string]Object // by name, or by namespace and name
+	fields    string            // selects the objects that are followed
+	spread    bool              // over namespaces in which the same names may be
+	keep      func(*unstructured.Unstructured)
 	rejected  uint64
 	unknown   uint64
 	errors    map[string]uint64 // by reason
@@ -75,6 +81,10 @@ type Object interface {
 	// Odd names a field whose value is not known to this version, and the value; else "".
 	Odd() string
 }
+
+// checkable objects say what cannot be true of them, or is above their bounds; such an object is
+// rejected like one that cannot be read.
+type checkable interface{ Check() error }
 
 // Config returns how to reach the API server: as the kubeconfig file says, or, without one,
 // as the pod's own service account.
@@ -122,6 +132,25 @@ func FollowIfServed[T any, P interface {
 	c.kinds[resource.Resource].optional = true
 }
 
+// FollowSelected is Follow for the objects of all namespaces that a field selector selects, such as the pods of one node, which
+// are then known by NAMESPACE/NAME. keep drops what is not needed of each, before it is kept in memory.
+func FollowSelected[T any, P interface {
+	*T
+	Object
+}](c *Objects, resource schema.GroupVersionResource, fields string, keep func(*unstructured.Unstructured)) {
+	Follow[T, P](c, resource, "")
+	k := c.kinds[resource.Resource]
+	k.fields, k.keep, k.spread = fields, keep, true
+}
+
+// key is what an object is known by.
+func (k *kind) key(u *unstructured.Unstructured) string {
+	if k.spread {
+		return u.GetNamespace() + "/" + u.GetName()
+	}
+	return u.GetName()
+}
+
 type counted struct {
 	next     http.RoundTripper
 	requests *atomic.Uint64
@@ -161,6 +190,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	}
 	listWatch := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = k.fields
 			list, err := resource.List(ctx, o)
 			if err != nil && k.optional && apierrors.IsNotFound(err) {
 				return &unstructured.UnstructuredList{}, nil
@@ -171,6 +201,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = k.fields
 			w, err := resource.Watch(ctx, o)
 			if err != nil && k.optional && apierrors.IsNotFound(err) {
 				// A silent watch that ends soon: the next one may find the kind.
@@ -192,7 +223,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	}
 	k.informer = cache.NewSharedIndexInformer(listFirst{listWatch}, &unstructured.Unstructured{}, 0, cache.Indexers{})
 	err := errors.Join(
-		k.informer.SetTransform(strip),
+		k.informer.SetTransform(k.strip),
 		// The handler is not told of every failure (not of 410 Gone, not of a refused
 		// connection), so they are counted where they happen, above.
 		k.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
@@ -222,13 +253,23 @@ type listFirst struct{ *cache.ListWatch }
 func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 // strip drops the large parts that nothing here reads, before the informer keeps them.
-func strip(o any) (any, error) {
+func (k *kind) strip(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return o, nil
 	}
+	if k.keep != nil {
+		k.keep(u)
+		return u, nil
+	}
 	u.SetManagedFields(nil)
-	u.SetAnnotations(nil)
+	// Our own marks are read; others' annotations may be as large as the object itself.
+	annotations := u.GetAnnotations()
+	maps.DeleteFunc(annotations, func(name, _ string) bool { return !strings.HasPrefix(name, "plumbline.io/") })
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	u.SetAnnotations(annotations)
 	for _, field := range []string{"snapshots", "instanceEngines", "instanceReplicas", "backingImages"} {
 		unstructured.RemoveNestedField(u.Object, "status", field)
 	}
@@ -241,20 +282,23 @@ func (c *Objects) update(k *kind, o any) {
 		return
 	}
 	decoded, err := k.decode(u)
+	if c, ok := decoded.(checkable); ok && err == nil {
+		err = c.Check()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.notify()
 	if err != nil {
 		k.rejected++
-		delete(k.objects, u.GetName())
-		c.log.Error("object cannot be read", "resource", k.resource.Resource, "name", u.GetName(), "err", err)
+		delete(k.objects, k.key(u))
+		c.log.Error("object cannot be read", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "err", label.Text(err.Error(), 512))
 		return
 	}
 	if odd := decoded.Odd(); odd != "" {
 		k.unknown++
-		c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", u.GetName(), "field", odd)
+		c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "field", label.Value(odd))
 	}
-	k.objects[u.GetName()] = decoded
+	k.objects[k.key(u)] = decoded
 }
 
 func (c *Objects) remove(k *kind, o any) {
@@ -268,7 +312,7 @@ func (c *Objects) remove(k *kind, o any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(k.objects, u.GetName())
+	delete(k.objects, k.key(u))
 	c.notify()
 }
 
@@ -295,7 +339,7 @@ func (c *Objects) failed(k *kind, err error) {
 	c.mu.Lock()
 	k.errors[reason]++
 	c.mu.Unlock()
-	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", err)
+	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", label.Text(err.Error(), 512))
 }
 
 // Update implements exporterkit.Collector: the state of the connection.
@@ -355,7 +399,7 @@ func summary(errors map[string]uint64) string {
 	return strings.Join(seen, ", ")
 }
 
-// All returns the objects of a kind by name; none if it is not followed.
+// All returns the objects of a kind by name, see FollowSelected; none if it is not followed.
 func All[P Object](c *Objects, resource string) map[string]P {
 	c.mu.Lock()
 	defer c.mu.Unlock()

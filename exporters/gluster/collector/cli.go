@@ -8,7 +8,19 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
+)
+
+const (
+	// maxAnswer bounds what is read of a command's answer, in bytes; a brick's profile has some 10 KB.
+	maxAnswer = 16 << 20
+	// maxComplaint bounds what is read of its errors.
+	maxComplaint = 64 << 10
+	// waitDelay is how long a killed program's output may stay open.
+	waitDelay = time.Second
 )
 
 // CLI calls GlusterFS's own command line program: glusterd speaks no documented protocol.
@@ -28,20 +40,27 @@ func (c CLI) call(ctx context.Context, args ...string) ([]byte, error) {
 	// Its own log would grow with every poll.
 	options := append([]string{"--mode=script", "--log-file=/dev/null"}, c.Options...)
 	cmd := exec.CommandContext(ctx, c.Command, append(options, args...)...)
-	var out, complaint bytes.Buffer
+	out, complaint := bounded{limit: maxAnswer, full: cancel}, bounded{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
+	// The program and all that it has started end together, and no pipe that one of them has taken
+	// along holds us up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = waitDelay
 	err := cmd.Run()
 	switch {
+	case out.over:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("no answer: %w", ctx.Err())
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, err
-	case err != nil && bytes.HasPrefix(out.Bytes(), []byte("<?xml")):
-		return out.Bytes(), nil // the answer itself says why
+	case err != nil && bytes.HasPrefix(out.kept.Bytes(), []byte("<?xml")):
+		return out.kept.Bytes(), nil // the answer itself says why
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s", err, firstLine(complaint.String()+out.String()))
+		return nil, fmt.Errorf("%w: %s", err, firstLine(complaint.kept.String()+out.kept.String()))
 	}
-	return out.Bytes(), nil
+	return out.kept.Bytes(), nil
 }
 
 // ask runs one command with --xml and decodes its answer.
@@ -63,7 +82,30 @@ func (c CLI) ask(ctx context.Context, into any, args ...string) error {
 	return xml.Unmarshal(out, into)
 }
 
+// firstLine is what the log gets of a text.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return line
+	return label.Value(line)
+}
+
+// bounded keeps the beginning of what is written to it. The buffer is no embedded field: its
+// ReadFrom would be taken instead of Write.
+type bounded struct {
+	kept  bytes.Buffer
+	limit int
+	over  bool
+	full  func() // called when there is more; nil: the rest is left out
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.limit - b.kept.Len()
+	if len(p) > room {
+		b.over = true
+		if b.full != nil {
+			b.full()
+		}
+		b.kept.Write(p[:room])
+		return len(p), nil
+	}
+	return b.kept.Write(p)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // backend is the value of the shared vocabulary's label of this name.
@@ -56,6 +57,17 @@ const (
 	askHeal    = "volume heal"
 )
 
+const (
+	// maxPoll bounds a poll as a whole.
+	maxPoll = 5 * time.Minute
+	// maxVolumes bounds the started volumes, each of which is asked after by itself.
+	maxVolumes = 1000
+	// maxBricks bounds the bricks of a volume, maxFops the kinds of file operations; GlusterFS has 58.
+	maxBricks, maxFops = 1000, 100
+	// maxCount bounds a count or a number of bytes, maxLatency a mean latency in nanoseconds: a day.
+	maxCount, maxLatency = 1 << 60, 24 * 3600e9
+)
+
 // New makes the collector; Run lets it poll.
 func New(o Options) *Gluster {
 	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, errors: map[string]float64{}}
@@ -81,6 +93,19 @@ func (g *Gluster) Run(ctx context.Context) {
 
 // poll asks everything once. What a command does not answer is left out until it does.
 func (g *Gluster) poll(ctx context.Context) {
+	err := exporterkit.Recovered(func() error { g.askAll(ctx); return nil })
+	if err != nil {
+		err = g.failed(ctx, askInfo, "", err)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.polled, g.err, g.volumes = true, err, nil
+	}
+}
+
+func (g *Gluster) askAll(parent context.Context) {
+	// However slowly each command is answered, what is known is no older than this.
+	ctx, cancel := context.WithTimeout(parent, maxPoll)
+	defer cancel()
 	volumes, err := g.list(ctx)
 	if err == nil && len(volumes) > 0 {
 		g.status(ctx, volumes)
@@ -89,7 +114,7 @@ func (g *Gluster) poll(ctx context.Context) {
 			g.heal(ctx, v)
 		}
 	}
-	if ctx.Err() != nil {
+	if parent.Err() != nil {
 		return
 	}
 	g.mu.Lock()
@@ -108,9 +133,18 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 		return nil, g.failed(ctx, askInfo, "", err)
 	}
 	var volumes []*volume
+	local := pool.local()
 	for _, i := range info.Volumes {
 		if i.Status != "Started" {
 			continue
+		}
+		if err := i.check(); err != nil {
+			_ = g.failed(ctx, askInfo, i.Name, err)
+			continue
+		}
+		if len(volumes) == maxVolumes {
+			_ = g.failed(ctx, askInfo, "", fmt.Errorf("it lists more than %d started volumes; the others are left out", maxVolumes))
+			break
 		}
 		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1)}
 		on := 0
@@ -121,7 +155,7 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 		}
 		v.profiled = on == 2
 		for _, ib := range i.Bricks {
-			v.bricks = append(v.bricks, g.brick(ib.Name, ib.Host == pool.local(), ib.Arbiter == 1))
+			v.bricks = append(v.bricks, g.brick(ib.Name, local != "" && ib.Host == local, ib.Arbiter == 1))
 		}
 		volumes = append(volumes, v)
 	}
@@ -134,9 +168,9 @@ func (g *Gluster) brick(name string, local, arbiter bool) *brick {
 	b := &brick{name: name, node: host, address: name, local: local, arbiter: arbiter}
 	if local {
 		b.node = g.o.Node
-		device, err := g.finder.Find(path)
+		device, err := g.finder.Wait(path)
 		if err != nil {
-			g.o.Log.Debug("brick's device is unknown", "brick", name, "err", err)
+			g.o.Log.Debug("brick's device is unknown", "brick", label.Value(name), "err", err)
 		}
 		b.device = device
 	}
@@ -180,6 +214,10 @@ func (g *Gluster) profile(ctx context.Context, v *volume) {
 		return
 	}
 	for _, answer := range profile.Bricks {
+		if err := answer.Total.check(); err != nil {
+			_ = g.failed(ctx, askProfile, v.name, fmt.Errorf("brick %s: %w", label.Value(answer.Name), err))
+			continue
+		}
 		for _, b := range v.bricks {
 			if b.name == answer.Name {
 				b.total = answer.Total
@@ -213,7 +251,7 @@ func (g *Gluster) failed(ctx context.Context, command, volume string, err error)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
-	g.o.Log.Warn("gluster did not answer", "command", command, "volume", volume, "err", err)
+	g.o.Log.Warn("gluster did not answer", "command", command, "volume", label.Value(volume), "err", label.Text(err.Error(), 512))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.errors[command]++
@@ -225,7 +263,7 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for command, n := range g.errors {
-		ch <- prometheus.MustNewConstMetric(errorsTotal, prometheus.CounterValue, n, command)
+		exporterkit.Counter(ch, errorsTotal, n, command)
 	}
 	if !g.polled {
 		return exporterkit.ErrNoData

@@ -1,6 +1,10 @@
 package collector
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
 
 // From `gluster --xml` of GlusterFS 10: pool list, volume info, volume status, and volume profile, which counts
 // only after `gluster volume profile V start`. Replicas are bricks, as host:path. A command that fails leaves its series
@@ -39,11 +43,11 @@ var (
 )
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	exporterkit.Gauge(ch, d, value, labels...)
 }
 
 func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+	exporterkit.Counter(ch, d, value, labels...)
 }
 
 func truth(b bool) float64 {

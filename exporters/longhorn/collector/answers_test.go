@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,8 +27,9 @@ func TestWrongAnswers(t *testing.T) {
 		rw       = `plumbline_longhorn_engine_replica_mode{mode="RW",replica="r1",volume="vol"}`
 		wo       = `plumbline_longhorn_engine_replica_mode{mode="WO",replica="r1",volume="vol"}`
 	)
+	const revision = `plumbline_longhorn_replica_revision_counter{replica="r1",volume="vol"}`
 	absent := math.NaN()
-	right := map[string]float64{engineUp: 1, size: 1 << 30, healthy: 1, up: 1, head: 4096, progress: 0.4, rw: 1, wo: 0}
+	right := map[string]float64{revision: 0, engineUp: 1, size: 1 << 30, healthy: 1, up: 1, head: 4096, progress: 0.4, rw: 1, wo: 0}
 	for name, test := range map[string]struct {
 		change func(*fakeLonghorn)
 		want   map[string]float64 // what differs from right
@@ -38,11 +40,37 @@ func TestWrongAnswers(t *testing.T) {
 		"unknown mode":   {func(f *fakeLonghorn) { f.replicas[0].Mode = 7 }, map[string]float64{healthy: 0, rw: 0, wo: 0}, true},
 		"other volume":   {func(f *fakeLonghorn) { f.volume.Name = "another" }, map[string]float64{size: absent}, true},
 		"no address":     {func(f *fakeLonghorn) { f.replicas = append(f.replicas, &enginerpc.ControllerReplica{}) }, nil, true},
-		"no replica":     {func(f *fakeLonghorn) { f.replica = nil }, map[string]float64{up: 0, head: absent, progress: absent}, true},
+		"no replica":     {func(f *fakeLonghorn) { f.replica = nil }, map[string]float64{up: 0, head: absent, progress: absent, revision: absent}, true},
 		"too much done":  {func(f *fakeLonghorn) { f.rebuild.Progress = 150 }, map[string]float64{progress: absent}, true},
 		"size no number": {func(f *fakeLonghorn) { f.replica.Disks["volume-snap-a.img"].Size = "much" }, map[string]float64{head: absent}, true},
-		"not opened":     {func(f *fakeLonghorn) { f.replica.Chain, f.replica.HeadFileSize = nil, 0 }, map[string]float64{head: absent}, false},
-		"complete":       {func(f *fakeLonghorn) { f.rebuild.State, f.rebuild.Progress = "complete", 93 }, map[string]float64{progress: 1}, false},
+		"many replicas": {func(f *fakeLonghorn) {
+			for i := range 1000 {
+				f.replicas = append(f.replicas, &enginerpc.ControllerReplica{Address: &enginerpc.ReplicaAddress{Address: fmt.Sprintf("127.0.0.1:%d", 30000+i)}})
+			}
+		}, map[string]float64{engineUp: 0, healthy: absent, rw: absent, wo: absent}, true},
+		"long name": {func(f *fakeLonghorn) {
+			f.replicas = append(f.replicas, &enginerpc.ControllerReplica{Address: &enginerpc.ReplicaAddress{Address: strings.Repeat("x", 1<<20) + ":1"}})
+		}, nil, true},
+		"odd name": {func(f *fakeLonghorn) {
+			f.replicas = append(f.replicas, &enginerpc.ControllerReplica{Address: &enginerpc.ReplicaAddress{Address: f.address[:len(f.address)-1] + "\n:1", InstanceName: "\x00" + strings.Repeat("é", 1000)}})
+		}, nil, true},
+		"negative size":     {func(f *fakeLonghorn) { f.volume.Size = -1 }, map[string]float64{size: absent}, true},
+		"too large":         {func(f *fakeLonghorn) { f.volume.Size = math.MaxInt64 }, map[string]float64{size: absent}, true},
+		"negative head":     {func(f *fakeLonghorn) { f.replica.HeadFileSize = -1 }, map[string]float64{head: absent}, true},
+		"negative revision": {func(f *fakeLonghorn) { f.replica.RevisionCounter = -5 }, map[string]float64{revision: absent}, true},
+		"snapshot too large": {func(f *fakeLonghorn) { f.replica.Disks["volume-snap-a.img"].Size = "18446744073709551615" },
+			map[string]float64{head: absent}, true},
+		"many snapshots": {func(f *fakeLonghorn) {
+			for i := range maxSnapshots + 1 {
+				f.replica.Disks[fmt.Sprint(i)] = &enginerpc.DiskInfo{Size: "1"}
+			}
+		}, map[string]float64{head: absent}, true},
+		"absurd rate":    {func(f *fakeLonghorn) { f.metrics.ReadIOPS = math.MaxUint64 }, map[string]float64{engineUp: 0, reads: 0}, true},
+		"absurd latency": {func(f *fakeLonghorn) { f.metrics.ReadLatency = math.MaxUint64 }, map[string]float64{engineUp: 0, reads: 0}, true},
+		"5 MiB": {func(f *fakeLonghorn) { f.replica.Disks[strings.Repeat("x", 5<<20)] = &enginerpc.DiskInfo{Size: "1"} },
+			map[string]float64{up: 0, head: absent, progress: absent, revision: absent}, true},
+		"not opened": {func(f *fakeLonghorn) { f.replica.Chain, f.replica.HeadFileSize = nil, 0 }, map[string]float64{head: absent, revision: absent}, false},
+		"complete":   {func(f *fakeLonghorn) { f.rebuild.State, f.rebuild.Progress = "complete", 93 }, map[string]float64{progress: 1}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, nil)
@@ -111,7 +139,11 @@ func TestV2(t *testing.T) {
 	if math.Abs(mean-500e-6) > 1e-9 {
 		t.Errorf("mean write latency is %v s, the rates say 500 us", mean)
 	}
-	f.set(func() { delete(f.lvols, "vol-r-b"); f.engine.Name = "gone" })
+	// Answers under way are still being written: new ones, not changed ones.
+	f.set(func() {
+		f.lvols, f.engine = maps.Clone(f.lvols), &spdkrpc.Engine{Name: "gone"}
+		delete(f.lvols, "vol-r-b")
+	})
 	testkit.Eventually(t, 20*time.Second, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{

@@ -66,7 +66,7 @@ func NewEngine(o Options) Collector { return &engine{o} }
 
 func (e *engine) Update(ch chan<- prometheus.Metric) error {
 	volumes := e.o.Fleet.list()
-	ch <- prometheus.MustNewConstMetric(targetErrors, prometheus.CounterValue, float64(e.o.Fleet.targetErrors()))
+	exporterkit.Counter(ch, targetErrors, float64(e.o.Fleet.targetErrors()))
 	for _, v := range volumes {
 		v.collectEngine(ch)
 	}
@@ -81,10 +81,10 @@ func (v *volume) collectEngine(ch chan<- prometheus.Metric) {
 	defer v.mu.Unlock()
 	name, backend := v.target.Volume, v.target.Backend
 	counter := func(d *prometheus.Desc, value float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, name)
+		exporterkit.Counter(ch, d, value, name)
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{name}, labels...)...)
+		exporterkit.Gauge(ch, d, value, append([]string{name}, labels...)...)
 	}
 	gauge(engineUp, truth(v.metricOK && v.listOK))
 	counter(sampledReads, v.sampled.reads)
@@ -96,7 +96,7 @@ func (v *volume) collectEngine(ch chan<- prometheus.Metric) {
 	counter(samplingGap, v.sampled.gap.Seconds())
 	counter(engineRebuilds, float64(v.rebuilds))
 	for _, r := range reasons {
-		ch <- prometheus.MustNewConstMetric(pollErrors, prometheus.CounterValue, float64(v.errors[r]), name, r)
+		exporterkit.Counter(ch, pollErrors, float64(v.errors[r]), name, r)
 	}
 	if v.target.desired > 0 {
 		gauge(desiredReplicas, float64(v.target.desired), backend)

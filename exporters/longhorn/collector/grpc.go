@@ -28,6 +28,21 @@ const (
 	reasonOther       = "other"
 )
 
+const (
+	// maxAnswer bounds an answer, in bytes. A replica with Longhorn's most snapshots, 250, needs some 50 KiB.
+	maxAnswer = 4 << 20
+	// maxHeader bounds the headers of an answer, which carry the text of an error.
+	maxHeader = 64 << 10
+	// maxReplicas bounds the replicas of an engine; Longhorn allows 20.
+	maxReplicas = 64
+	// maxSnapshots bounds a replica's snapshots; Longhorn allows 250.
+	maxSnapshots = 10_000
+	// maxSize bounds a size in bytes: an exbibyte.
+	maxSize = 1 << 60
+	// maxLogged bounds a peer's text in the log.
+	maxLogged = 512
+)
+
 var reasons = []string{reasonTimeout, reasonUnavailable, reasonTLS, reasonIdentity, reasonAnswer, reasonOther}
 
 // answerError says that a remote side answered, but with something that cannot be true.
@@ -47,6 +62,8 @@ func reasonOf(err error) string {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
 		return reasonTimeout
+	case codes.ResourceExhausted:
+		return reasonAnswer // larger than maxAnswer
 	case codes.Unavailable:
 		if strings.Contains(err.Error(), "authentication handshake failed") {
 			return reasonTLS
@@ -73,6 +90,8 @@ func dial(address string, creds credentials.TransportCredentials, volume, instan
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: time.Second,

@@ -151,6 +151,46 @@ func TestUnreadableObject(t *testing.T) {
 	}
 }
 
+// An object that cannot be true, or is above its bounds, is left out and counted as well.
+func TestObjectAboveItsBounds(t *testing.T) {
+	cluster, err := NewCluster(offline, namespace, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conditions []any
+	disks := map[string]any{}
+	for i := range 1000 {
+		conditions = append(conditions, map[string]any{"type": fmt.Sprint(i), "status": "True"})
+		disks[fmt.Sprint(i)] = map[string]any{"diskPath": "/"}
+	}
+	put := func(resource, name string, o map[string]any) {
+		o["metadata"] = map[string]any{"name": name}
+		cluster.Put(resource, &unstructured.Unstructured{Object: o})
+	}
+	put("volumes", "negative", map[string]any{"spec": map[string]any{"numberOfReplicas": int64(-1)}})
+	put("volumes", "huge", map[string]any{"spec": map[string]any{"numberOfReplicas": int64(1) << 62}})
+	put("volumes", "many", map[string]any{"status": map[string]any{"conditions": conditions}})
+	put("volumes", "good", map[string]any{"spec": map[string]any{"numberOfReplicas": int64(3)}})
+	put("nodes", "node", map[string]any{"status": map[string]any{"diskStatus": disks}})
+	log := slog.New(slog.DiscardHandler)
+	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster}
+	registry := prometheus.NewRegistry()
+	set := exporterkit.NewSet(log)
+	set.Add("kubernetes", cluster)
+	set.Add("volume", NewVolumes(o))
+	set.Add("node", NewNodes(o))
+	registry.MustRegister(set)
+	if err := gather(t, registry).want(map[string]float64{
+		`plumbline_kubernetes_rejected_total{resource="volumes"}`:                3,
+		`plumbline_kubernetes_rejected_total{resource="nodes"}`:                  1,
+		`plumbline_volume_desired_replicas{backend="longhorn-v1",volume="good"}`: 3,
+		`plumbline_volume_desired_replicas{backend="longhorn-v1",volume="huge"}`: math.NaN(),
+		`plumbline_longhorn_volume_condition{condition="1",volume="many"}`:       math.NaN(),
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // observe runs the collectors that read objects.
 func observe(t *testing.T, server *kubetest.Server, node string) (*Cluster, *prometheus.Registry) {
 	t.Helper()

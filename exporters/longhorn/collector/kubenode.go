@@ -40,14 +40,17 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 			device := ""
 			if node == c.o.Node && s.DiskPath != "" {
 				found, err := c.disks.Find(s.DiskPath)
+				if errors.Is(err, disk.ErrPending) {
+					continue
+				}
 				device, errs = found, append(errs, err)
 			}
-			ch <- prometheus.MustNewConstMetric(diskInfo, prometheus.GaugeValue, 1, node, name, s.DiskPath, s.DiskType, device)
-			ch <- prometheus.MustNewConstMetric(diskReplicas, prometheus.GaugeValue, float64(len(s.ScheduledReplica)), node, name)
+			exporterkit.Gauge(ch, diskInfo, 1, node, name, s.DiskPath, s.DiskType, device)
+			exporterkit.Gauge(ch, diskReplicas, float64(len(s.ScheduledReplica)), node, name)
 		}
 	}
 	for name, m := range all[*managerObject](c.o.Cluster, "instancemanagers") {
-		ch <- prometheus.MustNewConstMetric(managerRunning, prometheus.GaugeValue, truth(m.Status.CurrentState == "running"),
+		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running"),
 			m.Spec.NodeID, name, m.Spec.DataEngine)
 	}
 	if len(objects) == 0 {

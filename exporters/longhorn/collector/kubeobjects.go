@@ -123,6 +123,27 @@ func (o *volumeObject) Odd() string {
 		"spec.dataEngine", o.Spec.DataEngine, longhornEngines)
 }
 
+const (
+	// maxConditions bounds a volume's conditions, maxDisks a node's disks.
+	maxConditions, maxDisks = 64, 256
+)
+
+// Check implements kube's check of an object's bounds.
+func (o *volumeObject) Check() error {
+	if o.Spec.NumberOfReplicas < 0 || o.Spec.NumberOfReplicas > maxReplicas || len(o.Status.Conditions) > maxConditions {
+		return fmt.Errorf("%d replicas, %d conditions; at most %d and %d can be", o.Spec.NumberOfReplicas, len(o.Status.Conditions), maxReplicas, maxConditions)
+	}
+	return nil
+}
+
+// Check implements kube's check of an object's bounds.
+func (o *nodeObject) Check() error {
+	if len(o.Status.DiskStatus) > maxDisks {
+		return fmt.Errorf("%d disks; at most %d can be", len(o.Status.DiskStatus), maxDisks)
+	}
+	return nil
+}
+
 func (o *engineObject) Odd() string {
 	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
 }

@@ -38,7 +38,7 @@ func NewVolumes(o Options) Collector { return &volumes{o} }
 
 func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		exporterkit.Gauge(ch, d, value, labels...)
 	}
 	counts := map[string]map[string]float64{}
 	for _, r := range all[*replicaObject](c.o.Cluster, "replicas") {

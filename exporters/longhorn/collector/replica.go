@@ -62,9 +62,12 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 	for _, p := range places {
 		if p.device == "" && p.directory != "" && p.node == c.o.Node {
 			found, err := c.disks.Find(p.directory)
+			if errors.Is(err, disk.ErrPending) {
+				continue // it has no series before its disk is known, or known to be unknown
+			}
 			p.device, errs = found, append(errs, err)
 		}
-		ch <- prometheus.MustNewConstMetric(replicaInfo, prometheus.GaugeValue, 1,
+		exporterkit.Gauge(ch, replicaInfo, 1,
 			p.volume, p.replica, p.node, p.device, p.address, p.backend)
 	}
 	for _, v := range volumes {
@@ -110,11 +113,11 @@ func (r *replica) collect(ch chan<- prometheus.Metric) {
 	if !r.known {
 		return
 	}
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, value, append([]string{r.volume.target.Volume, r.name}, labels...)...)
-	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		send(d, prometheus.GaugeValue, value, labels...)
+		exporterkit.Gauge(ch, d, value, append([]string{r.volume.target.Volume, r.name}, labels...)...)
+	}
+	counter := func(d *prometheus.Desc, value float64) {
+		exporterkit.Counter(ch, d, value, r.volume.target.Volume, r.name)
 	}
 	gauge(replicaUp, truth(r.seen.up))
 	if r.seen.rebuild != nil {
@@ -130,21 +133,17 @@ func (r *replica) collect(ch chan<- prometheus.Metric) {
 	}
 	if r.seen.disks != nil {
 		gauge(replicaHead, r.seen.disks.head)
-		gauge(replicaSnapshots, float64(len(r.seen.disks.snapshots)))
-		total := 0.0
-		for _, bytes := range r.seen.disks.snapshots {
-			total += bytes
-		}
-		gauge(replicaSnapshotBytes, total)
+		gauge(replicaSnapshots, float64(r.seen.disks.snapshots))
+		gauge(replicaSnapshotBytes, r.seen.disks.snapshotBytes)
 	}
 	if r.seen.revision != nil {
 		gauge(replicaRevision, float64(*r.seen.revision))
 	}
 	if s := r.seen.sampled; s != nil {
-		send(replicaSampledReads, prometheus.CounterValue, s.reads)
-		send(replicaSampledWrites, prometheus.CounterValue, s.writes)
-		send(replicaSampledReadSeconds, prometheus.CounterValue, s.readSeconds)
-		send(replicaSampledWriteSeconds, prometheus.CounterValue, s.writtenSeconds)
+		counter(replicaSampledReads, s.reads)
+		counter(replicaSampledWrites, s.writes)
+		counter(replicaSampledReadSeconds, s.readSeconds)
+		counter(replicaSampledWriteSeconds, s.writtenSeconds)
 	}
 }
 

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // replica polls one replica process and its sync agent.
@@ -96,8 +100,12 @@ func (r *replica) poll(ctx context.Context, control enginerpc.ReplicaServiceClie
 	var rebuild *enginerpc.ReplicaRebuildStatusResponse
 	var getErr, rebuildErr error
 	var both sync.WaitGroup
-	both.Go(func() { got, getErr = control.ReplicaGet(call, &emptypb.Empty{}) })
-	both.Go(func() { rebuild, rebuildErr = agent.ReplicaRebuildStatus(call, &emptypb.Empty{}) })
+	both.Go(func() {
+		getErr = exporterkit.Recovered(func() (err error) { got, err = control.ReplicaGet(call, &emptypb.Empty{}); return err })
+	})
+	both.Go(func() {
+		rebuildErr = exporterkit.Recovered(func() (err error) { rebuild, err = agent.ReplicaRebuildStatus(call, &emptypb.Empty{}); return err })
+	})
 	both.Wait()
 	if ctx.Err() != nil {
 		return
@@ -109,10 +117,13 @@ func (r *replica) poll(ctx context.Context, control enginerpc.ReplicaServiceClie
 	var filesErr error
 	if getErr == nil {
 		state := got.Replica
-		now = replicaState{up: true, state: state.State, rebuilding: state.Rebuilding}
+		now = replicaState{up: true, state: label.Value(state.State), rebuilding: state.Rebuilding}
 		now.disks, filesErr = disksOf(state)
-		if !state.RevisionCounterDisabled && len(state.Chain) > 0 {
+		// A negative count cannot be; the files' check says what else is wrong with such an answer.
+		if !state.RevisionCounterDisabled && len(state.Chain) > 0 && state.RevisionCounter >= 0 {
 			now.revision = &state.RevisionCounter
+		} else if state.RevisionCounter < 0 {
+			filesErr = errors.Join(filesErr, badAnswer("revision %d", state.RevisionCounter))
 		}
 		if rebuildErr == nil {
 			rebuildErr = now.setRebuild(rebuild)
@@ -135,6 +146,9 @@ func (r *replica) store(now replicaState, errs map[string]error) {
 
 // setRebuild takes a rebuild's status if it can be true.
 func (s *replicaState) setRebuild(status *enginerpc.ReplicaRebuildStatusResponse) error {
+	if status == nil {
+		return badAnswer("no status of a rebuild")
+	}
 	if status.Progress < 0 || status.Progress > 100 {
 		return badAnswer("rebuild progress of %d %%", status.Progress)
 	}
@@ -155,8 +169,21 @@ func rebuildDone(status *enginerpc.ReplicaRebuildStatusResponse) float64 {
 
 // disks is what a replica's files take on its disk.
 type disks struct {
-	head      float64
-	snapshots map[string]float64 // bytes by name
+	head          float64
+	snapshots     int
+	snapshotBytes float64
+}
+
+// add counts a snapshot.
+func (d *disks) add(bytes uint64) error {
+	if d.snapshots++; d.snapshots > maxSnapshots {
+		return badAnswer("more than %d snapshots", maxSnapshots)
+	}
+	if bytes > maxSize {
+		return badAnswer("a snapshot of %d bytes", bytes)
+	}
+	d.snapshotBytes += float64(bytes)
+	return nil
 }
 
 // disksOf reads the sizes of a replica's files; nil if it shows none, as a replica does
@@ -165,16 +192,21 @@ func disksOf(state *enginerpc.Replica) (*disks, error) {
 	if len(state.Chain) == 0 {
 		return nil, nil
 	}
-	d := &disks{head: float64(state.HeadFileSize), snapshots: map[string]float64{}}
+	if state.HeadFileSize < 0 || state.HeadFileSize > maxSize {
+		return nil, badAnswer("a head of %d bytes", state.HeadFileSize)
+	}
+	d := &disks{head: float64(state.HeadFileSize)}
 	for name, disk := range state.Disks {
 		if name == state.Head {
 			continue
 		}
 		size, err := strconv.ParseUint(disk.GetSize(), 10, 64)
 		if err != nil {
-			return nil, badAnswer("snapshot %s has the size %q", name, disk.GetSize())
+			return nil, badAnswer("snapshot %s has the size %q", label.Value(name), label.Value(disk.GetSize()))
 		}
-		d.snapshots[name] = float64(size)
+		if err := d.add(size); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }

@@ -73,6 +73,26 @@ func (s *sampled) add(m *enginerpc.Metrics, factor float64) {
 	s.writtenSeconds += writes * float64(m.WriteLatency) / 1e9
 }
 
+const (
+	// maxRate and maxThroughput bound what an engine may say of a second, maxLatency of one operation.
+	maxRate, maxThroughput = 1_000_000_000, 1 << 50
+	maxLatency             = uint64(24 * time.Hour)
+)
+
+// checkMetrics says what cannot be true of a window or rate. One that were added would stay in the
+// counters for ever.
+func checkMetrics(m *enginerpc.Metrics) error {
+	switch {
+	case m.ReadIOPS > maxRate || m.WriteIOPS > maxRate:
+		return badAnswer("%d reads and %d writes a second", m.ReadIOPS, m.WriteIOPS)
+	case m.ReadThroughput > maxThroughput || m.WriteThroughput > maxThroughput:
+		return badAnswer("%d bytes read and %d written a second", m.ReadThroughput, m.WriteThroughput)
+	case m.ReadLatency > maxLatency || m.WriteLatency > maxLatency:
+		return badAnswer("latencies of %d and %d ns", m.ReadLatency, m.WriteLatency)
+	}
+	return nil
+}
+
 func sameMetrics(a, b *enginerpc.Metrics) bool {
 	return a.ReadIOPS == b.ReadIOPS && a.WriteIOPS == b.WriteIOPS &&
 		a.ReadThroughput == b.ReadThroughput && a.WriteThroughput == b.WriteThroughput &&

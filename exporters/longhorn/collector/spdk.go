@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // spdkPort is where an instance manager for the V2 data engine serves SPDK.
@@ -79,6 +81,7 @@ func (e *spdkEngine) volume(ctx context.Context) (*enginerpc.Volume, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A size that is no int64 becomes negative, which is refused as any other that cannot be.
 	return &enginerpc.Volume{Name: engine.VolumeName, Size: int64(engine.SpecSize)}, nil
 }
 
@@ -95,7 +98,7 @@ func (r *replica) pollSPDK(ctx context.Context, e *spdkEngine) {
 	r.mu.Lock()
 	now := replicaState{sampled: r.seen.sampled} // counters outlive a poll that fails
 	r.mu.Unlock()
-	errs := map[string]error{"get": nil, "rebuild": nil, "metrics": nil}
+	errs := map[string]error{"get": nil, "disks": nil, "rebuild": nil, "metrics": nil}
 	list, err := e.client.EngineReplicaList(call, &spdkrpc.EngineReplicaListRequest{EngineName: e.target.EngineName})
 	switch state := list.GetReplicas()[r.name]; {
 	case err != nil:
@@ -103,11 +106,8 @@ func (r *replica) pollSPDK(ctx context.Context, e *spdkEngine) {
 	case state == nil:
 		errs["get"] = badAnswer("EngineReplicaList answers without the replica")
 	default:
-		now.up, now.state, now.rebuilding = state.State == "running", state.State, state.Rebuilding
-		now.disks = &disks{head: float64(state.GetHead().GetActualSize()), snapshots: map[string]float64{}}
-		for name, lvol := range state.Snapshots {
-			now.disks.snapshots[name] = float64(lvol.GetActualSize())
-		}
+		now.up, now.state, now.rebuilding = state.State == "running", label.Value(state.State), state.Rebuilding
+		now.disks, errs["disks"] = lvolsOf(state)
 		errs["rebuild"] = r.rebuildSPDK(call, e, &now)
 		now.sampled, errs["metrics"] = sampleSPDK(call, e, r.name, now.sampled)
 	}
@@ -115,6 +115,21 @@ func (r *replica) pollSPDK(ctx context.Context, e *spdkEngine) {
 		return
 	}
 	r.store(now, errs)
+}
+
+// lvolsOf reads the sizes of a replica's logical volumes.
+func lvolsOf(state *spdkrpc.Replica) (*disks, error) {
+	head := state.GetHead().GetActualSize()
+	if head > maxSize {
+		return nil, badAnswer("a head of %d bytes", head)
+	}
+	d := &disks{head: float64(head)}
+	for _, lvol := range state.Snapshots {
+		if err := d.add(lvol.GetActualSize()); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 // rebuildSPDK asks the proxy for the rebuild under way; it lists write-only replicas only.
@@ -138,6 +153,9 @@ func sampleSPDK(ctx context.Context, e *spdkEngine, replica string, before *samp
 	m, err := e.bdevMetrics(ctx, replica+"n1")
 	if status.Code(err) == codes.NotFound {
 		return before, nil
+	}
+	if err == nil {
+		err = checkMetrics(m)
 	}
 	if err != nil {
 		return before, err

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // Backend names, as in the label "backend" of the shared vocabulary.
@@ -123,8 +125,8 @@ func checkAddress(address string) error {
 	if address == "" {
 		return errors.New("missing; expected host:port")
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%q is not host:port", address)
+	if _, _, err := net.SplitHostPort(address); err != nil || label.Value(address) != address {
+		return fmt.Errorf("%q is not host:port", label.Value(address))
 	}
 	return nil
 }

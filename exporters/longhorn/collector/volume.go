@@ -6,11 +6,18 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/longhorn/types/pkg/generated/enginerpc"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
+
+// maxTrouble bounds what is remembered of a volume's failed calls; an engine may name ever new replicas.
+const maxTrouble = 1000
 
 // volume polls one volume's engine and keeps the replicas' pollers.
 type volume struct {
@@ -102,7 +109,9 @@ func (v *volume) every(ctx context.Context, interval time.Duration, first *sync.
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		f()
+		if err := exporterkit.Recovered(func() error { f(); return nil }); err != nil {
+			v.failed("poll", "panic", err)
+		}
 		once()
 		select {
 		case <-ctx.Done():
@@ -117,6 +126,9 @@ func (v *volume) pollMetrics(ctx context.Context, api engineAPI) {
 	defer cancel()
 	m, err := api.metrics(call)
 	now := time.Now()
+	if err == nil {
+		err = checkMetrics(m)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -137,17 +149,46 @@ func (v *volume) pollState(ctx context.Context, api engineAPI) {
 	var both sync.WaitGroup
 	call, cancel := context.WithTimeout(ctx, v.opts.Poll.Timeout)
 	defer cancel()
-	both.Go(func() { replicas, listErr = api.replicas(call) })
-	both.Go(func() { state, stateErr = api.volume(call) })
+	both.Go(func() {
+		listErr = exporterkit.Recovered(func() (err error) { replicas, err = api.replicas(call); return err })
+	})
+	both.Go(func() {
+		stateErr = exporterkit.Recovered(func() (err error) { state, err = api.volume(call); return err })
+	})
 	both.Wait()
 	if ctx.Err() != nil {
 		return
 	}
-	if stateErr == nil && state.Name != v.target.Volume {
-		stateErr = badAnswer("the engine says its volume is %q", state.Name)
+	if listErr == nil && len(replicas) > maxReplicas {
+		listErr = badAnswer("the engine lists %d replicas, over %d", len(replicas), maxReplicas)
+	}
+	if listErr != nil {
+		replicas = nil
+	}
+	if stateErr == nil {
+		stateErr = v.checkState(state)
+	}
+	if stateErr != nil {
 		state = nil
 	}
+	v.setState(replicas, listErr, state, stateErr)
+	v.setPollers(ctx, api)
+}
+
+// checkState says what cannot be true of what an engine says of its volume.
+func (v *volume) checkState(state *enginerpc.Volume) error {
+	switch {
+	case state.GetName() != v.target.Volume:
+		return badAnswer("the engine says its volume is %q", label.Value(state.GetName()))
+	case state.Size < 0 || state.Size > maxSize:
+		return badAnswer("the engine says its volume has %d bytes", state.Size)
+	}
+	return nil
+}
+
+func (v *volume) setState(replicas []*enginerpc.ControllerReplica, listErr error, state *enginerpc.Volume, stateErr error) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.listOK = v.result("engine", "replicas", listErr)
 	v.listed = replicas
 	v.result("engine", "volume", stateErr)
@@ -155,8 +196,6 @@ func (v *volume) pollState(ctx context.Context, api engineAPI) {
 	if listErr == nil {
 		v.watchModes()
 	}
-	v.mu.Unlock()
-	v.setPollers(ctx, api)
 }
 
 // watchModes counts the replicas that became write-only, which is how a rebuild begins, and
@@ -188,9 +227,9 @@ func (v *volume) replicaName(r *enginerpc.ControllerReplica) string {
 		return name
 	}
 	if name := r.GetAddress().GetInstanceName(); name != "" {
-		return name
+		return label.Value(name)
 	}
-	return address
+	return label.Value(address)
 }
 
 // controlOf is where to call the replica at address.
@@ -228,8 +267,11 @@ func (v *volume) result(object, call string, err error) bool {
 	v.errors[reason]++
 	v.lastErr = err
 	if before != reason {
+		if len(v.trouble) >= maxTrouble {
+			clear(v.trouble) // at worst something is logged again
+		}
 		v.trouble[key] = reason
-		v.log.Warn("poll failed", "object", object, "call", call, "reason", reason, "err", err)
+		v.log.Warn("poll failed", "object", label.Value(object), "call", call, "reason", reason, "err", label.Text(err.Error(), maxLogged))
 	}
 	return false
 }
@@ -261,7 +303,7 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 	for _, r := range v.listed {
 		address := bareAddress(r.GetAddress().GetAddress())
 		if err := checkAddress(address); err != nil {
-			v.result("replica "+address, "address", badAnswer("%v", err))
+			v.result("replica "+label.Value(address), "address", badAnswer("%v", err))
 			continue
 		}
 		names[address] = v.replicaName(r)
@@ -270,7 +312,7 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 		if names[address] != r.name {
 			r.cancel()
 			delete(v.pollers, address)
-			maps.DeleteFunc(v.trouble, func(key, _ string) bool { return key == "replica "+r.name })
+			maps.DeleteFunc(v.trouble, func(key, _ string) bool { return strings.HasPrefix(key, "replica "+r.name+" ") })
 		}
 	}
 	for address, name := range names {

@@ -93,7 +93,7 @@ func All() []Entry {
 // states sends one series per known state. An unknown one gives zeros only.
 func states(ch chan<- prometheus.Metric, d *prometheus.Desc, current string, known []string, labels ...string) {
 	for _, s := range known {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, truth(s == current), append(append([]string{}, labels...), s)...)
+		exporterkit.Gauge(ch, d, truth(s == current), append(append([]string{}, labels...), s)...)
 	}
 }
 
@@ -105,5 +105,5 @@ func truth(b bool) float64 {
 }
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	exporterkit.Gauge(ch, d, value, labels...)
 }

@@ -43,6 +43,8 @@ type cstorVolume struct {
 
 func (o *cstorVolume) Odd() string { return odd("status.phase", o.Status.Phase, cstorVolumeStates) }
 
+func (o *cstorVolume) Check() error { return checkReplicas(o.Spec.Replicas, len(o.Status.Replicas)) }
+
 type cstorReplica struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // Metrics of the collector ioengine: what the gRPC API of each node's io-engine adds to the
@@ -41,6 +41,15 @@ var (
 // childReasons are the numbers of ChildStateReason; number 0 is none.
 var childReasons = []string{"", "init", "closed", "cannot_open", "config_invalid", "rebuild_failed", "io_failure",
 	"by_client", "out_of_sync", "no_space", "timed_out", "admin_failed"}
+
+const (
+	// maxMessage bounds an io-engine's answer, in bytes.
+	maxMessage = 4 << 20
+	// maxNexuses bounds the nexuses of a node, maxReplicas the children of each.
+	maxNexuses = 5000
+	// maxReason is the largest number of a reason that becomes a label.
+	maxReason = 99
+)
 
 type ioEngine struct {
 	o      Options
@@ -68,7 +77,7 @@ type ioNode struct {
 
 // NewIOEngine makes the collector of the nodes' io-engines.
 func NewIOEngine(o Options) Collector {
-	return &ioEngine{o: o, client: &restClient{o.Mayastor, &http.Client{}}, asked: make(chan struct{}), nodes: map[string]*ioNode{}}
+	return &ioEngine{o: o, client: newRESTClient(o.Mayastor), asked: make(chan struct{}), nodes: map[string]*ioNode{}}
 }
 
 func (e *ioEngine) Start(ctx context.Context) error {
@@ -94,7 +103,7 @@ func (e *ioEngine) list(parent context.Context) {
 	ctx, cancel := context.WithTimeout(parent, e.o.Timeout)
 	defer cancel()
 	var nodes []restNode
-	err := e.client.get(ctx, "/nodes", nil, &nodes)
+	err := exporterkit.Recovered(func() error { return list(ctx, e.client, "/nodes", nil, maxNodes, &nodes) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.listErr = err
@@ -125,7 +134,8 @@ func (e *ioEngine) list(parent context.Context) {
 
 func (n *ioNode) run(ctx context.Context, o Options) {
 	conn, err := grpc.NewClient("passthrough:///"+n.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+		grpc.WithNoProxy(), grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		n.store(o, nil, nil, err)
 		return
@@ -135,7 +145,9 @@ func (n *ioNode) run(ctx context.Context, o Options) {
 	defer ticker.Stop()
 	for {
 		call, cancel := context.WithTimeout(ctx, o.Timeout)
-		nexuses, stats, err := ask(call, conn)
+		var nexuses []nexus
+		var stats map[string]rebuildStats
+		err := exporterkit.Recovered(func() (err error) { nexuses, stats, err = ask(call, conn); return err })
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -192,7 +204,7 @@ func (n *ioNode) store(o Options, nexuses []nexus, stats map[string]rebuildStats
 	if err != nil {
 		n.errors[grpcReason(err)]++
 		if n.lastErr == nil {
-			o.Log.Warn("io-engine does not answer as it should", "node", n.name, "endpoint", n.endpoint, "err", err)
+			o.Log.Warn("io-engine does not answer as it should", "node", label.Value(n.name), "endpoint", label.Value(n.endpoint), "err", label.Text(err.Error(), maxLogged))
 		}
 	}
 	n.known, n.lastErr = true, err
@@ -203,6 +215,8 @@ func grpcReason(err error) string {
 	switch code := status.Code(err); {
 	case errors.As(err, new(answerError)):
 		return "answer"
+	case code == codes.ResourceExhausted:
+		return "answer" // larger than maxMessage
 	case code == codes.DeadlineExceeded:
 		return "timeout"
 	case code == codes.Unavailable:
@@ -215,6 +229,9 @@ func grpcReason(err error) string {
 func childReason(c child) string {
 	if c.stateReason < uint64(len(childReasons)) {
 		return childReasons[c.stateReason]
+	}
+	if c.stateReason > maxReason {
+		return "unknown" // no number of a list, and nothing to make ever new series of
 	}
 	return fmt.Sprintf("unknown_%d", c.stateReason)
 }
@@ -254,7 +271,7 @@ func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) 
 	}
 	gauge(ch, ioUp, truth(n.up), n.name)
 	for _, r := range reasons {
-		ch <- prometheus.MustNewConstMetric(ioErrors, prometheus.CounterValue, float64(n.errors[r]), n.name, r)
+		exporterkit.Counter(ch, ioErrors, float64(n.errors[r]), n.name, r)
 	}
 	for _, x := range n.nexuses {
 		volume := name(x.name)

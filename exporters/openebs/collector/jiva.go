@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,6 +47,19 @@ func (o *jivaVolume) Odd() string {
 		}
 	}
 	return odd("status.phase", o.Status.Phase, jivaVolumeStates)
+}
+
+// Check implements kube's check of an object's bounds.
+func (o *jivaVolume) Check() error {
+	return checkReplicas(o.Spec.Policy.Target.Replicas, len(o.Status.Replicas))
+}
+
+// checkReplicas says whether a volume's numbers of replicas cannot be.
+func checkReplicas(wanted int64, has int) error {
+	if wanted < 0 || wanted > maxReplicas || has > maxReplicas {
+		return fmt.Errorf("%d replicas wanted, %d there; at most %d can be", wanted, has, maxReplicas)
+	}
+	return nil
 }
 
 type jiva struct{ o Options }

@@ -137,7 +137,7 @@ func definition(group, version, kind string) *unstructured.Unstructured {
 // A hostpath volume on this node is traced to the disk under its directory.
 func TestHostpathDevice(t *testing.T) {
 	finder := &disk.Finder{ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
-	device, err := finder.Find("/var/tmp")
+	device, err := finder.Wait("/var/tmp")
 	if err != nil {
 		testkit.Skip(t, "/var/tmp is on no block device: "+err.Error())
 	}

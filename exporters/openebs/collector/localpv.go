@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,6 +93,9 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			device := ""
 			if v.node() == c.o.Node {
 				found, err := c.disks.Find(v.Spec.Local.Path)
+				if errors.Is(err, disk.ErrPending) {
+					continue // it has no series before its disk is known, or known to be unknown
+				}
 				device, errs = found, append(errs, err)
 			}
 			send(name, BackendHostpath, v.node(), "", v.Spec.Local.Path, device)
@@ -103,7 +105,11 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue // made a moment ago, or the driver's object is already gone
 			}
 			device := "/dev/" + o.Spec.Group + "/" + v.Spec.CSI.Handle
-			send(name, BackendLVM, o.Spec.Owner, o.Spec.Group, device, c.kernelName(o.Spec.Owner, device))
+			kernelName, pending := c.kernelName(o.Spec.Owner, device)
+			if pending {
+				continue
+			}
+			send(name, BackendLVM, o.Spec.Owner, o.Spec.Group, device, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
 		case v.Spec.CSI != nil && v.Spec.CSI.Driver == zfsDriver:
 			o := zfs[v.Spec.CSI.Handle]
@@ -111,7 +117,11 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue
 			}
 			set := path.Join(o.Spec.Pool, v.Spec.CSI.Handle)
-			send(name, BackendZFS, o.Spec.Owner, o.Spec.Pool, set, c.kernelName(o.Spec.Owner, "/dev/zvol/"+set))
+			kernelName, pending := c.kernelName(o.Spec.Owner, "/dev/zvol/"+set)
+			if pending {
+				continue
+			}
+			send(name, BackendZFS, o.Spec.Owner, o.Spec.Pool, set, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
 		}
 	}
@@ -122,16 +132,14 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path;
-// empty on other nodes and for a ZFS data set that is no block device.
-func (c *localPV) kernelName(node, path string) string {
+// empty on other nodes and for a ZFS data set that is no block device. It is pending until the
+// first look at it.
+func (c *localPV) kernelName(node, path string) (name string, pending bool) {
 	if node != c.o.Node {
-		return ""
+		return "", false
 	}
-	real, err := filepath.EvalSymlinks(filepath.Join(c.o.RootFS, path))
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(real)
+	name, err := c.disks.Device(path)
+	return name, errors.Is(err, disk.ErrPending)
 }
 
 func (c *localPV) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // Metrics of the collector mayastor, from the REST API v0 (read at Mayastor 2.7). What the engine's own exporter
@@ -79,7 +80,7 @@ func NewMayastor(o Options) Collector {
 	if o.Objects != nil {
 		followVolumes(o.Objects) // for the names of volumes
 	}
-	m.client = &restClient{o.Mayastor, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}}
+	m.client = newRESTClient(o.Mayastor)
 	return m
 }
 
@@ -92,7 +93,9 @@ func (m *mayastor) Start(ctx context.Context) error {
 		ticker := time.NewTicker(m.o.Interval)
 		defer ticker.Stop()
 		for {
-			m.poll(ctx)
+			if err := exporterkit.Recovered(func() error { m.poll(ctx); return nil }); err != nil {
+				m.lost(err)
+			}
 			first()
 			select {
 			case <-ctx.Done():
@@ -102,6 +105,16 @@ func (m *mayastor) Start(ctx context.Context) error {
 		}
 	}()
 	return nil
+}
+
+// lost is a poll that panicked: nothing is known.
+func (m *mayastor) lost(err error) {
+	m.o.Log.Error("poll of Mayastor's REST API failed", "err", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.errors["answer"]++
+	m.up, m.lastErr = false, err
+	m.volumes, m.pools, m.nodes = nil, nil, nil
 }
 
 // poll asks for everything side by side; what fails is left out until the next poll.
@@ -116,9 +129,9 @@ func (m *mayastor) poll(parent context.Context) {
 	var errs [4]error
 	var calls sync.WaitGroup
 	calls.Go(func() { volumes, bad, errs[0] = m.client.volumes(ctx) })
-	calls.Go(func() { errs[1] = m.client.get(ctx, "/pools", nil, &pools) })
-	calls.Go(func() { errs[2] = m.client.get(ctx, "/nodes", nil, &nodes) })
-	calls.Go(func() { errs[3] = m.client.get(ctx, "/replicas", nil, &uris) })
+	calls.Go(func() { errs[1] = list(ctx, m.client, "/pools", nil, maxListed, &pools) })
+	calls.Go(func() { errs[2] = list(ctx, m.client, "/nodes", nil, maxNodes, &nodes) })
+	calls.Go(func() { errs[3] = list(ctx, m.client, "/replicas", nil, maxVolumes*maxReplicas, &uris) })
 	calls.Wait()
 	if parent.Err() != nil {
 		return
@@ -134,7 +147,7 @@ func (m *mayastor) poll(parent context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := errors.Join(errs[:]...); err != nil && m.lastErr == nil {
-		m.o.Log.Warn("Mayastor's REST API fails", "err", err)
+		m.o.Log.Warn("Mayastor's REST API fails", "err", label.Text(err.Error(), maxLogged))
 	} else if err == nil && m.lastErr != nil {
 		m.o.Log.Info("Mayastor's REST API answers again")
 	}
@@ -147,13 +160,21 @@ func (m *mayastor) poll(parent context.Context) {
 	}
 	for _, err := range bad {
 		m.errors["answer"]++
-		m.o.Log.Error("Mayastor lists something that cannot be used", "err", err)
+		text := label.Text(err.Error(), maxLogged)
+		if key := "bad " + text; !m.warned[key] && len(m.warned) < 10000 {
+			m.warned[key] = true
+			m.o.Log.Error("Mayastor lists something that cannot be used", "err", text)
+		}
 	}
 	m.up = m.lastErr == nil
 	m.volumes, m.pools, m.nodes = volumes, pools, nodes
-	for node, found := range devices {
-		m.devices[node] = found
+	if errs[2] == nil {
+		// Nodes that are gone take their devices with them.
+		maps.DeleteFunc(m.devices, func(name string, _ map[string]string) bool {
+			return !slices.ContainsFunc(nodes, func(n restNode) bool { return n.ID == name })
+		})
 	}
+	maps.Copy(m.devices, devices)
 	if errs[3] == nil {
 		m.address = addresses
 	}
@@ -176,16 +197,16 @@ func (m *mayastor) pollDevices(ctx context.Context, nodes []restNode) map[string
 		if m.devices[node.ID] != nil && m.polls%deviceEvery != 0 || node.State == nil || node.State.Status != "Online" {
 			continue
 		}
-		var list []restDevice
-		if err := m.client.get(ctx, "/nodes/"+url.PathEscape(node.ID)+"/block_devices", url.Values{"all": {"true"}}, &list); err != nil {
+		var devices []restDevice
+		if err := listDevices(ctx, m.client, node.ID, &devices); err != nil {
 			m.mu.Lock()
 			m.errors[reasonOf(err)]++
 			m.mu.Unlock()
-			m.o.Log.Warn("Mayastor does not list a node's block devices", "node", node.ID, "err", err)
+			m.o.Log.Warn("Mayastor does not list a node's block devices", "node", label.Value(node.ID), "err", label.Text(err.Error(), maxLogged))
 			continue
 		}
 		names := map[string]string{}
-		for _, d := range list {
+		for _, d := range devices {
 			disk := d.Name
 			if d.Partition != nil && d.Partition.Parent != "" {
 				disk = d.Partition.Parent
@@ -199,6 +220,10 @@ func (m *mayastor) pollDevices(ctx context.Context, nodes []restNode) map[string
 	return found
 }
 
+func listDevices(ctx context.Context, c *restClient, node string, into *[]restDevice) error {
+	return list(ctx, c, "/nodes/"+url.PathEscape(node)+"/block_devices", url.Values{"all": {"true"}}, maxListed, into)
+}
+
 // lookForOdd counts states that are not known, and logs each once.
 func (m *mayastor) lookForOdd() {
 	check := func(what, name, state string, known []string) {
@@ -206,6 +231,7 @@ func (m *mayastor) lookForOdd() {
 			return
 		}
 		m.unknown++
+		name, state = label.Value(name), label.Value(state)
 		if key := what + name + state; !m.warned[key] && len(m.warned) < 10000 {
 			m.warned[key] = true
 			m.o.Log.Warn("Mayastor gives a state that is not known", "kind", what, "name", name, "state", state)
@@ -218,7 +244,7 @@ func (m *mayastor) lookForOdd() {
 			check("child", name, r.ChildStatus, mayastorStates)
 			if p := r.RebuildProgress; p != nil && (*p < 0 || *p > 100) {
 				m.errors["answer"]++
-				m.o.Log.Error("Mayastor gives a rebuild progress that cannot be", "replica", name, "percent", *p)
+				m.o.Log.Error("Mayastor gives a rebuild progress that cannot be", "replica", label.Value(name), "percent", *p)
 			}
 		}
 	}
@@ -239,9 +265,9 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	defer m.mu.Unlock()
 	gauge(ch, mayastorUp, truth(m.up))
 	for _, r := range reasons {
-		ch <- prometheus.MustNewConstMetric(mayastorErrors, prometheus.CounterValue, float64(m.errors[r]), r)
+		exporterkit.Counter(ch, mayastorErrors, float64(m.errors[r]), r)
 	}
-	ch <- prometheus.MustNewConstMetric(mayastorUnknown, prometheus.CounterValue, float64(m.unknown))
+	exporterkit.Counter(ch, mayastorUnknown, float64(m.unknown))
 	for _, p := range m.pools {
 		if p.State == nil {
 			continue

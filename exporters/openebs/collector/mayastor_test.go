@@ -52,6 +52,23 @@ func TestMayastorBadAnswers(t *testing.T) {
 		"unknown state": {func(f *fakeMayastor) { volume(f, 0)["state"].(map[string]any)["status"] = "Hibernating" },
 			`plumbline_openebs_mayastor_unknown_values_total`, []string{`plumbline_openebs_volume_state{backend="mayastor",state="Online",volume="pvc-vol-a"} 1`},
 			[]string{`plumbline_openebs_volume_state{backend="mayastor",state="Online",volume="pvc-vol-a"} 0`, volumeA}},
+		"negative":     {func(f *fakeMayastor) { volume(f, 0)["spec"].(map[string]any)["num_replicas"] = -3 }, errors("answer"), []string{volumeA}, []string{`plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`}},
+		"overflow":     {func(f *fakeMayastor) { volume(f, 0)["spec"].(map[string]any)["num_replicas"] = 1e300 }, errors("answer"), []string{volumeA}, nil},
+		"huge replica": {func(f *fakeMayastor) { replica(f, 0)["usage"].(map[string]any)["allocated"] = int64(1) << 62 }, errors("answer"), []string{volumeA}, nil},
+		"many replicas": {func(f *fakeMayastor) {
+			topology := volume(f, 0)["state"].(map[string]any)["replica_topology"].(map[string]any)
+			for i := range maxReplicas + 1 {
+				topology[fmt.Sprint("r", i)] = clone(topology["rep-a"])
+			}
+		}, errors("answer"), []string{volumeA}, []string{`plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`}},
+		"many nodes": {func(f *fakeMayastor) {
+			node := f.answers["/nodes"].([]any)[0]
+			var nodes []any
+			for range maxNodes + 1 {
+				nodes = append(nodes, node)
+			}
+			f.answers["/nodes"] = nodes
+		}, errors("answer"), []string{"plumbline_openebs_node_state"}, []string{volumeA}},
 		"progress": {func(f *fakeMayastor) { replica(f, 0)["rebuild-progress"] = 4711 }, errors("answer"), []string{`plumbline_openebs_replica_rebuild_progress_ratio{replica="rep-a",volume="pvc-vol-a"}`}, []string{volumeA}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // What is read of Mayastor's REST API v0 (mayastor-control-plane
@@ -85,8 +88,30 @@ type restDevice struct {
 // pageSize is how many volumes are asked for at once.
 const pageSize = 500
 
-// maxAnswer bounds what is read of one answer.
-const maxAnswer = 64 << 20
+const (
+	// maxAnswer bounds an answer, in bytes: 500 volumes have some 1 MB.
+	maxAnswer = 32 << 20
+	// maxHeader bounds an answer's header.
+	maxHeader = 64 << 10
+	// maxVolumes and maxListed bound the volumes, and the elements of other lists.
+	maxVolumes, maxListed = 20_000, 20_000
+	// maxNodes bounds the nodes, each of which is polled by itself.
+	maxNodes = 1000
+	// maxReplicas bounds a volume's replicas; Mayastor makes a handful.
+	maxReplicas = 64
+	// maxSize bounds a size in bytes: an exbibyte.
+	maxSize = 1 << 60
+	// maxLogged bounds a peer's text in the log.
+	maxLogged = 512
+)
+
+// newRESTClient returns a client that goes nowhere else than it was told to.
+func newRESTClient(base string) *restClient {
+	return &restClient{base, &http.Client{
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
 
 type restClient struct {
 	base string
@@ -108,12 +133,15 @@ func (c *restClient) get(ctx context.Context, path string, query url.Values, v a
 		return err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
 		return fmt.Errorf("GET %s: %w", path, err)
 	}
+	if len(body) > maxAnswer {
+		return answerError{fmt.Errorf("GET %s: more than %d bytes", path, maxAnswer)}
+	}
 	if response.StatusCode != http.StatusOK {
-		return statusError{path, response.Status}
+		return statusError{path, label.Value(response.Status)}
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return answerError{fmt.Errorf("GET %s: %w", path, err)}
@@ -127,6 +155,41 @@ func (e statusError) Error() string { return "GET " + e.path + ": " + e.status }
 
 // answerError says that the other side answered, but with something that cannot be right.
 type answerError struct{ error }
+
+// list reads a list that is not paged.
+func list[T any](ctx context.Context, c *restClient, path string, query url.Values, limit int, into *[]T) error {
+	var all []T
+	if err := c.get(ctx, path, query, &all); err != nil {
+		return err
+	}
+	if len(all) > limit {
+		return answerError{fmt.Errorf("GET %s: %d elements, over %d", path, len(all), limit)}
+	}
+	*into = all
+	return nil
+}
+
+// check says what cannot be true of a volume.
+func (v restVolume) check() error {
+	switch {
+	case v.Spec.UUID == "":
+		return errors.New("no uuid")
+	case v.Spec.NumReplicas == nil:
+		return errors.New("no num_replicas")
+	case *v.Spec.NumReplicas < 0 || *v.Spec.NumReplicas > maxReplicas:
+		return fmt.Errorf("%d replicas are wanted", *v.Spec.NumReplicas)
+	case len(v.State.Topology) > maxReplicas:
+		return fmt.Errorf("it has %d replicas, over %d", len(v.State.Topology), maxReplicas)
+	case v.State.Target != nil && (v.State.Target.Rebuilds < 0 || v.State.Target.Rebuilds > maxReplicas):
+		return fmt.Errorf("%d rebuilds", v.State.Target.Rebuilds)
+	}
+	for name, r := range v.State.Topology {
+		if r.Usage != nil && (r.Usage.Allocated < 0 || r.Usage.Allocated > maxSize) {
+			return fmt.Errorf("replica %s takes %d bytes", label.Value(name), r.Usage.Allocated)
+		}
+	}
+	return nil
+}
 
 // volumes reads all pages. An entry that cannot be read is in bad, the others are returned.
 func (c *restClient) volumes(ctx context.Context) (good []restVolume, bad []error, err error) {
@@ -146,23 +209,25 @@ func (c *restClient) volumes(ctx context.Context) (good []restVolume, bad []erro
 		for i, raw := range *page.Entries {
 			var v restVolume
 			err := json.Unmarshal(raw, &v)
-			switch {
-			case err != nil:
-			case v.Spec.UUID == "":
-				err = errors.New("no uuid")
-			case v.Spec.NumReplicas == nil:
-				err = errors.New("no num_replicas")
+			if err == nil {
+				err = v.check()
 			}
 			if err != nil {
-				bad = append(bad, fmt.Errorf("volume %q (entry %d of a page): %w", v.Spec.UUID, i, err))
+				bad = append(bad, fmt.Errorf("volume %q (entry %d of a page): %w", label.Value(v.Spec.UUID), i, err))
 				continue
 			}
 			good = append(good, v)
+		}
+		if len(good)+len(bad) > maxVolumes {
+			return nil, nil, answerError{fmt.Errorf("GET /volumes: more than %d volumes", maxVolumes)}
 		}
 		if page.NextToken == nil || *page.NextToken == 0 {
 			return good, bad, nil
 		}
 		token = *page.NextToken
+		if len(seen) > maxVolumes {
+			return nil, nil, answerError{fmt.Errorf("GET /volumes: more than %d pages", maxVolumes)}
+		}
 		if seen[token] {
 			return nil, nil, answerError{fmt.Errorf("GET /volumes: page %d comes twice", token)}
 		}

@@ -70,12 +70,16 @@ func parseNexusList(message []byte) ([]nexus, error) {
 				n.uuid = string(bytes)
 			case 5:
 				c, err := parseChild(bytes)
-				n.children = append(n.children, c)
+				if n.children = append(n.children, c); len(n.children) > maxReplicas {
+					return answerError{fmt.Errorf("a nexus has more than %d children", maxReplicas)}
+				}
 				return err
 			}
 			return nil
 		})
-		list = append(list, n)
+		if list = append(list, n); len(list) > maxNexuses {
+			return answerError{fmt.Errorf("more than %d nexuses", maxNexuses)}
+		}
 		return err
 	})
 	return list, err
@@ -118,6 +122,9 @@ func parseRebuildStats(message []byte) (rebuildStats, error) {
 	})
 	if err == nil && s.recovered > s.total {
 		err = answerError{fmt.Errorf("%d of %d blocks recovered", s.recovered, s.total)}
+	}
+	if err == nil && float64(max(s.total, s.transferred))*float64(s.blockSize) > maxSize {
+		err = answerError{fmt.Errorf("%d of %d blocks of %d bytes transferred", s.transferred, s.total, s.blockSize)}
 	}
 	return s, err
 }

@@ -2,8 +2,12 @@ package sysbench
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,10 +106,65 @@ func TestLive(t *testing.T) {
 	})
 }
 
+// tellWhy says, if the test has failed, what sysbench's threads wait for in the kernel, and what the
+// server does for them.
+func (r *rig) tellWhy(t *testing.T, target Target) {
+	if !t.Failed() || r.tool.PID() == 0 {
+		return
+	}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.tool.PID()))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, task := range tasks {
+		// wchan is the kernel's function, syscall the call's number and arguments.
+		wchan, err := os.ReadFile(filepath.Join(task, "wchan"))
+		call, err2 := os.ReadFile(filepath.Join(task, "syscall"))
+		t.Logf("sysbench's thread %s: %s, system call %s %v", filepath.Base(task), wchan, strings.TrimSpace(string(call)), errors.Join(err, err2))
+	}
+	sessions, err := sessions(target)
+	t.Logf("the server's sessions (%v):\n%s", err, strings.Join(sessions, "\n"))
+}
+
+// sessions are the server's, each with what it does.
+func sessions(target Target) (lines []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if target.Engine == "postgres" {
+		db, err := adapter.Connect(ctx, target.DSN)
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close(ctx)
+		err = db.QueryRow(ctx, `select array_agg(concat_ws(' ', pid, state, now() - state_change, wait_event_type, wait_event, query))
+			from pg_stat_activity where backend_type = 'client backend'`).Scan(&lines)
+		return lines, err
+	}
+	db, err := sql.Open("mysql", target.DSN)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(ctx, "select concat_ws(' ', id, command, time, state, info) from information_schema.processlist")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return lines, err
+		}
+		lines = append(lines, line)
+	}
+	return lines, rows.Err()
+}
+
 func live(t *testing.T, target Target, stopServer, startServer func()) {
 	r := newRig(t, target)
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
+	t.Cleanup(func() { r.tellWhy(t, target) }) // before the load is stopped
 	testload.Measure(t, r.load, 120)
 	stop()
 	got, own := r.load.Tally(), r.tool.Total()
@@ -121,6 +180,7 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 	}
 
 	stop = testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
+	t.Cleanup(func() { r.tellWhy(t, target) }) // before the load is stopped
 	testload.Await(t, r.load, got.Completed+30)
 	before := r.load.Tally().Completed
 	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {

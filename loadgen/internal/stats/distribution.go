@@ -144,6 +144,18 @@ func (d *Distribution) Merge(o *Distribution) {
 	d.max = max(d.max, o.max)
 }
 
+// Since returns what was counted since d was earlier. Its Max is that of all.
+func (d *Distribution) Since(earlier *Distribution) Distribution {
+	c := d.Clone()
+	for i, n := range earlier.slots {
+		c.slots[i] -= n
+	}
+	c.n -= earlier.n
+	c.sum -= earlier.sum
+	c.sumsq -= earlier.sumsq
+	return c
+}
+
 // Clone returns an independent copy.
 func (d *Distribution) Clone() Distribution {
 	c := *d

@@ -124,3 +124,9 @@ func (m *MariaDB) Count(query string) int {
 	}
 	return n
 }
+
+// Admin runs statements that the user test may not.
+func (m *MariaDB) Admin(statements ...string) {
+	m.t.Helper()
+	m.exec("root", "", statements...)
+}

@@ -58,6 +58,22 @@ func (s *Staller) Stall(d time.Duration) {
 	s.gate.Unlock()
 }
 
+// Hold holds all answers back until release is called.
+func (s *Staller) Hold() (release func()) {
+	s.gate.Lock()
+	return s.gate.Unlock
+}
+
+// Leave refuses new connections and ends those there are.
+func (s *Staller) Leave() {
+	s.listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		c.Close()
+	}
+}
+
 // Answered is how many queries were answered.
 func (s *Staller) Answered() uint64 { return s.answered.Load() }
 

@@ -4,8 +4,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -22,11 +24,11 @@ import (
 
 func main() {
 	app := kingpin.New("images", "Makes Plumbline's container images without a Docker daemon.\n\nExamples:\n"+
-		"  images tar --arch=amd64 agent loadgen\n  images push --arch=amd64 --arch=arm64 --registry=registry.example.org/plumbline agent")
+		"  images tar --tag=0.2.0 --arch=amd64 agent loadgen\n  images push --tag=0.2.0 --arch=amd64 --arch=arm64 --registry=registry.example.org/plumbline agent")
 	app.HelpFlag.Short('h')
-	b := builder{}
+	b := builder{digests: map[string]string{}}
 	app.Flag("root", "Root of the checkout.").Default(".").ExistingDirVar(&b.root)
-	app.Flag("tag", "The images' tag.").Default("latest").StringVar(&b.tag)
+	app.Flag("tag", "The images' tag: a version; latest is refused.").Required().StringVar(&b.tag)
 	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64").StringsVar(&b.archs)
 	toTar := app.Command("tar", "Write each image to build/images/NAME-ARCH.tar, as `docker save` would.")
 	toTar.Arg("name", "Images: the names of the Dockerfiles.").Required().StringsVar(&b.names)
@@ -36,6 +38,10 @@ func main() {
 	command, err := app.Parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "images: %v; try images --help\n", err)
+		os.Exit(2)
+	}
+	if b.tag == "latest" {
+		fmt.Fprintln(os.Stderr, "images: --tag=latest: a node that has an older image of that name would keep it; give a version")
 		os.Exit(2)
 	}
 	do := b.tar
@@ -48,11 +54,18 @@ func main() {
 			os.Exit(1)
 		}
 	}
+	if command == toRegistry.FullCommand() {
+		if err := b.values(); err != nil {
+			fmt.Fprintf(os.Stderr, "images: %v\n", err)
+			os.Exit(1)
+		}
+	}
 }
 
 type builder struct {
 	root, tag, registry string
 	archs, names        []string
+	digests             map[string]string // of what was pushed, by image
 }
 
 func (b builder) image(image, arch string) (v1.Image, error) {
@@ -102,6 +115,29 @@ func (b builder) push(image string) error {
 	if err := remote.WriteIndex(reference, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return err
 	}
-	fmt.Println(reference)
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	b.digests[image] = digest.String()
+	fmt.Printf("%s@%s\n", reference, digest)
+	return nil
+}
+
+// values writes what was pushed as values of the chart: helm upgrade --install … -f build/images/values.yaml.
+func (b builder) values() error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# What make push put into the registry, by digest.\nimage:\n  registry: %q\n  tag: %q\n  digests:\n", strings.TrimSuffix(b.registry, "/"), b.tag)
+	for _, image := range slices.Sorted(maps.Keys(b.digests)) {
+		fmt.Fprintf(&text, "    %s: %s\n", image, b.digests[image])
+	}
+	file := filepath.Join(b.root, "build", "images", "values.yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		return err
+	}
+	fmt.Println(file)
 	return nil
 }

@@ -1,6 +1,7 @@
 // Command generate writes the Kubernetes objects that carry Plumbline's rules and dashboards:
-// a PrometheusRule for each file in rules/, a ConfigMap for each in dashboards/. The files
-// themselves are kept as they are, comments included, only set in.
+// a PrometheusRule for each file in rules/ and rules/optional/, a ConfigMap for each in dashboards/; and, as values
+// for kube-prometheus-stack, the lab's Alertmanager configuration. The files themselves are kept
+// as they are, comments included, only set in.
 package main
 
 import (
@@ -35,6 +36,16 @@ metadata:
 spec:
 `,
 }, {
+	// What kube-prometheus-stack has already: beside base, to be applied by those who lack it.
+	from: "rules/optional/*.rules.yaml", to: "../optional/rules", suffix: ".rules.yaml", indent: "  ",
+	header: `apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: plumbline-optional-%s
+  namespace: plumbline
+spec:
+`,
+}, {
 	// Grafana's sidecar in kube-prometheus-stack takes ConfigMaps with this label and annotation.
 	from: "dashboards/*.json", to: "dashboards", suffix: ".json", indent: "    ",
 	header: `apiVersion: v1
@@ -53,10 +64,14 @@ data:
 
 func main() {
 	root := flag.String("root", ".", "Root of the checkout.")
-	out := flag.String("out", "", "Folder to write to; manifests/kubernetes/base of the checkout if empty.")
+	out := flag.String("out", "", "Folder to write to, with kube-prometheus-stack beside it; manifests/kubernetes/base of the checkout if empty.")
 	flag.Parse()
 	if *out == "" {
 		*out = filepath.Join(*root, "manifests", "kubernetes", "base")
+	}
+	if err := writeAlertmanager(*root, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
 	}
 	for _, k := range kinds {
 		if err := k.write(*root, *out); err != nil {
@@ -64,6 +79,28 @@ func main() {
 			os.Exit(1)
 		}
 	}
+}
+
+// alertmanagerHeader is what the chart wants around Alertmanager's own configuration. The chart
+// merges it into its own: its receivers and routes are lists, which are replaced as a whole.
+const alertmanagerHeader = `# Routing and inhibition for kube-prometheus-stack: helm upgrade … -f values.yaml -f alertmanager.yaml. Give the receivers
+# their integrations first: as they are they send nothing, neither Plumbline's alerts nor the chart's own.
+alertmanager:
+  config:
+`
+
+// writeAlertmanager sets the lab's configuration into the chart's values, beside base.
+func writeAlertmanager(root, out string) error {
+	text, err := os.ReadFile(filepath.Join(root, "manifests", "lab", "monitoring", "alertmanager.yml"))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(filepath.Dir(out), "kube-prometheus-stack")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	k := kind{header: strings.ReplaceAll(alertmanagerHeader, "%", "%%") + "%.0s", indent: "    "}
+	return os.WriteFile(filepath.Join(dir, "alertmanager.yaml"), k.object("", text), 0o644)
 }
 
 // write makes the kind's folder anew, so that a file that is gone takes its object with it.

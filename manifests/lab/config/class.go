@@ -22,6 +22,8 @@ type Class struct {
 	Name string `yaml:"storageclass"`
 	// BackendFile is the name, without .yaml, of the file in backends/ that makes its volume.
 	BackendFile string `yaml:"backend"`
+	// Control says that the others are compared with this class: nothing but the host can slow it.
+	Control bool `yaml:"control"`
 	// Parameters are the class's own settings; what they mean is up to the backend.
 	Parameters map[string]string `yaml:"parameters"`
 
@@ -85,6 +87,12 @@ func (c *Class) Mount() string { return filepath.Join(c.Dir(), "volume") }
 
 // DataDirectory is PostgreSQL's data directory.
 func (c *Class) DataDirectory() string { return filepath.Join(c.Mount(), "pgdata") }
+
+// MariaDBDirectory is MariaDB's data directory.
+func (c *Class) MariaDBDirectory() string { return filepath.Join(c.Mount(), "mariadb") }
+
+// MariaDB is what the agent calls the class's MariaDB, which has no name of its own.
+func (c *Class) MariaDB() string { return "mariadb:" + c.MariaDBDirectory() }
 
 // SocketDirectory is where PostgreSQL's unix socket is; it is not on the measured volume.
 func (c *Class) SocketDirectory() string { return filepath.Join(c.Lab.Dir, "sockets", c.Name) }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 )
 
 func lab(t *testing.T, files string) *Lab {
@@ -40,10 +42,19 @@ func TestProjectIsWhole(t *testing.T) {
 			Command   string         `yaml:"command"`
 			DependsOn map[string]any `yaml:"depends_on"`
 			Log       string         `yaml:"log_location"`
+
+			Availability struct{ Restart string }
 		} `yaml:"processes"`
 	}
 	if err := yaml.Unmarshal(text, &project); err != nil {
 		t.Fatal(err)
+	}
+	var relations supervise.Project
+	if err := yaml.Unmarshal(text, &relations); err != nil {
+		t.Fatal(err)
+	}
+	if err := relations.Check(); err != nil {
+		t.Error(err)
 	}
 	for name, p := range project.Processes {
 		if p.Command == "" || p.Log == "" {
@@ -52,10 +63,8 @@ func TestProjectIsWhole(t *testing.T) {
 		if strings.Contains(p.Command, "[[") || strings.Contains(p.Command, "<no value>") {
 			t.Errorf("%s: a template was not filled in: %s", name, p.Command)
 		}
-		for on := range p.DependsOn {
-			if _, ok := project.Processes[on]; !ok {
-				t.Errorf("%s waits for %s, which does not exist", name, on)
-			}
+		if p.Availability.Restart != "always" || !strings.Contains(p.Command, " gate "+name+" ||") {
+			t.Errorf("%s is not started again when it ends: %+v, %s", name, p.Availability, p.Command)
 		}
 	}
 	for _, c := range l.Classes {

@@ -14,7 +14,8 @@ type processes struct {
 var plainLog = map[string]any{"no_color": true, "disable_json": true, "no_metadata": true, "flush_each_line": true}
 
 // project puts the processes of all classes and of the monitoring together. Each gets a log
-// file, the lab's folder as its own, and time to end before it is killed.
+// file, the lab's folder as its own, time to end before it is killed, and another life whenever it
+// ends, before which package supervise's gate runs.
 func (l *Lab) project() (map[string]any, error) {
 	all := map[string]any{}
 	add := func(path string, parts map[string]any) error {
@@ -31,6 +32,14 @@ func (l *Lab) project() (map[string]any, error) {
 			process["log_configuration"] = plainLog
 			if process["shutdown"] == nil {
 				process["shutdown"] = map[string]any{"signal": 15, "timeout_seconds": 10}
+			}
+			process["availability"] = map[string]any{"restart": "always", "backoff_seconds": 1}
+			process["command"] = fmt.Sprintf("%s --directory=%s gate %s || exit\n%s", l.Exe, l.Dir, name, process["command"])
+			process["x-lab"] = needs(process)
+			// A process that waits for another is not ready for as long as it takes; the supervisor
+			// would end it for good.
+			if probe, ok := process["readiness_probe"].(map[string]any); ok {
+				probe["failure_threshold"] = 1_000_000
 			}
 			all[name] = process
 		}
@@ -66,6 +75,26 @@ func (l *Lab) project() (map[string]any, error) {
 		"log_configuration":     plainLog,
 		"processes":             all,
 	}, nil
+}
+
+// needs hands a process's conditions of depends_on over to the gate, which looks at the present life of
+// another process where process-compose looks at its first, and gives up a process whose other has
+// ended meanwhile. What is left of depends_on is the order of the end.
+func needs(process map[string]any) map[string]any {
+	lab, ok := process["x-lab"].(map[string]any)
+	if !ok {
+		lab = map[string]any{}
+	}
+	on, _ := process["depends_on"].(map[string]any)
+	conditions := map[string]any{}
+	for name, c := range on {
+		if condition, ok := c.(map[string]any); ok {
+			conditions[name] = condition["condition"]
+		}
+		on[name] = map[string]any{"condition": "process_started"}
+	}
+	lab["needs"] = conditions
+	return lab
 }
 
 // identity is the agent's file of volumes: on one machine it says what the Kubernetes API

@@ -15,7 +15,9 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/manifests/lab/damage"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 )
 
 // options is the command line; each flag has a LAB_… variable, which is what make passes.
@@ -35,6 +37,11 @@ func main() {
 		"  LAB_CLASSES='local longhorn-r3' plumbline-lab up\n"+
 		"  LAB_DATABASES='postgresql mariadb' plumbline-lab up\n"+
 		"  plumbline-lab status\n"+
+		"  plumbline-lab why longhorn-r3\n"+
+		"  plumbline-lab break replica --duration=2m\n"+
+		"  plumbline-lab demo --break=disk\n"+
+		"  plumbline-lab stop --signal=9 agent\n"+
+		"  plumbline-lab start agent\n"+
 		"  plumbline-lab down")
 	app.HelpFlag.Short('h')
 	var o options
@@ -53,14 +60,40 @@ func main() {
 
 	up := app.Command("up", "Start the lab and leave it running.")
 	down := app.Command("down", "End the lab and restore the machine.")
-	status := app.Command("status", "Show the lab's processes, addresses and the table.")
-	demo := app.Command("demo", "Start the lab, show the live table, and clean up.")
-	duration := demo.Flag("duration", "How long to show the table, once it is full.").Envar("DURATION").Default("60s").Duration()
-	every := demo.Flag("every", "How often to show the table.").Default("5s").Duration()
+	stop := app.Command("stop", "End one of the lab's processes; it stays so until it is started.")
+	stopName := stop.Arg("process", "Its name, as status and the logs have it.").Required().String()
+	stopSignal := stop.Flag("signal", "Number of the signal that ends it, such as 9; the process's own one for an orderly end if 0.").Default("0").Int()
+	start := app.Command("start", "Start a process that stop ended.")
+	startName := start.Arg("process", "Its name.").Required().String()
+	restart := app.Command("restart", "End a process in order and start it again.")
+	restartName := restart.Arg("process", "Its name.").Required().String()
+	status := app.Command("status", "Show the lab's processes, addresses, and where the time goes.")
+	statusWide := status.Flag("wide", "Show the tables, too.").Bool()
+	whyCommand := app.Command("why", "Say where the time of a class's commits goes, layer by layer.")
+	whyClass := whyCommand.Arg("class", "The storage class.").Required().String()
+	whyWindow := whyCommand.Flag("window", "How far back the means go.").Default("1m").Duration()
+	breakCommand := app.Command("break", "Damage the running lab on purpose for a while, and say what is seen of it.")
+	breakKind := breakCommand.Arg("kind", "What to break: "+strings.Join(damage.Kinds(), ", ")+".").Required().Enum(damage.Kinds()...)
+	breakClass := breakCommand.Flag("class", "The storage class; the one with the most replicas if empty.").String()
+	breakDuration := breakCommand.Flag("duration", "For how long.").Default("2m").Duration()
+	healCommand := app.Command("heal", "Take back what break has done, also after it was killed.")
+	demo := app.Command("demo", "Start the lab, say where the time goes, and clean up.")
+	var d demoOptions
+	demo.Flag("duration", "How long to show it, once there are figures; with --break, how long it is broken.").Envar("DURATION").Default("60s").DurationVar(&d.duration)
+	demo.Flag("every", "How often to show it.").Default("5s").DurationVar(&d.every)
+	demo.Flag("wide", "Show tables of all figures instead of bars.").Envar("WIDE").BoolVar(&d.wide)
+	demo.Flag("break", "Break the lab on purpose: "+strings.Join(damage.Kinds(), ", ")+".").Envar("BREAK").EnumVar(&d.kind, append(damage.Kinds(), "")...)
+	demo.Flag("page", "Where to write the page; below the checkout if not absolute, none if empty.").Default("build/demo.html").StringVar(&d.page)
 
 	// What the lab's own supervisor runs.
-	supervise := app.Command("supervise", "Become the lab's supervisor.").Hidden()
-	private := supervise.Flag("private", "In a mount namespace of the lab's own.").Bool()
+	supervisor := app.Command("supervise", "Become the lab's supervisor.").Hidden()
+	private := supervisor.Flag("private", "In a mount namespace of the lab's own.").Bool()
+	gate := app.Command("gate", "Return when a process may be started.").Hidden()
+	gateName := gate.Arg("process", "Its name.").Required().String()
+	var longhorn longhornFlags
+	selectReplicas := longhorn.command(app, "select-replicas", "Print the flags of the replicas that an engine may start with.")
+	prepareReplica := longhorn.command(app, "prepare-replica", "Return when a replica that was away may start.")
+	rejoinReplica := longhorn.command(app, "rejoin-replica", "Have a started replica rebuilt.")
 	volume := app.Command("volume", "Mount a class's volume until told to end.").Hidden()
 	file := volume.Flag("file", "File to attach to a loop device; none for a plain directory.").String()
 	mountAt := volume.Flag("at", "Where to mount.").Required().String()
@@ -71,22 +104,44 @@ func main() {
 		fmt.Fprintf(os.Stderr, "plumbline-lab: %v; try plumbline-lab --help\n", err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
 	switch command {
 	case up.FullCommand():
 		_, err = startLab(ctx, o)
 		if err == nil {
-			err = showStatus(ctx, o)
+			err = showStatus(ctx, o, false)
 		}
 	case down.FullCommand():
 		err = removeLab(o.dir)
 	case status.FullCommand():
-		err = showStatus(ctx, o)
+		err = showStatus(ctx, o, *statusWide)
 	case demo.FullCommand():
-		err = runDemo(ctx, o, *duration, *every)
-	case supervise.FullCommand():
-		err = runSupervisor(o.dir, *private)
+		err = runDemo(ctx, o, d)
+	case whyCommand.FullCommand():
+		err = showWhy(ctx, o, *whyClass, *whyWindow)
+	case breakCommand.FullCommand():
+		err = runBreak(ctx, o, *breakKind, *breakClass, *breakDuration)
+	case healCommand.FullCommand():
+		err = heal(ctx, o)
+	case stop.FullCommand():
+		err = runOn(ctx, o, func(ctx context.Context, c *supervise.Client) error {
+			return c.Stop(ctx, *stopName, syscall.Signal(*stopSignal))
+		})
+	case start.FullCommand():
+		err = runOn(ctx, o, func(ctx context.Context, c *supervise.Client) error { return c.Start(ctx, *startName) })
+	case restart.FullCommand():
+		err = runOn(ctx, o, func(ctx context.Context, c *supervise.Client) error { return c.Restart(ctx, *restartName) })
+	case supervisor.FullCommand():
+		err = supervise.Run(o.dir, *private)
+	case gate.FullCommand():
+		err = supervise.Gate(ctx, o.dir, *gateName, os.Stderr)
+	case selectReplicas.FullCommand():
+		err = longhorn.selectReplicas(ctx, o.dir)
+	case prepareReplica.FullCommand():
+		err = longhorn.prepare(ctx, o.dir)
+	case rejoinReplica.FullCommand():
+		err = longhorn.rejoin(ctx)
 	case volume.FullCommand():
 		err = holdVolume(ctx, *file, *mountAt, *owner)
 	}
@@ -94,6 +149,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, "plumbline-lab:", err)
 		os.Exit(1)
 	}
+}
+
+// runOn does something to a running lab, within the time that the user allows.
+func runOn(ctx context.Context, o options, do func(context.Context, *supervise.Client) error) error {
+	if !sandbox.Exists(o.dir) {
+		return fmt.Errorf("no lab in %s; start one with `make lab-up` or `make demo`", o.dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.wait)
+	defer cancel()
+	return do(ctx, supervise.At(o.dir))
 }
 
 func hostname() string {

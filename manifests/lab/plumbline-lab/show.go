@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 )
 
@@ -106,37 +108,76 @@ func (v *view) missing(ctx context.Context) ([]string, error) {
 	return missing, nil
 }
 
-// showStatus prints the processes that are not well, the addresses and the table.
-func showStatus(ctx context.Context, o options) error {
+// showProcesses prints what is to be said of the processes: which do not run, which were started again, how
+// often and after what, and where their logs are.
+func showProcesses(ctx context.Context, lab *config.Lab, w io.Writer) error {
+	processes, err := supervise.At(lab.Dir).Processes(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; the lab was killed: clean up with `make lab-down`", err)
+	}
+	up := 0
+	for _, p := range processes {
+		if p.Up() {
+			up++
+		}
+		if line := p.Describe(lab.Dir); line != "" {
+			fmt.Fprintln(w, line)
+		}
+	}
+	fmt.Fprintf(w, "%d of %d processes are up; logs in %s/logs\n", up, len(processes), lab.Dir)
+	return nil
+}
+
+// showStatus prints the processes, the addresses that show something, and where the time goes.
+func showStatus(ctx context.Context, o options, wide bool) error {
 	lab, err := running(o)
 	if err != nil {
 		return err
 	}
-	processes, err := newSupervisor(lab.Dir).processes(ctx)
-	if err != nil {
-		return fmt.Errorf("%w; the lab was killed: clean up with `make lab-down`", err)
+	if err := showProcesses(ctx, lab, os.Stdout); err != nil {
+		return err
 	}
-	well := 0
-	for _, p := range processes {
-		if p.up() {
-			well++
-			continue
+	for _, server := range []string{"grafana", "alertmanager", "prometheus"} {
+		if url := lab.URL(server); showsPage(ctx, url) {
+			fmt.Printf("%-21s %s\n", server, url)
 		}
-		fmt.Printf("%s: %s, exit code %d; log: %s/logs/%s.log\n", p.Name, p.Status, p.ExitCode, lab.Dir, p.Name)
 	}
-	fmt.Printf("%d of %d processes are up; logs in %s/logs\n", well, len(processes), lab.Dir)
-	fmt.Println("Prometheus   ", lab.URL("prometheus"))
-	fmt.Println("Alertmanager ", lab.URL("alertmanager"))
-	if lab.GrafanaServer != "" {
-		fmt.Println("Grafana      ", lab.URL("grafana"))
-	}
+	fmt.Printf("%-21s curl -s '%s/api/v1/query?query=up'\n", "Prometheus' API", lab.URL("prometheus"))
 	for _, c := range lab.Classes {
 		fmt.Printf("psql to %-13s psql -h %s -U postgres\n", c.Name, c.SocketDirectory())
 	}
-	v, err := newView(lab)
+	fmt.Println()
+	if wide {
+		v, err := newView(lab)
+		if err != nil {
+			return err
+		}
+		if err := v.live(ctx, os.Stdout); err != nil {
+			return err
+		}
+		fmt.Println()
+	}
+	t, err := newTeller(lab)
 	if err != nil {
 		return err
 	}
-	fmt.Println()
-	return v.live(ctx, os.Stdout)
+	_, err = t.show(ctx, liveWindow)
+	return err
+}
+
+// showsPage says whether a server has a page for people: the Prometheus and the Alertmanager that
+// are built here from source alone have none.
+func showsPage(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode == http.StatusOK && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 )
 
 // programs are what every lab runs, by their names in build/bin; its databases add to them.
@@ -90,7 +91,7 @@ func tellMissing(lab *config.Lab) {
 
 // launch writes the lab's files and starts its supervisor.
 func launch(lab *config.Lab, o options) error {
-	for _, d := range []string{"bin", "logs", "sockets"} {
+	for _, d := range []string{"bin", "logs", "sockets", "processes"} {
 		if err := os.MkdirAll(filepath.Join(lab.Dir, d), 0o755); err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func launch(lab *config.Lab, o options) error {
 		}
 	}
 	// The checkout may be below a folder, as /root, that the processes' users may not enter.
-	for folder, pattern := range map[string]string{"blockio": "exporters/blockio/blkio.*", "rules": "rules/*.rules.yaml", "dashboards": "dashboards/*.json"} {
+	for folder, pattern := range map[string]string{"blockio": "exporters/blockio/blkio.*", "rules": "rules/*.rules.yaml", "rules/optional": "rules/optional/*.rules.yaml", "dashboards": "dashboards/*.json"} {
 		if err := copyFiles(filepath.Join(lab.Repo, pattern), filepath.Join(lab.Dir, folder)); err != nil {
 			return err
 		}
@@ -159,24 +160,27 @@ func launch(lab *config.Lab, o options) error {
 	return cmd.Process.Release()
 }
 
+// hopeless is how often a process may end before the lab is ready.
+const hopeless = 3
+
 // awaitReady follows the processes until all are up, telling of each as it comes.
 func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	s := newSupervisor(lab.Dir)
+	s := supervise.At(lab.Dir)
 	told := map[string]bool{}
 	start := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var waiting []string
 	for {
-		processes, err := s.processes(ctx)
+		processes, err := s.Processes(ctx)
 		waiting = waiting[:0]
 		for _, p := range processes {
 			switch {
-			case p.failed():
-				return fmt.Errorf("%s ended (%s, exit code %d): %s", p.Name, p.Status, p.ExitCode, lastLines(lab.Dir, p.Name))
-			case !p.up():
+			case p.Failed() || p.State.Restarts >= hopeless:
+				return fmt.Errorf("%s ended (%s, %s): %s", p.Name, p.Status, supervise.ExitText(p.ExitCode), lastLines(lab.Dir, p.Name))
+			case !p.Up():
 				waiting = append(waiting, p.Name)
 			case !told[p.Name]:
 				told[p.Name] = true

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/manifests/lab/damage"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/manifests/lab/supervise"
 )
 
 // saved is what a later `status` must know of how the lab was started.
@@ -63,12 +65,18 @@ func removeLab(dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
+	// What is stopped or held up does not end in order.
+	if what, err := damage.Heal(ctx, dir); err != nil {
+		fmt.Println(err)
+	} else if what != "" {
+		fmt.Printf("healed: break %s\n", what)
+	}
 	// The supervisor kills what does not end in its time, as on a busy machine.
 	release, err := sandbox.Hold(dir)
 	if err != nil {
 		return err
 	}
-	if err := newSupervisor(dir).stop(ctx); err == nil {
+	if err := supervise.At(dir).StopAll(ctx); err == nil {
 		awaitEnd(ctx, dir)
 	}
 	release()

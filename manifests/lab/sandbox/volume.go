@@ -2,9 +2,11 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +26,7 @@ func Mount(file, directory, owner string) (*Mounted, error) {
 		return nil, err
 	}
 	if file != "" {
+		leaveFormer(directory)
 		device, err := AttachLoop(file)
 		if err != nil {
 			return nil, err
@@ -42,8 +45,19 @@ func Mount(file, directory, owner string) (*Mounted, error) {
 	return m, nil
 }
 
+// leaveFormer takes away what a killed holder has left mounted: its device may be gone, and who
+// still has files open there keeps them.
+func leaveFormer(directory string) {
+	for unix.Unmount(directory, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+	}
+}
+
 func mountExt4(device, directory string) error {
-	if exec.Command("blkid", "--probe", "--match-types", "ext4", device).Run() != nil {
+	fresh, err := isBlank(device)
+	if err != nil {
+		return err
+	}
+	if fresh {
 		// The inode tables are written at once: written later, in the background, they
 		// would disturb what is measured.
 		out, err := exec.Command("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", device).CombinedOutput()
@@ -55,6 +69,21 @@ func mountExt4(device, directory string) error {
 		return fmt.Errorf("mounting %s on %s: %w", device, directory, err)
 	}
 	return nil
+}
+
+// isBlank says whether a device has never been written where a file system begins. One that cannot be
+// read is no blank one: whatever is on it would be lost.
+func isBlank(device string) (bool, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	begin := make([]byte, 64<<10)
+	if _, err := io.ReadFull(f, begin); err != nil {
+		return false, fmt.Errorf("reading %s: %w; is what serves it running?", device, err)
+	}
+	return !slices.ContainsFunc(begin, func(b byte) bool { return b != 0 }), nil
 }
 
 // Device is the kernel's name of the volume's own block device, empty for a plain directory.

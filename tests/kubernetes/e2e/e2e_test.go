@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,65 +21,139 @@ import (
 // patience is how long a condition may take on a machine that does other things, too.
 const patience = 5 * time.Minute
 
-// TestOnNode deploys everything on a real node, with the commands that a user would type, and
-// follows a query from its server to the claim its data is on.
+// TestOnNode deploys everything on a real node, with the commands that a user would type: it
+// follows statements from their servers to the claims their data is on, slows what the servers
+// stand on, and asserts who is blamed.
 func TestOnNode(t *testing.T) {
-	began := time.Now()
-	step := func(what string) { t.Logf("%4.0f s  %s", time.Since(began).Seconds(), what) }
-	n := startNode(t)
+	began, last := time.Now(), time.Now()
+	var n *node
+	step := func(what string) {
+		line := fmt.Sprintf("%5.0f s %5.0f s  %s", time.Since(began).Seconds(), time.Since(last).Seconds(), what)
+		last = time.Now()
+		fmt.Println(line)
+		n.report("steps.txt", line+"\n")
+	}
+	// part is one of the scenarios: the others go on if it fails.
+	part := func(what string, run func()) {
+		outer := n.t
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			n.t = t
+			run()
+		})
+		n.t = outer
+		step(what)
+	}
+	n = startNode(t)
+	disk := n.holdDisk()
+	t.Cleanup(n.endPods)
+	t.Cleanup(n.linger)
 	step("node ready")
 	n.loadImages()
 	step("images made and loaded")
 
 	n.write("etc/provisioner.yaml", provisioner)
 	n.kubectl("apply", "--server-side", "-f", n.path("etc", "provisioner.yaml"))
+	n.apply(heldClass)
 	n.applyCRDs()
+	n.kubectl("create", "namespace", "monitoring")
+	pages := n.startPager()
 	n.apply(prometheus)
 	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
+	n.applyCloudNativePG()
+	step("Prometheus' and CloudNativePG's operators run")
 	n.deploy("up")
 	step("Plumbline deployed, and runs")
-	n.apply(database)
-	n.kubectl("rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=5m")
-	n.kubectl("rollout", "status", "deployment/canary", "--namespace=shop", "--timeout=5m")
-	step("database and canary run")
+	n.applyDatabases(control)
+	n.applyDatabases(held)
+	n.awaitDatabases()
+	n.punctual()
+	step("databases and canaries run")
 	testkit.Eventually(t, patience, func() error {
 		return n.targetsUp(map[string]int{"plumbline-node/plumbline-agent": 1, "plumbline-node/plumbline-blockio": 1,
-			"plumbline-node/longhorn-node-exporter": 1, "plumbline/longhorn-exporter": 1, "plumbline/openebs-exporter": 1, "shop/load": 1})
+			"plumbline-node/longhorn-node-exporter": 1, "plumbline/longhorn-exporter": 1, "plumbline/openebs-exporter": 1,
+			"monitoring/prometheus": 1, "monitoring/node-exporter": 1, "monitoring/kubelet": 2,
+			"db-local-path/postgresql-local-path": 1, "db-local-path/mysql": 1, "db-local-path/load": 2,
+			"db-held/postgresql-held": 2, "db-held/load": 1})
 	})
 	step("all targets up")
-	groups := n.ruleGroups()
-	testkit.Eventually(t, patience, func() error { return n.rulesLoaded(groups) })
+	testkit.Eventually(t, patience, func() error { return n.rulesLoaded(n.ruleGroups()) })
 	step("all rules loaded and evaluated")
 
-	n.followQuery()
-	step("query, phases, volume and claim joined")
+	claims := map[string]string{"db-local-path/postgresql-local-path-1": "postgresql-local-path-1", "db-local-path/mysql-local-path-0": "data-mysql-local-path-0",
+		"db-held/postgresql-held-1": "postgresql-held-1", "db-held/postgresql-held-2": "postgresql-held-2"}
+	classes := map[string]string{}
+	loads := map[string]string{"db-local-path/mysql-local-path-0": "mysql", "db-local-path/postgresql-local-path-1": "postgresql", "db-held/" + n.primary(held): "postgresql"}
+	for server := range claims {
+		classes[server] = strings.TrimPrefix(strings.Split(server, "/")[0], "db-")
+	}
+	joined := func(when string) {
+		n.t.Helper()
+		err := testkit.Await(patience, func() error { return n.checkJoins(claims, classes, loads) })
+		n.writeJoins(when)
+		n.must(err)
+	}
+	part("servers, pods, claims, volumes, devices, classes and loads joined", func() { joined("as deployed"); n.followQuery() })
 	n.logCost()
-	n.restartPod()
-	step("pod restarted")
-	n.killAgent()
-	step("agent killed")
-	n.deleteClaim()
-	step("claim deleted")
 
+	n.pinBaseline()
+	step("baseline pinned")
+	n.comparable(2)
+	step("canaries comparable, none slow")
+	part("every panel has data, or a reason", n.panels)
+	part("exposition saved", n.saveExposition)
+	part("disk slowed: CanarySlow tells where and why", func() { n.slowDisk(disk, 10*time.Millisecond) })
+	part("disk stalled: paged", func() { n.stallDisk(disk, pages) })
+	part("failed over, joins kept", func() {
+		before, after := n.failOver()
+		loads = map[string]string{"db-local-path/mysql-local-path-0": "mysql", "db-local-path/postgresql-local-path-1": "postgresql", "db-held/" + after: "postgresql"}
+		joined("after the failover from " + before + " to " + after)
+	})
+	part("agent killed, joins kept", func() { n.killAgent(); joined("after the agent was killed") })
+	part("runbooks' commands typed", n.runRunbooks)
+	part("CPU hogged: nobody's storage is blamed", n.hogCPU)
 	n.deploy("status")
 	n.deploy("down")
+	n.nothingLeft("db-")
+	step("deploy down, nothing left")
+
+	n.helmInstall()
+	step("chart installed")
+	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
+	part("chart upgraded and rolled back", n.helmUpgrade)
+	n.deleteClaims()
+	step("databases and claims deleted")
+	n.helmUninstall()
+	n.nothingLeft("")
+	step("chart uninstalled, nothing left")
+}
+
+// nothingLeft checks that no object of ours is on the cluster, but for namespaces that begin like that, and what is in them; "" is none.
+func (n *node) nothingLeft(but string) {
+	n.t.Helper()
 	for _, kind := range []string{"namespaces", "clusterroles", "clusterrolebindings", "priorityclasses", "podmonitors.monitoring.coreos.com",
 		"prometheusrules.monitoring.coreos.com", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"} {
-		if left := n.kubectl("get", kind, "--all-namespaces", "--output=name", "--selector=app.kubernetes.io/part-of=plumbline"); left != "" {
-			t.Errorf("left behind: %s", left)
+		found := n.kubectl("get", kind, "--all-namespaces", "--selector=app.kubernetes.io/part-of=plumbline", "--no-headers",
+			"--output=custom-columns=:.metadata.namespace,:.metadata.name")
+		for line := range strings.Lines(found) {
+			namespace, name, both := strings.Cut(strings.Join(strings.Fields(line), "/"), "/")
+			if kind == "namespaces" {
+				namespace = name
+			}
+			if both && (but == "" || !strings.HasPrefix(namespace, but)) {
+				n.t.Errorf("left behind: %s %s/%s", kind, namespace, name)
+			}
 		}
 	}
 	if left := n.kubectl("get", "namespaces", "--output=name"); strings.Contains(left, "plumbline") {
-		t.Errorf("left behind: %s", left)
+		n.t.Errorf("left behind: %s", left)
 	}
-	step("deleted, nothing left")
 }
 
 // applyCRDs applies the operator's definitions and Longhorn's.
 func (n *node) applyCRDs() {
 	n.t.Helper()
-	crds := kubetest.ModuleCRDs(n.t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")
-	crds = append(crds, kubetest.ModuleCRDs(n.t, "longhorn-manager", "github.com/longhorn/longhorn-manager", "k8s/crds.yaml")...)
+	crds := kubetest.ModuleCRDs(n.t, "prometheus-operator", modules["prometheus-operator"], "example/prometheus-operator-crd/*.yaml")
+	crds = append(crds, kubetest.ModuleCRDs(n.t, "longhorn-manager", modules["longhorn-manager"], "k8s/crds.yaml")...)
 	var all strings.Builder
 	for _, crd := range crds {
 		text, err := yaml.Marshal(crd.Object)
@@ -97,7 +172,7 @@ func (n *node) deploy(command string) {
 	n.t.Helper()
 	cmd := exec.Command(filepath.Join(testkit.Root(), "manifests", "kubernetes", "deploy"), command)
 	cmd.Env = append(os.Environ(), "PATH="+n.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+n.path("etc", "kubeconfig"),
-		"ENGINES=longhorn openebs", "CLASSES=local-path")
+		"ENGINES=longhorn openebs", "CLASSES=local-path", "REGISTRY="+ourRegistry, "TAG="+ourTag)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		n.t.Fatalf("deploy %s: %v\n%s", command, err, output)
 	}
@@ -122,29 +197,32 @@ func (n *node) ruleGroups() int {
 	return count
 }
 
-// labels are what a volume's series must say.
-const labels = `namespace="shop", persistentvolumeclaim="data-shop-0", storageclass="local-path", backend="local-path", node="node-1"`
-
 // followQuery checks the path of a query, layer by layer, in Prometheus.
 func (n *node) followQuery() {
 	n.t.Helper()
-	for _, expression := range []string{
-		// The canary's transactions are answered, and the agent sees their statements.
-		`rate(loadgen_completed_total{server="shop"}[1m]) > 1`,
-		`histogram_count(sum by (command) (rate(plumbline_query_duration_seconds{server="shop", engine="postgresql", node="node-1"}[1m]))) > 0`,
-		`rate(plumbline_query_phase_seconds_total{server="shop", phase="sync"}[1m]) > 0`,
-		// The server's data is on the volume that the claim names.
-		`plumbline_volume_info{` + labels + `}`,
-		`plumbline_server_volume_info{server="shop", purpose="data", volume!=""} * on (node, volume) group_left (persistentvolumeclaim) plumbline_volume_info{` + labels + `}`,
-		// The volume's device answers writes, told by the kernel.
-		`plumbline_volume_info{` + labels + `} * on (node, device) group_left () histogram_count(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write"}[1m]))) > 0`,
-		// The rules make it one series.
-		`volume:block_write_seconds:mean5m{` + labels + `} > 0`,
-		`server:volume:info{server="shop", ` + labels + `}`,
-		`server:query_seconds:mean5m{server="shop", node="node-1"} > 0`,
-	} {
-		testkit.Eventually(n.t, patience, n.some(expression))
+	for class, pod := range map[string]string{control: "postgresql-local-path-1", held: n.primary(held)} {
+		server := fmt.Sprintf("db-%s/%s", class, pod)
+		labels := fmt.Sprintf(`namespace="db-%s", persistentvolumeclaim=%q, storageclass=%q, node="node-1"`, class, pod, class)
+		for _, expression := range []string{
+			// The canary's transactions are answered, and the agent sees their statements.
+			fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[1m]) > 1`, class),
+			fmt.Sprintf(`histogram_count(sum by (command) (rate(plumbline_query_duration_seconds{server=%q, engine="postgresql", node="node-1"}[1m]))) > 0`, server),
+			fmt.Sprintf(`rate(plumbline_query_phase_seconds_total{server=%q, phase="sync"}[1m]) > 0`, server),
+			// The server's data is on the volume that the claim names, and its device answers writes.
+			fmt.Sprintf(`plumbline_server_volume_info{server=%q, purpose="data", volume!=""} * on (node, volume) group_left (persistentvolumeclaim) plumbline_volume_info{%s}`, server, labels),
+			fmt.Sprintf(`plumbline_volume_info{%s} * on (node, device) group_left () histogram_count(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write"}[1m]))) > 0`, labels),
+			// The rules make it one series.
+			fmt.Sprintf(`volume:block_write_seconds:mean5m{%s} > 0`, labels),
+			fmt.Sprintf(`server:volume:info{server=%q, %s}`, server, labels),
+			fmt.Sprintf(`server:query_seconds:mean5m{server=%q, node="node-1"} > 0`, server),
+			fmt.Sprintf(`server:database:info{server=%q, storageclass=%q}`, server, class),
+		} {
+			testkit.Eventually(n.t, patience, n.some(expression))
+		}
 	}
+	// The control is known as one, and no other class is.
+	testkit.Eventually(n.t, patience, n.some(`plumbline_storageclass_control_info{storageclass="local-path"}`))
+	testkit.Eventually(n.t, patience, n.none(`plumbline_storageclass_control_info{storageclass="held"}`))
 	// No part complains, and nothing of the scraped pods stands in the labels' way.
 	for _, expression := range []string{
 		`plumbline_scrape_collector_success{job!~".*longhorn.*"} == 0`,
@@ -175,15 +253,6 @@ func (n *node) logCost() {
 	}
 }
 
-// restartPod deletes the database's pod: the claim stays, its new server is followed.
-func (n *node) restartPod() {
-	n.t.Helper()
-	n.kubectl("delete", "pod", "shop-0", "--namespace=shop", "--timeout=3m")
-	n.kubectl("rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=5m")
-	testkit.Eventually(n.t, patience, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="shop"}[20s]))) > 0`))
-	testkit.Eventually(n.t, patience, n.some(`plumbline_server_volume_info{server="shop", volume!=""} * on (node, volume) group_left () plumbline_volume_info{`+labels+`}`))
-}
-
 // killAgent kills the agent's process: the kubelet starts it again, and it finds everything.
 func (n *node) killAgent() {
 	n.t.Helper()
@@ -201,20 +270,14 @@ func (n *node) killAgent() {
 		return nil
 	})
 	n.kubectl("rollout", "status", "daemonset/plumbline-agent", "--namespace=plumbline-node", "--timeout=5m")
-	testkit.Eventually(n.t, patience, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="shop"}[20s]))) > 0 and on () (time() - max(process_start_time_seconds{job="plumbline-node/plumbline-agent"}) < 300)`))
-	testkit.Eventually(n.t, patience, n.some(`plumbline_volume_info{`+labels+`}`))
+	testkit.Eventually(n.t, patience, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="db-held/`+n.primary(held)+`"}[20s]))) > 0 and on () (time() - max(process_start_time_seconds{job="plumbline-node/plumbline-agent"}) < 300)`))
 }
 
-// deleteClaim deletes the database and its claim: their series end.
-func (n *node) deleteClaim() {
+// deleteClaims deletes the databases and their claims: their series end.
+func (n *node) deleteClaims() {
 	n.t.Helper()
-	n.kubectl("delete", "statefulset/shop", "deployment/canary", "--namespace=shop", "--cascade=foreground", "--timeout=3m")
-	n.kubectl("delete", "persistentvolumeclaim/data-shop-0", "--namespace=shop", "--timeout=3m")
-	for _, expression := range []string{
-		`plumbline_volume_info{` + labels + `}`,
-		`plumbline_server_info{server="shop"}`,
-		`loadgen_completed_total{server="shop"}`,
-	} {
+	n.kubectl("delete", "namespaces", "db-local-path", "db-held", "--timeout=5m")
+	for _, expression := range []string{`plumbline_volume_info{storageclass=~"local-path|held"}`, `plumbline_server_info{server=~"db-.*"}`, `loadgen_completed_total`} {
 		testkit.Eventually(n.t, patience, n.none(expression))
 	}
 	testkit.Eventually(n.t, patience, func() error {

@@ -7,12 +7,18 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io/fs"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"text/template"
 	"time"
@@ -33,14 +39,20 @@ type node struct {
 	Folder string
 	// Cgroup is the name of the cgroup that all of the node's pods are in.
 	Cgroup string
+	// kubelet is its process.
+	kubelet *os.Process
+	// prometheus is the address of Prometheus' pod, once it is known.
+	prometheus string
+	// reported are the files of build/e2e that this run has begun.
+	reported map[string]bool
 }
 
 // startNode starts everything and waits until the node is ready.
 func startNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, Folder: os.Getenv(folderVariable)}
+	n := &node{t: t, Folder: os.Getenv(folderVariable), reported: map[string]bool{}}
 	n.Cgroup = filepath.Base(n.Folder)
-	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "log"} {
+	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "held", "disk", "log"} {
 		n.must(os.MkdirAll(n.path(dir), 0o755))
 	}
 	n.mounts()
@@ -61,7 +73,8 @@ func startNode(t *testing.T) *node {
 		"--advertise-address="+nodeAddress, "--secure-port=6443", "--authorization-mode=Node,RBAC",
 		"--token-auth-file="+n.path("etc", "tokens.csv"), "--service-account-issuer=https://plumbline.e2e",
 		"--service-account-key-file="+n.path("etc", "accounts.key"), "--service-account-signing-key-file="+n.path("etc", "accounts.key"),
-		"--service-cluster-ip-range="+services, "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP")
+		"--service-cluster-ip-range="+services, "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate="+n.path("etc", "kubelet-client.crt"), "--kubelet-client-key="+n.path("etc", "accounts.key"))
 	testkit.Eventually(t, 3*time.Minute, func() error { _, err := n.try("get", "--raw=/readyz"); return err })
 	kubeconfig := "--kubeconfig=" + n.path("etc", "kubeconfig")
 	n.start(n.path("bin", "kube-controller-manager"), kubeconfig, "--service-account-private-key-file="+n.path("etc", "accounts.key"),
@@ -69,13 +82,28 @@ func startNode(t *testing.T) *node {
 	n.start(n.path("bin", "kube-scheduler"), kubeconfig, "--leader-elect=false")
 	n.start("containerd", "--config="+n.path("etc", "containerd.toml"))
 	testkit.Eventually(t, time.Minute, func() error { return exec.Command("ctr", "--address="+n.path("containerd.sock"), "version").Run() })
-	n.start(n.path("bin", "kubelet"), kubeconfig, "--config="+n.path("etc", "kubelet.yaml"), "--root-dir="+n.path("kubelet"),
+	n.kubelet = n.start(n.path("bin", "kubelet"), kubeconfig, "--config="+n.path("etc", "kubelet.yaml"), "--root-dir="+n.path("kubelet"),
 		"--node-ip="+nodeAddress, "--hostname-override=node-1")
 	n.kubectl("wait", "--for=create", "node/node-1", "--timeout=3m")
 	n.start(n.path("bin", "kube-proxy"), "--config="+n.path("etc", "proxy.yaml"))
 	n.kubectl("wait", "--for=condition=Ready", "node/node-1", "--timeout=3m")
+	n.serveNames()
 	t.Cleanup(n.explain)
 	return n
+}
+
+// lingerVariable names a file: a run that failed keeps its node until that file is there.
+const lingerVariable = "PLUMBLINE_E2E_LINGER"
+
+// linger keeps the node of a run that failed for somebody to look at, if that was asked for.
+func (n *node) linger() {
+	file := os.Getenv(lingerVariable)
+	if file == "" || !n.t.Failed() {
+		return
+	}
+	fmt.Printf("failed; the node stays until %s is there. Look at it by: nsenter -t $(pgrep -n -f %s/bin/kubelet) -n -m -p -u %s --kubeconfig=%s get pods -A\n",
+		file, n.Folder, n.path("bin", "kubectl"), n.path("etc", "kubeconfig"))
+	testkit.Await(time.Hour, func() error { _, err := os.Stat(file); return err })
 }
 
 // explain shows the pods and the ends of their logs if the test failed.
@@ -136,16 +164,42 @@ func (n *node) network() {
 // cgroups makes the cgroup of all pods, in every hierarchy if the machine has the old ones.
 func (n *node) cgroups() {
 	n.t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+	if unified() {
 		n.must(os.MkdirAll("/sys/fs/cgroup/"+n.Cgroup, 0o755))
-		return
-	}
-	hierarchies, err := os.ReadDir("/sys/fs/cgroup")
-	n.must(err)
-	for _, h := range hierarchies {
-		if info, err := os.Stat("/sys/fs/cgroup/" + h.Name()); err == nil && info.IsDir() {
-			n.must(os.MkdirAll(filepath.Join("/sys/fs/cgroup", h.Name(), n.Cgroup), 0o755))
+	} else {
+		hierarchies, err := os.ReadDir("/sys/fs/cgroup")
+		n.must(err)
+		for _, h := range hierarchies {
+			if info, err := os.Stat("/sys/fs/cgroup/" + h.Name()); err == nil && info.IsDir() {
+				n.must(os.MkdirAll(filepath.Join("/sys/fs/cgroup", h.Name(), n.Cgroup), 0o755))
+			}
 		}
+	}
+	n.preferPods(true)
+}
+
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// preferPods has the pods go before whatever else this machine does, as a canary that waits for a CPU measures nothing; or has
+// them share the CPUs as on a node: what else runs, the node's own programs, gets its part of them.
+func (n *node) preferPods(first bool) {
+	n.t.Helper()
+	file, weight := filepath.Join("/sys/fs/cgroup/cpu", n.Cgroup, "cpu.shares"), 1024*runtime.NumCPU()
+	if first {
+		weight = 100000
+	}
+	if unified() {
+		// The same two on the newer scale, where 100 is everybody's.
+		file, weight = filepath.Join("/sys/fs/cgroup", n.Cgroup, "cpu.weight"), weight/10
+	}
+	err := os.WriteFile(file, []byte(strconv.Itoa(weight)), 0o644)
+	if !unified() {
+		n.must(err)
+	} else if err != nil {
+		n.t.Logf("the pods share the CPUs with other work: %v", err)
 	}
 }
 
@@ -165,6 +219,13 @@ current-context: node
 	n.must(err)
 	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	n.must(os.WriteFile(n.path("etc", "accounts.key"), block, 0o600))
+	// By this one the kubelet knows the API server, which fetches logs and runs commands there for others.
+	certificate := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	signed, err := x509.CreateCertificate(rand.Reader, &certificate, &certificate, &key.PublicKey, key)
+	n.must(err)
+	n.must(os.WriteFile(n.path("etc", "kubelet-client.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), 0o600))
 }
 
 // write fills in a file's template.
@@ -176,7 +237,7 @@ func (n *node) write(name, text string) {
 }
 
 // start runs a part of the node until the end; its log is shown if the test fails.
-func (n *node) start(program string, args ...string) {
+func (n *node) start(program string, args ...string) *os.Process {
 	n.t.Helper()
 	name := filepath.Base(program)
 	log, err := os.Create(n.path("log", name))
@@ -197,6 +258,41 @@ func (n *node) start(program string, args ...string) {
 			n.t.Logf("last words of %s:\n%s", name, text[max(0, len(text)-3000):])
 		}
 	})
+	return cmd.Process
+}
+
+// endPods ends the kubelet, and whatever runs in the pods' cgroup: a container's mounts are copies of this machine's, and one that
+// is left keeps the disk of the class held busy.
+func (n *node) endPods() {
+	n.kubelet.Kill()
+	root := filepath.Join("/sys/fs/cgroup", n.Cgroup)
+	if !unified() {
+		root = filepath.Join("/sys/fs/cgroup/pids", n.Cgroup)
+	}
+	err := testkit.Await(time.Minute, func() error {
+		var left []string
+		// A cgroup goes with its last container, which is no error.
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil
+			}
+			text, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			left = append(left, strings.Fields(string(text))...)
+			return nil
+		})
+		for _, one := range left {
+			if pid, err := strconv.Atoi(one); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("processes %s of pods go on", strings.Join(left, ", "))
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Error(err)
+	}
 }
 
 func (n *node) run(program string, args ...string) string {
@@ -264,13 +360,15 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 	"etc/kubelet.yaml": `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://{{.Folder}}/containerd.sock
+clusterDNS: [` + nodeAddress + `]
+clusterDomain: cluster.local
 cgroupDriver: cgroupfs
 cgroupRoot: /{{.Cgroup}}
 failCgroupV1: false
 failSwapOn: false
 enforceNodeAllocatable: [none]
 featureGates: {KubeletInUserNamespace: true}
-authentication: {anonymous: {enabled: false}, webhook: {enabled: true}}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: {{.Folder}}/etc/kubelet-client.crt}}
 authorization: {mode: Webhook}
 volumePluginDir: {{.Folder}}/plugins
 podLogsDir: {{.Folder}}/pods

@@ -22,7 +22,11 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: config, namespace: local-path-storage}
 data:
-  config.json: '{"nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["{{.Folder}}/volumes"]}]}'
+  config.json: |
+    {"storageClassConfigs": {
+      "local-path": {"nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["{{.Folder}}/volumes"]}]},
+      "held": {"nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["{{.Folder}}/held"]}]}
+    }}
   setup: |
     #!/bin/sh
     mkdir -m 0777 -p "$VOL_DIR"
@@ -55,7 +59,18 @@ spec:
       volumes: [{name: config, configMap: {name: config}}]
 `
 
-// prometheus is the operator and a Prometheus that takes all rules and monitors, as
+// heldClass is the storage class whose disk the test can hold back. Its volumes are of the kind
+// local, of which the kubelet tells how full they are.
+const heldClass = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: held, annotations: {defaultVolumeType: local}}
+provisioner: rancher.io/local-path
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Delete
+`
+
+// prometheus is the operator, an Alertmanager and a Prometheus that takes all rules and monitors, as
 // kube-prometheus-stack's does with our values.
 const prometheus = `
 apiVersion: v1
@@ -79,7 +94,9 @@ subjects: [{kind: ServiceAccount, name: operator, namespace: monitoring}]
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: prometheus}
-rules: [{apiGroups: [""], resources: [pods, services, endpoints, nodes, namespaces], verbs: [get, list, watch]}, {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}]
+rules:
+  - {apiGroups: [""], resources: [pods, services, endpoints, nodes, namespaces, nodes/metrics], verbs: [get, list, watch]}
+  - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -100,7 +117,7 @@ spec:
         - name: operator
           image: e2e/prometheus-operator:latest
           imagePullPolicy: Never
-          args: [--prometheus-config-reloader=e2e/prometheus-config-reloader:latest, --config-reloader-cpu-request=0, --config-reloader-memory-request=0]
+          args: [--kubelet-service=kube-system/kubelet, --kubelet-endpoints=true, --prometheus-config-reloader=e2e/prometheus-config-reloader:latest, --config-reloader-cpu-request=0, --config-reloader-memory-request=0]
 ---
 apiVersion: monitoring.coreos.com/v1
 kind: Prometheus
@@ -118,64 +135,76 @@ spec:
   serviceMonitorNamespaceSelector: {}
   ruleSelector: {}
   ruleNamespaceSelector: {}
-`
-
-// database is a PostgreSQL on a claim of class local-path, and a canary on it.
-const database = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
+  alerting: {alertmanagers: [{namespace: monitoring, name: alertmanager-operated, port: web}]}
 ---
-apiVersion: v1
-kind: Service
-metadata: {name: shop, namespace: shop}
+apiVersion: monitoring.coreos.com/v1
+kind: Alertmanager
+metadata: {name: e2e, namespace: monitoring}
 spec:
-  clusterIP: 10.86.0.100
-  selector: {app: shop}
-  ports: [{port: 5432}]
+  image: e2e/alertmanager:latest
+  imagePullPolicy: Never
+  version: v0.28.0
+  configSecret: alertmanager
 ---
 apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: shop, namespace: shop}
+kind: DaemonSet
+metadata: {name: node-exporter, namespace: monitoring}
 spec:
-  serviceName: shop
-  selector: {matchLabels: {app: shop}}
+  selector: {matchLabels: {app: node-exporter}}
   template:
-    metadata: {labels: {app: shop}}
+    metadata: {labels: {app: node-exporter}}
     spec:
-      terminationGracePeriodSeconds: 10
+      hostNetwork: true
+      hostPID: true
       containers:
-        - name: postgresql
-          image: e2e/postgresql:latest
+        - name: node-exporter
+          image: e2e/node_exporter:latest
           imagePullPolicy: Never
-          readinessProbe: {tcpSocket: {port: 5432}, periodSeconds: 2}
-          volumeMounts: [{name: data, mountPath: /data}, {name: tmp, mountPath: /tmp}, {name: shm, mountPath: /dev/shm}]
-      volumes: [{name: tmp, emptyDir: {}}, {name: shm, emptyDir: {medium: Memory}}]
-  volumeClaimTemplates:
-    - metadata: {name: data}
-      spec: {storageClassName: local-path, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: canary, namespace: shop}
-spec:
-  selector: {matchLabels: {plumbline: load}}
-  template:
-    metadata: {labels: {plumbline: load}}
-    spec:
-      terminationGracePeriodSeconds: 5
-      containers:
-        - name: canary
-          image: plumbline/loadgen:latest
-          imagePullPolicy: Never
-          args: [canary, "--web.listen-address=:9700", --server=shop, --storageclass=local-path, --rate=10, --warmup=1s, "--dsn=host=10.86.0.100 user=postgres dbname=postgres sslmode=disable"]
-          ports: [{name: metrics, containerPort: 9700}]
+          args: ['--web.listen-address=:9100', --path.rootfs=/host, '--collector.diskstats.device-exclude=^(z?ram|fd)\d+$']
+          ports: [{name: metrics, containerPort: 9100}]
+          volumeMounts: [{name: root, mountPath: /host, readOnly: true}]
+      volumes: [{name: root, hostPath: {path: /}}]
 ---
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
-metadata: {name: load, namespace: shop}
+metadata: {name: node-exporter, namespace: monitoring}
 spec:
-  scrapeNativeHistograms: true
-  selector: {matchLabels: {plumbline: load}}
-  podMetricsEndpoints: [{port: metrics, honorLabels: true, relabelings: [{regex: pod|container|endpoint, action: labeldrop}]}]
+  selector: {matchLabels: {app: node-exporter}}
+  podMetricsEndpoints:
+    - port: metrics
+      relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: kubelet, namespace: monitoring}
+spec:
+  namespaceSelector: {matchNames: [kube-system]}
+  selector: {matchLabels: {app.kubernetes.io/name: kubelet}}
+  endpoints:
+    - {port: https-metrics, scheme: https, honorLabels: true, bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token, tlsConfig: {insecureSkipVerify: true}}
+    - {port: https-metrics, scheme: https, honorLabels: true, bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token, tlsConfig: {insecureSkipVerify: true}, path: /metrics/cadvisor}
+---
+# Prometheus and Alertmanager about themselves.
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata: {name: prometheus, namespace: monitoring}
+spec:
+  selector: {matchLabels: {app.kubernetes.io/managed-by: prometheus-operator, app.kubernetes.io/name: prometheus}}
+  podMetricsEndpoints: [{port: web}]
+`
+
+// hog is a pod that keeps the CPUs busy, and asked for so much of them that the databases beside
+// it get little.
+const hog = `
+apiVersion: v1
+kind: Pod
+metadata: {name: hog, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: hog
+      image: e2e/busybox:latest
+      imagePullPolicy: Never
+      args: [-c, "for i in 1 2 3 4; do while :; do :; done & done; wait"]
+      resources: {requests: {cpu: 500m}}
 `

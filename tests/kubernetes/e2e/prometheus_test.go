@@ -13,13 +13,17 @@ import (
 
 // api asks Prometheus; into is what the answer's data is read into.
 func (n *node) api(path string, into any) error {
-	address, err := n.try("get", "pod", "prometheus-e2e-0", "--namespace=monitoring", "--output=jsonpath={.status.podIP}")
-	if err != nil {
-		return err
+	if n.prometheus == "" {
+		address, err := n.try("get", "pod", "prometheus-e2e-0", "--namespace=monitoring", "--output=jsonpath={.status.podIP}")
+		if err != nil {
+			return err
+		}
+		n.prometheus = address
 	}
 	client := http.Client{Timeout: 20 * time.Second}
-	response, err := client.Get("http://" + address + ":9090/api/v1/" + path)
+	response, err := client.Get("http://" + n.prometheus + ":9090/api/v1/" + path)
 	if err != nil {
+		n.prometheus = "" // the pod may have another one by now
 		return err
 	}
 	defer response.Body.Close()

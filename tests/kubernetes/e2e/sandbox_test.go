@@ -11,13 +11,23 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
 // folderVariable tells the test inside the namespaces which folder is its own.
 const folderVariable = "PLUMBLINE_E2E_FOLDER"
+
+// modules are the Go modules whose manifests are applied, by the folder of tools that pins them.
+var modules = map[string]string{
+	"prometheus-operator": "github.com/prometheus-operator/prometheus-operator",
+	"longhorn-manager":    "github.com/longhorn/longhorn-manager",
+	"cloudnative-pg":      "github.com/cloudnative-pg/cloudnative-pg",
+}
 
 // TestMain runs the tests in namespaces of their own (network, mounts, processes, host name),
 // and cleans up after them, whatever they left: the end of the namespaces' first process ends
@@ -38,6 +48,12 @@ func outside() (int, error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("a node needs root")
 	}
+	// Within the namespaces no registry can be reached.
+	for folder, module := range modules {
+		if _, err := kubetest.Module(folder, module); err != nil {
+			return 1, err
+		}
+	}
 	// Database files need a real disk: on tmpfs there is no block device to measure.
 	folder, err := os.MkdirTemp("/var/tmp", "pl-e2e-")
 	if err != nil {
@@ -45,6 +61,7 @@ func outside() (int, error) {
 	}
 	defer os.RemoveAll(folder)
 	defer removeCgroups(filepath.Base(folder))
+	defer detachLoops(folder)
 	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts", os.Args[0]}, os.Args[1:]...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,6 +75,19 @@ func outside() (int, error) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
+}
+
+// detachLoops detaches the loop devices whose files are in the folder: a test that was killed could not.
+func detachLoops(folder string) {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		if name, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(name), folder+"/") {
+			device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
+			if output, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "e2e: losetup --detach %s: %v %s\n", device, err, output)
+			}
+		}
+	}
 }
 
 // removeCgroups removes the node's cgroups, from the leaves. Processes that were just killed

@@ -46,11 +46,36 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	b->off_ns = 0;
 }
 
+/* A program that changes the clock may itself lose the CPU: the probes on the TLS library on
+ * every kernel, those on the socket where `preemptible` says so. The context switch must then not
+ * touch what the program is in the middle of; it only notes how long the program stood still. */
+static __always_inline void hold(struct backend *b)
+{
+	b->held = 1;
+	barrier();
+}
+
+static __always_inline int release(struct backend *b)
+{
+	barrier();
+	b->held = 0;
+	return 0;
+}
+
 /* Accounts for everything up to now; the task is on a CPU. */
 static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
 {
 	settle(b, task);
-	b->phase[PHASE_CPU] += now - b->mark;
+	u64 ran = now - b->mark;
+	u64 preempted = b->preempted;
+	if (preempted) {
+		b->preempted = 0;
+		/* A part of it may have come after the clock was read. */
+		if (preempted > ran)
+			preempted = ran;
+		b->phase[PHASE_RUNQUEUE] += preempted;
+	}
+	b->phase[PHASE_CPU] += ran - preempted;
 	b->mark = now;
 }
 
@@ -74,7 +99,9 @@ static __always_inline void file_of(struct task_struct *task, u32 fd, struct blo
 	}
 }
 
-#define PG_WAIT_IO 0x0a /* class of PostgreSQL's wait events, see wait_classes.h there */
+/* Classes of PostgreSQL's wait events, see wait_classes.h there. */
+#define PG_WAIT_LOCK 0x03
+#define PG_WAIT_IO 0x0a
 
 /* The phase of a PostgreSQL backend that sleeps until its latch is set. From version 18 on it
  * may be the end of a read that an I/O worker does for it; it says so in shared memory. */
@@ -89,6 +116,7 @@ static __always_inline u32 pg_waits_for(struct backend *b)
 	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
 	    bpf_probe_read_user(&event, sizeof(event), (void *)at))
 		return PHASE_WAIT;
+	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
 }
 
@@ -99,6 +127,7 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 		return PHASE_WAIT;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct blocked_file f = {};
+	b->lock_wait = 0;
 	switch (SYSCALL_NR(regs)) {
 	case NR_read:
 	case NR_readv:
@@ -154,17 +183,46 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	return PHASE_WAIT;
 }
 
+/* The kernel wakes a task that waits long for a block device now and then (blk_wait_io), only to
+ * let it sleep on: waits of this length with no more than this between them are one wait. */
+#define LONG_WAIT 10000000000ULL
+#define SHORT_RUN 1000000ULL
+
+/* The task goes to sleep at now, for the phase kind. Before, it ran since b->mark. */
+static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u64 now)
+{
+	bool goes_on = kind == b->off_kind && ran < SHORT_RUN && b->wait_start &&
+		       now - ran - b->wait_start > LONG_WAIT;
+	if (!goes_on)
+		b->wait_start = now;
+	b->off_kind = kind;
+}
+
 static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
 {
+	u64 now;
+	if (b->held) {
+		b->preempted_at = bpf_ktime_get_ns();
+		return;
+	}
 	if (!b->busy) {
 		/* The wait for a CPU after the wake-up that brings the next request is part of it. */
 		if (!runnable) {
 			b->slept = 1;
 			b->queued = queued_so_far(task);
+			/* It has no client: one of the server's own, which may wait for the disk. */
+			if (!b->socket) {
+				now = bpf_ktime_get_ns();
+				fall_asleep(b, asleep_in(b, task), now - b->mark, now);
+				b->mark = now;
+				b->is_off = 1;
+			}
 		}
 		return;
 	}
-	advance(b, task, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	u64 ran = now - b->mark;
+	advance(b, task, now);
 	b->is_off = 1;
 	if (runnable) {
 		b->off_kind = PHASE_RUNQUEUE;
@@ -172,7 +230,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	}
 	b->queued = queued_so_far(task);
 	u32 kind = asleep_in(b, task);
-	b->off_kind = kind;
+	fall_asleep(b, kind, ran, now);
 	if (kind == PHASE_READ && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
 		/* The kernel counts a read call at its end: one count, one call. */
 		u64 call = reads_so_far(task) + 1;
@@ -185,10 +243,15 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 
 static __always_inline void enter_cpu(struct backend *b)
 {
-	if (!b->busy || !b->is_off)
+	if (b->held) {
+		b->preempted += bpf_ktime_get_ns() - b->preempted_at;
+		return;
+	}
+	if (!b->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
-	b->off_ns = now - b->mark;
+	if (b->busy)
+		b->off_ns = now - b->mark;
 	b->mark = now;
 	b->is_off = 0;
 }
@@ -201,6 +264,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 		woken = queued_so_far(task) - b->queued;
 	b->slept = 0;
 	b->is_off = 0;
+	b->wait_start = 0;
+	b->preempted = 0;
 	b->sent = 0;
 	b->off_ns = 0;
 	b->mark = now;
@@ -211,8 +276,6 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->missed_at = 0;
 	b->misses = 0;
 	b->socket_reads = 0;
-	/* Last: a probe on the TLS library may be preempted on its way through here. */
-	barrier();
 	b->busy = 1;
 }
 
@@ -220,6 +283,33 @@ static __always_inline u32 classic_slot(u64 ns)
 {
 	return (ns > 1000000) + (ns > 5000000) + (ns > 10000000) + (ns > 50000000) +
 	       (ns > 100000000) + (ns > 500000000) + (ns > 1000000000) + (ns > 5000000000);
+}
+
+/* The request that is being worked on, or the part of it that has come. */
+static __always_inline u8 current_request(struct backend *b)
+{
+	if (b->engine == POSTGRESQL && b->pending_tail != b->pending_head)
+		return b->pending[b->pending_head & (PENDING - 1)];
+	return b->request;
+}
+
+/* The statement under way will not end: its session ended, or the protocol is lost. It is not
+ * counted, but its time was shown while it ran and stays. */
+static __noinline int abandon(struct backend *b, struct task_struct *task, u64 now)
+{
+	if (!b || !task || !b->busy)
+		return 0;
+	u8 request = current_request(b);
+	if (!(request & HAS_STATEMENT))
+		return 0;
+	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	struct stats *s = bpf_map_lookup_elem(&statements, &key);
+	if (!s)
+		return 0;
+	advance(b, task, now);
+	for (int i = 0; i < PHASES; i++)
+		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
+	return 0;
 }
 
 /* Adds the statement that ended at end, with its phases, to the statistics. */
@@ -234,20 +324,20 @@ static __noinline int observe(struct backend *b, struct task_struct *task, enum 
 		return 0;
 	}
 	u64 ns = end - b->start;
-	s->count++;
-	s->sum_ns += ns;
+	add(&s->count, 1);
+	add(&s->sum_ns, ns);
 	for (int i = 0; i < PHASES; i++)
-		s->phase_ns[i] += at_send ? b->sent_phase[i] : b->phase[i];
+		add(&s->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i]);
 	u64 reads = reads_so_far(task) - b->reads;
 	if (reads > b->socket_reads)
-		s->reads += reads - b->socket_reads;
-	s->read_misses += b->misses;
+		add(&s->reads, reads - b->socket_reads);
+	add(&s->read_misses, b->misses);
 	u32 slot = classic_slot(ns);
 	if (slot <= CLASSIC)
-		s->classic[slot]++;
+		add(&s->classic[slot], 1);
 	slot = native_slot(ns);
 	if (slot < NATIVE_SLOTS)
-		s->slots[slot]++;
+		add(&s->slots[slot], 1);
 	return 0;
 }
 

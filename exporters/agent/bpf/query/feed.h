@@ -48,6 +48,7 @@ static __always_inline bool gather(struct backend *b, u32 want)
 		n = b->in_left;
 	if (n > 127)
 		return false;
+	barrier_var(n);
 	if (n && bpf_probe_read_user(&b->bytes[HEAD + (have & 127)], n & 127, (void *)b->in_buf)) {
 		lose(b->server, LOST_PROTOCOL);
 		b->conn = CONN_LOST;

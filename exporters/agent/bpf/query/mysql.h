@@ -90,6 +90,28 @@ static __always_inline void mysql_received(struct backend *b, u64 buf, u32 len)
 	bpf_loop(1 << 12, mysql_step, &f, 0);
 }
 
+#define IN_TRANSACTION 1 /* SERVER_STATUS_IN_TRANS */
+
+/* Bytes of a length-encoded integer that begins with this one. */
+static __always_inline u32 mysql_integer(u8 first)
+{
+	return first < 0xfb ? 1 : first == 0xfc ? 3 : first == 0xfd ? 4 : 9;
+}
+
+/* An OK packet: rows affected, last number inserted, status. BEGIN, COMMIT, ROLLBACK and every
+ * change are answered by one; a status beyond the bytes at hand leaves what is known. */
+static __always_inline void mysql_ok(struct backend *b, const u8 *answer, u32 len)
+{
+	u32 at = MYSQL_HEADER + 1;
+	at += mysql_integer(answer[at]);
+	if (at >= 12 || at >= len)
+		return;
+	at += mysql_integer(answer[at]);
+	if (at >= 12 || at >= len)
+		return;
+	b->in_transaction = answer[at] & IN_TRANSACTION;
+}
+
 /* The first bytes of an answer. */
 static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
 {
@@ -98,6 +120,8 @@ static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
 		return;
 	if (answer[MYSQL_HEADER] == 0xfb)
 		b->file_transfer = 1;
+	if (answer[MYSQL_HEADER] == 0 && b->request & HAS_STATEMENT)
+		mysql_ok(b, answer, len < sizeof(answer) ? len : sizeof(answer));
 	if (b->preparing && answer[MYSQL_HEADER] == 0 && len >= sizeof(answer)) {
 		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
 		remember(b, mysql_hash(id), b->preparing & COMMAND_BITS);

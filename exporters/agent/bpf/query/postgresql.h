@@ -108,7 +108,7 @@ __noinline int pg_message(struct backend *b, u32 from, u32 end)
 	u32 hash;
 	switch (b->bytes[from]) {
 	case 'Q':
-		push_request(b, classify(b, n.pos, end) | HAS_STATEMENT);
+		push_request(b, request_of(classify(b, n.pos, end)));
 		break;
 	case 'P':
 		b->request_open = 1;
@@ -179,6 +179,7 @@ static __always_inline u32 pg_header(struct backend *b, u32 at)
 static __always_inline long pg_confused(struct backend *b)
 {
 	b->conn = CONN_LOST;
+	abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	forget_requests(b);
 	lose(b->server, LOST_PROTOCOL);
 	return 1;
@@ -189,6 +190,7 @@ static __always_inline bool stage(struct backend *b)
 {
 	u32 n = b->in_left < STAGED ? b->in_left : STAGED;
 	b->staged = 0;
+	barrier_var(n);
 	if (bpf_probe_read_user(&b->bytes[STAGE], n & (2 * STAGED - 1), (void *)b->in_buf))
 		return false;
 	b->stage_at = 0;
@@ -260,6 +262,7 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 	if (!b || len < PG_HEADER)
 		return false;
 	u32 n = len < STAGED ? len : STAGED;
+	barrier_var(n);
 	if (bpf_probe_read_user(&b->bytes[STAGE], n & (2 * STAGED - 1), (void *)buf))
 		return false;
 	u32 at = 0, bound = b->bound, unnamed = b->unnamed, request = b->request;
@@ -276,7 +279,7 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 			if (at || end != len)
 				return false;
 			b->understood = 1;
-			push_request(b, classify(b, STAGE + PG_HEADER, STAGE + n) | HAS_STATEMENT);
+			push_request(b, request_of(classify(b, STAGE + PG_HEADER, STAGE + n)));
 			return true;
 		}
 		if (end > n)
@@ -329,19 +332,22 @@ static __always_inline void pg_received(struct backend *b, u64 buf, u32 len)
 	bpf_loop(1 << 14, pg_step, &f, 0);
 }
 
-/* Whether sent bytes end with ReadyForQuery: it is the last of its send, whose buffer is
- * contiguous even if the kernel took it in several parts. */
-static __always_inline bool pg_ends_ready(u64 buf, u32 len)
+/* The transaction status in the ReadyForQuery that sent bytes end with, or 0 if they do not: it
+ * is the last of its send, whose buffer is contiguous even if the kernel took it in several parts. */
+static __always_inline u8 pg_ends_ready(u64 buf, u32 len)
 {
 	u8 end[6] = {};
 	bpf_probe_read_user(end, sizeof(end), (void *)(buf + len - sizeof(end)));
-	return end[0] == 'Z' && !end[1] && !end[2] && !end[3] && end[4] == 5;
+	return end[0] == 'Z' && !end[1] && !end[2] && !end[3] && end[4] == 5 ? end[5] : 0;
 }
 
-/* The server sent a ReadyForQuery. */
-static __always_inline void pg_ready(struct backend *b, struct task_struct *task, u64 now)
+#define PG_IDLE 'I' /* transaction status: in none; else T or, after an error in it, E */
+
+/* The server sent a ReadyForQuery with this transaction status. */
+static __always_inline void pg_ready(struct backend *b, struct task_struct *task, u8 status, u64 now)
 {
 	b->answered = 1;
+	b->in_transaction = status != PG_IDLE;
 	if (b->conn != CONN_READY || !b->busy) {
 		if (b->conn == CONN_LOGIN) {
 			b->conn = CONN_READY;

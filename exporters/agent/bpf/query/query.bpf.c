@@ -25,7 +25,9 @@ static __always_inline struct backend *backend_of(struct task_struct *task)
 	/* Nearly all tasks have no storage at all: one load tells. */
 	if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
 		return NULL;
-	return bpf_task_storage_get(&backends, task, NULL, 0);
+	struct backend *b = bpf_task_storage_get(&backends, task, NULL, 0);
+	/* Without an engine it is being marked at this moment, see mark(). */
+	return b && b->engine ? b : NULL;
 }
 
 /* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
@@ -67,6 +69,7 @@ static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
 		b->tls_session = 0;
 		b->unread = 0;
 		b->tls_answered = 0;
+		b->in_transaction = 0;
 	}
 	return true;
 }
@@ -125,13 +128,9 @@ static __always_inline bool encrypted(struct backend *b, struct task_struct *tas
 	return b->tls;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
+/* The current task's call on this socket has received bytes, or failed. */
+static __always_inline int received_held(struct backend *b, struct task_struct *task, struct sock *sk, int ret)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
-	if (!b || flags & MSG_PEEK)
-		return 0;
 	if (!on_client_socket(b, sk))
 		return 0;
 	if (b->engine == MYSQL)
@@ -161,8 +160,9 @@ static __always_inline void sent_encrypted(struct backend *b, struct task_struct
 	if (b->tls_session) {
 		b->unread = 0;
 		if (b->ready_sent) {
+			u8 status = b->ready_sent;
 			b->ready_sent = 0;
-			pg_ready(b, task, bpf_ktime_get_ns());
+			pg_ready(b, task, status, bpf_ktime_get_ns());
 		}
 		return;
 	}
@@ -178,15 +178,9 @@ static __always_inline void sent_encrypted(struct backend *b, struct task_struct
 		b->busy = 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
+/* The current task's call on this socket has sent bytes, or failed. */
+static __always_inline int sent_held(struct backend *b, struct task_struct *task, int ret)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
-	if (!b)
-		return 0;
-	if (b->socket != (u64)sk)
-		return 0;
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
 			b->blocked_client = 1;
@@ -205,10 +199,15 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
 		mysql_sent(b, task, bpf_ktime_get_ns());
 		return 0;
 	}
-	if (!b->tls && pg_ends_ready(buf, ret))
-		pg_ready(b, task, bpf_ktime_get_ns());
+	if (b->tls)
+		return 0;
+	u8 status = pg_ends_ready(buf, ret);
+	if (status)
+		pg_ready(b, task, status, bpf_ktime_get_ns());
 	return 0;
 }
+
+#include "boundary.h"
 
 SEC("uprobe")
 int tls_read(struct pt_regs *ctx)
@@ -232,8 +231,10 @@ int tls_read_done(struct pt_regs *ctx)
 	b->tls_buffer = 0;
 	int len = CALL_RET(ctx);
 	if (len > 0 && is_clients(b)) {
+		hold(b);
 		b->answered = 0;
 		client_said(b, task, buf, len);
+		release(b);
 	}
 	return 0;
 }
@@ -251,9 +252,11 @@ int tls_write(struct pt_regs *ctx)
 	if (b->engine == MYSQL) {
 		if (b->busy && !b->sent)
 			mysql_answer(b, buf, len);
-	} else if (pg_ends_ready(buf, len)) {
-		b->ready_sent = 1;
+		return 0;
 	}
+	u8 status = pg_ends_ready(buf, len);
+	if (status)
+		b->ready_sent = status;
 	return 0;
 }
 
@@ -269,7 +272,9 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
-static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader)
+/* Takes a task for a server's. The walk may be preempted here and the task run meanwhile: the
+ * engine comes last and tells that all is there. */
+static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader, u32 conn)
 {
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!b) {
@@ -277,8 +282,11 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 		return NULL;
 	}
 	b->server = server;
-	b->engine = engine;
 	b->leader = leader;
+	if (!b->engine)
+		b->conn = conn;
+	barrier();
+	b->engine = engine;
 	return b;
 }
 
@@ -288,8 +296,8 @@ struct {
 	__uint(max_entries, 4096);
 } news SEC(".maps");
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(task_forked, struct task_struct *parent, struct task_struct *child)
+/* A task that is followed has made another one, which has not run yet. */
+static __always_inline int forked(struct task_struct *parent, struct task_struct *child)
 {
 	struct backend *p = backend_of(parent);
 	if (!p)
@@ -297,8 +305,22 @@ int BPF_PROG(task_forked, struct task_struct *parent, struct task_struct *child)
 	bool thread = parent->tgid == child->tgid;
 	if (p->engine == POSTGRESQL ? thread || !p->leader : !thread)
 		return 0;
-	mark(child, p->server, p->engine, false);
+	mark(child, p->server, p->engine, false, CONN_LOGIN);
 	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(task_forked, struct task_struct *parent, struct task_struct *child)
+{
+	return forked(parent, child);
+}
+
+/* In its place where tracepoints' programs may be preempted: this one has the run queue's lock,
+ * so that it never is. Not elsewhere, because there the lock forbids to ask for memory. */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(task_started, struct task_struct *child)
+{
+	return forked(bpf_get_current_task_btf(), child);
 }
 
 /* The first seven bytes of the names that exporters/agent/server looks for. */
@@ -325,23 +347,41 @@ static __always_inline void tell(u32 tgid)
 		lose(0, LOST_NEWS);
 }
 
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(task_executed, struct task_struct *task)
+static __always_inline int executed(struct task_struct *task)
 {
 	if (is_server_name(task->comm))
 		tell(task->tgid);
 	return 0;
 }
 
+static __always_inline int ended(struct task_struct *task)
+{
+	struct backend *b = backend_of(task);
+	if (!b)
+		return 0;
+	hold(b);
+	abandon(b, task, bpf_ktime_get_ns());
+	b->busy = 0;
+	release(b);
+	if (b->leader && task->pid == task->tgid)
+		tell(task->tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(task_executed, struct task_struct *task)
+{
+	u32 rank = arrive(ctx, CREW_EXECUTED);
+	executed(task);
+	return leave(CREW_EXECUTED, rank);
+}
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(task_ended, struct task_struct *task)
 {
-	if (task->pid != task->tgid)
-		return 0;
-	struct backend *b = backend_of(task);
-	if (b && b->leader)
-		tell(task->tgid);
-	return 0;
+	u32 rank = arrive(ctx, CREW_ENDED);
+	ended(task);
+	return leave(CREW_ENDED, rank);
 }
 
 /* What the agent asks adopt to do: mark the process with this PID, as seen in that PID
@@ -397,40 +437,10 @@ int adopt(struct bpf_iter__task *ctx)
 	struct backend *b = backend_of(task);
 	if (b && b->server == a->server)
 		return 0;
-	bool fresh = !b;
-	b = mark(task, a->server, a->engine, leader);
-	if (!b)
-		return 0;
 	/* It is past its login, most likely, and the next bytes begin a message. */
-	if (fresh)
-		b->conn = CONN_READY;
-	a->marked++;
+	if (mark(task, a->server, a->engine, leader, CONN_READY))
+		a->marked++;
 	return 0;
 }
 
-/* What census counts: the processes and threads that are followed, by server. */
-struct population {
-	u64 backends[MAX_SERVERS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct population);
-} populations SEC(".maps");
-
-/* Adds up what is followed: task storage cannot be listed from user space. */
-SEC("iter/task")
-int census(struct bpf_iter__task *ctx)
-{
-	struct task_struct *task = ctx->task;
-	u32 zero = 0;
-	struct population *p = bpf_map_lookup_elem(&populations, &zero);
-	if (!task || !p)
-		return 0;
-	struct backend *b = backend_of(task);
-	if (b && b->server < MAX_SERVERS)
-		p->backends[b->server]++;
-	return 0;
-}
+#include "activity.h"

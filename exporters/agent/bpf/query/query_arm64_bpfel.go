@@ -13,6 +13,28 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type QueryActivity struct {
+	_        structs.HostLayout
+	Server   uint32
+	Pid      uint32
+	InnerPid uint32
+	Kind     uint8
+	Command  uint8
+	Phase    uint8
+	LockWait uint8
+	AgeNs    uint64
+	WaitNs   uint64
+	PhaseNs  [7]uint64
+}
+
+type QueryActivityKind uint32
+
+const (
+	QueryActivityKindACTIVITY_STATEMENT  QueryActivityKind = 0
+	QueryActivityKindACTIVITY_BACKGROUND QueryActivityKind = 1
+	QueryActivityKindACTIVITY_IDLE       QueryActivityKind = 2
+)
+
 type QueryAdoption struct {
 	_            structs.HostLayout
 	PidNamespace uint32
@@ -48,8 +70,13 @@ type QueryBackend struct {
 	FileTransfer  uint8
 	RequestOpen   uint8
 	Answered      uint8
+	InTransaction uint8
+	LockWait      uint8
+	Held          uint8
+	Attended      uint8
 	_             [3]byte
 	OffKind       QueryPhase
+	_             [4]byte
 	Socket        uint64
 	TlsSession    uint64
 	TlsReader     uint64
@@ -58,6 +85,12 @@ type QueryBackend struct {
 	Start         uint64
 	OffNs         uint64
 	Queued        uint64
+	WaitStart     uint64
+	Heard         uint32
+	LookedHeard   uint32
+	LookedCpu     uint64
+	PreemptedAt   uint64
+	Preempted     uint64
 	Phase         [7]uint64
 	SentAt        uint64
 	SentPhase     [7]uint64
@@ -100,6 +133,12 @@ const (
 	QueryCommandCOMMANDS QueryCommand = 9
 )
 
+type QueryCrewState struct {
+	_      structs.HostLayout
+	Inside [4]uint8
+	Risks  uint32
+}
+
 type QueryEngine uint32
 
 const (
@@ -133,8 +172,10 @@ const (
 )
 
 type QueryPopulation struct {
-	_        structs.HostLayout
-	Backends [256]uint64
+	_         structs.HostLayout
+	Backends  [256]uint64
+	Torn      uint64
+	UnheardNs [256]uint64
 }
 
 type QueryServer struct {
@@ -158,25 +199,38 @@ type QueryStats struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	QueryMapAdoptions       = "adoptions"
-	QueryMapBackends        = "backends"
-	QueryMapLost            = "lost"
-	QueryMapNews            = "news"
-	QueryMapPopulations     = "populations"
-	QueryMapServers         = "servers"
-	QueryMapStatements      = "statements"
-	QueryProgAdopt          = "adopt"
-	QueryProgCensus         = "census"
-	QueryProgSocketReceived = "socket_received"
-	QueryProgSocketSent     = "socket_sent"
-	QueryProgTaskEnded      = "task_ended"
-	QueryProgTaskExecuted   = "task_executed"
-	QueryProgTaskForked     = "task_forked"
-	QueryProgTaskSwitched   = "task_switched"
-	QueryProgTlsRead        = "tls_read"
-	QueryProgTlsReadDone    = "tls_read_done"
-	QueryProgTlsWrite       = "tls_write"
-	QueryVarUnusedLoss      = "unused_loss"
+	QueryMapAdoptions          = "adoptions"
+	QueryMapBackends           = "backends"
+	QueryMapCrews              = "crews"
+	QueryMapLost               = "lost"
+	QueryMapNews               = "news"
+	QueryMapPopulations        = "populations"
+	QueryMapServers            = "servers"
+	QueryMapStatements         = "statements"
+	QueryProgAdopt             = "adopt"
+	QueryProgCensus            = "census"
+	QueryProgInet6Received     = "inet6_received"
+	QueryProgInet6Sent         = "inet6_sent"
+	QueryProgInetReceived      = "inet_received"
+	QueryProgInetSent          = "inet_sent"
+	QueryProgSocketReceived    = "socket_received"
+	QueryProgSocketSent        = "socket_sent"
+	QueryProgTaskEnded         = "task_ended"
+	QueryProgTaskExecuted      = "task_executed"
+	QueryProgTaskForked        = "task_forked"
+	QueryProgTaskStarted       = "task_started"
+	QueryProgTaskSwitched      = "task_switched"
+	QueryProgTlsRead           = "tls_read"
+	QueryProgTlsReadDone       = "tls_read_done"
+	QueryProgTlsWrite          = "tls_write"
+	QueryProgUnixReceived      = "unix_received"
+	QueryProgUnixSent          = "unix_sent"
+	QueryVarDeputies           = "deputies"
+	QueryVarPreemptible        = "preemptible"
+	QueryVarUnusedActivity     = "unused_activity"
+	QueryVarUnusedActivityKind = "unused_activity_kind"
+	QueryVarUnusedCrew         = "unused_crew"
+	QueryVarUnusedLoss         = "unused_loss"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -223,15 +277,22 @@ type QuerySpecs struct {
 type QueryProgramSpecs struct {
 	Adopt          *ebpf.ProgramSpec `ebpf:"adopt"`
 	Census         *ebpf.ProgramSpec `ebpf:"census"`
+	Inet6Received  *ebpf.ProgramSpec `ebpf:"inet6_received"`
+	Inet6Sent      *ebpf.ProgramSpec `ebpf:"inet6_sent"`
+	InetReceived   *ebpf.ProgramSpec `ebpf:"inet_received"`
+	InetSent       *ebpf.ProgramSpec `ebpf:"inet_sent"`
 	SocketReceived *ebpf.ProgramSpec `ebpf:"socket_received"`
 	SocketSent     *ebpf.ProgramSpec `ebpf:"socket_sent"`
 	TaskEnded      *ebpf.ProgramSpec `ebpf:"task_ended"`
 	TaskExecuted   *ebpf.ProgramSpec `ebpf:"task_executed"`
 	TaskForked     *ebpf.ProgramSpec `ebpf:"task_forked"`
+	TaskStarted    *ebpf.ProgramSpec `ebpf:"task_started"`
 	TaskSwitched   *ebpf.ProgramSpec `ebpf:"task_switched"`
 	TlsRead        *ebpf.ProgramSpec `ebpf:"tls_read"`
 	TlsReadDone    *ebpf.ProgramSpec `ebpf:"tls_read_done"`
 	TlsWrite       *ebpf.ProgramSpec `ebpf:"tls_write"`
+	UnixReceived   *ebpf.ProgramSpec `ebpf:"unix_received"`
+	UnixSent       *ebpf.ProgramSpec `ebpf:"unix_sent"`
 }
 
 // QueryMapSpecs contains maps before they are loaded into the kernel.
@@ -240,6 +301,7 @@ type QueryProgramSpecs struct {
 type QueryMapSpecs struct {
 	Adoptions   *ebpf.MapSpec `ebpf:"adoptions"`
 	Backends    *ebpf.MapSpec `ebpf:"backends"`
+	Crews       *ebpf.MapSpec `ebpf:"crews"`
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
 	News        *ebpf.MapSpec `ebpf:"news"`
 	Populations *ebpf.MapSpec `ebpf:"populations"`
@@ -251,7 +313,12 @@ type QueryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
-	UnusedLoss *ebpf.VariableSpec `ebpf:"unused_loss"`
+	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
+	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
+	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
+	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
+	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
+	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -276,6 +343,7 @@ func (o *QueryObjects) Close() error {
 type QueryMaps struct {
 	Adoptions   *ebpf.Map `ebpf:"adoptions"`
 	Backends    *ebpf.Map `ebpf:"backends"`
+	Crews       *ebpf.Map `ebpf:"crews"`
 	Lost        *ebpf.Map `ebpf:"lost"`
 	News        *ebpf.Map `ebpf:"news"`
 	Populations *ebpf.Map `ebpf:"populations"`
@@ -287,6 +355,7 @@ func (m *QueryMaps) Close() error {
 	return _QueryClose(
 		m.Adoptions,
 		m.Backends,
+		m.Crews,
 		m.Lost,
 		m.News,
 		m.Populations,
@@ -299,7 +368,12 @@ func (m *QueryMaps) Close() error {
 //
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
-	UnusedLoss *ebpf.Variable `ebpf:"unused_loss"`
+	Deputies           *ebpf.Variable `ebpf:"deputies"`
+	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
+	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
+	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
+	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
+	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.
@@ -308,30 +382,44 @@ type QueryVariables struct {
 type QueryPrograms struct {
 	Adopt          *ebpf.Program `ebpf:"adopt"`
 	Census         *ebpf.Program `ebpf:"census"`
+	Inet6Received  *ebpf.Program `ebpf:"inet6_received"`
+	Inet6Sent      *ebpf.Program `ebpf:"inet6_sent"`
+	InetReceived   *ebpf.Program `ebpf:"inet_received"`
+	InetSent       *ebpf.Program `ebpf:"inet_sent"`
 	SocketReceived *ebpf.Program `ebpf:"socket_received"`
 	SocketSent     *ebpf.Program `ebpf:"socket_sent"`
 	TaskEnded      *ebpf.Program `ebpf:"task_ended"`
 	TaskExecuted   *ebpf.Program `ebpf:"task_executed"`
 	TaskForked     *ebpf.Program `ebpf:"task_forked"`
+	TaskStarted    *ebpf.Program `ebpf:"task_started"`
 	TaskSwitched   *ebpf.Program `ebpf:"task_switched"`
 	TlsRead        *ebpf.Program `ebpf:"tls_read"`
 	TlsReadDone    *ebpf.Program `ebpf:"tls_read_done"`
 	TlsWrite       *ebpf.Program `ebpf:"tls_write"`
+	UnixReceived   *ebpf.Program `ebpf:"unix_received"`
+	UnixSent       *ebpf.Program `ebpf:"unix_sent"`
 }
 
 func (p *QueryPrograms) Close() error {
 	return _QueryClose(
 		p.Adopt,
 		p.Census,
+		p.Inet6Received,
+		p.Inet6Sent,
+		p.InetReceived,
+		p.InetSent,
 		p.SocketReceived,
 		p.SocketSent,
 		p.TaskEnded,
 		p.TaskExecuted,
 		p.TaskForked,
+		p.TaskStarted,
 		p.TaskSwitched,
 		p.TlsRead,
 		p.TlsReadDone,
 		p.TlsWrite,
+		p.UnixReceived,
+		p.UnixSent,
 	)
 }
 

@@ -1,24 +1,24 @@
 package query
 
 import (
-	"errors"
+	"fmt"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/bpftest"
 )
 
-// The kernel's verifier accepts every program.
+// The kernel's verifier accepts every program, in both ways to count.
 func TestLoad(t *testing.T) {
-	testkit.NeedBPF(t)
-	var objs QueryObjects
-	if err := LoadQueryObjects(&objs, nil); err != nil {
-		var ve *ebpf.VerifierError
-		if errors.As(err, &ve) {
-			t.Fatalf("%+v", ve)
-		}
-		t.Fatal(err)
+	for _, preemptible := range []bool{false, true} {
+		t.Run(fmt.Sprintf("preemptible %v", preemptible), func(t *testing.T) {
+			spec, err := LoadQuery()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := spec.Variables["preemptible"].Set(preemptible); err != nil {
+				t.Fatal(err)
+			}
+			bpftest.Load(t, spec)
+		})
 	}
-	defer objs.Close()
 }

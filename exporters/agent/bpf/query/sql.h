@@ -20,6 +20,8 @@ enum scan {
 	SCAN_WORD,
 };
 
+#define UNDERSCORE ('_' | 0x20) /* as the scanner, which makes letters small, sees it */
+
 struct scanner {
 	struct backend *b;
 	u32 from, end;
@@ -72,7 +74,7 @@ static long scan_byte(u32 i, struct scanner *s)
 		return 0;
 	}
 	c |= 0x20;
-	if (c < 'a' || c > 'z' || b->scan_letters >= 8)
+	if (((c < 'a' || c > 'z') && c != UNDERSCORE) || b->scan_letters >= 8)
 		return 1;
 	b->scan_word |= (u64)c << ((b->scan_letters & 7) * 8);
 	b->scan_letters++;
@@ -113,7 +115,11 @@ static __always_inline int classify_fast(struct backend *b, u32 pos, u32 end)
 	return -1;
 }
 
-/* Command of the text in b->bytes[pos:end]. */
+/* Not a statement but a command of PostgreSQL's replication protocol that sends for hours or for
+ * ever: it would make every mean of statements meaningless. */
+#define REPLICATION COMMANDS
+
+/* Command of the text in b->bytes[pos:end], or REPLICATION. */
 __noinline u32 classify(struct backend *b, u32 pos, u32 end)
 {
 	if (!b)
@@ -151,8 +157,17 @@ __noinline u32 classify(struct backend *b, u32 pos, u32 end)
 	case WORD('c', 'o', 'p', 'y', 0, 0, 0, 0):
 	case WORD('l', 'o', 'a', 'd', 0, 0, 0, 0):
 		return COPY;
+	case WORD('s', 't', 'a', 'r', 't', UNDERSCORE, 'r', 'e'): /* START_REPLICATION */
+	case WORD('b', 'a', 's', 'e', UNDERSCORE, 'b', 'a', 'c'): /* BASE_BACKUP */
+		return REPLICATION;
 	}
 	return OTHER;
+}
+
+/* A request that consists of a statement with this command. */
+static __always_inline u8 request_of(u32 command)
+{
+	return command == REPLICATION ? 0 : command | HAS_STATEMENT;
 }
 
 /* Prepared statements: a direct-mapped table of 24-bit hashes per connection. A statement

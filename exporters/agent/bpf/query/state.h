@@ -82,7 +82,7 @@ struct backend {
 	u8 unnamed;        /* command of PostgreSQL's unnamed prepared statement */
 	u8 bound;          /* command of the statement bound last */
 	u8 request;        /* request under assembly: command | HAS_STATEMENT */
-	u8 ready_sent;     /* TLS: a ready-for-query is on its way through the library */
+	u8 ready_sent;     /* TLS: status in the ready-for-query on its way through the library, or 0 */
 	u8 tls;            /* the socket's bytes are encrypted */
 	u8 unread;         /* TLS: encrypted data came and has not been answered */
 	u8 tls_answered;   /* TLS: the handshake is over */
@@ -92,6 +92,10 @@ struct backend {
 	u8 file_transfer;  /* MySQL: the server asked for a local file */
 	u8 request_open;   /* PostgreSQL: messages since the last Sync */
 	u8 answered;       /* PostgreSQL: ready for a query, and nothing came since */
+	u8 in_transaction; /* the server said so in its last answer */
+	u8 lock_wait;      /* PostgreSQL: asleep until another session gives up a lock */
+	u8 held;           /* a program works on the clock; see hold() */
+	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u64 socket;        /* the client's struct sock */
 	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
@@ -101,6 +105,12 @@ struct backend {
 	u64 start;
 	u64 off_ns;        /* last time off the CPU, not yet in phase[] */
 	u64 queued;        /* the task's run_delay when it left the CPU */
+	u64 wait_start;    /* when the wait that goes on since then began; see leave_cpu() */
+	u32 heard;         /* runs of programs for the client's socket */
+	u32 looked_heard;  /* that and the CPU time when the agent last looked; see count_unheard() */
+	u64 looked_cpu;
+	u64 preempted_at;  /* held: when the program lost the CPU */
+	u64 preempted;     /* for how long since mark a program had no CPU, not yet in phase[] */
 	u64 phase[PHASES];
 	u64 sent_at;             /* MySQL: last send */
 	u64 sent_phase[PHASES];  /* MySQL: phase[] at the last send */
@@ -178,10 +188,24 @@ struct {
 /* Keeps the type in the object file, from where the agent takes the numbers. */
 const enum loss *unused_loss __attribute__((unused));
 
+/* Set by user space before loading: a task may lose the CPU within a program on the client's
+ * socket, so that another task's run of a program on this CPU may fall into it. */
+const volatile bool preemptible;
+
+/* Adds to what a run on this CPU of another task may be adding to. */
+static __always_inline void add(u64 *sum, u64 n)
+{
+	if (preemptible)
+		__sync_fetch_and_add(sum, n);
+	else
+		*sum += n;
+}
+
 /* Eight bytes of bytes[] at once, at any alignment; the compiler would load them one by one. */
 static __always_inline u64 eight_bytes(struct backend *b, u32 pos)
 {
 	u64 text;
+	barrier_var(pos); /* or the compiler drops a mask that the verifier of Linux 6.1 needs */
 	pos &= 2 * STAGE - 1;
 	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(text) : "r"(&b->bytes[pos]));
 	return text;
@@ -191,8 +215,9 @@ static __always_inline void lose(u32 server, enum loss reason)
 {
 	u32 key = server * LOSSES + reason;
 	u64 *n = bpf_map_lookup_elem(&lost, &key);
+	/* Probes on the TLS library come here, too, and can be preempted everywhere. */
 	if (n)
-		*n += 1;
+		__sync_fetch_and_add(n, 1);
 }
 
 #endif

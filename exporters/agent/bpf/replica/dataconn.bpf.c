@@ -9,6 +9,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "dataconn.h"
+#include "inspect.h"
 #include "processes.h"
 #include "sockets.h"
 

@@ -26,25 +26,29 @@ type DataconnAcks struct {
 }
 
 type DataconnConnection struct {
-	_       structs.HostLayout
-	Slot    uint32
-	Peer    uint32
-	Id      uint32
-	View    uint8
-	Fresh   uint8
-	Missed  uint8
-	Sending uint8
-	Ended   uint8
-	Pad     [7]uint8
-	First   uint64
-	Orphan  uint64
-	Rx      struct {
-		_       structs.HostLayout
-		Skip    uint32
-		Have    uint32
-		State   uint8
-		Pad     [7]uint8
-		Message struct {
+	_             structs.HostLayout
+	Slot          uint32
+	Peer          uint32
+	Id            uint32
+	View          uint8
+	Fresh         uint8
+	Missed        uint8
+	Sending       uint8
+	Ended         uint8
+	Pad           [7]uint8
+	First         uint64
+	Orphan        uint64
+	AnsweredRead  uint64
+	AnsweredWrite uint64
+	Rx            struct {
+		_        structs.HostLayout
+		Skip     uint32
+		Have     uint32
+		Moved    uint32
+		State    uint8
+		Attended uint8
+		Pad      [2]uint8
+		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64
@@ -58,12 +62,14 @@ type DataconnConnection struct {
 		Header [64]uint8
 	}
 	Tx struct {
-		_       structs.HostLayout
-		Skip    uint32
-		Have    uint32
-		State   uint8
-		Pad     [7]uint8
-		Message struct {
+		_        structs.HostLayout
+		Skip     uint32
+		Have     uint32
+		Moved    uint32
+		State    uint8
+		Attended uint8
+		Pad      [2]uint8
+		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64
@@ -76,6 +82,12 @@ type DataconnConnection struct {
 		}
 		Header [64]uint8
 	}
+}
+
+type DataconnCrewState struct {
+	_      structs.HostLayout
+	Inside [4]uint8
+	Risks  uint32
 }
 
 type DataconnEvent uint32
@@ -162,6 +174,33 @@ const (
 	DataconnRoleROLE_REPLICA DataconnRole = 1
 )
 
+type DataconnSocketFlag uint32
+
+const (
+	DataconnSocketFlagSOCKET_TCP       DataconnSocketFlag = 1
+	DataconnSocketFlagSOCKET_UNIX      DataconnSocketFlag = 2
+	DataconnSocketFlagSOCKET_LISTENS   DataconnSocketFlag = 4
+	DataconnSocketFlagSOCKET_SERVED    DataconnSocketFlag = 8
+	DataconnSocketFlagSOCKET_PEER_GONE DataconnSocketFlag = 16
+	DataconnSocketFlagSOCKET_STOPPED   DataconnSocketFlag = 32
+	DataconnSocketFlagSOCKET_FROZEN    DataconnSocketFlag = 64
+)
+
+type DataconnSocketState struct {
+	_        structs.HostLayout
+	Inode    uint64
+	Front    uint64
+	Switches uint64
+	Slot     uint32
+	Unread   uint32
+	Read     uint32
+	Written  uint32
+	Unsent   uint32
+	Port     uint16
+	Flags    uint8
+	Pad      [9]uint8
+}
+
 type DataconnView uint32
 
 const (
@@ -205,6 +244,7 @@ type DataconnWriteKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	DataconnMapConnections           = "connections"
+	DataconnMapCrews                 = "crews"
 	DataconnMapEvents                = "events"
 	DataconnMapFollowed              = "followed"
 	DataconnMapInflight              = "inflight"
@@ -217,18 +257,30 @@ const (
 	DataconnMapWrites                = "writes"
 	DataconnProgReplicaExec          = "replica_exec"
 	DataconnProgReplicaExit          = "replica_exit"
+	DataconnProgReplicaInet6Received = "replica_inet6_received"
+	DataconnProgReplicaInet6Sent     = "replica_inet6_sent"
+	DataconnProgReplicaInetReceived  = "replica_inet_received"
+	DataconnProgReplicaInetSent      = "replica_inet_sent"
 	DataconnProgReplicaReceived      = "replica_received"
 	DataconnProgReplicaSending       = "replica_sending"
 	DataconnProgReplicaSendingLocal  = "replica_sending_local"
 	DataconnProgReplicaSendingPacket = "replica_sending_packet"
 	DataconnProgReplicaSent          = "replica_sent"
+	DataconnProgReplicaSockets       = "replica_sockets"
+	DataconnProgReplicaUnixReceived  = "replica_unix_received"
+	DataconnProgReplicaUnixSending   = "replica_unix_sending"
+	DataconnProgReplicaUnixSent      = "replica_unix_sent"
+	DataconnVarDeputies              = "deputies"
 	DataconnVarLastConnection        = "last_connection"
 	DataconnVarLastPeer              = "last_peer"
 	DataconnVarPidNamespace          = "pid_namespace"
+	DataconnVarUnusedCrew            = "unused_crew"
 	DataconnVarUnusedEvent           = "unused_event"
 	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
 	DataconnVarUnusedRole            = "unused_role"
+	DataconnVarUnusedSocketFlag      = "unused_socket_flag"
+	DataconnVarUnusedSocketState     = "unused_socket_state"
 	DataconnVarUnusedView            = "unused_view"
 )
 
@@ -276,11 +328,19 @@ type DataconnSpecs struct {
 type DataconnProgramSpecs struct {
 	ReplicaExec          *ebpf.ProgramSpec `ebpf:"replica_exec"`
 	ReplicaExit          *ebpf.ProgramSpec `ebpf:"replica_exit"`
+	ReplicaInet6Received *ebpf.ProgramSpec `ebpf:"replica_inet6_received"`
+	ReplicaInet6Sent     *ebpf.ProgramSpec `ebpf:"replica_inet6_sent"`
+	ReplicaInetReceived  *ebpf.ProgramSpec `ebpf:"replica_inet_received"`
+	ReplicaInetSent      *ebpf.ProgramSpec `ebpf:"replica_inet_sent"`
 	ReplicaReceived      *ebpf.ProgramSpec `ebpf:"replica_received"`
 	ReplicaSending       *ebpf.ProgramSpec `ebpf:"replica_sending"`
 	ReplicaSendingLocal  *ebpf.ProgramSpec `ebpf:"replica_sending_local"`
 	ReplicaSendingPacket *ebpf.ProgramSpec `ebpf:"replica_sending_packet"`
 	ReplicaSent          *ebpf.ProgramSpec `ebpf:"replica_sent"`
+	ReplicaSockets       *ebpf.ProgramSpec `ebpf:"replica_sockets"`
+	ReplicaUnixReceived  *ebpf.ProgramSpec `ebpf:"replica_unix_received"`
+	ReplicaUnixSending   *ebpf.ProgramSpec `ebpf:"replica_unix_sending"`
+	ReplicaUnixSent      *ebpf.ProgramSpec `ebpf:"replica_unix_sent"`
 }
 
 // DataconnMapSpecs contains maps before they are loaded into the kernel.
@@ -288,6 +348,7 @@ type DataconnProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnMapSpecs struct {
 	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Crews       *ebpf.MapSpec `ebpf:"crews"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Followed    *ebpf.MapSpec `ebpf:"followed"`
 	Inflight    *ebpf.MapSpec `ebpf:"inflight"`
@@ -304,14 +365,18 @@ type DataconnMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnVariableSpecs struct {
-	LastConnection *ebpf.VariableSpec `ebpf:"last_connection"`
-	LastPeer       *ebpf.VariableSpec `ebpf:"last_peer"`
-	PidNamespace   *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	UnusedEvent    *ebpf.VariableSpec `ebpf:"unused_event"`
-	UnusedNotice   *ebpf.VariableSpec `ebpf:"unused_notice"`
-	UnusedOp       *ebpf.VariableSpec `ebpf:"unused_op"`
-	UnusedRole     *ebpf.VariableSpec `ebpf:"unused_role"`
-	UnusedView     *ebpf.VariableSpec `ebpf:"unused_view"`
+	Deputies          *ebpf.VariableSpec `ebpf:"deputies"`
+	LastConnection    *ebpf.VariableSpec `ebpf:"last_connection"`
+	LastPeer          *ebpf.VariableSpec `ebpf:"last_peer"`
+	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
+	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
+	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
+	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
+	UnusedRole        *ebpf.VariableSpec `ebpf:"unused_role"`
+	UnusedSocketFlag  *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
+	UnusedSocketState *ebpf.VariableSpec `ebpf:"unused_socket_state"`
+	UnusedView        *ebpf.VariableSpec `ebpf:"unused_view"`
 }
 
 // DataconnObjects contains all objects after they have been loaded into the kernel.
@@ -335,6 +400,7 @@ func (o *DataconnObjects) Close() error {
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnMaps struct {
 	Connections *ebpf.Map `ebpf:"connections"`
+	Crews       *ebpf.Map `ebpf:"crews"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Followed    *ebpf.Map `ebpf:"followed"`
 	Inflight    *ebpf.Map `ebpf:"inflight"`
@@ -350,6 +416,7 @@ type DataconnMaps struct {
 func (m *DataconnMaps) Close() error {
 	return _DataconnClose(
 		m.Connections,
+		m.Crews,
 		m.Events,
 		m.Followed,
 		m.Inflight,
@@ -367,14 +434,18 @@ func (m *DataconnMaps) Close() error {
 //
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnVariables struct {
-	LastConnection *ebpf.Variable `ebpf:"last_connection"`
-	LastPeer       *ebpf.Variable `ebpf:"last_peer"`
-	PidNamespace   *ebpf.Variable `ebpf:"pid_namespace"`
-	UnusedEvent    *ebpf.Variable `ebpf:"unused_event"`
-	UnusedNotice   *ebpf.Variable `ebpf:"unused_notice"`
-	UnusedOp       *ebpf.Variable `ebpf:"unused_op"`
-	UnusedRole     *ebpf.Variable `ebpf:"unused_role"`
-	UnusedView     *ebpf.Variable `ebpf:"unused_view"`
+	Deputies          *ebpf.Variable `ebpf:"deputies"`
+	LastConnection    *ebpf.Variable `ebpf:"last_connection"`
+	LastPeer          *ebpf.Variable `ebpf:"last_peer"`
+	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
+	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
+	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
+	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
+	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
+	UnusedRole        *ebpf.Variable `ebpf:"unused_role"`
+	UnusedSocketFlag  *ebpf.Variable `ebpf:"unused_socket_flag"`
+	UnusedSocketState *ebpf.Variable `ebpf:"unused_socket_state"`
+	UnusedView        *ebpf.Variable `ebpf:"unused_view"`
 }
 
 // DataconnPrograms contains all programs after they have been loaded into the kernel.
@@ -383,22 +454,38 @@ type DataconnVariables struct {
 type DataconnPrograms struct {
 	ReplicaExec          *ebpf.Program `ebpf:"replica_exec"`
 	ReplicaExit          *ebpf.Program `ebpf:"replica_exit"`
+	ReplicaInet6Received *ebpf.Program `ebpf:"replica_inet6_received"`
+	ReplicaInet6Sent     *ebpf.Program `ebpf:"replica_inet6_sent"`
+	ReplicaInetReceived  *ebpf.Program `ebpf:"replica_inet_received"`
+	ReplicaInetSent      *ebpf.Program `ebpf:"replica_inet_sent"`
 	ReplicaReceived      *ebpf.Program `ebpf:"replica_received"`
 	ReplicaSending       *ebpf.Program `ebpf:"replica_sending"`
 	ReplicaSendingLocal  *ebpf.Program `ebpf:"replica_sending_local"`
 	ReplicaSendingPacket *ebpf.Program `ebpf:"replica_sending_packet"`
 	ReplicaSent          *ebpf.Program `ebpf:"replica_sent"`
+	ReplicaSockets       *ebpf.Program `ebpf:"replica_sockets"`
+	ReplicaUnixReceived  *ebpf.Program `ebpf:"replica_unix_received"`
+	ReplicaUnixSending   *ebpf.Program `ebpf:"replica_unix_sending"`
+	ReplicaUnixSent      *ebpf.Program `ebpf:"replica_unix_sent"`
 }
 
 func (p *DataconnPrograms) Close() error {
 	return _DataconnClose(
 		p.ReplicaExec,
 		p.ReplicaExit,
+		p.ReplicaInet6Received,
+		p.ReplicaInet6Sent,
+		p.ReplicaInetReceived,
+		p.ReplicaInetSent,
 		p.ReplicaReceived,
 		p.ReplicaSending,
 		p.ReplicaSendingLocal,
 		p.ReplicaSendingPacket,
 		p.ReplicaSent,
+		p.ReplicaSockets,
+		p.ReplicaUnixReceived,
+		p.ReplicaUnixSending,
+		p.ReplicaUnixSent,
 	)
 }
 

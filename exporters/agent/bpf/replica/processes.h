@@ -18,8 +18,7 @@ static __always_inline void notify(u32 tgid, u32 exited)
 	bpf_ringbuf_submit(n, 0);
 }
 
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(replica_exec, struct task_struct *task)
+static __always_inline int executed(struct task_struct *task)
 {
 	u32 tgid = tgid_of(task);
 	char name[16];
@@ -39,8 +38,7 @@ int BPF_PROG(replica_exec, struct task_struct *task)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(replica_exit, struct task_struct *task)
+static __always_inline int ended(struct task_struct *task)
 {
 	u32 tgid = tgid_of(task);
 
@@ -49,6 +47,24 @@ int BPF_PROG(replica_exit, struct task_struct *task)
 	bpf_map_delete_elem(&processes, &tgid);
 	notify(tgid, 1);
 	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(replica_exec, struct task_struct *task)
+{
+	u32 rank = arrive(ctx, CREW_EXECUTED);
+
+	executed(task);
+	return leave(CREW_EXECUTED, rank);
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(replica_exit, struct task_struct *task)
+{
+	u32 rank = arrive(ctx, CREW_ENDED);
+
+	ended(task);
+	return leave(CREW_ENDED, rank);
 }
 
 #endif

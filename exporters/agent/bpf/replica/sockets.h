@@ -1,4 +1,4 @@
-/* Feeds the tracker from the sockets' own tracepoints (Linux 6.3), with the buffer taken
+/* Feeds the tracker from the calls on sockets (boundary.h says how), with the buffer taken
  * from the saved registers of the system call under way. So no system call is traced, which
  * would put every process of the node on the slow path, and reads and writes of files cost
  * nothing. For programs that read(2), write(2), recvfrom(2) or sendto(2) on the wire, as
@@ -13,10 +13,16 @@
 #define MSG_PEEK 2
 #define ARG3(regs) CALL_ARG3(regs)
 
-/* Of a tracepoint's socket, which the verifier lets a program follow without a helper. */
+/* Of a tracepoint's socket by BTF, which the verifier lets a program follow without a helper. */
 static __always_inline u64 inode_of(struct sock *sk)
 {
 	return sk->sk_socket->file->f_inode->i_ino;
+}
+
+/* Of any other one. */
+static __always_inline u64 inode_at(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 }
 
 /* Does this result of a call mean that the connection is broken? */
@@ -138,11 +144,13 @@ static __always_inline struct process *engine_now(void)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(replica_sending, struct sock *sk)
 {
+	u32 rank = arrive(ctx, CREW_SENDING);
 	struct process *p = engine_now();
 
 	if (p)
-		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()), ROOM_SENDING);
-	return 0;
+		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
+			      room_of(ROOM_SENDING, rank));
+	return leave(CREW_SENDING, rank);
 }
 
 /* In its place before: a packet goes to a device. It need not be the current task's, because
@@ -165,37 +173,33 @@ int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 
 /* On a unix socket, where data reaches the receiver without a packet: just before it is
  * woken. Attached only if an engine talks to its replica like this. */
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(replica_sending_local, struct sock *receiver)
+static __always_inline int sending_local(u32 rank, struct process *p)
 {
-	struct process *p = engine_now();
-
-	if (!p || family_of(receiver) != AF_UNIX)
-		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct sock *sk = send_buffer(regs) ? sock_of_fd(ARG1(regs)) : 0;
 	if (sk)
-		note_requests(p, sk, BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino), regs, ROOM_SENDING_LOCAL);
+		note_requests(p, sk, inode_at(sk), regs, room_of(ROOM_SENDING_LOCAL, rank));
 	return 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(replica_sent, struct sock *sk, int result)
+/* The current task's call on this socket has sent bytes, or failed. */
+static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 room)
 {
-	struct process *p = process_now();
-
-	if (!p)
-		return 0;
-	u32 family = family_of(sk);
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	u64 inode = inode_of(sk);
-	if (p->role == ROLE_ENGINE && result > 0)
-		note_requests(p, sk, inode, regs, ROOM_SENT);
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
-	if (!c)
+	if (c && attended(&c->tx.attended, rank))
 		return 0;
+	bool known = c;
+	if (p->role == ROLE_ENGINE && result > 0)
+		note_requests(p, sk, inode, regs, room_of(room, rank));
+	if (!known) {
+		c = bpf_map_lookup_elem(&connections, &inode);
+		if (!c)
+			return 0;
+		attended(&c->tx.attended, rank);
+	}
 	c->sending = 0;
 	if (is_broken(result))
 		c->ended = 1;
@@ -210,23 +214,20 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 		.now = bpf_ktime_get_ns(),
 		.request = c->view == VIEW_REQUEST,
 	};
-	if (u.position)
+	if (u.position) {
 		stream_feed(&u);
-	else
+	} else {
+		c->tx.moved += result;
 		stream_leave(&u);
+	}
 	return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
+/* The current task's call on this socket has received bytes, or failed. */
+static __always_inline int received(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 room)
 {
-	struct process *p = process_now();
-
-	if (!p || flags & MSG_PEEK)
-		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	u64 buffer = receive_buffer(regs);
-	u64 inode = inode_of(sk);
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
 	if (result <= 0) {
 		/* A program may keep the socket of a dead peer for long. At the stream's end a
@@ -235,24 +236,26 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 			c->ended = 1;
 		return 0;
 	}
+	if (c && attended(&c->rx.attended, rank))
+		return 0;
 	if (!c) {
-		u32 family = family_of(sk);
-
 		/* An engine's frontend is the one unix socket it serves; a replica serves its
 		 * data port, or with data locality strict-local a unix socket. */
 		if (p->role == ROLE_ENGINE || !p->data_port) {
 			if (family != AF_UNIX)
 				return 0;
-		} else if ((family != AF_INET && family != AF_INET6) || sk->__sk_common.skc_num != p->data_port) {
+		} else if ((family != AF_INET && family != AF_INET6) || BPF_CORE_READ(sk, __sk_common.skc_num) != p->data_port) {
 			return 0;
 		}
 		if (!buffer || !message_at(buffer, result)) {
-			count(EVENT_UNRECOGNISED);
+			if (!rank)
+				count(EVENT_UNRECOGNISED);
 			return 0;
 		}
-		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, ROOM_RECEIVED);
+		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, room_of(room, rank));
 		if (!c)
 			return 0;
+		attended(&c->rx.attended, rank);
 	}
 	struct cursor u = {
 		.connection = c,
@@ -263,11 +266,15 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 		.now = bpf_ktime_get_ns(),
 		.request = c->view != VIEW_REQUEST,
 	};
-	if (buffer)
+	if (buffer) {
 		stream_feed(&u);
-	else
+	} else {
+		c->rx.moved += result;
 		stream_leave(&u);
+	}
 	return 0;
 }
+
+#include "boundary.h"
 
 #endif

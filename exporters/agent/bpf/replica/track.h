@@ -11,6 +11,7 @@
 #define __PLUMBLINE_TRACK_H__
 
 #include "../../../bpf/native_histogram.h"
+#include "../deputies.h"
 #include "wire.h"
 
 #define AF_UNIX 1
@@ -75,8 +76,10 @@ enum stream_state {
 struct stream {
 	u32 skip; /* payload bytes still to come */
 	u32 have; /* header bytes collected */
+	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
-	u8 pad[7];
+	u8 attended; /* who has seen the call at hand; see ../deputies.h */
+	u8 pad[2];
 	struct wire_message message;
 	u8 header[WIRE_HEADER_ROOM];
 };
@@ -93,6 +96,8 @@ struct connection {
 	u8 pad[7];
 	u64 first;  /* the first request recorded under this id */
 	u64 orphan; /* the latest response without a request */
+	/* When the latest operation began that was answered: reads, and all others. */
+	u64 answered_read, answered_write;
 	struct stream rx, tx;
 };
 
@@ -171,17 +176,22 @@ struct notice {
 };
 
 /* Scratch memory, one room for each program that needs some: the kernel runs a program once
- * at a time on a CPU, but may run another one in between. */
+ * at a time on a CPU, even if a task is preempted within it, but may run another one in between. */
 enum room {
 	ROOM_SENDING,
 	ROOM_SENDING_PACKET,
 	ROOM_SENDING_LOCAL,
 	ROOM_SENT,
+	ROOM_SENT_INET6,
+	ROOM_SENT_UNIX,
 	ROOM_RECEIVED,
+	ROOM_RECEIVED_INET6,
+	ROOM_RECEIVED_UNIX,
 	ROOMS,
 };
 
-/* Sizes are the kernel's memory: user space may change them before loading. */
+/* Sizes are the kernel's memory. Those given as 1 depend on the number of volumes and are set
+ * by user space before loading (replica_sizes.go). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1024);
@@ -191,49 +201,50 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct process);
 } processes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 1);
 	__type(key, u64); /* the socket's inode number, which a reconnect changes */
 	__type(value, struct connection);
 } connections SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 32768);
+	__uint(max_entries, 1);
 	__type(key, struct operation_key);
 	__type(value, struct operation);
 } inflight SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 1);
 	__type(key, struct peer_key);
 	__type(value, u32);
 } peers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 2048);
+	__uint(map_flags, BPF_F_NO_PREALLOC); /* 2 KB each, and few nodes have as many as may be */
+	__uint(max_entries, 1);
 	__type(key, struct latency_key);
 	__type(value, struct latency);
 } latencies SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 1);
 	__type(key, struct write_key);
 	__type(value, struct write);
 } writes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 1);
 	__type(key, struct ack_key);
 	__type(value, struct acks);
 } last_acks SEC(".maps");
@@ -247,7 +258,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ROOMS);
+	__uint(max_entries, ROOMS * (1 + MAX_DEPUTIES)); /* deputies have rooms of their own */
 	__type(key, u32);
 	__type(value, struct connection);
 } scratch SEC(".maps");
@@ -260,6 +271,11 @@ struct {
 /* The PID namespace of the process ids that user space knows; 0 for the machine's own. */
 const volatile u32 pid_namespace;
 #define PID_NAMESPACES_MAX 32 /* the kernel's own limit of nesting */
+
+static __always_inline u32 room_of(u32 room, u32 rank)
+{
+	return room + rank * ROOMS;
+}
 
 static const struct latency no_latency;
 u32 last_connection; /* the latest connection id handed out */
@@ -414,7 +430,10 @@ static __always_inline void write_acknowledged(struct operation *r, u64 now, u32
 
 	if (!w)
 		return;
-	u64 ack = (now - w->start) << PEER_BITS | (r->peer & PEER_MASK);
+	u64 ns = now - w->start;
+	if (ns >> (64 - PEER_BITS))
+		ns = ~0ULL >> PEER_BITS; /* a write can hang for longer than fits */
+	u64 ack = ns << PEER_BITS | (r->peer & PEER_MASK);
 	for (int i = 0; i < 4; i++) {
 		u64 last = w->last;
 
@@ -533,6 +552,10 @@ static __noinline void operation_ends(struct cursor *u)
 		}
 		return;
 	}
+	if (r->op == OP_READ && c->answered_read < r->start)
+		c->answered_read = r->start;
+	else if (r->op != OP_READ && r->op != OP_PING && c->answered_write < r->start)
+		c->answered_write = r->start;
 	struct latency_key latency_key = { .slot = r->slot, .peer = r->peer, .view = r->view, .op = r->op };
 	struct latency *s = bpf_map_lookup_elem(&latencies, &latency_key);
 	if (!s) {
@@ -667,6 +690,7 @@ static __always_inline void stream_feed(struct cursor *u)
 {
 	struct stream *s = u->stream;
 
+	s->moved += u->left;
 	if (s->state == STREAM_OUT) {
 		s->state = STREAM_TENTATIVE;
 		s->have = 0;

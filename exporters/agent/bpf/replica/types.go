@@ -27,6 +27,10 @@ type (
 	AckKey = DataconnAckKey
 	// Acks counts the writes a replica was the last to acknowledge.
 	Acks = DataconnAcks
+	// SocketState is what a followed process's socket holds now (inspect.h).
+	SocketState = DataconnSocketState
+	// SocketFlag is a bit of SocketState.Flags.
+	SocketFlag = DataconnSocketFlag
 	// Notice reports a program's start or a followed process's end.
 	Notice = DataconnNotice
 	// Event is an index of the map events.
@@ -67,6 +71,18 @@ const (
 	EventOverlap        = DataconnEventEVENT_OVERLAP
 	EventOtherPeer      = DataconnEventEVENT_OTHER_PEER
 	Events              = DataconnEventEVENTS
+)
+
+// Flags of a SocketState.
+const (
+	SocketTCP      = DataconnSocketFlagSOCKET_TCP
+	SocketUnix     = DataconnSocketFlagSOCKET_UNIX
+	SocketListens  = DataconnSocketFlagSOCKET_LISTENS
+	SocketServed   = DataconnSocketFlagSOCKET_SERVED
+	SocketPeerGone = DataconnSocketFlagSOCKET_PEER_GONE
+	// SocketStopped and SocketFrozen are about the socket's process.
+	SocketStopped = DataconnSocketFlagSOCKET_STOPPED
+	SocketFrozen  = DataconnSocketFlagSOCKET_FROZEN
 )
 
 // Ops are the values of the label op, by the tracker's number.

@@ -1,0 +1,89 @@
+/* Programs at a socket, or at a process's beginning and end, that have deputies.
+ *
+ * Where a task may be preempted within a program, the kernel leaves out the same program's run for
+ * every other task on that CPU until the first one is back. So there the agent attaches each such
+ * program several times, one after the other: a deputy does the work if no one before it has, which
+ * the state that the work is about tells. An event is missed only if tasks are preempted within all of
+ * them at once, on one CPU. A deputy with nothing to do ends at once, so that this hardly happens.
+ *
+ * Whether it may have happened is known: of tasks that are within all of them at once, the last one to
+ * come has found the others there. */
+#ifndef __PLUMBLINE_DEPUTIES_H__
+#define __PLUMBLINE_DEPUTIES_H__
+
+#define MAX_DEPUTIES 3
+
+/* Set by user space before loading: how many deputies each program has. The cookie of each attachment
+ * is its rank: 0 is the program itself, then come its deputies. */
+const volatile u32 deputies;
+
+/* The programs that have deputies. */
+enum crew {
+	CREW_RECEIVED,
+	CREW_SENT,
+	CREW_SENDING,
+	CREW_SENDING_LOCAL,
+	CREW_EXECUTED,
+	CREW_ENDED,
+	CREWS,
+};
+
+/* Keeps the type in the object file, from where the agent takes the numbers. */
+const enum crew *unused_crew __attribute__((unused));
+
+/* Who of a program and its deputies is at work on a CPU. */
+struct crew_state {
+	u8 inside[MAX_DEPUTIES + 1]; /* by rank; each is written by its own program only */
+	u32 risks; /* runs that found all others at work: if they were preempted, too, events were missed */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CREWS);
+	__type(key, u32);
+	__type(value, struct crew_state);
+} crews SEC(".maps");
+
+/* The first thing that a program does; returns its rank. */
+static __always_inline u32 arrive(void *ctx, u32 crew)
+{
+	if (!deputies)
+		return 0; /* older kernels have no cookies here */
+	u32 rank = bpf_get_attach_cookie(ctx);
+	struct crew_state *c = bpf_map_lookup_elem(&crews, &crew);
+	if (!c || rank > MAX_DEPUTIES)
+		return 0;
+	bool others_left = false;
+	for (u32 i = 0; i <= MAX_DEPUTIES; i++)
+		others_left |= i != rank && i <= deputies && !c->inside[i];
+	if (!others_left)
+		__sync_fetch_and_add(&c->risks, 1);
+	c->inside[rank] = 1;
+	return rank;
+}
+
+/* The last thing that it does. */
+static __always_inline int leave(u32 crew, u32 rank)
+{
+	struct crew_state *c;
+	if (deputies && rank <= MAX_DEPUTIES && (c = bpf_map_lookup_elem(&crews, &crew)))
+		c->inside[rank] = 0;
+	return 0;
+}
+
+/* Whether the work is done already; if not, the caller does it now. The mark tells who has run for the
+ * event at hand. They run in the order of their ranks: whoever finds itself, or a later one, in the mark
+ * has an older event before it. */
+static __always_inline bool attended(u8 *mark, u32 rank)
+{
+	if (!deputies)
+		return false;
+	rank &= 7;
+	u8 ran = *mark;
+	if (ran >> rank)
+		ran = 0;
+	*mark = ran | 1 << rank;
+	return ran;
+}
+
+#endif

@@ -1,0 +1,261 @@
+/* What goes on at this moment: a walk over the tasks, asked for by the agent, that tells of every
+ * statement under way and of every wait for storage. Nothing of it is on a statement's path.
+ *
+ * The walk reads a backend while its own task may change it on another CPU. A backend's clock has
+ * an invariant that tells whether what was read belongs together: up to mark, every nanosecond
+ * since start is in exactly one phase. */
+#ifndef __QUERY_ACTIVITY_H__
+#define __QUERY_ACTIVITY_H__
+
+#include "clock.h"
+
+/* What census counts: the processes and threads that are followed, by server. */
+struct population {
+	u64 backends[MAX_SERVERS];
+	u64 torn; /* statements of which no consistent picture was to be had */
+	/* CPU time since the last walk of processes with a client of whom no program heard. */
+	u64 unheard_ns[MAX_SERVERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct population);
+} populations SEC(".maps");
+
+enum activity_kind {
+	ACTIVITY_STATEMENT,  /* a statement is under way */
+	ACTIVITY_BACKGROUND, /* one of the server's own processes waits for storage */
+	ACTIVITY_IDLE,       /* no statement, but a transaction */
+};
+
+/* One record of the walk's answer. */
+struct activity {
+	u32 server;
+	u32 pid;       /* in the initial PID namespace */
+	u32 inner_pid; /* in the task's own PID namespace, as the server itself shows it */
+	u8 kind;       /* enum activity_kind */
+	u8 command;
+	u8 phase;      /* what it does now */
+	u8 lock_wait;
+	u64 age_ns;    /* since the statement began, or since the last one ended */
+	u64 wait_ns;   /* since the present wait began; 0 if it is ready to run */
+	u64 phase_ns[PHASES]; /* of the statement so far, in full only what is certain */
+};
+
+/* Keep the types in the object file, from where the agent takes them. */
+const struct activity *unused_activity __attribute__((unused));
+const enum activity_kind *unused_activity_kind __attribute__((unused));
+
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define TASK_RUNNING 0
+
+/* The array is on the stack, where the verifier wants to know each index. */
+static __always_inline void add_phase(struct activity *a, u32 kind, u64 ns)
+{
+#pragma unroll
+	for (u32 i = 0; i < PHASES; i++)
+		a->phase_ns[i] += i == kind ? ns : 0;
+}
+
+/* Copies a statement's clock; false if it changed meanwhile. */
+static __always_inline bool read_clock(struct backend *b, struct task_struct *task, struct activity *a, u64 now)
+{
+	u64 start = READ_ONCE(b->start);
+	u64 mark = READ_ONCE(b->mark);
+	u64 off_ns = READ_ONCE(b->off_ns);
+	u64 queued_before = READ_ONCE(b->queued);
+	u64 wait_start = READ_ONCE(b->wait_start);
+	u32 kind = READ_ONCE(b->off_kind);
+	bool off = READ_ONCE(b->is_off);
+	bool sent = b->engine == MYSQL && READ_ONCE(b->sent);
+	u64 sum = off_ns;
+#pragma unroll
+	for (int i = 0; i < PHASES; i++) {
+		u64 ns = READ_ONCE(b->phase[i]);
+		sum += ns;
+		a->phase_ns[i] = sent ? READ_ONCE(b->sent_phase[i]) : ns;
+	}
+	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start)
+		return false;
+	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
+	a->age_ns = now > start ? now - start : 0;
+	a->wait_ns = 0;
+	a->phase = !off ? PHASE_CPU : kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
+	if (off && kind != PHASE_RUNQUEUE && !ready && now > wait_start && wait_start)
+		a->wait_ns = now - wait_start;
+	/* MySQL's statement ends with its last send: what came after it may belong to none. */
+	if (sent)
+		return true;
+	/* The last time off the CPU is given to its phases late, see settle(). */
+	if (off_ns) {
+		u64 queued = off_ns;
+		if (kind != PHASE_RUNQUEUE) {
+			u64 delta = queued_so_far(task) - queued_before;
+			if (delta < queued)
+				queued = delta;
+		}
+		a->phase_ns[PHASE_RUNQUEUE] += queued;
+		add_phase(a, kind, off_ns - queued);
+	}
+	/* And the time since mark. How much of a wait that is over was spent in the run queue shows
+	 * only when the task runs: until then it is left out. */
+	if (now > mark) {
+		if (!off)
+			a->phase_ns[PHASE_CPU] += now - mark;
+		else if (kind == PHASE_RUNQUEUE)
+			a->phase_ns[PHASE_RUNQUEUE] += now - mark;
+		else if (!ready)
+			add_phase(a, kind, now - mark);
+	}
+	return true;
+}
+
+static __always_inline u32 inner_pid(struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+	u32 level = BPF_CORE_READ(pid, level);
+	struct upid upid = {};
+	if (level >= MAX_PID_NAMESPACES || bpf_core_read(&upid, sizeof(upid), &pid->numbers[level]))
+		return 0;
+	return upid.nr;
+}
+
+/* Fills in what a backend does; false if that is nothing to tell. */
+static __always_inline bool describe_activity(struct backend *b, struct task_struct *task, bool *torn, struct activity *a)
+{
+	u64 now = bpf_ktime_get_ns();
+	if (READ_ONCE(b->busy)) {
+		u8 request = current_request(b);
+		if (!(request & HAS_STATEMENT))
+			return false;
+		a->kind = ACTIVITY_STATEMENT;
+		a->command = request & COMMAND_BITS;
+		a->lock_wait = READ_ONCE(b->lock_wait);
+		for (int i = 0; i < 3; i++)
+			if (read_clock(b, task, a, now))
+				return true;
+		*torn = true;
+		return false;
+	}
+	u64 mark = READ_ONCE(b->mark);
+	if (!b->socket) {
+		u32 kind = READ_ONCE(b->off_kind);
+		u64 wait_start = READ_ONCE(b->wait_start);
+		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING ||
+		    (kind != PHASE_READ && kind != PHASE_WRITE && kind != PHASE_SYNC))
+			return false;
+		a->kind = ACTIVITY_BACKGROUND;
+		a->phase = kind;
+		a->wait_ns = now > wait_start ? now - wait_start : 0;
+		return true;
+	}
+	if (!READ_ONCE(b->in_transaction))
+		return false;
+	a->kind = ACTIVITY_IDLE;
+	a->age_ns = now > mark ? now - mark : 0;
+	return true;
+}
+
+#define SOCK_STREAM 1
+#define MAX_FDS 256          /* a client's socket is among a PostgreSQL process's first ones */
+#define UNHEARD_NS 1000000 /* less than that an idle process may take between two walks */
+
+struct fd_walk {
+	struct backend *b;
+	struct file **files;
+	u32 n;
+	bool ports; /* the server's are known: without them any TCP connection would be a client's */
+	bool found;
+};
+
+static long fd_step(u32 i, struct fd_walk *w)
+{
+	struct file *file = NULL;
+	if (i >= w->n)
+		return 1;
+	if (bpf_probe_read_kernel(&file, sizeof(file), w->files + i) || !file)
+		return 0;
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return 0;
+	struct socket *s = BPF_CORE_READ(file, private_data);
+	struct sock *sk = BPF_CORE_READ(s, sk);
+	if (!sk || BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
+		return 0;
+	if (!w->ports && BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+		return 0;
+	if (!from_client(w->b, sk))
+		return 0;
+	w->found = true;
+	return 1;
+}
+
+/* Whether a PostgreSQL process has a client, as its files show: not what the programs on sockets
+ * say, whose silence is in question. */
+static __noinline bool has_client(struct backend *b, struct task_struct *task)
+{
+	if (!b || !task)
+		return false;
+	if (b->socket)
+		return true;
+	struct fd_walk w = { .b = b, .files = BPF_CORE_READ(task, files, fdt, fd), .n = BPF_CORE_READ(task, files, fdt, max_fds) };
+	if (!w.files)
+		return false;
+	u32 id = b->server;
+	struct server *s = bpf_map_lookup_elem(&servers, &id);
+	w.ports = s && s->ports[0];
+	bpf_loop(MAX_FDS, fd_step, &w, 0);
+	return w.found;
+}
+
+/* A process that has a client and a CPU, and of which the programs on sockets have heard nothing
+ * since the last walk, works on what is not counted. MySQL's threads share their files. */
+static __always_inline u64 count_unheard(struct backend *b, struct task_struct *task)
+{
+	u64 cpu = BPF_CORE_READ(task, se.sum_exec_runtime);
+	u64 used = cpu - b->looked_cpu;
+	bool first = !b->looked_cpu;
+	u32 heard = READ_ONCE(b->heard);
+	bool silent = heard == b->looked_heard && !READ_ONCE(b->busy);
+	b->looked_cpu = cpu;
+	b->looked_heard = heard;
+	if (first || !silent || used < UNHEARD_NS || b->engine != POSTGRESQL || b->leader || !has_client(b, task))
+		return 0;
+	return used;
+}
+
+/* Counts what is followed, because task storage cannot be listed from user space, and writes a
+ * struct activity for each task that does something. */
+SEC("iter/task")
+int census(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	u32 zero = 0;
+	struct population *p = bpf_map_lookup_elem(&populations, &zero);
+	if (!task || !p)
+		return 0;
+	struct backend *b = backend_of(task);
+	if (!b)
+		return 0;
+	struct activity a = {};
+	bool torn = false;
+	a.server = READ_ONCE(b->server);
+	if (describe_activity(b, task, &torn, &a)) {
+		a.pid = task->pid;
+		a.inner_pid = inner_pid(task);
+		/* Without room left the kernel hands out what there is and calls again for this task. */
+		if (bpf_seq_write(ctx->meta->seq, &a, sizeof(a)))
+			return 0;
+	}
+	p->torn += torn;
+	u64 unheard = count_unheard(b, task);
+	u32 server = READ_ONCE(b->server);
+	if (server < MAX_SERVERS) {
+		p->backends[server]++;
+		p->unheard_ns[server] += unheard;
+	}
+	return 0;
+}
+
+#endif

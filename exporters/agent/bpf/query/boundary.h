@@ -1,0 +1,90 @@
+/* The seam between the kernel and received_held(), sent_held(): how a program comes to run in the
+ * task that has called on a socket. The agent loads one of two kinds, by what the kernel has
+ * (exporters/agent/platform); the body is the same.
+ *
+ * - Tracepoints, by BTF: the cheapest. Since Linux 7.0 a task may be preempted within such a
+ *   program: there it has deputies.
+ * - Behind the socket families' own functions, before Linux 6.3, which has not the tracepoints.
+ */
+#ifndef __QUERY_BOUNDARY_H__
+#define __QUERY_BOUNDARY_H__
+
+#include "../deputies.h"
+
+static __always_inline int received(u32 rank, u64 sk, int ret, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	if (!b || flags & MSG_PEEK || attended(&b->attended, rank))
+		return 0;
+	hold(b);
+	b->heard++;
+	received_held(b, task, (struct sock *)sk, ret);
+	return release(b);
+}
+
+static __always_inline int sent(u32 rank, u64 sk, int ret)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	if (!b || b->socket != sk || attended(&b->attended, rank))
+		return 0;
+	hold(b);
+	b->heard++;
+	sent_held(b, task, ret);
+	return release(b);
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
+{
+	u32 rank = arrive(ctx, CREW_RECEIVED);
+	received(rank, (u64)sk, ret, flags);
+	return leave(CREW_RECEIVED, rank);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(socket_sent, struct sock *sk, int ret)
+{
+	u32 rank = arrive(ctx, CREW_SENT);
+	sent(rank, (u64)sk, ret);
+	return leave(CREW_SENT, rank);
+}
+
+SEC("fexit/unix_stream_recvmsg")
+int BPF_PROG(unix_received, struct socket *s, void *msg, u64 size, int flags, int ret)
+{
+	return received(0, (u64)s->sk, ret, flags);
+}
+
+SEC("fexit/inet_recvmsg")
+int BPF_PROG(inet_received, struct socket *s, void *msg, u64 size, int flags, int ret)
+{
+	return received(0, (u64)s->sk, ret, flags);
+}
+
+SEC("fexit/inet6_recvmsg")
+int BPF_PROG(inet6_received, struct socket *s, void *msg, u64 size, int flags, int ret)
+{
+	return received(0, (u64)s->sk, ret, flags);
+}
+
+SEC("fexit/unix_stream_sendmsg")
+int BPF_PROG(unix_sent, struct socket *s, void *msg, u64 size, int ret)
+{
+	return sent(0, (u64)s->sk, ret);
+}
+
+SEC("fexit/inet_sendmsg")
+int BPF_PROG(inet_sent, struct socket *s, void *msg, u64 size, int ret)
+{
+	return sent(0, (u64)s->sk, ret);
+}
+
+SEC("fexit/inet6_sendmsg")
+int BPF_PROG(inet6_sent, struct socket *s, void *msg, u64 size, int ret)
+{
+	return sent(0, (u64)s->sk, ret);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* How a program comes to run in the task that has called on a socket: by one of two kinds of
+ * programs with one body, of which the agent loads those that fit the kernel. See
+ * ../query/boundary.h. */
+#ifndef __PLUMBLINE_BOUNDARY_H__
+#define __PLUMBLINE_BOUNDARY_H__
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
+{
+	u32 rank = arrive(ctx, CREW_RECEIVED);
+	struct process *p = process_now();
+
+	if (p && !(flags & MSG_PEEK))
+		received(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
+	return leave(CREW_RECEIVED, rank);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(replica_sent, struct sock *sk, int result)
+{
+	u32 rank = arrive(ctx, CREW_SENT);
+	struct process *p = process_now();
+
+	if (p)
+		sent(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_SENT);
+	return leave(CREW_SENT, rank);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(replica_sending_local, struct sock *receiver)
+{
+	u32 rank = arrive(ctx, CREW_SENDING_LOCAL);
+	struct process *p = engine_now();
+
+	if (p && family_of(receiver) == AF_UNIX)
+		sending_local(rank, p);
+	return leave(CREW_SENDING_LOCAL, rank);
+}
+
+/* Before Linux 6.3. A socket's own functions are called with a file behind it, or by the kernel
+ * itself, whose sockets have inode 0. */
+static __always_inline u64 inode_behind(struct socket *s)
+{
+	return s->file ? s->file->f_inode->i_ino : 0;
+}
+
+static __always_inline int function_received(struct socket *s, int result, int flags, u32 room)
+{
+	struct process *p = process_now();
+
+	return !p || flags & MSG_PEEK ? 0 : received(0, p, s->sk, inode_behind(s), family_of(s->sk), result, room);
+}
+
+static __always_inline int function_sent(struct socket *s, int result, u32 room)
+{
+	struct process *p = process_now();
+
+	return p ? sent(0, p, s->sk, inode_behind(s), family_of(s->sk), result, room) : 0;
+}
+
+SEC("fexit/inet_recvmsg")
+int BPF_PROG(replica_inet_received, struct socket *s, void *msg, u64 size, int flags, int result)
+{
+	return function_received(s, result, flags, ROOM_RECEIVED);
+}
+
+SEC("fexit/inet6_recvmsg")
+int BPF_PROG(replica_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
+{
+	return function_received(s, result, flags, ROOM_RECEIVED_INET6);
+}
+
+SEC("fexit/unix_stream_recvmsg")
+int BPF_PROG(replica_unix_received, struct socket *s, void *msg, u64 size, int flags, int result)
+{
+	return function_received(s, result, flags, ROOM_RECEIVED_UNIX);
+}
+
+SEC("fexit/inet_sendmsg")
+int BPF_PROG(replica_inet_sent, struct socket *s, void *msg, u64 size, int result)
+{
+	return function_sent(s, result, ROOM_SENT);
+}
+
+SEC("fexit/inet6_sendmsg")
+int BPF_PROG(replica_inet6_sent, struct socket *s, void *msg, u64 size, int result)
+{
+	return function_sent(s, result, ROOM_SENT_INET6);
+}
+
+SEC("fexit/unix_stream_sendmsg")
+int BPF_PROG(replica_unix_sent, struct socket *s, void *msg, u64 size, int result)
+{
+	return function_sent(s, result, ROOM_SENT_UNIX);
+}
+
+SEC("fentry/unix_stream_sendmsg")
+int BPF_PROG(replica_unix_sending, struct socket *s)
+{
+	struct process *p = engine_now();
+
+	return p ? sending_local(0, p) : 0;
+}
+
+#endif

@@ -1,0 +1,427 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// gauges returns a server's gauges by metric and, if it has one, phase.
+func gauges(t testing.TB, c Collector, server string) map[string]float64 {
+	t.Helper()
+	got := map[string]float64{}
+	for _, f := range gather(t, c) {
+		for _, m := range f.Metric {
+			l := labels(m)
+			if l["server"] != server || m.Gauge == nil {
+				continue
+			}
+			name := f.GetName()
+			if l["phase"] != "" {
+				name += " " + l["phase"]
+			}
+			got[name] = max(got[name], m.Gauge.GetValue())
+		}
+	}
+	return got
+}
+
+// wantGauge awaits a gauge that ok accepts.
+func wantGauge(t testing.TB, c Collector, server, name string, ok func(float64) bool) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		got := gauges(t, c, server)
+		if v, there := got[name]; !there || !ok(v) {
+			return fmt.Errorf("%s is %v (there: %v) among %v", name, v, there, got)
+		}
+		return nil
+	})
+}
+
+func is(want float64) func(float64) bool { return func(v float64) bool { return v == want } }
+
+func above(bound float64) func(float64) bool { return func(v float64) bool { return v > bound } }
+
+// hungLog puts a server's write-ahead log on a disk whose writes and syncs can be made to hang.
+func hungLog(t *testing.T, disk **rig.SlowDisk) func(data string) {
+	return func(data string) {
+		t.Helper()
+		dir := t.TempDir()
+		d, err := rig.NewSlowDisk(t, dir, 256<<20)
+		if err != nil {
+			testkit.Skip(t, err.Error())
+		}
+		*disk = d
+		mount := data + "-wal"
+		if err := os.Mkdir(mount, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := rig.MountExt4(t, d.Device, mount); err != nil {
+			t.Fatal(err)
+		}
+		log := filepath.Join(data, "pg_wal")
+		owner, err := os.Stat(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := owner.Sys().(*syscall.Stat_t)
+		copied := filepath.Join(mount, "pg_wal")
+		if err := os.CopyFS(copied, os.DirFS(log)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(log); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(copied, log); err != nil {
+			t.Fatal(err)
+		}
+		err = filepath.Walk(copied, func(path string, _ os.FileInfo, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Lchown(path, int(s.Uid), int(s.Gid))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Lchown(log, int(s.Uid), int(s.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A disk that stops answering is seen while it does not answer: the commit that waits for it, in
+// what, for how long, in which process; and the counters advance meanwhile, not in one burst
+// when it answers again.
+func TestActivityOnHungDisk(t *testing.T) {
+	q := startQuery(t)
+	c, err := NewDevice(Options{Node: "here", ProcFS: "/proc", SysFS: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var disk *rig.SlowDisk
+	pg := servertest.StartPostgres(t, map[string]string{
+		"cluster_name": "hung", "autovacuum": "off", "wal_writer_delay": "10s", "checkpoint_timeout": "1h",
+	}, hungLog(t, &disk))
+	// It is released before the server is stopped, also if the test fails.
+	defer func() {
+		disk.Writes.Release()
+		disk.Syncs.Release()
+	}()
+	waitForServer(t, q, "hung")
+	conn, idle := pg.Connect(t), pg.Connect(t)
+	run(t, conn, "create table t (i int)")
+	run(t, idle, "begin")
+	run(t, idle, "select 1")
+	wantGauge(t, q, "hung", "plumbline_query_idle_in_transaction", is(1))
+	if got := gauges(t, q, "hung"); got["plumbline_query_in_flight sync"] != 0 || got["plumbline_server_longest_wait_seconds sync"] != 0 {
+		t.Errorf("at rest: %v", got)
+	}
+
+	before := look(t, q, "hung")
+	disk.Writes.Hang()
+	disk.Syncs.Hang()
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(context.Background(), "insert into t values (1)")
+		done <- err
+	}()
+	wantGauge(t, q, "hung", "plumbline_query_in_flight sync", is(1))
+	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(3))
+	wantGauge(t, q, "hung", "plumbline_query_oldest_seconds sync", above(3))
+	device := filepath.Base(disk.Device)
+	testkit.Eventually(t, time.Minute, func() error {
+		inFlight, stalled, _ := deviceValues(t, c.(*devices), device)
+		if inFlight == 0 || stalled <= 3 {
+			return fmt.Errorf("%s has %v requests in flight and stalls for %v s", device, inFlight, stalled)
+		}
+		return nil
+	})
+	// The counter advances with the clock: one session, so one second a second.
+	began := time.Now()
+	first := look(t, q, "hung")
+	readFor := time.Since(began)
+	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(6))
+	pause := time.Since(began)
+	last := look(t, q, "hung")
+	advanced := last.phases["insert"]["sync"] - first.phases["insert"]["sync"]
+	if low, high := (pause - readFor).Seconds(), time.Since(began).Seconds(); advanced < low-0.01 || advanced > high+0.01 {
+		t.Errorf("sync advanced by %.3f s in %.3f to %.3f s", advanced, low, high)
+	}
+	if last.counts["insert"] != 0 {
+		t.Errorf("%d inserts ended on a disk that hangs", last.counts["insert"])
+	}
+	// From 10 s on the process is named.
+	wantGauge(t, q, "hung", "plumbline_server_stuck_process_seconds sync", above(10))
+
+	last = look(t, q, "hung")
+	lastAt := time.Now()
+	disk.Writes.Release()
+	disk.Syncs.Release()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var after seen
+	testkit.Eventually(t, time.Minute, func() error {
+		after = look(t, q, "hung")
+		if after.counts["insert"] != 1 {
+			return fmt.Errorf("inserts: %v", after.counts)
+		}
+		return nil
+	})
+	if burst, most := after.phases["insert"]["sync"]-last.phases["insert"]["sync"], time.Since(lastAt).Seconds(); burst > most+0.01 {
+		t.Errorf("sync grew by %.3f s within %.3f s when the disk went on", burst, most)
+	}
+	got := after.minus(before)
+	wantCounts(t, got, map[string]uint64{"insert": 1})
+	wantSum(t, got)
+	wantShare(t, got, "insert", "sync", 0.9)
+	for _, name := range []string{"plumbline_query_in_flight sync", "plumbline_server_longest_wait_seconds sync", "plumbline_query_oldest_seconds sync"} {
+		wantGauge(t, q, "hung", name, is(0))
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if _, stalled, _ := deviceValues(t, c.(*devices), device); stalled != 0 {
+			return fmt.Errorf("%s stalls for %v s", device, stalled)
+		}
+		return nil
+	})
+	run(t, idle, "commit")
+	wantGauge(t, q, "hung", "plumbline_query_idle_in_transaction", is(0))
+
+	// The log's writer hangs on its own: no statement waits for it, and it is told all the same.
+	disk.Writes.Hang()
+	disk.Syncs.Hang()
+	run(t, conn, "set synchronous_commit = off")
+	run(t, conn, "insert into t values (2)")
+	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(1))
+	if got := gauges(t, q, "hung"); got["plumbline_query_in_flight sync"] != 0 {
+		t.Errorf("a statement is in sync: %v", got)
+	}
+}
+
+// A wait for a lock is told apart from any other, and so are a slow client and a long query.
+func TestActivityNotStorage(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "busy", "autovacuum": "off", "deadlock_timeout": "10min"}, nil)
+	waitForServer(t, q, "busy")
+	holder, waiter, other := pg.Connect(t), pg.Connect(t), pg.Connect(t)
+	run(t, holder, "create table locked (id int primary key, n int)")
+	run(t, holder, "insert into locked values (1, 0)")
+	run(t, holder, "begin")
+	run(t, holder, "update locked set n = 1")
+	background := func(c *pgx.Conn, statement string) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Exec(context.Background(), statement)
+			done <- err
+		}()
+		return done
+	}
+	blocked := background(waiter, "update locked set n = 2")
+	asleep := background(other, "select pg_sleep(3600)")
+	wantGauge(t, q, "busy", "plumbline_query_in_flight wait", is(2))
+	wantGauge(t, q, "busy", "plumbline_query_blocked_oldest_seconds", above(2))
+	wantGauge(t, q, "busy", "plumbline_query_idle_in_transaction_oldest_seconds", above(2))
+	got := gauges(t, q, "busy")
+	if got["plumbline_query_blocked"] != 1 || got["plumbline_query_idle_in_transaction"] != 1 {
+		t.Errorf("one is blocked by one idle in its transaction: %v", got)
+	}
+	for _, phase := range []string{"read", "write", "sync"} {
+		if got["plumbline_server_longest_wait_seconds "+phase] > 1 {
+			t.Errorf("storage is blamed for a lock: %v", got)
+		}
+	}
+	run(t, holder, "rollback")
+	if err := <-blocked; err != nil {
+		t.Error(err)
+	}
+	wantGauge(t, q, "busy", "plumbline_query_blocked", is(0))
+
+	// A session that is ended within its statement leaves its time, but no statement.
+	before := look(t, q, "busy")
+	wantGauge(t, q, "busy", "plumbline_query_oldest_seconds wait", above(3))
+	run(t, holder, "select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'")
+	if err := <-asleep; err == nil {
+		t.Error("the session was not ended")
+	}
+	wantGauge(t, q, "busy", "plumbline_query_in_flight wait", is(0))
+	after := look(t, q, "busy")
+	if after.phases["select"]["wait"] < before.phases["select"]["wait"] {
+		t.Errorf("wait fell from %v to %v s", before.phases["select"]["wait"], after.phases["select"]["wait"])
+	}
+	if n := after.counts["select"] - before.counts["select"]; n != 1 {
+		t.Errorf("%d selects ended, want the one that ended the other", n)
+	}
+}
+
+// MariaDB's transactions, and its threads that wait for a client: they do nothing.
+func TestActivityMariaDB(t *testing.T) {
+	q := startQuery(t)
+	m := servertest.StartMariaDB(t)
+	name := defaultName(t, q, m.PID)
+	db := m.Open(t, nil)
+	ctx := t.Context()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("create table test_t (i int) engine=innodb")
+	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(0))
+	exec("begin")
+	exec("insert into test_t values (1)")
+	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(1))
+	got := gauges(t, q, name)
+	for _, phase := range phaseNames {
+		if n := got["plumbline_query_in_flight "+phase]; n != 0 {
+			t.Errorf("%v statements under way in %s, and no client asks for anything", n, phase)
+		}
+	}
+	exec("commit")
+	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(0))
+	slept := make(chan error, 1)
+	go func() {
+		_, err := conn.ExecContext(ctx, "select sleep(5)")
+		slept <- err
+	}()
+	wantGauge(t, q, name, "plumbline_query_in_flight wait", is(1))
+	wantGauge(t, q, name, "plumbline_query_oldest_seconds wait", above(1))
+	if err := <-slept; err != nil {
+		t.Error(err)
+	}
+	wantGauge(t, q, name, "plumbline_query_in_flight wait", is(0))
+}
+
+// While statements come and go as fast as they can, no counter ever decreases, and at the end
+// the phases still add up to the durations.
+func TestActivityMonotonic(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "flood", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "flood")
+	run(t, pg.Connect(t), "create table t (i int)")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pg.Bench(t, "begin;\ninsert into t values (1);\ncommit;\nselect 1;\nselect pg_sleep(0.002);\n", "-c", "8", "-t", "300")
+	}()
+	last := look(t, q, "flood")
+	scrapes, seenInFlight := 0, false
+	for running := true; running; scrapes++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		now := look(t, q, "flood")
+		for command, phases := range last.phases {
+			for phase, v := range phases {
+				if now.phases[command][phase] < v {
+					t.Fatalf("%s of %s fell from %v to %v", phase, command, v, now.phases[command][phase])
+				}
+			}
+		}
+		for _, phase := range phaseNames {
+			seenInFlight = seenInFlight || gauges(t, q, "flood")["plumbline_query_in_flight "+phase] > 0
+		}
+		last = now
+	}
+	if !seenInFlight {
+		t.Errorf("nothing was ever in flight in %d scrapes", scrapes)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		last = look(t, q, "flood")
+		if n := last.counts["commit"]; n != 8*300 {
+			return fmt.Errorf("%d commits of %d", n, 8*300)
+		}
+		return nil
+	})
+	wantSum(t, last)
+}
+
+// More processes than fit into one piece of the kernel's answer are all told.
+func TestCensusOfMany(t *testing.T) {
+	const sessions = 90 // records of 104 bytes; the kernel's first buffer has 8 pages
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "many", "autovacuum": "off", "max_connections": "420"}, nil)
+	waitForServer(t, q, "many")
+	const all = 4 * sessions
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan struct{}, all)
+	for range all {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			c, err := pgx.Connect(ctx, pg.URL)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close(context.Background())
+			_, _ = c.Exec(ctx, "select pg_sleep(3600)")
+		}()
+	}
+	wantGauge(t, q, "many", "plumbline_query_in_flight wait", is(all))
+	backends := gauges(t, q, "many")["plumbline_query_backends"]
+	if backends < all || backends > all+30 {
+		t.Errorf("%v backends, want those of %d sessions and a few of the server's own", backends, all)
+	}
+	cancel()
+	for range all {
+		<-ended
+	}
+	wantGauge(t, q, "many", "plumbline_query_in_flight wait", is(0))
+}
+
+// The shape of the kernel's records is the one that is parsed.
+func TestParseActivities(t *testing.T) {
+	if _, err := parseActivities(make([]byte, 7)); err == nil {
+		t.Error("no error for a broken record")
+	}
+	got, err := parseActivities(nil)
+	if err != nil || len(got) != 0 {
+		t.Errorf("%v, %v for no records", got, err)
+	}
+}
+
+// Only the longest of a server's stuck processes are told of by number.
+func TestStuckProcessesAreBounded(t *testing.T) {
+	var s activity
+	for i := range 100 {
+		s.add(bpf.QueryActivity{Pid: uint32(i), Phase: uint8(bpf.QueryPhasePHASE_SYNC), WaitNs: uint64(stuckAfter) + uint64(i)})
+	}
+	s.add(bpf.QueryActivity{Pid: 1000, Phase: uint8(bpf.QueryPhasePHASE_CLIENT), WaitNs: uint64(time.Hour)})
+	ch := make(chan prometheus.Metric, 200)
+	s.send(ch, accountKey{"a", "postgresql"})
+	close(ch)
+	n := 0
+	for m := range ch {
+		if m.Desc() == stuckProcess {
+			n++
+		}
+	}
+	if n != maxStuck {
+		t.Errorf("%d processes are told of, want %d", n, maxStuck)
+	}
+}

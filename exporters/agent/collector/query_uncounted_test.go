@@ -1,0 +1,80 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// A server that works for clients of which the programs on sockets hear nothing is told of, and
+// one whose statements are counted is not.
+func TestQueryUncounted(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unheard"}, nil)
+	waitForServer(t, q, "unheard")
+	uncounted := func() float64 {
+		for _, f := range gather(t, q) {
+			for _, m := range f.Metric {
+				if f.GetName() == "plumbline_query_uncounted_cpu_seconds_total" && labels(m)["server"] == "unheard" {
+					return m.Counter.GetValue()
+				}
+			}
+		}
+		t.Fatal("no plumbline_query_uncounted_cpu_seconds_total")
+		return 0
+	}
+	// Some tens of milliseconds of CPU each.
+	const work = "select count(*) from generate_series(1, 100000)"
+	ctx := context.Background()
+	conn := pg.Connect(t)
+	for range 3 {
+		if _, err := conn.Exec(ctx, work); err != nil {
+			t.Fatal(err)
+		}
+		if n := uncounted(); n != 0 {
+			t.Errorf("%g s are said not to be counted, and every statement was", n)
+		}
+	}
+	before := look(t, q, "unheard").total()
+	for i, name := range slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel))) {
+		if strings.HasSuffix(name, "received") || strings.HasSuffix(name, "sent") {
+			if err := q.programs.links[i].Close(); err != nil {
+				t.Fatal(err)
+			}
+			q.programs.links[i] = io.NopCloser(nil)
+		}
+	}
+	idle := uncounted()
+	testkit.Eventually(t, time.Minute, func() error {
+		if _, err := conn.Exec(ctx, work); err != nil {
+			return err
+		}
+		if n := uncounted(); n <= idle {
+			return fmt.Errorf("still %g s of uncounted work", n)
+		}
+		return nil
+	})
+	if after := look(t, q, "unheard").total(); after != before {
+		t.Errorf("%d statements were counted without programs", after-before)
+	}
+	// One that was never heard is known by its files.
+	conn.Close(ctx)
+	unknown := pg.Connect(t)
+	last := uncounted()
+	testkit.Eventually(t, time.Minute, func() error {
+		if _, err := unknown.Exec(ctx, work); err != nil {
+			return err
+		}
+		if n := uncounted(); n <= last {
+			return fmt.Errorf("still %g s of uncounted work", n)
+		}
+		return nil
+	})
+}

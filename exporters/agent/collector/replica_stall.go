@@ -1,0 +1,132 @@
+package collector
+
+import (
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+)
+
+// What stands still is seen by looking, once a second: no tracepoint fires for a process that
+// does not read its socket, or that is stopped. All times here are the kernel's monotonic
+// clock in nanoseconds, 0 for none.
+
+const (
+	// replicaMissedFor is for how long bytes must be missing from a connection's count before
+	// the operations of that time are taken for answered unseen, and replicaMissedLooks in how
+	// many looks at least: a call that is under way has moved bytes that are not counted yet.
+	replicaMissedFor   = 90 * time.Second
+	replicaMissedLooks = 10
+)
+
+// watchedSocket is a data connection's socket as the latest looks found it.
+type watchedSocket struct {
+	slot       uint32
+	view       replica.View
+	peer       uint32
+	connection uint32 // its number in the kernel's maps; 0 if no message was seen on it
+	tcp        bool
+
+	// unread are the bytes that lie in it; since is when the first look found that nothing had
+	// been read in between, age how long that was at the latest look.
+	unread uint32
+	since  uint64
+	age    uint64
+	mark   uint64
+
+	// offset is what the kernel has moved for the process in the direction of the answers,
+	// less what the programs saw: it stays the same unless bytes go by unseen.
+	offset      uint32
+	known       bool
+	missedSince uint64
+	missedLooks int
+	missedUntil uint64 // operations from before are taken for answered unseen
+}
+
+// look takes a newer look at a socket. before and after are when the look began and ended.
+func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, before, after uint64) {
+	mark := s.Front
+	switch {
+	case w.tcp:
+		mark = uint64(s.Read)
+	case c != nil:
+		mark = uint64(c.Rx.Moved)
+	}
+	if s.Unread == 0 || w.unread == 0 || mark != w.mark {
+		w.since, w.age = after, 0
+	} else {
+		w.age = before - min(before, w.since)
+	}
+	w.unread, w.mark = s.Unread, mark
+	if c == nil || c.Id != w.connection {
+		w.known, w.missedSince, w.missedUntil = false, 0, 0
+	}
+	if c != nil {
+		w.connection = c.Id
+		if w.tcp {
+			w.count(s, c, before)
+		}
+	}
+}
+
+// count compares the bytes that the programs saw with those that the kernel moved.
+func (w *watchedSocket) count(s *replica.SocketState, c *replica.Connection, now uint64) {
+	offset := s.Read - c.Rx.Moved
+	if w.view != replica.ViewRequest {
+		offset = s.Written - c.Tx.Moved
+		if s.Unsent > 0 && w.known && offset != w.offset {
+			return // a write may be under way that waits for the other end
+		}
+	}
+	switch missing := int32(offset - w.offset); {
+	case !w.known || missing < 0:
+		// The first look may have met a call under way; the lowest one is right.
+		w.known, w.offset, w.missedSince = true, offset, 0
+	case missing == 0:
+		w.missedSince = 0
+	case w.missedSince == 0:
+		w.missedSince, w.missedLooks = now, 1
+	default:
+		w.missedLooks++
+		if now-w.missedSince >= uint64(replicaMissedFor) && w.missedLooks >= replicaMissedLooks {
+			w.missedUntil = w.missedSince
+			w.offset, w.missedSince = offset, 0
+		}
+	}
+}
+
+// answeredUnseen says whether an operation without an answer has had one that went by unseen: a
+// tracepoint can miss events while another tracer attaches to it or leaves. Time alone does
+// not tell: behind a hung disk, or with the other end stopped, an answer can take hours. On TCP
+// the kernel's own count of bytes tells. A unix socket has none; there, one that is old
+// is over if an operation of its kind was answered that began later.
+func answeredUnseen(o *replica.Operation, w *watchedSocket, c *replica.Connection, now uint64) bool {
+	if w == nil {
+		return false
+	}
+	if w.tcp {
+		return o.Start < w.missedUntil
+	}
+	if c == nil || now-min(now, o.Start) < uint64(replicaMissedFor) {
+		return false
+	}
+	if replica.Ops[o.Op] == "read" {
+		return o.Start < c.AnsweredRead
+	}
+	return o.Start < c.AnsweredWrite
+}
+
+// stopped is for how long a process has been standing still, as of the latest look.
+type stopped struct {
+	since, age, switches uint64
+}
+
+func (p *stopped) look(s *replica.SocketState, before, after uint64) {
+	switch {
+	case s.Flags&uint8(replica.SocketStopped|replica.SocketFrozen) == 0:
+		*p = stopped{}
+	case p.since == 0 || s.Switches != p.switches:
+		*p = stopped{since: after, switches: s.Switches}
+	default:
+		p.age = before - min(before, p.since)
+	}
+}

@@ -1,0 +1,614 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/dataconn"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+const (
+	oldestRequest  = "plumbline_replica_oldest_request_seconds"
+	oldestService  = "plumbline_replica_oldest_service_seconds"
+	serviceUnread  = "plumbline_replica_service_unread_bytes"
+	oldestFrontend = "plumbline_volume_frontend_oldest_seconds"
+	unreadFrontend = "plumbline_volume_frontend_unread_bytes"
+	stoppedMetric  = "plumbline_storage_process_stopped_seconds"
+)
+
+// stallsOver says whether nothing is old, unread or stopped.
+func stallsOver(r replicaReading) bool {
+	for _, name := range []string{oldestRequest, oldestService, oldestFrontend} {
+		if r.value(name, nil) > 1 {
+			return false
+		}
+	}
+	return r.value(serviceUnread, nil)+r.value(unreadFrontend, nil)+r.value(stoppedMetric, nil) == 0
+}
+
+func (m *replicaMeter) lost() float64 {
+	m.t.Helper()
+	return m.read().value("plumbline_replica_lost_total", nil)
+}
+
+// halt stops a process, and returns when none of its threads runs any more.
+func halt(t *testing.T, p *rig.Process) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("threads %v of process %d: %w", threads, p.PID(), err)
+		}
+		for _, stat := range threads {
+			text, err := os.ReadFile(stat)
+			if err == nil && !strings.Contains(string(text), ") T ") {
+				return fmt.Errorf("a thread still runs: %s", text)
+			}
+		}
+		return nil
+	})
+}
+
+// resume lets a process go on.
+func resume(t *testing.T, p *rig.Process) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The engine stands still: its user waits, which no message tells. The volume's metrics say
+// so, for hours if need be, and the replicas are not blamed.
+func TestReplicaEngineStopped(t *testing.T) {
+	v := newTestVolume(t, 3, "--engine-replica-timeout", "30")
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.followed(4)
+	v.exact(m, 200, v.Addresses...)
+	m.eventually("there is no stall", stallsOver)
+
+	stop := v.background(4)
+	halt(t, v.Process)
+	at := time.Now()
+	// Sent for sure after the stop: nobody reads it.
+	late := make(chan error, 1)
+	go func() { late <- v.Write(rig.VolumeSize-8192, 8192) }()
+	engine := match{"volume": v.Name, "role": "engine", "replica": "", "node": "here"}
+	r := m.eventually("the stop of the engine shows", func(r replicaReading) bool {
+		return r.value(oldestFrontend, match{"volume": v.Name}) > 2 && r.value(unreadFrontend, nil) >= 8192 && r.value(stoppedMetric, engine) > 1
+	})
+	t.Logf("after %v: frontend oldest %v s, %v bytes unread, stopped %v s", time.Since(at), r.value(oldestFrontend, nil), r.value(unreadFrontend, nil), r.value(stoppedMetric, engine))
+	m.eventually("the replicas are not blamed", func(r replicaReading) bool {
+		return r.value(oldestRequest, nil)+r.value(oldestService, nil)+r.value(serviceUnread, nil) == 0 && r.value(stoppedMetric, match{"role": "replica"}) == 0
+	})
+	// Hours later it is still the same.
+	const hours = 5 * time.Hour
+	lost := m.lost()
+	m.ahead.Store(uint64(hours))
+	m.eventually("the stall lasts", func(r replicaReading) bool {
+		return r.value(oldestFrontend, nil) > hours.Seconds() && r.value(stoppedMetric, engine) > hours.Seconds()
+	})
+	m.ahead.Store(0)
+
+	resume(t, v.Process)
+	stop()
+	if err := <-late; err != nil {
+		t.Error(err)
+	}
+	m.eventually("the stall is over", stallsOver)
+	if got := m.lost(); got != lost {
+		t.Errorf("%v events lost during the stop", got-lost)
+	}
+	v.exact(m, 200, v.Addresses...)
+	m.read().clean(t)
+	v.Stop()
+	m.followed(3)
+	if r := m.read(); len(r[oldestFrontend].GetMetric())+len(r[unreadFrontend].GetMetric()) > 0 || r.value(stoppedMetric, engine) != 0 {
+		t.Error("an engine that is gone still has a stall's series")
+	}
+}
+
+// The agent starts while the engine stands still, and has never seen a message of it.
+func TestReplicaEngineStoppedBefore(t *testing.T) {
+	v := newTestVolume(t, 1)
+	v.Start()
+	if err := v.Write(0, 8192); err != nil {
+		t.Fatal(err)
+	}
+	halt(t, v.Process)
+	late := make(chan error, 1)
+	go func() { late <- v.Write(0, 8192) }()
+	m := startReplicaCollector(t, v)
+	m.eventually("the stop of the engine shows", func(r replicaReading) bool {
+		return r.value(oldestFrontend, nil) > 1 && r.value(unreadFrontend, nil) >= 8192 && r.value(stoppedMetric, match{"role": "engine"}) > 1
+	})
+	resume(t, v.Process)
+	if err := <-late; err != nil {
+		t.Error(err)
+	}
+	m.eventually("the stall is over", stallsOver)
+}
+
+// One of three replicas stands still: it is named, from both sides, and no other is.
+func TestReplicaOneStopped(t *testing.T) {
+	v := newTestVolume(t, 3, "--engine-replica-timeout", "30")
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.followed(4)
+	v.exact(m, 200, v.Addresses...)
+
+	slow := v.Replicas[1]
+	stop := v.background(4)
+	halt(t, slow.Process)
+	is := match{"replica": slow.Address}
+	m.eventually("the stopped replica shows", func(r replicaReading) bool {
+		return r.value(oldestRequest, is) > 2 && r.value(oldestService, is) > 1 && r.value(serviceUnread, is) > 0 && r.value(stoppedMetric, is) > 1
+	})
+	m.eventually("the others are not blamed", func(r replicaReading) bool {
+		for _, name := range []string{oldestRequest, oldestService, serviceUnread, stoppedMetric} {
+			others := r.value(name, nil) - r.value(name, is)
+			if others > 1 { // a ping may be under way
+				return false
+			}
+		}
+		return true
+	})
+	const hours = 5 * time.Hour
+	lost := m.lost()
+	m.ahead.Store(uint64(hours))
+	m.eventually("the stall lasts", func(r replicaReading) bool {
+		return r.value(oldestRequest, is) > hours.Seconds() && r.value(oldestService, is) > hours.Seconds() && r.value(oldestFrontend, nil) > hours.Seconds()
+	})
+	m.ahead.Store(0)
+	resume(t, slow.Process)
+	stop()
+	m.eventually("the stall is over", stallsOver)
+	// On a busy machine a stop may cost one message, and nobody knows why yet (once in 16 beside three busy loops); it is told.
+	if got := m.lost(); got > lost+1 {
+		t.Errorf("%v events lost during the stop", got-lost)
+	}
+	v.exact(m, 200, v.Addresses...)
+	m.read().lostAtMost(t, 1)
+}
+
+// volumeOnSlowDisk starts a volume of two replicas, the second on a disk that can be made to hang.
+func volumeOnSlowDisk(t *testing.T, engineTimeout string) (*testVolume, *rig.Replica, *rig.Delay, *replicaMeter) {
+	t.Helper()
+	v := newTestVolume(t, 2, "--engine-replica-timeout", engineTimeout)
+	r := v.Replicas[1]
+	r.Process.Kill()
+	r.Dir = filepath.Join(r.Dir, "mounted")
+	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
+	v.StartReplica(r)
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.followed(3)
+	v.exact(m, 100, v.Addresses...)
+	return v, r, disk, m
+}
+
+// The disk under one of two replicas hangs: its service shows it, for hours if need be.
+func TestReplicaDiskHangs(t *testing.T) {
+	testkit.NeedRoot(t)
+	ownMounts(t)
+	v, r, disk, m := volumeOnSlowDisk(t, "30")
+
+	t.Cleanup(disk.Release) // before anything that waits for the replica's end
+	disk.Hang()
+	stop := v.background(2)
+	is := match{"replica": r.Address}
+	for range 100 {
+		m.read() // none waits for the disk
+	}
+	m.eventually("the hung disk shows", func(r replicaReading) bool {
+		return r.value(oldestService, is) > 2 && r.value(oldestRequest, is) > 2
+	})
+	const hours = 5 * time.Hour
+	lost := m.lost()
+	m.ahead.Store(uint64(hours))
+	m.eventually("the stall lasts", func(r replicaReading) bool { return r.value(oldestService, is) > hours.Seconds() })
+	if others := m.read().value(oldestService, match{"replica": v.Addresses[0]}); others > 1 {
+		t.Errorf("the other replica has a request of %v s", others)
+	}
+	m.ahead.Store(0)
+	disk.Release()
+	stop()
+	m.eventually("the stall is over", stallsOver)
+	if got := m.lost(); got != lost {
+		t.Errorf("%v events lost during the hang", got-lost)
+	}
+	v.exact(m, 100, v.Addresses...)
+	m.read().clean(t)
+}
+
+// looks takes n looks at once, which are a second apart otherwise.
+func (m *replicaMeter) looks(n int) {
+	m.t.Helper()
+	for range n {
+		if err := m.collector.wires[0].look(); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// unseen does something that the program does not see, as when another tracer comes or goes.
+func (m *replicaMeter) unseen(program string, do func()) {
+	m.t.Helper()
+	k := m.collector.wires[0].kernel
+	k.mu.Lock()
+	err := k.links[program].Close()
+	delete(k.links, program)
+	k.mu.Unlock()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	do()
+	if err := k.listen(forLocal); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// An answer that went by unseen is told, on TCP by the kernel's own count of bytes, from one
+// that is not there yet, however long that takes.
+func TestReplicaAnswerUnseen(t *testing.T) {
+	testkit.NeedBPF(t)
+	l, port := dataListener(t)
+	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Replica, Volume: "unseen", Host: "127.0.0.1", Port: port - 1})
+	write := func(id uint32) []byte {
+		return encodeMessage(dataconn.MagicLonghorn, id, 1, uint64(id)<<12, 512, make([]byte, 512))
+	}
+	answer := func(id uint32) []byte {
+		return encodeMessage(dataconn.MagicLonghorn, id, 2, uint64(id)<<12, 512, nil)
+	}
+	exchange := func(client, server net.Conn, id uint32) {
+		send(t, client, write(id))
+		receive(t, server, write(id))
+		send(t, server, answer(id))
+		receive(t, client, answer(id))
+	}
+	inflight := func() float64 { return m.read().value("plumbline_replica_services_in_flight", nil) }
+	client, server := pair(t, l)
+	hung, hungServer := pair(t, l)
+	exchange(client, server, 1)
+	exchange(hung, hungServer, 1)
+	m.looks(2)
+	// One operation on each connection; on the first the answer goes by unseen.
+	send(t, client, write(2))
+	receive(t, server, write(2))
+	send(t, hung, write(2))
+	receive(t, hungServer, write(2))
+	m.unseen(map[platform.Boundary]string{
+		platform.Tracepoints: replica.DataconnProgReplicaSent,
+		platform.Functions:   replica.DataconnProgReplicaInetSent,
+	}[testPlatform(t).Boundary], func() {
+		send(t, server, answer(2))
+		receive(t, client, answer(2))
+	})
+	if got := inflight(); got != 2 {
+		t.Fatalf("%v operations under way, want 2", got)
+	}
+	// The other end takes its time to acknowledge the bytes that are missing.
+	f := m.collector.wires[0]
+	testkit.Eventually(t, time.Minute, func() error {
+		m.looks(1)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, w := range f.sockets {
+			if w.missedSince != 0 {
+				return nil
+			}
+		}
+		return errors.New("no bytes are missing")
+	})
+	m.ahead.Store(uint64(replicaMissedFor + time.Second))
+	m.looks(replicaMissedLooks + 2)
+	// Later answers on the same connection alone prove nothing: an operation may hang alone.
+	exchange(hung, hungServer, 3)
+	m.ahead.Store(uint64(5 * time.Hour))
+	m.looks(replicaMissedLooks + 2)
+	r := m.read()
+	if got, lost := inflight(), r.value("plumbline_replica_lost_total", match{"reason": "resync"}); got != 1 || lost != 1 {
+		t.Errorf("%v operations under way and %v answered unseen, want one of each", got, lost)
+	}
+	if got := r.value(oldestService, nil); got < (5 * time.Hour).Seconds() {
+		t.Errorf("the operation that hangs is %v s old, want five hours", got)
+	}
+	m.ahead.Store(0)
+	send(t, hungServer, answer(2))
+	receive(t, hung, answer(2))
+	exchange(client, server, 3)
+	r = m.read()
+	if got := r.count(serviceMetric, nil); got != 5 {
+		t.Errorf("%d operations counted, want 5", got)
+	}
+	if got := inflight() + r.value("plumbline_replica_unmatched_total", nil) + r.value("plumbline_replica_resyncs_total", nil); got != 0 {
+		t.Errorf("%v operations under way, answers without a request and streams out of step", got)
+	}
+}
+
+// What tells bytes that went by unseen from a call that is under way.
+func TestReplicaMissingBytes(t *testing.T) {
+	const second = uint64(time.Second)
+	type step struct {
+		at              uint64 // seconds
+		written, unsent uint32
+		moved           uint32
+	}
+	every := func(from, to uint64, s step) (steps []step) {
+		for s.at = from; s.at <= to; s.at++ {
+			steps = append(steps, s)
+		}
+		return steps
+	}
+	for _, c := range []struct {
+		name  string
+		steps [][]step
+		until uint64 // seconds; 0 for nothing missed
+	}{
+		{"nothing", [][]step{every(1, 200, step{written: 5000, moved: 1000})}, 0},
+		{"an answer", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 200, step{written: 5100, moved: 1000})}, 6},
+		{"an answer, and more after it", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 50, step{written: 5100, moved: 1000}), every(51, 200, step{written: 7100, moved: 3000})}, 6},
+		{"across the counters' end", [][]step{every(1, 5, step{written: 0xfffffff0, moved: 0x10}), every(6, 200, step{written: 0x30, moved: 0x10})}, 6},
+		{"not for long", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 90, step{written: 5100, moved: 1000}), every(91, 200, step{written: 5100, moved: 1100})}, 0},
+		{"in few looks", [][]step{{{1, 5000, 0, 1000}, {2, 5100, 0, 1000}, {100, 5100, 0, 1000}, {200, 5100, 0, 1000}}}, 0},
+		{"a write that waits for hours", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 20000, step{written: 905000, unsent: 800000, moved: 1000}), every(20001, 20200, step{written: 1005000, moved: 1001000})}, 0},
+		{"first met within a call", [][]step{every(1, 1, step{written: 5100, moved: 1000}), every(2, 200, step{written: 5100, moved: 1100})}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &watchedSocket{tcp: true, view: replica.ViewService}
+			connection := &replica.Connection{Id: 3}
+			for _, steps := range c.steps {
+				for _, s := range steps {
+					connection.Tx.Moved = s.moved
+					w.look(&replica.SocketState{Written: s.written, Unsent: s.unsent}, connection, s.at*second, s.at*second)
+				}
+			}
+			if w.missedUntil != c.until*second {
+				t.Errorf("bytes are missing from %v s on, want %v s", float64(w.missedUntil)/float64(second), c.until)
+			}
+		})
+	}
+}
+
+// On a unix socket the kernel counts no bytes: an old operation is taken for answered unseen
+// when one of its kind that began later has an answer, and not before.
+func TestReplicaAnswerUnseenLocal(t *testing.T) {
+	testkit.NeedBPF(t)
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "frontend"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "unseen"})
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
+	message := func(id, typ uint32) []byte {
+		return encodeMessage(dataconn.MagicLonghorn, id, typ, uint64(id)<<12, 0, nil)
+	}
+	const read, unmap, response = 0, 7, 2
+	request := func(id, typ uint32) { send(t, client, message(id, typ)); receive(t, server, message(id, typ)) }
+	respond := func(id uint32) { send(t, server, message(id, response)); receive(t, client, message(id, response)) }
+	inflight := func() float64 { return m.read().value("plumbline_volume_frontend_in_flight", nil) }
+	request(1, unmap)
+	respond(1)
+	request(2, unmap)
+	m.looks(2)
+	m.ahead.Store(uint64(5 * time.Hour))
+	m.looks(2)
+	if got := m.read().value(oldestFrontend, nil); inflight() != 1 || got < (5*time.Hour).Seconds() {
+		t.Errorf("%v operations under way, the oldest is %v s old; want one of five hours", inflight(), got)
+	}
+	// A read that began later says nothing of it, an unmap does.
+	request(3, read)
+	respond(3)
+	if got := inflight(); got != 1 {
+		t.Errorf("%v operations under way after a later read's answer, want 1", got)
+	}
+	request(4, unmap)
+	respond(4)
+	m.looks(1)
+	if got := inflight(); got != 0 {
+		t.Errorf("%v operations under way after a later unmap's answer, want 0", got)
+	}
+}
+
+// The disk hangs for longer than the engine has patience: it goes on without the replica, but
+// keeps the connection. The requests stay with the replica and get older, until it answers.
+func TestReplicaDiskHangsForGood(t *testing.T) {
+	testkit.NeedRoot(t)
+	ownMounts(t)
+	v, r, disk, m := volumeOnSlowDisk(t, "8")
+	is, other := match{"replica": r.Address}, match{"replica": v.Addresses[0], "op": "write"}
+	t.Cleanup(disk.Release)
+	disk.Hang()
+	stop := v.background(2)
+	before := m.eventually("the hung disk shows", func(r replicaReading) bool { return r.value(oldestService, is) > 2 })
+	m.eventually("the volume goes on without the replica", func(r replicaReading) bool {
+		return r.count(requestMetric, other) > before.count(requestMetric, other)+100 && r.value(oldestFrontend, nil) < 1 &&
+			r.value(oldestService, is) > before.value(oldestService, is)+2
+	})
+	stop()
+	disk.Release()
+	m.eventually("the stall is over", stallsOver)
+	v.exact(m, 100, v.Addresses[0])
+	m.read().clean(t)
+}
+
+// A replica goes away while its engine does not read: what was under way to it is over.
+func TestReplicaGoneUnread(t *testing.T) {
+	testkit.NeedBPF(t)
+	l, _ := dataListener(t)
+	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "gone", UnseenFrontend: true})
+	client, server := pair(t, l)
+	request := encodeMessage(dataconn.MagicLonghorn, 1, 1, 0, 512, make([]byte, 512))
+	send(t, client, request)
+	receive(t, server, request)
+	if got := m.read().value("plumbline_replica_requests_in_flight", nil); got != 1 {
+		t.Fatalf("%v requests under way, want 1", got)
+	}
+	_ = server.Close()
+	m.eventually("the request is over", func(r replicaReading) bool {
+		return r.value("plumbline_replica_request_unanswered_total", nil) == 1 && r.value("plumbline_replica_requests_in_flight", nil) == 0
+	})
+}
+
+// hangingNode is a file system whose every answer waits until release is closed.
+type hangingNode struct {
+	fs.Inode
+	release chan struct{}
+}
+
+func (n *hangingNode) Getattr(context.Context, fs.FileHandle, *fuse.AttrOut) syscall.Errno {
+	<-n.release
+	return fs.OK
+}
+
+func (n *hangingNode) Lookup(context.Context, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	<-n.release
+	return nil, syscall.ENOENT
+}
+
+// The file system of a replica's directory answers nobody: every scrape goes on, and the other
+// volumes' counts stay exact.
+func TestReplicaDirectoryHangs(t *testing.T) {
+	testkit.NeedRoot(t)
+	ownMounts(t)
+	v := newTestVolume(t, 1)
+	at := filepath.Join(v.Dir, "hangs")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	node := &hangingNode{release: make(chan struct{})}
+	server, err := fs.Mount(at, node, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true}})
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	t.Cleanup(func() { rig.Eventually(t, time.Minute, server.Unmount) })
+	var once sync.Once
+	release := func() { once.Do(func() { close(node.release) }) }
+
+	program := filepath.Join(v.Dir, "longhorn-engine")
+	copyFile(t, testkit.Tool(t, "sh"), program)
+	name := v.Name + "-hangs"
+	m := startReplicaCollector(t, v, func(w *replicaWire) {
+		w.recognise = func(args []string, hostname func() string) (*replicaProcess, error) {
+			p, err := dataconnProcess(args, hostname)
+			if p == nil || p.Volume != v.Name && p.Volume != name {
+				return nil, nil
+			}
+			return p, err
+		}
+	})
+	t.Cleanup(release)
+	hung := osexec.Command(program, "-c", "read x", "--volume-name", name, "replica", "--listen", v.Network+".77:10000", at+"/data")
+	held, err := hung.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hung.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close(); _ = hung.Wait() })
+	v.Start()
+	m.followed(3)
+	f := m.collector.wires[0]
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := f.disks.Hanging(); n != 1 {
+			return fmt.Errorf("%d looks at directories hang, want 1", n)
+		}
+		return nil
+	})
+	for range 100 {
+		if got := m.read().value("plumbline_replica_info", match{"volume": name, "device": ""}); got != 1 {
+			t.Fatal("no information about the replica whose directory hangs")
+		}
+	}
+	v.exact(m, 200, v.Addresses[0])
+	m.read().clean(t)
+	if n := f.disks.Hanging(); n != 1 {
+		t.Errorf("%d looks at directories hang, want 1", n)
+	}
+	release()
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := f.disks.Hanging(); n != 0 {
+			return fmt.Errorf("%d looks at directories still hang", n)
+		}
+		return nil
+	})
+}
+
+// A process that is frozen with its cgroup, as by a container runtime's pause, stands still
+// like one that is stopped.
+func TestReplicaFrozen(t *testing.T) {
+	testkit.NeedRoot(t)
+	for _, c := range []struct{ version, options, file, freeze, thaw string }{
+		{"cgroup2", "", "cgroup.freeze", "1", "0"},
+		{"cgroup", "freezer", "freezer.state", "FROZEN", "THAWED"},
+	} {
+		t.Run(c.version, func(t *testing.T) {
+			ownMounts(t)
+			at := t.TempDir()
+			if err := unix.Mount("none", at, c.version, 0, c.options); err != nil {
+				testkit.Skip(t, c.version+" cannot be mounted: "+err.Error())
+			}
+			t.Cleanup(func() { _ = unix.Unmount(at, 0) })
+			v := newTestVolume(t, 1)
+			m := startReplicaCollector(t, v)
+			v.Start()
+			m.followed(2)
+			group := filepath.Join(at, v.Name)
+			if err := os.Mkdir(group, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			set := func(file, value string) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(group, file), []byte(value), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			frozen := v.Replicas[0]
+			t.Cleanup(func() {
+				set(c.file, c.thaw)
+				frozen.Process.Kill()
+				rig.Eventually(t, time.Minute, func() error { return os.Remove(group) })
+			})
+			set("cgroup.procs", fmt.Sprint(frozen.Process.PID()))
+			set(c.file, c.freeze)
+			is := match{"replica": frozen.Address, "role": "replica", "backend": "longhorn-v1"}
+			m.eventually("the frozen replica shows", func(r replicaReading) bool { return r.value(stoppedMetric, is) > 1 })
+			if got := m.read().value(stoppedMetric, match{"role": "engine"}); got != 0 {
+				t.Errorf("the engine is stopped for %v s", got)
+			}
+			set(c.file, c.thaw)
+			m.eventually("it runs again", func(r replicaReading) bool { return r.value(stoppedMetric, nil) == 0 })
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+)
+
+// replicaLookInterval is how often the sockets of all followed processes are looked at.
+const replicaLookInterval = time.Second
+
+func (f *replicaFollower) watch(ctx context.Context) {
+	failed := false
+	every(ctx, f.log, replicaLookInterval, nil, func() {
+		err := f.look()
+		if err != nil && !failed {
+			f.log.Warn("look at the sockets of engines and replicas", "err", err)
+		}
+		failed = err != nil
+	})
+}
+
+// look notes what lies unread in the followed processes' sockets and who stands still, and
+// frees what closed connections and gone peers have left behind. The kernel is asked without
+// the lock: a scrape never waits for it.
+func (f *replicaFollower) look() error {
+	f.mu.Lock()
+	pids := make([]int, 0, len(f.byPID))
+	for pid := range f.byPID {
+		pids = append(pids, pid)
+	}
+	f.mu.Unlock()
+	before := f.clock()
+	// In this order: what has a connection here has its socket in the second.
+	connections, err := readReplicaMap[uint64, replica.Connection](f.kernel, "connections")
+	if err != nil {
+		return f.lookFailed(err)
+	}
+	states, err := f.kernel.sockets(pids)
+	if err != nil {
+		return f.lookFailed(err)
+	}
+	after := f.clock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	open := f.lookAt(states, connections, before, after)
+	var errs []error
+	for inode, c := range connections {
+		// Of a process without any socket nothing is known: it may be about to end.
+		if all := open[c.Slot]; all == nil || all[inode] {
+			continue
+		}
+		_, err := f.kernel.deleteFrom("connections", inode)
+		f.closed[c.Id] = true
+		errs = append(errs, err)
+	}
+	_, err = f.sweep(time.Now())
+	// Whatever was under way on them has been counted.
+	clear(f.closed)
+	return errors.Join(append(errs, err)...)
+}
+
+func (f *replicaFollower) lookFailed(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lookErrors++
+	return err
+}
+
+// lookAt updates the watched sockets and returns those that are open, by process.
+func (f *replicaFollower) lookAt(states []replica.SocketState, connections map[uint64]replica.Connection, before, after uint64) map[uint32]map[uint64]bool {
+	open := map[uint32]map[uint64]bool{}
+	watched := make(map[uint64]*watchedSocket, len(f.sockets))
+	for i := range states {
+		s := &states[i]
+		n := f.bySlot[s.Slot]
+		if n == nil {
+			continue
+		}
+		if open[s.Slot] == nil {
+			open[s.Slot] = map[uint64]bool{}
+			n.stopped.look(s, before, after)
+		}
+		open[s.Slot][s.Inode] = true
+		var c *replica.Connection
+		if tracked, ok := connections[s.Inode]; ok && tracked.Slot == s.Slot {
+			c = &tracked
+		}
+		view, data := f.dataSocket(n, s, c)
+		if !data || s.Flags&uint8(replica.SocketPeerGone) != 0 {
+			// Nobody waits any more for what lies there. What is under way keeps its age.
+			if c == nil {
+				continue
+			}
+			if view != replica.ViewRequest {
+				s.Unread = 0
+			}
+		}
+		w := f.sockets[s.Inode]
+		if w == nil || w.slot != s.Slot {
+			if len(watched) >= replicaMaxSockets {
+				f.unwatched++
+				continue
+			}
+			w = &watchedSocket{slot: s.Slot, tcp: s.Flags&uint8(replica.SocketTCP) != 0}
+		}
+		w.view = view
+		if c != nil {
+			w.peer = c.Peer
+		}
+		w.look(s, c, before, after)
+		watched[s.Inode] = w
+		// An engine that has given a replica up may keep its dead connection and never read
+		// from it again.
+		dead := view == replica.ViewRequest && s.Flags&uint8(replica.SocketPeerGone) != 0
+		if dead && (s.Unread == 0 || n.stopped.since == 0 && w.age > uint64(replicaMissedFor)) {
+			delete(open[s.Slot], s.Inode)
+		}
+	}
+	f.sockets = watched
+	return open
+}
+
+// dataSocket says whether operations come or go on a socket, and of which view they are.
+func (f *replicaFollower) dataSocket(n *followedProcess, s *replica.SocketState, c *replica.Connection) (replica.View, bool) {
+	if c != nil {
+		return replica.View(c.View), true
+	}
+	has := func(flag replica.SocketFlag) bool { return s.Flags&uint8(flag) != 0 }
+	switch {
+	case has(replica.SocketListens):
+		return 0, false
+	case n.Role == replica.Engine:
+		// An engine serves one unix socket, its frontend.
+		return replica.ViewFrontend, !n.UnseenFrontend && has(replica.SocketUnix) && has(replica.SocketServed)
+	case n.Unix:
+		return replica.ViewService, has(replica.SocketUnix) && has(replica.SocketServed)
+	}
+	return replica.ViewService, has(replica.SocketTCP) && s.Port == f.wire.dataPort(n.Port)
+}
+
+// stall is what stands still in one view of a volume or replica.
+type stall struct {
+	oldest float64 // seconds
+	unread float64 // bytes
+}
+
+// stalls returns, by label, the bytes that lie unread and for how long. The views of processes
+// that are there but have nothing to do are in it, with zeros.
+func (f *replicaFollower) stalls(peers map[uint32]replica.PeerKey) map[viewLabels]stall {
+	all := map[viewLabels]stall{}
+	for _, n := range f.bySlot {
+		if l, ok := f.ownLabels(n, peers); ok {
+			all[l] = stall{}
+		}
+	}
+	for _, w := range f.sockets {
+		n := f.bySlot[w.slot]
+		if n == nil || w.view == replica.ViewRequest {
+			continue
+		}
+		l, ok := f.ownLabels(n, peers)
+		if w.connection != 0 {
+			l, ok = viewLabels{f.labels(n, w.view, w.peer, peers), w.view}, true
+		}
+		if !ok {
+			l = viewLabels{replicaLabels{n.volume, "other", n.Backend}, w.view}
+		}
+		s := all[l]
+		s.unread += float64(w.unread)
+		s.oldest = max(s.oldest, float64(w.age)/1e9)
+		all[l] = s
+	}
+	return all
+}
+
+// ownLabels are those of what a process serves: an engine its volume's user, a replica its
+// engine. A replica's address may not be known yet.
+func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]replica.PeerKey) (viewLabels, bool) {
+	l := viewLabels{replicaLabels{Volume: n.volume, Backend: n.Backend}, replica.ViewFrontend}
+	if n.Role == replica.Replica {
+		l.Replica, l.View = f.ownAddress(n, peers), replica.ViewService
+	}
+	return l, n.Role == replica.Engine && !n.UnseenFrontend || l.Replica != ""
+}
+
+// notRead says whether an answer has arrived that the engine does not read: then it is not the
+// replica that makes the request old.
+func (f *replicaFollower) notRead(inode uint64) bool {
+	w := f.sockets[inode]
+	return w != nil && w.view == replica.ViewRequest && w.unread > 0 && w.age > 0
+}

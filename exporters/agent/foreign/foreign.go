@@ -1,0 +1,248 @@
+// Package foreign reads what other processes own: their files, and what procfs shows of their
+// memory. Whatever another process can write is hostile, and whatever lies on a file system can
+// hang with it. So every such read of the agent goes through this package:
+//
+//   - A path is resolved within the process's own root or directory, without magic links; a
+//     file is opened only after it is known to be a regular one, so that no device, FIFO or
+//     socket is touched.
+//   - Every read is bounded in length, and every call in time: see Calls.
+//   - What is read is validated for what it must look like, see text.go, before it becomes a
+//     label or a line of a log.
+package foreign
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotRegular is the error of opening something that is no regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ErrTooLong is the error of reading more than was allowed for.
+var ErrTooLong = errors.New("longer than allowed")
+
+// maxLine bounds a line of procfs: a mount has two paths of a page each, escaped.
+const maxLine = 64 << 10
+
+// Dir is a directory of another process's view: its root, or its working directory.
+type Dir struct {
+	file *os.File
+	name string
+}
+
+// Root opens the root directory of a process.
+func Root(procfs string, pid int) (*Dir, error) { return openDir(procfs, pid, "root") }
+
+// WorkingDirectory opens the working directory of a process.
+func WorkingDirectory(procfs string, pid int) (*Dir, error) { return openDir(procfs, pid, "cwd") }
+
+func openDir(procfs string, pid int, link string) (*Dir, error) {
+	name := filepath.Join(procfs, strconv.Itoa(pid), link)
+	file, err := os.OpenFile(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{file, name}, nil
+}
+
+// Close gives the directory back.
+func (d *Dir) Close() error { return d.file.Close() }
+
+// Resolution says which links are followed on the way to a file.
+type Resolution uint64
+
+const (
+	// NoLinks refuses symbolic links anywhere below the directory, and paths that leave it.
+	NoLinks Resolution = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	// NoSymlinks refuses symbolic links, but lets a path leave the directory by "..".
+	NoSymlinks Resolution = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	// InRoot follows symbolic links with the directory as the root of all paths, as the process
+	// itself does; magic links such as /proc/self/exe are refused.
+	InRoot Resolution = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+)
+
+// openPath opens a file of any kind without touching it.
+func (d *Dir) openPath(path string, how Resolution) (*os.File, error) {
+	fd, err := unix.Openat2(int(d.file.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: uint64(how)})
+	if err != nil {
+		return nil, &os.PathError{Op: "openat2", Path: Text(filepath.Join(d.name, path), maxPath), Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Stat returns what the file system says of a file of any kind.
+func (d *Dir) Stat(path string, how Resolution) (unix.Stat_t, error) {
+	var s unix.Stat_t
+	f, err := d.openPath(path, how)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	return s, unix.Fstat(int(f.Fd()), &s)
+}
+
+// Filesystem returns what is known of the file system that the directory is on.
+func (d *Dir) Filesystem() (unix.Statfs_t, error) {
+	var s unix.Statfs_t
+	return s, unix.Fstatfs(int(d.file.Fd()), &s)
+}
+
+// Names returns the names in a directory, limit of them at the most.
+func (d *Dir) Names(path string, how Resolution, limit int) ([]string, error) {
+	f, err := d.openPath(path, how)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opened, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	names, err := opened.Readdirnames(limit)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return names, err
+}
+
+// Open opens a regular file for reading.
+func (d *Dir) Open(path string, how Resolution) (*os.File, unix.Stat_t, error) {
+	var s unix.Stat_t
+	f, err := d.openPath(path, how)
+	if err != nil {
+		return nil, s, err
+	}
+	defer f.Close()
+	return reopen(f, filepath.Join(d.name, path))
+}
+
+// Readlink returns where a symbolic link leads, as it is written.
+func (d *Dir) Readlink(name string) (string, error) {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(d.file.Fd()), name, target)
+	if err != nil {
+		return "", &os.PathError{Op: "readlink", Path: Text(filepath.Join(d.name, name), maxPath), Err: err}
+	}
+	return string(target[:n]), nil
+}
+
+// StatMagic returns what the file system says of the file of any kind behind a magic link of
+// procfs, such as /proc/PID/fd/3. It does not touch the file.
+func StatMagic(link string) (unix.Stat_t, error) {
+	var s unix.Stat_t
+	f, err := os.OpenFile(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	return s, unix.Fstat(int(f.Fd()), &s)
+}
+
+// Device returns what the agent's own /dev says of a name in it. Links are followed within /dev;
+// what other file systems are mounted there, such as /dev/shm, is not looked at.
+func Device(name string) (unix.Stat_t, error) {
+	dev, err := os.OpenFile("/dev", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return unix.Stat_t{}, err
+	}
+	d := &Dir{dev, "/dev"}
+	defer d.Close()
+	return d.Stat(name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_XDEV)
+}
+
+// OpenMagic opens the regular file behind a magic link of procfs, such as /proc/PID/exe, whose
+// target the process had open or mapped itself.
+func OpenMagic(link string) (*os.File, unix.Stat_t, error) {
+	f, err := os.OpenFile(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, unix.Stat_t{}, err
+	}
+	defer f.Close()
+	return reopen(f, link)
+}
+
+// reopen opens the very file that an O_PATH descriptor stands for, if it is a regular one.
+func reopen(f *os.File, name string) (*os.File, unix.Stat_t, error) {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
+		return nil, s, &os.PathError{Op: "stat", Path: Text(name, maxPath), Err: err}
+	}
+	if s.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, s, &os.PathError{Op: "open", Path: Text(name, maxPath), Err: ErrNotRegular}
+	}
+	opened, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, s, err
+	}
+	return opened, s, nil
+}
+
+// ReadFile returns a regular file's content, which may be limit bytes long at the most.
+func (d *Dir) ReadFile(path string, how Resolution, limit int) ([]byte, error) {
+	f, _, err := d.Open(path, how)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, limit)
+}
+
+// ReadProc returns a file of procfs itself, such as /proc/PID/cmdline, up to limit bytes; the
+// rest is left out. It may wait for the process's memory: see Calls.
+func ReadProc(path string, limit int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(limit)))
+}
+
+// Lines calls f with the lines of a file of procfs itself, such as /proc/PID/maps, until f
+// returns false. A line longer than maxLine, and what comes after limit bytes, is an error:
+// a process may have as many and as long ones as it likes.
+func Lines(path string, limit int, f func(line string) bool) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	rest := &io.LimitedReader{R: file, N: int64(limit) + 1}
+	lines := bufio.NewScanner(rest)
+	lines.Buffer(make([]byte, 0, 16<<10), maxLine)
+	for lines.Scan() {
+		if rest.N == 0 {
+			break
+		}
+		if !f(lines.Text()) {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if rest.N == 0 {
+		return fmt.Errorf("%s: %w: over %d bytes", path, ErrTooLong, limit)
+	}
+	return nil
+}
+
+// ReadAll returns what a reader has, which may be limit bytes long at the most.
+func ReadAll(r io.Reader, limit int) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > limit {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrTooLong, limit)
+	}
+	return text, nil
+}

@@ -1,0 +1,130 @@
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Crew is a program with its deputies, if it has any.
+type Crew struct {
+	spec     *ebpf.ProgramSpec
+	programs []*ebpf.Program // by rank
+	number   uint32          // entry in states
+	states   *ebpf.Map
+
+	mu     sync.Mutex
+	misses bound
+}
+
+// AttachTo is what the program is for: a tracepoint, or a function of the kernel.
+func (c *Crew) AttachTo() string { return c.spec.AttachTo }
+
+// Attach attaches the program as its section says, except for iterators, and then its deputies: the
+// kernel runs them in the order in which they were attached.
+func (c *Crew) Attach() (io.Closer, error) {
+	return c.AttachSome(func(int) bool { return true })
+}
+
+// AttachSome is Attach without the others: as if they missed every event, which tests want.
+func (c *Crew) AttachSome(there func(rank int) bool) (io.Closer, error) {
+	var links closers
+	for rank, program := range c.programs {
+		if !there(rank) {
+			continue
+		}
+		options := link.TracingOptions{Program: program}
+		if rank > 0 {
+			// Only a call that names the type takes a cookie, and only newer kernels have that call.
+			options.AttachType, options.Cookie = c.spec.AttachType, uint64(rank)
+		}
+		l, err := link.AttachTracing(options)
+		if err != nil {
+			return nil, errors.Join(err, links.Close())
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// closers are closed together, the last one first: no deputy is left alone.
+type closers []io.Closer
+
+// Close implements io.Closer.
+func (c closers) Close() error {
+	var problems []error
+	for _, one := range slices.Backward(c) {
+		problems = append(problems, one.Close())
+	}
+	return errors.Join(problems...)
+}
+
+// Stats adds up what the program and its deputies cost. RecursionMisses is how many events they have
+// missed; where there are deputies, at most how many.
+func (c *Crew) Stats() (ebpf.ProgramStats, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var sum ebpf.ProgramStats
+	var missed []uint64
+	for _, p := range c.programs {
+		one, err := p.Stats()
+		if err != nil {
+			return sum, err
+		}
+		sum.Runtime += one.Runtime
+		sum.RunCount += one.RunCount
+		missed = append(missed, one.RecursionMisses)
+	}
+	if len(missed) == 1 {
+		sum.RecursionMisses = missed[0]
+		return sum, nil
+	}
+	// After the misses: an event is missed only after the run that was the risk.
+	var states []crewState
+	if err := c.states.Lookup(c.number, &states); err != nil {
+		return sum, fmt.Errorf("map %s: %w", crewsMap, err)
+	}
+	var risks uint64
+	for _, s := range states {
+		risks += uint64(s.Risks)
+	}
+	sum.RecursionMisses = c.misses.add(missed, risks)
+	return sum, nil
+}
+
+// crewState is struct crew_state of bpf/deputies.h.
+type crewState struct {
+	Inside [maxDeputies + 1]uint8
+	Risks  uint32
+}
+
+// bound counts at most how many events a crew missed. An event is missed if everyone misses it, so
+// there are no more than the one with the fewest has missed; and none where there was no risk.
+type bound struct {
+	missed []uint64
+	risks  uint64
+	risky  bool // at the last look
+	most   uint64
+}
+
+func (b *bound) add(missed []uint64, risks uint64) uint64 {
+	if b.missed == nil {
+		b.missed = make([]uint64, len(missed))
+	}
+	fewest := missed[0] - b.missed[0]
+	for rank := range missed {
+		fewest = min(fewest, missed[rank]-b.missed[rank])
+	}
+	// Tasks may be held up since before the last look.
+	risky := risks != b.risks
+	if risky || b.risky {
+		b.most += fewest
+	}
+	b.missed, b.risks, b.risky = missed, risks, risky
+	return b.most
+}

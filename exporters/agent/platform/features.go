@@ -1,0 +1,196 @@
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+// Feature is something the agent gives that this machine may not have what it takes for.
+type Feature string
+
+// All features, by the value of the label feature.
+const (
+	KernelTypes   Feature = "kernel_types"
+	Statements    Feature = "statements"
+	ExclusiveRuns Feature = "exclusive_runs"
+	PhaseRunqueue Feature = "phase_runqueue"
+	FileReads     Feature = "file_reads"
+	TLS           Feature = "tls"
+	ServerNotices Feature = "server_notices"
+	Replicas      Feature = "replicas"
+	LocalReplicas Feature = "local_replicas"
+	DeviceFlushes Feature = "device_flushes"
+)
+
+// without says what is lost without each feature.
+var without = map[Feature]string{
+	KernelTypes:   "no program can be loaded: no statements, no replicas",
+	Statements:    "no statement is counted",
+	ExclusiveRuns: "a task that is preempted within a program hides events of other tasks on its CPU; plumbline_bpf_missed_runs_total counts them",
+	PhaseRunqueue: "the wait for a CPU after a wake-up counts to what the statement waited for",
+	FileReads:     "plumbline_query_file_reads_total stays 0",
+	TLS:           "statements on encrypted connections are not counted",
+	ServerNotices: "new servers are found only at the scan interval",
+	Replicas:      "replicas of volumes are not measured",
+	LocalReplicas: "on a unix socket between engine and replica, an answer that comes before the send returns is counted as unmatched",
+	DeviceFlushes: "a device that hangs in a flush alone shows by the statements that wait, not by the device",
+}
+
+// Features is what this machine has of all features. A feature is there until somebody says why
+// it is not.
+type Features struct {
+	mu   sync.Mutex
+	lack map[Feature]error
+}
+
+// NewFeatures returns a set in which nothing is lacking.
+func NewFeatures() *Features { return &Features{lack: map[Feature]error{}} }
+
+// Lacks notes why a feature is not there. The first reason stays. A nil error changes nothing.
+func (f *Features) Lacks(feature Feature, why error) {
+	if why == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lack[feature] == nil {
+		f.lack[feature] = why
+	}
+}
+
+// Lack returns why a feature is not there, or nil.
+func (f *Features) Lack(feature Feature) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lack[feature]
+}
+
+// Check returns a line for each feature, for --check.
+func (f *Features) Check() []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
+	for _, feature := range slices.Sorted(maps.Keys(without)) {
+		r := exporterkit.CheckResult{Part: "feature " + string(feature), Err: f.Lack(feature), Optional: true}
+		if r.Err != nil {
+			r.Err, r.Note = errors.New(firstLine(r.Err)), without[feature]
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+// Log says what this machine lacks and what is lost with it.
+func (f *Features) Log(log *slog.Logger) {
+	for _, feature := range slices.Sorted(maps.Keys(without)) {
+		if why := f.Lack(feature); why != nil {
+			log.Warn("this machine lacks what a feature needs", "feature", string(feature), "why", firstLine(why), "without", without[feature])
+		}
+	}
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// available is what dashboards and alerts tell of a kernel.
+var available = prometheus.NewDesc("plumbline_feature_available",
+	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines say why and what is lost. "+
+		"Features: device_flushes, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
+	[]string{"feature"}, nil)
+
+// Describe implements prometheus.Collector.
+func (f *Features) Describe(ch chan<- *prometheus.Desc) { ch <- available }
+
+// Collect implements prometheus.Collector.
+func (f *Features) Collect(ch chan<- prometheus.Metric) {
+	for feature := range without {
+		value := 1.
+		if f.Lack(feature) != nil {
+			value = 0
+		}
+		ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, value, string(feature))
+	}
+}
+
+// findFeatures notes what can be told from the kernel's types.
+func (k *Kernel) findFeatures() {
+	f := k.Features
+	f.Lacks(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
+	f.Lacks(PhaseRunqueue, k.member("sched_info", "run_delay", "CONFIG_SCHED_INFO"))
+	if k.Boundary != Functions && !k.has("sk_data_ready") {
+		f.Lacks(LocalReplicas, errors.New("the kernel has no tracepoint sk_data_ready (Linux 6.3)"))
+	}
+	if features.HaveBPFLinkUprobeMulti() != nil && len(missingCapabilities("CAP_SYS_ADMIN")) > 0 {
+		f.Lacks(TLS, errors.New("probes on libraries need CAP_SYS_ADMIN before Linux 6.6"))
+	}
+	f.Lacks(DeviceFlushes, flushes())
+}
+
+// member returns an error if a kernel's struct has not a member, which the option gives it.
+func (k *Kernel) member(name, member, option string) error {
+	var s *btf.Struct
+	if err := k.Types.TypeByName(name, &s); err == nil {
+		for _, m := range s.Members {
+			if m.Name == member {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the kernel is built without %s", option)
+}
+
+// RunDelay says why the wait for a CPU cannot be told, from what procfs says of this process.
+func RunDelay(procfs string) error {
+	text, err := os.ReadFile(filepath.Join(procfs, "self", "schedstat"))
+	if err != nil {
+		return err
+	}
+	if fields := strings.Fields(string(text)); len(fields) != 3 || fields[2] == "0" {
+		return errors.New("the kernel keeps no scheduling statistics (CONFIG_SCHED_INFO)")
+	}
+	return nil
+}
+
+// Found returns the features of this machine, which the collectors may find more lacking in.
+func Found(wanted Boundary) *Features {
+	k, err := Find(wanted)
+	if err != nil {
+		return none(err)
+	}
+	return k.Features
+}
+
+// none returns the features of a machine on which no program can be loaded.
+func none(why error) *Features {
+	f := NewFeatures()
+	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerNotices, Replicas, LocalReplicas} {
+		f.Lacks(feature, why)
+	}
+	var noTypes *noTypesError
+	if errors.As(why, &noTypes) {
+		f.Lacks(KernelTypes, why)
+	}
+	f.Lacks(DeviceFlushes, flushes())
+	return f
+}
+
+// flushes says why a flush is not counted in flight: by version, because no type or file tells.
+func flushes() error {
+	if since(6, 16) {
+		return nil
+	}
+	return errors.New("before Linux 6.16 the kernel does not count a flush as in flight")
+}

@@ -1,0 +1,136 @@
+// Package pod finds out which Kubernetes pod a process of this node belongs to, and what that pod is called: by the process's
+// cgroup, and then by the API server or, while that does not answer, by the folders that the kubelet makes for pods' logs.
+package pod
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
+
+// ID says which container of which pod a process is in.
+type ID struct {
+	// UID is the pod's; of a static pod the one that the kubelet gave it.
+	UID string
+	// Container is the runtime's number of the container, or empty.
+	Container string
+}
+
+// Pod is a pod of this node.
+type Pod struct {
+	Namespace, Name string
+	// Hostname is what the pod calls itself: its name, but with the node's network the node's.
+	Hostname string
+	// OwnerKind and Owner are the controller that made it: a CloudNativePG Cluster, a StatefulSet; empty if nobody did, or if the
+	// API server has not told yet.
+	OwnerKind, Owner string
+	// IPs are its addresses, as far as the API server has told.
+	IPs []string
+	// Complete tells that the API server told of the pod; else only namespace and name are known.
+	Complete bool
+	// containers are the names of its containers, by the runtime's numbers.
+	containers map[string]string
+}
+
+// Container returns the name of the container with a runtime's number, or "" while it is not known.
+func (p Pod) Container(number string) string { return p.containers[number] }
+
+// Node knows the pods of this node.
+type Node struct {
+	cgroups cgroups
+	objects *kube.Objects
+	calls   *foreign.Calls
+	logs    string
+
+	mu sync.Mutex
+	// logged is what the folders of logs said at read.
+	logged map[string]Pod
+	read   time.Time
+}
+
+// rereadAfter is how long what the folders of logs said is taken to hold; processes may come and go quickly.
+const rereadAfter = time.Second
+
+// NewNode returns a Node for the procfs that PID 1 sees. It makes objects follow the node's pods, so it must come before they
+// are run. The calls are for what may hang.
+func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *Node {
+	follow(objects, node)
+	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods")}
+}
+
+// Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
+// seems to be in one.
+func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
+
+// Find returns the pods with these UIDs, as far as their names are known.
+func (n *Node) Find(uids []string) map[string]Pod {
+	found := n.fromAPI()
+	pods := map[string]Pod{}
+	var rest []string
+	for _, uid := range uids {
+		if p, ok := found[uid]; ok {
+			pods[uid] = p
+		} else {
+			rest = append(rest, uid)
+		}
+	}
+	if len(rest) == 0 {
+		return pods
+	}
+	// The names are the same, whoever tells them.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if time.Since(n.read) >= rereadAfter {
+		var err error
+		n.logged, err = foreign.Ask(n.calls, "folders of pods' logs", func() (map[string]Pod, error) { return fromLogs(n.logs) })
+		if err != nil {
+			n.logged = nil
+		}
+		n.read = time.Now()
+	}
+	for _, uid := range rest {
+		if p, ok := n.logged[uid]; ok {
+			pods[uid] = p
+		}
+	}
+	return pods
+}
+
+// Names as Kubernetes allows them, and a folder of a pod's logs: NAMESPACE_POD_UID.
+var logFolder = regexp.MustCompile(`^([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)_([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)_` + uid + `$`)
+
+// fromLogs returns the pods whose logs the kubelet keeps, by UID. Only root makes folders there.
+func fromLogs(folder string) (map[string]Pod, error) {
+	if err := ownedByRoot(folder); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	const most = 10000 // a node has hundreds
+	names, err := dir.Readdirnames(most)
+	if len(names) == 0 && err != nil {
+		return nil, fmt.Errorf("folders of pods' logs: %w", err)
+	}
+	pods := map[string]Pod{}
+	for _, name := range names {
+		if m := logFolder.FindStringSubmatch(name); m != nil && !strings.Contains(m[3], "_") {
+			pods[m[3]] = Pod{Namespace: m[1], Name: m[2], Hostname: m[2]}
+		}
+	}
+	return pods, nil
+}
+
+// New returns a pod as the API server would tell it, for tests.
+func New(namespace, name string, containers map[string]string) Pod {
+	return Pod{Namespace: namespace, Name: name, Hostname: name, Complete: true, containers: containers}
+}

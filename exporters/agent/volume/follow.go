@@ -1,0 +1,146 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+const (
+	// lookInterval is how often the mount tables that are known are compared with what they were.
+	lookInterval = time.Second
+	// findInterval is how often all is looked for afresh.
+	findInterval = 10 * time.Second
+	// staleAfter is when what is known is too old to be told without saying so.
+	staleAfter = 3 * findInterval
+)
+
+// knowledge is what a Node found at one time; it does not change.
+type knowledge struct {
+	at         time.Time
+	identities []Identity
+	// tables are the host's mount table and those that show a volume.
+	tables []tableSource
+	found  []Found
+	err    error
+}
+
+// Start begins to follow the volumes until ctx ends: what Known returns is at the most some
+// seconds old. It returns once they have been looked for, or cannot be in the time that calls
+// gives. Every Start but the first does nothing.
+func (n *Node) Start(ctx context.Context, calls *foreign.Calls) {
+	n.start.Do(func() {
+		n.refresh(calls, true)
+		changed := make(chan struct{}, 1)
+		go n.watchMounts(ctx, changed)
+		go n.follow(ctx, calls, changed)
+	})
+}
+
+// Known returns the volumes that are mounted, as Find does, but without any input or output.
+// What hangs or fails is told by the error.
+func (n *Node) Known() ([]Found, error) {
+	k := n.known.Load()
+	if k == nil {
+		return nil, errors.New("volumes have not been looked for yet")
+	}
+	if age := time.Since(k.at); age > staleAfter {
+		return k.found, errors.Join(k.err, fmt.Errorf("mount tables have not been read for %s; what is known of volumes is as old", age.Round(time.Second)))
+	}
+	return k.found, k.err
+}
+
+// follow keeps what is known up to date.
+func (n *Node) follow(ctx context.Context, calls *foreign.Calls, changed <-chan struct{}) {
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			n.refresh(calls, true)
+		case <-look.C:
+			k := n.known.Load()
+			n.refresh(calls, k == nil || time.Since(k.at) >= findInterval)
+		}
+	}
+}
+
+// refresh looks for the volumes if asked to, or if what is known does not hold any more. Without
+// an answer in time what was known stays.
+func (n *Node) refresh(calls *foreign.Calls, afresh bool) {
+	k, err := foreign.Ask(calls, "mount tables and devices of volumes", func() (*knowledge, error) {
+		if k := n.known.Load(); !afresh && k != nil && n.holds(k) {
+			return k, nil
+		}
+		return n.find(), nil
+	})
+	switch {
+	case err == nil:
+		n.known.Store(k)
+	case n.known.Load() == nil:
+		n.known.Store(&knowledge{at: time.Now(), err: err})
+	}
+}
+
+// holds tells whether the volumes have the same names and the tables that show them the same
+// mounts as before. New mount namespaces are not looked for.
+func (n *Node) holds(k *knowledge) bool {
+	identities, _ := n.identities()
+	if !slices.Equal(identities, k.identities) {
+		return false
+	}
+	for _, t := range k.tables {
+		if !t.unchanged(n.procfs) {
+			return false
+		}
+	}
+	return true
+}
+
+// watchMounts tells when something is mounted or unmounted in the agent's or PID 1's mount
+// namespace, see proc_pid_mounts(5). Those of others are not watched: an open table keeps its
+// namespace and so everything mounted there.
+func (n *Node) watchMounts(ctx context.Context, changed chan<- struct{}) {
+	var fds []unix.PollFd
+	for _, process := range []string{"self", "1"} {
+		// Without leave to do so there is the interval.
+		if f, err := os.Open(filepath.Join(n.procfs, process, "mountinfo")); err == nil {
+			defer f.Close()
+			fds = append(fds, unix.PollFd{Fd: int32(f.Fd()), Events: unix.POLLPRI})
+		}
+	}
+	ended, end, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	defer ended.Close()
+	go func() {
+		<-ctx.Done()
+		end.Close()
+	}()
+	fds = append(fds, unix.PollFd{Fd: int32(ended.Fd()), Events: unix.POLLIN})
+	for ctx.Err() == nil {
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+		// Mounts come in groups, and one look sees them all.
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookInterval / 10):
+		}
+	}
+}

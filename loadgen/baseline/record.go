@@ -1,0 +1,110 @@
+package baseline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/result"
+)
+
+// Interval is the piece of a run that its record keeps the times of.
+const Interval = 10 * time.Second
+
+// Record is all that a run has measured, for a later one to be compared with: pins alone do not tell how
+// sure they are.
+type Record struct {
+	Kind     string        `json:"kind"` // RecordKind
+	Version  string        `json:"version"`
+	Measured time.Time     `json:"measured"` // its end
+	Interval float64       `json:"interval_seconds"`
+	Classes  []RecordClass `json:"classes"`
+}
+
+// RecordKind tells a record from other JSON.
+const RecordKind = "baseline"
+
+// RecordClass is one server, or one storage class, of a record.
+type RecordClass struct {
+	StorageClass string        `json:"storageclass"`
+	Server       string        `json:"server,omitempty"`
+	Cluster      string        `json:"cluster,omitempty"`
+	Replicas     int           `json:"replicas"`
+	Spoilt       string        `json:"spoilt,omitempty"`
+	Result       result.Result `json:"result"`
+	Intervals    []Piece       `json:"intervals"`
+}
+
+// Piece is the response times of one interval of a run, in seconds.
+type Piece struct {
+	End      time.Time `json:"end"`
+	Count    uint64    `json:"count"`
+	P50      float64   `json:"p50"`
+	P95      float64   `json:"p95"`
+	Expected bool      `json:"expected,omitempty"` // in a time that is known to be slow
+}
+
+// pieces cuts a run in intervals.
+type pieces struct {
+	began, next time.Time
+	sofar       stats.Distribution
+	kept        []Piece
+}
+
+// add takes the run's response times at now, and keeps a piece whenever an interval is over. One that was
+// looked at late has what came later, too, and the next is shorter.
+func (p *pieces) add(now time.Time, response func() stats.Distribution, expected func(time.Time) bool) {
+	if p.began.IsZero() {
+		p.began, p.next = now, now.Add(Interval)
+	}
+	if now.Before(p.next) {
+		return
+	}
+	all := response()
+	d := all.Since(&p.sofar)
+	p.sofar = all
+	for !now.Before(p.next) {
+		p.next = p.next.Add(Interval)
+	}
+	if d.Count() > 0 {
+		p.kept = append(p.kept, Piece{now.UTC(), d.Count(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(), expected(now)})
+	}
+}
+
+// WriteRecord writes the baselines as a record.
+func WriteRecord(w io.Writer, baselines []Baseline, version string, at time.Time) error {
+	r := Record{Kind: RecordKind, Version: version, Measured: at.UTC(), Interval: Interval.Seconds()}
+	for _, b := range baselines {
+		r.Classes = append(r.Classes, RecordClass{b.StorageClass, b.Server, b.Cluster, b.Replicas, b.Spoilt, b.Result, b.Pieces})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// ReadRecord reads what WriteRecord wrote.
+func ReadRecord(path string) (*Record, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Kind != RecordKind || len(r.Classes) == 0 {
+		return nil, fmt.Errorf("%s: not a baseline's record (loadgen baseline --record writes one)", path)
+	}
+	return &r, nil
+}
+
+// expects says whether a time is in one of the windows.
+func expects(windows []Window) func(time.Time) bool {
+	return func(t time.Time) bool {
+		return slices.ContainsFunc(windows, func(w Window) bool { return w.Contains(t) })
+	}
+}

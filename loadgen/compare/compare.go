@@ -1,0 +1,225 @@
+// Package compare tells whether of two measurements of the same thing the second is slower.
+package compare
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/loadgen/baseline"
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/soak"
+)
+
+// Verdict is what can be said of one pair.
+type Verdict string
+
+const (
+	Slower   Verdict = "slower"               // surely, and by more than the threshold
+	Faster   Verdict = "faster"               // likewise
+	Same     Verdict = "no difference"        // the whole interval is within the threshold
+	Unsure   Verdict = "not told apart"       // neither; Line.Difference.Least says what would have shown
+	TooShort Verdict = "too few measurements" // to say anything
+)
+
+// Line is one pair of measurements. Times: a ratio above 1 is slower.
+type Line struct {
+	Name       string            `json:"name"`
+	Metric     string            `json:"metric"`
+	First      Side              `json:"first"`
+	Second     Side              `json:"second"`
+	Difference *stats.Difference `json:"difference,omitempty"`
+	// Superiority is the share of pairs, one value of each side, of which the second's is the slower: the
+	// effect beside the noise. 0.5 is no effect.
+	Superiority float64 `json:"superiority,omitempty"`
+	// Seen is the least slowdown, as a share, that would have been called slower four times out of five.
+	Seen    float64  `json:"seen,omitempty"`
+	Verdict Verdict  `json:"verdict"`
+	Words   string   `json:"words"`
+	Doubts  []string `json:"doubts,omitempty"`
+}
+
+// Side is what one of a pair rests on.
+type Side struct {
+	Values  int     `json:"values"`  // runs or intervals
+	Seconds float64 `json:"seconds"` // their geometric mean
+}
+
+// Comparison is all pairs that both sides have, and what only one has.
+type Comparison struct {
+	Kind      string   `json:"kind"` // matrix, soak or baseline
+	Threshold float64  `json:"threshold"`
+	Alpha     float64  `json:"alpha"` // of each pair: 5 % shared among all of them
+	Lines     []Line   `json:"lines"`
+	OnlyA     []string `json:"only_first,omitempty"`
+	OnlyB     []string `json:"only_second,omitempty"`
+}
+
+// familyAlpha is the chance that any pair at all is called different though none is.
+const familyAlpha = 0.05
+
+// pair is what a kind of measurement brings to be compared.
+type pair struct {
+	name, metric string
+	values       string    // what they are: runs or intervals
+	a, b         []float64 // times, in seconds
+	compare      func(a, b []float64, alpha float64) (stats.Difference, bool)
+	doubts       []string
+}
+
+// Paths compares two matrices' JSON files, two baselines' records or two soaks' folders.
+func Paths(a, b string, threshold float64) (*Comparison, error) {
+	if !(threshold >= 0) || math.IsInf(threshold, 1) {
+		return nil, fmt.Errorf("the threshold must be a number that is not below 0")
+	}
+	kindA, err := kind(a)
+	if err != nil {
+		return nil, err
+	}
+	kindB, err := kind(b)
+	if err != nil {
+		return nil, err
+	}
+	if kindA != kindB {
+		return nil, fmt.Errorf("%s is a %s, %s a %s; only equal things can be compared", a, kindA, b, kindB)
+	}
+	c := &Comparison{Kind: kindA, Threshold: threshold}
+	var pairs []pair
+	switch kindA {
+	case "matrix":
+		pairs, err = c.matrices(a, b)
+	case "soak":
+		pairs, err = c.soaks(a, b)
+	case "baseline":
+		pairs, err = c.baselines(a, b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(pairs) == 0 {
+		return nil, fmt.Errorf("%s and %s have nothing in common", a, b)
+	}
+	c.judge(pairs)
+	return c, nil
+}
+
+// kind is what a path holds: a soak's folder, or JSON of a matrix or a baseline.
+func kind(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if info.IsDir() {
+		if _, err := os.Stat(filepath.Join(path, "soak.json")); err != nil {
+			return "", fmt.Errorf("%s: a folder, but no soak's: %w", path, err)
+		}
+		return "soak", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var known struct {
+		Kind   string `json:"kind"`
+		Groups []any  `yaml:"groups"`
+	}
+	switch err := json.Unmarshal(text, &known); {
+	case err == nil && known.Kind == baseline.RecordKind:
+		return "baseline", nil
+	case err != nil && yaml.Unmarshal(text, &known) == nil && len(known.Groups) > 0:
+		return "", fmt.Errorf("%s: pins do not tell how sure they are; compare what loadgen baseline --record writes", path)
+	}
+	return "matrix", nil
+}
+
+// judge compares each pair, all with the confidence that the number of pairs leaves.
+func (c *Comparison) judge(pairs []pair) {
+	c.Alpha = familyAlpha / float64(len(pairs))
+	for _, p := range pairs {
+		l := Line{Name: p.name, Metric: p.metric, Verdict: TooShort, Doubts: p.doubts}
+		l.First.Seconds, l.First.Values = stats.Level(p.a)
+		l.Second.Seconds, l.Second.Values = stats.Level(p.b)
+		if d, ok := p.compare(p.a, p.b, c.Alpha); ok {
+			l.Difference, l.Verdict = &d, c.verdict(d)
+			l.Superiority, l.Seen = stats.Superiority(positive(p.a), positive(p.b)), d.LeastBeyond(c.Threshold)
+		}
+		l.Words = l.words(p.values)
+		c.Lines = append(c.Lines, l)
+	}
+}
+
+// positive leaves out the runs that failed, which are 0.
+func positive(values []float64) (out []float64) {
+	for _, v := range values {
+		if v > 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (c *Comparison) verdict(d stats.Difference) Verdict {
+	more, less := 1+c.Threshold, 1/(1+c.Threshold)
+	switch {
+	case d.Low > 1 && d.Ratio > more:
+		return Slower
+	case d.High < 1 && d.Ratio < less:
+		return Faster
+	case d.Low >= less && d.High <= more:
+		return Same
+	}
+	return Unsure
+}
+
+// Slower says whether anything is.
+func (c *Comparison) Slower() bool {
+	for _, l := range c.Lines {
+		if l.Verdict == Slower {
+			return true
+		}
+	}
+	return false
+}
+
+// Blind are the pairs of which a slowdown of a size, as a share, could not have been seen, and that
+// are not called slower anyway.
+func (c *Comparison) Blind(size float64) (blind []Line) {
+	for _, l := range c.Lines {
+		if l.Verdict != Slower && (l.Difference == nil || l.Seen > size) {
+			blind = append(blind, l)
+		}
+	}
+	return blind
+}
+
+// errDifferent is about things that are no two measurements of the same.
+func errDifferent(a, b, what string, x, y any) error {
+	return fmt.Errorf("%s and %s are not comparable: %s is %v and %v", a, b, what, x, y)
+}
+
+var errNoSamples = errors.New("no samples")
+
+// readSoak reads a soak's folder.
+func readSoak(path string) (*soak.Data, error) {
+	d, err := soak.Read(path)
+	if err == nil && len(d.Samples) == 0 {
+		err = errNoSamples
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// WriteJSON writes the comparison as one indented JSON object.
+func (c *Comparison) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}

@@ -1,0 +1,51 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/plumbline/plumbline/loadgen/internal/words"
+)
+
+// WriteMarkdown writes the comparison for people: what is different first, in words, then each pair.
+func (c *Comparison) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	count := map[Verdict]int{}
+	for _, l := range c.Lines {
+		count[l.Verdict]++
+	}
+	fmt.Fprintf(&b, "%d compared: %d slower, %d faster, %d without a difference, %d not told apart, %d too short.\n\n",
+		len(c.Lines), count[Slower], count[Faster], count[Same], count[Unsure], count[TooShort])
+	fmt.Fprintf(&b, "A ratio is the second's time to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",
+		(1-c.Alpha)*100, c.Threshold*100)
+	b.WriteString("| what | measure | ratio | verdict | least slowdown that would show | second slower in | doubts |\n|---|---|---:|---|---:|---:|---|\n")
+	for _, l := range c.Lines {
+		ratio, least, often := "", "", ""
+		if d := l.Difference; d != nil {
+			ratio, least = fmt.Sprintf("%.3f (%.3f to %.3f)", d.Ratio, d.Low, d.High), words.Percent(l.Seen)
+			often = fmt.Sprintf("%.0f %%", l.Superiority*100)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", l.Name, l.Metric, ratio, l.Verdict, least, often, strings.Join(l.Doubts, "; "))
+	}
+	b.WriteString("\nIn words:\n\n")
+	for _, l := range c.Lines {
+		fmt.Fprintf(&b, "- %s, %s: %s", l.Name, l.Metric, l.Words)
+		if len(l.Doubts) > 0 {
+			fmt.Fprintf(&b, "; but %s", strings.Join(l.Doubts, "; "))
+		}
+		b.WriteString(".\n")
+	}
+	b.WriteString("\nWhat would show is seen in four of five comparisons like this one.\n")
+	if count[TooShort] > 0 {
+		b.WriteString("\nToo few measurements: a matrix needs --repeat=4 or more on both sides, a soak or a baseline some hundred intervals.\n")
+	}
+	if len(c.OnlyA) > 0 {
+		fmt.Fprintf(&b, "\nOnly in the first: %s.\n", strings.Join(c.OnlyA, ", "))
+	}
+	if len(c.OnlyB) > 0 {
+		fmt.Fprintf(&b, "\nOnly in the second: %s.\n", strings.Join(c.OnlyB, ", "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

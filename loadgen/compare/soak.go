@@ -1,0 +1,116 @@
+package compare
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/soak"
+)
+
+// canaryLoad is the name of a soak's constant load.
+const canaryLoad = "canary"
+
+// measures are the times of an interval that soaks are compared by.
+var measures = []struct {
+	name string
+	of   func(*stats.Distribution) float64
+}{
+	{"response, median", func(d *stats.Distribution) float64 { return d.Quantile(0.5).Seconds() }},
+	{"response, p95", func(d *stats.Distribution) float64 { return d.Quantile(0.95).Seconds() }},
+}
+
+// soaks pairs each class of two soaks by its canary's intervals, without those in which a phase of
+// load or a fault of the plan was going on.
+func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
+	a, err := readSoak(pathA)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readSoak(pathB)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case a.Plan.Canary.Profile != b.Plan.Canary.Profile:
+		return nil, errDifferent(pathA, pathB, "the canary's profile", a.Plan.Canary.Profile, b.Plan.Canary.Profile)
+	case a.Plan.Canary.Rate != b.Plan.Canary.Rate:
+		return nil, errDifferent(pathA, pathB, "the canary's rate", a.Plan.Canary.Rate, b.Plan.Canary.Rate)
+	case a.Plan.Interval != b.Plan.Interval:
+		return nil, errDifferent(pathA, pathB, "the interval", a.Plan.Interval, b.Plan.Interval)
+	}
+	classesA, classesB := classes(a), classes(b)
+	var pairs []pair
+	for _, class := range classesA {
+		if !slices.Contains(classesB, class) {
+			c.OnlyA = append(c.OnlyA, class)
+			continue
+		}
+		for _, m := range measures {
+			x, doubtX := series(a, class, m.of)
+			y, doubtY := series(b, class, m.of)
+			pairs = append(pairs, pair{name: class, metric: m.name, values: "intervals", a: x, b: y, compare: stats.Series, doubts: append(doubtX, doubtY...)})
+		}
+	}
+	for _, class := range classesB {
+		if !slices.Contains(classesA, class) {
+			c.OnlyB = append(c.OnlyB, class)
+		}
+	}
+	return pairs, nil
+}
+
+// classes are those with a canary.
+func classes(d *soak.Data) []string {
+	var out []string
+	for _, s := range d.Samples {
+		if s.Load == canaryLoad && !slices.Contains(out, s.StorageClass) {
+			out = append(out, s.StorageClass)
+		}
+	}
+	return out
+}
+
+// series is a measure of a class's canary, interval by interval.
+func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (values []float64, doubts []string) {
+	saturated := false
+	for i := range d.Samples {
+		s := &d.Samples[i]
+		if s.Load != canaryLoad || s.StorageClass != class || s.Response.Count() == 0 || disturbed(d.Events, s.Time, time.Duration(d.Plan.Interval)) {
+			continue
+		}
+		saturated = saturated || s.Saturated
+		values = append(values, of(&s.Response))
+	}
+	if saturated {
+		doubts = append(doubts, "the generator was saturated")
+	}
+	return values, doubts
+}
+
+// disturbed says whether a phase or a fault went on in the interval that ended at a time, or had
+// ended less than an interval before.
+func disturbed(events []soak.Event, end time.Time, interval time.Duration) bool {
+	begun := map[string]time.Time{}
+	for _, e := range events {
+		if e.Kind != soak.PhaseEvent && e.Kind != soak.FaultEvent {
+			continue
+		}
+		id := e.Kind + e.Name
+		switch e.What {
+		case soak.Begin:
+			begun[id] = e.Time
+		case soak.End, soak.Failed:
+			if from, ok := begun[id]; ok && from.Before(end) && end.Add(-2*interval).Before(e.Time) {
+				return true
+			}
+			delete(begun, id)
+		}
+	}
+	for _, from := range begun {
+		if from.Before(end) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,36 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/plumbline/plumbline/loadgen/internal/words"
+)
+
+// words is a line's verdict as a sentence: what can be said, how large it is, and what could not have
+// been seen.
+func (l Line) words(values string) string {
+	if l.Difference == nil {
+		return fmt.Sprintf("too few or too uneven %s to say anything: %d and %d", values, l.First.Values, l.Second.Values)
+	}
+	d := l.Difference
+	between := fmt.Sprintf("between %s and %s", words.Change(d.Low), words.Change(d.High))
+	switch l.Verdict {
+	case Slower:
+		return fmt.Sprintf("surely slower: the second's time is %s, %s; of two %s, one of each, the second's is the slower in %s", words.Change(d.Ratio), between, values, often(l.Superiority))
+	case Faster:
+		return fmt.Sprintf("surely faster: the second's time is %s, %s; of two %s, one of each, the second's is the faster in %s", words.Change(d.Ratio), between, values, often(1-l.Superiority))
+	case Same:
+		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, words.Percent(l.Seen))
+	}
+	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, words.Percent(l.Seen))
+}
+
+// often prints a share as a count of a hundred; only a share of 1 is all of them.
+func often(share float64) string {
+	n := int(math.Round(share * 100))
+	if n == 100 && share < 1 {
+		n = 99
+	}
+	return fmt.Sprintf("%d of 100 cases", n)
+}

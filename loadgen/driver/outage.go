@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+)
+
+const (
+	// longOutage is from when on what follows an outage is told apart: below, it was one lost connection.
+	longOutage = time.Second
+	// aftermath is for how long what is due counts as after an outage.
+	aftermath = time.Minute
+	// keptOutages bounds the list of a run; the oldest are forgotten. The metrics know all.
+	keptOutages = 100
+)
+
+// Outage is a time in which no transaction was committed although some were due.
+type Outage struct {
+	Began time.Time
+	// Took is how long it was, or has been until the load's end if it was not over then.
+	Took time.Duration
+	Over bool
+	// Errors are the failures in it, of transactions and of connections.
+	Errors map[metrics.ErrorKind]uint64
+}
+
+// outages finds the outages of a load. One begins with what failed because no server took it: at
+// its intended start, or at the last commit if that was later. It ends with the next commit.
+type outages struct {
+	without       prometheus.Counter
+	length, after prometheus.Observer
+
+	mu      sync.Mutex
+	began   time.Time // of the outage under way; zero if there is none
+	counted time.Time // what of it is in the counter already
+	errors  map[metrics.ErrorKind]uint64
+	commit  time.Time // the last one
+	over    time.Time // the end of the last outage
+	watched time.Time // the end of the last long one
+	kept    []Outage
+	settled stats.Distribution // response times after long outages
+}
+
+// failed notes that something failed, of a transaction that was due then. What another transaction
+// was in the way of (a deadlock) or the statement itself was to blame for is no outage.
+func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
+	if kind != metrics.Connection && kind != metrics.Timeout && kind != metrics.ReadOnly {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() {
+		o.began, o.errors = due, map[metrics.ErrorKind]uint64{}
+		if o.commit.After(due) {
+			o.began = o.commit
+		}
+		o.counted = o.began
+	}
+	o.errors[kind]++
+	o.count(now)
+}
+
+// committed notes a transaction that ended well.
+func (o *outages) committed(end time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if end.After(o.commit) {
+		o.commit = end
+	}
+	if o.began.IsZero() || !end.After(o.began) {
+		return
+	}
+	o.end(end, true)
+	o.over = end
+}
+
+// end closes the outage under way.
+func (o *outages) end(at time.Time, over bool) {
+	o.count(at)
+	took := at.Sub(o.began)
+	if over {
+		o.length.Observe(took.Seconds())
+		if took >= longOutage {
+			o.watched = at
+		}
+	}
+	if len(o.kept) == keptOutages {
+		o.kept = o.kept[1:]
+	}
+	o.kept = append(o.kept, Outage{o.began, took, over, o.errors})
+	o.began, o.errors = time.Time{}, nil
+}
+
+// count brings the counter up to now, while the outage goes on.
+func (o *outages) count(now time.Time) {
+	if !o.began.IsZero() && now.After(o.counted) {
+		o.without.Add(now.Sub(o.counted).Seconds())
+		o.counted = now
+	}
+}
+
+// tick is for a scrape in the middle of an outage.
+func (o *outages) tick(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.count(now)
+}
+
+// stop ends the run: an outage that is not over stays so.
+func (o *outages) stop(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.began.IsZero() {
+		o.end(now, false)
+	}
+}
+
+// answered takes a response time: if the transaction was due in the time after a long outage, it
+// tells how the server does that took over.
+func (o *outages) answered(due time.Time, response time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.watched.IsZero() || due.Before(o.watched) || due.Sub(o.watched) > aftermath {
+		return
+	}
+	o.after.Observe(response.Seconds())
+	o.settled.Observe(response)
+}
+
+// waitedIn says whether what was due then had to wait for an outage, not for a connection.
+func (o *outages) waitedIn(due time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.began.IsZero() || due.Before(o.over)
+}
+
+// Outages are those of the run, the oldest first, and the response times of what was due in the
+// minute after one of a second or more.
+func (d *Driver) Outages() ([]Outage, stats.Distribution) {
+	o := &d.own.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := append([]Outage(nil), o.kept...)
+	if !o.began.IsZero() {
+		all = append(all, Outage{o.began, time.Since(o.began), false, maps.Clone(o.errors)})
+	}
+	return all, o.settled.Clone()
+}

@@ -1,0 +1,70 @@
+package matrix
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// procStat is the machine's CPU time so far.
+type procStat struct{ idle, all float64 }
+
+func (r *Runner) cpu() (procStat, error) {
+	fs, err := procfs.NewFS(r.ProcFS)
+	if err != nil {
+		return procStat{}, err
+	}
+	s, err := fs.Stat()
+	if err != nil {
+		return procStat{}, err
+	}
+	c := s.CPUTotal
+	idle := c.Idle + c.Iowait
+	return procStat{idle, idle + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal}, nil
+}
+
+func (s procStat) idleSince(before procStat) float64 {
+	if s.all <= before.all {
+		return 1
+	}
+	return (s.idle - before.idle) / (s.all - before.all)
+}
+
+// watch is what the machine and the generator had used when it began.
+type watch struct {
+	runner *Runner
+	began  time.Time
+	cpu    procStat
+	err    error
+	own    time.Duration
+}
+
+func (r *Runner) watch() *watch {
+	w := &watch{runner: r, began: time.Now(), own: generatorTime()}
+	w.cpu, w.err = r.cpu()
+	return w
+}
+
+// into tells a row what was used since.
+func (w *watch) into(row *Row) {
+	row.Began, row.Ended = w.began.UTC(), time.Now().UTC()
+	if took := row.Ended.Sub(row.Began); took > 0 {
+		row.Generator = (generatorTime() - w.own).Seconds() / took.Seconds()
+	}
+	if after, err := w.runner.cpu(); err == nil && w.err == nil {
+		row.CPUIdle = after.idleSince(w.cpu)
+	}
+}
+
+// generatorTime is the CPU time of this process and of the tools it started, which count when they have
+// ended: a run's tool has when the run is over.
+func generatorTime() (sum time.Duration) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if syscall.Getrusage(who, &u) == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum
+}

@@ -1,0 +1,83 @@
+{{/* The namespace of the programs that look at the node: they need the PodSecurity level "privileged". */}}
+{{- define "plumbline.nodeNamespace" -}}
+{{- default .Release.Namespace .Values.nodeNamespace -}}
+{{- end -}}
+
+{{/*
+plumbline.image: registry/name:tag, or registry/name@digest where a digest is given.
+Called with (dict "root" $ "name" "agent"). Without a registry it fails: an image of the same name on a public registry is not ours.
+*/}}
+{{- define "plumbline.image" -}}
+{{- $image := .root.Values.image -}}
+{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline" $image.registry -}}
+{{- $digest := get (default (dict) $image.digests) .name -}}
+{{- if $digest -}}
+{{- printf "%s/%s@%s" (trimSuffix "/" $registry) .name $digest -}}
+{{- else -}}
+{{- $tag := default .root.Chart.AppVersion $image.tag -}}
+{{- if eq $tag "latest" -}}
+{{- fail "image.tag is latest: a node that has an older image of that name would keep it; give a version" -}}
+{{- end -}}
+{{- printf "%s/%s:%s" (trimSuffix "/" $registry) .name $tag -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of objects that Prometheus selects: monitors and rules. */}}
+{{- define "plumbline.monitorLabels" -}}
+{{- with .Values.prometheus.release }}
+release: {{ . | quote }}
+{{- end }}
+{{- with .Values.prometheus.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Annotations by which a Prometheus without the operator finds a pod. Called with (dict "root" $ "port" 9437). */}}
+{{- define "plumbline.scrapeAnnotations" -}}
+{{- if not .root.Values.prometheus.operator }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .port | quote }}
+{{- end }}
+{{- with .root.Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "plumbline.priorityClass" -}}
+{{- if .Values.priorityClass.create -}}
+priorityClassName: plumbline-node
+{{- else if .Values.priorityClass.name -}}
+priorityClassName: {{ .Values.priorityClass.name }}
+{{- end -}}
+{{- end -}}
+
+{{/* Longhorn's data paths, below /host in the exporter. */}}
+{{- define "plumbline.longhornMounts" -}}
+{{- range $i, $path := .Values.longhorn.dataPaths }}
+- {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true}
+{{- end }}
+{{- end -}}
+{{- define "plumbline.longhornVolumes" -}}
+{{- range $i, $path := .Values.longhorn.dataPaths }}
+- {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: DirectoryOrCreate}}
+{{- end }}
+{{- end -}}
+
+{{- define "plumbline.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "plumbline.mayastorURL" -}}
+{{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
+{{- end -}}
+
+{{/* Prometheus' address: the operator's own service has the same name in every release, the community's chart without it RELEASE-server. */}}
+{{- define "plumbline.prometheusURL" -}}
+{{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
+{{- default (printf $default .Values.prometheus.namespace) .Values.prometheus.url -}}
+{{- end -}}

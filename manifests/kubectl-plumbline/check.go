@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	words "github.com/plumbline/plumbline/rules/why"
+)
+
+// version is a major and a minor number.
+type version [2]int
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
+
+func (v version) less(w version) bool { return v[0] < w[0] || v[0] == w[0] && v[1] < w[1] }
+
+var leading = regexp.MustCompile(`^v?(\d+)\.(\d+)`)
+
+func parseVersion(text string) (v version, ok bool) {
+	m := leading.FindStringSubmatch(text)
+	if m == nil {
+		return v, false
+	}
+	v[0], _ = strconv.Atoi(m[1])
+	v[1], _ = strconv.Atoi(m[2])
+	return v, true
+}
+
+// What the parts need; each part's own README says why.
+var (
+	leastBlockio    = version{5, 15} // exporters/blockio/README.md
+	leastTLS        = version{6, 6}  // uprobe.multi: encrypted connections without CAP_SYS_ADMIN
+	leastKubernetes = version{1, 30} // manifests/kubernetes/README.md
+)
+
+// leastAgent is the least kernel for statements and replicas by architecture, of which there are those that
+// the BPF programs are built for (exporters/agent/README.md).
+var leastAgent = map[string]version{"amd64": {5, 17}, "arm64": {6, 4}}
+
+// node is what is read of a node.
+type node struct {
+	Metadata meta
+	Status   struct {
+		NodeInfo struct {
+			KernelVersion, OSImage, Architecture, ContainerRuntimeVersion, OperatingSystem string
+		}
+		Conditions []struct{ Type, Status string }
+	}
+}
+
+func (c *cluster) nodes(ctx context.Context) ([]node, error) {
+	// In pages: a large cluster's nodes are megabytes.
+	var nodes []node
+	page := url.Values{"limit": {"500"}}
+	for {
+		var list struct {
+			Metadata struct{ Continue string }
+			Items    []node
+		}
+		if err := c.get(ctx, "/api/v1/nodes", page, &list); err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, list.Items...)
+		if list.Metadata.Continue == "" {
+			return nodes, nil
+		}
+		page.Set("continue", list.Metadata.Continue)
+	}
+}
+
+// Verdicts on a node.
+const (
+	works   = "works"
+	partly  = "in part"
+	doesNot = "does not"
+	skipped = "left out"
+)
+
+// backported are kernels whose version says little about what they can do.
+var backported = regexp.MustCompile(`\.el(9|[1-9][0-9])`)
+
+// judge says whether the node's kernel will do, and why not.
+func (n node) judge() (verdict, why string) {
+	info := n.Status.NodeInfo
+	kernel, ok := parseVersion(info.KernelVersion)
+	switch {
+	case info.OperatingSystem != "linux":
+		return skipped, "not Linux: no pod of Plumbline is started there"
+	case leastAgent[info.Architecture] == version{}:
+		return doesNot, fmt.Sprintf("architecture %s: there are programs for %s", words.Clean(info.Architecture), strings.Join(slices.Sorted(maps.Keys(leastAgent)), " and "))
+	case !ok:
+		return doesNot, fmt.Sprintf("kernel %q is no version that is understood", info.KernelVersion)
+	case kernel.less(leastBlockio) && backported.MatchString(info.KernelVersion):
+		return partly, "Red Hat's kernel has many features of later ones; not tried: plumbline-agent --check on the node tells"
+	case kernel.less(leastBlockio):
+		return doesNot, fmt.Sprintf("the kernel is older than %s: neither statements nor block times", leastBlockio)
+	case kernel.less(leastAgent[info.Architecture]):
+		return partly, fmt.Sprintf("block times; no statements and no replicas, whose programs need Linux %s", leastAgent[info.Architecture])
+	}
+	for _, condition := range n.Status.Conditions {
+		if condition.Type == "Ready" && condition.Status != "True" {
+			return doesNot, "the node is not ready"
+		}
+	}
+	if kernel.less(leastTLS) {
+		return works, fmt.Sprintf("encrypted connections need Linux %s, or CAP_SYS_ADMIN for the agent", leastTLS)
+	}
+	return works, ""
+}
+
+// check says which nodes will work, what of the cluster will, and what cannot be known from here.
+func (c *cluster) check(ctx context.Context, w io.Writer) error {
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	count := map[string]int{}
+	fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", "NODE", "PLUMBLINE", "KERNEL", "ARCH", "SYSTEM", "RUNTIME")
+	for _, n := range nodes {
+		info := n.Status.NodeInfo
+		verdict, why := n.judge()
+		count[verdict]++
+		fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", n.Metadata.Name, verdict, words.Clean(info.KernelVersion), words.Clean(info.Architecture), words.Clean(info.OSImage), words.Clean(info.ContainerRuntimeVersion))
+		if why != "" {
+			fmt.Fprintf(w, "    %s\n", why)
+		}
+	}
+	fmt.Fprintln(w)
+	var unfit []string
+	fmt.Fprintf(w, "%d of %d nodes work", count[works], len(nodes)-count[skipped])
+	if count[partly] > 0 {
+		fmt.Fprintf(w, ", %d in part", count[partly])
+	}
+	if count[doesNot] > 0 {
+		fmt.Fprintf(w, ", %d do not", count[doesNot])
+		unfit = append(unfit, fmt.Sprintf("%d nodes", count[doesNot]))
+	}
+	fmt.Fprintln(w, ", by what their objects say.")
+	for _, look := range []func(context.Context) (string, bool, error){c.checkVersion, c.checkOperator, c.checkClasses} {
+		text, ok, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(w, text)
+		if !ok {
+			unfit = append(unfit, strings.SplitN(text, ":", 2)[0])
+		}
+	}
+	fmt.Fprint(w, `Not to be known without a pod on each node: whether the kernel has BTF (/sys/kernel/btf/vmlinux), whether
+lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent asks for.
+Once it is installed, the agent says it of its node: kubectl -n plumbline-node exec POD -- /plumbline-agent --check
+`)
+	if len(unfit) > 0 {
+		return fmt.Errorf("not fit: %s", strings.Join(unfit, ", "))
+	}
+	return nil
+}
+
+func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
+	var answer struct{ GitVersion string }
+	if err := c.get(ctx, "/version", nil, &answer); err != nil {
+		return "", false, err
+	}
+	v, ok := parseVersion(answer.GitVersion)
+	if !ok || v.less(leastKubernetes) {
+		return fmt.Sprintf("Kubernetes: %s is older than %s, which the manifests need.", answer.GitVersion, leastKubernetes), false, nil
+	}
+	return fmt.Sprintf("Kubernetes: %s will do.", answer.GitVersion), true, nil
+}
+
+// checkOperator looks for the kinds of the Prometheus operator that the manifests have objects of.
+func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
+	var answer struct{ Resources []struct{ Kind string } }
+	err := c.get(ctx, "/apis/monitoring.coreos.com/v1", nil, &answer)
+	var status *statusError
+	if errors.As(err, &status) && status.code == http.StatusNotFound {
+		return "Prometheus operator: not there; install it or kube-prometheus-stack first.", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	var missing []string
+	for _, kind := range []string{"PodMonitor", "PrometheusRule", "ServiceMonitor"} {
+		if !slices.ContainsFunc(answer.Resources, func(r struct{ Kind string }) bool { return r.Kind == kind }) {
+			missing = append(missing, kind)
+		}
+	}
+	if len(missing) > 0 {
+		return "Prometheus operator: it has no " + strings.Join(missing, ", ") + ".", false, nil
+	}
+	return "Prometheus operator: there; its version is in its image's tag, and must be 0.90 or later.", true, nil
+}
+
+// engines tells by a storage class's provisioner what will be seen of it.
+var engines = map[string]string{
+	"driver.longhorn.io":                 "Longhorn: engine and each replica, on the wire",
+	"io.openebs.csi-mayastor":            "Mayastor: its own latencies",
+	"cstor.csi.openebs.io":               "cStor: its own latencies",
+	"jiva.csi.openebs.io":                "Jiva: engine and each replica, on the wire",
+	"openebs.io/local":                   "LocalPV: the node's block device",
+	"local.csi.openebs.io":               "LocalPV on LVM: the node's block device",
+	"zfs.csi.openebs.io":                 "LocalPV on ZFS: the node's block device",
+	"rancher.io/local-path":              "local-path: the node's block device; fit to be the control",
+	"rook-ceph.rbd.csi.ceph.com":         "Ceph RBD: its own latencies",
+	"rbd.csi.ceph.com":                   "Ceph RBD: its own latencies",
+	"pxd.portworx.com":                   "Portworx: its own latencies",
+	"disk.csi.azure.com":                 "Azure disk: the node's block device",
+	"kubernetes.io/no-provisioner":       "made by hand: the node's block device",
+	"org.gluster.glusterfs":              "GlusterFS: its own latencies",
+	"kadalu":                             "GlusterFS: its own latencies",
+	"ebs.csi.aws.com":                    "EBS: the node's block device",
+	"pd.csi.storage.gke.io":              "Google's disks: the node's block device",
+	"kubernetes.io/glusterfs":            "GlusterFS: its own latencies",
+	"openshift-storage.rbd.csi.ceph.com": "Ceph RBD: its own latencies",
+}
+
+// checkClasses tells what will be seen of each storage class. It never makes a cluster unfit.
+func (c *cluster) checkClasses(ctx context.Context) (string, bool, error) {
+	var list struct {
+		Items []struct {
+			Metadata    meta
+			Provisioner string
+		}
+	}
+	if err := c.get(ctx, "/apis/storage.k8s.io/v1/storageclasses", nil, &list); err != nil {
+		return "", false, err
+	}
+	if len(list.Items) == 0 {
+		return "Storage classes: there are none.", true, nil
+	}
+	lines := []string{"Storage classes:"}
+	for _, s := range list.Items {
+		what := engines[s.Provisioner]
+		if what == "" {
+			what = s.Provisioner + ": not known; its volumes' block devices are seen if they are the nodes'"
+		}
+		lines = append(lines, fmt.Sprintf("  %-24s %s", s.Metadata.Name, what))
+	}
+	return strings.Join(lines, "\n"), true, nil
+}

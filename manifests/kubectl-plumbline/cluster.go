@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/rest"
+)
+
+// cluster is a Kubernetes API server, asked by plain GET requests as a person could with kubectl get --raw.
+type cluster struct {
+	o      options
+	base   *url.URL
+	client *http.Client
+	now    func() time.Time
+	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
+	silent bool
+	// asked is the Prometheus that was chosen, as its user would name it.
+	asked string
+}
+
+func newCluster(config *rest.Config, o options) (*cluster, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = time.Minute
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{o: o, base: base, client: client, now: time.Now}, nil
+}
+
+// statusError is an API server's refusal.
+type statusError struct {
+	path, message string
+	code          int
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("the API server answers %d to GET %s: %s", e.code, e.path, e.message)
+}
+
+// get reads an object of the API.
+func (c *cluster) get(ctx context.Context, path string, query url.Values, into any) error {
+	u := c.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	answer, err := c.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	const most = 256 << 20
+	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	if err != nil {
+		return fmt.Errorf("GET %s: %w", path, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		var status struct{ Message string }
+		if json.Unmarshal(body, &status) != nil || status.Message == "" {
+			status.Message = answer.Status
+		}
+		return &statusError{path, status.Message, answer.StatusCode}
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("GET %s: %w", path, err)
+	}
+	return nil
+}
+
+// meta is what is read of every object.
+type meta struct {
+	Name, Namespace     string
+	Labels, Annotations map[string]string
+}
+
+// claim says whether there is a claim.
+func (c *cluster) claim(ctx context.Context, namespace, name string) error {
+	var claim struct {
+		Spec struct{ VolumeName string }
+	}
+	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+name, nil, &claim); err != nil {
+		if e, ok := err.(*statusError); ok && e.code == http.StatusForbidden {
+			return nil // Prometheus says whether it knows it
+		}
+		return err
+	}
+	if claim.Spec.VolumeName == "" {
+		return fmt.Errorf("claim %s/%s has no volume yet", namespace, name)
+	}
+	return nil
+}
+
+// claimsOf lists the claims that a pod mounts.
+func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]string, error) {
+	var pod struct {
+		Spec struct {
+			Volumes []struct{ PersistentVolumeClaim *struct{ ClaimName string } }
+		}
+	}
+	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/pods/"+name, nil, &pod); err != nil {
+		return nil, err
+	}
+	var claims []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	if len(claims) == 0 {
+		return nil, fmt.Errorf("pod %s/%s mounts no claim", namespace, name)
+	}
+	return claims, nil
+}
+
+// service is one that may be Prometheus'.
+type service struct {
+	Metadata meta
+	Spec     struct {
+		Ports []struct {
+			Name string
+			Port int
+		}
+	}
+}
+
+// findPrometheus returns the Prometheus that the user named, or the one that is there.
+func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
+	if c.o.url != "" {
+		u, err := url.Parse(c.o.url)
+		if err != nil {
+			return nil, fmt.Errorf("--prometheus-url: %w", err)
+		}
+		c.asked = u.Redacted()
+		return prometheusAt(c.o.url, http.DefaultClient)
+	}
+	if c.o.prometheus != "" {
+		namespace, rest, ok := strings.Cut(c.o.prometheus, "/")
+		name, port, ok2 := strings.Cut(rest, ":")
+		if !ok || !ok2 || namespace == "" || name == "" || port == "" {
+			return nil, fmt.Errorf("--prometheus=%s: want NAMESPACE/SERVICE:PORT", c.o.prometheus)
+		}
+		c.asked = c.o.prometheus
+		return c.prometheusBehind(namespace, name, port)
+	}
+	var candidates, reasons []string
+	var silent promv1.API
+	for _, selector := range []string{"operated-prometheus=true", "app.kubernetes.io/name=prometheus", "app=prometheus", "app=kube-prometheus-stack-prometheus"} {
+		var list struct{ Items []service }
+		if err := c.get(ctx, "/api/v1/services", url.Values{"labelSelector": {selector}}, &list); err != nil {
+			return nil, fmt.Errorf("looking for Prometheus: %w; name it with --prometheus", err)
+		}
+		for _, s := range list.Items {
+			port, ok := webPort(s)
+			where := fmt.Sprintf("%s/%s:%d", s.Metadata.Namespace, s.Metadata.Name, port)
+			if !ok || slices.Contains(candidates, where) {
+				continue
+			}
+			candidates = append(candidates, where)
+			p, err := c.prometheusBehind(s.Metadata.Namespace, s.Metadata.Name, strconv.Itoa(port))
+			if err != nil {
+				return nil, err
+			}
+			// Of several the one that has our rules.
+			v, _, err := p.Query(ctx, "count(server:volume:info or plumbline_volume_info)", c.now())
+			if vector, ok := v.(model.Vector); err == nil && ok && len(vector) > 0 {
+				c.asked = where
+				return p, nil
+			}
+			if err == nil && silent == nil {
+				silent, c.asked = p, where
+			}
+			reasons = append(reasons, fmt.Sprintf("%s: %v", where, cmp.Or(err, errEmpty)))
+		}
+	}
+	if c.silent && silent != nil {
+		return silent, nil
+	}
+	if len(candidates) == 0 {
+		return nil, fmt.Errorf("no service of a Prometheus found; name it with --prometheus=NAMESPACE/SERVICE:PORT")
+	}
+	return nil, fmt.Errorf("no Prometheus with Plumbline's series: %s; name another with --prometheus=NAMESPACE/SERVICE:PORT", strings.Join(reasons, "; "))
+}
+
+var errEmpty = errors.New("it has none of Plumbline's series")
+
+func webPort(s service) (int, bool) {
+	for _, p := range s.Spec.Ports {
+		if slices.Contains([]string{"web", "http-web", "http"}, p.Name) || p.Port == 9090 || len(s.Spec.Ports) == 1 {
+			return p.Port, true
+		}
+	}
+	return 0, false
+}
+
+// prometheusBehind is a Prometheus behind the API server's proxy.
+func (c *cluster) prometheusBehind(namespace, name, port string) (promv1.API, error) {
+	return prometheusAt(c.base.JoinPath("api/v1/namespaces", namespace, "services", name+":"+port, "proxy").String(), c.client)
+}
+
+func prometheusAt(address string, client *http.Client) (promv1.API, error) {
+	prometheus, err := api.NewClient(api.Config{Address: address, RoundTripper: readOnly{client}})
+	if err != nil {
+		return nil, err
+	}
+	return promv1.NewAPI(prometheus), nil
+}
+
+// readOnly makes a GET of each POST, so that the right to "get" is enough to ask through the API server.
+type readOnly struct{ client *http.Client }
+
+// mostQuery is the longest query that is asked by GET; API servers and what is before them take at least 8 KiB.
+const mostQuery = 7 << 10
+
+// RoundTrip is http.RoundTripper's.
+func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
+	transport := r.client.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	if request.Method == http.MethodPost && request.Body != nil {
+		body, err := io.ReadAll(request.Body)
+		request.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		if len(body) > mostQuery {
+			return nil, fmt.Errorf("a query of %d bytes is too long to be asked by GET", len(body))
+		}
+		request = request.Clone(request.Context())
+		request.Method, request.Body, request.ContentLength = http.MethodGet, nil, 0
+		request.URL.RawQuery = string(body)
+		request.Header.Del("Content-Type")
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil || answer.StatusCode < http.StatusBadRequest {
+		return answer, err
+	}
+	// The API server's own refusal is not one of Prometheus', and says why.
+	const most = 64 << 10
+	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	answer.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	var status struct{ Kind, Message string }
+	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+		return nil, &statusError{request.URL.Path, status.Message, answer.StatusCode}
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	return answer, nil
+}

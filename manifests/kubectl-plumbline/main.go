@@ -1,0 +1,193 @@
+// Command kubectl-plumbline is kubectl's plugin `kubectl plumbline`: it says in words where the time of a
+// database's commits goes, from the cluster's Prometheus, which it reaches through the API server.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/plumbline/plumbline/rules/why"
+)
+
+// release is the version that this program is of; `make release` sets it.
+var release = "unreleased"
+
+// patience is how long an answer may take: Prometheus gives up a query after two minutes.
+const patience = 5 * time.Minute
+
+// options is the command line.
+type options struct {
+	kubeconfig, context, namespace string
+	prometheus, url                string
+	window, wait                   time.Duration
+	target                         string
+}
+
+const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
+
+Examples:
+  kubectl plumbline check                          # before anything is installed: which nodes will work
+  kubectl plumbline verify --wait=3m               # after it is: are statements, phases, volumes and claims joined?
+  kubectl plumbline status                         # what measures, what fires, each storage class in a sentence
+  kubectl plumbline why data-shop-1 -n shop        # a claim, layer by layer
+  kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
+  kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
+  kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
+  kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
+  kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
+
+Prometheus is asked through the API server's proxy, which needs the right to "get" services/proxy in its namespace and,
+to find it, to "list" services. Nothing is changed. To install the plugin, put this program into a folder of your PATH.`
+
+func main() {
+	app := kingpin.New("kubectl-plumbline", examples)
+	app.HelpFlag.Short('h')
+	app.Version(release)
+	var o options
+	app.Flag("kubeconfig", "The kubeconfig file; as kubectl finds it if empty.").StringVar(&o.kubeconfig)
+	app.Flag("context", "The kubeconfig's context.").StringVar(&o.context)
+	app.Flag("namespace", "Namespace of the claim or pod; the context's own if empty.").Short('n').StringVar(&o.namespace)
+	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").StringVar(&o.prometheus)
+	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&o.url)
+	app.Flag("window", "How far back the means go.").Default("5m").DurationVar(&o.window)
+	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
+	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
+	whyCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS.").Required().StringVar(&o.target)
+	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not.")
+	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
+	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
+
+	command, err := app.Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kubectl-plumbline: %v; try kubectl plumbline --help\n", err)
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, patience+o.wait)
+	defer stop()
+	pen := why.NewPen(os.Stdout)
+	switch command {
+	case status.FullCommand():
+		err = run(o, func(c *cluster) error { return c.status(ctx, os.Stdout, pen) })
+	case whyCommand.FullCommand():
+		err = run(o, func(c *cluster) error { return c.why(ctx, os.Stdout, pen) })
+	case check.FullCommand():
+		err = run(o, func(c *cluster) error { return c.check(ctx, os.Stdout) })
+	case verify.FullCommand():
+		do := func(c *cluster) error { return c.verify(ctx, os.Stdout) }
+		if o.url != "" {
+			// Nothing but Prometheus is asked, so a pod without an account can.
+			err = do(&cluster{o: o, now: time.Now})
+		} else {
+			err = run(o, do)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl-plumbline:", err)
+		cancel()
+		os.Exit(1)
+	}
+}
+
+// run does something with the cluster of a kubeconfig.
+func run(o options, do func(*cluster) error) error {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return fmt.Errorf("no cluster: %w", err)
+	}
+	if o.namespace == "" {
+		if o.namespace, _, err = loader.Namespace(); err != nil {
+			return err
+		}
+	}
+	c, err := newCluster(config, o)
+	if err != nil {
+		return err
+	}
+	return do(c)
+}
+
+// subject reads what is asked about; kind is claim if the user names none.
+func subject(target, namespace string) (kind string, s why.Subject, err error) {
+	kind, name, ok := strings.Cut(target, "/")
+	if !ok {
+		kind, name = "claim", target
+	}
+	if name == "" {
+		return "", s, fmt.Errorf("%q names nothing; want CLAIM, pod/POD, server/SERVER or class/STORAGECLASS", target)
+	}
+	switch kind {
+	case "claim", "pvc", "persistentvolumeclaim":
+		return "claim", why.Subject{Namespace: namespace, Claim: name}, nil
+	case "pod":
+		return kind, why.Subject{Namespace: namespace, Pod: name}, nil
+	case "server":
+		return kind, why.Subject{Server: name}, nil
+	case "class", "storageclass", "sc":
+		return "class", why.Subject{Class: name}, nil
+	}
+	return "", s, fmt.Errorf("%q: no kind %q; want claim, pod, server or class", target, kind)
+}
+
+// why says all of a claim, of a pod's claims, of a server or of a class.
+func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
+	kind, s, err := subject(c.o.target, c.o.namespace)
+	if err != nil {
+		return err
+	}
+	subjects := []why.Subject{s}
+	switch kind {
+	case "claim":
+		if err := c.claim(ctx, s.Namespace, s.Claim); err != nil {
+			return err
+		}
+	case "pod":
+		claims, err := c.claimsOf(ctx, s.Namespace, s.Pod)
+		if err != nil {
+			return err
+		}
+		subjects = nil
+		for _, claim := range claims {
+			subjects = append(subjects, why.Subject{Namespace: s.Namespace, Claim: claim})
+		}
+	}
+	prometheus, err := c.findPrometheus(ctx)
+	if err != nil {
+		return err
+	}
+	told := 0
+	var problems []error
+	for _, s := range subjects {
+		f, err := why.Find(ctx, prometheus, s, c.now(), c.o.window)
+		if errors.Is(err, why.ErrUnknown) && len(subjects) > 1 {
+			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", s)
+			problems = append(problems, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if told++; told > 1 {
+			fmt.Fprintln(w)
+		}
+		pen.Why(f)
+	}
+	if told == 0 {
+		return errors.Join(problems...)
+	}
+	return nil
+}

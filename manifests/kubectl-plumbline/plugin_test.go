@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plumbline/plumbline/rules/why"
+	"github.com/plumbline/plumbline/rules/why/whytest"
+	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// object makes an object of an API.
+func object(apiVersion, kind, namespace, name string, more map[string]any) *unstructured.Unstructured {
+	metadata := map[string]any{"name": name}
+	if namespace != "" {
+		metadata["namespace"] = namespace
+	}
+	o := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}
+	for k, v := range more {
+		if m, ok := v.(map[string]any); ok && k == "metadata" {
+			for a, b := range m {
+				metadata[a] = b
+			}
+			continue
+		}
+		o[k] = v
+	}
+	return &unstructured.Unstructured{Object: o}
+}
+
+func machine(name, kernel, arch, system string) *unstructured.Unstructured {
+	return object("v1", "Node", "", name, map[string]any{"status": map[string]any{
+		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+		"nodeInfo": map[string]any{"kernelVersion": kernel, "osImage": "An OS", "architecture": arch, "operatingSystem": system, "containerRuntimeVersion": "containerd://2.1",
+			"machineID": "m", "systemUUID": "u", "bootID": "b", "kubeletVersion": "v1.36.0", "kubeProxyVersion": "v1.36.0"},
+	}})
+}
+
+// address is one of the machine's that is not loopback: no endpoint may be.
+func address(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() && !ip.IP.IsLinkLocalUnicast() {
+			return ip.IP.String()
+		}
+	}
+	testkit.Skip(t, "the machine has no address but loopback, which no endpoint may have")
+	return ""
+}
+
+// serve serves a recorded lab on the machine's own address, and returns its port.
+func serve(t *testing.T, at string, r *whytest.Recording) int64 {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(at, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: r.Handler(map[string]map[string]string{
+		"ReplicaStuck": {"summary": "Replica r3-2 does not answer.", "runbook_url": "https://example.org/rules/runbooks/stall.md#replicastuck"},
+		"Watchdog":     {"summary": "An alert that always fires.", "runbook_url": "https://example.org/watchdog"},
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return int64(l.Addr().(*net.TCPAddr).Port)
+}
+
+// The plugin on a real API server, with the rights that the help asks for and no more: Prometheus is found and
+// asked through the proxy.
+func TestPlugin(t *testing.T) {
+	s := kubetest.Start(t)
+	at := address(t)
+	lab := whytest.Healthy()
+	lab.Trip["r3-2"], lab.Device["r3"], lab.Commit["r3"]["sync"] = 11, 14, 15
+	lab.More = func(r *whytest.Recording) {
+		r.Gauge(`ALERTS{alertname="ReplicaStuck",alertstate="firing",severity="critical",volume="v-r3"}`, 1)
+		r.Gauge(`ALERTS{alertname="Watchdog",alertstate="firing",severity="none"}`, 1)
+	}
+	port := serve(t, at, lab.Record())
+	for _, namespace := range []string{"lab", "monitoring"} {
+		s.Namespace(namespace)
+	}
+	claim := object("v1", "PersistentVolumeClaim", "lab", "data-r3", map[string]any{"spec": map[string]any{
+		"accessModes": []any{"ReadWriteOnce"}, "volumeName": "v-r3", "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}}})
+	unbound := object("v1", "PersistentVolumeClaim", "lab", "data-new", map[string]any{"spec": map[string]any{
+		"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}}})
+	pod := object("v1", "Pod", "lab", "r3-pg", map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{"name": "pg", "image": "pg"}},
+		"volumes":    []any{map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "data-r3"}}}}})
+	s.Apply(machine("n", "6.12.57-talos", "amd64", "linux"), machine("old", "5.4.0-200-generic", "amd64", "linux"), machine("older", "6.1.0-50-amd64", "arm64", "linux"),
+		machine("power", "6.12.0", "ppc64le", "linux"), machine("win", "10.0.20348", "amd64", "windows"), claim, unbound, pod,
+		object("storage.k8s.io/v1", "StorageClass", "", "longhorn-r3", map[string]any{"provisioner": "driver.longhorn.io"}),
+		object("v1", "Service", "monitoring", "prometheus-operated", map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"operated-prometheus": "true"}},
+			"spec":     map[string]any{"clusterIP": "None", "ports": []any{map[string]any{"name": "web", "port": int64(9090), "targetPort": port}}}}),
+		// The API server proxies to pods that are there and have the address.
+		object("v1", "Pod", "monitoring", "prometheus-0", map[string]any{
+			"spec":   map[string]any{"containers": []any{map[string]any{"name": "prometheus", "image": "prometheus"}}},
+			"status": map[string]any{"podIP": at, "podIPs": []any{map[string]any{"ip": at}}}}),
+		object("v1", "Endpoints", "monitoring", "prometheus-operated", map[string]any{"subsets": []any{map[string]any{
+			"addresses": []any{map[string]any{"ip": at, "targetRef": map[string]any{"kind": "Pod", "namespace": "monitoring", "name": "prometheus-0"}}}, "ports": []any{map[string]any{"name": "web", "port": port}}}}}),
+		object("v1", "ServiceAccount", "lab", "reader", nil),
+		object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "reader", map[string]any{"rules": []any{
+			map[string]any{"apiGroups": []any{""}, "resources": []any{"nodes", "services"}, "verbs": []any{"list"}},
+			map[string]any{"apiGroups": []any{""}, "resources": []any{"services/proxy", "persistentvolumeclaims", "pods"}, "verbs": []any{"get"}},
+			map[string]any{"apiGroups": []any{"storage.k8s.io"}, "resources": []any{"storageclasses"}, "verbs": []any{"list"}}}}),
+		object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", "reader", map[string]any{
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "reader", "namespace": "lab"}}}))
+	kubeconfig := s.Kubeconfig(s.Token("lab", "reader"))
+
+	do := func(o options, f func(context.Context, *cluster, *strings.Builder) error) (string, error) {
+		o.kubeconfig, o.window = kubeconfig, 20*time.Second
+		var out strings.Builder
+		err := run(o, func(c *cluster) error {
+			c.now = func() time.Time { return whytest.End }
+			return f(t.Context(), c, &out)
+		})
+		return out.String(), err
+	}
+	check := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.check(ctx, out) }
+	whyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
+		return c.why(ctx, out, why.PlainPen(out))
+	}
+	statusOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
+		return c.status(ctx, out, why.PlainPen(out))
+	}
+	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
+	const words = "replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others"
+	for name, c := range map[string]struct {
+		o    options
+		do   func(context.Context, *cluster, *strings.Builder) error
+		fail string
+		want []string
+		not  []string
+	}{
+		"check": {options{}, check, "not fit: 2 nodes, Prometheus operator", []string{"1 of 4 nodes work, 1 in part, 2 do not", "5.4.0-200-generic", "architecture ppc64le",
+			"not Linux", "Prometheus operator: not there", "longhorn-r3              Longhorn: engine and each replica", "BTF"}, nil},
+		"status": {options{}, statusOf, "", []string{"heard of on 1 of 4 Linux nodes", "critical ReplicaStuck: Replica r3-2 does not answer.", words}, []string{"Watchdog"}},
+		"claim":  {options{target: "data-r3", namespace: "lab"}, whyOf, "", []string{"lab/data-r3 commits take 7.3 times local's: of 16 ms, 15 wait for sync", words, "ReplicaStuck (critical)", "round trip"}, nil},
+		"pod":    {options{target: "pod/r3-pg", namespace: "lab"}, whyOf, "", []string{words}, nil},
+		"class":  {options{target: "class/r3"}, whyOf, "", []string{words}, nil},
+		"named":  {options{target: "server/r3", prometheus: "monitoring/prometheus-operated:9090"}, whyOf, "", []string{words}, nil},
+
+		"verify": {options{}, verifyOf, "broken at: agent", []string{"in Prometheus at monitoring/prometheus-operated:9090", "Prometheus has no series of the agent"}, nil},
+
+		"claim without a volume":  {options{target: "data-new", namespace: "lab"}, whyOf, "has no volume yet", nil, nil},
+		"no such claim":           {options{target: "data-r4", namespace: "lab"}, whyOf, `"data-r4" not found`, nil, nil},
+		"no such pod":             {options{target: "pod/x", namespace: "lab"}, whyOf, `"x" not found`, nil, nil},
+		"no such kind":            {options{target: "volume/x"}, whyOf, "want claim, pod, server or class", nil, nil},
+		"Prometheus named badly":  {options{target: "class/r3", prometheus: "prometheus:9090"}, whyOf, "want NAMESPACE/SERVICE:PORT", nil, nil},
+		"Prometheus is not there": {options{target: "class/r3", prometheus: "lab/prometheus:9090"}, whyOf, "404", nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The role is known to the API server a little after it is made.
+			var out string
+			testkit.Eventually(t, 20*time.Second, func() error {
+				var err error
+				if out, err = do(c.o, c.do); err != nil && strings.Contains(err.Error(), " 403 ") {
+					return err
+				}
+				if (err == nil) != (c.fail == "") || err != nil && !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), c.fail) {
+					t.Errorf("error %v; want %q", err, c.fail)
+				}
+				return nil
+			})
+			t.Log(out)
+			flat := strings.Join(strings.Fields(out), " ")
+			for _, want := range c.want {
+				if !strings.Contains(flat, strings.Join(strings.Fields(want), " ")) {
+					t.Errorf("%q is not said:\n%s", want, out)
+				}
+			}
+			for _, not := range c.not {
+				if strings.Contains(flat, not) {
+					t.Errorf("%q is said:\n%s", not, out)
+				}
+			}
+		})
+	}
+}
+
+// Kernels as distributions name them.
+func TestJudgeNode(t *testing.T) {
+	for kernel, want := range map[string]string{
+		"6.18.44-fc-v669": works, "6.12.57-talos": works, "6.3.0": works, "6.1.0-50-amd64": works, "5.17.0": works, "5.15.0-1089-azure": partly,
+		"5.14.0-570.el9.x86_64": partly, "4.18.0-553.el8_10.x86_64": doesNot, "5.10.225-linuxkit": doesNot, "custom": doesNot, "10.2": works,
+	} {
+		var n node
+		n.Status.NodeInfo.KernelVersion, n.Status.NodeInfo.Architecture, n.Status.NodeInfo.OperatingSystem = kernel, "amd64", "linux"
+		if have, why := n.judge(); have != want || want != works && why == "" {
+			t.Errorf("kernel %s: %s (%s), want %s", kernel, have, why, want)
+		}
+	}
+}

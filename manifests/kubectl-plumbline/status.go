@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/rules/why"
+)
+
+// status says what measures, what fires, and each storage class in a sentence.
+func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
+	prometheus, err := c.findPrometheus(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.measuring(ctx, w, prometheus); err != nil {
+		return err
+	}
+	if err := firing(ctx, w, prometheus); err != nil {
+		return err
+	}
+	classes, err := why.Classes(ctx, prometheus, c.now())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if len(classes) == 0 {
+		fmt.Fprintln(w, "no database server with a known volume is measured")
+		return nil
+	}
+	fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
+	var findings []*why.Finding
+	for _, class := range classes {
+		f, err := why.Find(ctx, prometheus, why.Subject{Class: class}, c.now(), c.o.window)
+		if errors.Is(err, why.ErrUnknown) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		findings = append(findings, f)
+	}
+	pen.Stacks(findings)
+	pen.Words(findings...)
+	return nil
+}
+
+// measuring says on which nodes the agent is heard of, and how much it follows.
+func (c *cluster) measuring(ctx context.Context, w io.Writer, p promv1.API) error {
+	heard, _, err := p.Query(ctx, "group by (node) (plumbline_volume_info or plumbline_server_info or plumbline_device_in_flight)", c.now())
+	if err != nil {
+		return fmt.Errorf("asking Prometheus: %w", err)
+	}
+	on := map[string]bool{}
+	if v, ok := heard.(model.Vector); ok {
+		for _, s := range v {
+			on[string(s.Metric["node"])] = true
+		}
+	}
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var silent []string
+	linux := 0
+	for _, n := range nodes {
+		if n.Status.NodeInfo.OperatingSystem != "linux" {
+			continue
+		}
+		if linux++; !on[n.Metadata.Name] {
+			silent = append(silent, n.Metadata.Name)
+		}
+	}
+	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", linux-len(silent), linux)
+	if len(silent) > 0 {
+		slices.Sort(silent)
+		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and kubectl -n plumbline-node get pods -o wide.\n", some(silent))
+	}
+	return nil
+}
+
+// some joins names, the first few of many.
+func some(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// firing lists Plumbline's alerts, by the address of their runbooks.
+func firing(ctx context.Context, w io.Writer, p promv1.API) error {
+	answer, err := p.Alerts(ctx)
+	if err != nil {
+		return fmt.Errorf("asking Prometheus for alerts: %w", err)
+	}
+	var lines []string
+	for _, a := range answer.Alerts {
+		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || !strings.Contains(string(a.Annotations["runbook_url"]), "/rules/runbooks/") {
+			continue
+		}
+		line := fmt.Sprintf("  %-8s %s: %s", a.Labels["severity"], a.Labels["alertname"], why.Clean(string(a.Annotations["summary"])))
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	if len(lines) == 0 {
+		fmt.Fprintln(w, "No alert of Plumbline fires.")
+		return nil
+	}
+	fmt.Fprintln(w, "Firing:")
+	for _, line := range lines {
+		fmt.Fprintln(w, line)
+	}
+	return nil
+}

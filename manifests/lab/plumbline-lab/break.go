@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/plumbline/plumbline/manifests/lab/damage"
+	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+)
+
+// tellEvery is how often a break tells what is seen of it.
+const tellEvery = 15 * time.Second
+
+// runBreak damages a running lab for a while, tells what is seen of it, and heals it.
+func runBreak(ctx context.Context, o options, kind, class string, duration time.Duration) (err error) {
+	lab, err := running(o)
+	if err != nil {
+		return err
+	}
+	t, err := newTeller(lab)
+	if err != nil {
+		return err
+	}
+	b, err := damage.Begin(ctx, lab, kind, class)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, b.Heal())
+		if err == nil {
+			fmt.Println("healed")
+		}
+	}()
+	fmt.Printf("%s, for %s. It ends by itself, with Ctrl-C, or by `plumbline-lab heal`. What is seen of it:\n", b.What, duration)
+	end := time.After(duration)
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case <-tick.C:
+			if err := t.tellBroken(ctx, b); err != nil && ctx.Err() == nil {
+				fmt.Println("not told:", err)
+			}
+		}
+	}
+}
+
+// tellBroken prints the words of the class that is broken, or of all.
+func (t *teller) tellBroken(ctx context.Context, b *damage.Broken) error {
+	findings, err := t.find(ctx, liveWindow)
+	for _, f := range findings {
+		if b.Class == "" || f.Target.Class == b.Class {
+			fmt.Printf("%s %s\n", f.At.Format(time.TimeOnly), f.Words())
+		}
+	}
+	return err
+}
+
+// heal takes back what a break has done.
+func heal(ctx context.Context, o options) error {
+	if !sandbox.Exists(o.dir) {
+		return fmt.Errorf("no lab in %s; nothing is broken", o.dir)
+	}
+	what, err := damage.Heal(ctx, o.dir)
+	switch {
+	case err != nil:
+		return err
+	case what == "":
+		fmt.Println("nothing is broken")
+	default:
+		fmt.Printf("healed: break %s\n", what)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+
+	"github.com/plumbline/plumbline/manifests/lab/config"
+	"github.com/plumbline/plumbline/rules/why"
+)
+
+// liveWindow is how far back the live words look: ten scrapes, and as many commits as a mean needs.
+const liveWindow = 20 * time.Second
+
+// teller tells in words what a running lab's classes do.
+type teller struct {
+	lab *config.Lab
+	api promv1.API
+	pen *why.Pen
+	// told are the verdicts that were last put into words, by class.
+	told map[string]why.Verdict
+}
+
+func newTeller(lab *config.Lab) (*teller, error) {
+	client, err := api.NewClient(api.Config{Address: lab.URL("prometheus")})
+	if err != nil {
+		return nil, err
+	}
+	return &teller{lab, promv1.NewAPI(client), why.NewPen(os.Stdout), map[string]why.Verdict{}}, nil
+}
+
+// find returns a finding for each class of which something is known.
+func (t *teller) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
+	now := time.Now()
+	for _, c := range t.lab.Classes {
+		f, err := why.Find(ctx, t.api, why.Subject{Class: c.Name}, now, window)
+		if errors.Is(err, why.ErrUnknown) {
+			fmt.Printf("%s: no measured volume yet\n", c.Name)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, f)
+	}
+	return findings, nil
+}
+
+// show prints the classes' bars and words over a window, and returns the findings.
+func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
+	findings, err := t.find(ctx, window)
+	if err == nil {
+		t.pen.Stacks(findings)
+		t.say(findings)
+	}
+	return findings, err
+}
+
+// live prints the bars as of now, and the words of each class of which something else is to be said.
+func (t *teller) live(ctx context.Context) error {
+	findings, err := t.find(ctx, liveWindow)
+	if err != nil {
+		return err
+	}
+	t.pen.Stacks(findings)
+	t.say(slices.DeleteFunc(findings, func(f *why.Finding) bool {
+		before, ok := t.told[f.Target.Class]
+		return ok && before.Same(f.Verdict)
+	}))
+	return nil
+}
+
+func (t *teller) say(findings []*why.Finding) {
+	t.pen.Words(findings...)
+	for _, f := range findings {
+		t.told[f.Target.Class] = f.Verdict
+	}
+}
+
+// showWhy prints all that is known of one class.
+func showWhy(ctx context.Context, o options, class string, window time.Duration) error {
+	lab, err := running(o)
+	if err != nil {
+		return err
+	}
+	t, err := newTeller(lab)
+	if err != nil {
+		return err
+	}
+	f, err := why.Find(ctx, t.api, why.Subject{Class: class}, time.Now(), window)
+	if err != nil {
+		return err
+	}
+	t.pen.Why(f)
+	return nil
+}

@@ -1,0 +1,194 @@
+// Command release makes everything that a maintainer uploads for a version: image archives, the
+// chart, kubectl's plugin, bundles of rules and dashboards, a bill of materials for each program, a statement of
+// provenance, checksums, and the version's section of the changelog. The same checkout and the same
+// programs make the same bytes.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/plumbline/plumbline/manifests/images"
+)
+
+type release struct {
+	root, version, helm, commit string
+	archs, images               []string
+	out                         string
+}
+
+// parse reads the command line.
+func parse(arguments []string) (release, error) {
+	app := kingpin.New("release", "Makes what is uploaded for a version, into build/release/VERSION.\n\nExamples:\n"+
+		"  release --release=0.2.0 --arch=amd64 agent loadgen\n  make release VERSION=0.2.0")
+	app.HelpFlag.Short('h')
+	r := release{}
+	app.Flag("root", "Root of the checkout.").Default(".").ExistingDirVar(&r.root)
+	// A flag of the name "version" would be taken for kingpin's own, and no other flag would get its default.
+	app.Flag("release", "The version, as Chart.yaml and CHANGELOG.md have it.").Required().StringVar(&r.version)
+	app.Flag("commit", "The commit that is released, for the statement of provenance.").Default("unknown").StringVar(&r.commit)
+	app.Flag("helm", "Helm, which packs the chart.").Default("build/bin/helm").StringVar(&r.helm)
+	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64").StringsVar(&r.archs)
+	app.Arg("image", "Images: the names of the Dockerfiles.").Required().StringsVar(&r.images)
+	_, err := app.Parse(arguments)
+	return r, err
+}
+
+func main() {
+	r, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v; try release --help\n", err)
+		os.Exit(2)
+	}
+	if err := r.make(); err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func (r release) make() error {
+	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(r.version) {
+		return fmt.Errorf("--release=%s: not a version such as 0.2.0", r.version)
+	}
+	r.out = filepath.Join(r.root, "build", "release", r.version)
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"changelog", r.changelog}, {"images and bills of materials", r.archives}, {"chart", r.chart},
+		{"rules and dashboards", r.bundles}, {"kubectl's plugin", r.plugin}, {"provenance", r.provenance}, {"checksums", r.checksums},
+	} {
+		fmt.Println(step.name)
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	fmt.Println(r.out)
+	return nil
+}
+
+// changelog writes the version's section; a version without one is not released.
+func (r release) changelog() error {
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	_, after, found := strings.Cut(string(text), "\n## "+r.version)
+	if !found {
+		return fmt.Errorf("CHANGELOG.md has no section %q", "## "+r.version)
+	}
+	section, _, _ := strings.Cut(after, "\n## ")
+	_, section, _ = strings.Cut(section, "\n")
+	return os.WriteFile(filepath.Join(r.out, "CHANGES.md"), []byte("# Plumbline "+r.version+"\n\n"+strings.TrimSpace(section)+"\n"), 0o644)
+}
+
+// archives writes each image as `docker save` would, and a bill of materials of the programs in it.
+func (r release) archives() error {
+	for _, image := range r.images {
+		for _, arch := range r.archs {
+			d, err := images.Read(filepath.Join(r.root, "manifests", "images", image+".Dockerfile"), arch)
+			if err != nil {
+				return err
+			}
+			made, err := d.Image(r.root, arch)
+			if err != nil {
+				return err
+			}
+			tag, err := name.NewTag("plumbline/" + image + ":" + r.version)
+			if err != nil {
+				return err
+			}
+			file := fmt.Sprintf("plumbline-%s-%s-%s", image, r.version, arch)
+			if err := tarball.WriteToFile(filepath.Join(r.out, file+".tar"), tag, made); err != nil {
+				return err
+			}
+			bill, err := materials(r.root, image, r.version, d)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(r.out, file+".cdx.json"), bill, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chart packs the chart with Helm; its archive keeps the checkout's times, which are taken out.
+func (r release) chart() error {
+	dir, err := os.MkdirTemp("", "plumbline-chart")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command(r.helm, "package", filepath.Join(r.root, "manifests", "chart"), "--version="+r.version, "--app-version="+r.version, "--destination="+dir)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	archive := "plumbline-" + r.version + ".tgz"
+	files, err := unpack(filepath.Join(dir, archive))
+	if err != nil {
+		return err
+	}
+	return pack(filepath.Join(r.out, "chart-"+archive), files)
+}
+
+// bundles packs rules and dashboards for whoever runs them without the chart.
+func (r release) bundles() error {
+	for bundle, patterns := range map[string][]string{
+		"rules":      {"rules/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
+		"dashboards": {"dashboards/*.json", "dashboards/README.md"},
+	} {
+		files := map[string][]byte{}
+		for _, pattern := range patterns {
+			found, err := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pattern)))
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				return fmt.Errorf("no file %s", pattern)
+			}
+			for _, f := range found {
+				text, err := os.ReadFile(f)
+				if err != nil {
+					return err
+				}
+				relative, err := filepath.Rel(r.root, f)
+				if err != nil {
+					return err
+				}
+				files[fmt.Sprintf("plumbline-%s/%s", r.version, filepath.ToSlash(relative))] = text
+			}
+		}
+		if err := pack(filepath.Join(r.out, fmt.Sprintf("plumbline-%s-%s.tar.gz", bundle, r.version)), files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// made are the files of the release so far, sorted.
+func (r release) made() ([]string, error) {
+	entries, err := os.ReadDir(r.out)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names, err
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/CycloneDX/cyclonedx-go"
+
+	"github.com/plumbline/plumbline/manifests/images"
+)
+
+// materials is an image's bill of materials in CycloneDX: its files with their digests, and the Go
+// modules that its programs say they are made of. C libraries that a program links are not told by
+// it; tools/*/ has their pins.
+func materials(root, image, version string, d *images.Dockerfile) ([]byte, error) {
+	var components []cyclonedx.Component
+	modules := map[string]cyclonedx.Component{}
+	for _, target := range slices.Sorted(maps.Keys(d.Files)) {
+		file := filepath.Join(root, filepath.FromSlash(d.Files[target]))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		components = append(components, cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: target,
+			Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(text))}}})
+		info, err := buildinfo.Read(bytes.NewReader(text))
+		if err != nil {
+			continue // not a Go program
+		}
+		add := func(path, v string) {
+			purl := "pkg:golang/" + path + "@" + v
+			modules[purl] = cyclonedx.Component{Type: cyclonedx.ComponentTypeLibrary, BOMRef: purl, Name: path, Version: v, PackageURL: purl}
+		}
+		add("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
+		for _, m := range info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			add(m.Path, m.Version)
+		}
+	}
+	for _, purl := range slices.Sorted(maps.Keys(modules)) {
+		components = append(components, modules[purl])
+	}
+	bom := cyclonedx.NewBOM()
+	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{Type: cyclonedx.ComponentTypeContainer, Name: "plumbline/" + image, Version: version}}
+	bom.Components = &components
+	var b bytes.Buffer
+	err := cyclonedx.NewBOMEncoder(&b, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	return b.Bytes(), err
+}
+
+// digest is a released file's.
+func (r release) digest(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.out, name))
+	return fmt.Sprintf("%x", sha256.Sum256(text)), err
+}
+
+// provenance writes an in-toto statement with SLSA's predicate: from which commit, by which command,
+// which files were made. It is not signed; whoever uploads signs it.
+func (r release) provenance() error {
+	type object = map[string]any
+	names, err := r.made()
+	if err != nil {
+		return err
+	}
+	var subjects []object
+	for _, n := range names {
+		sum, err := r.digest(n)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, object{"name": n, "digest": object{"sha256": sum}})
+	}
+	text, err := json.MarshalIndent(object{
+		"_type":         "https://in-toto.io/Statement/v1",
+		"subject":       subjects,
+		"predicateType": "https://slsa.dev/provenance/v1",
+		"predicate": object{
+			"buildDefinition": object{
+				"buildType":            "https://github.com/plumbline/plumbline/blob/main/manifests/release",
+				"externalParameters":   object{"version": r.version, "architectures": r.archs, "images": r.images},
+				"resolvedDependencies": []object{{"uri": "git+https://github.com/plumbline/plumbline", "digest": object{"gitCommit": r.commit}}},
+			},
+			"runDetails": object{"builder": object{"id": "https://github.com/plumbline/plumbline/blob/main/Makefile"}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.out, "provenance.intoto.json"), append(text, '\n'), 0o644)
+}
+
+// checksums writes SHA256SUMS, as sha256sum --check takes it.
+func (r release) checksums() error {
+	names, err := r.made()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, n := range names {
+		sum, err := r.digest(n)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s  %s\n", sum, n)
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(b.String()), 0o644)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// checkout is what a release is made of: the real chart, rules and dashboards, stand-ins for the
+// programs, this test among them because it is a Go program; with other times each time.
+func checkout(t *testing.T, stamp time.Time) string {
+	t.Helper()
+	root := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cp := exec.Command("cp", "-a", "--parents", "manifests/chart", "manifests/images", "rules", "dashboards", "LICENSE", root)
+	cp.Dir = testkit.Root()
+	if text, err := cp.CombinedOutput(); err != nil {
+		t.Fatalf("%s", text)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"build/linux/amd64/plumbline-agent": string(program), "build/linux/arm64/plumbline-agent": "for arm64",
+		"build/plugin/linux-amd64/kubectl-plumbline": "#!/bin/sh\necho for linux-amd64\n", "build/plugin/linux-arm64/kubectl-plumbline": "#!/bin/sh\necho for linux-arm64\n",
+		"build/plugin/darwin-amd64/kubectl-plumbline": "for darwin-amd64", "build/plugin/darwin-arm64/kubectl-plumbline": "for darwin-arm64",
+		"CHANGELOG.md": "# Changelog\n\n## 9.9.9, today\n\n### Added\n- This.\n\n## 9.9.8\n\nThat.\n"}
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = filepath.Walk(root, func(path string, _ os.FileInfo, err error) error {
+		if err == nil {
+			err = os.Chtimes(path, stamp, stamp)
+		}
+		if os.IsNotExist(err) {
+			err = nil // a link that leads out of the copy
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func makeRelease(t *testing.T, root, version string) error {
+	t.Helper()
+	r := release{root: root, version: version, helm: testkit.Tool(t, "helm"), commit: "0123abc", archs: []string{"amd64", "arm64"}, images: []string{"agent"}}
+	return r.make()
+}
+
+// TestReproducible makes a release of two checkouts of other days and compares every byte.
+func TestReproducible(t *testing.T) {
+	one, two := checkout(t, time.Unix(1e9, 0)), checkout(t, time.Unix(1.5e9, 0))
+	for _, root := range []string{one, two} {
+		if err := makeRelease(t, root, "9.9.9"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(one, "build", "release", "9.9.9")
+	if text, err := exec.Command("diff", "-r", out, filepath.Join(two, "build", "release", "9.9.9")).CombinedOutput(); err != nil {
+		t.Errorf("the same release twice differs: %s", text)
+	}
+	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = out
+	if text, err := check.CombinedOutput(); err != nil || strings.Count(string(text), ": OK") != 14 {
+		t.Errorf("SHA256SUMS: %v\n%s", err, text)
+	}
+	changes, err := os.ReadFile(filepath.Join(out, "CHANGES.md"))
+	if err != nil || string(changes) != "# Plumbline 9.9.9\n\n### Added\n- This.\n" {
+		t.Errorf("%v %s", err, changes)
+	}
+	var bill struct {
+		Components []struct{ Name, Version, Type string }
+	}
+	text, err := os.ReadFile(filepath.Join(out, "plumbline-agent-9.9.9-amd64.cdx.json"))
+	if err != nil || json.Unmarshal(text, &bill) != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, c := range bill.Components {
+		found[c.Name] = true
+	}
+	for _, want := range []string{"/plumbline-agent", "stdlib", "github.com/alecthomas/kingpin/v2"} {
+		if !found[want] {
+			t.Errorf("the bill of materials lacks %s: %.300s", want, text)
+		}
+	}
+	files, err := unpack(filepath.Join(out, "chart-plumbline-9.9.9.tgz"))
+	if err != nil || !strings.Contains(string(files["plumbline/Chart.yaml"]), "9.9.9") || len(files["plumbline/rules/canary.rules.yaml"]) == 0 {
+		t.Errorf("the chart: %v", err)
+	}
+	for name := range files {
+		if strings.HasSuffix(name, ".go") || strings.Contains(name, "/tests/") {
+			t.Errorf("the chart has %s", name)
+		}
+	}
+}
+
+// TestPlugin has krew itself install the plugin from the manifest and the archive of this machine's platform, and runs
+// it; then from an archive that is not the one that the manifest has the checksum of.
+func TestPlugin(t *testing.T) {
+	krew := testkit.Tool(t, "krew")
+	root := checkout(t, time.Unix(1e9, 0))
+	if err := makeRelease(t, root, "9.9.9"); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(root, "build", "release", "9.9.9")
+	install := func(home, archive string) (string, error) {
+		cmd := exec.Command(krew, "install", "--manifest="+filepath.Join(out, "krew-plumbline.yaml"), "--archive="+archive)
+		cmd.Env = append(os.Environ(), "KREW_ROOT="+home, "KREW_NO_UPGRADE_CHECK=1")
+		text, err := cmd.CombinedOutput()
+		return string(text), err
+	}
+	home := t.TempDir()
+	archive := filepath.Join(out, "kubectl-plumbline-9.9.9-linux-"+runtime.GOARCH+".tar.gz")
+	if text, err := install(home, archive); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	said, err := exec.Command(filepath.Join(home, "bin", "kubectl-plumbline")).CombinedOutput()
+	if err != nil || string(said) != "for linux-"+runtime.GOARCH+"\n" {
+		t.Errorf("%v %s", err, said)
+	}
+	if text, err := install(t.TempDir(), filepath.Join(out, "kubectl-plumbline-9.9.9-darwin-arm64.tar.gz")); err == nil || !strings.Contains(text, "checksum") {
+		t.Errorf("another archive: %v %s", err, text)
+	}
+	// Other machines': each platform has its own archive, with its checksum and a license.
+	var manifest struct {
+		Spec struct {
+			Version   string
+			Platforms []struct {
+				Selector         struct{ MatchLabels map[string]string }
+				URI, SHA256, Bin string
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(out, "krew-plumbline.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &manifest); err != nil || manifest.Spec.Version != "v9.9.9" || len(manifest.Spec.Platforms) != 4 {
+		t.Fatalf("%v %s", err, text)
+	}
+	sums, err := os.ReadFile(filepath.Join(out, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range manifest.Spec.Platforms {
+		platform := p.Selector.MatchLabels["os"] + "-" + p.Selector.MatchLabels["arch"]
+		name := "kubectl-plumbline-9.9.9-" + platform + ".tar.gz"
+		if p.URI != "https://github.com/plumbline/plumbline/releases/download/v9.9.9/"+name || !strings.Contains(string(sums), p.SHA256+"  "+name+"\n") {
+			t.Errorf("%s: %s %s", platform, p.URI, p.SHA256)
+		}
+		files, err := unpack(filepath.Join(out, name))
+		if err != nil || !strings.Contains(string(files[p.Bin]), "for "+platform) || !strings.Contains(string(files["LICENSE"]), "Apache License") || len(files) != 2 {
+			t.Errorf("%s: %v, %d files", platform, err, len(files))
+		}
+	}
+}
+
+// The command line gives what it does not name its default.
+func TestParse(t *testing.T) {
+	r, err := parse([]string{"--release=0.2.0", "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.version != "0.2.0" || r.root != "." || r.helm != "build/bin/helm" || r.commit != "unknown" || len(r.archs) != 1 || r.archs[0] != "amd64" || len(r.images) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	root := checkout(t, time.Unix(1e9, 0))
+	for version, want := range map[string]string{"9.9.7": "no section", "latest": "not a version", "v1": "not a version"} {
+		if err := makeRelease(t, root, version); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}

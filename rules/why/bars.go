@@ -1,0 +1,249 @@
+package why
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Colour is a layer's: distinct to the colour-blind (Okabe and Ito's palette, and greys). Terminal
+// is its number among a terminal's 256, CSS that of a page.
+type Colour struct {
+	Terminal int
+	CSS      string
+}
+
+// Colours are the layers'.
+var Colours = map[string]Colour{
+	"cpu": {250, "#bbbbbb"}, "runqueue": {240, "#666666"}, "client": {255, "#e8e8e8"}, "wait": {175, "#cc79a7"}, "read": {37, "#009e73"},
+	"write": {79, "#66c9a8"}, "sync": {32, "#0072b2"}, "queue": {228, "#f0e442"}, "device": {32, "#0072b2"}, "engine": {74, "#56b4e9"},
+	"network": {214, "#e69f00"}, "replica": {166, "#d55e00"}, "disk": {88, "#7a2e00"}, "flush": {24, "#003a5c"}, "rest": {252, "#d0d0d0"},
+}
+
+// letters stand for the layers where there are no colours.
+var letters = map[string]string{
+	"cpu": "c", "runqueue": "r", "client": "l", "wait": "w", "read": "R", "write": "W", "sync": "s", "queue": "q", "device": "d", "engine": "e",
+	"network": "n", "replica": "p", "disk": "k", "flush": "f", "rest": ".",
+}
+
+// Pen prints bars, with colours if out is a terminal that wants them.
+type Pen struct {
+	out     io.Writer
+	colours bool
+}
+
+// NewPen returns a pen for a file: colours if it is a terminal and NO_COLOR is not set.
+func NewPen(f *os.File) *Pen {
+	return &Pen{f, term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// PlainPen returns a pen without colours.
+func PlainPen(w io.Writer) *Pen { return &Pen{out: w} }
+
+// barWidth is the length of the longest bar.
+const barWidth = 60
+
+func (p *Pen) block(layer string, n int) string {
+	if n <= 0 {
+		return ""
+	}
+	if p.colours {
+		return fmt.Sprintf("\x1b[48;5;%dm%s\x1b[0m", Colours[layer].Terminal, strings.Repeat(" ", n))
+	}
+	return strings.Repeat(letters[layer], n)
+}
+
+// stack is one bar of several layers, of so many columns.
+func (p *Pen) stack(layers []Layer, columns int) string {
+	var b strings.Builder
+	for i, n := range share(layers, columns) {
+		b.WriteString(p.block(layers[i].Name, n))
+	}
+	return b.String()
+}
+
+// share gives each layer its columns of a bar; those too small for one may get none.
+func share(layers []Layer, columns int) []int {
+	total, drawn, upTo := sum(layers), 0, 0.0
+	all := make([]int, len(layers))
+	for i, l := range layers {
+		upTo += l.Seconds
+		end := int(math.Round(upTo / total * float64(columns)))
+		all[i], drawn = end-drawn, end
+	}
+	return all
+}
+
+func sum(layers []Layer) (s float64) {
+	for _, l := range layers {
+		s += l.Seconds
+	}
+	return s
+}
+
+// Stacks prints a bar for each finding, layer by layer and all to one scale, and a legend of the layers
+// there are.
+func (p *Pen) Stacks(findings []*Finding) {
+	longest, name := 0.0, 0
+	used := map[string]bool{}
+	for _, f := range findings {
+		longest = max(longest, sum(f.main().Layers))
+		name = max(name, utf8.RuneCountInString(f.Name()))
+	}
+	for _, f := range findings {
+		fmt.Fprintf(p.out, "%-*s ", name, f.Name())
+		layers := f.main().Layers
+		if total := sum(layers); total > 0 {
+			columns := max(1, int(math.Round(total/longest*barWidth)))
+			fmt.Fprintf(p.out, "%5s ms a %-9s |%s\n", ms(f.main().Mean), f.what(), p.stack(layers, columns))
+			for i, n := range share(layers, columns) {
+				used[layers[i].Name] = used[layers[i].Name] || n > 0
+			}
+		} else {
+			fmt.Fprintf(p.out, "    - no %s ended in the last %s\n", f.what(), span(f.Window))
+		}
+	}
+	if len(used) > 0 {
+		var legend []string
+		for _, l := range Order {
+			if used[l] {
+				legend = append(legend, p.block(l, 1)+" "+l)
+			}
+		}
+		fmt.Fprintf(p.out, "%*s %s\n", name, "", strings.Join(legend, "  "))
+	}
+}
+
+// Words prints the findings' words.
+func (p *Pen) Words(findings ...*Finding) {
+	for _, f := range findings {
+		p.wrap("- " + f.Words())
+	}
+}
+
+// wrap prints a text in lines of at most 110 columns, all but the first indented.
+func (p *Pen) wrap(text string) {
+	const columns = 110
+	line := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case line+1+n > columns:
+			fmt.Fprint(p.out, "\n  ")
+			line = 2
+		default:
+			fmt.Fprint(p.out, " ")
+			line++
+		}
+		fmt.Fprint(p.out, word)
+		line += n
+	}
+	fmt.Fprintln(p.out)
+}
+
+// Order is that of the layers in a bar and its legend.
+var Order = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync", "queue", "device", "engine", "network", "replica", "disk", "flush", "rest"}
+
+// Why prints all of a finding: its words, the statement's phases, the write's layers, the replicas,
+// the control, alerts, and what is not measured.
+func (p *Pen) Why(f *Finding) {
+	t := f.Target
+	p.wrap(f.Words() + ".")
+	fmt.Fprintln(p.out)
+	fmt.Fprintf(p.out, "Means of the last %s, to %s. ", span(f.Window), f.At.UTC().Format("2006-01-02 15:04:05 UTC"))
+	if t.Server != "" {
+		fmt.Fprintf(p.out, "Server %s (%s) on %s; ", t.Server, t.Engine, t.Node)
+	}
+	fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
+	if s := f.main(); len(s.Phases) > 0 {
+		p.table(fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count), s.Phases)
+	}
+	if len(f.Write.Layers) > 0 {
+		p.table(fmt.Sprintf("A write of the volume: %s ms; %s in the window", ms(first(f.Write.Total, f.Write.Engine)), count(f.Write.Count)), f.Write.Layers)
+	}
+	if f.Write.FlushCount >= 1 {
+		fmt.Fprintf(p.out, "\nA flush: %s ms; %.0f in the window\n", ms(f.Write.Flush), f.Write.FlushCount)
+	}
+	if len(f.Replicas) > 0 {
+		fmt.Fprintf(p.out, "\n%-34s %10s %8s %8s %7s  %s\n", "Replica (ms a write)", "round trip", "within", "its disk", "last %", "where")
+		for _, r := range f.Replicas {
+			fmt.Fprintf(p.out, "  %-32s %10s %8s %8s %7s  %s %s\n", r.Name, dash(r.RoundTrip), dash(r.Service), dash(r.Disk), percent(r.LastShare), r.Node, r.Device)
+		}
+	}
+	if c := f.Control; c != nil {
+		fmt.Fprintf(p.out, "\nThe control %s: %s ms a %s", c.Class, ms(c.Statement.Mean), f.what())
+		if Known(c.Ratio) {
+			fmt.Fprintf(p.out, "; this is %s times that", number(c.Ratio))
+		}
+		fmt.Fprintln(p.out, ".")
+	}
+	if f.Suspect != "" {
+		fmt.Fprintf(p.out, "\nThe rules' suspect, the layer that grew most within a day: %s.\n", f.Suspect)
+	}
+	for i, a := range f.Alerts {
+		if i == 0 {
+			fmt.Fprintln(p.out, "\nFiring:")
+		}
+		fmt.Fprintf(p.out, "  %s (%s)", a.Name, a.Severity)
+		if a.Replica != "" {
+			fmt.Fprintf(p.out, ", replica %s", a.Replica)
+		}
+		if a.Suspect != "" {
+			fmt.Fprintf(p.out, ", suspect %s", a.Suspect)
+		}
+		fmt.Fprintln(p.out)
+	}
+	if missing := f.Missing(); len(missing) > 0 {
+		fmt.Fprintln(p.out, "\nNot measured, and so not in the above:")
+		for _, m := range missing {
+			fmt.Fprintln(p.out, "  "+m)
+		}
+	}
+}
+
+// table prints a bar for each layer, to one scale.
+func (p *Pen) table(title string, layers []Layer) {
+	longest := 0.0
+	for _, l := range layers {
+		longest = max(longest, l.Seconds)
+	}
+	fmt.Fprintf(p.out, "\n%s\n", title)
+	for _, l := range layers {
+		n := 0
+		if longest > 0 {
+			n = int(math.Round(l.Seconds / longest * 40))
+		}
+		bar := strings.Repeat("=", n)
+		if p.colours {
+			bar = p.block(l.Name, n)
+		}
+		fmt.Fprintln(p.out, strings.TrimRight(fmt.Sprintf("  %-9s %8s  %s", l.Name, ms(l.Seconds), bar), " "))
+	}
+}
+
+func dash(v float64) string {
+	if !Known(v) {
+		return "-"
+	}
+	return ms(v)
+}
+
+func count(v float64) string {
+	if !Known(v) {
+		return "count unknown"
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+func percent(v float64) string {
+	if !Known(v) {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", 100*v)
+}

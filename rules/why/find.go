@@ -1,0 +1,358 @@
+package why
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+// ErrUnknown says that Prometheus knows nothing of a subject.
+var ErrUnknown = errors.New("nothing is known of it")
+
+// Find tells of a subject's slowest target, at a time, by means over a window.
+func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Duration) (*Finding, error) {
+	a := newAsker(ctx, api, at, window)
+	targets := a.targets(s)
+	if *a.err != nil {
+		return nil, *a.err
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("%s: %w; Prometheus has %s", s, ErrUnknown, a.whatThereIs())
+	}
+	f := &Finding{At: at, Window: window, Subject: s, Target: a.slowest(targets), Servers: len(targets)}
+	a.about(f.Target).statements(f)
+	a.about(f.Target).complete(f)
+	if *a.err != nil {
+		return nil, *a.err
+	}
+	f.Verdict = f.judge()
+	return f, nil
+}
+
+// slowest is the target whose commits take longest, or whose statements do if none commits.
+func (a *asker) slowest(targets []Target) Target {
+	if len(targets) == 1 {
+		return targets[0]
+	}
+	type key struct{ cluster, node, server model.LabelValue }
+	for _, what := range []string{"all commit means", "all statement means"} {
+		means := map[key]float64{}
+		for _, v := range a.vector(what) {
+			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = float64(v.Value)
+		}
+		var slowest Target
+		most := math.NaN()
+		for _, t := range targets {
+			if mean, ok := means[key{model.LabelValue(t.Cluster), model.LabelValue(t.Node), model.LabelValue(t.Server)}]; ok && Known(mean) && !(mean <= most) {
+				slowest, most = t, mean
+			}
+		}
+		if Known(most) {
+			return slowest
+		}
+	}
+	return targets[0]
+}
+
+// Classes lists the storage classes that have a database server, by name.
+func Classes(ctx context.Context, api API, at time.Time) ([]string, error) {
+	a := newAsker(ctx, api, at, 0)
+	var classes []string
+	for _, s := range a.vector("servers") {
+		classes = append(classes, string(s.Metric["storageclass"]))
+	}
+	slices.Sort(classes)
+	return slices.Compact(classes), *a.err
+}
+
+// String names a subject as its user did.
+func (s Subject) String() string {
+	switch {
+	case s.Pod != "":
+		return "pod " + s.Namespace + "/" + s.Pod
+	case s.Claim != "":
+		return "claim " + s.Namespace + "/" + s.Claim
+	case s.Server != "":
+		return "server " + s.Server
+	case s.Volume != "":
+		return "volume " + s.Volume
+	}
+	return "storage class " + s.Class
+}
+
+// targets are the servers of a subject, or its volumes where no server is known.
+func (a *asker) targets(s Subject) []Target {
+	volumes := map[[2]model.LabelValue]model.Metric{} // by cluster and volume; of several nodes the last
+	wanted := map[[2]model.LabelValue]bool{}
+	matches := func(m model.Metric, label model.LabelName, want string) bool {
+		return want == "" || string(m[label]) == want
+	}
+	for _, v := range a.vector("volumes") {
+		key := [2]model.LabelValue{v.Metric["cluster"], v.Metric["volume"]}
+		volumes[key] = v.Metric
+		if matches(v.Metric, "namespace", s.Namespace) && matches(v.Metric, "persistentvolumeclaim", s.Claim) &&
+			matches(v.Metric, "pod", s.Pod) && matches(v.Metric, "storageclass", s.Class) && matches(v.Metric, "volume", s.Volume) {
+			wanted[key] = true
+		}
+	}
+	fill := func(t *Target, key [2]model.LabelValue) {
+		m := volumes[key]
+		t.Volume, t.Device, t.Namespace, t.Claim = string(key[1]), string(m["device"]), string(m["namespace"]), string(m["persistentvolumeclaim"])
+		t.Class, t.Backend = string(m["storageclass"]), string(m["backend"])
+		t.Cluster = string(key[0])
+		t.Node = cmp.Or(t.Node, string(m["node"]))
+	}
+	log := map[[3]model.LabelValue]model.LabelValue{}
+	for _, v := range a.vector("wal") {
+		log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = v.Metric["volume"]
+	}
+	var targets []Target
+	for _, v := range a.vector("servers") {
+		data := [2]model.LabelValue{v.Metric["cluster"], v.Metric["volume"]}
+		at := data
+		if l := log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}]; l != "" {
+			at[1] = l
+		}
+		if !wanted[data] && !wanted[at] || !matches(v.Metric, "server", s.Server) {
+			continue
+		}
+		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["engine"])}
+		fill(&t, at)
+		// A log on a volume that has no name here: the data's class is the server's.
+		t.Class = cmp.Or(t.Class, string(v.Metric["storageclass"]))
+		if !slices.Contains(targets, t) {
+			targets = append(targets, t)
+		}
+	}
+	if s.Server == "" && len(targets) == 0 {
+		for key := range wanted {
+			var t Target
+			fill(&t, key)
+			targets = append(targets, t)
+		}
+	}
+	slices.SortFunc(targets, func(x, y Target) int {
+		return cmp.Or(strings.Compare(x.Cluster, y.Cluster), strings.Compare(x.Node, y.Node), strings.Compare(x.Server, y.Server), strings.Compare(x.Volume, y.Volume))
+	})
+	return targets
+}
+
+// whatThereIs names what could have been asked about.
+func (a *asker) whatThereIs() string {
+	var names []string
+	for _, v := range a.vector("volumes") {
+		m := v.Metric
+		names = append(names, fmt.Sprintf("%s/%s (class %s)", m["namespace"], m["persistentvolumeclaim"], m["storageclass"]))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	const most = 10
+	switch {
+	case len(names) == 0:
+		return "no volume at all: does the agent run, and is it scraped?"
+	case len(names) > most:
+		return fmt.Sprintf("%d claims, such as %s", len(names), strings.Join(names[:most], ", "))
+	}
+	return strings.Join(names, ", ")
+}
+
+// phases are in the order in which a statement meets them, so that bars are alike.
+var phases = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync"}
+
+// leastSamples is how many operations a mean that is judged has at least.
+const leastSamples = 20
+
+// statements asks for the statements of a server, and its commits.
+func (a *asker) statements(f *Finding) {
+	f.Commits, f.Statements = a.statement("commit"), a.statement("statement")
+}
+
+func (a *asker) statement(what string) Statement {
+	s := Statement{Count: a.number(what + "s"), Mean: a.number(what + " mean"), P99: a.number(what + " p99")}
+	spent := a.by(what+" phases", "phase")
+	for _, phase := range phases {
+		if v, ok := spent[phase]; ok && s.Count > 0 {
+			s.Phases = append(s.Phases, Layer{phase, v / s.Count})
+		}
+	}
+	return s
+}
+
+// complete asks for the rest.
+func (a *asker) complete(f *Finding) {
+	t := f.Target
+	f.Write = Write{
+		Count: a.number("writes"), Total: a.number("write total"), Queue: a.number("write queue"), Device: a.number("write device"),
+		FlushCount: a.number("flushes"), Flush: a.number("flush total"), FlushQueue: a.number("flush queue"), FlushDevice: a.number("flush device"),
+		Engine: a.number("engine write"),
+	}
+	f.Healthy, f.Desired = a.number("healthy replicas"), a.number("desired replicas")
+	f.Rebuilding = a.number("rebuilding") == 1
+	f.Replicas = a.replicas(t)
+	f.Write.Layers = writeLayers(f.Write, f.Replicas)
+	f.Commits.Layers = statementLayers(f.Commits, f.Write)
+	f.Statements.Layers = statementLayers(f.Statements, f.Write)
+	f.Stall = a.stall(t)
+	f.Blocked, f.BlockedFor = math.NaN(), math.NaN()
+	if t.Server != "" {
+		f.Blocked, f.BlockedFor = a.number("blocked"), a.number("blocked for")
+		a.compare(f)
+	}
+	f.CPUWaiting = a.number("node CPU pressure")
+	for _, v := range a.vector("suspect") {
+		f.Suspect = string(v.Metric["suspect"])
+	}
+	f.Alerts = a.alerts(f)
+}
+
+// compare sets the control class beside it.
+func (a *asker) compare(f *Finding) {
+	classes := map[string]bool{}
+	for _, v := range a.vector("control") {
+		if string(v.Metric["node"]) == f.Target.Node && string(v.Metric["cluster"]) == f.Target.Cluster {
+			classes[string(v.Metric["storageclass"])] = true
+		}
+	}
+	if classes[f.Target.Class] {
+		f.IsControl = true
+		return
+	}
+	for _, v := range a.vector("servers") {
+		m := v.Metric
+		if !classes[string(m["storageclass"])] || string(m["node"]) != f.Target.Node || string(m["engine"]) != f.Target.Engine || string(m["cluster"]) != f.Target.Cluster {
+			continue
+		}
+		c := &Control{Class: string(m["storageclass"]), Server: string(m["server"])}
+		b := a.about(Target{Cluster: f.Target.Cluster, Node: string(m["node"]), Server: c.Server})
+		c.Statement = b.statement(f.what())
+		if !(c.Statement.Count >= leastSamples) {
+			continue
+		}
+		c.Ratio = f.main().Mean / c.Statement.Mean
+		if f.Control == nil || f.Control.Statement.Mean < c.Statement.Mean {
+			f.Control = c
+		}
+	}
+}
+
+// replicas asks for each replica's part, by name.
+func (a *asker) replicas(t Target) []Replica {
+	type place struct{ name, node, device string }
+	places := map[string]place{} // by address
+	byName := map[string]place{}
+	for _, v := range a.vector("replica places") {
+		p := place{string(v.Metric["replica"]), string(v.Metric["node"]), string(v.Metric["device"])}
+		if address := string(v.Metric["address"]); address != "" {
+			places[address] = p
+		}
+		byName[p.name] = p
+	}
+	disks := map[string]place{}
+	for _, v := range a.vector("replica disks") {
+		name := string(v.Metric["replica"])
+		disks[name] = place{name, string(v.Metric["node"]), string(v.Metric["device"])}
+	}
+	count, trip, service := a.by("replica writes", "replica"), a.by("replica round trip", "replica"), a.by("replica service", "replica")
+	last, unread, stopped := a.by("replica last", "replica"), a.by("replica unread", "replica"), a.by("replica stopped", "replica")
+	tripByName, serviceByName := a.by("replica time by engine", "replica"), a.by("replica service by engine", "replica")
+	all := map[string]bool{}
+	for _, m := range []map[string]float64{trip, service} {
+		for address := range m {
+			all[address] = true
+		}
+	}
+	var replicas []Replica
+	seen := map[string]bool{}
+	for address := range all {
+		p, ok := places[address]
+		if !ok {
+			p.name = address
+		}
+		seen[p.name] = true
+		replicas = append(replicas, Replica{Name: p.name, Node: p.node, Device: p.device, Address: address, Count: get(count, address),
+			RoundTrip: get(trip, address), Service: get(service, address), LastShare: get(last, address), Unread: get(unread, address), Stopped: get(stopped, address)})
+	}
+	for name, p := range byName {
+		if seen[name] {
+			continue
+		}
+		r := Replica{Name: name, Node: p.node, Device: p.device, Count: math.NaN(), RoundTrip: get(tripByName, name), Service: get(serviceByName, name),
+			LastShare: math.NaN(), Unread: math.NaN(), Stopped: math.NaN()}
+		if len(all) == 0 || Known(r.Time()) {
+			replicas = append(replicas, r)
+		}
+	}
+	for i := range replicas {
+		r := &replicas[i]
+		r.Disk = math.NaN()
+		if r.Device == "" {
+			r.Node, r.Device = cmp.Or(r.Node, disks[r.Name].node), disks[r.Name].device
+		}
+		if r.Device != "" {
+			r.Disk = a.about(Target{Cluster: t.Cluster, Node: r.Node, Device: r.Device}).number("write total")
+		}
+	}
+	slices.SortFunc(replicas, func(x, y Replica) int { return strings.Compare(x.Name, y.Name) })
+	return replicas
+}
+
+func get(m map[string]float64, key string) float64 {
+	if v, ok := m[key]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// stall asks for what stands still.
+func (a *asker) stall(t Target) *Stall {
+	if t.Volume != "" {
+		for _, v := range a.vector("volume stalled") {
+			m := v.Metric
+			return &Stall{string(m["layer"]), string(m["replica"]), string(m["node"]), string(m["device"]), float64(v.Value)}
+		}
+	}
+	if t.Server != "" {
+		if v := a.number("server stuck"); Known(v) {
+			return &Stall{Layer: "server", Node: t.Node, Seconds: v}
+		}
+	}
+	return nil
+}
+
+// alerts are those that fire for the target: by its server, volume or device, its class or, as
+// with the host's, its node alone.
+func (a *asker) alerts(f *Finding) []Alert {
+	var alerts []Alert
+	for _, v := range a.vector("alerts") {
+		m := v.Metric
+		is := func(label model.LabelName, want string) bool { return want != "" && string(m[label]) == want }
+		no := func(label model.LabelName) bool { return m[label] == "" }
+		if c := string(m["cluster"]); c != "" && f.Target.Cluster != "" && c != f.Target.Cluster {
+			continue
+		}
+		onNode := no("node") || is("node", f.Target.Node)
+		switch {
+		case is("volume", f.Target.Volume):
+		case is("server", f.Target.Server) && onNode:
+		case no("volume") && no("server") && is("storageclass", f.Target.Class) && onNode:
+		case no("volume") && no("server") && no("storageclass") && is("node", f.Target.Node) && (no("device") || is("device", f.Target.Device)):
+		default:
+			continue
+		}
+		alert := Alert{string(m["alertname"]), string(m["severity"]), string(m["suspect"]), string(m["replica"]), string(m["device"])}
+		if !slices.Contains(alerts, alert) {
+			alerts = append(alerts, alert)
+		}
+	}
+	slices.SortFunc(alerts, func(x, y Alert) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Suspect, y.Suspect))
+	})
+	return alerts
+}

@@ -1,0 +1,171 @@
+// Package why says in words where the time of a database's commits goes: it asks a Prometheus that
+// has Plumbline's series and rules, and turns the answers into a finding, sentences and bars. The
+// lab's demo, `plumbline-lab why` and `kubectl plumbline` speak by it.
+//
+// A figure that is not measured is NaN and is said to be missing; it is never shown as 0. A mean of
+// too few operations is shown and not judged.
+package why
+
+import (
+	"math"
+	"time"
+)
+
+// Subject is what is asked about. Empty fields are any.
+type Subject struct {
+	// Class is a storage class, Server the agent's name of a database server, Volume the storage
+	// engine's name of a volume.
+	Class, Server, Volume string
+	// Namespace and Claim name a PersistentVolumeClaim, Namespace and Pod a pod.
+	Namespace, Claim, Pod string
+}
+
+// Target is a database server and its volume; Server is empty if no server is known to use it.
+type Target struct {
+	Cluster, Node, Server, Engine string
+	// Volume is where commits wait: the volume of the write-ahead log.
+	Volume, Device, Namespace, Claim, Class, Backend string
+}
+
+// Layer is a part of a time.
+type Layer struct {
+	// Name is a phase of a statement or a layer of a write, as in rules/decomposition.rules.yaml.
+	Name string
+	// Seconds is its part of the mean.
+	Seconds float64
+}
+
+// Statement is the mean of a server's statements of a kind.
+type Statement struct {
+	// Count is how many ended in the window, Mean and P99 are in seconds.
+	Count, Mean, P99 float64
+	// Phases add up to the mean: cpu, runqueue, read, write, sync, wait, client.
+	Phases []Layer
+	// Layers are the phases with sync split by what the volume's device spent its time on.
+	Layers []Layer
+}
+
+// Write is the mean of a volume's writes, in seconds, from the kernel's block layer down.
+type Write struct {
+	// Count is how many ended in the window; Engine is within the storage engine.
+	Count, Total, Queue, Device, Engine float64
+	// Layers add up to Total.
+	Layers []Layer
+	// FlushCount and Flush, Flush queue and device, are those of the device's cache flushes.
+	FlushCount, Flush, FlushQueue, FlushDevice float64
+}
+
+// Replica is one replica's part in a volume's writes.
+type Replica struct {
+	// Name is the storage engine's; Node, Device and Address tell where it is.
+	Name, Node, Device, Address string
+	// Count is how many writes it answered in the window.
+	Count float64
+	// RoundTrip is a write's as the engine sees it, Service its time within the replica, Disk the
+	// mean write of the disk below it, which others may use, too. All in seconds.
+	RoundTrip, Service, Disk float64
+	// LastShare is the share of the volume's writes that waited for it last.
+	LastShare float64
+	// Unread is the share of the looks, one a scrape, at which requests had arrived there unread;
+	// Stopped that at which its process was stopped.
+	Unread, Stopped float64
+}
+
+// Time is the replica's time of a write: the round trip, or where that is not seen its own.
+func (r Replica) Time() float64 { return first(r.RoundTrip, r.Service) }
+
+// Control is the same statement on the control class of the same node.
+type Control struct {
+	Class, Server string
+	// Statement is its commits, or its statements where the target has no commits.
+	Statement Statement
+	// Ratio is that of our mean to its.
+	Ratio float64
+}
+
+// Stall is what stands still now.
+type Stall struct {
+	// Layer is one of rules/stall.rules.yaml, or server if no volume is known to be to blame.
+	Layer, Replica, Node, Device string
+	// Seconds is for how long.
+	Seconds float64
+}
+
+// Alert is one that fires.
+type Alert struct{ Name, Severity, Suspect, Replica, Device string }
+
+// Finding is what is known of a target.
+type Finding struct {
+	// At is the time asked about, Window how far back the means go.
+	At     time.Time
+	Window time.Duration
+	// Subject is what was asked about. It has Servers servers, of which Target is the slowest.
+	Subject Subject
+	Target  Target
+	Servers int
+	// Commits are the server's commits, Statements all of its statements, commits among them.
+	Commits, Statements Statement
+	Write               Write
+	Replicas            []Replica
+	// Healthy and Desired count replicas; Rebuilding says that one is being rebuilt.
+	Healthy, Desired float64
+	Rebuilding       bool
+	// IsControl says that the target is of the control class; Control is nil then, or if there is none.
+	IsControl bool
+	Control   *Control
+	Stall     *Stall
+	// Blocked is the mean number of statements that waited for another session's lock, BlockedFor
+	// the age of the oldest now, in seconds.
+	Blocked, BlockedFor float64
+	// CPUWaiting is the share of time in which something on the node waited for a CPU.
+	CPUWaiting float64
+	Alerts     []Alert
+	// Suspect is the rules' own: the layer that grew most within a day.
+	Suspect string
+	// Verdict is what stands out.
+	Verdict Verdict
+}
+
+// what names the statements that are told of: commits, if there are any.
+func (f *Finding) what() string {
+	if f.Commits.Count >= 1 {
+		return "commit"
+	}
+	return "statement"
+}
+
+// main are those statements.
+func (f *Finding) main() Statement {
+	if f.what() == "commit" {
+		return f.Commits
+	}
+	return f.Statements
+}
+
+// Main returns what is told of, commit or statement, its mean in seconds, and its layers.
+func (f *Finding) Main() (what string, mean float64, layers []Layer) {
+	return f.what(), f.main().Mean, f.main().Layers
+}
+
+// Known says whether a figure was measured.
+func Known(v float64) bool { return !math.IsNaN(v) }
+
+// first returns the first figure that was measured.
+func first(values ...float64) float64 {
+	for _, v := range values {
+		if Known(v) {
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+// seconds returns a layer's part, NaN if there is none of that name.
+func seconds(layers []Layer, name string) float64 {
+	for _, l := range layers {
+		if l.Name == name {
+			return l.Seconds
+		}
+	}
+	return math.NaN()
+}

@@ -1,0 +1,221 @@
+package why
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/rules/why/whytest"
+)
+
+func find(t *testing.T, l *whytest.Lab, s Subject) *Finding {
+	t.Helper()
+	f, err := Find(t.Context(), l.Record(), s, whytest.End, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Each story ends in the words that name what was done, and in no others'.
+func TestStories(t *testing.T) {
+	for name, story := range map[string]struct {
+		class   string
+		make    func(l *whytest.Lab)
+		kind    Kind
+		layer   string
+		replica string
+		words   string
+	}{
+		"healthy": {"r3", func(*whytest.Lab) {}, Calm, "sync", "", ""},
+		"slow replica, its process stopped half of the time": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 11, 14, 15
+			l.More = func(r *whytest.Recording) {
+				r.Add(`plumbline_replica_service_unread_bytes{volume="v-r3",replica="127.0.0.2:10000"}`, func(i int, s *whytest.Point) { s.Value = float64(i%2) * 4096 })
+			}
+		}, SlowReplica, "replica", "r3-2",
+			"r3 commits take 7.3 times local's: of 16 ms, 15 wait for sync; a write takes 14 ms, of which the slowest replica 11, the kernel's queue 1.4; " +
+				"replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others; requests lay there unread at 50 % of the looks: its process does not get to them, it is not its disk or the network"},
+		"slow network": {"r3", func(l *whytest.Lab) { l.Trip["r3-2"], l.Device["r3"] = 11, 14 }, SlowReplica, "network", "r3-2", ""},
+		"slow disk": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-3"], l.Service["r3-3"], l.Disk["r3-3"], l.Device["r3"] = 21, 20, 19, 24
+		}, SlowReplica, "disk", "r3-3", ""},
+		"writes of a replica limited": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-3"], l.Service["r3-3"], l.Device["r3"] = 31, 30, 34
+		}, SlowReplica, "replica", "r3-3", ""},
+		"the only replica's disk": {"r1", func(l *whytest.Lab) {
+			l.Trip["r1-1"], l.Service["r1-1"], l.Disk["r1-1"], l.Device["r1"], l.Commit["r1"]["sync"] = 21, 20, 19, 24, 26
+		}, Calm, "disk", "r1-1", ""},
+		"CPU hog": {"local", func(l *whytest.Lab) {
+			l.Commit["local"]["runqueue"], l.Commit["r3"]["runqueue"] = 12, 12
+			l.More = func(r *whytest.Recording) { r.Counter(`node_pressure_cpu_waiting_seconds_total{node="n"}`, 0.97) }
+		}, CPU, "runqueue", "", "local (the control) commits take 14 ms, of which 12 wait for a CPU; a write takes 0.60 ms, of which the device dev-local 0.54, the kernel's queue 0.060; " +
+			"host n is short of CPU: a commit waits 12 of its 14 ms for one; something waited for one 97 % of the time; storage is not to blame"},
+		"CPU hog, seen at the control": {"r3", func(l *whytest.Lab) { l.Commit["local"]["runqueue"] = 12 }, CPU, "runqueue", "", ""},
+		"CPU hog beside a slow replica": {"r3", func(l *whytest.Lab) {
+			l.Commit["local"]["runqueue"], l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 12, 11, 14, 40
+		}, SlowReplica, "network", "r3-2", ""},
+		"CPU hog beside a class much slower than the control": {"r3", func(l *whytest.Lab) {
+			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"] = 12, 40
+		}, Calm, "device", "", "r3 commits take 2.9 times local's: of 41 ms, 40 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
+			"most of it is the way from the device to the storage engine; no replica stands out; besides, host n is short of CPU"},
+		"lock storm": {"r1", func(l *whytest.Lab) {
+			l.Statement["r1"]["wait"] = 60
+			l.More = func(r *whytest.Recording) { r.Gauge(`plumbline_query_blocked{server="r1",node="n"}`, 2.5) }
+		}, Lock, "wait", "", ""},
+		"a table locked for good": {"r1", func(l *whytest.Lab) {
+			l.PerSecond["r1"] = 0
+			l.More = func(r *whytest.Recording) {
+				r.Gauge(`plumbline_query_blocked{server="r1",node="n"}`, 4)
+				r.Gauge(`plumbline_query_blocked_oldest_seconds{server="r1",node="n"}`, 23)
+			}
+		}, Lock, "wait", "", "r1: 4.0 statements wait for another session's lock, the oldest for 23 s; storage is not to blame; no statement ended in the last 20 s"},
+		"a slow disk whose commits hold locks long": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-3"], l.Service["r3-3"], l.Device["r3"] = 52, 51, 58
+			l.Commit["r3"]["wait"], l.Commit["r3"]["sync"], l.Statement["r3"]["wait"] = 56, 20, 3
+			l.More = func(r *whytest.Recording) { r.Gauge(`plumbline_query_blocked{server="r3",node="n"}`, 0.6) }
+		}, SlowReplica, "replica", "r3-3", ""},
+		"commits that wait for each other's sync": {"r3", func(l *whytest.Lab) { l.Commit["r3"]["wait"] = 9 }, Calm, "device", "", ""},
+		"a replica twice as slow on a host short of CPU": {"r3", func(l *whytest.Lab) {
+			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"], l.Trip["r3-2"] = 12, 30, 4
+		}, Calm, "network", "", ""},
+		"waiting without a lock": {"r1", func(l *whytest.Lab) { l.Statement["r1"]["wait"], l.Commit["r1"]["wait"] = 60, 60 }, Calm, "wait", "", ""},
+		"stalled disk": {"r3", func(l *whytest.Lab) {
+			l.PerSecond["r3"] = 0
+			l.More = func(r *whytest.Recording) {
+				r.Gauge(`volume:stalled_seconds:max{volume="v-r3",layer="device",node="n",device="dev-r3"}`, 23)
+				r.Gauge(`ALERTS{alertname="DeviceStalled",alertstate="firing",severity="critical",volume="v-r3",node="n",device="dev-r3"}`, 1)
+				r.Gauge(`ALERTS{alertname="CanarySlow",alertstate="firing",severity="warning",storageclass="r1",node="n"}`, 1)
+			}
+		}, Stalled, "device", "", "r3: it stands still: its block device dev-r3 on n has completed nothing, and nothing below it is known to stand still, for 23 s; " +
+			"no statement ended in the last 20 s; firing: DeviceStalled"},
+		"too few": {"r1", func(l *whytest.Lab) { l.PerSecond["r1"] = 0.5 }, Few, "", "", "r1: only 10 commits ended in the last 20 s: too few to judge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := whytest.Healthy()
+			story.make(l)
+			f := find(t, l, Subject{Class: story.class})
+			v := f.Verdict
+			if v.Kind != story.kind || v.Layer != story.layer && story.layer != "sync" || story.replica != "" && v.Replica != story.replica {
+				t.Errorf("verdict %+v; want %s, layer %q, replica %q", v, story.kind, story.layer, story.replica)
+			}
+			if words := f.Words(); story.words != "" && words != story.words {
+				t.Errorf("words\n%s\nwant\n%s", words, story.words)
+			}
+			// Bars and the long form have a line for each and end without a panic.
+			var b strings.Builder
+			PlainPen(&b).Why(f)
+			PlainPen(&b).Stacks([]*Finding{f})
+			PlainPen(&b).Words(f)
+			t.Log(b.String())
+			if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "?") && !strings.Contains(b.String(), "does the agent") {
+				t.Errorf("a figure that is not known is shown:\n%s", b.String())
+			}
+		})
+	}
+}
+
+// The sentence of the README, and a bar's columns that add up.
+func TestHealthyWords(t *testing.T) {
+	f := find(t, whytest.Healthy(), Subject{Class: "r3"})
+	want := "r3 commits take 2.6 times local's: of 5.7 ms, 4.6 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
+		"most of it is the way from the device to the storage engine; no replica stands out"
+	if words := f.Words(); words != want {
+		t.Errorf("words\n%s\nwant\n%s", words, want)
+	}
+	if got, want := sum(f.Commits.Layers), f.Commits.Mean; got/want < 0.999 || got/want > 1.001 {
+		t.Errorf("the layers of a commit add up to %v, want %v", got, want)
+	}
+	if got, want := sum(f.Write.Layers), f.Write.Total; got/want < 0.999 || got/want > 1.001 {
+		t.Errorf("the layers of a write add up to %v, want %v", got, want)
+	}
+	if bar := PlainPen(nil).stack(f.Commits.Layers, 40); len(bar) != 40 {
+		t.Errorf("a bar of 40 columns has %d: %s", len(bar), bar)
+	}
+}
+
+// The same target by each of its names; one that is not there is told of with what is.
+func TestSubjects(t *testing.T) {
+	l := whytest.Healthy()
+	for want, s := range map[string]Subject{
+		"lab/data-r3": {Namespace: "lab", Claim: "data-r3"}, "lab/r3-pg": {Namespace: "lab", Pod: "r3-pg"}, "r3": {Server: "r3"}, "v-r3": {Volume: "v-r3"},
+	} {
+		f := find(t, l, s)
+		if f.Target.Volume != "v-r3" || f.Target.Server != "r3" || f.Name() != want {
+			t.Errorf("%s: target %+v, called %s; want volume v-r3, called %s", s, f.Target, f.Name(), want)
+		}
+	}
+	_, err := Find(t.Context(), l.Record(), Subject{Namespace: "lab", Claim: "data-r4"}, whytest.End, time.Minute)
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "lab/data-r3 (class r3)") {
+		t.Errorf("an unknown claim gave %v", err)
+	}
+	if classes, err := Classes(t.Context(), l.Record(), whytest.End); err != nil || !slices.Equal(classes, []string{"local", "r1", "r3"}) {
+		t.Errorf("classes %v, %v", classes, err)
+	}
+}
+
+// Of several servers of a class the one with the slowest commits is told of, by name.
+func TestSlowestOfAClass(t *testing.T) {
+	r := whytest.Healthy().Record()
+	for _, server := range []string{"a-fast", "b-slow"} {
+		of := `server="` + server + `",node="m",engine="postgresql"`
+		r.Gauge(`server:volume:info{`+of+`,volume="v-`+server+`",storageclass="many",namespace="s",persistentvolumeclaim="c"}`, 1)
+		r.Gauge(`plumbline_volume_info{node="m",volume="v-`+server+`",storageclass="many",namespace="s",persistentvolumeclaim="c",device="d"}`, 1)
+		r.Times(`plumbline_query_duration_seconds{`+of+`,command="commit"}`, 10, map[string]float64{"a-fast": 0.001, "b-slow": 0.01}[server])
+	}
+	f, err := Find(t.Context(), r, Subject{Class: "many"}, whytest.End, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "many (b-slow on m, the slowest of 2 servers) commits take 10 ms (no control class to compare with)"; !strings.HasPrefix(f.Words(), want) {
+		t.Errorf("words\n%s\nwant\n%s…", f.Words(), want)
+	}
+}
+
+// A volume without a database is told of by its writes; a name's control characters do not reach a terminal.
+func TestVolumeAlone(t *testing.T) {
+	r := whytest.Healthy().Record()
+	r.Without("server:")
+	r.Gauge(`plumbline_volume_replica_info{volume="v-r3",replica="\u001b[2Jgone",address="",node="n",device=""}`, 1)
+	f, err := Find(t.Context(), r, Subject{Namespace: "lab", Claim: "data-r3"}, whytest.End, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "lab/data-r3: no database server is known on it; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
+		"most of it is the way from the device to the storage engine; no replica stands out"
+	if f.Words() != want {
+		t.Errorf("words\n%s\nwant\n%s", f.Words(), want)
+	}
+	if have := Clean("a\x1b[2J\u202eb c"); have != "a?[2J?b c" {
+		t.Errorf("cleaned: %q", have)
+	}
+}
+
+// What is not measured is said and is not 0: no block times, no replicas on the wire, no control.
+func TestMissing(t *testing.T) {
+	r := whytest.Healthy().Record()
+	r.Without("ebpf_exporter_blkio_", "plumbline_replica_", "plumbline_volume_frontend")
+	f, err := Find(t.Context(), r, Subject{Class: "r3"}, whytest.End, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	PlainPen(&b).Why(f)
+	for _, want := range []string{"its writes are not measured", "block times of device dev-r3", "times of its replicas"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not said:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "a write takes") || strings.Contains(b.String(), "stands out") {
+		t.Errorf("something is said of writes that nobody measured:\n%s", b.String())
+	}
+	r.Without("plumbline_query_")
+	if f, err = Find(t.Context(), r, Subject{Class: "r3"}, whytest.End, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if want := "r3: no statement of r3 is measured: does the agent run on node n, with BPF?"; f.Words() != want {
+		t.Errorf("words %q, want %q", f.Words(), want)
+	}
+}

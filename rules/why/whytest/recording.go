@@ -1,0 +1,225 @@
+// Package whytest is a recorded lab for the tests of what tells of one in words: its series, and Prometheus' own
+// engine to ask for them.
+package whytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// Recording is what a Prometheus has recorded, asked by Prometheus' own engine.
+type Recording struct {
+	engine *promql.Engine
+	series []storage.Series
+}
+
+// The recording has a sample every two seconds, up to its end.
+const (
+	recordingEvery = 2 * time.Second
+	recordingSize  = 60
+)
+
+// End is the time of the last sample.
+var End = time.Unix(1_800_000_000, 0)
+
+// NewRecording returns an empty one.
+func NewRecording() *Recording {
+	return &Recording{engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1 << 20, Timeout: time.Minute,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return 2000 }})}
+}
+
+// Add records a series given as a metric with labels: value of each sample.
+func (r *Recording) Add(metric string, sample func(i int, s *Point)) {
+	lset := parse(metric)
+	var samples []chunks.Sample
+	for i := range recordingSize {
+		s := &Point{t: End.Add(-time.Duration(recordingSize-1-i) * recordingEvery).UnixMilli()}
+		sample(i, s)
+		samples = append(samples, s)
+	}
+	r.series = append(r.series, storage.NewListSeries(lset, samples))
+}
+
+// Gauge records a value that stays.
+func (r *Recording) Gauge(metric string, value float64) {
+	r.Add(metric, func(_ int, s *Point) { s.Value = value })
+}
+
+// Counter records a counter that grows by so much a second.
+func (r *Recording) Counter(metric string, perSecond float64) {
+	r.Add(metric, func(i int, s *Point) { s.Value = float64(i) * recordingEvery.Seconds() * perSecond })
+}
+
+// Times records a native histogram of so many operations a second, all of which take as long.
+func (r *Recording) Times(metric string, perSecond, mean float64) {
+	const schema = 3
+	bucket := int32(math.Ceil(math.Log2(mean) * 8))
+	r.Add(metric, func(i int, s *Point) {
+		n := float64(i) * recordingEvery.Seconds() * perSecond
+		s.h = &histogram.FloatHistogram{Schema: schema, Count: n, Sum: n * mean,
+			PositiveSpans: []histogram.Span{{Offset: bucket, Length: 1}}, PositiveBuckets: []float64{n}}
+	})
+}
+
+// Without takes away the series whose names begin so.
+func (r *Recording) Without(prefixes ...string) {
+	r.series = slices.DeleteFunc(r.series, func(s storage.Series) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s.Labels().Get(labels.MetricName), p) })
+	})
+}
+
+// parse reads name{label="value",…}.
+func parse(metric string) labels.Labels {
+	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(metric)
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", metric, err))
+	}
+	b := labels.NewBuilder(labels.EmptyLabels())
+	for _, m := range matchers {
+		b.Set(m.Name, m.Value)
+	}
+	return b.Labels()
+}
+
+// Query makes a recording an API.
+func (r *Recording) Query(ctx context.Context, query string, at time.Time, _ ...promv1.Option) (model.Value, promv1.Warnings, error) {
+	q, err := r.engine.NewInstantQuery(ctx, r, nil, query, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer q.Close()
+	answer := q.Exec(ctx)
+	if answer.Err != nil {
+		return nil, nil, answer.Err
+	}
+	vector, err := answer.Vector()
+	if err != nil {
+		return nil, nil, err
+	}
+	out := model.Vector{}
+	for _, s := range vector {
+		metric := model.Metric{}
+		s.Metric.Range(func(l labels.Label) { metric[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+		out = append(out, &model.Sample{Metric: metric, Value: model.SampleValue(s.F), Timestamp: model.TimeFromUnixNano(at.UnixNano())})
+	}
+	return out, nil, nil
+}
+
+// Querier makes a recording a storage.
+func (r *Recording) Querier(_, _ int64) (storage.Querier, error) { return r, nil }
+
+// Select is storage.Querier's.
+func (r *Recording) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	set := &seriesSet{at: -1}
+next:
+	for _, s := range r.series {
+		for _, m := range matchers {
+			if !m.Matches(s.Labels().Get(m.Name)) {
+				continue next
+			}
+		}
+		set.all = append(set.all, s)
+	}
+	sort.Slice(set.all, func(i, j int) bool { return labels.Compare(set.all[i].Labels(), set.all[j].Labels()) < 0 })
+	return set
+}
+
+// LabelValues is storage.Querier's; the engine needs none.
+func (r *Recording) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+
+// LabelNames is storage.Querier's; the engine needs none.
+func (r *Recording) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+
+// Close is storage.Querier's.
+func (r *Recording) Close() error { return nil }
+
+type seriesSet struct {
+	all []storage.Series
+	at  int
+}
+
+func (s *seriesSet) Next() bool                        { s.at++; return s.at < len(s.all) }
+func (s *seriesSet) At() storage.Series                { return s.all[s.at] }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+// Point is a sample: a value or a histogram.
+type Point struct {
+	t     int64
+	Value float64
+	h     *histogram.FloatHistogram
+}
+
+// T and the rest are chunks.Sample's.
+func (p *Point) T() int64                { return p.t }
+func (p *Point) ST() int64               { return 0 }
+func (p *Point) F() float64              { return p.Value }
+func (p *Point) H() *histogram.Histogram { return nil }
+func (p *Point) FH() *histogram.FloatHistogram {
+	if p.h == nil {
+		return nil
+	}
+	return p.h.Copy() // the engine computes in what it is given
+}
+func (p *Point) Copy() chunks.Sample { c := *p; return &c }
+func (p *Point) Type() chunkenc.ValueType {
+	if p.h != nil {
+		return chunkenc.ValFloatHistogram
+	}
+	return chunkenc.ValFloat
+}
+
+// Handler serves a recording as Prometheus' API does: queries, and the alerts of its series ALERTS, with
+// the annotations given by name.
+func (r *Recording) Handler(annotations map[string]map[string]string) http.Handler {
+	answer := func(w http.ResponseWriter, data any, err error) {
+		body := map[string]any{"status": "success", "data": data}
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			body = map[string]any{"status": "error", "errorType": "bad_data", "error": err.Error()}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/query", func(w http.ResponseWriter, q *http.Request) {
+		v, _, err := r.Query(q.Context(), q.FormValue("query"), End)
+		if v == nil {
+			v = model.Vector{}
+		}
+		answer(w, map[string]any{"resultType": "vector", "result": v}, err)
+	})
+	mux.HandleFunc("GET /api/v1/alerts", func(w http.ResponseWriter, q *http.Request) {
+		v, _, err := r.Query(q.Context(), `ALERTS{alertstate="firing"}`, End)
+		alerts := []any{}
+		if vector, ok := v.(model.Vector); ok {
+			for _, s := range vector {
+				alerts = append(alerts, map[string]any{"state": "firing", "labels": s.Metric, "annotations": annotations[string(s.Metric["alertname"])], "activeAt": End, "value": "1e+00"})
+			}
+		}
+		answer(w, map[string]any{"alerts": alerts}, err)
+	})
+	return mux
+}

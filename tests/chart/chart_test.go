@@ -1,0 +1,222 @@
+// Package chart proves the Helm chart with Helm itself and a real API server.
+package chart
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+var chart = filepath.Join(testkit.Root(), "manifests", "chart")
+
+const registry = "image.registry=registry.example.org/plumbline"
+
+// template renders the chart with these values, each a --set.
+func template(t *testing.T, values ...string) ([]*unstructured.Unstructured, string, error) {
+	t.Helper()
+	arguments := []string{"template", "plumbline", chart, "--namespace=plumbline", "--kube-version=1.36.0"}
+	for _, v := range values {
+		arguments = append(arguments, "--set="+v)
+	}
+	text, err := kubetest.Helm(t, nil, arguments...)
+	if err != nil {
+		return nil, text, err
+	}
+	file := filepath.Join(t.TempDir(), "rendered.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return kubetest.Read(t, file), text, nil
+}
+
+// matrix is the chart with each switch on and off, and all of them together.
+var matrix = map[string][]string{
+	"defaults":         {registry},
+	"digest":           {registry, "image.digests.agent=sha256:" + strings.Repeat("a", 64), "image.pullSecrets={one,two}"},
+	"other namespace":  {registry, "nodeNamespace=plumbline-node"},
+	"no operator":      {registry, "prometheus.operator=false"},
+	"release label":    {registry, "prometheus.release=monitoring-stack", "prometheus.labels.team=storage"},
+	"longhorn":         {registry, "longhorn.enabled=true", "longhorn.namespace=lh", "longhorn.dataPaths={/var/lib/longhorn,/mnt/fast}"},
+	"controls":         {registry, "control.storageClasses={disk,host}"},
+	"openebs":          {registry, "openebs.enabled=true"},
+	"every engine":     {registry, "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.cstor.enabled=true", "openebs.jiva.enabled=true"},
+	"mayastor address": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=http://rest.storage:8081", "openebs.namespace=storage"},
+	"canaries": {registry, "canaries[0].name=shop", "canaries[0].server=shop/shop-db", "canaries[0].storageclass=fast",
+		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
+		"canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books", "canaries[1].dsnSecret.key=dsn"},
+	"openshift":   {registry, "openshift.enabled=true"},
+	"test at url": {registry, "prometheus.url=http://prometheus.metrics:9091/prom", "test.wait=1m30s", "podAnnotations.team=storage", "image.pullSecrets={one}"},
+	"baselines": {registry, "baseline.enabled=true", "baseline.suspend=false", "baseline.duration=24h", "image.pullSecrets={one}", "podAnnotations.team=storage", "canaries[0].name=shop",
+		"canaries[0].server=shop/shop-db", "canaries[0].storageclass=fast", "canaries[0].rate=5", "canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books",
+		"canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"},
+	"no test": {registry, "test.enabled=false"},
+	"least":   {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
+}
+
+// TestTemplates renders the matrix and has a real API server check each object strictly.
+func TestTemplates(t *testing.T) {
+	s := kubetest.Start(t)
+	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
+	for name, values := range matrix {
+		t.Run(name, func(t *testing.T) {
+			objects, text, err := template(t, values...)
+			if err != nil {
+				t.Fatal(text)
+			}
+			for _, o := range objects {
+				if o.GetKind() == "Namespace" || o.GetKind() == "StorageClass" {
+					t.Errorf("%s %s: the chart makes none", o.GetKind(), o.GetName())
+				}
+				if o.GetLabels()["app.kubernetes.io/part-of"] != "plumbline" {
+					t.Errorf("%s %s has no label part-of", o.GetKind(), o.GetName())
+				}
+				if o.GetNamespace() != "" {
+					s.Namespace(o.GetNamespace())
+				}
+				if o.GetKind() == "SecurityContextConstraints" {
+					continue // a kind of OpenShift's own API server
+				}
+				if err := s.DryRun(o); err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+			}
+			if text, err := kubetest.Helm(t, nil, append([]string{"lint", "--strict", chart}, sets(values)...)...); err != nil {
+				t.Errorf("lint: %s", text)
+			}
+		})
+	}
+}
+
+func sets(values []string) []string {
+	var arguments []string
+	for _, v := range values {
+		arguments = append(arguments, "--set="+v)
+	}
+	return arguments
+}
+
+// count is how many objects there are of each kind.
+func count(objects []*unstructured.Unstructured) map[string]int {
+	n := map[string]int{}
+	for _, o := range objects {
+		n[o.GetKind()]++
+	}
+	return n
+}
+
+// TestValues checks what single values do.
+func TestValues(t *testing.T) {
+	rules, _ := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
+	pages, _ := filepath.Glob(filepath.Join(testkit.Root(), "dashboards", "*.json"))
+	for _, c := range []struct {
+		name   string
+		values []string
+		kinds  map[string]int
+		text   []string
+		not    []string
+	}{
+		{"defaults", matrix["defaults"], map[string]int{"DaemonSet": 2, "PodMonitor": 2, "PrometheusRule": len(rules), "ConfigMap": len(pages) + 1, "PriorityClass": 1, "Deployment": 0},
+			[]string{"image: registry.example.org/plumbline/agent:0.", "{{ $labels.storageclass }}"}, []string{":latest", "⟦", "prometheus.io/scrape"}},
+		{"test", matrix["defaults"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus-operated.monitoring:9090", "--wait=3m",
+			"image: registry.example.org/plumbline/kubectl-plumbline:0.", "helm.sh/hook: test"}, []string{"openshift-dns"}},
+		{"test without the operator", matrix["no operator"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus-server.monitoring\n"}, nil},
+		{"test at url", matrix["test at url"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus.metrics:9091/prom\n", "--wait=1m30s"}, nil},
+		{"test on openshift", matrix["openshift"], map[string]int{"Pod": 1}, []string{"openshift-dns"}, nil},
+		{"no test", matrix["no test"], map[string]int{"Pod": 0}, nil, []string{"plumbline-test", "kubectl-plumbline"}},
+		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", "- name: two"}, nil},
+		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
+		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
+		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
+			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
+		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "- storage\n"}, []string{"--collector.cstor"}},
+		{"longhorn", matrix["longhorn"], nil, []string{"/host/mnt/fast", "namespace: lh"}, []string{"longhorn-system"}},
+		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--server=books/books", "--rate=5", "--engine=mysql", "--rate=10", "key: dsn"}, []string{"=class"}},
+		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
+			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
+		{"no baselines", matrix["canaries"], map[string]int{"CronJob": 0, "Role": 0, "PrometheusRule": len(rules)}, nil, []string{"plumbline-baseline-"}},
+		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
+		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
+		{"least", matrix["least"], map[string]int{"DaemonSet": 1, "PrometheusRule": 0, "ConfigMap": 1, "NetworkPolicy": 0, "PriorityClass": 0}, nil, []string{"priorityClassName"}},
+	} { // one ConfigMap names the control classes
+		t.Run(c.name, func(t *testing.T) {
+			objects, text, err := template(t, c.values...)
+			if err != nil {
+				t.Fatal(text)
+			}
+			got := count(objects)
+			for kind, n := range c.kinds {
+				if got[kind] != n {
+					t.Errorf("%d of %s, want %d", got[kind], kind, n)
+				}
+			}
+			for _, want := range c.text {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q", want)
+				}
+			}
+			for _, not := range c.not {
+				if strings.Contains(text, not) {
+					t.Errorf("has %q", not)
+				}
+			}
+		})
+	}
+}
+
+// TestRefused checks that a wrong value is an error that says what to do.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []string
+		want   string
+	}{
+		"no registry":               {nil, "image.registry is empty: give the registry"},
+		"latest":                    {[]string{registry, "image.tag=latest"}, "image.tag is latest"},
+		"unknown key":               {[]string{registry, "agnet.enabled=false"}, "agnet"},
+		"unknown image":             {[]string{registry, "image.digests.agnet=sha256:" + strings.Repeat("a", 64)}, "agnet"},
+		"no digest":                 {[]string{registry, "image.digests.agent=abc"}, "digests"},
+		"prometheus over TLS":       {[]string{registry, "prometheus.url=https://prometheus.monitoring"}, "url"},
+		"endless test":              {[]string{registry, "test.wait=forever"}, "wait"},
+		"baseline of nothing":       {[]string{registry, "baseline.enabled=true"}, "canaries is empty"},
+		"baseline without operator": {append([]string{"prometheus.operator=false"}, matrix["baselines"]...), "needs prometheus.operator"},
+		"long name":                 {[]string{registry, "canaries[0].name=" + strings.Repeat("a", 44), "canaries[0].server=a", "canaries[0].storageclass=a", "canaries[0].dsnSecret.name=a"}, "name"},
+		"canary of no class":        {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].dsnSecret.name=a"}, "storageclass"},
+		"relative data path":        {[]string{registry, "longhorn.dataPaths={data}"}, "dataPaths"},
+		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, text, err := template(t, c.values...)
+			if err == nil || !strings.Contains(text, c.want) {
+				t.Errorf("%v: %.500s", err, text)
+			}
+		})
+	}
+}
+
+// TestGenerated checks that the templates are what the kustomizations make now.
+func TestGenerated(t *testing.T) {
+	out := t.TempDir()
+	cmd := exec.Command("go", "run", "./manifests/chart/generate", "-root", ".", "-out", out)
+	cmd.Dir = testkit.Root()
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	files, err := os.ReadDir(out)
+	if err != nil || len(files) < 7 {
+		t.Fatalf("%d templates: %v", len(files), err)
+	}
+	for _, f := range files {
+		made, _ := os.ReadFile(filepath.Join(out, f.Name()))
+		kept, _ := os.ReadFile(filepath.Join(chart, "templates", f.Name()))
+		if !bytes.Equal(made, kept) {
+			t.Errorf("`go generate ./manifests/chart/generate` changes templates/%s", f.Name())
+		}
+	}
+}

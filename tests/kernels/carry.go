@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// noBlockio is why blockio is not measured on another architecture than the machine's.
+const noBlockio = "ebpf_exporter is linked with C libraries (libbpf, libelf), which are not built for another architecture here"
+
+// carry builds what is measured for the guest's architecture, which is not the machine's, and has the guest see it.
+func (m *matrix) carry(ctx context.Context, programs string) error {
+	m.guest.shares = []share{{"programs", programs, programs}}
+	if !m.replica {
+		return nil
+	}
+	bin := filepath.Join(programs, "bin")
+	if err := buildEngine(ctx, programs, filepath.Join(bin, "longhorn-engine"), m.guest.arch); err != nil {
+		return err
+	}
+	// Where tests look for third-party programs.
+	m.guest.shares = append(m.guest.shares, share{"bin", bin, filepath.Join(testkit.Root(), "build", "bin")})
+	return nil
+}
+
+// buildEngine compiles the Longhorn engine that tools/longhorn-engine pins, without its one part in C: reading backing files, which
+// the volumes here do not have.
+func buildEngine(ctx context.Context, work, file, arch string) error {
+	const module = "github.com/longhorn/longhorn-engine"
+	pinned, source, pins := filepath.Join(testkit.Root(), "tools", "longhorn-engine"), filepath.Join(work, "engine"), filepath.Join(work, "engine.mod")
+	env := append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	call := func(program string, args ...string) (string, error) {
+		c := exec.CommandContext(ctx, program, args...)
+		c.Dir, c.Env = pinned, env
+		var failed strings.Builder
+		c.Stderr = &failed
+		out, err := c.Output()
+		if err != nil {
+			return "", fmt.Errorf("building longhorn-engine: %s: %w\n%s", c, err, &failed)
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+	if _, err := call("go", "mod", "download", module); err != nil {
+		return err
+	}
+	original, err := call("go", "list", "-m", "-f", "{{.Dir}}", module)
+	if err != nil {
+		return err
+	}
+	for _, command := range [][]string{
+		{"cp", "-r", "--no-preserve=mode", original, source},
+		{"cp", filepath.Join(testkit.Root(), "tests/kernels/testdata/qcow.go"), filepath.Join(source, "pkg/qcow/libqcow.go")},
+		{"cp", "go.mod", pins},
+		{"cp", "go.sum", strings.TrimSuffix(pins, ".mod") + ".sum"},
+		{"go", "mod", "edit", "-replace=" + module + "=" + source, pins},
+		{"go", "build", "-modfile=" + pins, "-buildvcs=false", "-trimpath", "-tags=netgo,osusergo", "-ldflags=-s -w", "-o", file, module},
+	} {
+		if _, err := call(command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

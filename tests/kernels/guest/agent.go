@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+const (
+	agentAddress  = "127.0.0.1:9437"
+	scrapeTimeout = time.Minute
+)
+
+// agent is the node agent, with whatever of it works on this kernel.
+type agent struct {
+	process *rig.Process
+	out     *outcome.Outcome
+}
+
+// startAgent starts the agent and returns once it answers.
+func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
+	say("starting the agent")
+	a := &agent{rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info",
+		// The emulator is slow.
+		"--scrape.collector-timeout="+scrapeTimeout.String())), out}
+	var m agentproc.Metrics
+	rig.Eventually(t, 5*time.Minute, func() (err error) {
+		select {
+		case <-a.process.Done:
+			t.Fatalf("the agent ended: %s", a.process.Log)
+		default:
+		}
+		m, err = a.scrape()
+		return err
+	})
+	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica} {
+		if f.Works = m.Sum("plumbline_scrape_collector_success", "collector", name) == 1; !f.Works {
+			f.Why = reason(a.process.Log.String(), name)
+			say("%s does not work here: %s", name, f.Why)
+		}
+	}
+	return a
+}
+
+// reason takes what a log says about something.
+func reason(log, about string) string {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, about) {
+			return strings.TrimSpace(line[:min(len(line), 600)])
+		}
+	}
+	return "its log does not say why"
+}
+
+// scrape reads the agent's metrics. A collector that works does not answer too late, which would look as if all were lost.
+func (a *agent) scrape() (agentproc.Metrics, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*scrapeTimeout)
+	defer cancel()
+	m, err := agentproc.Scrape(ctx, "http://"+agentAddress+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	for name, f := range a.out.Features() {
+		if f.Works && m.Sum("plumbline_scrape_collector_success", "collector", name) == 0 && name != "blockio" {
+			return nil, fmt.Errorf("collector %s did not answer", name)
+		}
+	}
+	return m, nil
+}
+
+// metrics is scrape for what must be there.
+func (a *agent) metrics(t *rig.Scope) agentproc.Metrics {
+	m, err := a.scrape()
+	t.Check(err)
+	return m
+}
+
+func (a *agent) stop() {
+	a.process.Stop()
+	say("the agent's log: %s", a.process.Log)
+}
+
+// settled returns the metrics once f's value is want, or, if it is never, once it has not changed for a while: both of what is
+// lost and of what is too much the last value is the one to tell.
+func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) float64) (m agentproc.Metrics) {
+	const calm = 5 * time.Second
+	last, since := -1.0, time.Now()
+	rig.Eventually(t, 5*time.Minute, func() (err error) {
+		if m, err = a.scrape(); err != nil {
+			return err
+		}
+		now := f(m)
+		if now != last {
+			last, since = now, time.Now()
+		}
+		if now == want || time.Since(since) > calm {
+			return nil
+		}
+		return fmt.Errorf("%v of %v", now, want)
+	})
+	return m
+}
+
+// described is what the agent says of the servers that it follows.
+func described(m agentproc.Metrics) string {
+	var text strings.Builder
+	for _, name := range []string{"query_backends", "query_servers_unfollowed", "query_attach_errors_total", "query_lost_total", "query_news_lost_total"} {
+		fmt.Fprintf(&text, "%s %v, ", name, m.Sum("plumbline_"+name))
+	}
+	return text.String()
+}
+
+// losses reads what the agent says of its own losses.
+func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
+	m := a.metrics(t)
+	if m["plumbline_bpf_missed_runs_total"] == nil && (out.Query.Works || out.Replica.Works) {
+		t.Check(errors.New("the agent has no metric of missed runs"))
+	}
+	for _, program := range m["plumbline_bpf_missed_runs_total"].GetMetric() {
+		if n := program.GetCounter().GetValue(); n > 0 {
+			say("missed: %v %v", program.Label, n)
+		}
+	}
+	out.Missed = uint64(m.Sum("plumbline_bpf_missed_runs_total"))
+	for _, name := range []string{"query_lost", "query_news_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
+		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs/blockdevice"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// What is made on the disk with nothing else on it, and past the page cache: each call is one request.
+const (
+	writes  = 200
+	reads   = 150
+	flushes = 50
+)
+
+// blocks is ebpf_exporter with blockio, and the disk's statistics when it began.
+type blocks struct {
+	url    string
+	before blockdevice.Diskstats
+}
+
+// startBlocks starts it, before anything uses the disk; nil if it does not work here.
+func startBlocks(t *rig.Scope, not string, out *outcome.Outcome) *blocks {
+	if not != "" {
+		out.Blockio = outcome.Feature{Why: not, NotMeasured: true}
+		return nil
+	}
+	say("starting blockio")
+	url, process := rig.StartBlockio(t)
+	b := &blocks{url: url}
+	err := testkit.Await(3*time.Minute, func() error {
+		select {
+		case <-process.Done:
+			return nil
+		default:
+		}
+		_, err := b.scrape()
+		return err
+	})
+	t.Check(err)
+	select {
+	case <-process.Done:
+		out.Blockio.Why = last(process.Log.String())
+		say("blockio does not work here: %s", out.Blockio.Why)
+		return nil
+	default:
+	}
+	out.Blockio.Works = true
+	b.before = stats(t)
+	return b
+}
+
+// last returns a log's last line.
+func last(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	return lines[len(lines)-1]
+}
+
+func (b *blocks) scrape() (agentproc.Metrics, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return agentproc.Scrape(ctx, b.url)
+}
+
+// stats reads the kernel's own statistics of the disk.
+func stats(t *rig.Scope) blockdevice.Diskstats {
+	f, err := blockdevice.NewDefaultFS()
+	t.Check(err)
+	all, err := f.ProcDiskstats()
+	t.Check(err)
+	for _, d := range all {
+		if d.DeviceName == filepath.Base(disk) {
+			return d
+		}
+	}
+	t.Fatalf("/proc/diskstats has no %s", disk)
+	return blockdevice.Diskstats{}
+}
+
+// counts returns what blockio counted on the disk: reads, writes without and with flushes, discards.
+func (b *blocks) counts(m agentproc.Metrics) (read, write, flush, discard uint64) {
+	of := func(op string) uint64 {
+		return uint64(m.Sum("ebpf_exporter_blkio_total_seconds", "device", filepath.Base(disk), "op", op))
+	}
+	return of("read"), of("write") + of("other"), of("flush"), of("discard")
+}
+
+// compare compares blockio with the kernel's statistics for all that happened, and with what is made here. Nobody uses the disk.
+func (b *blocks) compare(t *rig.Scope, out *outcome.Outcome) {
+	if b == nil {
+		return
+	}
+	s := stats(t)
+	out.Disk = b.settled(t, "database", []outcome.Count{
+		{What: "reads", Truth: s.ReadIOs - b.before.ReadIOs},
+		// Flushes that are answered are writes there.
+		{What: "writes and flushes", Truth: s.WriteIOs - b.before.WriteIOs},
+		{What: "discards", Truth: s.DiscardIOs - b.before.DiscardIOs},
+	}, func(read, write, flush, discard uint64) []uint64 { return []uint64{read, write + flush, discard} })
+
+	m, err := b.scrape()
+	t.Check(err)
+	r0, w0, f0, _ := b.counts(m)
+	before := stats(t)
+	use(t)
+	after := stats(t)
+	out.Disk = append(out.Disk, b.settled(t, "alone", []outcome.Count{
+		{What: "reads", Truth: reads}, {What: "writes", Truth: writes}, {What: "flushes", Truth: flushes},
+	}, func(read, write, flush, _ uint64) []uint64 { return []uint64{read - r0, write - w0, flush - f0} })...)
+	if n := after.ReadIOs - before.ReadIOs; n != reads {
+		t.Fatalf("the kernel counted %d reads of %d: something else uses the disk", n, reads)
+	}
+	if n := after.WriteIOs - before.WriteIOs; n != writes+flushes {
+		t.Fatalf("the kernel counted %d writes and flushes of %d: something else uses the disk", n, writes+flushes)
+	}
+}
+
+// settled compares once blockio has counted all, or long after its quarter of a second.
+func (b *blocks) settled(t *rig.Scope, when string, truth []outcome.Count, counted func(read, write, flush, discard uint64) []uint64) []outcome.Count {
+	equal := func() error {
+		m, err := b.scrape()
+		if err != nil {
+			return err
+		}
+		for i, n := range counted(b.counts(m)) {
+			truth[i].Counted = n
+		}
+		for _, c := range truth {
+			if c.Counted != c.Truth {
+				return os.ErrNotExist
+			}
+		}
+		return nil
+	}
+	_ = testkit.Await(5*time.Second, equal) // what is not equal then is told as it is
+	for i := range truth {
+		truth[i].What += " (" + when + ")"
+		say("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)
+	}
+	return truth
+}
+
+// use writes, reads and flushes the disk.
+func use(t *rig.Scope) {
+	f, err := os.OpenFile(disk, os.O_RDWR|unix.O_DIRECT, 0)
+	t.Check(err)
+	defer f.Close()
+	page, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	t.Check(err)
+	for i := range writes {
+		_, err := f.WriteAt(page, int64(i)*blockSize)
+		t.Check(err)
+	}
+	for i := range reads {
+		_, err := f.ReadAt(page, int64(i)*blockSize)
+		t.Check(err)
+	}
+	for range flushes {
+		t.Check(f.Sync())
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+const (
+	replicas  = 2
+	requests  = 200
+	depth     = 4
+	blockSize = 4096
+)
+
+// measureReplicas makes requests to a volume of a real Longhorn engine and replicas. The engine sends each write to all
+// replicas, and each read to one.
+func measureReplicas(t *rig.Scope, a *agent, out *outcome.Outcome) {
+	if !out.Replica.Works {
+		return
+	}
+	say("%d writes and reads of a Longhorn volume with %d replicas", requests, replicas)
+	// A scope of its own: its processes end here, and leave the disk.
+	t.Check(rig.Run(say, func(t *rig.Scope) { useVolume(t, a, out) }))
+}
+
+func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
+	v := rig.NewVolume(t, replicas)
+	v.Start()
+	v.IO(requests, depth, func(i int) error { return v.Write(int64(i)*blockSize, blockSize) })
+	v.IO(requests, depth, func(i int) error { return v.Read(int64(i)*blockSize, blockSize) })
+	for _, c := range []struct {
+		what, metric, op string
+		truth            uint64
+	}{
+		{"engine's writes", "plumbline_replica_request_duration_seconds", "write", replicas * requests},
+		{"engine's reads", "plumbline_replica_request_duration_seconds", "read", requests},
+		{"replicas' writes", "plumbline_replica_service_seconds", "write", replicas * requests},
+		{"replicas' reads", "plumbline_replica_service_seconds", "read", requests},
+	} {
+		f := func(m agentproc.Metrics) float64 { return m.Sum(c.metric, "op", c.op) }
+		counted := uint64(f(a.settled(t, float64(c.truth), f)))
+		say("%s: %d counted of %d", c.what, counted, c.truth)
+		out.Requests = append(out.Requests, outcome.Count{What: c.what, Truth: c.truth, Counted: counted})
+	}
+}

@@ -1,0 +1,111 @@
+// Package outcome is what a guest of tests/kernels measured, and what of it is wrong.
+package outcome
+
+import (
+	"fmt"
+	"math"
+)
+
+// Outcome is what one kernel gave.
+type Outcome struct {
+	// Release is what the kernel calls itself, Preempt how it is preempted (the model in parentheses is the one in use), where
+	// the kernel tells.
+	Release string `json:"release"`
+	Preempt string `json:"preempt"`
+	// Query, Replica and Blockio tell whether these measure here.
+	Query   Feature `json:"query"`
+	Replica Feature `json:"replica"`
+	Blockio Feature `json:"blockio"`
+	// Statements are those of each kind that the server's log has, and that the agent counted.
+	Statements []Count `json:"statements"`
+	// Duration is the agent's sum of the statements' durations, Phases that of their phases, in seconds.
+	Duration float64 `json:"duration_seconds"`
+	Phases   float64 `json:"phases_seconds"`
+	// Slept is what statements were told to sleep, Waited the phase wait of these, in seconds.
+	Slept  float64 `json:"slept_seconds"`
+	Waited float64 `json:"waited_seconds"`
+	// Missed are the runs of the agent's programs that the kernel left out, Lost what the agent says it lost.
+	Missed uint64 `json:"missed"`
+	Lost   uint64 `json:"lost"`
+	// NoVolume says that no Longhorn volume was asked for.
+	NoVolume bool `json:"no_volume,omitempty"`
+	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
+	Requests []Count `json:"requests"`
+	// Disk are block requests: made by us, or in the kernel's own statistics, and counted by blockio.
+	Disk []Count `json:"disk"`
+	// Seconds is what all this took.
+	Seconds float64 `json:"seconds"`
+}
+
+// Feature tells whether something measures, and if not, why.
+type Feature struct {
+	Works bool   `json:"works"`
+	Why   string `json:"why,omitempty"`
+	// NotMeasured says that nobody looked, and Why tells the reason.
+	NotMeasured bool `json:"not_measured,omitempty"`
+}
+
+// Features returns all by name.
+func (o Outcome) Features() map[string]Feature {
+	return map[string]Feature{"query": o.Query, "replica": o.Replica, "blockio": o.Blockio}
+}
+
+// Count is something of which there is a truth.
+type Count struct {
+	What    string `json:"what"`
+	Truth   uint64 `json:"truth"`
+	Counted uint64 `json:"counted"`
+}
+
+// Sum adds counts up.
+func Sum(counts []Count) (truth, counted uint64) {
+	for _, c := range counts {
+		truth += c.Truth
+		counted += c.Counted
+	}
+	return truth, counted
+}
+
+// split is how far the sums of phases and durations may be apart, in seconds: both are whole nanoseconds, added up as floats.
+const split = 1e-5
+
+// asleep is the least part of a nap that is spent asleep: its clock starts while the server still runs.
+const asleep = 0.99
+
+// Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the truth,
+// phases that are not the duration, runs missed. A feature that does not work is not wrong here.
+func (o Outcome) Wrong() []string {
+	var wrong []string
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	check := func(what string, works bool, counts []Count) {
+		if !works {
+			return
+		}
+		if truth, _ := Sum(counts); truth == 0 {
+			say("%s: nothing was made", what)
+		}
+		for _, c := range counts {
+			if c.Counted != c.Truth {
+				say("%s, %s: %d counted of %d", what, c.What, c.Counted, c.Truth)
+			}
+		}
+	}
+	check("statements", o.Query.Works, o.Statements)
+	check("requests to replicas", o.Replica.Works && !o.NoVolume, o.Requests)
+	check("block requests", o.Blockio.Works, o.Disk)
+	if o.Query.Works {
+		if math.Abs(o.Phases-o.Duration) > split {
+			say("phases are %.6f s, durations %.6f s", o.Phases, o.Duration)
+		}
+		if o.Slept == 0 || o.Waited < asleep*o.Slept {
+			say("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
+		}
+	}
+	if o.Missed > 0 {
+		say("%d runs of the agent's programs were missed", o.Missed)
+	}
+	if o.Lost > 0 {
+		say("%d events lost", o.Lost)
+	}
+	return wrong
+}

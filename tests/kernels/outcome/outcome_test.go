@@ -1,0 +1,59 @@
+package outcome
+
+import (
+	"strings"
+	"testing"
+)
+
+// fine is an outcome with nothing wrong.
+func fine() Outcome {
+	yes := Feature{Works: true}
+	return Outcome{Query: yes, Replica: yes, Blockio: yes, Duration: 2.5, Phases: 2.500000001, Slept: 1, Waited: 1.01,
+		Statements: []Count{{"simple", 200, 200}, {"tls", 100, 100}}, Requests: []Count{{"writes", 400, 400}}, Disk: []Count{{"reads", 7, 7}, {"discards", 0, 0}}}
+}
+
+func TestWrong(t *testing.T) {
+	if wrong := fine().Wrong(); len(wrong) > 0 {
+		t.Errorf("nothing is wrong, but: %q", wrong)
+	}
+	for _, c := range []struct {
+		want   string
+		change func(*Outcome)
+	}{
+		{"statements, tls: 99 counted of 100", func(o *Outcome) { o.Statements[1].Counted-- }},
+		{"statements, tls: 101 counted of 100", func(o *Outcome) { o.Statements[1].Counted++ }},
+		{"statements: nothing was made", func(o *Outcome) { o.Statements = nil }},
+		{"requests to replicas, writes: 0 counted of 400", func(o *Outcome) { o.Requests[0].Counted = 0 }},
+		{"block requests, reads: 0 counted of 7", func(o *Outcome) { o.Disk[0].Counted = 0 }},
+		{"block requests: nothing was made", func(o *Outcome) { o.Disk = nil }},
+		{"phases are 2.506700 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.5067 }},
+		{"phases are 2.400000 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.4 }},
+		{"statements that slept 1.000 s waited 0.989 s", func(o *Outcome) { o.Waited = 0.989 }},
+		{"statements that slept 0.000 s", func(o *Outcome) { o.Slept = 0 }},
+		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 39 }},
+		{"1 events lost", func(o *Outcome) { o.Lost = 1 }},
+	} {
+		o := fine()
+		c.change(&o)
+		if wrong := strings.Join(o.Wrong(), "; "); !strings.Contains(wrong, c.want) {
+			t.Errorf("want %q, got %q", c.want, wrong)
+		}
+	}
+}
+
+// What nobody looked at has counted nothing either.
+func TestNotMeasured(t *testing.T) {
+	o := fine()
+	o.Blockio, o.Disk = Feature{NotMeasured: true, Why: "no program"}, nil
+	if wrong := o.Wrong(); len(wrong) > 0 {
+		t.Errorf("without blockio: %q", wrong)
+	}
+}
+
+// What does not work has counted nothing, and that is not wrong: that it does not work is said elsewhere.
+func TestNotWorking(t *testing.T) {
+	o := Outcome{Blockio: Feature{Works: true}, Disk: []Count{{"reads", 7, 7}}}
+	if wrong := o.Wrong(); len(wrong) > 0 {
+		t.Errorf("without query and replica: %q", wrong)
+	}
+}

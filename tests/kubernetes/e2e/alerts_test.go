@@ -1,0 +1,309 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// notice is an alert that Alertmanager handed to a receiver.
+type notice struct {
+	receiver string
+	at       time.Time
+	labels   map[string]string
+}
+
+// pager takes what Alertmanager sends to the receivers of manifests/kubernetes/kube-prometheus-stack.
+type pager struct {
+	mu      sync.Mutex
+	notices []notice
+}
+
+// startPager gives the receivers of the manifest an address, makes the Secret with that
+// configuration, and listens.
+func (n *node) startPager() *pager {
+	n.t.Helper()
+	l, err := net.Listen("tcp", nodeAddress+":0")
+	n.must(err)
+	p := &pager{}
+	server := &http.Server{Handler: p}
+	go server.Serve(l)
+	n.t.Cleanup(func() { server.Close() })
+
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "kubernetes", "kube-prometheus-stack", "alertmanager.yaml"))
+	n.must(err)
+	var values struct {
+		Alertmanager struct{ Config map[string]any }
+	}
+	n.must(yaml.Unmarshal(text, &values))
+	receivers := values.Alertmanager.Config["receivers"].([]any)
+	for _, r := range receivers {
+		r := r.(map[string]any)
+		r["webhook_configs"] = []any{map[string]any{"url": fmt.Sprintf("http://%s/%s", l.Addr(), r["name"]), "send_resolved": false}}
+	}
+	config, err := yaml.Marshal(values.Alertmanager.Config)
+	n.must(err)
+	n.write("etc/alertmanager.yaml", string(config))
+	n.kubectl("create", "secret", "generic", "alertmanager", "--namespace=monitoring", "--from-file=alertmanager.yaml="+n.path("etc", "alertmanager.yaml"))
+	return p
+}
+
+// ServeHTTP takes one message of Alertmanager's.
+func (p *pager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var message struct {
+		Alerts []struct{ Labels map[string]string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range message.Alerts {
+		p.notices = append(p.notices, notice{strings.Trim(r.URL.Path, "/"), time.Now(), a.Labels})
+	}
+}
+
+// since returns what a receiver got since a moment.
+func (p *pager) since(receiver string, began time.Time) []notice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []notice
+	for _, one := range p.notices {
+		if one.receiver == receiver && one.at.After(began) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// alert is one that Prometheus knows.
+type alert struct {
+	Labels, Annotations map[string]string
+	State               string
+	ActiveAt            time.Time
+}
+
+// firing returns the alerts that fire, by the names wanted.
+func (n *node) firing(names ...string) ([]alert, error) {
+	var answer struct{ Alerts []alert }
+	if err := n.api("alerts", &answer); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(answer.Alerts, func(a alert) bool {
+		return a.State != "firing" || !slices.Contains(names, a.Labels["alertname"])
+	}), nil
+}
+
+// storage are the suspects that are the storage's; a CPU that is short is none of them.
+var storage = []string{"queue", "device", "engine", "network", "replica", "disk", "flush"}
+
+var suspect = regexp.MustCompile(`suspect is ([a-z -]+)\.`)
+
+// suspect is whom an alert suspects: what its summary says.
+func (a alert) suspect() string {
+	found := suspect.FindStringSubmatch(a.Annotations["summary"])
+	if found == nil {
+		return ""
+	}
+	return found[1]
+}
+
+// hogCPU keeps the CPUs busy by a pod beside the databases, until the control's canary is found
+// slow, or for as long as an alert could take where the canaries know that it is their own CPU
+// that is short. Nobody's storage may be blamed.
+func (n *node) hogCPU() {
+	n.t.Helper()
+	// The held disk's data come from this process: the disk itself must not wait for a CPU. Nor may the node's own programs.
+	n.must(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
+	defer rig.Schedule(0, 0)
+	n.preferPods(false)
+	defer n.preferPods(true)
+	n.apply(hog)
+	defer n.try("delete", "pod", "hog", "--ignore-not-found")
+	n.kubectl("wait", "--for=condition=Ready", "pod/hog", "--timeout=3m")
+	began := time.Now()
+	look := func() {
+		found, err := n.firing("CanarySlow", "BlockLatencyShifted", "WalSyncSlow", "QueueDominates")
+		if err != nil {
+			return // a busy Prometheus; the next look will tell
+		}
+		for _, a := range found {
+			if a.ActiveAt.Before(began) {
+				continue // it goes on about what was slow before
+			}
+			if a.Labels["alertname"] != "CanarySlow" || slices.Contains(storage, a.suspect()) {
+				n.t.Fatalf("a busy CPU, and this blames storage: %v %v", a.Labels, a.Annotations)
+			}
+		}
+	}
+	felt := ""
+	for felt == "" || time.Since(began) < 7*time.Minute {
+		look()
+		if found, err := n.firing("CanaryHostSlow"); err == nil && len(found) > 0 {
+			n.t.Logf("CanaryHostSlow after %.0f s: %v %v", time.Since(began).Seconds(), found[0].Labels, found[0].Annotations)
+			felt = "host"
+			break
+		}
+		if saturated, err := n.query(`avg_over_time(loadgen_saturated{reason="generator", tool="canary"}[5m]) > 0.5`); err == nil && len(saturated) > 0 {
+			felt = "canaries"
+		}
+		if time.Since(began) > 15*time.Minute {
+			slow, _ := n.query(`loadgen:slow:bool`)
+			alerts, _ := n.query(`ALERTS{alertname=~"Canary.+"}`)
+			n.t.Fatalf("nobody felt the busy CPUs; slow: %v; alerts: %v", slow, alerts)
+		}
+		time.Sleep(time.Second) // an alert may fire at any moment: look often, and all the while
+	}
+	n.t.Logf("felt by: %s", felt)
+	n.kubectl("delete", "pod", "hog")
+	n.preferPods(true)
+	// What the rules' windows still remember blames nobody either.
+	testkit.Eventually(n.t, 15*time.Minute, func() error {
+		look()
+		return n.none(`loadgen:slow:bool{window=~"5m|10m"}`)()
+	})
+}
+
+// slowDisk holds back the disk of the class held until its canary is found slow: the alert must
+// say where and why.
+func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
+	n.t.Helper()
+	began := time.Now()
+	for _, d := range []*rig.Delay{disk.Writes, disk.Syncs} {
+		d.Set(delay)
+		defer d.Set(0)
+	}
+	pod := n.primary(held)
+	want := map[string]string{"storageclass": held, "node": "node-1", "namespace": "db-held", "persistentvolumeclaim": pod, "volume": n.volumeOf("db-held", pod)}
+	testkit.Eventually(n.t, 12*time.Minute, func() error {
+		found, err := n.firing("CanarySlow")
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			slow, _ := n.query(`loadgen:slow:bool`)
+			comparable, _ := n.query(`loadgen:comparable:bool`)
+			return fmt.Errorf("CanarySlow does not fire; slow: %v; comparable: %v", slow, comparable)
+		}
+		for _, a := range found {
+			n.t.Logf("CanarySlow after %.0f s: %v\n%v", time.Since(began).Seconds(), a.Labels, a.Annotations)
+			for label, value := range want {
+				if a.Labels[label] != value {
+					n.t.Errorf("CanarySlow has %s=%q, want %q", label, a.Labels[label], value)
+				}
+			}
+			if !slices.Contains([]string{"device", "disk", "flush"}, a.suspect()) {
+				n.t.Errorf("CanarySlow suspects %q; the disk is slow", a.suspect())
+			}
+		}
+		return nil
+	})
+	// What a person asks then says the same of the claim: where it is, which alert fires, and that it is the disk.
+	said := n.plumbline("why", "--namespace=db-held", pod)
+	n.t.Log(said)
+	for _, part := range []string{"db-held/" + pod, "CanarySlow", "device"} {
+		if !strings.Contains(said, part) {
+			n.t.Errorf("kubectl plumbline why does not name %s", part)
+		}
+	}
+}
+
+// plumbline runs kubectl's plugin.
+func (n *node) plumbline(args ...string) string {
+	n.t.Helper()
+	cmd := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "kubectl-plumbline"), append(args, "--kubeconfig="+n.path("etc", "kubeconfig"))...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("kubectl plumbline %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// stallDisk hangs the disk of the class held until somebody is paged.
+func (n *node) stallDisk(disk *rig.SlowDisk, pages *pager) {
+	n.t.Helper()
+	began := time.Now()
+	for _, d := range []*rig.Delay{disk.Reads, disk.Writes, disk.Syncs} {
+		d.Hang()
+		defer d.Release()
+	}
+	var first notice
+	testkit.Eventually(n.t, patience, func() error {
+		for _, one := range pages.since("page", began) {
+			// The device itself, what stands still on it, or a server that waits for it.
+			if one.labels["device"] == filepath.Base(disk.Device) || one.labels["storageclass"] == held || strings.HasPrefix(one.labels["server"], "db-"+held+"/") {
+				first = one
+				return nil
+			}
+		}
+		return errors.New("nobody is paged for the disk of the class held")
+	})
+	after := first.at.Sub(began)
+	n.t.Logf("paged after %.0f s: %v", after.Seconds(), first.labels)
+	if after > time.Minute {
+		n.t.Errorf("the page came after %s", after)
+	}
+	for _, d := range []*rig.Delay{disk.Reads, disk.Writes, disk.Syncs} {
+		d.Release()
+	}
+	testkit.Eventually(n.t, patience, n.none(`volume:stalled_seconds:max`))
+}
+
+// comparable waits until each canary can be compared with its pinned run and none is slow.
+func (n *node) comparable(canaries int) {
+	n.t.Helper()
+	testkit.Eventually(n.t, 15*time.Minute, func() error {
+		found, err := n.query(`loadgen:comparable:bool unless on (tool, profile, server, storageclass) loadgen:slow:bool{window=~"5m|10m"}`)
+		if err == nil && len(found) != canaries {
+			slow, _ := n.query(`loadgen:slow:bool`)
+			err = fmt.Errorf("%d canaries of %d are comparable: %v; slow: %v", len(found), canaries, found, slow)
+		}
+		return err
+	})
+}
+
+// failOver ends the primary of the class held: the standby's series take its place in the joins.
+func (n *node) failOver() (before, after string) {
+	n.t.Helper()
+	before = n.primary(held)
+	n.kubectl("delete", "pod", before, "--namespace=db-held", "--grace-period=0", "--force")
+	testkit.Eventually(n.t, patience, func() error {
+		if after = n.primary(held); after == before || after == "" {
+			return fmt.Errorf("the primary is still %s", after)
+		}
+		return nil
+	})
+	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-held", "--namespace=db-held", "--timeout=8m")
+	return before, after
+}
+
+// pinBaseline runs the Job that measures, in each class, and writes its PrometheusRule.
+func (n *node) pinBaseline() {
+	n.t.Helper()
+	for _, class := range []string{control, held} {
+		n.kubectl("create", "job", "pin-1", "--namespace=db-"+class, "--from=cronjob/baseline-postgresql")
+	}
+	for _, class := range []string{control, held} {
+		n.kubectl("wait", "--for=condition=Complete", "job/pin-1", "--namespace=db-"+class, "--timeout=10m")
+	}
+	testkit.Eventually(n.t, patience, n.some(`count(loadgen:pinned_seconds:p95) >= 2`))
+}
