@@ -269,6 +269,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	unsigned long nivcsw;
 	u64 start_boottime;
 	char comm[16];
 	struct files_struct *files;

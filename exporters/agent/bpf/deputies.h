@@ -6,8 +6,10 @@
  * the state that the work is about tells. An event is missed only if tasks are preempted within all of
  * them at once, on one CPU. A deputy with nothing to do ends at once, so that this hardly happens.
  *
- * Whether it may have happened is known: of tasks that are within all of them at once, the last one to
- * come has found the others there. */
+ * Whether it may have happened is known: of the tasks that are within all of them at once, the last one to
+ * come has found the others there; and events are missed only if that one loses the CPU, too, before it is
+ * done. What is not seen is a task that loses the CPU outside of arrive() and leave(), in the few
+ * instructions by which the kernel enters and leaves a program. */
 #ifndef __PLUMBLINE_DEPUTIES_H__
 #define __PLUMBLINE_DEPUTIES_H__
 
@@ -31,10 +33,21 @@ enum crew {
 /* Keeps the type in the object file, from where the agent takes the numbers. */
 const enum crew *unused_crew __attribute__((unused));
 
-/* Who of a program and its deputies is at work on a CPU. */
+/* What one of them is at. */
+enum presence {
+	ABSENT,
+	PRESENT,
+	LAST, /* at work, and has found all others at work: nobody is left for events of other tasks */
+};
+
+/* Keeps the type in the object file, from where the agent takes the numbers. */
+const enum presence *unused_presence __attribute__((unused));
+
+/* Who of a program and its deputies is at work on a CPU. By rank, each is written by its own program only. */
 struct crew_state {
-	u8 inside[MAX_DEPUTIES + 1]; /* by rank; each is written by its own program only */
-	u32 risks; /* runs that found all others at work: if they were preempted, too, events were missed */
+	u8 inside[MAX_DEPUTIES + 1]; /* enum presence */
+	u32 risks;                   /* runs that were LAST and lost the CPU meanwhile: events may have been missed */
+	u64 switches[MAX_DEPUTIES + 1]; /* how often the task had lost the CPU when it became the LAST */
 };
 
 struct {
@@ -53,12 +66,14 @@ static __always_inline u32 arrive(void *ctx, u32 crew)
 	struct crew_state *c = bpf_map_lookup_elem(&crews, &crew);
 	if (!c || rank > MAX_DEPUTIES)
 		return 0;
-	bool others_left = false;
+	/* Before the look at the others: of two that come at once, one sees the other. */
+	c->inside[rank] = PRESENT;
+	barrier();
 	for (u32 i = 0; i <= MAX_DEPUTIES; i++)
-		others_left |= i != rank && i <= deputies && !c->inside[i];
-	if (!others_left)
-		__sync_fetch_and_add(&c->risks, 1);
-	c->inside[rank] = 1;
+		if (i <= deputies && c->inside[i] == ABSENT)
+			return rank;
+	c->switches[rank] = bpf_get_current_task_btf()->nivcsw;
+	c->inside[rank] = LAST;
 	return rank;
 }
 
@@ -66,8 +81,12 @@ static __always_inline u32 arrive(void *ctx, u32 crew)
 static __always_inline int leave(u32 crew, u32 rank)
 {
 	struct crew_state *c;
-	if (deputies && rank <= MAX_DEPUTIES && (c = bpf_map_lookup_elem(&crews, &crew)))
-		c->inside[rank] = 0;
+	if (!deputies || rank > MAX_DEPUTIES || !(c = bpf_map_lookup_elem(&crews, &crew)))
+		return 0;
+	/* Counted before it is forgotten: whoever looks sees one or the other. */
+	if (c->inside[rank] == LAST && c->switches[rank] != bpf_get_current_task_btf()->nivcsw)
+		__sync_fetch_and_add(&c->risks, 1);
+	c->inside[rank] = ABSENT;
 	return 0;
 }
 

@@ -84,35 +84,42 @@ func (c *Crew) Stats() (ebpf.ProgramStats, error) {
 		sum.RecursionMisses = missed[0]
 		return sum, nil
 	}
-	// After the misses: an event is missed only after the run that was the risk.
+	// After the misses: an event is missed only after the run that is the risk has begun, and that one is
+	// in the state from then on.
 	var states []crewState
 	if err := c.states.Lookup(c.number, &states); err != nil {
 		return sum, fmt.Errorf("map %s: %w", crewsMap, err)
 	}
 	var risks uint64
+	var now bool
 	for _, s := range states {
 		risks += uint64(s.Risks)
+		now = now || slices.Contains(s.Inside[:], presenceLast)
 	}
-	sum.RecursionMisses = c.misses.add(missed, risks)
+	sum.RecursionMisses = c.misses.add(missed, risks, now)
 	return sum, nil
 }
 
 // crewState is struct crew_state of bpf/deputies.h.
 type crewState struct {
-	Inside [maxDeputies + 1]uint8
-	Risks  uint32
+	Inside   [maxDeputies + 1]uint8
+	Risks    uint32
+	Switches [maxDeputies + 1]uint64
 }
+
+// presenceLast is LAST of enum presence there.
+const presenceLast = 2
 
 // bound counts at most how many events a crew missed. An event is missed if everyone misses it, so
 // there are no more than the one with the fewest has missed; and none where there was no risk.
 type bound struct {
 	missed []uint64
 	risks  uint64
-	risky  bool // at the last look
 	most   uint64
 }
 
-func (b *bound) add(missed []uint64, risks uint64) uint64 {
+// add takes a look: what each has missed so far, how often there was a risk that is over, and whether there is one now.
+func (b *bound) add(missed []uint64, risks uint64, now bool) uint64 {
 	if b.missed == nil {
 		b.missed = make([]uint64, len(missed))
 	}
@@ -120,11 +127,9 @@ func (b *bound) add(missed []uint64, risks uint64) uint64 {
 	for rank := range missed {
 		fewest = min(fewest, missed[rank]-b.missed[rank])
 	}
-	// Tasks may be held up since before the last look.
-	risky := risks != b.risks
-	if risky || b.risky {
+	if risks != b.risks || now {
 		b.most += fewest
 	}
-	b.missed, b.risks, b.risky = missed, risks, risky
+	b.missed, b.risks = missed, risks
 	return b.most
 }

@@ -29,8 +29,14 @@ func TestCrewsAsCompiled(t *testing.T) {
 			}
 		}
 		state := states.Value.(*btf.Struct)
-		if n := state.Members[0].Type.(*btf.Array).Nelems; n != maxDeputies+1 || state.Size != uint32(maxDeputies+1+4) {
+		if n := state.Members[0].Type.(*btf.Array).Nelems; n != maxDeputies+1 || state.Size != uint32(9*(maxDeputies+1)+4) {
 			t.Errorf("%s: the state has %d ranks in %d bytes", name, n, state.Size)
+		}
+		var presence *btf.Enum
+		if err := spec.Types.TypeByName("presence", &presence); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "LAST" || last.Value != presenceLast {
+			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, presenceLast)
 		}
 		before := len(spec.Programs)
 		if err := (&Kernel{}).Deputise(spec); err != nil || len(spec.Programs) != before {
@@ -53,22 +59,24 @@ func TestCrewsAsCompiled(t *testing.T) {
 }
 
 // How many events a crew may have missed: never more than any of them, nothing without a risk, and
-// what comes after it still counts once.
+// what comes after it not either.
 func TestBound(t *testing.T) {
 	var b bound
 	for i, step := range []struct {
 		missed []uint64
 		risks  uint64
+		now    bool
 		want   uint64
 	}{
-		{[]uint64{0, 0, 0}, 0, 0},
-		{[]uint64{50, 3, 2}, 0, 0},
-		{[]uint64{60, 3, 5}, 1, 0},
-		{[]uint64{70, 5, 6}, 1, 1},
-		{[]uint64{90, 9, 9}, 1, 1},
-		{[]uint64{99, 12, 11}, 2, 3},
+		{[]uint64{0, 0, 0}, 0, false, 0},
+		{[]uint64{50, 3, 2}, 0, false, 0},
+		{[]uint64{60, 3, 5}, 1, false, 0},
+		{[]uint64{70, 5, 6}, 1, false, 0},
+		{[]uint64{90, 9, 9}, 1, true, 3},
+		{[]uint64{99, 12, 11}, 2, false, 5},
+		{[]uint64{99, 22, 21}, 3, true, 5},
 	} {
-		if got := b.add(step.missed, step.risks); got != step.want {
+		if got := b.add(step.missed, step.risks, step.now); got != step.want {
 			t.Errorf("step %d: at most %d, want %d", i, got, step.want)
 		}
 	}

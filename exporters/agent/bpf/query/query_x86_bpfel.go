@@ -134,9 +134,10 @@ const (
 )
 
 type QueryCrewState struct {
-	_      structs.HostLayout
-	Inside [4]uint8
-	Risks  uint32
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
 }
 
 type QueryEngine uint32
@@ -231,6 +232,7 @@ const (
 	QueryVarUnusedActivityKind = "unused_activity_kind"
 	QueryVarUnusedCrew         = "unused_crew"
 	QueryVarUnusedLoss         = "unused_loss"
+	QueryVarUnusedPresence     = "unused_presence"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -319,6 +321,7 @@ type QueryVariableSpecs struct {
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
+	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -374,6 +377,7 @@ type QueryVariables struct {
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
+	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.

@@ -85,9 +85,10 @@ type DataconnConnection struct {
 }
 
 type DataconnCrewState struct {
-	_      structs.HostLayout
-	Inside [4]uint8
-	Risks  uint32
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
 }
 
 type DataconnEvent uint32
@@ -278,6 +279,7 @@ const (
 	DataconnVarUnusedEvent           = "unused_event"
 	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
+	DataconnVarUnusedPresence        = "unused_presence"
 	DataconnVarUnusedRole            = "unused_role"
 	DataconnVarUnusedSocketFlag      = "unused_socket_flag"
 	DataconnVarUnusedSocketState     = "unused_socket_state"
@@ -373,6 +375,7 @@ type DataconnVariableSpecs struct {
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
+	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRole        *ebpf.VariableSpec `ebpf:"unused_role"`
 	UnusedSocketFlag  *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.VariableSpec `ebpf:"unused_socket_state"`
@@ -442,6 +445,7 @@ type DataconnVariables struct {
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
 	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
+	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRole        *ebpf.Variable `ebpf:"unused_role"`
 	UnusedSocketFlag  *ebpf.Variable `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.Variable `ebpf:"unused_socket_state"`
