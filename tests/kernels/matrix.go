@@ -199,7 +199,12 @@ var columns = []struct {
 		}
 		return fmt.Sprintf("%.3f of %.3f s", m.outcome.Waited, m.outcome.Slept)
 	}},
-	{"missed runs", func(m measured) string { return strconv.FormatUint(m.outcome.Missed, 10) }},
+	{"missed runs", func(m measured) string {
+		if m.outcome.Deputies && m.outcome.Missed > 0 {
+			return fmt.Sprintf("at most %d", m.outcome.Missed)
+		}
+		return strconv.FormatUint(m.outcome.Missed, 10)
+	}},
 	{"lost", func(m measured) string { return strconv.FormatUint(m.outcome.Lost, 10) }},
 	{"replica", func(m measured) string { return works(m.outcome.Replica) }},
 	{"requests to replicas counted", func(m measured) string { return counted(m.outcome.Replica, m.outcome.Requests) }},

@@ -113,6 +113,7 @@ func (q *query) Start(ctx context.Context) error {
 		this.Features.Lacks(platform.Statements, err)
 		return err
 	}
+	q.log.Info("watching calls on sockets", "boundary", this.Boundary, "deputies", this.Deputies)
 	this.Features.Lacks(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
 	namespace, err := pidNamespace(q.options.ProcFS)
 	if err != nil {

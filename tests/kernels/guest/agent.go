@@ -129,6 +129,7 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 		}
 	}
 	out.Missed = uint64(m.Sum("plumbline_bpf_missed_runs_total"))
+	out.Deputies = strings.Contains(a.process.Log.String(), "boundary=deputies")
 	for _, name := range []string{"query_lost", "query_news_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
 		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
 	}

@@ -24,9 +24,11 @@ type Outcome struct {
 	// Slept is what statements were told to sleep, Waited the phase wait of these, in seconds.
 	Slept  float64 `json:"slept_seconds"`
 	Waited float64 `json:"waited_seconds"`
-	// Missed are the runs of the agent's programs that the kernel left out, Lost what the agent says it lost.
-	Missed uint64 `json:"missed"`
-	Lost   uint64 `json:"lost"`
+	// Missed are the runs of the agent's programs that the kernel left out; with deputies at most so many events, of
+	// anybody. Lost is what the agent says it lost.
+	Missed   uint64 `json:"missed"`
+	Deputies bool   `json:"deputies"`
+	Lost     uint64 `json:"lost"`
 	// NoVolume says that no Longhorn volume was asked for.
 	NoVolume bool `json:"no_volume,omitempty"`
 	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
@@ -72,6 +74,19 @@ const split = 1e-5
 // asleep is the least part of a nap that is spent asleep: its clock starts while the server still runs.
 const asleep = 0.99
 
+// tolerated is how many events may be told as missed. Where tasks are preempted within programs, these have deputies, and what is
+// told is a bound, of the events of all tasks: a client's, or the agent's own. An emulator preempts within
+// a program far more often than a machine does: with 1 in 100 of our own events the deputies still do what they are for, as one
+// program alone misses more. What is asked for, in any case, is that no statement and no request is missing.
+func (o Outcome) tolerated() uint64 {
+	if !o.Deputies {
+		return 0
+	}
+	statements, _ := Sum(o.Statements)
+	requests, _ := Sum(o.Requests)
+	return (statements + requests) / 100
+}
+
 // Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the truth,
 // phases that are not the duration, runs missed. A feature that does not work is not wrong here.
 func (o Outcome) Wrong() []string {
@@ -101,7 +116,7 @@ func (o Outcome) Wrong() []string {
 			say("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
 		}
 	}
-	if o.Missed > 0 {
+	if o.Missed > o.tolerated() {
 		say("%d runs of the agent's programs were missed", o.Missed)
 	}
 	if o.Lost > 0 {

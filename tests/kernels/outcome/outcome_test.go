@@ -16,6 +16,11 @@ func TestWrong(t *testing.T) {
 	if wrong := fine().Wrong(); len(wrong) > 0 {
 		t.Errorf("nothing is wrong, but: %q", wrong)
 	}
+	bounded := fine()
+	bounded.Missed, bounded.Deputies = 7, true
+	if wrong := bounded.Wrong(); len(wrong) > 0 {
+		t.Errorf("7 of 700 events at most were missed by deputies, and of ours none: %q", wrong)
+	}
 	for _, c := range []struct {
 		want   string
 		change func(*Outcome)
@@ -31,6 +36,8 @@ func TestWrong(t *testing.T) {
 		{"statements that slept 1.000 s waited 0.989 s", func(o *Outcome) { o.Waited = 0.989 }},
 		{"statements that slept 0.000 s", func(o *Outcome) { o.Slept = 0 }},
 		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 39 }},
+		{"1 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 1 }},
+		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Deputies = 39, true }},
 		{"1 events lost", func(o *Outcome) { o.Lost = 1 }},
 	} {
 		o := fine()
