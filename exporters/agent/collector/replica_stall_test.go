@@ -198,7 +198,7 @@ func volumeOnSlowDisk(t *testing.T, engineTimeout string) (*testVolume, *rig.Rep
 	r := v.Replicas[1]
 	r.Process.Kill()
 	r.Dir = filepath.Join(r.Dir, "mounted")
-	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
+	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir).Writes
 	v.StartReplica(r)
 	m := startReplicaCollector(t, v)
 	v.Start()

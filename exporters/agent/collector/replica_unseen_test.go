@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	osexec "os/exec"
@@ -271,7 +272,7 @@ func TestReplicaThreadsHang(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := filepath.Join(dir, "mounted")
-	disk := mountSlow(t, dir, at)
+	disk := mountSlow(t, dir, at).Writes
 	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: "/proc", SysFS: "/sys"}, dataconnWire()).wires[0]
 	t.Cleanup(disk.Release)
 	disk.Hang()
@@ -330,8 +331,9 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	t.Cleanup(func() { resume(t, slow.Process); <-done })
 	var late int
 	testkit.Eventually(t, time.Minute, func() error {
-		users, requests, overtaken := m.readsUnderWay(slow.Address)
-		if late = overtaken; users != readers || requests != readers {
+		underWay, overtaken := m.readsUnderWay(slow.Address)
+		late = overtaken
+		if users, requests := underWay[replica.ViewFrontend], underWay[replica.ViewRequest]; users != readers || requests != readers {
 			return fmt.Errorf("%d of %d reads are under way, %d of them at the stopped replica", users, readers, requests)
 		}
 		return nil
@@ -370,9 +372,70 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	r.clean(t)
 }
 
-// readsUnderWay counts the reads of users, those requested from one replica, and the users' that will
+// With data locality strict-local all is on unix sockets. A read that waits for the disk is overtaken
+// in every view by those that need no disk.
+func TestReplicaReadsOvertakeLocal(t *testing.T) {
+	ownMounts(t)
+	v, socket := localVolume(t, "--engine-replica-timeout", "30")
+	r := v.AddReplica()
+	r.Process.Kill()
+	_ = os.Remove(socket)
+	r.Dir = filepath.Join(r.Dir, "mounted")
+	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir).Reads
+	v.StartReplica(r)
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.followed(2)
+	v.exact(m, 100, v.Addresses...)
+
+	t.Cleanup(disk.Release) // before anything that waits for the replica's end
+	disk.Hang()
+	hung := make(chan error, 1)
+	go func() { hung <- v.Read(0, 8192) }()
+	one := map[replica.View]int{replica.ViewFrontend: 1, replica.ViewRequest: 1, replica.ViewService: 1}
+	testkit.Eventually(t, time.Minute, func() error {
+		if underWay, _ := m.readsUnderWay(v.Addresses[0]); !maps.Equal(underWay, one) {
+			return fmt.Errorf("by view, %v reads are under way", underWay)
+		}
+		return nil
+	})
+	const reads = 100 // of what was never written
+	v.IO(reads, 1, func(i int) error { return v.Read(100<<20+int64(i)*8192, 8192) })
+	lost := m.lost()
+	m.ahead.Store(uint64(5 * time.Hour))
+	for range 3 * replicaMissedLooks {
+		m.ahead.Add(uint64(replicaMissedStep))
+		m.looks(1)
+	}
+	underWay, _ := m.readsUnderWay(v.Addresses[0])
+	if oldest := m.read().value(oldestService, nil); !maps.Equal(underWay, one) || oldest < (5*time.Hour).Seconds() {
+		t.Errorf("by view, %v reads are under way, the replica's oldest is %v s old; want one in each, and over five hours", underWay, oldest)
+	}
+	f := m.collector.wires[0]
+	f.mu.Lock()
+	if len(f.doubts) != 3 {
+		t.Errorf("%d operations are doubted, want one in each view", len(f.doubts))
+	}
+	f.mu.Unlock()
+	m.ahead.Store(0)
+	disk.Release()
+	if err := <-hung; err != nil {
+		t.Error(err)
+	}
+	m.eventually("the stall is over", stallsOver)
+	if got := m.lost(); got != lost {
+		t.Errorf("%v events lost during the hang", got-lost)
+	}
+	all := m.settled()
+	if got := all.count(frontendMetric, match{"op": "read"}); got != reads+1 {
+		t.Errorf("%d reads counted, want %d", got, reads+1)
+	}
+	all.clean(t)
+}
+
+// readsUnderWay counts the reads of users and of one replica, by view, and those of users that will
 // be doubted once they are old.
-func (m *replicaMeter) readsUnderWay(address string) (users, requests, late int) {
+func (m *replicaMeter) readsUnderWay(address string) (underWay map[replica.View]int, late int) {
 	m.t.Helper()
 	f := m.collector.wires[0]
 	f.mu.Lock()
@@ -389,25 +452,20 @@ func (m *replicaMeter) readsUnderWay(address string) (users, requests, late int)
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	underWay = map[replica.View]int{}
 	for key, o := range inflight {
 		n, view := f.bySlot[o.Slot], replica.View(o.View)
-		if n == nil || replica.Ops[o.Op] != "read" {
+		if n == nil || replica.Ops[o.Op] != "read" || view != replica.ViewFrontend && f.labels(n, view, o.Peer, peers).Replica != address {
 			continue
 		}
-		if view == replica.ViewRequest && f.labels(n, view, o.Peer, peers).Replica == address {
-			requests++
-		}
-		if view != replica.ViewFrontend {
-			continue
-		}
-		users++
+		underWay[view]++
 		for _, c := range connections {
-			if c.Id == key.Connection && overtaken(&o, &c, o.Start+uint64(5*time.Hour)) {
+			if view == replica.ViewFrontend && c.Id == key.Connection && overtaken(&o, &c, o.Start+uint64(5*time.Hour)) {
 				late++
 			}
 		}
 	}
-	return users, requests, late
+	return underWay, late
 }
 
 // On a unix socket the kernel counts no bytes: an old operation is taken for answered unseen when
