@@ -146,6 +146,10 @@ type replicaFollower struct {
 	// A scrape never waits for it; who holds mu must not ask for it.
 	following sync.Mutex
 
+	// looking is held by the look under way: each goes on from the one before. A scrape never
+	// waits for it; who holds mu must not ask for it.
+	looking sync.Mutex
+
 	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only.
 	mu     sync.Mutex
 	slot   uint32
@@ -165,6 +169,8 @@ type replicaFollower struct {
 	crowded map[uint32]bool
 	// sockets are those of followed processes that carry operations, by inode number.
 	sockets map[uint64]*watchedSocket
+	// doubts are the operations on unix sockets that may have been answered unseen.
+	doubts map[replica.OperationKey]*doubt
 	// closed are the numbers of connections that a look has just found closed.
 	closed     map[uint32]bool
 	logged     int
@@ -189,6 +195,7 @@ type followedProcess struct {
 	device string
 	placed bool
 	stopped
+	threads threads
 }
 
 // readNotices acts on the kernel's notices until it is closed.

@@ -205,8 +205,10 @@ func TestReplicaGarbage(t *testing.T) {
 	})
 }
 
-// With data locality strict-local, engine and replica talk over a unix socket.
-func TestReplicaStrictLocal(t *testing.T) {
+// localVolume is a volume of data locality strict-local without its replica yet; socket is where
+// that will listen.
+func localVolume(t *testing.T, options ...string) (v *testVolume, socket string) {
+	t.Helper()
 	testkit.NeedRoot(t)
 	const sockets = "/host/var/lib/longhorn/unix-domain-socket"
 	// Ours to remove is the topmost folder that is not there yet.
@@ -223,10 +225,17 @@ func TestReplicaStrictLocal(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(top) })
 	}
-	v := newTestVolume(t, 0, "--data-server-protocol", "unix")
+	v = newTestVolume(t, 0, append(options, "--data-server-protocol", "unix")...)
+	socket = filepath.Join(sockets, v.Name+".sock")
+	t.Cleanup(func() { _ = os.Remove(socket) })
+	return v, socket
+}
+
+// With data locality strict-local, engine and replica talk over a unix socket.
+func TestReplicaStrictLocal(t *testing.T) {
+	v, _ := localVolume(t)
 	m := startReplicaCollector(t, v)
 	v.AddReplica()
-	t.Cleanup(func() { _ = os.Remove(filepath.Join(sockets, v.Name+".sock")) })
 	v.Start()
 	m.followed(2)
 	v.exact(m, 1000, v.Addresses[0])

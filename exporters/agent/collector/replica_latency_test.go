@@ -178,7 +178,7 @@ func TestReplicaOnSlowDisk(t *testing.T) {
 	r := v.Replicas[slow]
 	r.Process.Kill()
 	r.Dir = filepath.Join(r.Dir, "mounted")
-	d := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
+	d := mountSlow(t, filepath.Dir(r.Dir), r.Dir).Writes
 	v.StartReplica(r)
 	m := startReplicaCollector(t, v)
 	v.Start()
@@ -213,8 +213,8 @@ func ownMounts(t testing.TB) {
 	}
 }
 
-// mountSlow mounts an ext4 on a disk that holds writes back.
-func mountSlow(t testing.TB, dir, at string) *rig.Delay {
+// mountSlow mounts an ext4 on a disk that holds reads and writes back.
+func mountSlow(t testing.TB, dir, at string) *rig.SlowDisk {
 	t.Helper()
 	if err := os.Mkdir(at, 0o700); err != nil {
 		t.Fatal(err)
@@ -228,5 +228,5 @@ func mountSlow(t testing.TB, dir, at string) *rig.Delay {
 	if err := rig.MountExt4(t, disk.Device, at); err != nil {
 		t.Fatal(err)
 	}
-	return disk.Writes
+	return disk
 }

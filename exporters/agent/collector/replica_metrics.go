@@ -143,7 +143,7 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	defer f.mu.Unlock()
 	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
 	var errs []error
-	now, err := f.sweep(time.Now())
+	now, err := f.sweep(time.Now(), false)
 	if err != nil {
 		errs = append(errs, err)
 	}

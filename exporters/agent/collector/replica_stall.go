@@ -1,22 +1,10 @@
 package collector
 
-import (
-	"time"
-
-	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-)
+import "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 
 // What stands still is seen by looking, once a second: no tracepoint fires for a process that
 // does not read its socket, or that is stopped. All times here are the kernel's monotonic
 // clock in nanoseconds, 0 for none.
-
-const (
-	// replicaMissedFor is for how long bytes must be missing from a connection's count before
-	// the operations of that time are taken for answered unseen, and replicaMissedLooks in how
-	// many looks at least: a call that is under way has moved bytes that are not counted yet.
-	replicaMissedFor   = 90 * time.Second
-	replicaMissedLooks = 10
-)
 
 // watchedSocket is a data connection's socket as the latest looks found it.
 type watchedSocket struct {
@@ -92,27 +80,6 @@ func (w *watchedSocket) count(s *replica.SocketState, c *replica.Connection, now
 			w.offset, w.missedSince = offset, 0
 		}
 	}
-}
-
-// answeredUnseen says whether an operation without an answer has had one that went by unseen: a
-// tracepoint can miss events while another tracer attaches to it or leaves. Time alone does
-// not tell: behind a hung disk, or with the other end stopped, an answer can take hours. On TCP
-// the kernel's own count of bytes tells. A unix socket has none; there, one that is old
-// is over if an operation of its kind was answered that began later.
-func answeredUnseen(o *replica.Operation, w *watchedSocket, c *replica.Connection, now uint64) bool {
-	if w == nil {
-		return false
-	}
-	if w.tcp {
-		return o.Start < w.missedUntil
-	}
-	if c == nil || now-min(now, o.Start) < uint64(replicaMissedFor) {
-		return false
-	}
-	if replica.Ops[o.Op] == "read" {
-		return o.Start < c.AnsweredRead
-	}
-	return o.Start < c.AnsweredWrite
 }
 
 // stopped is for how long a process has been standing still, as of the latest look.

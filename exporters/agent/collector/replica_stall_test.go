@@ -184,12 +184,11 @@ func TestReplicaOneStopped(t *testing.T) {
 	resume(t, slow.Process)
 	stop()
 	m.eventually("the stall is over", stallsOver)
-	// On a busy machine a stop may cost one message, and nobody knows why yet (once in 16 beside three busy loops); it is told.
-	if got := m.lost(); got > lost+1 {
+	if got := m.lost(); got != lost {
 		t.Errorf("%v events lost during the stop", got-lost)
 	}
 	v.exact(m, 200, v.Addresses...)
-	m.read().lostAtMost(t, 1)
+	m.read().clean(t)
 }
 
 // volumeOnSlowDisk starts a volume of two replicas, the second on a disk that can be made to hang.
@@ -199,7 +198,7 @@ func volumeOnSlowDisk(t *testing.T, engineTimeout string) (*testVolume, *rig.Rep
 	r := v.Replicas[1]
 	r.Process.Kill()
 	r.Dir = filepath.Join(r.Dir, "mounted")
-	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
+	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir).Writes
 	v.StartReplica(r)
 	m := startReplicaCollector(t, v)
 	v.Start()
@@ -388,55 +387,6 @@ func TestReplicaMissingBytes(t *testing.T) {
 				t.Errorf("bytes are missing from %v s on, want %v s", float64(w.missedUntil)/float64(second), c.until)
 			}
 		})
-	}
-}
-
-// On a unix socket the kernel counts no bytes: an old operation is taken for answered unseen
-// when one of its kind that began later has an answer, and not before.
-func TestReplicaAnswerUnseenLocal(t *testing.T) {
-	testkit.NeedBPF(t)
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "frontend"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "unseen"})
-	client, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
-	message := func(id, typ uint32) []byte {
-		return encodeMessage(dataconn.MagicLonghorn, id, typ, uint64(id)<<12, 0, nil)
-	}
-	const read, unmap, response = 0, 7, 2
-	request := func(id, typ uint32) { send(t, client, message(id, typ)); receive(t, server, message(id, typ)) }
-	respond := func(id uint32) { send(t, server, message(id, response)); receive(t, client, message(id, response)) }
-	inflight := func() float64 { return m.read().value("plumbline_volume_frontend_in_flight", nil) }
-	request(1, unmap)
-	respond(1)
-	request(2, unmap)
-	m.looks(2)
-	m.ahead.Store(uint64(5 * time.Hour))
-	m.looks(2)
-	if got := m.read().value(oldestFrontend, nil); inflight() != 1 || got < (5*time.Hour).Seconds() {
-		t.Errorf("%v operations under way, the oldest is %v s old; want one of five hours", inflight(), got)
-	}
-	// A read that began later says nothing of it, an unmap does.
-	request(3, read)
-	respond(3)
-	if got := inflight(); got != 1 {
-		t.Errorf("%v operations under way after a later read's answer, want 1", got)
-	}
-	request(4, unmap)
-	respond(4)
-	m.looks(1)
-	if got := inflight(); got != 0 {
-		t.Errorf("%v operations under way after a later unmap's answer, want 0", got)
 	}
 }
 

@@ -21,9 +21,10 @@ type replicaNow struct {
 }
 
 // sweep frees what broken connections and gone peers have left in the kernel's maps, and
-// returns what is left. It asks for nothing but these maps. The order of the copies matters: an operation in the first has its
-// connection in the second, unless that was renumbered or closed in between.
-func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
+// returns what is left. It asks for nothing but these maps. looked says that a look has just left
+// its view of the sockets: only looks let doubts grow. The order of the copies matters: an operation
+// in the first has its connection in the second, unless that was renumbered or closed in between.
+func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaNow, error) {
 	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
 	if err != nil {
 		return nil, err
@@ -43,9 +44,12 @@ func (f *replicaFollower) sweep(now time.Time) (*replicaNow, error) {
 		oldest:      map[viewLabels]float64{},
 	}
 	clock := f.clock()
+	if looked {
+		f.doubtAnswers(inflight, connections, clock)
+	}
 	seen, err := f.sweepConnections(connections, result, now)
 	err = errors.Join(err,
-		f.sweepInflight(inflight, connections, seen, result, clock),
+		f.sweepInflight(inflight, seen, result, clock),
 		f.countPeers(seen, now),
 		f.expireWrites(inflight, clock),
 		f.expirePeers(now, peers, seen.peers))
@@ -95,7 +99,7 @@ func (f *replicaFollower) sweepConnections(connections map[uint64]replica.Connec
 }
 
 // sweepInflight counts the operations under way and frees those that will never end.
-func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, connections map[uint64]replica.Connection, seen sweptConnections, result *replicaNow, clock uint64) error {
+func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replica.Operation, seen sweptConnections, result *replicaNow, clock uint64) error {
 	var errs []error
 	for key, o := range inflight {
 		n := f.bySlot[o.Slot]
@@ -106,11 +110,11 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 		}
 		l := viewLabels{f.labels(n, replica.View(o.View), o.Peer, result.peers), replica.View(o.View)}
 		inode, alive := seen.alive[key.Connection]
-		c, w := connections[inode], f.sockets[inode]
+		w := f.sockets[inode]
 		if w != nil && w.connection != key.Connection {
 			w = nil
 		}
-		if alive && !answeredUnseen(&o, w, &c, clock) {
+		if alive && !f.answeredUnseen(key, &o, w) {
 			result.inflight[l]++
 			if o.View != uint8(replica.ViewRequest) || !f.notRead(inode) {
 				result.oldest[l] = max(result.oldest[l], float64(clock-min(clock, o.Start))/1e9)

@@ -26,6 +26,9 @@ func (f *replicaFollower) watch(ctx context.Context) {
 // frees what closed connections and gone peers have left behind. The kernel is asked without
 // the lock: a scrape never waits for it.
 func (f *replicaFollower) look() error {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	f.lookAtThreads()
 	f.mu.Lock()
 	pids := make([]int, 0, len(f.byPID))
 	for pid := range f.byPID {
@@ -56,7 +59,7 @@ func (f *replicaFollower) look() error {
 		f.closed[c.Id] = true
 		errs = append(errs, err)
 	}
-	_, err = f.sweep(time.Now())
+	_, err = f.sweep(time.Now(), true)
 	// Whatever was under way on them has been counted.
 	clear(f.closed)
 	return errors.Join(append(errs, err)...)
