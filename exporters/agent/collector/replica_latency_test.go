@@ -95,10 +95,13 @@ func median(values []float64) float64 {
 }
 
 // newPunctualVolume starts n replicas at real-time priority and raises this test, which holds
-// things back, to it, too: other load on the machine then waits for them, not they for it.
+// things back, to it, too: other load on the machine then waits for them, not they for it. No CPU
+// sleeps meanwhile: what is held back would come back to sleeping ones.
 func newPunctualVolume(t testing.TB, n int) *testVolume {
 	t.Helper()
 	v := newTestVolume(t, 0)
+	testkit.Tool(t, "chrt")
+	rig.KeepAwake(t)
 	if err := rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority); err != nil {
 		t.Logf("at normal priority, so other load on the machine may spoil attempts: %v", err)
 	} else {
