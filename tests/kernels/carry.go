@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/plumbline/plumbline/tests/kernels/job"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -16,7 +17,7 @@ const noBlockio = "ebpf_exporter is linked with C libraries (libbpf, libelf), wh
 
 // carry builds what is measured for the guest's architecture, which is not the machine's, and has the guest see it.
 func (m *matrix) carry(ctx context.Context, programs string) error {
-	m.guest.shares = []share{{"programs", programs, programs}}
+	m.guest.shares = []job.Share{{Tag: "programs", From: programs, To: programs}}
 	if !m.replica {
 		return nil
 	}
@@ -25,7 +26,7 @@ func (m *matrix) carry(ctx context.Context, programs string) error {
 		return err
 	}
 	// Where tests look for third-party programs.
-	m.guest.shares = append(m.guest.shares, share{"bin", bin, filepath.Join(testkit.Root(), "build", "bin")})
+	m.guest.shares = append(m.guest.shares, job.Share{Tag: "bin", From: bin, To: filepath.Join(testkit.Root(), "build", "bin")})
 	return nil
 }
 

@@ -8,33 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/plumbline/plumbline/tests/kernels/job"
 )
 
-// job is what the guest's first process is to do; init/main.go reads it.
-type job struct {
-	// Modules are files in the initramfs, in the order to load them.
-	Modules []string `json:"modules"`
-	// Kernel is the kernel's folder of modules, in the machine's root.
-	Kernel string `json:"kernel"`
-	// Shares are further folders of the machine, to mount read-only.
-	Shares []share `json:"shares"`
-	// Command is what to run in the machine's root, in the folder Dir, with Env beside the usual environment.
-	Command []string `json:"command"`
-	Dir     string   `json:"dir"`
-	Env     []string `json:"env"`
-	// Seconds is how long the command may take. One that takes longer is described on the console.
-	Seconds int `json:"seconds"`
-}
-
-// share is a folder of the machine, and where the guest has it.
-type share struct {
-	Tag  string `json:"tag"`
-	From string `json:"-"`
-	To   string `json:"to"`
-}
-
 // initramfs makes the guest's first file system: the program init, the modules that it needs to reach the machine's root, and its job.
-func initramfs(init string, files []string, j job) ([]byte, error) {
+func initramfs(init string, files []string, j job.Job) ([]byte, error) {
 	program, err := os.ReadFile(init)
 	if err != nil {
 		return nil, err
@@ -57,7 +36,7 @@ func initramfs(init string, files []string, j job) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.add("job.json", 0o100644, text)
+	a.add(strings.TrimPrefix(job.File, "/"), 0o100644, text)
 	a.add("TRAILER!!!", 0, nil)
 	return a.Bytes(), nil
 }

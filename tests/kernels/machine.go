@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/kernels/job"
 )
 
 // guest is what to boot, and what to run there.
@@ -28,7 +30,7 @@ type guest struct {
 	append  string // more of the kernel's command line
 	disk    string // a file that is the guest's /dev/vda; none if empty
 	root    string // the folder that is the guest's root
-	shares  []share
+	shares  []job.Share
 	share   string // a folder that the guest finds, writable, as /run/host
 	memory  int    // MiB
 	cpus    int
@@ -53,9 +55,9 @@ func boot(ctx context.Context, g guest) (int, error) {
 		return 0, err
 	}
 	if foreign(g.arch) {
-		g.shares = append(slices.Clip(g.shares), share{"kernel", g.folder, g.folder})
+		g.shares = append(slices.Clip(g.shares), job.Share{Tag: "kernel", From: g.folder, To: g.folder})
 	}
-	image, err := initramfs(g.init, files, job{Kernel: filepath.Join(g.folder, "lib/modules", g.release),
+	image, err := initramfs(g.init, files, job.Job{Kernel: filepath.Join(g.folder, "lib/modules", g.release),
 		Shares: g.shares, Command: g.command, Dir: g.dir, Env: g.env, Seconds: int(g.timeout.Seconds())})
 	if err != nil {
 		return 0, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/plumbline/plumbline/tests/kernels/job"
 	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -167,7 +168,7 @@ func bootOne(ctx context.Context, g guest, series string, diskMiB int) (int, err
 	}
 	g.release, g.folder, g.root = chosen[0].release, folders[0], root
 	if foreign(g.arch) && g.dir != "/" {
-		g.shares = append(g.shares, share{"dir", g.dir, g.dir})
+		g.shares = append(g.shares, job.Share{Tag: "dir", From: g.dir, To: g.dir})
 	}
 	work, err := os.MkdirTemp("", "plumbline-kernels-")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/tests/kernels/job"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 )
 
@@ -27,7 +28,7 @@ func TestNotMeasured(t *testing.T) {
 
 // The guest of another architecture boots from its own root, on its own machine.
 func TestArguments(t *testing.T) {
-	g := guest{arch: "arm64", root: "/cache/root", share: "/out", shares: []share{{"programs", "/tmp/p", "/tmp/p"}}, memory: 1024, cpus: 1}
+	g := guest{arch: "arm64", root: "/cache/root", share: "/out", shares: []job.Share{{Tag: "programs", From: "/tmp/p", To: "/tmp/p"}}, memory: 1024, cpus: 1}
 	text := strings.Join(g.arguments("/image"), " ")
 	for _, want := range []string{"-M virt", "console=ttyAMA0", "thread=single", "local,id=root,path=/cache/root,security_model=none,multidevs=remap,readonly=on",
 		"local,id=programs,path=/tmp/p,security_model=none,multidevs=remap,readonly=on", "local,id=host,path=/out,security_model=none,multidevs=remap,readonly=off"} {

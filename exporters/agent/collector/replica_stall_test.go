@@ -49,6 +49,15 @@ func (m *replicaMeter) lost() float64 {
 	return m.read().value("plumbline_replica_lost_total", nil)
 }
 
+// overWithoutLoss waits for a stall's end; lost is what was lost before it.
+func (m *replicaMeter) overWithoutLoss(lost float64) {
+	m.t.Helper()
+	m.eventually("the stall is over", stallsOver)
+	if got := m.lost(); got != lost {
+		m.t.Errorf("%v events lost during the stall", got-lost)
+	}
+}
+
 // halt stops a process, and returns when none of its threads runs any more.
 func halt(t *testing.T, p *rig.Process) {
 	t.Helper()
@@ -116,10 +125,7 @@ func TestReplicaEngineStopped(t *testing.T) {
 	if err := <-late; err != nil {
 		t.Error(err)
 	}
-	m.eventually("the stall is over", stallsOver)
-	if got := m.lost(); got != lost {
-		t.Errorf("%v events lost during the stop", got-lost)
-	}
+	m.overWithoutLoss(lost)
 	v.exact(m, 200, v.Addresses...)
 	m.read().clean(t)
 	v.Stop()
@@ -183,10 +189,7 @@ func TestReplicaOneStopped(t *testing.T) {
 	m.ahead.Store(0)
 	resume(t, slow.Process)
 	stop()
-	m.eventually("the stall is over", stallsOver)
-	if got := m.lost(); got != lost {
-		t.Errorf("%v events lost during the stop", got-lost)
-	}
+	m.overWithoutLoss(lost)
 	v.exact(m, 200, v.Addresses...)
 	m.read().clean(t)
 }
@@ -233,10 +236,7 @@ func TestReplicaDiskHangs(t *testing.T) {
 	m.ahead.Store(0)
 	disk.Release()
 	stop()
-	m.eventually("the stall is over", stallsOver)
-	if got := m.lost(); got != lost {
-		t.Errorf("%v events lost during the hang", got-lost)
-	}
+	m.overWithoutLoss(lost)
 	v.exact(m, 100, v.Addresses...)
 	m.read().clean(t)
 }

@@ -361,10 +361,7 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	m.ahead.Store(0)
 	resume(t, slow.Process)
 	<-done
-	m.eventually("the stall is over", stallsOver)
-	if got := m.lost(); got != lost {
-		t.Errorf("%v events lost during the stop", got-lost)
-	}
+	m.overWithoutLoss(lost)
 	r = m.settled()
 	if got := r.count(frontendMetric, match{"op": "read"}); got != reads {
 		t.Errorf("%d reads counted, want %d", got, reads)
@@ -422,10 +419,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	if err := <-hung; err != nil {
 		t.Error(err)
 	}
-	m.eventually("the stall is over", stallsOver)
-	if got := m.lost(); got != lost {
-		t.Errorf("%v events lost during the hang", got-lost)
-	}
+	m.overWithoutLoss(lost)
 	all := m.settled()
 	if got := all.count(frontendMetric, match{"op": "read"}); got != reads+1 {
 		t.Errorf("%d reads counted, want %d", got, reads+1)

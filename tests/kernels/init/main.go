@@ -14,24 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/kernels/job"
 )
-
-// job is what to do; the runner's initramfs.go writes it.
-type job struct {
-	Modules []string `json:"modules"`
-	Kernel  string   `json:"kernel"`
-	Shares  []share  `json:"shares"`
-	Command []string `json:"command"`
-	Dir     string   `json:"dir"`
-	Env     []string `json:"env"`
-	Seconds int      `json:"seconds"`
-}
-
-// share is a folder of the machine that the guest's root does not have.
-type share struct {
-	Tag string `json:"tag"`
-	To  string `json:"to"`
-}
 
 // nine are the options of the machine's folders.
 const nine = "trans=virtio,version=9p2000.L,msize=512000"
@@ -52,7 +37,7 @@ func main() {
 }
 
 func run() error {
-	j, err := readJob("/job.json")
+	j, err := readJob(job.File)
 	if err != nil {
 		return err
 	}
@@ -83,8 +68,8 @@ func run() error {
 	return os.WriteFile("/run/host/exit", []byte(strconv.Itoa(code)+"\n"), 0o644)
 }
 
-func readJob(file string) (job, error) {
-	j := job{}
+func readJob(file string) (job.Job, error) {
+	j := job.Job{}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return j, err
@@ -102,7 +87,7 @@ func load(file string) error {
 }
 
 // enterRoot makes the machine's root, below an overlay, the root of this process.
-func enterRoot(shares []share) error {
+func enterRoot(shares []job.Share) error {
 	if err := mount("root", "/lower", "9p", unix.MS_RDONLY, nine+",cache=loose"); err != nil {
 		return err
 	}
@@ -142,7 +127,7 @@ func enterRoot(shares []share) error {
 }
 
 // settle does what a booted machine has done: its name, its loopback device, the kernel's modules where modprobe looks for them.
-func settle(j job) error {
+func settle(j job.Job) error {
 	there := "/lib/modules/" + filepath.Base(j.Kernel)
 	if err := os.MkdirAll(there, 0o755); err != nil {
 		return err
@@ -178,7 +163,7 @@ func mount(source, target, kind string, flags uintptr, options string) error {
 var errStuck = errors.New("the command hangs")
 
 // command runs the job's command and returns its exit code; 127 if it cannot be run.
-func command(j job) (int, error) {
+func command(j job.Job) (int, error) {
 	path := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	os.Setenv("PATH", strings.TrimPrefix(path, "PATH="))
 	c := exec.Command(j.Command[0], j.Command[1:]...)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -175,40 +174,13 @@ func (n *node) hogCPU() {
 		time.Sleep(time.Second) // an alert may fire at any moment: look often, and all the while
 	}
 	n.t.Logf("felt by: %s", felt)
-	uid := n.kubectl("get", "pod", "hog", "-o", "jsonpath={.metadata.uid}")
-	n.kubectl("delete", "pod", "hog")
-	// The API forgets a pod without grace before its container has ended. With the pods' precedence the hog
-	// would keep the container runtime from ever ending it.
-	testkit.Eventually(n.t, 5*time.Minute, func() error {
-		return n.gone(strings.TrimSpace(uid))
-	})
+	n.kubectl("delete", "pod", "hog") // returns when its container has ended, as it has a grace period
 	n.preferPods(true)
 	// What the rules' windows still remember blames nobody either.
 	testkit.Eventually(n.t, 15*time.Minute, func() error {
 		look()
 		return n.none(`loadgen:slow:bool{window=~"5m|10m"}`)()
 	})
-}
-
-// gone says whether any process of a pod is left, by the pod's own cgroup.
-func (n *node) gone(uid string) error {
-	found := 0
-	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has just been removed
-		}
-		if err == nil && d.Name() == "cgroup.procs" && strings.Contains(path, n.Cgroup) && strings.Contains(path, "/pod"+uid) {
-			text, readErr := os.ReadFile(path)
-			if readErr == nil {
-				found += len(strings.Fields(string(text)))
-			}
-		}
-		return err
-	})
-	if err == nil && found > 0 {
-		err = fmt.Errorf("%d processes of the pod are left", found)
-	}
-	return err
 }
 
 // slowDisk holds back the disk of the class held until its canary is found slow: the alert must

@@ -194,13 +194,14 @@ spec:
 `
 
 // hog is a pod that keeps the CPUs busy, and asked for so much of them that the databases beside
-// it get little.
+// it get little. It has a grace period: without one the API forgets a pod before its container has ended, and what then
+// gives the pods precedence gives it to the hog, which keeps the container runtime from ever ending it.
 const hog = `
 apiVersion: v1
 kind: Pod
 metadata: {name: hog, namespace: default}
 spec:
-  terminationGracePeriodSeconds: 0
+  terminationGracePeriodSeconds: 1
   containers:
     - name: hog
       image: e2e/busybox:latest
