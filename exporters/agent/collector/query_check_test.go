@@ -25,8 +25,8 @@ func TestQueryCheck(t *testing.T) {
 		}
 	}
 	want := map[platform.Boundary]string{
-		platform.Tracepoints: "socket_received socket_sent task_ended task_executed task_forked task_switched adopt census",
-		platform.Functions:   "inet6_received inet6_sent inet_received inet_sent task_ended task_executed task_forked task_switched unix_received unix_sent adopt census",
+		platform.Tracepoints: "socket_received socket_sent task_ended task_executed task_forked task_signalled task_switched adopt census",
+		platform.Functions:   "inet6_received inet6_sent inet_received inet_sent task_ended task_executed task_forked task_signalled task_switched unix_received unix_sent adopt census",
 	}[q.programs.kernel.Boundary]
 	if q.programs.kernel.StartUnderLock {
 		want = strings.Replace(want, "task_forked", "task_started", 1)

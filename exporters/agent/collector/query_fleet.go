@@ -34,6 +34,8 @@ type kernel interface {
 	describe(number uint32, ports []uint16, waitEvent uint64) error
 	clear(number uint32) error
 	read(number uint32) (totals, error)
+	// unmarked counts the processes and threads of a server for which there was no memory.
+	unmarked(number uint32) (uint64, error)
 }
 
 // sighting is what a look at a server found; all of it was read without holding a lock.
@@ -63,6 +65,8 @@ type follower struct {
 	tls    bool
 	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program heard of.
 	unheard uint64
+	// unmarked is kernel.unmarked when all its processes and threads were last marked.
+	unmarked uint64
 	// tlsTried is the library that was tried last, so that a failure is told once.
 	tlsTried server.Library
 }
@@ -147,7 +151,10 @@ func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
 	for id, fo := range f.followers {
 		if !there[id] {
 			f.leave(fo, now)
-		} else if a := f.accounts[fo.key()]; a != nil {
+			continue
+		}
+		f.adoptAgain(fo, now)
+		if a := f.accounts[fo.key()]; a != nil {
 			a.last = now
 		}
 	}
@@ -160,6 +167,23 @@ func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
 		if now.Sub(e.last) > keepTime && label != otherServer {
 			delete(f.attachErrors, label)
 		}
+	}
+}
+
+// adoptAgain marks processes or threads of a server that the kernel had no memory for when they began.
+func (f *fleet) adoptAgain(fo *follower, now time.Time) {
+	n, err := f.kernel.unmarked(fo.number)
+	if err == nil && n != fo.unmarked {
+		err = f.kernel.adopt(fo.Server, fo.number)
+		if errors.Is(err, errNotThere) {
+			err = nil // they have ended, or there was no memory again, which was counted
+		}
+		if err == nil {
+			fo.unmarked = n
+		}
+	}
+	if err != nil {
+		f.failed(fo.Server, now, err)
 	}
 }
 

@@ -19,9 +19,17 @@ type fakeKernel struct {
 	refuse  map[int]error
 	selects map[uint32]uint64
 	ports   map[uint32][]uint16
+	// missed are the tasks there was no memory for, by server number; adopted counts the asking, by process.
+	missed  map[uint32]uint64
+	adopted map[int]int
 }
 
-func (k *fakeKernel) adopt(s server.Server, number uint32) error { return k.refuse[s.PID] }
+func (k *fakeKernel) adopt(s server.Server, number uint32) error {
+	k.adopted[s.PID]++
+	return k.refuse[s.PID]
+}
+
+func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[number], nil }
 
 func (k *fakeKernel) describe(number uint32, ports []uint16, waitEvent uint64) error {
 	k.ports[number] = ports
@@ -43,7 +51,8 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 }
 
 func testFleet(limit int) (*fleet, *fakeKernel) {
-	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{}}
+	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
+		missed: map[uint32]uint64{}, adopted: map[int]int{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 
@@ -82,6 +91,27 @@ func TestFleetNames(t *testing.T) {
 				t.Errorf("labels %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A process without memory for it when it began is followed from the next scan on, and the scan after a failed one.
+func TestFleetAdoptsAgain(t *testing.T) {
+	f, k := testFleet(10)
+	found := []sighting{running(1, "a", 5432), running(2, "b", 5433)}
+	f.update(found, begin)
+	number := f.followers[found[0].ID].number
+	for step, c := range []struct {
+		missed uint64
+		refuse error
+		want   int
+	}{
+		{0, nil, 1}, {3, errors.New("no memory"), 2}, {3, nil, 3}, {3, nil, 3}, {4, nil, 4},
+	} {
+		k.missed[number], k.refuse[1] = c.missed, c.refuse
+		f.update(found, begin.Add(time.Duration(step+1)*time.Second))
+		if k.adopted[1] != c.want || k.adopted[2] != 1 {
+			t.Errorf("step %d: asked for %d times, want %d; the other server %d times", step, k.adopted[1], c.want, k.adopted[2])
+		}
 	}
 }
 

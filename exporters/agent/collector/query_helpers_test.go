@@ -55,6 +55,8 @@ type seen struct {
 	phases map[string]map[string]float64
 	reads  map[string]float64 // by cache
 	lost   map[string]float64 // by reason
+	// pipelined are statements that came before others were through, and behind the seconds they waited for those.
+	pipelined, behind float64
 }
 
 func (s seen) total() uint64 { return sumOf(s.counts) }
@@ -69,7 +71,8 @@ func sumOf(counts map[string]uint64) (n uint64) {
 // minus returns what was added since before.
 func (s seen) minus(before seen) seen {
 	d := seen{counts: map[string]uint64{}, sums: map[string]float64{}, phases: map[string]map[string]float64{},
-		reads: map[string]float64{}, lost: map[string]float64{}}
+		reads: map[string]float64{}, lost: map[string]float64{},
+		pipelined: s.pipelined - before.pipelined, behind: s.behind - before.behind}
 	for command, n := range s.counts {
 		if n == before.counts[command] {
 			continue
@@ -129,7 +132,8 @@ func labels(m *dto.Metric) map[string]string {
 // look returns what c reports of the server with this label.
 func look(t testing.TB, c Collector, server string) seen {
 	t.Helper()
-	s := seen{map[string]uint64{}, map[string]float64{}, map[string]map[string]float64{}, map[string]float64{}, map[string]float64{}}
+	s := seen{counts: map[string]uint64{}, sums: map[string]float64{}, phases: map[string]map[string]float64{},
+		reads: map[string]float64{}, lost: map[string]float64{}}
 	for _, f := range gather(t, c) {
 		for _, m := range f.Metric {
 			l := labels(m)
@@ -149,6 +153,10 @@ func look(t testing.TB, c Collector, server string) seen {
 				s.lost[l["reason"]] = m.Counter.GetValue()
 			case "plumbline_query_file_reads_total":
 				s.reads[l["cache"]] = m.Counter.GetValue()
+			case "plumbline_query_pipelined_total":
+				s.pipelined = m.Counter.GetValue()
+			case "plumbline_query_pipelined_wait_seconds_total":
+				s.behind = m.Counter.GetValue()
 			}
 		}
 	}

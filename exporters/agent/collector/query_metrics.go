@@ -28,6 +28,12 @@ var (
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "engine", "cache"}, nil)
+	// PostgreSQL's pipelining: clients that do not wait for an answer before they send more.
+	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
+		"Statements that arrived while an earlier one of their connection was under way.", []string{"server", "engine"}, nil)
+	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
+		"Time that pipelined statements waited for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
+		[]string{"server", "engine"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
 		"Events that are missing from a server's query metrics, by reason.", []string{"server", "engine", "reason"}, nil)
 	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
@@ -80,6 +86,7 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
+		bpf.QueryLossLOST_PREPARED: "prepared",
 	}
 )
 
@@ -202,9 +209,9 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 	}
 }
 
-// send sends the series of one server; commands it never got are left out.
+// send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value.
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) error {
-	var reads, misses uint64
+	var hits, misses, pipelined, pipelinedNs uint64
 	var problems []error
 	for reason, n := range t.lost {
 		if name := lossNames[reason]; name != "" { // news are no server's
@@ -213,11 +220,10 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 	}
 	for command := range t.commands {
 		s := &t.commands[command]
-		reads += s.Reads
+		hits += s.ReadHits
 		misses += s.ReadMisses
-		if s.Count == 0 && s.PhaseNs == [bpf.QueryPhasePHASES]uint64{} {
-			continue
-		}
+		pipelined += s.Pipelined
+		pipelinedNs += s.PipelinedNs
 		name := commandNames[command]
 		h, err := nativehist.New(queryDuration, s.Slots[:], s.Classic[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
 		if err != nil {
@@ -232,8 +238,9 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, name, phaseNames[phase])
 		}
 	}
-	// The kernel counts a read at its end, so that one under way may be among the misses only.
-	ch <- counter(queryReads, float64(reads-min(reads, misses)), key.label, key.engine, "hit")
+	ch <- counter(queryReads, float64(hits), key.label, key.engine, "hit")
 	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
+	ch <- counter(queryPipelined, float64(pipelined), key.label, key.engine)
+	ch <- counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
 	return errors.Join(problems...)
 }

@@ -164,6 +164,31 @@ func TestQueryPhases(t *testing.T) {
 	})
 }
 
+// What processes wake each other with is no read of a file.
+func TestQueryWakeUpsAreNoReads(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "woken", "autovacuum": "off", "jit": "off"}, nil)
+	waitForServer(t, q, "woken")
+	c := pg.Connect(t)
+	run(t, c, "create table wide as select i, repeat('x', 100) from generate_series(1, 20000) i")
+	for _, s := range []string{"max_parallel_workers_per_gather = 2", "parallel_setup_cost = 0", "parallel_tuple_cost = 0",
+		"min_parallel_table_scan_size = 0", "parallel_leader_participation = off"} {
+		run(t, c, "set "+s)
+	}
+	const rows = "select count(md5(repeat)) from wide"
+	run(t, c, rows) // from here on all is in the server's own memory
+	const times = 50
+	got := during(t, q, "woken", times, func() {
+		for range times {
+			run(t, c, rows)
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"select": times})
+	if got.reads["hit"] != 0 || got.reads["miss"] != 0 {
+		t.Errorf("reads of files: %v", got.reads)
+	}
+}
+
 // wantShare fails unless a phase has at least this share of a command's time, not counting
 // the wait for a CPU, nor the phases that are named besides.
 func wantShare(t testing.TB, got seen, command, phase string, share float64, besides ...string) {

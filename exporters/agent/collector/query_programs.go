@@ -58,7 +58,7 @@ func attachedPrograms(k *platform.Kernel) []string {
 	if k.StartUnderLock {
 		created = "task_started"
 	}
-	return append([]string{created, "task_switched"}, boundaries[k.Boundary]...)
+	return append([]string{created, "task_switched", "task_signalled"}, boundaries[k.Boundary]...)
 }
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
@@ -261,13 +261,11 @@ func (k kernelSide) read(number uint32) (totals, error) {
 	var t totals
 	var problems []error
 	for reason := range bpf.QueryLossLOSSES {
-		var perCPU []uint64
-		if err := k.programs.objects.Lost.Lookup(lossEntry(number, reason), &perCPU); err != nil {
-			problems = append(problems, fmt.Errorf("losses: %w", err))
+		n, err := k.lost(number, reason)
+		if err != nil {
+			problems = append(problems, err)
 		}
-		for _, n := range perCPU {
-			t.lost[reason] += n
-		}
+		t.lost[reason] = n
 	}
 	for command := range bpf.QueryCommandCOMMANDS {
 		var perCPU []bpf.QueryStats
@@ -280,6 +278,23 @@ func (k kernelSide) read(number uint32) (totals, error) {
 		}
 	}
 	return t, errors.Join(problems...)
+}
+
+// unmarked counts the processes and threads of a server for which there was no memory.
+func (k kernelSide) unmarked(number uint32) (uint64, error) {
+	return k.lost(number, bpf.QueryLossLOST_BACKEND)
+}
+
+// lost counts what the kernel lost of a server for one reason.
+func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (n uint64, err error) {
+	var perCPU []uint64
+	if err := k.programs.objects.Lost.Lookup(lossEntry(number, reason), &perCPU); err != nil {
+		return 0, fmt.Errorf("losses: %w", err)
+	}
+	for _, of := range perCPU {
+		n += of
+	}
+	return n, nil
 }
 
 // pidNamespace returns the number of the PID namespace whose PIDs a procfs shows. It must be

@@ -107,12 +107,25 @@ func slowLog(t *testing.T, data string, slowWrites bool) {
 	if err := os.Rename(log, backing); err != nil {
 		t.Fatal(err)
 	}
+	passOn(t, backing, mount, func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &slowNode{fs.LoopbackNode{RootData: r}, slowWrites} })
+	if err := os.Symlink(mount, log); err != nil {
+		t.Fatal(err)
+	}
+	s := owner.Sys().(*syscall.Stat_t)
+	if err := os.Lchown(log, int(s.Uid), int(s.Gid)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// passOn mounts a file system that passes everything on to a folder, through nodes made by node, until the test ends.
+func passOn(t *testing.T, backing, mount string, node func(*fs.LoopbackRoot) fs.InodeEmbedder) {
+	t.Helper()
 	if err := os.Mkdir(mount, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	root := &fs.LoopbackRoot{Path: backing}
 	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &slowNode{fs.LoopbackNode{RootData: r}, slowWrites}
+		return node(r)
 	}
 	server, err := fs.Mount(mount, root.NewNode(root, nil, "", nil), &fs.Options{
 		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true, FsName: "slow", Name: "slow"},
@@ -125,11 +138,4 @@ func slowLog(t *testing.T, data string, slowWrites bool) {
 			t.Error(err)
 		}
 	})
-	if err := os.Symlink(mount, log); err != nil {
-		t.Fatal(err)
-	}
-	s := owner.Sys().(*syscall.Stat_t)
-	if err := os.Lchown(log, int(s.Uid), int(s.Gid)); err != nil {
-		t.Fatal(err)
-	}
 }

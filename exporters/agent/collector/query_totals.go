@@ -16,8 +16,10 @@ type totals struct {
 func (t *total) add(o *bpf.QueryStats) {
 	t.Count += o.Count
 	t.SumNs += o.SumNs
-	t.Reads += o.Reads
+	t.ReadHits += o.ReadHits
 	t.ReadMisses += o.ReadMisses
+	t.Pipelined += o.Pipelined
+	t.PipelinedNs += o.PipelinedNs
 	for i, n := range o.PhaseNs {
 		t.PhaseNs[i] += n
 	}

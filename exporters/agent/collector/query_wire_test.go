@@ -115,6 +115,28 @@ func TestQueryWire(t *testing.T) {
 	}
 }
 
+// A pipelined statement begins when the server can begin with it. What it waited for is told apart.
+func TestQueryPipelined(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "pipelined", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "pipelined")
+	w := dial(t, pg)
+	const sleep, n = 0.2, 4
+	got := during(t, q, "pipelined", n, func() {
+		w.send([]byte(strings.Repeat(executeOf(fmt.Sprintf("select pg_sleep(%v)", sleep))+message('S', ""), n)))
+		w.ready(n)
+	})
+	wantCounts(t, got, map[string]uint64{"select": n})
+	wantSum(t, got)
+	if got.pipelined != n-1 {
+		t.Errorf("%v statements arrived behind others, want %d", got.pipelined, n-1)
+	}
+	// The second waits for one, the third for two ...; all of it is time of statements that were under way.
+	if least := sleep * n * (n - 1) / 2; got.behind < least || got.behind > float64(n-1)*got.sums["select"] {
+		t.Errorf("they waited for %v s behind others, want at least %v s; all took %v s", got.behind, least, got.sums["select"])
+	}
+}
+
 // A peer that sends garbage harms no other connection.
 func TestQueryGarbage(t *testing.T) {
 	q := startQuery(t)

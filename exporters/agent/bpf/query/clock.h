@@ -11,6 +11,8 @@
 #include "arch.h"
 #include "state.h"
 
+#define O_CREAT 00000100
+#define O_TRUNC 00001000
 #define O_DSYNC 00010000
 #define S_IFMT 00170000
 #define S_IFSOCK 0140000
@@ -120,7 +122,14 @@ static __always_inline u32 pg_waits_for(struct backend *b)
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
 }
 
-/* The phase of a task that goes to sleep: by the system call it is in. */
+/* Opening a file looks for it, or makes or empties it. */
+static __always_inline u32 opens(u64 flags)
+{
+	return flags & (O_CREAT | O_TRUNC) ? PHASE_WRITE : PHASE_READ;
+}
+
+/* The phase of a task that goes to sleep: by the system call it is in. Calls on the file system's
+ * names and sizes are reads where they look and writes where they change something. */
 static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 {
 	if (!b || !task)
@@ -128,6 +137,7 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct blocked_file f = {};
 	b->lock_wait = 0;
+	b->read_call = 0;
 	switch (SYSCALL_NR(regs)) {
 	case NR_read:
 	case NR_readv:
@@ -135,7 +145,8 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_preadv:
 	case NR_preadv2:
 		file_of(task, ARG1(regs), &f);
-		if (f.type == S_IFREG || f.type == S_IFBLK)
+		b->read_call = f.type == S_IFREG || f.type == S_IFBLK;
+		if (b->read_call)
 			return PHASE_READ;
 		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case NR_write:
@@ -149,7 +160,45 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case NR_fallocate:
 	case NR_ftruncate:
+	case NR_truncate:
+	case NR_copy_file_range:
+	case NR_unlink:
+	case NR_unlinkat:
+	case NR_rename:
+	case NR_renameat:
+	case NR_renameat2:
+	case NR_link:
+	case NR_linkat:
+	case NR_symlink:
+	case NR_symlinkat:
+	case NR_mkdir:
+	case NR_mkdirat:
+	case NR_rmdir:
 		return PHASE_WRITE;
+	case NR_open:
+		return opens(ARG2(regs));
+	case NR_openat:
+		return opens(ARG3(regs));
+	case NR_stat:
+	case NR_lstat:
+	case NR_fstat:
+	case NR_newfstatat:
+	case NR_statx:
+	case NR_statfs:
+	case NR_fstatfs:
+	case NR_access:
+	case NR_faccessat:
+	case NR_faccessat2:
+	case NR_readlink:
+	case NR_readlinkat:
+	case NR_getdents64:
+	case NR_fadvise64:
+	case NR_readahead:
+		return PHASE_READ;
+	case NR_close:
+		/* The last one of a file whose name is gone frees its blocks. */
+		file_of(task, ARG1(regs), &f);
+		return f.type == S_IFREG ? PHASE_WRITE : PHASE_WAIT;
 	case NR_fsync:
 	case NR_fdatasync:
 	case NR_sync_file_range:
@@ -231,7 +280,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	b->queued = queued_so_far(task);
 	u32 kind = asleep_in(b, task);
 	fall_asleep(b, kind, ran, now);
-	if (kind == PHASE_READ && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
+	if (b->read_call && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
 		/* The kernel counts a read call at its end: one count, one call. */
 		u64 call = reads_so_far(task) + 1;
 		if (b->missed_at != call) {
@@ -276,6 +325,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->missed_at = 0;
 	b->misses = 0;
 	b->socket_reads = 0;
+	b->wakeups = 0;
+	b->behind = 0;
 	b->busy = 1;
 }
 
@@ -329,9 +380,14 @@ static __noinline int observe(struct backend *b, struct task_struct *task, enum 
 	for (int i = 0; i < PHASES; i++)
 		add(&s->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i]);
 	u64 reads = reads_so_far(task) - b->reads;
-	if (reads > b->socket_reads)
-		add(&s->reads, reads - b->socket_reads);
+	u64 not_hits = (u64)b->socket_reads + b->wakeups + b->misses;
+	if (reads > not_hits)
+		add(&s->read_hits, reads - not_hits);
 	add(&s->read_misses, b->misses);
+	if (b->behind) {
+		add(&s->pipelined, 1);
+		add(&s->pipelined_ns, b->behind);
+	}
 	u32 slot = classic_slot(ns);
 	if (slot <= CLASSIC)
 		add(&s->classic[slot], 1);

@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "feed.h"
+#include "prepared.h"
 #include "sql.h"
 
 #define MYSQL_HEADER 4
@@ -16,6 +17,7 @@ enum {
 	COM_QUERY = 0x03,
 	COM_STMT_PREPARE = 0x16,
 	COM_STMT_EXECUTE = 0x17,
+	COM_STMT_CLOSE = 0x19,
 	COM_STMT_FETCH = 0x1c,
 	COM_STMT_BULK_EXECUTE = 0xfa,
 };
@@ -38,7 +40,7 @@ __noinline int mysql_command(struct backend *b)
 		return 0;
 	b->request = 0;
 	b->preparing = 0;
-	b->file_transfer = 0;
+	b->file_transfer = NO_TRANSFER;
 	b->commanded = 1;
 	switch (b->bytes[MYSQL_HEADER]) {
 	case COM_QUERY:
@@ -53,13 +55,22 @@ __noinline int mysql_command(struct backend *b)
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
 		u32 id = le32_at(b, MYSQL_HEADER + 1);
-		b->request = (id == ~0U ? b->bound : recall(b, mysql_hash(id))) | HAS_STATEMENT;
+		b->request = (id == ~0U ? b->bound : recall(b->server, mysql_hash(id))) | HAS_STATEMENT;
 		break;
 	}
+	case COM_STMT_CLOSE:
+		forget_name(mysql_hash(le32_at(b, MYSQL_HEADER + 1)));
+		break;
 	}
 	return 0;
 }
 
+/* Whether the packet whose header is at hand is a command. The packets of a file count on from the
+ * command's number, which has one byte: every 256th is 0 again. */
+static __always_inline bool mysql_is_command(struct backend *b)
+{
+	return b->bytes[3] == 0 && b->body && b->file_transfer != TRANSFER;
+}
 
 static long mysql_step(u32 i, struct feed *f)
 {
@@ -71,13 +82,15 @@ static long mysql_step(u32 i, struct feed *f)
 			return 1;
 		b->body = (u32)b->bytes[0] | (u32)b->bytes[1] << 8 | (u32)b->bytes[2] << 16;
 		b->head_want = MYSQL_HEADER;
-		if (b->bytes[3] == 0)
+		if (mysql_is_command(b))
 			b->head_want += b->body < BODY ? b->body : BODY;
 	}
 	if (b->head_len < b->head_want && !gather(b, b->head_want))
 		return 1;
-	if (b->bytes[3] == 0 && b->body)
+	if (mysql_is_command(b))
 		mysql_command(b);
+	else if (b->file_transfer == TRANSFER && !b->body)
+		b->file_transfer = NO_TRANSFER;
 	b->skip = MYSQL_HEADER + b->body - b->head_len;
 	b->head_len = 0;
 	return 0;
@@ -119,12 +132,12 @@ static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
 	if (len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return;
 	if (answer[MYSQL_HEADER] == 0xfb)
-		b->file_transfer = 1;
+		b->file_transfer = TRANSFER_ASKED;
 	if (answer[MYSQL_HEADER] == 0 && b->request & HAS_STATEMENT)
 		mysql_ok(b, answer, len < sizeof(answer) ? len : sizeof(answer));
 	if (b->preparing && answer[MYSQL_HEADER] == 0 && len >= sizeof(answer)) {
 		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
-		remember(b, mysql_hash(id), b->preparing & COMMAND_BITS);
+		remember(mysql_hash(id), b->preparing & COMMAND_BITS);
 		b->preparing = 0;
 	}
 }
@@ -143,9 +156,9 @@ static __always_inline void mysql_reads(struct backend *b, struct task_struct *t
 {
 	if (!b->busy)
 		return;
-	if (b->file_transfer) {
+	if (b->file_transfer == TRANSFER_ASKED) {
 		/* The client sends a file now, and the answer comes after it. */
-		b->file_transfer = 0;
+		b->file_transfer = TRANSFER;
 		b->sent = 0;
 		return;
 	}

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "feed.h"
+#include "prepared.h"
 #include "sql.h"
 
 #define PG_HEADER 5
@@ -20,7 +21,9 @@ static __always_inline void push_request(struct backend *b, u8 request)
 		lose(b->server, LOST_PIPELINE);
 		return;
 	}
-	b->pending[b->pending_tail & (PENDING - 1)] = request;
+	u32 at = b->pending_tail & (PENDING - 1);
+	b->pending[at] = request;
+	b->arrival[at] = b->pending_tail == b->pending_head ? 0 : bpf_ktime_get_ns();
 	b->pending_tail++;
 }
 
@@ -95,7 +98,9 @@ __noinline u32 name_hash(struct backend *b, u32 pos, u32 end)
 			break;
 		pos += 8;
 	}
-	return hash >> 32;
+	/* Names differ in their last letters, which so far reach the upper bits alone. */
+	hash ^= hash >> 32;
+	return hash * 0x9e3779b97f4a7c15ULL >> 32;
 }
 
 /* A message whose header and first bytes are in bytes[from:end]. */
@@ -115,7 +120,7 @@ __noinline int pg_message(struct backend *b, u32 from, u32 end)
 		hash = name_hash(b, n.pos, end);
 		skip_name(&n);
 		if (hash)
-			remember(b, hash, classify(b, n.pos, end));
+			remember(hash, classify(b, n.pos, end));
 		else
 			b->unnamed = classify(b, n.pos, end);
 		break;
@@ -123,13 +128,21 @@ __noinline int pg_message(struct backend *b, u32 from, u32 end)
 		b->request_open = 1;
 		skip_name(&n); /* the portal */
 		hash = name_hash(b, n.pos, end);
-		b->bound = hash ? recall(b, hash) : b->unnamed;
+		b->bound = hash ? recall(b->server, hash) : b->unnamed;
 		break;
 	case 'E':
 		b->request_open = 1;
 		/* Several in one request are one statement, named after the first. */
 		if (!(b->request & HAS_STATEMENT))
 			b->request = b->bound | HAS_STATEMENT;
+		break;
+	case 'C':
+		b->request_open = 1;
+		if (b->bytes[n.pos & (2 * STAGE - 1)] == 'S') {
+			hash = name_hash(b, n.pos + 1, end);
+			if (hash)
+				forget_name(hash);
+		}
 		break;
 	case 'F':
 		push_request(b, OTHER | HAS_STATEMENT);
@@ -152,9 +165,9 @@ __noinline int pg_message(struct backend *b, u32 from, u32 end)
 static __always_inline int pg_wanted(u8 type)
 {
 	switch (type) {
-	case 'Q': case 'P': case 'B':
+	case 'Q': case 'P': case 'B': case 'C':
 		return BODY;
-	case 'E': case 'S': case 'F': case 'D': case 'C': case 'H': case 'X':
+	case 'E': case 'S': case 'F': case 'D': case 'H': case 'X':
 	case 'd': case 'c': case 'f': case 'p':
 		return 0;
 	}
@@ -294,7 +307,7 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 			if (name) /* the portal's */
 				return false;
 			bound = name_hash(b, STAGE + at + PG_HEADER + 1, STAGE + end);
-			bound = bound ? recall(b, bound) : unnamed;
+			bound = bound ? recall(b->server, bound) : unnamed;
 			break;
 		case 'E':
 			if (!(request & HAS_STATEMENT))
@@ -368,9 +381,13 @@ static __always_inline void pg_ready(struct backend *b, struct task_struct *task
 	}
 	b->slept = 0;
 	b->busy = 0;
-	/* If the next one is here already, it begins where this one ends. */
+	/* If the next one is here already, it begins where this one ends: its duration is the time that
+	 * the server took for it, as its phases are. What it waited before is told apart. */
+	u64 arrival = b->pending_tail != b->pending_head ? b->arrival[b->pending_head & (PENDING - 1)] : 0;
 	if (b->pending_tail != b->pending_head || b->request_open)
 		begin(b, task, now);
+	if (arrival && arrival < now)
+		b->behind = now - arrival;
 }
 
 /* The server found nothing to read: what is received is answered, or not yet complete. */

@@ -49,9 +49,22 @@ static __noinline bool from_client(struct backend *b, struct sock *sk)
 	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
 }
 
+/* The number of a socket's inode: unlike its address, it is not used again. */
+static __always_inline u64 inode_of(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+}
+
+/* Whether a client's socket is another one, at the address of one that was closed: a MySQL thread
+ * may serve them one after the other. */
+static __always_inline bool is_another(struct backend *b, struct sock *sk)
+{
+	return b->engine == MYSQL && b->socket_inode != inode_of(sk);
+}
+
 static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
 {
-	if (b->socket == (u64)sk)
+	if (b->socket == (u64)sk && !is_another(b, sk))
 		return true;
 	/* A PostgreSQL backend serves one client all its life; a MySQL thread one after another. */
 	if (b->engine == POSTGRESQL && (b->socket || b->leader))
@@ -60,6 +73,13 @@ static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
 		return false;
 	b->socket = (u64)sk;
 	if (b->engine == MYSQL) {
+		b->socket_inode = inode_of(sk);
+		/* What the last client asked for and was not answered. */
+		abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+		b->busy = 0;
+		b->sent = 0;
+		b->request = 0;
+		b->file_transfer = NO_TRANSFER;
 		b->conn = CONN_READY;
 		b->head_len = 0;
 		b->skip = 0;
@@ -269,6 +289,21 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	b = backend_of(next);
 	if (b)
 		enter_cpu(b);
+	return 0;
+}
+
+#define SIGURG 23
+#define SIGNAL_QUEUED 0 /* TRACE_SIGNAL_DELIVERED */
+
+/* PostgreSQL's processes wake each other with this signal, each of which they take with a read call. */
+SEC("tp_btf/signal_generate")
+int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int group, int result)
+{
+	if (sig != SIGURG || result != SIGNAL_QUEUED)
+		return 0;
+	struct backend *b = backend_of(task);
+	if (b && b->engine == POSTGRESQL && b->busy)
+		__sync_fetch_and_add(&b->wakeups, 1);
 	return 0;
 }
 

@@ -76,8 +76,10 @@ type QueryBackend struct {
 	Attended      uint8
 	_             [3]byte
 	OffKind       QueryPhase
-	_             [4]byte
+	ReadCall      uint8
+	_             [3]byte
 	Socket        uint64
+	SocketInode   uint64
 	TlsSession    uint64
 	TlsReader     uint64
 	TlsBuffer     uint64
@@ -98,10 +100,12 @@ type QueryBackend struct {
 	MissedAt      uint64
 	Misses        uint32
 	SocketReads   uint32
+	Wakeups       uint32
 	Skip          uint32
 	HeadLen       uint32
 	HeadWant      uint32
 	Body          uint32
+	_             [4]byte
 	ScanWord      uint64
 	ScanState     uint8
 	ScanLetters   uint8
@@ -113,9 +117,10 @@ type QueryBackend struct {
 	PendingHead   uint32
 	PendingTail   uint32
 	Pending       [64]uint8
-	Prepared      [256]uint32
-	Bytes         [520]uint8
 	_             [4]byte
+	Arrival       [64]uint64
+	Behind        uint64
+	Bytes         [520]uint8
 }
 
 type QueryCommand uint32
@@ -156,8 +161,15 @@ const (
 	QueryLossLOST_SERIES    QueryLoss = 3
 	QueryLossLOST_BACKEND   QueryLoss = 4
 	QueryLossLOST_NEWS      QueryLoss = 5
-	QueryLossLOSSES         QueryLoss = 6
+	QueryLossLOST_PREPARED  QueryLoss = 6
+	QueryLossLOSSES         QueryLoss = 7
 )
+
+type QueryNames struct {
+	_     structs.HostLayout
+	Place [1024]uint32
+	Next  uint32
+}
 
 type QueryPhase uint32
 
@@ -186,14 +198,16 @@ type QueryServer struct {
 }
 
 type QueryStats struct {
-	_          structs.HostLayout
-	Count      uint64
-	SumNs      uint64
-	PhaseNs    [7]uint64
-	Reads      uint64
-	ReadMisses uint64
-	Classic    [9]uint64
-	Slots      [242]uint64
+	_           structs.HostLayout
+	Count       uint64
+	SumNs       uint64
+	PhaseNs     [7]uint64
+	ReadHits    uint64
+	ReadMisses  uint64
+	Pipelined   uint64
+	PipelinedNs uint64
+	Classic     [9]uint64
+	Slots       [242]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -206,6 +220,7 @@ const (
 	QueryMapLost               = "lost"
 	QueryMapNews               = "news"
 	QueryMapPopulations        = "populations"
+	QueryMapPrepared           = "prepared"
 	QueryMapServers            = "servers"
 	QueryMapStatements         = "statements"
 	QueryProgAdopt             = "adopt"
@@ -219,6 +234,7 @@ const (
 	QueryProgTaskEnded         = "task_ended"
 	QueryProgTaskExecuted      = "task_executed"
 	QueryProgTaskForked        = "task_forked"
+	QueryProgTaskSignalled     = "task_signalled"
 	QueryProgTaskStarted       = "task_started"
 	QueryProgTaskSwitched      = "task_switched"
 	QueryProgTlsRead           = "tls_read"
@@ -288,6 +304,7 @@ type QueryProgramSpecs struct {
 	TaskEnded      *ebpf.ProgramSpec `ebpf:"task_ended"`
 	TaskExecuted   *ebpf.ProgramSpec `ebpf:"task_executed"`
 	TaskForked     *ebpf.ProgramSpec `ebpf:"task_forked"`
+	TaskSignalled  *ebpf.ProgramSpec `ebpf:"task_signalled"`
 	TaskStarted    *ebpf.ProgramSpec `ebpf:"task_started"`
 	TaskSwitched   *ebpf.ProgramSpec `ebpf:"task_switched"`
 	TlsRead        *ebpf.ProgramSpec `ebpf:"tls_read"`
@@ -307,6 +324,7 @@ type QueryMapSpecs struct {
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
 	News        *ebpf.MapSpec `ebpf:"news"`
 	Populations *ebpf.MapSpec `ebpf:"populations"`
+	Prepared    *ebpf.MapSpec `ebpf:"prepared"`
 	Servers     *ebpf.MapSpec `ebpf:"servers"`
 	Statements  *ebpf.MapSpec `ebpf:"statements"`
 }
@@ -350,6 +368,7 @@ type QueryMaps struct {
 	Lost        *ebpf.Map `ebpf:"lost"`
 	News        *ebpf.Map `ebpf:"news"`
 	Populations *ebpf.Map `ebpf:"populations"`
+	Prepared    *ebpf.Map `ebpf:"prepared"`
 	Servers     *ebpf.Map `ebpf:"servers"`
 	Statements  *ebpf.Map `ebpf:"statements"`
 }
@@ -362,6 +381,7 @@ func (m *QueryMaps) Close() error {
 		m.Lost,
 		m.News,
 		m.Populations,
+		m.Prepared,
 		m.Servers,
 		m.Statements,
 	)
@@ -395,6 +415,7 @@ type QueryPrograms struct {
 	TaskEnded      *ebpf.Program `ebpf:"task_ended"`
 	TaskExecuted   *ebpf.Program `ebpf:"task_executed"`
 	TaskForked     *ebpf.Program `ebpf:"task_forked"`
+	TaskSignalled  *ebpf.Program `ebpf:"task_signalled"`
 	TaskStarted    *ebpf.Program `ebpf:"task_started"`
 	TaskSwitched   *ebpf.Program `ebpf:"task_switched"`
 	TlsRead        *ebpf.Program `ebpf:"tls_read"`
@@ -417,6 +438,7 @@ func (p *QueryPrograms) Close() error {
 		p.TaskEnded,
 		p.TaskExecuted,
 		p.TaskForked,
+		p.TaskSignalled,
 		p.TaskStarted,
 		p.TaskSwitched,
 		p.TlsRead,

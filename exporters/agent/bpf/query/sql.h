@@ -170,19 +170,4 @@ static __always_inline u8 request_of(u32 command)
 	return command == REPLICATION ? 0 : command | HAS_STATEMENT;
 }
 
-/* Prepared statements: a direct-mapped table of 24-bit hashes per connection. A statement
- * pushed out by another one counts as OTHER. */
-static __always_inline void remember(struct backend *b, u32 hash, u32 command)
-{
-	b->prepared[hash & (PREPARED - 1)] = (hash & ~255U) | command | HAS_STATEMENT;
-}
-
-static __always_inline u32 recall(struct backend *b, u32 hash)
-{
-	u32 found = b->prepared[hash & (PREPARED - 1)];
-	if ((found & ~255U) != (hash & ~255U) || !(found & HAS_STATEMENT))
-		return OTHER;
-	return found & COMMAND_BITS;
-}
-
 #endif

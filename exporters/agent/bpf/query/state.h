@@ -39,13 +39,21 @@ enum command {
 	COMMANDS,
 };
 
+/* MySQL's LOAD DATA LOCAL: what the client sends then is no command until an empty packet. */
+enum file_transfer {
+	NO_TRANSFER,
+	TRANSFER_ASKED, /* the server asked for a file in its last answer */
+	TRANSFER,       /* the client sends it */
+};
+
 enum loss {
 	LOST_PROTOCOL,  /* bytes that are not the engine's protocol, until the next idle moment */
 	LOST_PIPELINE,  /* more requests in flight on one connection than are remembered */
 	LOST_ENCRYPTED, /* answers on a connection whose bytes cannot be read */
 	LOST_SERIES,    /* statements without an entry in the statistics map */
-	LOST_BACKEND,   /* processes or threads for which the kernel had no memory */
+	LOST_BACKEND,   /* processes or threads for which the kernel had no memory, until the next scan */
 	LOST_NEWS,      /* servers that began or ended, of which the agent could not be told at once */
+	LOST_PREPARED,  /* prepared statements whose command is not known: counted, as OTHER */
 	LOSSES,
 };
 
@@ -57,7 +65,6 @@ enum conn {
 };
 
 #define PENDING 64      /* requests in flight remembered per connection; a power of two */
-#define PREPARED 256    /* prepared statements remembered per connection; a power of two */
 #define BODY 120        /* bytes of a message body that are looked at; with a header below 128 */
 #define HEAD 0
 #define STAGE 256        /* a power of two, above twice STAGED */
@@ -89,7 +96,7 @@ struct backend {
 	u8 commanded;      /* MySQL: the client sent a command already */
 	u8 understood;     /* PostgreSQL: a message was read already */
 	u8 preparing;      /* MySQL: command of the statement being prepared | HAS_STATEMENT */
-	u8 file_transfer;  /* MySQL: the server asked for a local file */
+	u8 file_transfer;  /* MySQL: enum file_transfer */
 	u8 request_open;   /* PostgreSQL: messages since the last Sync */
 	u8 answered;       /* PostgreSQL: ready for a query, and nothing came since */
 	u8 in_transaction; /* the server said so in its last answer */
@@ -97,7 +104,9 @@ struct backend {
 	u8 held;           /* a program works on the clock; see hold() */
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
+	u8 read_call;      /* the last time asleep was in a read call */
 	u64 socket;        /* the client's struct sock */
+	u64 socket_inode;  /* MySQL: its inode's number, which is not used again as the address is */
 	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
 	u64 tls_reader;    /* SSL object of the read under way */
 	u64 tls_buffer;    /* where the read under way will put plain text */
@@ -118,6 +127,7 @@ struct backend {
 	u64 missed_at;           /* count of read calls when the last one was found waiting */
 	u32 misses;
 	u32 socket_reads;  /* read calls that were on sockets */
+	u32 wakeups;       /* PostgreSQL: signals that are taken with a read call each */
 	u32 skip;          /* bytes of the message at hand that are not looked at */
 	u32 head_len;
 	u32 head_want;
@@ -130,7 +140,8 @@ struct backend {
 	u32 stage_at;
 	u32 pending_head, pending_tail;
 	u8 pending[PENDING];
-	u32 prepared[PREPARED]; /* hash of the name << 8 | command */
+	u64 arrival[PENDING];   /* when it came, if others were before it; else 0 */
+	u64 behind;             /* how long the one under way had waited for others by then */
 	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
 	                         * from STAGE: the bytes at hand, copied at once */
 };
@@ -139,8 +150,10 @@ struct stats {
 	u64 count;
 	u64 sum_ns;
 	u64 phase_ns[PHASES];
-	u64 reads;
-	u64 read_misses;
+	u64 read_hits;     /* read calls on files that did not wait for a device */
+	u64 read_misses;   /* and those that did */
+	u64 pipelined;     /* statements that came before others on their connection were through */
+	u64 pipelined_ns;  /* and how long they waited for those, which is not in their duration */
 	u64 classic[CLASSIC + 1];
 	u64 slots[NATIVE_SLOTS];
 };

@@ -1,0 +1,151 @@
+package collector
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// A file that a client loads is one statement, however many packets it takes and whatever is in it:
+// the packets' numbers begin anew after 256, and its text looks like commands.
+func TestQueryLoadData(t *testing.T) {
+	my := servertest.StartMariaDB(t, "--local-infile=1")
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	db := my.Open(t, nil)
+	db.SetMaxOpenConns(1)
+	during(t, q, name, 2, func() {
+		execMySQL(t, db, "create database d")
+		execMySQL(t, db, "create table d.t (line text)")
+	})
+	// Each line begins with COM_QUERY's byte and a statement, and so does each packet, of whole lines.
+	line := "\x03delete from d.t where false -- " + strings.Repeat("x", 32) + "\n"
+	const packets = 1000
+	perPacket := (16 << 10) / len(line)
+	mysql.RegisterReaderHandler("lines", func() io.Reader {
+		return &packetReader{packet: []byte(strings.Repeat(line, perPacket)), left: packets}
+	})
+	defer mysql.DeregisterReaderHandler("lines")
+	got := during(t, q, name, 2, func() {
+		r, err := db.Exec("load data local infile 'Reader::lines' into table d.t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := r.RowsAffected(); n != int64(packets*perPacket) {
+			t.Errorf("%d lines loaded of %d", n, packets*perPacket)
+		}
+		var n int
+		if err := db.QueryRow("select count(*) from d.t").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"copy": 1, "select": 1})
+	wantSum(t, got)
+}
+
+// packetReader hands out the same bytes, as one packet each.
+type packetReader struct {
+	packet []byte
+	left   int
+	rest   bytes.Reader
+}
+
+func (r *packetReader) Read(p []byte) (int, error) {
+	if r.rest.Len() == 0 {
+		if r.left == 0 {
+			return 0, io.EOF
+		}
+		r.left--
+		r.rest.Reset(r.packet)
+	}
+	return r.rest.Read(p)
+}
+
+// Connections with and without encryption, one after the other, are served by the same threads, and their
+// sockets may be at the same address in the kernel.
+func TestQueryMixedConnections(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"server.crt", "server.key"} {
+		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	my := servertest.StartMariaDB(t, "--ssl-cert="+filepath.Join(dir, "server.crt"), "--ssl-key="+filepath.Join(dir, "server.key"),
+		"--thread-cache-size=4")
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	for _, c := range []struct {
+		name string
+		kind func(i int) string
+	}{
+		{"encrypted ones that come and go", func(int) string { return "tls" }},
+		{"by turns", func(i int) string { return []string{"tls", "tcp"}[i%2] }},
+		{"at random", func(i int) string { return []string{"tls", "tcp", "unix", "tls", "unix", "tcp", "tcp"}[i*i%7] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const clients, connections = 8, 1600
+			got := during(t, q, name, 2*connections, func() {
+				var wg sync.WaitGroup
+				for k := range clients {
+					wg.Go(func() {
+						for i := range connections / clients {
+							once(t, my, c.kind(i*7+k))
+						}
+					})
+				}
+				wg.Wait()
+			})
+			wantCounts(t, got, map[string]uint64{"select": connections, "delete": connections})
+			wantSum(t, got)
+		})
+	}
+}
+
+// once makes one connection and two statements, one of them prepared.
+func once(t *testing.T, my *servertest.MariaDB, kind string) {
+	t.Helper()
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", my.Port), "mysql"
+	switch kind {
+	case "tls":
+		c.TLS = &tls.Config{InsecureSkipVerify: true}
+	case "unix":
+		c.Net, c.Addr = "unix", my.Socket()
+	}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var n int
+	if err := conn.QueryRowContext(context.Background(), "select 1").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(context.Background(), "delete from mysql.db where host = ?", "nobody's"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,71 @@
+package collector
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// lookupDelay is how long the slow file system takes to find a name.
+const lookupDelay = 20 * time.Millisecond
+
+// forgetfulNode finds names late, and every time anew.
+type forgetfulNode struct{ fs.LoopbackNode }
+
+func (n *forgetfulNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	time.Sleep(lookupDelay)
+	return n.LoopbackNode.Lookup(ctx, name, out)
+}
+
+// What a statement waits for on a file system's names is read where it looks for them and write where
+// it changes them; it is no lock.
+func TestQueryNamesPhase(t *testing.T) {
+	q := startQuery(t)
+	var mount string
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "names", "autovacuum": "off"}, func(data string) {
+		owner, err := os.Stat(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backing := data + "-space"
+		mount = data + "-slow-names"
+		if err := os.Mkdir(backing, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s := owner.Sys().(*syscall.Stat_t)
+		if err := os.Chown(backing, int(s.Uid), int(s.Gid)); err != nil {
+			t.Fatal(err)
+		}
+		passOn(t, backing, mount, func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &forgetfulNode{fs.LoopbackNode{RootData: r}} })
+	})
+	waitForServer(t, q, "names")
+	c := pg.Connect(t)
+	run(t, c, "create tablespace slow location '"+mount+"'")
+	run(t, c, "create table t (i int) tablespace slow")
+	var file string
+	if err := c.QueryRow(t.Context(), "select pg_relation_filepath('t')").Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	const times = 10
+	looked := during(t, q, "names", times, func() {
+		for range times {
+			run(t, c, "select pg_stat_file('"+filepath.Join(filepath.Dir(file), "nothing")+"', true)")
+		}
+	})
+	wantShare(t, looked, "select", "read", 0.9)
+	wantAtLeast(t, looked, "select", "read", times*lookupDelay)
+	wantSum(t, looked)
+	// One for each of the table's files that may be there.
+	dropped := during(t, q, "names", 1, func() { run(t, c, "drop table t") })
+	wantAtLeast(t, dropped, "other", "write", 3*lookupDelay)
+	wantShare(t, dropped, "other", "write", 0.6, "sync", "read")
+	wantSum(t, dropped)
+}
