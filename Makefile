@@ -14,7 +14,7 @@ ARCH ?=
 export LAB_CLASSES DURATION BREAK WIDE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
-ARCHS ?= amd64
+ARCHS ?= amd64 arm64
 # The version of chart and images.
 VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
 
@@ -79,13 +79,15 @@ generate: ## Compile the BPF programs again (clang 14); their objects are commit
 
 .PHONY: image-binaries
 image-binaries: build ## Static binaries for the images, into build/linux (ARCHS).
-	@for arch in $(ARCHS); do \
+	@own=$$($(GO) env GOHOSTARCH); for arch in $(ARCHS); do \
+		[ $$arch = $$own ] || tools/install-packages cross-$$arch; \
+		tools/build --arch=$$arch ebpf_exporter; \
 		mkdir -p build/linux/$$arch; \
+		cp -Lf $(BIN)/$$arch/ebpf_exporter build/linux/$$arch/; \
 		for program in plumbline-agent:exporters/agent longhorn_exporter:exporters/longhorn openebs_exporter:exporters/openebs loadgen:loadgen kubectl-plumbline:manifests/kubectl-plumbline; do \
 			GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o build/linux/$$arch/$${program%%:*} ./$${program#*:}; \
 		done; \
 	done
-	@arch=$$($(GO) env GOARCH); mkdir -p build/linux/$$arch; cp -Lf $(BIN)/ebpf_exporter build/linux/$$arch/
 
 .PHONY: images
 images: image-binaries ## Container images as tar files, without Docker.
@@ -108,6 +110,8 @@ status: ## What runs on the cluster.
 	@manifests/kubernetes/deploy status
 
 .PHONY: e2e-kubernetes
+# The node is this machine.
+e2e-kubernetes: ARCHS = $$($(GO) env GOHOSTARCH)
 e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU'.
 	@tools/install-packages kubernetes lab
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm
@@ -153,8 +157,9 @@ metrics: ## Write METRICS.md anew from the collectors.
 
 .PHONY: test
 test: build ## All tests; what cannot run here is skipped with a reason, in CI it fails.
-	@tools/install-packages bpf test kernels
+	@tools/install-packages bpf test kernels cross-arm64
 	@tools/build $(TEST_PROGRAMS)
+	@tools/build --arch=arm64 ebpf_exporter
 	@$(MAKE) --no-print-directory lint
 	@$(GO) test -p 1 -count=1 -timeout 40m ./...
 
@@ -190,8 +195,8 @@ scale: lab-up ## A Prometheus with the rules over 10,000 volumes in a lab's shap
 	@$(GO) run ./tests/agentsize
 
 .PHONY: kernels
-kernels: build ## Agent and blockio on Debian's kernels, emulated (KERNELS; ARCH=arm64, without blockio): kernel by feature; five minutes each.
-	@tools/install-packages kernels $(if $(ARCH),$(filter kernels-arm64,kernels-$(ARCH)))
+kernels: build ## Agent and blockio on Debian's kernels, emulated (KERNELS; ARCH=arm64): kernel by feature; five minutes each.
+	@tools/install-packages kernels $(if $(filter arm64,$(ARCH)),kernels-arm64 cross-arm64)
 	@$(GO) run ./tests/kernels matrix $(if $(ARCH),--arch=$(ARCH)) $(KERNELS)
 
 .PHONY: fuzz

@@ -2,10 +2,12 @@
 package tools
 
 import (
+	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -80,7 +82,7 @@ func TestVersions(t *testing.T) {
 // project is a checkout with the scripts, and with two programs that build in no time: each prints the version it was given.
 func project(t *testing.T) (folder string, environment []string) {
 	folder = t.TempDir()
-	for _, script := range []string{"build", "go", "libbpf"} {
+	for _, script := range []string{"build", "go", "libbpf", "sysroot"} {
 		content, err := os.ReadFile(script)
 		if err != nil {
 			t.Fatal(err)
@@ -138,6 +140,87 @@ func TestBuildsOnlyWhatChanged(t *testing.T) {
 	}
 	if two := built(t, folder, "two"); two != "1.2.3" {
 		t.Errorf("two says %q after its pin went back to 1.2.3", two)
+	}
+}
+
+// another is an architecture that this machine is not of.
+func another() string {
+	if runtime.GOARCH == "arm64" {
+		return "amd64"
+	}
+	return "arm64"
+}
+
+// TestArchitectures builds for the machine's architecture and another one: the first is the program that is there already, the
+// second one more, and neither takes the other's place.
+func TestArchitectures(t *testing.T) {
+	folder, environment := project(t)
+	script := filepath.Join(folder, "tools", "build")
+	for _, step := range []struct {
+		arguments []string
+		builds    bool
+	}{
+		{[]string{"one"}, true},
+		{[]string{"--arch=" + runtime.GOARCH, "one"}, false},
+		{[]string{"--arch=" + another(), "one"}, true},
+		{[]string{"one", "--arch=" + another()}, false},
+		{[]string{"one"}, false},
+	} {
+		if said, code := run(t, environment, script, step.arguments...); code != 0 || strings.Contains(said, "once: one") != step.builds {
+			t.Errorf("%v: exit %d: %s", step.arguments, code, said)
+		}
+	}
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	for place, arch := range map[string]string{"": runtime.GOARCH, runtime.GOARCH: runtime.GOARCH, another(): another()} {
+		f, err := elf.Open(filepath.Join(folder, "build", "bin", place, "one"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		f.Close()
+		if f.Machine != machines[arch] {
+			t.Errorf("build/bin/%s/one is for %s", place, f.Machine)
+		}
+	}
+}
+
+// TestNoCrossCompiler: a program that uses C, for another architecture, without its compiler: the error names the packages' group.
+func TestNoCrossCompiler(t *testing.T) {
+	folder, environment := project(t)
+	write(t, filepath.Join(folder, "tools", "programs"), "one one example.org/one . z - main.version\n")
+	// A compiler of that name that has no C library is no better than none.
+	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[another()]
+	write(t, filepath.Join(folder, "path", triplet+"-gcc"), "#!/bin/sh\nexit 1\n")
+	environment = append(environment, "PATH="+filepath.Join(folder, "path")+":"+os.Getenv("PATH"))
+	said, code := run(t, environment, filepath.Join(folder, "tools", "build"), "--arch="+another(), "one")
+	for _, part := range []string{"cannot compile C for " + another(), triplet + "-gcc", "run tools/install-packages build cross-" + another()} {
+		if code == 0 || !strings.Contains(said, part) {
+			t.Errorf("exit %d, no %q in: %s", code, part, said)
+		}
+	}
+}
+
+// TestCross looks at what was built for arm64: it needs nothing of the system, and an emulator runs it.
+func TestCross(t *testing.T) {
+	program := testkit.Tool(t, "arm64/ebpf_exporter")
+	f, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if libraries, err := f.ImportedLibraries(); f.Machine != elf.EM_AARCH64 || err != nil || len(libraries) > 0 {
+		t.Errorf("a program for %s that needs %v (%v)", f.Machine, libraries, err)
+	}
+	want := ""
+	list, _ := run(t, nil, "./build", "--list")
+	for line := range strings.Lines(list) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "ebpf_exporter" {
+			want = "version " + fields[1]
+		}
+	}
+	said, code := run(t, nil, testkit.Tool(t, "qemu-aarch64"), program, "--version")
+	if code != 0 || want == "" || !strings.Contains(said, want) || !strings.Contains(said, "linux/arm64") {
+		t.Errorf("pinned %s, the program says (exit %d): %s", want, code, said)
 	}
 }
 
@@ -207,6 +290,7 @@ func TestBuildRefuses(t *testing.T) {
 		{"nothing to build", nil, nil, "Usage: tools/build"},
 		{"an unknown option", []string{"--fast"}, nil, "Usage: tools/build"},
 		{"an unknown program", []string{"three"}, nil, "no program three; there are: one two"},
+		{"an unknown architecture", []string{"--arch=vax", "one"}, nil, "--arch=vax: no such architecture; there are: "},
 		{"a cache it cannot write", []string{"one"}, []string{"PLUMBLINE_CACHE=/dev/null/x"}, "cannot write /dev/null/x: set PLUMBLINE_CACHE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -323,7 +407,7 @@ func TestPackagesHaveReasons(t *testing.T) {
 }
 
 func TestShellcheck(t *testing.T) {
-	if said, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "install-packages"); code != 0 {
+	if said, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "sysroot", "install-packages"); code != 0 {
 		t.Error(said)
 	}
 }

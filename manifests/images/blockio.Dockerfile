@@ -1,5 +1,5 @@
-# Cloudflare's ebpf_exporter, as tools/ pins it, with Plumbline's block I/O program. It links C libraries, so it is built
-# on a machine of its own architecture. The context is the root of the checkout, after `make image-binaries`.
+# Cloudflare's ebpf_exporter, as tools/ pins it, static with its C libraries, and Plumbline's block I/O program, which is the
+# same for each architecture. The context is the root of the checkout, after `make image-binaries`.
 FROM scratch
 ARG TARGETARCH
 COPY build/linux/${TARGETARCH}/ebpf_exporter /ebpf_exporter

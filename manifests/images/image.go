@@ -20,9 +20,9 @@ import (
 )
 
 // Image makes a Dockerfile's image for an architecture from the files below context. The same
-// files make the same image, bit by bit.
+// files make the same image, bit by bit. A program that could not run in it is an error.
 func (d *Dockerfile) Image(context, arch string) (v1.Image, error) {
-	content, err := d.tar(context)
+	content, err := d.tar(context, arch)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (d *Dockerfile) Image(context, arch string) (v1.Image, error) {
 }
 
 // tar writes the files, and the folders they are in, owned by root.
-func (d *Dockerfile) tar(context string) ([]byte, error) {
+func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	folders := map[string]bool{}
@@ -72,6 +72,9 @@ func (d *Dockerfile) tar(context string) ([]byte, error) {
 		}
 		content, err := os.ReadFile(file)
 		if err != nil {
+			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
+		}
+		if err := checkProgram(content, arch); err != nil {
 			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
 		}
 		// Whoever runs the image may read everything, whatever the builder's umask.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -182,5 +183,41 @@ func TestPush(t *testing.T) {
 	}
 	if !strings.Contains(string(output), fmt.Sprint(reference)) {
 		t.Errorf("it says %s", output)
+	}
+}
+
+// TestPrograms: a program that the image could not run is refused, with the file's name.
+func TestPrograms(t *testing.T) {
+	context := t.TempDir()
+	for _, arch := range []string{"amd64", "arm64"} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(context, arch), "./testdata/program")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+	}
+	// One that may lie anywhere in memory names a loader, also without any library.
+	cmd := exec.Command("go", "build", "-buildmode=pie", "-o", filepath.Join(context, "loaded"), "./testdata/program")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	system, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(context, "linked"), string(system))
+	write(t, filepath.Join(context, "text"), "\x7fELF, says the text")
+	for _, c := range []struct{ file, arch, want string }{
+		{"amd64", "amd64", ""}, {"arm64", "arm64", ""}, {"text", "arm64", ""},
+		{"amd64", "arm64", "COPY amd64: a program for EM_X86_64 in an image for arm64"},
+		{"arm64", "amd64", "COPY arm64: a program for EM_AARCH64 in an image for amd64"},
+		{"loaded", "arm64", "COPY loaded: the program is not static: it needs a loader"},
+		{"linked", runtime.GOARCH, "COPY linked: the program is not static: it needs [libc"},
+	} {
+		d := &images.Dockerfile{Files: map[string]string{"/program": c.file}, Entrypoint: []string{"/program"}}
+		if _, err := d.Image(context, c.arch); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s in an image for %s: %v, want %q", c.file, c.arch, err, c.want)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func parse(arguments []string) (release, error) {
 	app.Flag("release", "The version, as Chart.yaml and CHANGELOG.md have it.").Required().StringVar(&r.version)
 	app.Flag("commit", "The commit that is released, for the statement of provenance.").Default("unknown").StringVar(&r.commit)
 	app.Flag("helm", "Helm, which packs the chart.").Default("build/bin/helm").StringVar(&r.helm)
-	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64").StringsVar(&r.archs)
+	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64", "arm64").StringsVar(&r.archs)
 	app.Arg("image", "Images: the names of the Dockerfiles.").Required().StringsVar(&r.images)
 	_, err := app.Parse(arguments)
 	return r, err

@@ -12,22 +12,36 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// noBlockio is why blockio is not measured on another architecture than the machine's.
-const noBlockio = "ebpf_exporter is linked with C libraries (libbpf, libelf), which are not built for another architecture here"
-
 // carry builds what is measured for the guest's architecture, which is not the machine's, and has the guest see it.
 func (m *matrix) carry(ctx context.Context, programs string) error {
-	m.guest.shares = []job.Share{{Tag: "programs", From: programs, To: programs}}
-	if !m.replica {
-		return nil
+	bin, blockio := filepath.Join(programs, "bin"), filepath.Join(testkit.Root(), "exporters", "blockio")
+	m.guest.shares = []job.Share{
+		{Tag: "programs", From: programs, To: programs},
+		// Where tests look for third-party programs, and for blockio's object and configuration.
+		{Tag: "bin", From: bin, To: filepath.Join(testkit.Root(), "build", "bin")},
+		{Tag: "blockio", From: blockio, To: blockio},
 	}
-	bin := filepath.Join(programs, "bin")
-	if err := buildEngine(ctx, programs, filepath.Join(bin, "longhorn-engine"), m.guest.arch); err != nil {
+	if err := buildExporter(ctx, bin, m.guest.arch); err != nil || !m.replica {
 		return err
 	}
-	// Where tests look for third-party programs.
-	m.guest.shares = append(m.guest.shares, job.Share{Tag: "bin", From: bin, To: filepath.Join(testkit.Root(), "build", "bin")})
-	return nil
+	return buildEngine(ctx, programs, filepath.Join(bin, "longhorn-engine"), m.guest.arch)
+}
+
+// buildExporter has tools/build compile ebpf_exporter, if its cache has none, and copies it into a folder.
+func buildExporter(ctx context.Context, folder, arch string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, filepath.Join(testkit.Root(), "tools", "build"), "--arch="+arch, "ebpf_exporter")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("building ebpf_exporter: %w", err)
+	}
+	program, err := os.ReadFile(filepath.Join(testkit.Root(), "build", "bin", arch, "ebpf_exporter"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "ebpf_exporter"), program, 0o755)
 }
 
 // buildEngine compiles the Longhorn engine that tools/longhorn-engine pins, without its one part in C: reading backing files, which

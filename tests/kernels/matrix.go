@@ -78,7 +78,6 @@ func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 	}
 	m.guest.command = []string{program, "--agent=" + m.agent, "--template=" + template, "--statements=" + strconv.Itoa(m.statements)}
 	if foreign(m.guest.arch) {
-		m.guest.command = append(m.guest.command, "--no-blockio="+noBlockio)
 		if err := m.carry(ctx, programs); err != nil {
 			return nil, err
 		}

@@ -31,13 +31,15 @@ func TestImagesContent(t *testing.T) {
 		if filepath.Base(file) == "loadgen-tools.Dockerfile" {
 			continue // Debian's packages of the load tools; only for load
 		}
-		d, err := images.Read(file, "amd64")
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "%s, user %s\n", strings.TrimSuffix(filepath.Base(file), ".Dockerfile"), d.User)
-		for _, target := range slices.Sorted(maps.Keys(d.Files)) {
-			fmt.Fprintf(&b, "  %s from %s\n", target, d.Files[target])
+		for _, arch := range []string{"amd64", "arm64"} {
+			d, err := images.Read(file, arch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "%s for %s, user %s\n", strings.TrimSuffix(filepath.Base(file), ".Dockerfile"), arch, d.User)
+			for _, target := range slices.Sorted(maps.Keys(d.Files)) {
+				fmt.Fprintf(&b, "  %s from %s\n", target, d.Files[target])
+			}
 		}
 	}
 	const golden = "testdata/images.txt"

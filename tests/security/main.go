@@ -30,7 +30,7 @@ var shows = map[string]string{
 	"TestAgentsCapabilities":   "the agent as nobody with BPF, DAC_READ_SEARCH, PERFMON, SYS_PTRACE measures with all collectors and holds no other capability; the DaemonSet adds the same. With these, whoever takes it over may read every file and every process's memory of the node, and write none",
 	"TestBlockiosCapabilities": "ebpf_exporter as nobody with BPF and PERFMON measures and holds no other; the DaemonSet adds the same. With these, whoever takes it over may read the kernel's memory, and so any process's, by a BPF program",
 	"TestHostileNeighbour":     "a process of nobody named postgres (version files that are links to /etc/shadow and secrets, FIFOs, devices, 1 GiB; folders and names that are no UTF-8; a root of its own), and 10,000 short-lived ones: nothing of these secrets on the page or in the log, the agent lives, its page is valid, its memory and series are flat, and another server's statements are counted exactly",
-	"TestImagesContent":        "six images hold nothing but the programs and files of testdata/images.txt: no shell, no library",
+	"TestImagesContent":        "six images, for amd64 and arm64, hold nothing but the programs and files of testdata/images.txt: no shell, no library",
 }
 
 func main() {

@@ -29,7 +29,7 @@ func main() {
 	b := builder{digests: map[string]string{}}
 	app.Flag("root", "Root of the checkout.").Default(".").ExistingDirVar(&b.root)
 	app.Flag("tag", "The images' tag: a version; latest is refused.").Required().StringVar(&b.tag)
-	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64").StringsVar(&b.archs)
+	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64", "arm64").StringsVar(&b.archs)
 	toTar := app.Command("tar", "Write each image to build/images/NAME-ARCH.tar, as `docker save` would.")
 	toTar.Arg("name", "Images: the names of the Dockerfiles.").Required().StringsVar(&b.names)
 	toRegistry := app.Command("push", "Push each image, of all architectures under one tag. Credentials are Docker's own.")
