@@ -31,8 +31,8 @@ is downloaded into ~/.cache/plumbline/kernels. The packages that this needs: too
 all counts with a truth: the server's log, the requests made, /proc/diskstats. It ends with 1 if a feature that works gives a wrong
 number. Consoles and outcomes stay in build/kernels, rows for tests/RESULTS.md in build/results.
 
-With --arch=arm64 on a machine of another architecture the root is one of Debian's packages, what is measured is built for it, and
-blockio is not measured; tools/install-packages kernels-arm64 has the emulator.
+With --arch=arm64 on a machine of another architecture the root is one of Debian's packages, and what is measured is built for it;
+tools/install-packages kernels-arm64 cross-arm64 has the emulator and the compiler.
 
 Examples, at the root of the checkout, as root:
   kernels matrix 6.1 6.12 newest
@@ -56,7 +56,7 @@ func main() {
 func run(ctx context.Context, args []string) (int, error) {
 	app := kingpin.New("kernels", help)
 	app.HelpFlag.Short('h')
-	arch := app.Flag("arch", "Debian's name of the architecture: amd64 or arm64. Another one than the machine's has a root of Debian's packages instead of the machine's, and blockio is not measured there.").
+	arch := app.Flag("arch", "Debian's name of the architecture: amd64 or arm64. Another one than the machine's has a root of Debian's packages instead of the machine's.").
 		Default(runtime.GOARCH).Enum("amd64", "arm64")
 	timeout := app.Flag("timeout", "How long the command in one guest may take.").Default("15m").Duration()
 	memory := app.Flag("memory", "The guest's memory, in MiB.").Default("2048").Int()

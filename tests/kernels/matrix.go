@@ -212,10 +212,7 @@ var columns = []struct {
 }
 
 func works(f outcome.Feature) string {
-	switch {
-	case f.NotMeasured:
-		return "not measured"
-	case f.Works:
+	if f.Works {
 		return "yes"
 	}
 	return "no"
@@ -252,9 +249,7 @@ func printMatrix(w io.Writer, all []measured) {
 	for _, m := range all {
 		features := m.outcome.Features()
 		for _, name := range slices.Sorted(maps.Keys(features)) {
-			if f := features[name]; m.err == nil && f.NotMeasured {
-				fmt.Fprintf(w, "%s: %s not measured: %s\n", m.kernel.series, name, f.Why)
-			} else if m.err == nil && !f.Works {
+			if f := features[name]; m.err == nil && !f.Works {
 				fmt.Fprintf(w, "%s: no %s: %s\n", m.kernel.series, name, f.Why)
 			}
 		}

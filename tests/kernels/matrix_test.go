@@ -8,15 +8,16 @@ import (
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 )
 
-// What nobody looked at reads neither as if it worked nor as if it did not.
-func TestNotMeasured(t *testing.T) {
+// What does not work is told with its reason, and has no numbers.
+func TestNotWorking(t *testing.T) {
 	one := measured{kernel: kernel{series: "6.12", release: "6.12.1-arm64"}}
 	one.outcome.Query = outcome.Feature{Works: true}
 	one.outcome.Replica = outcome.Feature{Why: "no such type"}
-	one.outcome.Blockio = outcome.Feature{NotMeasured: true, Why: "no program"}
+	one.outcome.Blockio = outcome.Feature{Works: true}
+	one.outcome.Disk = []outcome.Count{{What: "reads", Truth: 3, Counted: 3}, {What: "writes", Truth: 4, Counted: 4}}
 	var text strings.Builder
 	printMatrix(&text, []measured{one})
-	for _, want := range []string{"| not measured | - |\n", "6.12: blockio not measured: no program\n", "6.12: no replica: no such type\n"} {
+	for _, want := range []string{"| no | - | yes | 7 of 7 |\n", "6.12: no replica: no such type\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}

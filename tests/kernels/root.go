@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 )
 
 // rootPackages are what the guest's program runs, for a root of another architecture.
-var rootPackages = []string{"postgresql", "coreutils", "e2fsprogs", "kmod", "mount"}
+var rootPackages = []string{"postgresql", "coreutils", "dash", "e2fsprogs", "kmod", "mount"}
 
 // foreign says whether programs of an architecture do not run on this machine.
 func foreign(arch string) bool { return arch != runtime.GOARCH }
@@ -33,7 +34,7 @@ func (s *store) root(ctx context.Context, say func(string, ...any)) (string, err
 	}
 	// The machine's own suite: its PostgreSQL then reads what this machine's initdb made.
 	suite := codename(string(release))
-	folder := filepath.Join(s.dir, "root-"+suite)
+	folder := filepath.Join(s.dir, rootName(suite, rootPackages))
 	if _, err := os.Stat(folder); err == nil {
 		return folder, copyUsers("/etc", filepath.Join(folder, "etc"))
 	}
@@ -54,6 +55,11 @@ func (s *store) root(ctx context.Context, say func(string, ...any)) (string, err
 		return "", err
 	}
 	return folder, os.Rename(tree, folder)
+}
+
+// rootName names a root by all that decides what is in it: one of other packages is no use.
+func rootName(suite string, packages []string) string {
+	return fmt.Sprintf("root-%s-%08x", suite, crc32.ChecksumIEEE([]byte(strings.Join(packages, " "))))
 }
 
 // codename is that of a distribution's release, by its /etc/os-release.

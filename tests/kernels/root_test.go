@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -16,6 +17,17 @@ func TestCodename(t *testing.T) {
 		if got := codename(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// A root that lacks a package is not taken for one that has it.
+func TestRootName(t *testing.T) {
+	one := rootName("bookworm", []string{"dash", "mount"})
+	if one != rootName("bookworm", []string{"dash", "mount"}) || !strings.HasPrefix(one, "root-bookworm-") {
+		t.Errorf("%s", one)
+	}
+	if one == rootName("bookworm", []string{"mount"}) || one == rootName("trixie", []string{"dash", "mount"}) {
+		t.Errorf("%s is another root's name, too", one)
 	}
 }
 

@@ -30,7 +30,6 @@ type options struct {
 	agent, template, result string
 	statements              int
 	replica                 bool
-	noBlockio               string
 }
 
 func main() {
@@ -41,7 +40,6 @@ func main() {
 	app.Flag("result", "The file to write the outcome to.").Default("/run/host/outcome.json").StringVar(&o.result)
 	app.Flag("statements", "Statements of each kind.").Default("200").IntVar(&o.statements)
 	app.Flag("replica", "Run a Longhorn engine with two replicas, too.").Default("true").BoolVar(&o.replica)
-	app.Flag("no-blockio", "Why blockio is not measured; measured if empty.").StringVar(&o.noBlockio)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	if _, err := os.Stat("/run/host/booted"); err != nil {
 		fmt.Fprintln(os.Stderr, "guest: this is no guest of tests/kernels:", err)
@@ -77,7 +75,7 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 	model, _ := os.ReadFile("/sys/kernel/debug/sched/preempt") // not before 5.12
 	out.Preempt = strings.TrimSpace(string(model))
 
-	blocks := startBlocks(t, o.noBlockio, out)
+	blocks := startBlocks(t, out)
 	shown := hold(t, testkit.Root(), filepath.Dir(o.agent), o.template)
 	mountWork(t)
 	shown.show(t)

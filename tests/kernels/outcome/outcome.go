@@ -43,8 +43,6 @@ type Outcome struct {
 type Feature struct {
 	Works bool   `json:"works"`
 	Why   string `json:"why,omitempty"`
-	// NotMeasured says that nobody looked, and Why tells the reason.
-	NotMeasured bool `json:"not_measured,omitempty"`
 }
 
 // Features returns all by name.

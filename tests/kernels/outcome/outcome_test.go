@@ -48,15 +48,6 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// What nobody looked at has counted nothing either.
-func TestNotMeasured(t *testing.T) {
-	o := fine()
-	o.Blockio, o.Disk = Feature{NotMeasured: true, Why: "no program"}, nil
-	if wrong := o.Wrong(); len(wrong) > 0 {
-		t.Errorf("without blockio: %q", wrong)
-	}
-}
-
 // What does not work has counted nothing, and that is not wrong: that it does not work is said elsewhere.
 func TestNotWorking(t *testing.T) {
 	o := Outcome{Blockio: Feature{Works: true}, Disk: []Count{{"reads", 7, 7}}}
