@@ -4,7 +4,6 @@ package servertest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -157,13 +157,12 @@ func workDir(t testing.TB, prefix string, who *syscall.Credential) string {
 	return dir
 }
 
-// freePort returns a TCP port that was free a moment ago.
+// freePort returns a TCP port for a server.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
