@@ -25,6 +25,7 @@ GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
 TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
+POSTGRESQL := 16 17 18
 IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline
 BIN := build/bin
 
@@ -160,6 +161,7 @@ test: build ## All tests; what cannot run here is skipped with a reason, in CI i
 	@tools/install-packages bpf test kernels cross-arm64
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
+	@tools/postgresql $(POSTGRESQL)
 	@$(MAKE) --no-print-directory lint
 	@$(GO) test -p 1 -count=1 -timeout 40m ./...
 

@@ -215,8 +215,17 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+typedef struct {
+	long unsigned int sig[1];
+} sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+};
+
 struct signal_struct {
 	atomic_t live;
+	struct sigpending shared_pending;
 };
 
 struct sock_common {
@@ -249,6 +258,11 @@ struct sk_buff {
 struct socket {
 	struct file *file;
 	struct sock *sk;
+};
+
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
 };
 
 struct sched_entity {

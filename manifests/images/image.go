@@ -74,7 +74,7 @@ func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
 		}
-		if err := checkProgram(content, arch); err != nil {
+		if err := checkProgram(content, arch, d.Files); err != nil {
 			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
 		}
 		// Whoever runs the image may read everything, whatever the builder's umask.

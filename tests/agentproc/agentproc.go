@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/plumbline/plumbline/tests/freeport"
 )
 
 const (
@@ -34,12 +35,11 @@ type Agent struct {
 
 // Start runs the program with flags and returns once its query collector measures.
 func Start(ctx context.Context, program string, flags ...string) (*Agent, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{address: l.Addr().String(), ended: make(chan struct{})}
-	l.Close()
+	a := &Agent{address: address, ended: make(chan struct{})}
 	a.cmd = exec.Command(program, append([]string{"--web.listen-address=" + a.address, "--log.level=error"}, flags...)...)
 	a.cmd.Stdout, a.cmd.Stderr = os.Stderr, os.Stderr
 	if err := a.cmd.Start(); err != nil {

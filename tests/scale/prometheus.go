@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/results/rows"
 )
@@ -43,12 +43,10 @@ func startPrometheus(o options, s *shape, exposition string) (*prometheus, error
 	}
 	p := &prometheus{folder: folder}
 	fail := func(err error) (*prometheus, error) { return nil, errors.Join(err, os.RemoveAll(folder)) }
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	own, err := freeport.Address()
 	if err != nil {
 		return fail(err)
 	}
-	own := listener.Addr().String()
-	_ = listener.Close()
 	type static struct {
 		Targets []string          `yaml:"targets"`
 		Labels  map[string]string `yaml:"labels,omitempty"`

@@ -4,13 +4,14 @@ package testkit
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/freeport"
 )
 
 // Skip skips the test with a reason; in CI (CI=true) a skipped test is a failure, because
@@ -99,13 +100,12 @@ func Eventually(t testing.TB, deadline time.Duration, f func() error) {
 	}
 }
 
-// FreeAddress returns a loopback address that was free a moment ago.
+// FreeAddress returns a loopback address for a server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }

@@ -170,8 +170,8 @@ func TestActivityOnHungDisk(t *testing.T) {
 	// From 10 s on the process is named.
 	wantGauge(t, q, "hung", "plumbline_server_stuck_process_seconds sync", above(10))
 
-	last = look(t, q, "hung")
 	lastAt := time.Now()
+	last = look(t, q, "hung")
 	disk.Writes.Release()
 	disk.Syncs.Release()
 	if err := <-done; err != nil {

@@ -57,6 +57,8 @@ type seen struct {
 	lost   map[string]float64 // by reason
 	// pipelined are statements that came before others were through, and behind the seconds they waited for those.
 	pipelined, behind float64
+	// unknown are executions of prepared statements whose command is not known.
+	unknown float64
 }
 
 func (s seen) total() uint64 { return sumOf(s.counts) }
@@ -72,7 +74,7 @@ func sumOf(counts map[string]uint64) (n uint64) {
 func (s seen) minus(before seen) seen {
 	d := seen{counts: map[string]uint64{}, sums: map[string]float64{}, phases: map[string]map[string]float64{},
 		reads: map[string]float64{}, lost: map[string]float64{},
-		pipelined: s.pipelined - before.pipelined, behind: s.behind - before.behind}
+		pipelined: s.pipelined - before.pipelined, behind: s.behind - before.behind, unknown: s.unknown - before.unknown}
 	for command, n := range s.counts {
 		if n == before.counts[command] {
 			continue
@@ -153,6 +155,8 @@ func look(t testing.TB, c Collector, server string) seen {
 				s.lost[l["reason"]] = m.Counter.GetValue()
 			case "plumbline_query_file_reads_total":
 				s.reads[l["cache"]] = m.Counter.GetValue()
+			case "plumbline_query_commands_unknown_total":
+				s.unknown = m.Counter.GetValue()
 			case "plumbline_query_pipelined_total":
 				s.pipelined = m.Counter.GetValue()
 			case "plumbline_query_pipelined_wait_seconds_total":
@@ -170,6 +174,12 @@ func during(t testing.TB, c Collector, server string, statements uint64, f func(
 	t.Helper()
 	before := look(t, c, server)
 	f()
+	return since(t, c, server, before, statements)
+}
+
+// since is the second half of during.
+func since(t testing.TB, c Collector, server string, before seen, statements uint64) seen {
+	t.Helper()
 	var got seen
 	testkit.Eventually(t, time.Minute, func() error {
 		got = look(t, c, server).minus(before)
@@ -187,8 +197,8 @@ func wantCounts(t testing.TB, got seen, want map[string]uint64) {
 	if !maps.Equal(got.counts, want) {
 		t.Errorf("statements %v, want %v", got.counts, want)
 	}
-	if len(got.lost) != 0 {
-		t.Errorf("lost %v", got.lost)
+	if len(got.lost) != 0 || got.unknown != 0 {
+		t.Errorf("lost %v, %v of unknown command", got.lost, got.unknown)
 	}
 }
 

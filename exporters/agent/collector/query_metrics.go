@@ -28,11 +28,15 @@ var (
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "engine", "cache"}, nil)
+	// The statement was prepared before the agent began, or its name was one of too many.
+	queryUnknown = prometheus.NewDesc("plumbline_query_commands_unknown_total",
+		`Executions of prepared statements whose command is not known; they are counted with command="other".`, []string{"server", "engine"}, nil)
 	// PostgreSQL's pipelining: clients that do not wait for an answer before they send more.
 	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
-		"Statements that arrived while an earlier one of their connection was under way.", []string{"server", "engine"}, nil)
+		"Statements that the server read from its connection together with an earlier one; those that waited in the socket are not seen.",
+		[]string{"server", "engine"}, nil)
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
-		"Time that pipelined statements waited for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
+		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
 		[]string{"server", "engine"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
 		"Events that are missing from a server's query metrics, by reason.", []string{"server", "engine", "reason"}, nil)
@@ -86,7 +90,6 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
-		bpf.QueryLossLOST_PREPARED: "prepared",
 	}
 )
 
@@ -211,7 +214,7 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 
 // send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value.
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) error {
-	var hits, misses, pipelined, pipelinedNs uint64
+	var hits, misses, unknown, pipelined, pipelinedNs uint64
 	var problems []error
 	for reason, n := range t.lost {
 		if name := lossNames[reason]; name != "" { // news are no server's
@@ -222,6 +225,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 		s := &t.commands[command]
 		hits += s.ReadHits
 		misses += s.ReadMisses
+		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
 		name := commandNames[command]
@@ -240,6 +244,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 	}
 	ch <- counter(queryReads, float64(hits), key.label, key.engine, "hit")
 	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
+	ch <- counter(queryUnknown, float64(unknown), key.label, key.engine)
 	ch <- counter(queryPipelined, float64(pipelined), key.label, key.engine)
 	ch <- counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
 	return errors.Join(problems...)

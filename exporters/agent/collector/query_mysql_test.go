@@ -55,6 +55,77 @@ func TestQueryLoadData(t *testing.T) {
 	wantSum(t, got)
 }
 
+// Several statements in one command, of which the last loads a file, are one, and the file is none.
+func TestQueryLoadDataInBatch(t *testing.T) {
+	my := servertest.StartMariaDB(t, "--local-infile=1")
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	db := my.Open(t, func(c *mysql.Config) { c.MultiStatements = true })
+	db.SetMaxOpenConns(1)
+	during(t, q, name, 2, func() {
+		execMySQL(t, db, "create database d")
+		execMySQL(t, db, "create table d.t (line text)")
+	})
+	line := "\x03delete from d.t where false\n"
+	mysql.RegisterReaderHandler("batch", func() io.Reader {
+		return &packetReader{packet: []byte(strings.Repeat(line, 500)), left: 600}
+	})
+	defer mysql.DeregisterReaderHandler("batch")
+	got := during(t, q, name, 2, func() {
+		execMySQL(t, db, "set @a = 1; load data local infile 'Reader::batch' into table d.t")
+		var n int
+		if err := db.QueryRow("select count(*) from d.t").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n != 500*600 {
+			t.Errorf("%d lines loaded", n)
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"other": 1, "select": 1})
+	wantSum(t, got)
+}
+
+// A session that is killed is over: its statement is in no count, and no time is added to it any more.
+func TestQueryKilledSession(t *testing.T) {
+	my := servertest.StartMariaDB(t, "--thread-cache-size=4")
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	db, killer := my.Open(t, nil), my.Open(t, nil)
+	c, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var id int
+	got := during(t, q, name, 1, func() {
+		if err := c.QueryRowContext(t.Context(), "select connection_id()").Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"select": 1})
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.ExecContext(t.Context(), "do sleep(1000)")
+		done <- err
+	}()
+	wantGauge(t, q, name, "plumbline_query_in_flight wait", func(n float64) bool { return n == 1 })
+	execMySQL(t, killer, fmt.Sprintf("kill connection %d", id))
+	if <-done == nil {
+		t.Error("the statement was not killed")
+	}
+	wantGauge(t, q, name, "plumbline_query_in_flight wait", func(n float64) bool { return n == 0 })
+	before := look(t, q, name)
+	for range 3 {
+		if err := killer.Ping(); err != nil {
+			t.Fatal(err)
+		}
+		after := look(t, q, name)
+		if before.phases["other"]["wait"] != after.phases["other"]["wait"] {
+			t.Fatalf("time of a killed session goes on: %v s, then %v s", before.phases["other"]["wait"], after.phases["other"]["wait"])
+		}
+	}
+}
+
 // packetReader hands out the same bytes, as one packet each.
 type packetReader struct {
 	packet []byte

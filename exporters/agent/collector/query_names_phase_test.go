@@ -25,6 +25,25 @@ func (n *forgetfulNode) Lookup(ctx context.Context, name string, out *fuse.Entry
 	return n.LoopbackNode.Lookup(ctx, name, out)
 }
 
+func (n *forgetfulNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, flags, errno := n.LoopbackNode.Open(ctx, flags)
+	if l, ok := f.(*fs.LoopbackFile); ok {
+		return &lateFile{l}, flags, errno
+	}
+	return f, flags, errno
+}
+
+// lateFile is closed late.
+type lateFile struct{ *fs.LoopbackFile }
+
+// PassthroughFd keeps the kernel from going round this file system.
+func (f *lateFile) PassthroughFd() (int, bool) { return 0, false }
+
+func (f *lateFile) Flush(ctx context.Context) syscall.Errno {
+	time.Sleep(lookupDelay)
+	return f.LoopbackFile.Flush(ctx)
+}
+
 // What a statement waits for on a file system's names is read where it looks for them and write where
 // it changes them; it is no lock.
 func TestQueryNamesPhase(t *testing.T) {
@@ -63,6 +82,14 @@ func TestQueryNamesPhase(t *testing.T) {
 	wantShare(t, looked, "select", "read", 0.9)
 	wantAtLeast(t, looked, "select", "read", times*lookupDelay)
 	wantSum(t, looked)
+	closed := during(t, q, "names", times, func() {
+		for range times {
+			run(t, c, "select length(pg_read_binary_file('"+file+"'))")
+		}
+	})
+	wantAtLeast(t, closed, "select", "write", times*lookupDelay)
+	wantShare(t, closed, "select", "write", 0.9, "read")
+	wantSum(t, closed)
 	// One for each of the table's files that may be there.
 	dropped := during(t, q, "names", 1, func() { run(t, c, "drop table t") })
 	wantAtLeast(t, dropped, "other", "write", 3*lookupDelay)

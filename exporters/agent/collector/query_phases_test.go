@@ -187,6 +187,23 @@ func TestQueryWakeUpsAreNoReads(t *testing.T) {
 	if got.reads["hit"] != 0 || got.reads["miss"] != 0 {
 		t.Errorf("reads of files: %v", got.reads)
 	}
+	// The next one may be there before the last one's wake-ups are all read, and reads them.
+	w := dial(t, pg)
+	w.send([]byte(message('Q', "set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0; "+
+		"set min_parallel_table_scan_size = 0; set parallel_leader_participation = off\x00")))
+	w.ready(1)
+	pair := []byte(executeOf(rows) + message('S', "") + executeOf("select pg_sleep(0.001)") + message('S', ""))
+	w.send(pair) // a new session has to read some files itself
+	w.ready(2)
+	got = during(t, q, "woken", 2*times, func() {
+		for range times {
+			w.send(pair)
+			w.ready(2)
+		}
+	})
+	if got.reads["hit"] != 0 || got.reads["miss"] != 0 {
+		t.Errorf("reads of files by pipelined statements: %v", got.reads)
+	}
 }
 
 // wantShare fails unless a phase has at least this share of a command's time, not counting

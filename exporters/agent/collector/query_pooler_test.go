@@ -29,14 +29,14 @@ func TestQueryPooler(t *testing.T) {
 		t.Run(c.mode+" "+c.protocol, func(t *testing.T) {
 			settings := occurrences(t, pg.Log, "statement: SET ")
 			port := servertest.StartPooler(t, pg, c.mode)
-			got := during(t, q, "pooled", sumOf(c.want), func() {
-				pg.Bench(t, c.script, "-M", c.protocol, "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
-			})
+			before := look(t, q, "pooled")
+			pg.Bench(t, c.script, "-M", c.protocol, "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
 			set := occurrences(t, pg.Log, "statement: SET ") - settings
 			if set == 0 {
 				t.Error("the pooler set nothing for its clients")
 			}
 			c.want["other"] = set
+			got := since(t, q, "pooled", before, sumOf(c.want))
 			wantCounts(t, got, c.want)
 			wantSum(t, got)
 		})

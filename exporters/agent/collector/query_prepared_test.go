@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -55,6 +56,41 @@ func TestQueryPreparedNames(t *testing.T) {
 		})
 		wantCounts(t, got, map[string]uint64{"select": 5 * cacheSize, "delete": 5 * cacheSize})
 	})
+	t.Run("new ones after those before were taken back in SQL", func(t *testing.T) {
+		const rounds, names = 10, 500
+		w := dial(t, pg)
+		got := during(t, q, "prepared", rounds*(names+1), func() {
+			for round := range rounds {
+				for i := range names {
+					w.send([]byte(message('P', fmt.Sprintf("stmt_%d_%d\x00%s\x00\x00\x00", round, i, text(i))) + message('S', "")))
+					w.ready(1)
+				}
+				for i := range names {
+					w.send([]byte(bindAndExecute(fmt.Sprintf("stmt_%d_%d", round, i))))
+					w.ready(1)
+				}
+				w.send([]byte(message('Q', "discard all\x00")))
+				w.ready(1)
+			}
+		})
+		wantCounts(t, got, map[string]uint64{"select": rounds * names / 2, "delete": rounds * names / 2, "other": rounds})
+	})
+	t.Run("one execution of an unknown one is told of once", func(t *testing.T) {
+		w := dial(t, pg)
+		w.send([]byte(message('Q', "prepare hidden as select 1\x00")))
+		w.ready(1)
+		got := during(t, q, "prepared", 2, func() {
+			w.send([]byte(bindAndExecute("hidden")))
+			w.ready(1)
+			// Of more messages than are looked at in one go.
+			w.send([]byte(message('B', "\x00hidden\x00\x00\x00\x00\x00\x00\x00") + message('D', "P\x00") +
+				message('E', "\x00\x00\x00\x00\x00") + strings.Repeat(message('H', ""), 30) + message('S', "")))
+			w.ready(1)
+		})
+		if got.counts["other"] != 2 || got.unknown != 2 {
+			t.Errorf("%v, %v of unknown command, want 2 of 2", got.counts, got.unknown)
+		}
+	})
 	t.Run("more than are remembered are counted, and the unknown ones told of", func(t *testing.T) {
 		w := dial(t, pg)
 		const many = 4000
@@ -68,8 +104,8 @@ func TestQueryPreparedNames(t *testing.T) {
 				w.ready(1)
 			}
 		})
-		if got.total() != many || got.counts["other"] == 0 || got.lost["prepared"] != float64(got.counts["other"]) {
-			t.Errorf("%v statements of %d, lost %v", got.counts, many, got.lost)
+		if got.total() != many || got.counts["other"] == 0 || got.unknown != float64(got.counts["other"]) || len(got.lost) != 0 {
+			t.Errorf("%v statements of %d, %v of unknown command, lost %v", got.counts, many, got.unknown, got.lost)
 		}
 		if known := got.counts["select"] + got.counts["delete"]; known < 1000 {
 			t.Errorf("the commands of %d are known", known)

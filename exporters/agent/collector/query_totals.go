@@ -18,6 +18,7 @@ func (t *total) add(o *bpf.QueryStats) {
 	t.SumNs += o.SumNs
 	t.ReadHits += o.ReadHits
 	t.ReadMisses += o.ReadMisses
+	t.Unknown += o.Unknown
 	t.Pipelined += o.Pipelined
 	t.PipelinedNs += o.PipelinedNs
 	for i, n := range o.PhaseNs {

@@ -137,6 +137,24 @@ func TestQueryPipelined(t *testing.T) {
 	}
 }
 
+// What waits in the socket is not known to have come: only what the server read counts as pipelined.
+func TestQueryPipelinedInSocket(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "waiting", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "waiting")
+	w := dial(t, pg)
+	got := during(t, q, "waiting", 2, func() {
+		w.send([]byte(message('Q', "select pg_sleep(0.5)\x00")))
+		wantGauge(t, q, "waiting", "plumbline_query_in_flight wait", func(n float64) bool { return n == 1 })
+		w.send([]byte(message('Q', "update pg_class set relname = relname where false\x00")))
+		w.ready(2)
+	})
+	wantCounts(t, got, map[string]uint64{"select": 1, "update": 1})
+	if got.pipelined != 0 || got.behind != 0 {
+		t.Errorf("%v statements behind others for %v s", got.pipelined, got.behind)
+	}
+}
+
 // A peer that sends garbage harms no other connection.
 func TestQueryGarbage(t *testing.T) {
 	q := startQuery(t)

@@ -27,7 +27,7 @@ static __always_inline int sent(u32 rank, u64 sk, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	if (!b || b->socket != sk || is_another(b, (struct sock *)sk) || attended(&b->attended, rank))
+	if (!b || b->socket != sk || is_another(b, sk) || attended(&b->attended, rank))
 		return 0;
 	hold(b);
 	b->heard++;

@@ -174,6 +174,7 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_mkdir:
 	case NR_mkdirat:
 	case NR_rmdir:
+	case NR_close: /* the last one of a file whose name is gone frees its blocks */
 		return PHASE_WRITE;
 	case NR_open:
 		return opens(ARG2(regs));
@@ -195,10 +196,6 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_fadvise64:
 	case NR_readahead:
 		return PHASE_READ;
-	case NR_close:
-		/* The last one of a file whose name is gone frees its blocks. */
-		file_of(task, ARG1(regs), &f);
-		return f.type == S_IFREG ? PHASE_WRITE : PHASE_WAIT;
 	case NR_fsync:
 	case NR_fdatasync:
 	case NR_sync_file_range:
@@ -230,6 +227,57 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 		return BPF_CORE_READ_BITFIELD(task, in_iowait) ? PHASE_READ : PHASE_WAIT;
 	}
 	return PHASE_WAIT;
+}
+
+/* The request that is being worked on, or the part of it that has come. */
+static __always_inline u8 current_request(struct backend *b)
+{
+	if (b->engine == POSTGRESQL && b->pending_tail != b->pending_head)
+		return b->pending[b->pending_head & (PENDING - 1)];
+	return b->request;
+}
+
+/* The statement under way will not end: its session ended, or the protocol is lost. It is not
+ * counted, but its time was shown while it ran and stays. */
+static __noinline int abandon(struct backend *b, struct task_struct *task, u64 now)
+{
+	if (!b || !task || !b->busy)
+		return 0;
+	u8 request = current_request(b);
+	if (!(request & HAS_STATEMENT))
+		return 0;
+	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	struct stats *s = bpf_map_lookup_elem(&statements, &key);
+	if (!s)
+		return 0;
+	advance(b, task, now);
+	for (int i = 0; i < PHASES; i++)
+		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
+	return 0;
+}
+
+/* The number of a socket's inode: unlike its address, it is not used again. 0 of one that is closed. */
+static __always_inline u64 inode_of(u64 sk)
+{
+	struct socket *s = BPF_CORE_READ((struct sock *)sk, sk_socket);
+	return s ? BPF_CORE_READ((struct socket_alloc *)s, vfs_inode.i_ino) : 0;
+}
+
+/* Whether the client's socket is closed, or another one at the address of one that was: a MySQL
+ * thread may serve them one after the other. */
+static __always_inline bool is_another(struct backend *b, u64 sk)
+{
+	return b->engine == MYSQL && b->socket_inode != inode_of(sk);
+}
+
+/* A MySQL thread's client is gone, and so is what it asked for and was not answered. */
+static __always_inline void end_session(struct backend *b, struct task_struct *task, u64 now)
+{
+	abandon(b, task, now);
+	b->busy = 0;
+	b->sent = 0;
+	b->request = 0;
+	b->file_transfer = NO_TRANSFER;
 }
 
 /* The kernel wakes a task that waits long for a block device now and then (blk_wait_io), only to
@@ -279,6 +327,11 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	}
 	b->queued = queued_so_far(task);
 	u32 kind = asleep_in(b, task);
+	if (kind == PHASE_WAIT && b->engine == MYSQL && is_another(b, b->socket)) {
+		end_session(b, task, now);
+		b->slept = 1;
+		return;
+	}
 	fall_asleep(b, kind, ran, now);
 	if (b->read_call && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
 		/* The kernel counts a read call at its end: one count, one call. */
@@ -305,6 +358,14 @@ static __always_inline void enter_cpu(struct backend *b)
 	b->is_off = 0;
 }
 
+#define SIGURG 23
+
+/* Whether the task has been woken by SIGURG and has not read it yet. */
+static __always_inline bool wakeup_pending(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]) & 1UL << (SIGURG - 1);
+}
+
 /* A request begins; it arrived when the task was woken for it. */
 static __always_inline void begin(struct backend *b, struct task_struct *task, u64 now)
 {
@@ -325,7 +386,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->missed_at = 0;
 	b->misses = 0;
 	b->socket_reads = 0;
-	b->wakeups = 0;
+	b->wakeups = b->unread_wakeup && wakeup_pending(task);
+	b->unread_wakeup = 0;
 	b->behind = 0;
 	b->busy = 1;
 }
@@ -336,39 +398,12 @@ static __always_inline u32 classic_slot(u64 ns)
 	       (ns > 100000000) + (ns > 500000000) + (ns > 1000000000) + (ns > 5000000000);
 }
 
-/* The request that is being worked on, or the part of it that has come. */
-static __always_inline u8 current_request(struct backend *b)
-{
-	if (b->engine == POSTGRESQL && b->pending_tail != b->pending_head)
-		return b->pending[b->pending_head & (PENDING - 1)];
-	return b->request;
-}
-
-/* The statement under way will not end: its session ended, or the protocol is lost. It is not
- * counted, but its time was shown while it ran and stays. */
-static __noinline int abandon(struct backend *b, struct task_struct *task, u64 now)
-{
-	if (!b || !task || !b->busy)
-		return 0;
-	u8 request = current_request(b);
-	if (!(request & HAS_STATEMENT))
-		return 0;
-	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
-	struct stats *s = bpf_map_lookup_elem(&statements, &key);
-	if (!s)
-		return 0;
-	advance(b, task, now);
-	for (int i = 0; i < PHASES; i++)
-		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
-	return 0;
-}
-
 /* Adds the statement that ended at end, with its phases, to the statistics. */
-static __noinline int observe(struct backend *b, struct task_struct *task, enum command command, u64 end, bool at_send)
+static __noinline int observe(struct backend *b, struct task_struct *task, u8 request, u64 end, bool at_send)
 {
 	if (!b || !task)
 		return 0;
-	u32 key = b->server * COMMANDS + command;
+	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s) {
 		lose(b->server, LOST_SERIES);
@@ -380,10 +415,13 @@ static __noinline int observe(struct backend *b, struct task_struct *task, enum 
 	for (int i = 0; i < PHASES; i++)
 		add(&s->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i]);
 	u64 reads = reads_so_far(task) - b->reads;
-	u64 not_hits = (u64)b->socket_reads + b->wakeups + b->misses;
+	b->unread_wakeup = b->wakeups && wakeup_pending(task);
+	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
 	if (reads > not_hits)
 		add(&s->read_hits, reads - not_hits);
 	add(&s->read_misses, b->misses);
+	if (request & UNKNOWN)
+		add(&s->unknown, 1);
 	if (b->behind) {
 		add(&s->pipelined, 1);
 		add(&s->pipelined_ns, b->behind);

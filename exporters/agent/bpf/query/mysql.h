@@ -55,7 +55,7 @@ __noinline int mysql_command(struct backend *b)
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
 		u32 id = le32_at(b, MYSQL_HEADER + 1);
-		b->request = (id == ~0U ? b->bound : recall(b->server, mysql_hash(id))) | HAS_STATEMENT;
+		b->request = (id == ~0U ? b->bound : recall(mysql_hash(id))) | HAS_STATEMENT;
 		break;
 	}
 	case COM_STMT_CLOSE:
@@ -125,13 +125,29 @@ static __always_inline void mysql_ok(struct backend *b, const u8 *answer, u32 le
 	b->in_transaction = answer[at] & IN_TRANSACTION;
 }
 
+#define FILE_ASKED 0xfb
+#define MAX_FILE_NAME 4096
+
+/* A later part of an answer: several statements in one command may end with one that asks for a
+ * file. A row that begins with NULL has the same first byte, but is not sent alone unless it is
+ * larger than the server's buffer. */
+static __always_inline void mysql_more_answer(struct backend *b, u64 buf, u32 len)
+{
+	u8 answer[MYSQL_HEADER + 1];
+	if (len < sizeof(answer) || len > MAX_FILE_NAME || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
+		return;
+	u32 body = (u32)answer[0] | (u32)answer[1] << 8 | (u32)answer[2] << 16;
+	if (body + MYSQL_HEADER == len && answer[MYSQL_HEADER] == FILE_ASKED)
+		b->file_transfer = TRANSFER_ASKED;
+}
+
 /* The first bytes of an answer. */
 static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
 {
 	u8 answer[12];
 	if (len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return;
-	if (answer[MYSQL_HEADER] == 0xfb)
+	if (answer[MYSQL_HEADER] == FILE_ASKED)
 		b->file_transfer = TRANSFER_ASKED;
 	if (answer[MYSQL_HEADER] == 0 && b->request & HAS_STATEMENT)
 		mysql_ok(b, answer, len < sizeof(answer) ? len : sizeof(answer));
@@ -164,8 +180,10 @@ static __always_inline void mysql_reads(struct backend *b, struct task_struct *t
 	}
 	if (!b->sent)
 		return;
+	/* An answer ends what came before it, whatever was missed of that. */
+	b->file_transfer = NO_TRANSFER;
 	if (b->request & HAS_STATEMENT)
-		observe(b, task, b->request & COMMAND_BITS, b->sent_at, true);
+		observe(b, task, b->request, b->sent_at, true);
 	b->request = 0;
 	b->busy = 0;
 	b->slept = 0;

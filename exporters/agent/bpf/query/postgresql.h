@@ -23,7 +23,9 @@ static __always_inline void push_request(struct backend *b, u8 request)
 	}
 	u32 at = b->pending_tail & (PENDING - 1);
 	b->pending[at] = request;
-	b->arrival[at] = b->pending_tail == b->pending_head ? 0 : bpf_ktime_get_ns();
+	if (!b->reopened)
+		b->arrival[at] = b->pending_tail == b->pending_head ? 0 : bpf_ktime_get_ns();
+	b->reopened = 0;
 	b->pending_tail++;
 }
 
@@ -39,6 +41,7 @@ static __always_inline void reopen_request(struct backend *b)
 	b->pending_tail--;
 	b->request = request & ~FROM_SYNC;
 	b->request_open = 1;
+	b->reopened = 1;
 }
 
 static __always_inline void forget_requests(struct backend *b)
@@ -46,6 +49,7 @@ static __always_inline void forget_requests(struct backend *b)
 	b->pending_head = b->pending_tail;
 	b->request = 0;
 	b->request_open = 0;
+	b->reopened = 0;
 	b->head_len = 0;
 	b->skip = 0;
 }
@@ -128,7 +132,7 @@ __noinline int pg_message(struct backend *b, u32 from, u32 end)
 		b->request_open = 1;
 		skip_name(&n); /* the portal */
 		hash = name_hash(b, n.pos, end);
-		b->bound = hash ? recall(b->server, hash) : b->unnamed;
+		b->bound = hash ? recall(hash) : b->unnamed;
 		break;
 	case 'E':
 		b->request_open = 1;
@@ -307,7 +311,7 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 			if (name) /* the portal's */
 				return false;
 			bound = name_hash(b, STAGE + at + PG_HEADER + 1, STAGE + end);
-			bound = bound ? recall(b->server, bound) : unnamed;
+			bound = bound ? recall(bound) : unnamed;
 			break;
 		case 'E':
 			if (!(request & HAS_STATEMENT))
@@ -377,7 +381,7 @@ static __always_inline void pg_ready(struct backend *b, struct task_struct *task
 		u8 request = b->pending[b->pending_head & (PENDING - 1)];
 		b->pending_head++;
 		if (request & HAS_STATEMENT)
-			observe(b, task, request & COMMAND_BITS, now, false);
+			observe(b, task, request, now, false);
 	}
 	b->slept = 0;
 	b->busy = 0;

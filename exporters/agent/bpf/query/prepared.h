@@ -8,10 +8,11 @@
 #define WINDOW 32     /* places where a name may be: filled to the half, one in 200,000 finds none */
 #define TAG (~255U)   /* bits of the hash that are kept */
 
-/* Place: bits of the name's hash | HAS_STATEMENT | command; 0 if it is free. */
+/* A hash table of places: bits of a name's hash | HAS_STATEMENT | command; 0 if it is free. */
 struct names {
 	u32 place[PREPARED];
-	u32 next; /* place in a full window to be used next */
+	u16 used[PREPARED]; /* now, when it was used last */
+	u16 now;            /* counts the statements that were prepared */
 };
 
 /* Task-local: one per process or thread that prepared a statement with a name. */
@@ -27,47 +28,78 @@ static __always_inline struct names *names_of_task(u64 flags)
 	return bpf_task_storage_get(&prepared, bpf_get_current_task_btf(), NULL, flags);
 }
 
-/* The place of a name, or, without one, a free place, or else WINDOW. */
-static __noinline u32 find_name(struct names *n, u32 hash, bool free)
+/* Where in its window a name is, or WINDOW. */
+static __noinline u32 find_name(struct names *n, u32 hash)
 {
-	u32 first_free = WINDOW;
 	if (!n)
 		return WINDOW;
 	for (u32 i = 0; i < WINDOW; i++) {
 		u32 place = n->place[(hash + i) & (PREPARED - 1)];
-		if (!place)
-			first_free = first_free < i ? first_free : i;
-		else if ((place & TAG) == (hash & TAG))
+		if (place && (place & TAG) == (hash & TAG))
 			return i;
 	}
-	return free ? first_free : WINDOW;
+	return WINDOW;
 }
 
-/* A statement was prepared under a name. In a full window it takes another one's place. */
+struct search {
+	struct names *names;
+	u32 hash, best, age;
+};
+
+static long search_step(u32 i, struct search *s)
+{
+	u32 at = (s->hash + i) & (PREPARED - 1);
+	u32 age = (u16)(s->names->now - s->names->used[at]);
+	if (!s->names->place[at]) {
+		s->best = i;
+		return 1;
+	}
+	if (age > s->age) {
+		s->age = age;
+		s->best = i;
+	}
+	return 0;
+}
+
+/* A free place in a name's window, or else the one that was not used for longest: names that SQL
+ * took back (DEALLOCATE, DISCARD) are not seen to end, and grow old. */
+static __noinline u32 find_place(struct names *n, u32 hash)
+{
+	struct search s = { .names = n, .hash = hash };
+	if (!n)
+		return 0;
+	bpf_loop(WINDOW, search_step, &s, 0);
+	return s.best & (WINDOW - 1);
+}
+
+/* A statement was prepared under a name. */
 __noinline int remember(u32 hash, u32 command)
 {
 	struct names *n = names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!n)
-		return 0; /* its executions are told of, see recall() */
-	u32 i = find_name(n, hash, true);
+		return 0; /* its executions are counted as unknown */
+	u32 i = find_name(n, hash);
 	if (i >= WINDOW)
-		i = n->next++ & (WINDOW - 1);
-	n->place[(hash + i) & (PREPARED - 1)] = (hash & TAG) | HAS_STATEMENT | (command & COMMAND_BITS);
+		i = find_place(n, hash);
+	u32 at = (hash + i) & (PREPARED - 1);
+	n->place[at] = (hash & TAG) | HAS_STATEMENT | (command & COMMAND_BITS);
+	n->used[at] = ++n->now;
 	return 0;
 }
 
-/* The command of the statement with a name; OTHER if it was prepared before the agent came, or
- * has lost its place. */
-__noinline u32 recall(u32 server, u32 hash)
+/* The command of the statement with a name; OTHER | UNKNOWN if it was prepared before the agent
+ * came, or has lost its place. */
+__noinline u32 recall(u32 hash)
 {
 	struct names *n = names_of_task(0);
-	if (n) {
-		u32 i = find_name(n, hash, false);
-		if (i < WINDOW)
-			return n->place[(hash + i) & (PREPARED - 1)] & COMMAND_BITS;
-	}
-	lose(server, LOST_PREPARED);
-	return OTHER;
+	if (!n)
+		return OTHER | UNKNOWN;
+	u32 i = find_name(n, hash);
+	if (i >= WINDOW)
+		return OTHER | UNKNOWN;
+	u32 at = (hash + i) & (PREPARED - 1);
+	n->used[at] = n->now;
+	return n->place[at] & COMMAND_BITS;
 }
 
 /* The statement with a name is gone. */
@@ -76,7 +108,7 @@ __noinline int forget_name(u32 hash)
 	struct names *n = names_of_task(0);
 	if (!n)
 		return 0;
-	u32 i = find_name(n, hash, false);
+	u32 i = find_name(n, hash);
 	if (i < WINDOW)
 		n->place[(hash + i) & (PREPARED - 1)] = 0;
 	return 0;

@@ -49,22 +49,9 @@ static __noinline bool from_client(struct backend *b, struct sock *sk)
 	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
 }
 
-/* The number of a socket's inode: unlike its address, it is not used again. */
-static __always_inline u64 inode_of(struct sock *sk)
-{
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
-}
-
-/* Whether a client's socket is another one, at the address of one that was closed: a MySQL thread
- * may serve them one after the other. */
-static __always_inline bool is_another(struct backend *b, struct sock *sk)
-{
-	return b->engine == MYSQL && b->socket_inode != inode_of(sk);
-}
-
 static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
 {
-	if (b->socket == (u64)sk && !is_another(b, sk))
+	if (b->socket == (u64)sk && !is_another(b, (u64)sk))
 		return true;
 	/* A PostgreSQL backend serves one client all its life; a MySQL thread one after another. */
 	if (b->engine == POSTGRESQL && (b->socket || b->leader))
@@ -73,13 +60,8 @@ static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
 		return false;
 	b->socket = (u64)sk;
 	if (b->engine == MYSQL) {
-		b->socket_inode = inode_of(sk);
-		/* What the last client asked for and was not answered. */
-		abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
-		b->busy = 0;
-		b->sent = 0;
-		b->request = 0;
-		b->file_transfer = NO_TRANSFER;
+		b->socket_inode = inode_of((u64)sk);
+		end_session(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 		b->conn = CONN_READY;
 		b->head_len = 0;
 		b->skip = 0;
@@ -216,6 +198,8 @@ static __always_inline int sent_held(struct backend *b, struct task_struct *task
 			return 0;
 		if (!b->tls && !b->sent)
 			mysql_answer(b, buf, ret);
+		else if (!b->tls)
+			mysql_more_answer(b, buf, ret);
 		mysql_sent(b, task, bpf_ktime_get_ns());
 		return 0;
 	}
@@ -272,6 +256,8 @@ int tls_write(struct pt_regs *ctx)
 	if (b->engine == MYSQL) {
 		if (b->busy && !b->sent)
 			mysql_answer(b, buf, len);
+		else if (b->busy)
+			mysql_more_answer(b, buf, len);
 		return 0;
 	}
 	u8 status = pg_ends_ready(buf, len);
@@ -292,7 +278,6 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
-#define SIGURG 23
 #define SIGNAL_QUEUED 0 /* TRACE_SIGNAL_DELIVERED */
 
 /* PostgreSQL's processes wake each other with this signal, each of which they take with a read call. */
@@ -302,8 +287,12 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 	if (sig != SIGURG || result != SIGNAL_QUEUED)
 		return 0;
 	struct backend *b = backend_of(task);
-	if (b && b->engine == POSTGRESQL && b->busy)
+	if (!b || b->engine != POSTGRESQL)
+		return 0;
+	if (b->busy)
 		__sync_fetch_and_add(&b->wakeups, 1);
+	else
+		b->unread_wakeup = 1;
 	return 0;
 }
 

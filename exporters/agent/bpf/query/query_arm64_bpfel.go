@@ -77,7 +77,9 @@ type QueryBackend struct {
 	_             [3]byte
 	OffKind       QueryPhase
 	ReadCall      uint8
-	_             [3]byte
+	Reopened      uint8
+	UnreadWakeup  uint8
+	_             [1]byte
 	Socket        uint64
 	SocketInode   uint64
 	TlsSession    uint64
@@ -161,14 +163,15 @@ const (
 	QueryLossLOST_SERIES    QueryLoss = 3
 	QueryLossLOST_BACKEND   QueryLoss = 4
 	QueryLossLOST_NEWS      QueryLoss = 5
-	QueryLossLOST_PREPARED  QueryLoss = 6
-	QueryLossLOSSES         QueryLoss = 7
+	QueryLossLOSSES         QueryLoss = 6
 )
 
 type QueryNames struct {
 	_     structs.HostLayout
 	Place [1024]uint32
-	Next  uint32
+	Used  [1024]uint16
+	Now   uint16
+	_     [2]byte
 }
 
 type QueryPhase uint32
@@ -204,6 +207,7 @@ type QueryStats struct {
 	PhaseNs     [7]uint64
 	ReadHits    uint64
 	ReadMisses  uint64
+	Unknown     uint64
 	Pipelined   uint64
 	PipelinedNs uint64
 	Classic     [9]uint64
@@ -246,6 +250,7 @@ const (
 	QueryVarPreemptible        = "preemptible"
 	QueryVarUnusedActivity     = "unused_activity"
 	QueryVarUnusedActivityKind = "unused_activity_kind"
+	QueryVarUnusedCommand      = "unused_command"
 	QueryVarUnusedCrew         = "unused_crew"
 	QueryVarUnusedLoss         = "unused_loss"
 	QueryVarUnusedPresence     = "unused_presence"
@@ -337,6 +342,7 @@ type QueryVariableSpecs struct {
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
+	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -395,6 +401,7 @@ type QueryVariables struct {
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
+	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`

@@ -53,7 +53,6 @@ enum loss {
 	LOST_SERIES,    /* statements without an entry in the statistics map */
 	LOST_BACKEND,   /* processes or threads for which the kernel had no memory, until the next scan */
 	LOST_NEWS,      /* servers that began or ended, of which the agent could not be told at once */
-	LOST_PREPARED,  /* prepared statements whose command is not known: counted, as OTHER */
 	LOSSES,
 };
 
@@ -73,7 +72,8 @@ enum conn {
 /* What a request is kept as: its command and these. */
 #define HAS_STATEMENT 0x80
 #define FROM_SYNC 0x40  /* PostgreSQL: it ended with a Sync */
-#define COMMAND_BITS 0x3f
+#define UNKNOWN 0x20    /* its command is not known, see prepared.h */
+#define COMMAND_BITS 0x1f
 
 /* One per process or thread of a database server; freed by the kernel when it ends. */
 struct backend {
@@ -105,6 +105,8 @@ struct backend {
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;      /* the last time asleep was in a read call */
+	u8 reopened;       /* PostgreSQL: the request under assembly came before, see reopen_request() */
+	u8 unread_wakeup;  /* PostgreSQL: the next statement may have to read a wake-up from before it */
 	u64 socket;        /* the client's struct sock */
 	u64 socket_inode;  /* MySQL: its inode's number, which is not used again as the address is */
 	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
@@ -140,7 +142,7 @@ struct backend {
 	u32 stage_at;
 	u32 pending_head, pending_tail;
 	u8 pending[PENDING];
-	u64 arrival[PENDING];   /* when it came, if others were before it; else 0 */
+	u64 arrival[PENDING];   /* when it was read, if others were before it; else 0 */
 	u64 behind;             /* how long the one under way had waited for others by then */
 	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
 	                         * from STAGE: the bytes at hand, copied at once */
@@ -152,7 +154,8 @@ struct stats {
 	u64 phase_ns[PHASES];
 	u64 read_hits;     /* read calls on files that did not wait for a device */
 	u64 read_misses;   /* and those that did */
-	u64 pipelined;     /* statements that came before others on their connection were through */
+	u64 unknown;       /* executions of prepared statements whose command is not known: OTHER */
+	u64 pipelined;     /* statements that were read together with earlier ones of their connection */
 	u64 pipelined_ns;  /* and how long they waited for those, which is not in their duration */
 	u64 classic[CLASSIC + 1];
 	u64 slots[NATIVE_SLOTS];
@@ -198,8 +201,9 @@ struct {
 	__type(value, u64);
 } lost SEC(".maps");
 
-/* Keeps the type in the object file, from where the agent takes the numbers. */
+/* Keep the types in the object file, from where the agent takes the numbers. */
 const enum loss *unused_loss __attribute__((unused));
+const enum command *unused_command __attribute__((unused));
 
 /* Set by user space before loading: a task may lose the CPU within a program on the client's
  * socket, so that another task's run of a program on this CPU may fall into it. */

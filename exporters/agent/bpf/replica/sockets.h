@@ -11,7 +11,6 @@
 #include "track.h"
 
 #define MSG_PEEK 2
-#define ARG3(regs) CALL_ARG3(regs)
 
 /* Of a tracepoint's socket by BTF, which the verifier lets a program follow without a helper. */
 static __always_inline u64 inode_of(struct sock *sk)

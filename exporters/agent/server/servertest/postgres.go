@@ -3,7 +3,7 @@ package servertest
 
 import (
 	"context"
-	"net"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -29,11 +30,34 @@ type Postgres struct{ *pgserver.Server }
 // ends. prepare, if not nil, is called between the two with the data directory.
 func StartPostgres(t testing.TB, settings map[string]string, prepare func(data string)) *Postgres {
 	t.Helper()
+	return startPostgres(t, pgserver.Options{Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Settings: settings, Prepare: prepare})
+}
+
+// StartPostgresOf is StartPostgres with a server of another version, which tools/postgresql got.
+func StartPostgresOf(t testing.TB, major int, settings map[string]string, prepare func(data string)) *Postgres {
+	t.Helper()
 	testkit.NeedRoot(t)
-	s, err := pgserver.Start(pgserver.Options{
-		Dir:    workDir(t, "pg", owner(t)),
-		Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Settings: settings, Prepare: prepare,
-	})
+	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "postgresql", strconv.Itoa(major)))
+	if err != nil {
+		testkit.Skip(t, fmt.Sprintf("needs PostgreSQL %d; `tools/postgresql %d` gets it", major, major))
+	}
+	// The cache is root's alone, and the server runs as somebody else. Its programs stay root's.
+	programs := workDir(t, "pg-programs", &syscall.Credential{})
+	if err := os.Chmod(programs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", from+"/.", programs).CombinedOutput(); err != nil {
+		t.Fatalf("copying PostgreSQL %d: %v\n%s", major, err, out)
+	}
+	bin := filepath.Join(programs, "bin")
+	return startPostgres(t, pgserver.Options{Initdb: filepath.Join(bin, "initdb"), Postgres: filepath.Join(bin, "postgres"), Settings: settings, Prepare: prepare})
+}
+
+func startPostgres(t testing.TB, o pgserver.Options) *Postgres {
+	t.Helper()
+	testkit.NeedRoot(t)
+	o.Dir = workDir(t, "pg", owner(t))
+	s, err := pgserver.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,13 +157,12 @@ func workDir(t testing.TB, prefix string, who *syscall.Credential) string {
 	return dir
 }
 
-// freePort returns a TCP port that was free a moment ago.
+// freePort returns a TCP port for a server.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }

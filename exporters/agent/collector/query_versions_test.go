@@ -1,0 +1,123 @@
+package collector
+
+import (
+	"context"
+	"crypto/tls"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+// The versions of PostgreSQL beside the distribution's, which all other tests use.
+var otherVersions = []int{16, 17, 18}
+
+// Every version's statements are counted, named and split alike.
+func TestQueryVersions(t *testing.T) {
+	q := startQuery(t)
+	for _, major := range otherVersions {
+		version := strconv.Itoa(major)
+		t.Run(version, func(t *testing.T) {
+			name := "pg" + version
+			pg := servertest.StartPostgresOf(t, major, map[string]string{"cluster_name": name, "autovacuum": "off", "ssl": "on"},
+				func(data string) { certificate(t, data) })
+			waitForServer(t, q, name)
+			if got := infoOf(t, q, name)["version"]; got != version {
+				t.Errorf("it is taken for version %q", got)
+			}
+			exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
+			const transaction = "begin;\nupdate t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\ncommit;\n"
+			want := map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}
+			for _, protocol := range []string{"simple", "extended", "prepared"} {
+				got := during(t, q, name, sumOf(want), func() { pg.Bench(t, transaction, "-M", protocol, "-c", "10", "-t", "100") })
+				wantCounts(t, got, want)
+				wantSum(t, got)
+				if sync := got.phases["commit"]["sync"]; sync <= 0 {
+					t.Errorf("%s: commits waited %v s for sync", protocol, sync)
+				}
+			}
+			config, err := pgx.ParseConfig(pg.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+			c, err := pgx.ConnectConfig(context.Background(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close(context.Background())
+			got := during(t, q, name, 100, func() {
+				for i := range 100 {
+					if _, err := c.Exec(context.Background(), "delete from t where id = $1", i); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			wantCounts(t, got, map[string]uint64{"delete": 100})
+			wantSum(t, got)
+		})
+	}
+}
+
+// However PostgreSQL 18 reads, a session that waits for its own reads is in read, and not in wait.
+func TestQueryReadMethods(t *testing.T) {
+	q := startQuery(t)
+	for _, method := range []string{"worker", "sync"} {
+		t.Run(method, func(t *testing.T) {
+			name := "io-" + method
+			pg := servertest.StartPostgresOf(t, 18, map[string]string{
+				"cluster_name": name, "io_method": method, "autovacuum": "off", "max_parallel_workers_per_gather": "0",
+				"shared_buffers": "1MB", "jit": "off"}, nil)
+			waitForServer(t, q, name)
+			c := pg.Connect(t)
+			run(t, c, "create table big as select i, repeat('x', 500) from generate_series(1, 100000) i")
+			run(t, c, "vacuum big")
+			run(t, c, "checkpoint")
+			var file string
+			if err := c.QueryRow(t.Context(), "select pg_relation_filepath('big')").Scan(&file); err != nil {
+				t.Fatal(err)
+			}
+			if err := rig.DropCache(filepath.Join(pg.Data, file)); err != nil {
+				t.Fatal(err)
+			}
+			got := during(t, q, name, 1, func() { run(t, c, "select count(*) from big") })
+			wantCounts(t, got, map[string]uint64{"select": 1})
+			wantSum(t, got)
+			p := got.phases["select"]
+			if p["read"] <= 0 || p["read"] < 0.9*(p["read"]+p["wait"]) {
+				t.Errorf("a cold scan: %v", p)
+			}
+			// What workers read is none of the session's calls, and the wake-ups by them are no reads.
+			if method == "worker" && got.reads["hit"] > 0.1*float64(scanPages(t, c)) {
+				t.Errorf("the session read %v of %v pages itself", got.reads, scanPages(t, c))
+			}
+		})
+	}
+}
+
+// scanPages is how many pages the table has.
+func scanPages(t *testing.T, c *pgx.Conn) (pages int) {
+	t.Helper()
+	if err := c.QueryRow(t.Context(), "select pg_relation_size('big') / 8192").Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// infoOf returns the labels of a server's plumbline_server_info.
+func infoOf(t *testing.T, q *query, server string) map[string]string {
+	t.Helper()
+	for _, f := range gather(t, q) {
+		for _, m := range f.Metric {
+			if l := labels(m); f.GetName() == "plumbline_server_info" && l["server"] == server {
+				return l
+			}
+		}
+	}
+	t.Fatalf("no plumbline_server_info of %s", server)
+	return nil
+}
