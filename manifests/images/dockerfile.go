@@ -42,7 +42,7 @@ func Read(file, arch string) (*Dockerfile, error) {
 	switch {
 	case len(d.Entrypoint) == 0:
 		return nil, fmt.Errorf("%s: no ENTRYPOINT", file)
-	case len(d.Files) == 0:
+	case len(d.Files)+len(d.Folders) == 0:
 		return nil, fmt.Errorf("%s: no files", file)
 	}
 	return d, nil
