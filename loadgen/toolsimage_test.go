@@ -30,6 +30,7 @@ import (
 // The jobs of manifests/kubernetes/load/jobs in the image they run in, as a pod runs it: a server with TLS and a password, by
 // its name, on PostgreSQL and MariaDB; no shell, no file to write but below /tmp.
 func TestToolsImage(t *testing.T) {
+	testkit.NeedRoot(t)
 	t.Parallel()
 	root := toolsimage.Unpack(t, toolsimage.Image(t, toolsimage.Checkout(t)))
 	// Loopback addresses of this process's own, so that the usual ports serve.
