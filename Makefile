@@ -14,7 +14,8 @@ ARCH ?=
 export LAB_CLASSES DURATION BREAK WIDE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
-ARCHS ?= amd64 arm64
+# With TOOLS=1 only amd64, as loadgen-tools is not made for another one.
+ARCHS ?= $(if $(TOOLS),amd64,amd64 arm64)
 # The version of chart and images.
 VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
 
@@ -26,7 +27,10 @@ GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
 TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
 POSTGRESQL := 16 17 18
-IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline
+# With TOOLS=1 images, push and release make loadgen-tools as well, of the Debian packages of this machine.
+TOOLS ?=
+IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline $(if $(TOOLS),loadgen-tools)
+IMAGE_FILES := image-binaries $(if $(TOOLS),image-tools)
 BIN := build/bin
 
 .PHONY: help
@@ -90,12 +94,19 @@ image-binaries: build ## Static binaries for the images, into build/linux (ARCHS
 		done; \
 	done
 
+.PHONY: image-tools
+image-tools: ## What the image loadgen-tools holds beside loadgen, of this machine's Debian packages, into build/linux.
+	@tools/install-packages image-tools
+	@tools/build k6
+	@arch=$$($(GO) env GOARCH); mkdir -p build/linux/$$arch; cp -Lf $(BIN)/k6 build/linux/$$arch/; \
+		$(GO) run ./manifests/images/tools --out=build/linux/$$arch/loadgen-tools
+
 .PHONY: images
-images: image-binaries ## Container images as tar files, without Docker.
+images: $(IMAGE_FILES) ## Container images as tar files, without Docker; with TOOLS=1 loadgen-tools too, and so for push and release.
 	@$(GO) run ./manifests/images/build tar --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 
 .PHONY: push
-push: image-binaries ## Push the images to REGISTRY.
+push: $(IMAGE_FILES) ## Push the images to REGISTRY.
 	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
 
 .PHONY: deploy
@@ -144,7 +155,7 @@ plugins: ## kubectl's plugin for every platform, into build/plugin.
 	done
 
 .PHONY: release
-release: image-binaries plugins ## Everything that is uploaded for VERSION, into build/release: images, chart, plugin, rules, dashboards, checksums.
+release: $(IMAGE_FILES) plugins ## Everything that is uploaded for VERSION, into build/release: images, chart, plugin, rules, dashboards, checksums.
 	@tools/build helm
 	@$(GO) run ./manifests/release --release=$(VERSION) --commit=$$(git rev-parse HEAD) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 

@@ -1,5 +1,5 @@
-// Package images makes container images of the Dockerfiles beside it without a Docker daemon:
-// those that only copy files into an empty image, which are all but one.
+// Package images makes container images of the Dockerfiles beside it without a Docker daemon: all
+// of them only copy files into an empty image.
 package images
 
 import (
@@ -13,7 +13,9 @@ import (
 // Dockerfile is what a Dockerfile of the kind understood here says.
 type Dockerfile struct {
 	// Files are the image's files: where each is in the image, and in the context.
-	Files      map[string]string
+	Files map[string]string
+	// Folders are copied with all that is in them, in the same way; files go before.
+	Folders    map[string]string
 	User       string
 	Ports      []string
 	Entrypoint []string
@@ -26,7 +28,7 @@ func Read(file, arch string) (*Dockerfile, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dockerfile{Files: map[string]string{}}
+	d := &Dockerfile{Files: map[string]string{}, Folders: map[string]string{}}
 	for number, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -40,7 +42,7 @@ func Read(file, arch string) (*Dockerfile, error) {
 	switch {
 	case len(d.Entrypoint) == 0:
 		return nil, fmt.Errorf("%s: no ENTRYPOINT", file)
-	case len(d.Files) == 0:
+	case len(d.Files)+len(d.Folders) == 0:
 		return nil, fmt.Errorf("%s: no files", file)
 	}
 	return d, nil
@@ -82,6 +84,16 @@ func (d *Dockerfile) copy(fields []string) error {
 		return fmt.Errorf("COPY: destination %s: must be absolute, and a folder ending in / for several files", to)
 	}
 	for _, source := range sources {
+		if strings.HasSuffix(source, "/") {
+			if !folder {
+				return fmt.Errorf("COPY: destination %s: must be a folder ending in /, as %s is one", to, source)
+			}
+			if other, there := d.Folders[to]; there {
+				return fmt.Errorf("COPY: to %s goes %s already; one folder to a place", to, other)
+			}
+			d.Folders[to] = source
+			continue
+		}
 		target := to
 		if folder {
 			target = path.Join(to, path.Base(source))

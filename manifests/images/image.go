@@ -51,10 +51,14 @@ func (d *Dockerfile) Image(context, arch string) (v1.Image, error) {
 
 // tar writes the files, and the folders they are in, owned by root.
 func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
+	files, err := d.Content(context)
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	folders := map[string]bool{}
-	for _, target := range slices.Sorted(maps.Keys(d.Files)) {
+	for _, target := range slices.Sorted(maps.Keys(files)) {
 		var parents []string
 		for p := path.Dir(target); p != "/" && !folders[p]; p = path.Dir(p) {
 			folders[p] = true
@@ -65,17 +69,17 @@ func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
 				return nil, err
 			}
 		}
-		file := filepath.Join(context, filepath.FromSlash(d.Files[target]))
+		file := filepath.Join(context, filepath.FromSlash(files[target]))
 		info, err := os.Stat(file)
 		if err != nil {
-			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
+			return nil, fmt.Errorf("COPY %s: %w", files[target], err)
 		}
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
+			return nil, fmt.Errorf("COPY %s: %w", files[target], err)
 		}
-		if err := checkProgram(content, arch, d.Files); err != nil {
-			return nil, fmt.Errorf("COPY %s: %w", d.Files[target], err)
+		if err := checkProgram(content, arch, files); err != nil {
+			return nil, fmt.Errorf("COPY %s: %w", files[target], err)
 		}
 		// Whoever runs the image may read everything, whatever the builder's umask.
 		mode := int64(0o644)

@@ -30,6 +30,8 @@ func TestRefused(t *testing.T) {
 		"FROM scratch\nRUN true":                                          ":2: RUN is not known here",
 		"FROM scratch\nCOPY x":                                            ":2: COPY: needs a source and a destination",
 		"FROM scratch\nCOPY a b /c":                                       ":2: COPY: destination /c: must be absolute, and a folder",
+		"FROM scratch\nCOPY a/ /b":                                        ":2: COPY: destination /b: must be a folder ending in /",
+		"FROM scratch\nCOPY a/ /\nCOPY b/ /":                              ":3: COPY: to / goes a/ already",
 		"FROM scratch\nCOPY a b":                                          ":2: COPY: destination b: must be absolute",
 		"FROM scratch\nENTRYPOINT /x":                                     ":2: ENTRYPOINT: not a list",
 		"FROM scratch\nCOPY a /a":                                         "no ENTRYPOINT",
@@ -55,18 +57,39 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestDockerfiles makes every image that is made of files alone from stand-ins of its files.
+// TestFolder copies a folder with all that is in it; what is no file is refused.
+func TestFolder(t *testing.T) {
+	context := t.TempDir()
+	dockerfile := filepath.Join(context, "Dockerfile")
+	write(t, dockerfile, "FROM scratch\nCOPY tree/ /\nCOPY other /bin/one\nENTRYPOINT [\"/bin/one\"]\n")
+	d, err := images.Read(dockerfile, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Image(context, "amd64"); err == nil || !strings.Contains(err.Error(), "COPY tree/: ") || !strings.Contains(err.Error(), "the Dockerfile's first lines say what makes it") {
+		t.Errorf("without the folder: %v", err)
+	}
+	write(t, filepath.Join(context, "tree/bin/one"), "of the tree")
+	write(t, filepath.Join(context, "tree/bin/deep/two"), "two")
+	write(t, filepath.Join(context, "other"), "by itself")
+	got := content(t, image(t, d, context))
+	if len(got) != 2 || got["bin/one"] != "by itself" || got["bin/deep/two"] != "two" {
+		t.Errorf("%v", got)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(context, "tree/bin/link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Image(context, "amd64"); err == nil || !strings.Contains(err.Error(), "tree/bin/link: neither file nor folder") {
+		t.Errorf("with a link: %v", err)
+	}
+}
+
+// TestDockerfiles makes every image from stand-ins of its files.
 func TestDockerfiles(t *testing.T) {
 	files, _ := filepath.Glob("*.Dockerfile")
 	made := 0
 	for _, file := range files {
 		d, err := images.Read(file, "arm64")
-		if file == "loadgen-tools.Dockerfile" {
-			if err == nil {
-				t.Error("loadgen-tools needs Debian's packages, and is made without them")
-			}
-			continue
-		}
 		if err != nil {
 			t.Error(err)
 			continue
@@ -74,6 +97,9 @@ func TestDockerfiles(t *testing.T) {
 		context := t.TempDir()
 		for target, source := range d.Files {
 			write(t, filepath.Join(context, source), target)
+		}
+		for target, source := range d.Folders {
+			write(t, filepath.Join(context, source, "some/file"), filepath.Join(target, "some/file"))
 		}
 		first, second := image(t, d, context), image(t, d, context)
 		if digest(t, first) != digest(t, second) {
@@ -87,7 +113,11 @@ func TestDockerfiles(t *testing.T) {
 			t.Errorf("%s: config %+v", file, config)
 		}
 		got := content(t, first)
-		for target := range d.Files {
+		targets, err := d.Content(context)
+		if err != nil || len(targets) != len(d.Files)+len(d.Folders) {
+			t.Errorf("%s: %v, content %v", file, err, targets)
+		}
+		for target := range targets {
 			if got[strings.TrimPrefix(target, "/")] != target {
 				t.Errorf("%s: %s is not in the image: %v", file, target, slices.Sorted(maps.Keys(got)))
 			}
@@ -97,7 +127,7 @@ func TestDockerfiles(t *testing.T) {
 		}
 		made++
 	}
-	if made != 6 {
+	if made != 7 {
 		t.Errorf("%d images made", made)
 	}
 }
@@ -160,9 +190,11 @@ func TestPush(t *testing.T) {
 	write(t, filepath.Join(root, "manifests/images/agent.Dockerfile"), string(dockerfile))
 	for _, arch := range []string{"amd64", "arm64"} {
 		write(t, filepath.Join(root, "build/linux", arch, "plumbline-agent"), "for "+arch)
+		write(t, filepath.Join(root, "build/linux", arch, "tools/fio"), "fio for "+arch)
 	}
+	write(t, filepath.Join(root, "manifests/images/loadgen-tools.Dockerfile"), "FROM scratch\nARG TARGETARCH\nCOPY build/linux/${TARGETARCH}/tools/ /bin/\nENTRYPOINT [\"/bin/fio\"]\n")
 	repository := strings.TrimPrefix(server.URL, "http://") + "/plumbline"
-	cmd := exec.Command("go", "run", "./build", "push", "--root="+root, "--tag=v1", "--arch=amd64", "--arch=arm64", "--registry="+repository, "agent")
+	cmd := exec.Command("go", "run", "./build", "push", "--root="+root, "--tag=v1", "--arch=amd64", "--arch=arm64", "--registry="+repository, "agent", "loadgen-tools")
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
@@ -179,6 +211,11 @@ func TestPush(t *testing.T) {
 		if text := content(t, got)["plumbline-agent"]; text != "for "+arch {
 			t.Errorf("the image for %s holds %q", arch, text)
 		}
+	}
+	// The chart's values name the chart's images alone: it refuses others.
+	values, err := os.ReadFile(filepath.Join(root, "build/images/values.yaml"))
+	if err != nil || !strings.Contains(string(values), "    agent: sha256:") || strings.Contains(string(values), "loadgen-tools") || !strings.Contains(string(output), "/loadgen-tools:v1@sha256:") {
+		t.Errorf("%v, values:\n%s\nit says:\n%s", err, values, output)
 	}
 	if !strings.Contains(string(output), fmt.Sprint(reference)) {
 		t.Errorf("it says %s", output)

@@ -15,22 +15,35 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 
 	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/manifests/images/debian"
 )
 
-// materials is an image's bill of materials in CycloneDX: its files with their digests, and the Go
-// modules that its programs say they are made of. C libraries that a program links are not told by
-// it; tools/*/ has their pins.
+// materials is an image's bill of materials in CycloneDX: its files with their digests, the Go
+// modules that its programs say they are made of, and the Debian packages that it holds files of. C
+// libraries that a program links statically are not told by it; tools/*/ has their pins.
 func materials(root, image, version string, d *images.Dockerfile) ([]byte, error) {
 	var components []cyclonedx.Component
 	modules := map[string]cyclonedx.Component{}
-	for _, target := range slices.Sorted(maps.Keys(d.Files)) {
-		file := filepath.Join(root, filepath.FromSlash(d.Files[target]))
+	content, err := d.Content(root)
+	if err != nil {
+		return nil, err
+	}
+	var statuses [][]byte
+	var distribution []byte
+	for _, target := range slices.Sorted(maps.Keys(content)) {
+		file := filepath.Join(root, filepath.FromSlash(content[target]))
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
 		components = append(components, cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: target,
 			Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(text))}}})
+		switch {
+		case strings.HasPrefix(target, debian.StatusFolder):
+			statuses = append(statuses, text)
+		case target == "/etc/os-release":
+			distribution = text
+		}
 		info, err := buildinfo.Read(bytes.NewReader(text))
 		if err != nil {
 			continue // not a Go program
@@ -50,11 +63,16 @@ func materials(root, image, version string, d *images.Dockerfile) ([]byte, error
 	for _, purl := range slices.Sorted(maps.Keys(modules)) {
 		components = append(components, modules[purl])
 	}
+	packages, err := debianPackages(statuses, distribution)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", image, err)
+	}
+	components = append(components, packages...)
 	bom := cyclonedx.NewBOM()
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{Type: cyclonedx.ComponentTypeContainer, Name: "plumbline/" + image, Version: version}}
 	bom.Components = &components
 	var b bytes.Buffer
-	err := cyclonedx.NewBOMEncoder(&b, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	err = cyclonedx.NewBOMEncoder(&b, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 	return b.Bytes(), err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/plumbline/plumbline/manifests/images"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -126,6 +127,41 @@ func TestReproducible(t *testing.T) {
 		if strings.HasSuffix(name, ".go") || strings.Contains(name, "/tests/") {
 			t.Errorf("the chart has %s", name)
 		}
+	}
+}
+
+// TestMaterials has the Debian packages of an image named, with their distribution.
+func TestMaterials(t *testing.T) {
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"etc/os-release":                "NAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nID=debian\n",
+		"var/lib/dpkg/status.d/libx++1": "Package: libx++1\nArchitecture: amd64\nVersion: 1:2.3-4~deb12u1\n",
+		"usr/lib/libx.so.1":             "of a package",
+	} {
+		file = filepath.Join(root, "tree", file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &images.Dockerfile{Folders: map[string]string{"/": "tree/"}}
+	text, err := materials(root, "some", "9.9.9", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"name": "/usr/lib/libx.so.1"`, `"name": "libx++1"`, `"version": "1:2.3-4~deb12u1"`,
+		`"purl": "pkg:deb/debian/libx%2B%2B1@1%3A2.3-4~deb12u1?arch=amd64\u0026distro=debian-12"`} {
+		if !strings.Contains(string(text), want) && !strings.Contains(string(text), strings.ReplaceAll(want, `\u0026`, "&")) {
+			t.Errorf("the bill of materials lacks %s:\n%s", want, text)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "tree/etc/os-release"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := materials(root, "some", "9.9.9", d); err == nil || !strings.Contains(err.Error(), "/etc/os-release") {
+		t.Errorf("packages of no distribution: %v", err)
 	}
 }
 

@@ -25,14 +25,6 @@ const (
 	abortGrace = time.Second
 )
 
-// start makes the log names lead to the terminals, one for each thread as pgbench names them
-// (PREFIX.PID, PREFIX.PID.1, …), and becomes pgbench: only that way the process ID is known
-// before pgbench opens its log.
-const start = `prefix=$1 threads=$2; shift 2
-ln -s "$1" "$prefix.$$" || exit 1; shift; n=1
-while [ $n -lt $threads ]; do ln -s "$1" "$prefix.$$.$n" || exit 1; shift; n=$((n+1)); done
-exec "$@"`
-
 // Config says what pgbench is to do.
 type Config struct {
 	// Path is the program.

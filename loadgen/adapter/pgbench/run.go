@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,8 +33,8 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 	}
 	defer os.RemoveAll(folder)
 	prefix := filepath.Join(folder, "log")
-	command := []string{"/bin/sh", "-c", start, "sh", prefix, strconv.Itoa(t.config.Jobs)}
 	var terminals []*terminal
+	var paths []string
 	for range t.config.Jobs {
 		terminal, err := newTerminal()
 		if err != nil {
@@ -43,11 +42,11 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		}
 		defer terminal.Close()
 		terminals = append(terminals, terminal)
-		command = append(command, terminal.path)
+		paths = append(paths, terminal.path)
 	}
-	command = append(append(command, t.config.Path), t.arguments(prefix)...)
+	pgbench := append([]string{t.config.Path}, t.arguments(prefix)...)
 	if t.dsn != "" {
-		command = append(command, t.dsn)
+		pgbench = append(pgbench, t.dsn)
 	}
 
 	ctx, stop := context.WithCancel(ctx)
@@ -58,7 +57,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		reading.Go(func() { adapter.Lines(terminal.master, r.transaction) })
 	}
 	p := adapter.Process{
-		Command: command, Env: t.env, Stop: syscall.SIGALRM, Grace: stopGrace,
+		Command: command(prefix, paths, pgbench), Env: t.env, Stop: syscall.SIGALRM, Grace: stopGrace,
 		Stdout: r.stdout, Stderr: r.stderr, Started: func(pid int) { t.pid.Store(int64(pid)) },
 	}
 	err = p.Run(ctx)
@@ -134,7 +133,7 @@ func (r *run) stderr(line string) {
 	if !ok || strings.HasPrefix(text, "Run was aborted") {
 		r.log.Debug("pgbench says", "line", line)
 		if !ok && r.lastWords == "" && !strings.HasPrefix(line, "starting vacuum") {
-			r.lastWords = strings.TrimSpace(line) // the shell's, if there is no such program
+			r.lastWords = strings.TrimSpace(line) // of become, if there is no such program
 		}
 		return
 	}

@@ -127,7 +127,7 @@ func (p *Postgres) Demand(role string) {
 		p.t.Fatal(err)
 	}
 	// The first rule that fits counts.
-	if err := os.WriteFile(path, append([]byte("local all "+role+" scram-sha-256\n"), rules...), 0o600); err != nil {
+	if err := os.WriteFile(path, append([]byte("local all "+role+" scram-sha-256\nhost all "+role+" samehost scram-sha-256\n"), rules...), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	p.Exec("select pg_reload_conf()")

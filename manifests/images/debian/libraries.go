@@ -1,0 +1,148 @@
+package debian
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// architecture is what ELF and Debian's paths of libraries call one.
+type architecture struct {
+	machine elf.Machine
+	triple  string
+}
+
+// architectures are those known here, by Go's names.
+var architectures = map[string]architecture{
+	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu"},
+	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu"},
+}
+
+// Triple is what Debian's paths of libraries call an architecture of Go's; "" if it is not known here.
+func Triple(arch string) string { return architectures[arch].triple }
+
+// object is what is read of an ELF file.
+type object struct {
+	machine elf.Machine
+	// loader is the program interpreter's path; "" in a library.
+	loader string
+	// needed are the libraries it asks for, path where the loader looks for them first.
+	needed, path []string
+}
+
+// read reads an ELF file of the system.
+func (s System) read(file string) (*object, error) {
+	real, err := s.real(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := elf.Open(s.at(real))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	o := &object{machine: f.Machine}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			text, err := io.ReadAll(p.Open())
+			if err != nil {
+				return nil, err
+			}
+			o.loader = strings.TrimRight(string(text), "\x00")
+		}
+	}
+	if o.needed, err = f.ImportedLibraries(); err != nil {
+		return nil, err
+	}
+	// An older DT_RPATH holds for the libraries' own libraries as well; no package of Debian's may have one.
+	if old, err := f.DynString(elf.DT_RPATH); err != nil || len(old) > 0 {
+		return nil, errors.Join(err, fmt.Errorf("it has an RPATH %v, which is not known here", old))
+	}
+	paths, err := f.DynString(elf.DT_RUNPATH)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paths {
+		for _, folder := range strings.Split(p, ":") {
+			folder = strings.NewReplacer("${ORIGIN}", path.Dir(real), "$ORIGIN", path.Dir(real)).Replace(folder)
+			o.path = append(o.path, path.Clean(folder))
+		}
+	}
+	return o, nil
+}
+
+// Libraries are the shared libraries that programs and plugins need, their own libraries' too, and
+// the loader: each where it is found by a loader that has no cache and looks into the system's own
+// folders only. Names are of libraries that are opened without being asked for. A program for
+// another architecture than arch, as Go names it, is an error.
+func (s System) Libraries(arch string, objects []string, names ...string) ([]string, error) {
+	a, known := architectures[arch]
+	if !known {
+		return nil, fmt.Errorf("%s: an architecture whose libraries are not known here", arch)
+	}
+	found := map[string]bool{}
+	for _, name := range names {
+		file, err := s.library(a, name, nil)
+		if err != nil {
+			return nil, err
+		}
+		found[file] = true
+	}
+	seen := map[string]bool{}
+	for queue := append(slices.Clone(objects), slices.Sorted(maps.Keys(found))...); len(queue) > 0; queue = queue[1:] {
+		file := queue[0]
+		if seen[file] {
+			continue
+		}
+		seen[file] = true
+		o, err := s.read(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if o.machine != a.machine {
+			return nil, fmt.Errorf("%s: is for %s, not for %s", file, o.machine, arch)
+		}
+		if o.loader != "" {
+			found[o.loader] = true
+		}
+		for _, name := range o.needed {
+			if strings.HasPrefix(name, "ld-linux-") {
+				continue // the loader, which is there already
+			}
+			library, err := s.library(a, name, o.path)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			found[library] = true
+			queue = append(queue, library)
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// library finds a library as the loader does, in the folders of whoever needs it first.
+func (s System) library(a architecture, name string, first []string) (string, error) {
+	folders := append(slices.Clone(first), "/lib/"+a.triple, "/usr/lib/"+a.triple, "/lib", "/usr/lib")
+	for _, folder := range folders {
+		folder, err := s.real(folder)
+		if err != nil {
+			return "", err
+		}
+		file := path.Join(folder, name)
+		candidate, err := s.read(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return "", fmt.Errorf("%s: %w", file, err)
+		case candidate.machine == a.machine:
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("needs %s, which is in none of %s: mend its package with apt-get install --fix-broken", name, strings.Join(folders, ", "))
+}
