@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"database/sql"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,71 +15,41 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// A file that a client loads is one statement, however many packets it takes and whatever is in it:
-// the packets' numbers begin anew after 256, and its text looks like commands.
+// A file that a client loads is one statement, however many packets it takes and whatever is in it: the packets' numbers
+// begin anew after 256, and its text looks like commands. So it is if another statement comes before it in one command.
 func TestQueryLoadData(t *testing.T) {
 	my := servertest.StartMariaDB(t, "--local-infile=1")
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
-	db := my.Open(t, nil)
-	db.SetMaxOpenConns(1)
-	during(t, q, name, 2, func() {
-		execMySQL(t, db, "create database d")
-		execMySQL(t, db, "create table d.t (line text)")
-	})
 	// Each line begins with COM_QUERY's byte and a statement, and so does each packet, of whole lines.
-	line := "\x03delete from d.t where false -- " + strings.Repeat("x", 32) + "\n"
-	const packets = 1000
-	perPacket := (16 << 10) / len(line)
+	const line, perPacket, packets = "\x03delete from d.t where false\n", 500, 1000
 	mysql.RegisterReaderHandler("lines", func() io.Reader {
 		return &packetReader{packet: []byte(strings.Repeat(line, perPacket)), left: packets}
 	})
 	defer mysql.DeregisterReaderHandler("lines")
-	got := during(t, q, name, 2, func() {
-		r, err := db.Exec("load data local infile 'Reader::lines' into table d.t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, _ := r.RowsAffected(); n != int64(packets*perPacket) {
-			t.Errorf("%d lines loaded of %d", n, packets*perPacket)
-		}
-		var n int
-		if err := db.QueryRow("select count(*) from d.t").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-	})
-	wantCounts(t, got, map[string]uint64{"copy": 1, "select": 1})
-	wantSum(t, got)
-}
-
-// Several statements in one command, of which the last loads a file, are one, and the file is none.
-func TestQueryLoadDataInBatch(t *testing.T) {
-	my := servertest.StartMariaDB(t, "--local-infile=1")
-	q := startQuery(t)
-	name := defaultName(t, q, my.PID)
 	db := my.Open(t, func(c *mysql.Config) { c.MultiStatements = true })
 	db.SetMaxOpenConns(1)
-	during(t, q, name, 2, func() {
-		execMySQL(t, db, "create database d")
-		execMySQL(t, db, "create table d.t (line text)")
-	})
-	line := "\x03delete from d.t where false\n"
-	mysql.RegisterReaderHandler("batch", func() io.Reader {
-		return &packetReader{packet: []byte(strings.Repeat(line, 500)), left: 600}
-	})
-	defer mysql.DeregisterReaderHandler("batch")
-	got := during(t, q, name, 2, func() {
-		execMySQL(t, db, "set @a = 1; load data local infile 'Reader::batch' into table d.t")
-		var n int
-		if err := db.QueryRow("select count(*) from d.t").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		if n != 500*600 {
-			t.Errorf("%d lines loaded", n)
-		}
-	})
-	wantCounts(t, got, map[string]uint64{"other": 1, "select": 1})
-	wantSum(t, got)
+	const load = "load data local infile 'Reader::lines' into table d.t"
+	for _, c := range []struct{ statement, command string }{{load, "copy"}, {"set @a = 1; " + load, "other"}} {
+		t.Run(c.command, func(t *testing.T) {
+			during(t, q, name, 2, func() {
+				execMySQL(t, db, "create or replace database d")
+				execMySQL(t, db, "create table d.t (line text)")
+			})
+			got := during(t, q, name, 2, func() {
+				execMySQL(t, db, c.statement)
+				var n int
+				if err := db.QueryRow("select count(*) from d.t").Scan(&n); err != nil {
+					t.Fatal(err)
+				}
+				if n != packets*perPacket {
+					t.Errorf("%d lines loaded of %d", n, packets*perPacket)
+				}
+			})
+			wantCounts(t, got, map[string]uint64{c.command: 1, "select": 1})
+			wantSum(t, got)
+		})
+	}
 }
 
 // A session that is killed is over: its statement is in no count, and no time is added to it any more.
@@ -147,20 +114,7 @@ func (r *packetReader) Read(p []byte) (int, error) {
 // Connections with and without encryption, one after the other, are served by the same threads, and their
 // sockets may be at the same address in the kernel.
 func TestQueryMixedConnections(t *testing.T) {
-	dir := t.TempDir()
-	certificate(t, dir)
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"server.crt", "server.key"} {
-		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	my := servertest.StartMariaDB(t, "--ssl-cert="+filepath.Join(dir, "server.crt"), "--ssl-key="+filepath.Join(dir, "server.key"),
-		"--thread-cache-size=4")
+	my := servertest.StartMariaDB(t, append(encryptedMariaDB(t), "--thread-cache-size=4")...)
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
 	for _, c := range []struct {
@@ -193,19 +147,14 @@ func TestQueryMixedConnections(t *testing.T) {
 // once makes one connection and two statements, one of them prepared.
 func once(t *testing.T, my *servertest.MariaDB, kind string) {
 	t.Helper()
-	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", my.Port), "mysql"
-	switch kind {
-	case "tls":
-		c.TLS = &tls.Config{InsecureSkipVerify: true}
-	case "unix":
-		c.Net, c.Addr = "unix", my.Socket()
-	}
-	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := sql.OpenDB(connector)
+	db := my.Open(t, func(c *mysql.Config) {
+		switch kind {
+		case "tls":
+			c.TLS = &tls.Config{InsecureSkipVerify: true}
+		case "unix":
+			c.Net, c.Addr = "unix", my.Socket()
+		}
+	})
 	defer db.Close()
 	conn, err := db.Conn(context.Background())
 	if err != nil {

@@ -21,23 +21,10 @@ func TestQueryPreparedNames(t *testing.T) {
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "prepared", "autovacuum": "off"}, nil)
 	waitForServer(t, q, "prepared")
 	want := map[string]uint64{"select": cacheSize / 2, "delete": cacheSize / 2}
-	text := func(i int) string {
-		if i%2 == 0 {
-			return "select 1"
-		}
-		return "delete from pg_class where false"
-	}
 	t.Run("as many as pgx keeps", func(t *testing.T) {
 		w := dial(t, pg)
 		got := during(t, q, "prepared", cacheSize, func() {
-			for i := range cacheSize {
-				w.send([]byte(message('P', fmt.Sprintf("stmt_%d\x00%s\x00\x00\x00", i, text(i))) + message('S', "")))
-				w.ready(1)
-			}
-			for i := range cacheSize {
-				w.send([]byte(bindAndExecute(fmt.Sprintf("stmt_%d", i))))
-				w.ready(1)
-			}
+			prepareAndExecute(w, "stmt", cacheSize)
 		})
 		wantCounts(t, got, want)
 	})
@@ -46,7 +33,7 @@ func TestQueryPreparedNames(t *testing.T) {
 		got := during(t, q, "prepared", 10*cacheSize, func() {
 			for i := range 10 * cacheSize {
 				name := fmt.Sprintf("stmt_%d", i)
-				w.send([]byte(message('P', name+"\x00"+text(i)+"\x00\x00\x00") + message('S', "")))
+				w.send([]byte(message('P', name+"\x00"+textOf(i)+"\x00\x00\x00") + message('S', "")))
 				w.ready(1)
 				w.send([]byte(bindAndExecute(name)))
 				w.ready(1)
@@ -61,14 +48,7 @@ func TestQueryPreparedNames(t *testing.T) {
 		w := dial(t, pg)
 		got := during(t, q, "prepared", rounds*(names+1), func() {
 			for round := range rounds {
-				for i := range names {
-					w.send([]byte(message('P', fmt.Sprintf("stmt_%d_%d\x00%s\x00\x00\x00", round, i, text(i))) + message('S', "")))
-					w.ready(1)
-				}
-				for i := range names {
-					w.send([]byte(bindAndExecute(fmt.Sprintf("stmt_%d_%d", round, i))))
-					w.ready(1)
-				}
+				prepareAndExecute(w, fmt.Sprintf("stmt_%d", round), names)
 				w.send([]byte(message('Q', "discard all\x00")))
 				w.ready(1)
 			}
@@ -95,14 +75,7 @@ func TestQueryPreparedNames(t *testing.T) {
 		w := dial(t, pg)
 		const many = 4000
 		got := during(t, q, "prepared", many, func() {
-			for i := range many {
-				w.send([]byte(message('P', fmt.Sprintf("stmt_%d\x00%s\x00\x00\x00", i, text(i))) + message('S', "")))
-				w.ready(1)
-			}
-			for i := range many {
-				w.send([]byte(bindAndExecute(fmt.Sprintf("stmt_%d", i))))
-				w.ready(1)
-			}
+			prepareAndExecute(w, "stmt", many)
 		})
 		if got.total() != many || got.counts["other"] == 0 || got.unknown != float64(got.counts["other"]) || len(got.lost) != 0 {
 			t.Errorf("%v statements of %d, %v of unknown command, lost %v", got.counts, many, got.unknown, got.lost)
@@ -111,6 +84,27 @@ func TestQueryPreparedNames(t *testing.T) {
 			t.Errorf("the commands of %d are known", known)
 		}
 	})
+}
+
+// textOf is the text of the statement with a number.
+func textOf(i int) string {
+	if i%2 == 0 {
+		return "select 1"
+	}
+	return "delete from pg_class where false"
+}
+
+// prepareAndExecute prepares statements that are called PREFIX_NUMBER, and then executes each of them once.
+func prepareAndExecute(w *wire, prefix string, statements int) {
+	w.t.Helper()
+	for i := range statements {
+		w.send([]byte(message('P', fmt.Sprintf("%s_%d\x00%s\x00\x00\x00", prefix, i, textOf(i))) + message('S', "")))
+		w.ready(1)
+	}
+	for i := range statements {
+		w.send([]byte(bindAndExecute(fmt.Sprintf("%s_%d", prefix, i))))
+		w.ready(1)
+	}
 }
 
 // bindAndExecute is the execution of a prepared statement, with its Sync.

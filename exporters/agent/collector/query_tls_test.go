@@ -26,23 +26,10 @@ import (
 func TestQueryTLSPostgres(t *testing.T) {
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "secret", "ssl": "on", "autovacuum": "off"},
 		func(data string) { certificate(t, data) })
-	connect := func() *pgx.Conn {
-		config, err := pgx.ParseConfig(pg.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
-		c, err := pgx.ConnectConfig(context.Background(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close(context.Background()) })
-		return c
-	}
-	old := connect()
+	old := connectEncrypted(t, pg)
 	q := startQuery(t)
 	waitForServer(t, q, "secret")
-	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connect()} {
+	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connectEncrypted(t, pg)} {
 		t.Run(name, func(t *testing.T) {
 			got := during(t, q, "secret", 1003, func() {
 				run(t, c, "begin")
@@ -61,7 +48,7 @@ func TestQueryTLSPostgres(t *testing.T) {
 	t.Run("churn", func(t *testing.T) {
 		got := during(t, q, "secret", 100, func() {
 			for range 100 {
-				c := connect()
+				c := connectEncrypted(t, pg)
 				run(t, c, "select 1")
 				c.Close(context.Background())
 			}
@@ -75,20 +62,7 @@ func TestQueryTLSPostgres(t *testing.T) {
 }
 
 func TestQueryTLSMariaDB(t *testing.T) {
-	dir := t.TempDir()
-	certificate(t, dir)
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"server.crt", "server.key"} {
-		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	my := servertest.StartMariaDB(t, "--ssl-cert="+filepath.Join(dir, "server.crt"), "--ssl-key="+filepath.Join(dir, "server.key"))
+	my := servertest.StartMariaDB(t, encryptedMariaDB(t)...)
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
 	db := my.Open(t, func(c *mysql.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} })
@@ -111,6 +85,36 @@ func TestQueryTLSMariaDB(t *testing.T) {
 	})
 	wantCounts(t, got, map[string]uint64{"other": 1, "select": 1999})
 	wantSum(t, got)
+}
+
+// connectEncrypted opens a connection with TLS that is closed when the test ends.
+func connectEncrypted(t *testing.T, pg *servertest.Postgres) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+	c, err := pgx.ConnectConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	return c
+}
+
+// encryptedMariaDB returns the arguments of a server that takes connections with TLS.
+func encryptedMariaDB(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	certificate(t, dir)
+	for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o755,
+		filepath.Join(dir, "server.crt"): 0o644, filepath.Join(dir, "server.key"): 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"--ssl-cert=" + filepath.Join(dir, "server.crt"), "--ssl-key=" + filepath.Join(dir, "server.key")}
 }
 
 // certificate puts server.crt and server.key into a folder, for the folder's owner.

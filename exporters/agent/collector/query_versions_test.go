@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"crypto/tls"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -40,16 +39,7 @@ func TestQueryVersions(t *testing.T) {
 					t.Errorf("%s: commits waited %v s for sync", protocol, sync)
 				}
 			}
-			config, err := pgx.ParseConfig(pg.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
-			c, err := pgx.ConnectConfig(context.Background(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close(context.Background())
+			c := connectEncrypted(t, pg)
 			got := during(t, q, name, 100, func() {
 				for i := range 100 {
 					if _, err := c.Exec(context.Background(), "delete from t where id = $1", i); err != nil {

@@ -102,6 +102,7 @@ func TestExplain(t *testing.T) {
 		{"no BTF", plain, circumstances{noTypes: errors.New("not found")}, "no BTF, its type information (CONFIG_DEBUG_INFO_BTF)"},
 		{"no bpf(2)", plain, circumstances{noBPF: true}, "CONFIG_BPF_SYSCALL"},
 		{"no capability", refused, circumstances{capabilities: []string{"CAP_BPF", "CAP_PERFMON"}}, "the process lacks CAP_BPF and CAP_PERFMON"},
+		{"no capability, seen as a feature that is missing", fmt.Errorf("map create: %w", ebpf.ErrNotSupported), circumstances{capabilities: []string{"CAP_BPF"}}, "the process lacks CAP_BPF"},
 		{"unprivileged BPF is disabled", refused, circumstances{capabilities: []string{"CAP_BPF"}, unprivileged: "2"}, "kernel.unprivileged_bpf_disabled=2"},
 		{"lockdown", plain, circumstances{noKernelRead: true}, "lockdown"},
 		{"an old kernel", plain, circumstances{helpers: []string{"bpf_loop (Linux 5.17)"}}, "no bpf_loop (Linux 5.17)"},

@@ -91,7 +91,8 @@ func explain(err error, c circumstances) error {
 	case c.noTypes != nil:
 		reasons = append(reasons, fmt.Sprintf("the kernel's BTF may not be read: %v", c.noTypes))
 	}
-	if errors.Is(err, unix.EPERM) && len(c.capabilities) > 0 {
+	// Without rights, what asks for a feature is refused, too, and takes the feature for missing.
+	if len(c.capabilities) > 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported)) {
 		reason := "the process lacks " + strings.Join(c.capabilities, " and ")
 		if c.unprivileged == "1" || c.unprivileged == "2" {
 			reason += " (kernel.unprivileged_bpf_disabled=" + c.unprivileged + ": BPF is for processes that have it)"
