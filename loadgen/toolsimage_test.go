@@ -2,27 +2,17 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/tests/certificate"
 	"github.com/plumbline/plumbline/tests/testkit"
 	"github.com/plumbline/plumbline/tests/testkit/toolsimage"
 )
@@ -42,9 +32,7 @@ func TestToolsImage(t *testing.T) {
 	encrypt(t, db)
 	db.Exec("create role tester login superuser password 'secret'")
 	db.Demand("tester")
-	mariadb := testdb.StartMariaDB(t)
-	relay(t, net.JoinHostPort(ip, "3306"), mariadb.Socket())
-	mysql := mariadb.DSN()
+	mysql := testdb.StartMariaDB(t, "--skip-networking=0", "--bind-address="+ip, "--port=3306").DSN()
 	mysql = mysql[:strings.Index(mysql, "@")] + "@tcp(database.test:3306)" + mysql[strings.Index(mysql, "/test"):]
 
 	const postgresql = "postgresql://tester:secret@database.test:5432/postgres?sslmode=require"
@@ -82,36 +70,12 @@ func TestToolsImage(t *testing.T) {
 // encrypt gives a server a certificate of its own.
 func encrypt(t *testing.T, db *testdb.Postgres) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "database.test"}, NotAfter: time.Now().Add(time.Hour)}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder, _, _ := strings.Cut(strings.TrimPrefix(db.DSN(), "host="), " ")
-	owner, err := os.Stat(folder)
-	if err != nil {
+	if err := certificate.Write(folder); err != nil {
 		t.Fatal(err)
 	}
-	who := owner.Sys().(*syscall.Stat_t)
-	for kind, content := range map[string][]byte{"CERTIFICATE": certificate, "PRIVATE KEY": private} {
-		file := filepath.Join(folder, strings.ReplaceAll(kind, " ", "-"))
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(file, int(who.Uid), int(who.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db.Exec("alter system set ssl_cert_file = '" + filepath.Join(folder, "CERTIFICATE") + "'")
-	db.Exec("alter system set ssl_key_file = '" + filepath.Join(folder, "PRIVATE-KEY") + "'")
+	db.Exec("alter system set ssl_cert_file = '" + filepath.Join(folder, certificate.File) + "'")
+	db.Exec("alter system set ssl_key_file = '" + filepath.Join(folder, certificate.Key) + "'")
 	db.Exec("alter system set ssl = on")
 	db.Exec("select pg_reload_conf()")
 	testkit.Eventually(t, 30*time.Second, func() error {
@@ -120,32 +84,4 @@ func encrypt(t *testing.T, db *testdb.Postgres) {
 		}
 		return nil
 	})
-}
-
-// relay lets a server that has a socket only be reached by TCP.
-func relay(t *testing.T, address, socket string) {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer client.Close()
-				server, err := net.Dial("unix", socket)
-				if err != nil {
-					return
-				}
-				defer server.Close()
-				go io.Copy(server, client)
-				io.Copy(client, server)
-			}()
-		}
-	}()
 }

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"io"
-	"strings"
-)
 
-// machines are the architectures, as Go names them, by what a program's header says.
-var machines = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}
+	"github.com/plumbline/plumbline/manifests/images/program"
+)
 
 // checkProgram refuses a Linux program or library that an image for an architecture could not run: one of another architecture, or
 // one that is not static and whose loader is not among the image's files. Other files are not looked into.
@@ -18,20 +15,12 @@ func checkProgram(content []byte, arch string, files map[string]string) error {
 	if err != nil || f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
 		return nil // no program; BPF objects are ET_REL
 	}
-	if got := machines[f.Machine]; got != arch {
+	if want := program.Machines[arch]; f.Machine != want {
 		return fmt.Errorf("a program for %s in an image for %s", f.Machine, arch)
 	}
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_INTERP {
-			continue
-		}
-		text, err := io.ReadAll(p.Open())
-		if err != nil {
-			return err
-		}
-		if loader := strings.TrimRight(string(text), "\x00"); files[loader] == "" {
-			return fmt.Errorf("the program is not static, and its loader %s is not in the image", loader)
-		}
+	loader, err := program.Loader(f)
+	if err == nil && loader != "" && files[loader] == "" {
+		err = fmt.Errorf("the program is not static, and its loader %s is not in the image", loader)
 	}
-	return nil
+	return err
 }

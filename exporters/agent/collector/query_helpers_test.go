@@ -216,19 +216,20 @@ func wantSum(t testing.TB, got seen) {
 	}
 }
 
-// waitForServer waits until the collector reports a server with this label.
-func waitForServer(t testing.TB, c Collector, server string) {
+// waitForServer waits until the collector reports a server with this label, and returns what it says of it.
+func waitForServer(t testing.TB, c Collector, server string) (info map[string]string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() error {
 		for _, f := range gather(t, c) {
 			for _, m := range f.Metric {
-				if f.GetName() == "plumbline_server_info" && labels(m)["server"] == server {
+				if info = labels(m); f.GetName() == "plumbline_server_info" && info["server"] == server {
 					return nil
 				}
 			}
 		}
 		return fmt.Errorf("no server %s", server)
 	})
+	return info
 }
 
 // defaultName waits until the server of a process is followed, and returns its label.

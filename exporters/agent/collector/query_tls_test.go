@@ -2,34 +2,27 @@ package collector
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/certificate"
 )
 
 // Statements on encrypted connections are counted and named like others, those of
 // connections that were there before the agent too, and nothing is taken for plain text.
 func TestQueryTLSPostgres(t *testing.T) {
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "secret", "ssl": "on", "autovacuum": "off"},
-		func(data string) { certificate(t, data) })
-	old := connectEncrypted(t, pg)
+		func(data string) { certified(t, data) })
+	old := connectEncrypted(t, pg.URL)
 	q := startQuery(t)
 	waitForServer(t, q, "secret")
-	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connectEncrypted(t, pg)} {
+	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connectEncrypted(t, pg.URL)} {
 		t.Run(name, func(t *testing.T) {
 			got := during(t, q, "secret", 1003, func() {
 				run(t, c, "begin")
@@ -48,7 +41,7 @@ func TestQueryTLSPostgres(t *testing.T) {
 	t.Run("churn", func(t *testing.T) {
 		got := during(t, q, "secret", 100, func() {
 			for range 100 {
-				c := connectEncrypted(t, pg)
+				c := connectEncrypted(t, pg.URL)
 				run(t, c, "select 1")
 				c.Close(context.Background())
 			}
@@ -88,9 +81,9 @@ func TestQueryTLSMariaDB(t *testing.T) {
 }
 
 // connectEncrypted opens a connection with TLS that is closed when the test ends.
-func connectEncrypted(t *testing.T, pg *servertest.Postgres) *pgx.Conn {
+func connectEncrypted(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	config, err := pgx.ParseConfig(pg.URL)
+	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,46 +100,20 @@ func connectEncrypted(t *testing.T, pg *servertest.Postgres) *pgx.Conn {
 func encryptedMariaDB(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	certificate(t, dir)
+	certified(t, dir)
 	for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o755,
-		filepath.Join(dir, "server.crt"): 0o644, filepath.Join(dir, "server.key"): 0o644} {
+		filepath.Join(dir, certificate.File): 0o644, filepath.Join(dir, certificate.Key): 0o644} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return []string{"--ssl-cert=" + filepath.Join(dir, "server.crt"), "--ssl-key=" + filepath.Join(dir, "server.key")}
+	return []string{"--ssl-cert=" + filepath.Join(dir, certificate.File), "--ssl-key=" + filepath.Join(dir, certificate.Key)}
 }
 
-// certificate puts server.crt and server.key into a folder, for the folder's owner.
-func certificate(t *testing.T, dir string) {
+// certified gives a server's data directory, or another folder of its user, a certificate.
+func certified(t *testing.T, dir string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	if err := certificate.Write(dir); err != nil {
 		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	for name, block := range map[string]*pem.Block{
-		"server.crt": {Type: "CERTIFICATE", Bytes: cert}, "server.key": {Type: "PRIVATE KEY", Bytes: secret},
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

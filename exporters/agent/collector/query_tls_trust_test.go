@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,19 +19,10 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// encrypted connects to a server by TLS.
+// encrypted is connectEncrypted, and asks the server whether it is.
 func encrypted(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.TLSConfig = &tls.Config{InsecureSkipVerify: true}
-	c, err := pgx.ConnectConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(context.Background()) })
+	c := connectEncrypted(t, url)
 	var is bool
 	if err := c.QueryRow(context.Background(), "select ssl from pg_stat_ssl where pid = pg_backend_pid()").Scan(&is); err != nil || !is {
 		t.Fatalf("the connection is not encrypted: %v", err)
@@ -117,7 +107,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 	fake, err := pgserver.Start(pgserver.Options{Initdb: testkit.Tool(t, "initdb"), Postgres: program,
 		Settings: map[string]string{"cluster_name": "untrusted", "ssl": "on", "autovacuum": "off"},
-		Prepare:  func(data string) { certificate(t, data) }})
+		Prepare:  func(data string) { certified(t, data) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +139,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 		t.Errorf("%v refusals counted, want 1", n)
 	}
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "trusted", "ssl": "on", "autovacuum": "off"},
-		func(data string) { certificate(t, data) })
+		func(data string) { certified(t, data) })
 	testkit.Eventually(t, 2*time.Minute, func() error {
 		if !q.isRead(pg.PID) {
 			return errors.New("the trusted server's library is not probed")
@@ -169,7 +159,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 // With TLS off no library is probed, whoever asks.
 func TestQueryTLSOff(t *testing.T) {
 	testkit.NeedBPF(t)
-	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "off", "ssl": "on"}, func(data string) { certificate(t, data) })
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "off", "ssl": "on"}, func(data string) { certified(t, data) })
 	c, err := NewQuery(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Query: QueryOptions{TLS: TLSOff}})
 	if err != nil {
 		t.Fatal(err)

@@ -23,9 +23,8 @@ func TestQueryVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			name := "pg" + version
 			pg := servertest.StartPostgresOf(t, major, map[string]string{"cluster_name": name, "autovacuum": "off", "ssl": "on"},
-				func(data string) { certificate(t, data) })
-			waitForServer(t, q, name)
-			if got := infoOf(t, q, name)["version"]; got != version {
+				func(data string) { certified(t, data) })
+			if got := waitForServer(t, q, name)["version"]; got != version {
 				t.Errorf("it is taken for version %q", got)
 			}
 			exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
@@ -39,7 +38,7 @@ func TestQueryVersions(t *testing.T) {
 					t.Errorf("%s: commits waited %v s for sync", protocol, sync)
 				}
 			}
-			c := connectEncrypted(t, pg)
+			c := connectEncrypted(t, pg.URL)
 			got := during(t, q, name, 100, func() {
 				for i := range 100 {
 					if _, err := c.Exec(context.Background(), "delete from t where id = $1", i); err != nil {
@@ -82,8 +81,8 @@ func TestQueryReadMethods(t *testing.T) {
 				t.Errorf("a cold scan: %v", p)
 			}
 			// What workers read is none of the session's calls, and the wake-ups by them are no reads.
-			if method == "worker" && got.reads["hit"] > 0.1*float64(scanPages(t, c)) {
-				t.Errorf("the session read %v of %v pages itself", got.reads, scanPages(t, c))
+			if pages := scanPages(t, c); method == "worker" && got.reads["hit"] > 0.1*float64(pages) {
+				t.Errorf("the session read %v of %v pages itself", got.reads, pages)
 			}
 		})
 	}
@@ -96,18 +95,4 @@ func scanPages(t *testing.T, c *pgx.Conn) (pages int) {
 		t.Fatal(err)
 	}
 	return pages
-}
-
-// infoOf returns the labels of a server's plumbline_server_info.
-func infoOf(t *testing.T, q *query, server string) map[string]string {
-	t.Helper()
-	for _, f := range gather(t, q) {
-		for _, m := range f.Metric {
-			if l := labels(m); f.GetName() == "plumbline_server_info" && l["server"] == server {
-				return l
-			}
-		}
-	}
-	t.Fatalf("no plumbline_server_info of %s", server)
-	return nil
 }

@@ -16,21 +16,22 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// MariaDB is a MariaDB server that lives as long as its test, on a Unix socket only.
+// MariaDB is a MariaDB server that lives as long as its test, on a Unix socket only unless it is told otherwise.
 type MariaDB struct {
 	t       testing.TB
 	folder  string
 	program string
+	more    []string // arguments
 	who     *syscall.Credential
 	cmd     *exec.Cmd
 }
 
-// StartMariaDB makes a data folder and starts a server on it. The user test, without a
+// StartMariaDB makes a data folder and starts a server on it, with more arguments than the usual ones. The user test, without a
 // password, may do anything in the database test.
-func StartMariaDB(t testing.TB) *MariaDB {
+func StartMariaDB(t testing.TB, more ...string) *MariaDB {
 	t.Helper()
 	install := testkit.Tool(t, "mariadb-install-db")
-	m := &MariaDB{t: t, program: testkit.Tool(t, "mariadbd"), folder: Folder(t)}
+	m := &MariaDB{t: t, more: more, program: testkit.Tool(t, "mariadbd"), folder: Folder(t)}
 	m.who = unprivileged(t, m.folder)
 	run := exec.Command(install, "--no-defaults", "--datadir="+m.data(), "--auth-root-authentication-method=normal", "--skip-test-db")
 	run.Dir, run.SysProcAttr = m.folder, &syscall.SysProcAttr{Credential: m.who}
@@ -65,8 +66,8 @@ func (m *MariaDB) Start() {
 		m.t.Fatal(err)
 	}
 	defer log.Close()
-	m.cmd = exec.Command(m.program, "--no-defaults", "--datadir="+m.data(), "--socket="+m.Socket(), "--skip-networking",
-		"--pid-file="+filepath.Join(m.folder, "pid"), "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2")
+	m.cmd = exec.Command(m.program, append([]string{"--no-defaults", "--datadir=" + m.data(), "--socket=" + m.Socket(), "--skip-networking",
+		"--pid-file=" + filepath.Join(m.folder, "pid"), "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2"}, m.more...)...)
 	m.cmd.Dir, m.cmd.Stdout, m.cmd.Stderr = m.folder, log, log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.who}
 	if err := m.cmd.Start(); err != nil {

@@ -4,28 +4,20 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/plumbline/plumbline/manifests/images/program"
 )
 
-// architecture is what ELF and Debian's paths of libraries call one.
-type architecture struct {
-	machine elf.Machine
-	triple  string
-}
-
-// architectures are those known here, by Go's names.
-var architectures = map[string]architecture{
-	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu"},
-	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu"},
-}
+// triples are what Debian's paths of libraries call the architectures of program.Machines.
+var triples = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 // Triple is what Debian's paths of libraries call an architecture of Go's; "" if it is not known here.
-func Triple(arch string) string { return architectures[arch].triple }
+func Triple(arch string) string { return triples[arch] }
 
 // object is what is read of an ELF file.
 type object struct {
@@ -48,14 +40,8 @@ func (s System) read(file string) (*object, error) {
 	}
 	defer f.Close()
 	o := &object{machine: f.Machine}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			text, err := io.ReadAll(p.Open())
-			if err != nil {
-				return nil, err
-			}
-			o.loader = strings.TrimRight(string(text), "\x00")
-		}
+	if o.loader, err = program.Loader(f); err != nil {
+		return nil, err
 	}
 	if o.needed, err = f.ImportedLibraries(); err != nil {
 		return nil, err
@@ -82,13 +68,13 @@ func (s System) read(file string) (*object, error) {
 // folders only. Names are of libraries that are opened without being asked for. A program for
 // another architecture than arch, as Go names it, is an error.
 func (s System) Libraries(arch string, objects []string, names ...string) ([]string, error) {
-	a, known := architectures[arch]
+	machine, known := program.Machines[arch]
 	if !known {
 		return nil, fmt.Errorf("%s: an architecture whose libraries are not known here", arch)
 	}
 	found := map[string]bool{}
 	for _, name := range names {
-		file, err := s.library(a, name, nil)
+		file, err := s.library(arch, name, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +91,7 @@ func (s System) Libraries(arch string, objects []string, names ...string) ([]str
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if o.machine != a.machine {
+		if o.machine != machine {
 			return nil, fmt.Errorf("%s: is for %s, not for %s", file, o.machine, arch)
 		}
 		if o.loader != "" {
@@ -115,7 +101,7 @@ func (s System) Libraries(arch string, objects []string, names ...string) ([]str
 			if strings.HasPrefix(name, "ld-linux-") {
 				continue // the loader, which is there already
 			}
-			library, err := s.library(a, name, o.path)
+			library, err := s.library(arch, name, o.path)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
@@ -127,8 +113,8 @@ func (s System) Libraries(arch string, objects []string, names ...string) ([]str
 }
 
 // library finds a library as the loader does, in the folders of whoever needs it first.
-func (s System) library(a architecture, name string, first []string) (string, error) {
-	folders := append(slices.Clone(first), "/lib/"+a.triple, "/usr/lib/"+a.triple, "/lib", "/usr/lib")
+func (s System) library(arch, name string, first []string) (string, error) {
+	folders := append(slices.Clone(first), "/lib/"+Triple(arch), "/usr/lib/"+Triple(arch), "/lib", "/usr/lib")
 	for _, folder := range folders {
 		folder, err := s.real(folder)
 		if err != nil {
@@ -140,7 +126,7 @@ func (s System) library(a architecture, name string, first []string) (string, er
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return "", fmt.Errorf("%s: %w", file, err)
-		case candidate.machine == a.machine:
+		case candidate.machine == program.Machines[arch]:
 			return file, nil
 		}
 	}

@@ -3,25 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math/big"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/certificate"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -160,7 +152,7 @@ func startDatabase(t *rig.Scope, template string, a *agent) *database {
 	t.Check(err)
 	s, err := pgserver.Start(pgserver.Options{Template: template, Postgres: postgres,
 		Settings: map[string]string{"cluster_name": "guest", "log_statement": "all", "ssl": "on", "autovacuum": "off", "shared_buffers": "16MB"},
-		Prepare:  func(data string) { t.Check(certificate(data)) }})
+		Prepare:  func(data string) { t.Check(certificate.Write(data)) }})
 	t.Check(err)
 	return &database{s, a}
 }
@@ -206,34 +198,4 @@ func (d *database) logged(t *rig.Scope) uint64 {
 	text, err := os.ReadFile(d.Log)
 	t.Check(err)
 	return uint64(bytes.Count(text, []byte("LOG:  statement: ")) + bytes.Count(text, []byte("LOG:  execute ")))
-}
-
-// certificate puts server.crt and server.key into a folder, for the folder's owner.
-func certificate(folder string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return err
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	owner, err := os.Stat(folder)
-	if err != nil {
-		return err
-	}
-	for name, block := range map[string]*pem.Block{
-		"server.crt": {Type: "CERTIFICATE", Bytes: cert}, "server.key": {Type: "EC PRIVATE KEY", Bytes: secret},
-	} {
-		file, who := filepath.Join(folder, name), owner.Sys().(*syscall.Stat_t)
-		if err := errors.Join(os.WriteFile(file, pem.EncodeToMemory(block), fs.FileMode(0o600)), os.Chown(file, int(who.Uid), int(who.Gid))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
