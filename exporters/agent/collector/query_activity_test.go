@@ -38,6 +38,18 @@ func gauges(t testing.TB, c Collector, server string) map[string]float64 {
 	return got
 }
 
+// underWay returns how many of a server's statements are in flight, by phase; none if there are none in any.
+func underWay(t testing.TB, c Collector, server string) map[string]float64 {
+	t.Helper()
+	got, some := gauges(t, c, server), map[string]float64{}
+	for _, phase := range phaseNames {
+		if n := got["plumbline_query_in_flight "+phase]; n != 0 {
+			some[phase] = n
+		}
+	}
+	return some
+}
+
 // wantGauge awaits a gauge that ok accepts.
 func wantGauge(t testing.TB, c Collector, server, name string, ok func(float64) bool) {
 	t.Helper()
@@ -293,11 +305,8 @@ func TestActivityMariaDB(t *testing.T) {
 	exec("begin")
 	exec("insert into test_t values (1)")
 	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(1))
-	got := gauges(t, q, name)
-	for _, phase := range phaseNames {
-		if n := got["plumbline_query_in_flight "+phase]; n != 0 {
-			t.Errorf("%v statements under way in %s, and no client asks for anything", n, phase)
-		}
+	if n := underWay(t, q, name); len(n) > 0 {
+		t.Errorf("statements under way: %v, and no client asks for anything", n)
 	}
 	exec("commit")
 	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(0))

@@ -42,11 +42,8 @@ func TestQueryReplicationStream(t *testing.T) {
 		run(t, other, "select 1")
 		run(t, other, "select 2")
 	})
-	got := gauges(t, q, "primary")
-	for _, phase := range phaseNames {
-		if n := got["plumbline_query_in_flight "+phase]; n != 0 {
-			t.Errorf("%v statements under way in %s, and there is only a replica's stream", n, phase)
-		}
+	if n := underWay(t, q, "primary"); len(n) > 0 {
+		t.Errorf("statements under way: %v, and there is only a replica's stream", n)
 	}
 	wantCounts(t, look(t, q, "primary").minus(before), map[string]uint64{"other": 1, "select": 2})
 }
