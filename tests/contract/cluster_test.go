@@ -173,7 +173,11 @@ func labelled(series, cluster string) string {
 }
 
 // oneRule is a rule of a file.
-type oneRule struct{ Record, Alert, Expr string }
+// oneRule is a recording rule or an alert.
+type oneRule struct {
+	Record, Alert, Expr, For string
+	Labels, Annotations      map[string]string
+}
 
 func readRules(t *testing.T, path string) (rules []oneRule) {
 	t.Helper()

@@ -19,6 +19,13 @@ import (
 // rendered is an alert's annotation with the labels and the value of a test in which it fires.
 type rendered struct{ alert, annotation, text string }
 
+// firing is an alert as one of its tests renders it.
+type firing struct{ alert, summary, description string }
+
+func (f firing) annotations() []rendered {
+	return []rendered{{f.alert, "summary", f.summary}, {f.alert, "description", f.description}}
+}
+
 var (
 	renderedAlert      = regexp.MustCompile(`Labels:\{.*?\balertname="(\w+)"`)
 	renderedAnnotation = regexp.MustCompile(`(summary|description)=("(?:[^"\\]|\\.)*")`)
@@ -56,7 +63,7 @@ func (r rendered) faults() (wrong []string) {
 
 // render has promtool render the annotations of all alerts at all times that a file of tests looks at: it is told that none
 // should fire, and says which do.
-func render(t *testing.T, promtool, path string, names []string) (all []rendered) {
+func render(t *testing.T, promtool, path string, names []string) (all []firing) {
 	t.Helper()
 	var doc struct {
 		RuleFiles []string         `yaml:"rule_files"`
@@ -110,20 +117,27 @@ func render(t *testing.T, promtool, path string, names []string) (all []rendered
 		if !strings.Contains(line, "Annotations:{") {
 			continue
 		}
+		one := firing{alert: alert}
 		for _, m := range renderedAnnotation.FindAllStringSubmatch(line, -1) {
 			text, err := strconv.Unquote(m[2])
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", path, err, line)
 			}
-			if one := (rendered{alert, m[1], text}); !slices.Contains(all, one) {
-				all = append(all, one)
+			if m[1] == "summary" {
+				one.summary = text
+			} else {
+				one.description = text
 			}
+		}
+		if !slices.Contains(all, one) {
+			all = append(all, one)
 		}
 	}
 	return all
 }
 
-// The summary and the description of each alert, rendered with the labels and values of its own tests, are whole sentences.
+// The summary and the description of each alert, rendered with the labels and values of its own tests, are whole sentences; and
+// rules/ALERTS.md shows them.
 func TestSummariesAreSentences(t *testing.T) {
 	promtool := testkit.Tool(t, "promtool")
 	var names []string
@@ -134,22 +148,23 @@ func TestSummariesAreSentences(t *testing.T) {
 			}
 		}
 	}
-	seen := map[string]bool{}
+	seen := map[string][]firing{}
 	for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
 		for _, one := range render(t, promtool, path, names) {
-			seen[one.alert+" "+one.annotation] = true
-			for _, wrong := range one.faults() {
-				t.Errorf("%s: the %s of %s %s: %s", filepath.Base(path), one.annotation, one.alert, wrong, one.text)
+			seen[one.alert] = append(seen[one.alert], one)
+			for _, r := range one.annotations() {
+				for _, wrong := range r.faults() {
+					t.Errorf("%s: the %s of %s %s: %s", filepath.Base(path), r.annotation, r.alert, wrong, r.text)
+				}
 			}
 		}
 	}
 	for _, name := range names {
-		for _, annotation := range []string{"summary", "description"} {
-			if !seen[name+" "+annotation] {
-				t.Errorf("no test renders the %s of %s", annotation, name)
-			}
+		if len(seen[name]) == 0 {
+			t.Errorf("no test renders %s", name)
 		}
 	}
+	checkAlertsPage(t, seen)
 }
 
 // The test itself finds what it is there to find.

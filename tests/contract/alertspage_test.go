@@ -1,0 +1,70 @@
+package contract
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+var update = flag.Bool("update", false, "write rules/ALERTS.md anew")
+
+const alertsPage = "# Alerts\n\n" +
+	"Every alert as a person gets it: rendered with the labels and values of one of its tests. Made by\n" +
+	"`go test -run TestSummariesAreSentences ./tests/contract -update`; do not edit.\n"
+
+// checkAlertsPage compares rules/ALERTS.md with what the alerts' tests render, or writes it.
+func checkAlertsPage(t *testing.T, seen map[string][]firing) {
+	t.Helper()
+	var page strings.Builder
+	page.WriteString(alertsPage)
+	for _, path := range ruleFiles(t) {
+		var told strings.Builder
+		for _, r := range readRules(t, path) {
+			if r.Alert == "" || len(seen[r.Alert]) == 0 {
+				continue
+			}
+			one := mostTelling(seen[r.Alert])
+			_, runbook, _ := strings.Cut(r.Annotations["runbook_url"], "/rules/")
+			fmt.Fprintf(&told, "\n### %s\n\n%s", r.Alert, r.Labels["severity"])
+			if r.For != "" {
+				fmt.Fprintf(&told, " after %s", r.For)
+			}
+			fmt.Fprintf(&told, " · [runbook](%s)\n\n> **%s**\n>\n> %s\n", runbook, one.summary, one.description)
+		}
+		if told.Len() > 0 {
+			folder, err := filepath.Rel(filepath.Join(testkit.Root(), "rules"), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&page, "\n## %s\n%s", strings.TrimSuffix(folder, ".rules.yaml"), told.String())
+		}
+	}
+	file := filepath.Join(testkit.Root(), "rules", "ALERTS.md")
+	if *update {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != page.String() {
+		t.Error("rules/ALERTS.md is not what the alerts' tests render; run go test -run TestSummariesAreSentences ./tests/contract -update")
+	}
+}
+
+// mostTelling is the firing with the most to say; of two with as much, always the same one.
+func mostTelling(all []firing) firing {
+	return slices.MaxFunc(all, func(a, b firing) int {
+		return cmp.Or(cmp.Compare(len(a.description), len(b.description)), cmp.Compare(a.description+a.summary, b.description+b.summary))
+	})
+}
