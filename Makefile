@@ -14,8 +14,7 @@ ARCH ?=
 export LAB_CLASSES DURATION BREAK WIDE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
 export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
-# With TOOLS=1 only amd64, as loadgen-tools is not made for another one.
-ARCHS ?= $(if $(TOOLS),amd64,amd64 arm64)
+ARCHS ?= amd64 arm64
 # The version of chart and images.
 VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
 
@@ -27,8 +26,9 @@ GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
 TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
 POSTGRESQL := 16 17 18
-# With TOOLS=1 images, push and release make loadgen-tools as well, of the Debian packages of this machine.
+# With TOOLS=1 images, push and release make loadgen-tools as well, of these packages of the machine's Debian; base-files says which Debian it is.
 TOOLS ?=
+TOOLS_PACKAGES := base-files postgresql sysbench fio
 IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline $(if $(TOOLS),loadgen-tools)
 IMAGE_FILES := image-binaries $(if $(TOOLS),image-tools)
 BIN := build/bin
@@ -95,11 +95,19 @@ image-binaries: build ## Static binaries for the images, into build/linux (ARCHS
 	done
 
 .PHONY: image-tools
-image-tools: ## What the image loadgen-tools holds beside loadgen, of this machine's Debian packages, into build/linux.
-	@tools/install-packages image-tools
-	@tools/build k6
-	@arch=$$($(GO) env GOARCH); mkdir -p build/linux/$$arch; cp -Lf $(BIN)/k6 build/linux/$$arch/; \
-		$(GO) run ./manifests/images/tools --out=build/linux/$$arch/loadgen-tools
+# The packages are unpacked where Go does not look for its own.
+image-tools: ## What the image loadgen-tools holds beside loadgen, of Debian's packages, into build/linux (ARCHS).
+	@for arch in $(ARCHS); do \
+		tools/build --arch=$$arch k6; \
+		mkdir -p build/linux/$$arch; \
+		cp -Lf $(BIN)/$$arch/k6 build/linux/$$arch/; \
+		rm -rf build/_debian; \
+		mkdir -p build/_debian; \
+		echo "Debian's packages for $$arch: $(TOOLS_PACKAGES)"; \
+		tools/sysroot --with-dependencies $$arch build/_debian/$$arch $(TOOLS_PACKAGES); \
+		$(GO) run ./manifests/images/tools --root=build/_debian/$$arch --arch=$$arch --out=build/linux/$$arch/loadgen-tools; \
+		rm -rf build/_debian; \
+	done
 
 .PHONY: images
 images: $(IMAGE_FILES) ## Container images as tar files, without Docker; with TOOLS=1 loadgen-tools too, and so for push and release.

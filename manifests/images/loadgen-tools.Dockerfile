@@ -1,5 +1,5 @@
-# loadgen with the tools it drives: pgbench, sysbench and fio out of the Debian packages of the machine that makes it, and k6 with
-# its SQL module. The context is the root of the checkout, after `make image-binaries image-tools` on a machine of that architecture.
+# loadgen with the tools it drives: pgbench, sysbench and fio out of Debian's packages, and k6 with its SQL module. The context is
+# the root of the checkout, after `make image-binaries image-tools`.
 FROM scratch
 ARG TARGETARCH
 COPY build/linux/${TARGETARCH}/loadgen-tools/ /

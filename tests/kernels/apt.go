@@ -125,13 +125,6 @@ func (a *aptRoot) download(ctx context.Context, k kernel, folder string) error {
 	return err
 }
 
-// downloadAll puts packages of a suite, and all that they depend on, into a folder.
-func (a *aptRoot) downloadAll(ctx context.Context, suite, folder string, packages []string) error {
-	_, err := a.run(ctx, "", "apt-get", append([]string{"-o", "Dir::Cache::archives=" + folder, "-t", suite,
-		"install", "-y", "--download-only", "--no-install-recommends"}, packages...)...)
-	return err
-}
-
 // debianSources returns a list of other suites of the archive that the machine itself installs from: its address and key are
 // those of the first source in apt's folder that has the machine's own suite.
 func debianSources(folder string, suites []string) (string, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // rootPackages are what the guest's program runs, for a root of another architecture.
@@ -38,20 +41,18 @@ func (s *store) root(ctx context.Context, say func(string, ...any)) (string, err
 	if _, err := os.Stat(folder); err == nil {
 		return folder, copyUsers("/etc", filepath.Join(folder, "etc"))
 	}
-	if s.apt == nil {
-		return "", fmt.Errorf("%s is not there, and the mirror cannot be reached", folder)
-	}
 	say("downloading Debian's %s for %s: %s", suite, s.arch, strings.Join(rootPackages, " "))
 	temporary := filepath.Join(s.dir, "newroot") // nobody else is at it: locked
-	if err := errors.Join(os.RemoveAll(temporary), os.MkdirAll(filepath.Join(temporary, "debs/partial"), 0o755)); err != nil {
+	if err := errors.Join(os.RemoveAll(temporary), os.Mkdir(temporary, 0o755)); err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(temporary)
-	debs, tree := filepath.Join(temporary, "debs"), filepath.Join(temporary, "tree")
-	if err := s.apt.downloadAll(ctx, suite, debs, rootPackages); err != nil {
-		return "", err
+	tree := filepath.Join(temporary, "tree")
+	fetch := exec.CommandContext(ctx, filepath.Join(testkit.Root(), "tools", "sysroot"), append([]string{"--with-dependencies", s.arch, tree}, rootPackages...)...)
+	if out, err := fetch.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
-	if err := errors.Join(skeleton(tree), unpackAll(ctx, debs, tree), copyUsers("/etc", filepath.Join(tree, "etc"))); err != nil {
+	if err := errors.Join(mountPoints(tree), copyUsers("/etc", filepath.Join(tree, "etc"))); err != nil {
 		return "", err
 	}
 	return folder, os.Rename(tree, folder)
@@ -72,34 +73,14 @@ func codename(release string) string {
 	return ""
 }
 
-// skeleton makes what no package's files have: the links of a merged /usr, and folders to write to.
-func skeleton(tree string) error {
-	for _, d := range []string{"usr/bin", "usr/sbin", "usr/lib", "etc", "root", "run", "tmp", "var/tmp", "proc", "sys", "dev"} {
+// mountPoints makes what no package's files have: folders to mount on and to write to.
+func mountPoints(tree string) error {
+	for _, d := range []string{"etc", "root", "run", "tmp", "var/tmp", "proc", "sys", "dev"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
 			return err
 		}
 	}
-	for _, d := range []string{"bin", "sbin", "lib"} {
-		if err := os.Symlink("usr/"+d, filepath.Join(tree, d)); err != nil {
-			return err
-		}
-	}
-	return errors.Join(os.Symlink("../run", filepath.Join(tree, "var/run")),
-		os.Chmod(filepath.Join(tree, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(tree, "var/tmp"), 0o777|os.ModeSticky))
-}
-
-// unpackAll unpacks the packages of a folder. Their scripts, which are of the other architecture, are not run.
-func unpackAll(ctx context.Context, debs, tree string) error {
-	files, _ := filepath.Glob(filepath.Join(debs, "*.deb"))
-	for _, f := range files {
-		// Not dpkg-deb -x, which would put folders in the place of the links.
-		out, err := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c",
-			`dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2"`, "bash", f, tree).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("unpacking %s: %w: %s", f, err, out)
-		}
-	}
-	return nil
+	return errors.Join(os.Chmod(filepath.Join(tree, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(tree, "var/tmp"), 0o777|os.ModeSticky))
 }
 
 // copyUsers copies the names of users and groups: the machine's own users own the shared files.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -50,11 +51,80 @@ func TestImage(t *testing.T) {
 	headers := headers(t, image)
 	t.Run("content", func(t *testing.T) { checkContent(t, headers) })
 	t.Run("programs", func(t *testing.T) {
-		root := toolsimage.Unpack(t, image)
-		checkPackages(t, root)
-		checkLibraries(t, root)
-		checkPrograms(t, root)
+		i := unpacked{toolsimage.Unpack(t, image), "/tmp", toolsimage.Command}
+		checkPackages(t, i.root)
+		i.checkLibraries(t)
+		i.checkPrograms(t)
+		i.checkConfined(t)
 	})
+}
+
+// The same for arm64 on a machine of another architecture, but for loadgen and k6: of packages that are fetched as `make
+// image-tools` fetches them, and with programs that an emulator runs.
+func TestForeign(t *testing.T) {
+	if testing.Short() {
+		testkit.Skip(t, "downloads 110 MB of Debian's packages")
+	}
+	if runtime.GOARCH == "arm64" {
+		t.Log("this machine's own architecture is arm64: TestImage says all of it")
+		return
+	}
+	emulator := testkit.Tool(t, "qemu-aarch64")
+	testkit.Tool(t, "dpkg-query")
+	system, root := filepath.Join(t.TempDir(), "debian"), filepath.Join(t.TempDir(), "image")
+	fetch := exec.Command(filepath.Join(testkit.Root(), "tools", "sysroot"), append([]string{"--with-dependencies", "arm64", system}, packages(t)...)...)
+	if said, err := fetch.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if err := run(system, "arm64", root); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if name := strings.TrimPrefix(file, root+"/"); err == nil && !entry.IsDir() && !place.MatchString(name) {
+			t.Errorf("%s: no such file was expected", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := unpacked{root, t.TempDir(), func(root string, arguments ...string) *exec.Cmd {
+		program := arguments[0]
+		if !path.IsAbs(program) {
+			program = "/usr/bin/" + program
+		}
+		// Paths that are in the root are those; all others are the machine's.
+		return exec.Command(emulator, append([]string{"-L", root, filepath.Join(root, program)}, arguments[1:]...)...)
+	}}
+	checkPackages(t, root)
+	i.checkLibraries(t)
+	i.checkPrograms(t)
+}
+
+// packages are those that the Makefile has loadgen-tools made of.
+func packages(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^TOOLS_PACKAGES := (.+)$`).FindSubmatch(text)
+	if line == nil {
+		t.Fatal("the Makefile has no TOOLS_PACKAGES")
+	}
+	return strings.Fields(string(line[1]))
+}
+
+// unpacked is the image's files in a folder, where its programs may write, and how they are run.
+type unpacked struct {
+	root, tmp string
+	command   func(root string, arguments ...string) *exec.Cmd
+}
+
+// run runs a program and returns what it says.
+func (i unpacked) run(arguments ...string) (string, error) {
+	said, err := i.command(i.root, arguments...).CombinedOutput()
+	return string(said), err
 }
 
 func digest(t *testing.T, image v1.Image) string {
@@ -140,7 +210,8 @@ func checkPackages(t *testing.T, root string) {
 }
 
 // checkLibraries has the image's own loader say which libraries each object needs: all of them are there, and no other.
-func checkLibraries(t *testing.T, root string) {
+func (i unpacked) checkLibraries(t *testing.T) {
+	root := i.root
 	loaders, err := filepath.Glob(filepath.Join(root, "lib*/ld-linux-*"))
 	if err != nil || len(loaders) != 1 {
 		t.Fatalf("%v, loaders %v", err, loaders)
@@ -158,11 +229,11 @@ func checkLibraries(t *testing.T, root string) {
 		needed[path.Base(file)] = true
 	}
 	for _, object := range objects {
-		said, err := toolsimage.Command(root, loader, "--list", object).CombinedOutput()
-		if err != nil || strings.Contains(string(said), "not found") {
+		said, err := i.run(loader, "--list", object)
+		if err != nil || strings.Contains(said, "not found") {
 			t.Errorf("%s: %v\n%s", object, err, said)
 		}
-		for line := range strings.Lines(string(said)) {
+		for line := range strings.Lines(said) {
 			name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 			needed[path.Base(name)] = true
 		}
@@ -187,10 +258,10 @@ func checkLibraries(t *testing.T, root string) {
 	}
 }
 
-// checkPrograms runs every program.
-func checkPrograms(t *testing.T, root string) {
+// checkPrograms runs every program that is there.
+func (i unpacked) checkPrograms(t *testing.T) {
 	version := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(root, debian.StatusFolder, file))
+		text, err := os.ReadFile(filepath.Join(i.root, debian.StatusFolder, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +271,7 @@ func checkPrograms(t *testing.T, root string) {
 		}
 		return regexp.MustCompile(`^(\d+:)?(\d+\.\d+)`).FindStringSubmatch(p.Version)[2]
 	}
-	servers, err := filepath.Glob(filepath.Join(root, debian.StatusFolder, "postgresql-*"))
+	servers, err := filepath.Glob(filepath.Join(i.root, debian.StatusFolder, "postgresql-*"))
 	if err != nil || len(servers) != 1 {
 		t.Fatalf("%v, pgbench is of %v", err, servers)
 	}
@@ -211,31 +282,41 @@ func checkPrograms(t *testing.T, root string) {
 		{[]string{"pgbench", "--version"}, "pgbench (PostgreSQL) " + version(filepath.Base(servers[0]))},
 		{[]string{"sysbench", "--version"}, "sysbench " + version("sysbench")},
 		{[]string{"fio", "--version"}, "fio-" + version("fio")},
-		{[]string{"k6", "version"}, "k6/x/sql/driver/postgres"},
-		{[]string{"loadgen", "--help"}, "pgbench"},
 		{[]string{"sysbench", "cpu", "--time=0", "--events=50", "run"}, "total number of events:              50"},
 		{[]string{"sysbench", "oltp_read_write", "help"}, "--table_size"},
-		{[]string{"fio", "--name=wal", "--directory=/tmp", "--rw=write", "--bs=8k", "--size=1m", "--fdatasync=1", "--thread"}, "issued rwts: total=0,128,0,"},
-		{[]string{"fio", "--name=aio", "--directory=/tmp", "--rw=randread", "--bs=4k", "--size=1m", "--ioengine=libaio", "--iodepth=4"}, "issued rwts: total=256,0,0,"},
+		{[]string{"fio", "--name=wal", "--directory=" + i.tmp, "--rw=write", "--bs=8k", "--size=1m", "--fdatasync=1", "--thread", "--unlink=1"}, "issued rwts: total=0,128,0,"},
 	} {
-		said, err := toolsimage.Command(root, c.arguments...).CombinedOutput()
-		if err != nil || !strings.Contains(string(said), c.says) {
+		if said, err := i.run(c.arguments...); err != nil || !strings.Contains(said, c.says) {
 			t.Errorf("%v: %v, says not %q:\n%s", c.arguments, err, c.says, said)
 		}
 	}
+}
+
+// checkConfined runs what of the programs needs more than the packages' files: the programs beside them, and what a pod has and has not.
+func (i unpacked) checkConfined(t *testing.T) {
+	if said, err := i.run("k6", "version"); err != nil || !strings.Contains(said, "k6/x/sql/driver/postgres") {
+		t.Errorf("k6 has no driver for PostgreSQL: %v\n%s", err, said)
+	}
+	if said, err := i.run("loadgen", "--help"); err != nil || !strings.Contains(said, "pgbench") {
+		t.Errorf("loadgen knows no pgbench: %v\n%s", err, said)
+	}
+	// The emulator has no such calls.
+	if said, err := i.run("fio", "--name=aio", "--directory=/tmp", "--rw=randread", "--bs=4k", "--size=1m", "--ioengine=libaio", "--iodepth=4"); err != nil || !strings.Contains(said, "issued rwts: total=256,0,0,") {
+		t.Errorf("fio reads not by libaio: %v\n%s", err, said)
+	}
 	// The root is read-only, and there is no shell.
-	if said, err := toolsimage.Command(root, "fio", "--name=root", "--filename=/file", "--rw=write", "--size=4k").CombinedOutput(); err == nil || !strings.Contains(string(said), "Read-only file system") {
+	if said, err := i.run("fio", "--name=root", "--filename=/file", "--rw=write", "--size=4k"); err == nil || !strings.Contains(said, "Read-only file system") {
 		t.Errorf("fio writes to the root: %v\n%s", err, said)
 	}
-	if said, err := toolsimage.Command(root, "sh", "-c", "true").CombinedOutput(); err == nil || !strings.Contains(string(said), "No such file") {
+	if said, err := i.run("sh", "-c", "true"); err == nil || !strings.Contains(said, "No such file") {
 		t.Errorf("there is a shell: %v\n%s", err, said)
 	}
 	// A name is looked up in /etc/hosts, as a pod's.
-	if err := os.WriteFile(filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 database.test\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(i.root, "etc/hosts"), []byte("127.0.0.1 database.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	said, err := toolsimage.Command(root, "pgbench", "--time=1", "host=database.test port="+strings.TrimPrefix(testkit.FreeAddress(t), "127.0.0.1:")+" user=x dbname=x").CombinedOutput()
-	if err == nil || !strings.Contains(string(said), `"database.test" (127.0.0.1)`) {
+	said, err := i.run("pgbench", "--time=1", "host=database.test port="+strings.TrimPrefix(testkit.FreeAddress(t), "127.0.0.1:")+" user=x dbname=x")
+	if err == nil || !strings.Contains(said, `"database.test" (127.0.0.1)`) {
 		t.Errorf("pgbench does not find a host by its name: %v\n%s", err, said)
 	}
 }

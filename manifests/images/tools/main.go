@@ -1,5 +1,5 @@
-// Command tools takes pgbench, sysbench and fio, with all that they need, out of the Debian packages
-// of this machine, for the image loadgen-tools.
+// Command tools takes pgbench, sysbench and fio, with all that they need, out of the packages of a
+// Debian system, for the image loadgen-tools. The system may be a folder that tools/sysroot filled.
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 )
 
 func main() {
-	app := kingpin.New("tools", "Takes pgbench, sysbench and fio out of this machine's Debian packages, for the image loadgen-tools.\n\n"+
-		"Example: tools --out=build/linux/amd64/loadgen-tools")
+	app := kingpin.New("tools", "Takes pgbench, sysbench and fio out of a Debian system's packages, for the image loadgen-tools.\n\n"+
+		"Examples:\n  tools --out=build/linux/amd64/loadgen-tools\n  tools --root=/tmp/debian-arm64 --arch=arm64 --out=build/linux/arm64/loadgen-tools")
 	app.HelpFlag.Short('h')
 	root := app.Flag("root", "Root folder of the Debian system they are taken from.").Default("/").ExistingDir()
 	arch := app.Flag("arch", "Its architecture, as Go names it.").Default(runtime.GOARCH).String()

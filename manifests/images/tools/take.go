@@ -109,5 +109,5 @@ func glob(root, pattern string) ([]string, error) {
 }
 
 func missing(file, of string) error {
-	return fmt.Errorf("there is no %s: install the Debian package %s (tools/install-packages image-tools)", file, of)
+	return fmt.Errorf("there is no %s in that system: it is of the Debian package %s", file, of)
 }

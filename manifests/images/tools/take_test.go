@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// What is missing is named, with what to install.
+// What is missing is named, with the package that has it.
 func TestMissing(t *testing.T) {
 	root := t.TempDir()
 	for _, step := range []struct{ want, then string }{
-		{"postgresql/*/bin/pgbench: install the Debian package postgresql (tools/install-packages image-tools)", "usr/lib/postgresql/9/bin/pgbench"},
-		{"/usr/bin/sysbench: install the Debian package sysbench", "usr/bin/sysbench"},
-		{"/usr/bin/fio: install the Debian package fio", "usr/bin/fio"},
+		{"postgresql/*/bin/pgbench in that system: it is of the Debian package postgresql", "usr/lib/postgresql/9/bin/pgbench"},
+		{"/usr/bin/sysbench in that system: it is of the Debian package sysbench", "usr/bin/sysbench"},
+		{"/usr/bin/fio in that system: it is of the Debian package fio", "usr/bin/fio"},
 		{"/usr/bin/fio: ", ""}, // no program
 	} {
 		_, err := take(root, "amd64")
