@@ -31,6 +31,9 @@ is downloaded into ~/.cache/plumbline/kernels. The packages that this needs: too
 all counts with a truth: the server's log, the requests made, /proc/diskstats. It ends with 1 if a feature that works gives a wrong
 number. Consoles and outcomes stay in build/kernels, rows for tests/RESULTS.md in build/results.
 
+"demo" shows make demo on each kernel, small, on the userland of this machine: the same program, with its variables (LAB_CLASSES,
+LAB_INTERVAL, DURATION, BREAK) for a machine that is slow. It ends with 1 if one did not come to its end.
+
 With --arch=arm64 on a machine of another architecture the root is one of Debian's packages, and what is measured is built for it;
 tools/install-packages kernels-arm64 cross-arm64 has the emulator and the compiler.
 
@@ -38,6 +41,8 @@ Examples, at the root of the checkout, as root:
   kernels matrix 6.1 6.12 newest
   kernels matrix --agent=/tmp/other-agent --statements=1000 --append=preempt=full 7.3
   kernels matrix --arch=arm64 6.12
+  kernels demo 6.1 6.12
+  LAB_CLASSES="local longhorn-r3" kernels --timeout=90m demo 6.12
   kernels list
   kernels boot 6.12 -- uname -a
   kernels boot --append=preempt=full --disk=1024 newest -- build/bin/plumbline-agent --check`
@@ -82,7 +87,21 @@ func run(ctx context.Context, args []string) (int, error) {
 	results := many.Flag("results", "Where the rows go.").Default("build/results").String()
 	consoles := many.Flag("consoles", "Where each kernel's console and outcome go.").Default("build/kernels").String()
 
+	shown := app.Command("demo", "Show the demo on kernels, with what make build has built.")
+	demoKernels := shown.Arg("kernels", "The kernels.").Required().Strings()
+	pages := shown.Flag("pages", "Where each kernel's console and page go.").Default("build/kernels-demo").String()
+	demoDisk := shown.Flag("disk", "Size in MiB of the disk that the lab is on.").Default("8192").Int()
+
 	switch kingpin.MustParse(app.Parse(args)) {
+	case shown.FullCommand():
+		dir, err := os.Getwd()
+		if err != nil {
+			return 0, err
+		}
+		d := demos{dir: dir, folder: *pages, diskMiB: *demoDisk,
+			guest: guest{arch: runtime.GOARCH, append: *more, memory: *memory, cpus: *cpus, timeout: *timeout}}
+		failed, err := d.run(ctx, *demoKernels)
+		return min(failed, 1), err
 	case many.FullCommand():
 		m := matrix{agent: *agent, statements: *statements, replica: *replica, folder: *consoles,
 			guest: guest{arch: *arch, append: *more, memory: *memory, cpus: *cpus, timeout: *timeout}}

@@ -15,7 +15,7 @@ import (
 func lab(t *testing.T, files string) *Lab {
 	return &Lab{
 		Files: files, Repo: "/repo", Dir: t.TempDir(), Exe: "/bin/plumbline-lab", PostgresBin: "/pg",
-		Node: "n1", PortBase: 29090, Databases: []string{"postgresql"}, Rate: 40, CanaryRate: 5, Clients: 4, Scale: 10, Without: map[string]string{},
+		Node: "n1", PortBase: 29090, Databases: []string{"postgresql"}, Rate: 40, CanaryRate: 5, Clients: 4, Scale: 10, Interval: DefaultInterval, Without: map[string]string{},
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
 )
 
 // ownPorts are the lab's own listeners, in the order of their ports from Lab.PortBase on.
@@ -42,6 +45,8 @@ type Lab struct {
 	CanaryRate float64
 	// Clients is the load's number of connections, for each class.
 	Clients int
+	// Interval is the time between Prometheus' scrapes, and between its rules' evaluations.
+	Interval model.Duration
 	// Scale is pgbench's scale factor.
 	Scale int
 	// GrafanaHome is Grafana's home folder, empty if it is not installed.
@@ -83,6 +88,26 @@ func (l *Lab) Port(name string) (int, error) {
 	}
 	return l.PortBase + offset, nil
 }
+
+// DefaultInterval is short, because a lab is watched live.
+const DefaultInterval = model.Duration(2 * time.Second)
+
+// Live is how far back live words look: ten scrapes, and as many commits as a mean needs.
+func (l *Lab) Live() time.Duration { return 10 * time.Duration(l.Interval) }
+
+// LiveTable is how far back live tables look, which show every change.
+func (l *Lab) LiveTable() time.Duration { return l.Live() / 2 }
+
+// CollectorTimeout is how long an exporter's collector may take: less than a scrape.
+func (l *Lab) CollectorTimeout() model.Duration { return l.Interval * 3 / 4 }
+
+// DatabaseInterval is the time between scrapes of the databases' own exporters, which cost them statements.
+func (l *Lab) DatabaseInterval() model.Duration {
+	return max(l.Interval, model.Duration(5*time.Second))
+}
+
+// Lookback is how old a sample may be that a query still takes for the present one.
+func (l *Lab) Lookback() model.Duration { return 15 * l.Interval }
 
 // URL returns the address of one of the lab's own servers.
 func (l *Lab) URL(name string) string {

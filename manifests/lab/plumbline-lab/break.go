@@ -53,7 +53,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 
 // tellBroken prints the words of the class that is broken, or of all.
 func (t *teller) tellBroken(ctx context.Context, b *damage.Broken) error {
-	findings, err := t.find(ctx, liveWindow)
+	findings, err := t.find(ctx, t.lab.Live())
 	for _, f := range findings {
 		if b.Class == "" || f.Target.Class == b.Class {
 			fmt.Printf("%s %s\n", f.At.Format(time.TimeOnly), f.Words())

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/common/model"
+
 	"github.com/plumbline/plumbline/loadgen/report"
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/damage"
@@ -22,9 +24,6 @@ type demoOptions struct {
 	// kind is a way to break the lab, page a file for the report; "" for none.
 	kind, page string
 }
-
-// settled is how long something must last until all of a live window is in it.
-const settled = liveWindow + 5*time.Second
 
 // runDemo starts a lab, shows for a while where the time goes, and removes the lab.
 func runDemo(ctx context.Context, o options, d demoOptions) (err error) {
@@ -74,28 +73,31 @@ func newDemo(lab *config.Lab, d demoOptions) (*demo, error) {
 	return &demo{demoOptions: d, lab: lab, view: v, teller: t}, err
 }
 
+// settled is how long something must last until all of a live window is in it.
+func (d *demo) settled() time.Duration { return d.lab.Live() + 5*time.Second }
+
 // run shows the lab as it is, or before, while and after it is broken.
 func (d *demo) run(ctx context.Context) error {
 	if d.kind == "" {
 		if err := d.watch(ctx, d.duration); err != nil {
 			return err
 		}
-		window := max(d.duration, liveWindow)
+		window := max(d.duration, d.lab.Live())
 		return d.look(ctx, "The last "+window.String(), window)
 	}
-	if err := d.watch(ctx, settled); err != nil {
+	if err := d.watch(ctx, d.settled()); err != nil {
 		return err
 	}
-	if err := d.look(ctx, "Before anything is broken", liveWindow); err != nil {
+	if err := d.look(ctx, "Before anything is broken", d.lab.Live()); err != nil {
 		return err
 	}
 	if err := d.breakIt(ctx); err != nil {
 		return err
 	}
-	if err := d.watch(ctx, settled); err != nil {
+	if err := d.watch(ctx, d.settled()); err != nil {
 		return err
 	}
-	return d.look(ctx, "After it was healed", liveWindow)
+	return d.look(ctx, "After it was healed", d.lab.Live())
 }
 
 // breakIt breaks the lab for the demo's duration and tells of it just before the end.
@@ -160,16 +162,17 @@ func (d *demo) look(ctx context.Context, title string, window time.Duration) err
 	return err
 }
 
-// layers are the page's plots: short windows, as a demo is short.
-func layers() []report.Layer {
+// layers are the page's plots over a window, which is short, as a demo is.
+func layers(window time.Duration) []report.Layer {
+	past := "[" + model.Duration(window).String() + "]"
 	const volume = " * on (node, device) group_left (storageclass) group by (node, device, storageclass) (plumbline_volume_info))"
 	const ofVolume = " * on (volume) group_left (storageclass) group by (volume, storageclass) (plumbline_volume_info))"
 	return []report.Layer{
-		{Name: "commit", Query: `avg by (storageclass) (histogram_avg(sum by (node, server) (rate(plumbline_query_duration_seconds{command="commit"}[20s]))) * on (node, server) group_left (storageclass) group by (node, server, storageclass) (server:volume:info))`},
-		{Name: "block write", Query: `avg by (storageclass) (histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write"}[20s])))` + volume},
-		{Name: "engine write", Query: `avg by (storageclass) (histogram_avg(sum by (volume) (rate(plumbline_volume_frontend_seconds{op="write"}[20s])))` + ofVolume},
-		{Name: "slowest replica", Query: `avg by (storageclass) (max by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}[20s]))))` + ofVolume},
-		{Name: "fastest replica", Query: `avg by (storageclass) (min by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}[20s]))))` + ofVolume},
+		{Name: "commit", Query: `avg by (storageclass) (histogram_avg(sum by (node, server) (rate(plumbline_query_duration_seconds{command="commit"}` + past + `))) * on (node, server) group_left (storageclass) group by (node, server, storageclass) (server:volume:info))`},
+		{Name: "block write", Query: `avg by (storageclass) (histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write"}` + past + `)))` + volume},
+		{Name: "engine write", Query: `avg by (storageclass) (histogram_avg(sum by (volume) (rate(plumbline_volume_frontend_seconds{op="write"}` + past + `)))` + ofVolume},
+		{Name: "slowest replica", Query: `avg by (storageclass) (max by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
+		{Name: "fastest replica", Query: `avg by (storageclass) (min by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
 	}
 }
 
@@ -190,7 +193,7 @@ func (d *demo) writePage(ctx context.Context) error {
 		}
 		r.Sections = append(r.Sections, s)
 	}
-	r.AddPrometheus(ctx, d.lab.URL("prometheus"), layers())
+	r.AddPrometheus(ctx, d.lab.URL("prometheus"), layers(d.lab.Live()))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

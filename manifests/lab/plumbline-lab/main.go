@@ -27,7 +27,7 @@ type options struct {
 	portBase             int
 	rate, clients, scale int
 	canaryRate           float64
-	wait                 time.Duration
+	wait, interval       time.Duration
 }
 
 func main() {
@@ -56,7 +56,8 @@ func main() {
 	app.Flag("canary-rate", "Transactions a second of the canary beside the load; 0: none.").Envar("LAB_CANARY_RATE").Default("5").Float64Var(&o.canaryRate)
 	app.Flag("clients", "Connections of the load to each class.").Envar("LAB_CLIENTS").Default("4").IntVar(&o.clients)
 	app.Flag("scale", "pgbench's scale factor; 1 is about 15 MB.").Envar("LAB_SCALE").Default("10").IntVar(&o.scale)
-	app.Flag("wait", "How long the parts may take to become ready.").Default("10m").DurationVar(&o.wait)
+	app.Flag("interval", "Time between Prometheus' scrapes and between its rules' evaluations; live words look ten of them back. Longer for a slow machine.").Envar("LAB_INTERVAL").Default(config.DefaultInterval.String()).DurationVar(&o.interval)
+	app.Flag("wait", "How long the parts may take to become ready.").Envar("LAB_WAIT").Default("10m").DurationVar(&o.wait)
 
 	up := app.Command("up", "Start the lab and leave it running.")
 	down := app.Command("down", "End the lab and restore the machine.")

@@ -43,7 +43,7 @@ func newView(lab *config.Lab) (*view, error) {
 
 // live shows the tables as of now, over their own window.
 func (v *view) live(ctx context.Context, w io.Writer) error {
-	return v.print(ctx, w, table.Live(v.tables), time.Duration(v.spec.Window))
+	return v.print(ctx, w, table.Live(v.tables), v.lab.LiveTable())
 }
 
 // summary shows all columns over a longer window.
@@ -89,7 +89,7 @@ func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 
 // missing names what the table still waits for.
 func (v *view) missing(ctx context.Context) ([]string, error) {
-	window := time.Duration(v.spec.Window)
+	window := v.lab.LiveTable()
 	steady, err := v.prometheus.Steady(ctx, v.spec.Steady, window, v.classes)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func showStatus(ctx context.Context, o options, wide bool) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.show(ctx, liveWindow)
+	_, err = t.show(ctx, lab.Live())
 	return err
 }
 

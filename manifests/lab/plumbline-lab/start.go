@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
+
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/manifests/lab/supervise"
@@ -55,6 +57,9 @@ func plan(o options) (*config.Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the lab mounts volumes and loads BPF programs: run it as root (sudo make demo)")
 	}
+	if o.interval < time.Second {
+		return nil, fmt.Errorf("--interval=%s: at least 1s", o.interval)
+	}
 	repo, err := filepath.Abs(o.repo)
 	if err != nil {
 		return nil, err
@@ -65,7 +70,7 @@ func plan(o options) (*config.Lab, error) {
 	}
 	lab := &config.Lab{
 		Files: filepath.Join(repo, "manifests", "lab"), Repo: repo, Dir: filepath.Clean(o.dir), Exe: exe,
-		Node: o.node, PortBase: o.portBase, Databases: strings.Fields(o.databases), Rate: o.rate, CanaryRate: o.canaryRate, Clients: o.clients, Scale: o.scale,
+		Node: o.node, PortBase: o.portBase, Databases: strings.Fields(o.databases), Rate: o.rate, CanaryRate: o.canaryRate, Clients: o.clients, Interval: model.Duration(o.interval), Scale: o.scale,
 		Without: sandbox.Probe(),
 	}
 	if lab.PostgresBin, err = postgresBin(); err != nil {

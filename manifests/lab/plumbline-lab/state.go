@@ -20,6 +20,8 @@ type saved struct {
 	Databases string `json:"databases"`
 	PortBase  int    `json:"port_base"`
 	Repo      string `json:"repo"`
+	// Interval is in nanoseconds.
+	Interval time.Duration `json:"interval"`
 }
 
 func savedPath(dir string) string { return filepath.Join(dir, "options.json") }
@@ -29,7 +31,7 @@ func saveOptions(dir string, o options) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(saved{o.classes, o.databases, o.portBase, repo})
+	text, err := json.Marshal(saved{o.classes, o.databases, o.portBase, repo, o.interval})
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func running(o options) (*config.Lab, error) {
 	if _, err := os.Stat(s.Repo); err != nil {
 		return nil, fmt.Errorf("the checkout that the lab in %s was started from is gone (%w); the lab runs on, end it with `make lab-down`", o.dir, err)
 	}
-	o.classes, o.databases, o.portBase, o.repo = s.Classes, s.Databases, s.PortBase, s.Repo
+	o.classes, o.databases, o.portBase, o.repo, o.interval = s.Classes, s.Databases, s.PortBase, s.Repo, s.Interval
 	return plan(o)
 }
 

@@ -15,9 +15,6 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// liveWindow is how far back the live words look: ten scrapes, and as many commits as a mean needs.
-const liveWindow = 20 * time.Second
-
 // teller tells in words what a running lab's classes do.
 type teller struct {
 	lab *config.Lab
@@ -64,7 +61,7 @@ func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding
 
 // live prints the bars as of now, and the words of each class of which something else is to be said.
 func (t *teller) live(ctx context.Context) error {
-	findings, err := t.find(ctx, liveWindow)
+	findings, err := t.find(ctx, t.lab.Live())
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,6 @@ func (t Table) perClass() bool { return len(t.By) == 1 }
 
 // Spec is the content of a table file.
 type Spec struct {
-	// Window is how far back the live tables look.
-	Window model.Duration `yaml:"window"`
 	// Steady is a query that answers 1 for each class whose load is steady.
 	Steady string `yaml:"steady"`
 	// Tables are shown one below the other.

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// demos shows the demo on kernels, in guests that are slow: small unless the user's own variables say otherwise.
+type demos struct {
+	guest   guest // what the guests have in common
+	dir     string
+	folder  string // where each kernel's console, page and exit code are kept
+	diskMiB int
+}
+
+// small is a lab that an emulated machine of a tenth of a CPU's speed carries. What the caller's environment has comes after it.
+var small = []string{"LAB_CLASSES=local longhorn-r1", "LAB_RATE=2", "LAB_CLIENTS=2", "LAB_CANARY_RATE=1", "LAB_SCALE=1", "LAB_INTERVAL=15s", "LAB_WAIT=40m", "DURATION=150s"}
+
+// inGuest does what a booted Debian has done, gives the lab the guest's disk, and becomes the demo. The modules are those that a
+// machine with udev has or loads by itself.
+const inGuest = `set -eu
+for m in ext4 loop fuse; do modprobe "$m"; done
+mkfs.ext4 -q /dev/vda
+mkdir -p /mnt/lab
+mount /dev/vda /mnt/lab
+exec build/bin/plumbline-lab --directory=/mnt/lab/state demo --page=/run/host/demo.html --every=30s`
+
+// run shows the demo on each kernel of the series, and returns how many did not come to its end.
+func (d demos) run(ctx context.Context, series []string) (failed int, err error) {
+	chosen, folders, root, err := prepare(ctx, d.guest.arch, series)
+	if err != nil {
+		return 0, err
+	}
+	programs, err := os.MkdirTemp("", "plumbline-kernels-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(programs)
+	if d.guest.init, err = buildProgram(ctx, programs, d.guest.arch, "init"); err != nil {
+		return 0, err
+	}
+	d.guest.root, d.guest.dir, d.guest.command = root, d.dir, []string{"sh", "-c", inGuest}
+	d.guest.env = settings(os.Environ())
+	for i, k := range chosen {
+		d.guest.folder, d.guest.release = folders[i], k.release
+		code, err := d.one(ctx, k)
+		if ctx.Err() != nil {
+			return failed, ctx.Err()
+		}
+		if err != nil || code != 0 {
+			failed++
+			say("%s: the demo did not come to its end (exit code %d, %v); console and page are in %s", k.release, code, err, d.guest.share)
+		}
+	}
+	return failed, nil
+}
+
+// settings are the lab's, the caller's in place of the small ones.
+func settings(environment []string) []string {
+	all := append([]string{}, small...)
+	for _, e := range environment {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "LAB_") || name == "DURATION" || name == "BREAK" || name == "WIDE" {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (d *demos) one(ctx context.Context, k kernel) (int, error) {
+	share, err := filepath.Abs(filepath.Join(d.folder, k.release))
+	if err != nil {
+		return 0, err
+	}
+	if err := os.RemoveAll(share); err != nil {
+		return 0, err
+	}
+	if err := os.MkdirAll(share, 0o755); err != nil {
+		return 0, err
+	}
+	d.guest.share = share
+	console, err := os.Create(filepath.Join(share, "console.log"))
+	if err != nil {
+		return 0, err
+	}
+	defer console.Close()
+	d.guest.console = io.MultiWriter(os.Stdout, console)
+	if d.guest.disk, err = emptyDisk(share, d.diskMiB); err != nil {
+		return 0, err
+	}
+	defer os.Remove(d.guest.disk)
+	say("booting %s for a demo", k.release)
+	began := time.Now()
+	code, err := boot(ctx, d.guest)
+	if err == nil && code == 0 {
+		if _, err = os.Stat(filepath.Join(share, "demo.html")); err != nil {
+			err = fmt.Errorf("it wrote no page: %w", err)
+		}
+	}
+	say("%s: %.0f s", k.release, time.Since(began).Seconds())
+	return code, err
+}
