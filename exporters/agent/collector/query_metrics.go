@@ -9,6 +9,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -31,7 +32,7 @@ var (
 	// The statement was prepared before the agent began, or its name was one of too many.
 	queryUnknown = prometheus.NewDesc("plumbline_query_commands_unknown_total",
 		`Executions of prepared statements whose command is not known; they are counted with command="other".`, []string{"server", "engine"}, nil)
-	// PostgreSQL's pipelining: clients that do not wait for an answer before they send more.
+	// Pipelining: clients that do not wait for an answer before they send more.
 	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
 		"Statements that the server read from its connection together with an earlier one; those that waited in the socket are not seen.",
 		[]string{"server", "engine"}, nil)
@@ -75,13 +76,8 @@ var (
 		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
 )
 
-// Values of the command and phase labels and the reasons of losses, in the kernel side's order.
+// Values of the label phase and the reasons of losses, in the kernel side's order.
 var (
-	commandNames = [bpf.QueryCommandCOMMANDS]string{
-		bpf.QueryCommandOTHER: "other", bpf.QueryCommandSELECT: "select", bpf.QueryCommandINSERT: "insert",
-		bpf.QueryCommandUPDATE: "update", bpf.QueryCommandDELETE: "delete", bpf.QueryCommandBEGIN: "begin",
-		bpf.QueryCommandCOMMIT: "commit", bpf.QueryCommandROLLBACK: "rollback", bpf.QueryCommandCOPY: "copy",
-	}
 	phaseNames = [bpf.QueryPhasePHASES]string{
 		bpf.QueryPhasePHASE_CPU: "cpu", bpf.QueryPhasePHASE_RUNQUEUE: "runqueue", bpf.QueryPhasePHASE_READ: "read",
 		bpf.QueryPhasePHASE_WRITE: "write", bpf.QueryPhasePHASE_SYNC: "sync", bpf.QueryPhasePHASE_CLIENT: "client",
@@ -90,6 +86,7 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
+		bpf.QueryLossLOST_CONNECTION: "connection",
 	}
 )
 
@@ -221,14 +218,16 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 			ch <- counter(queryLost, float64(n), key.label, key.engine, name)
 		}
 	}
-	for command := range t.commands {
+	for command, name := range server.Engine(key.engine).Commands() {
+		if name == "" {
+			continue
+		}
 		s := &t.commands[command]
 		hits += s.ReadHits
 		misses += s.ReadMisses
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		name := commandNames[command]
 		h, err := nativehist.New(queryDuration, s.Slots[:], s.Classic[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))
