@@ -16,6 +16,7 @@ var kinds = map[Engine]kind{
 	PostgreSQL: postgresql,
 	MySQL:      mysql,
 	MariaDB:    mariadb,
+	Redis:      redis,
 }
 
 // kind is all that is known of one engine's servers. What is nil or empty the engine does not have.

@@ -101,24 +101,32 @@ func (p process) apart() bool {
 	return true
 }
 
-// versionIn returns the version that a file of the data directory begins with, or "": only a regular file that belongs to the
-// server or to root is read, and only what is a version is taken from it.
+// versionIn returns the version that the first of these files of the data directory holds, or "".
 func (p process) versionIn(data *foreign.Dir, names ...string) string {
 	for _, name := range names {
-		f, stat, err := data.Open(name, foreign.NoLinks)
-		if err != nil {
-			continue
-		}
-		var text []byte
-		if slices.Contains([]uint32{0, p.user}, stat.Uid) {
-			text, err = foreign.ReadAll(f, maxVersionFile)
-		}
-		f.Close()
-		if v := foreign.Version(string(text)); err == nil && v != "" {
+		if v := foreign.Version(p.headOf(data, name, maxVersionFile)); v != "" {
 			return v
 		}
 	}
 	return ""
+}
+
+// headOf returns the first bytes of a file of the data directory, or "": only of a regular file that belongs to the server or to
+// root.
+func (p process) headOf(data *foreign.Dir, name string, limit int) string {
+	f, stat, err := data.Open(name, foreign.NoLinks)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if !slices.Contains([]uint32{0, p.user}, stat.Uid) {
+		return ""
+	}
+	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // openLog returns the device under the first of the process's open files whose name is a log's.

@@ -45,9 +45,12 @@ static __noinline bool from_client(struct backend *b, struct sock *sk)
 	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
 }
 
-/* The state of the encrypted connection that a task is at, made or begun anew if it was at another one. */
+/* The state of the encrypted connection that a task is at, made or begun anew if it was at another one. Where
+ * it serves many at once it is not read, and what is known of it stays on the socket. */
 static __always_inline struct connection *encrypted_at(struct backend *b, struct connection *c, struct task_struct *task, u64 sk)
 {
+	if (traits_of(b->engine) & MANY)
+		return c;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 inode = inode_of(sk);
 	if (!e) {
@@ -100,7 +103,7 @@ static __always_inline struct connection *connection_at(struct backend *b, struc
 	if (!same || !c->known || (sends && c->pid && c->pid != task->pid)) {
 		proto_turns(b, c, task, sends);
 		b->socket = (u64)sk;
-		b->socket_inode = traits_of(b->engine) & PROCESSES ? 0 : inode_of((u64)sk);
+		b->socket_inode = traits_of(b->engine) & (PROCESSES | MANY) ? 0 : inode_of((u64)sk);
 		b->tls_session = 0;
 		b->in_transaction = 0;
 		b->blocked_client = 0;

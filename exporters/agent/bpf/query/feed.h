@@ -64,4 +64,27 @@ static __always_inline bool gather(struct connection *c, u32 want)
 	return c->head_len >= want;
 }
 
+/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
+static __always_inline bool stage(struct connection *c)
+{
+	u32 n = c->in_left < STAGED ? c->in_left : STAGED;
+	c->staged = 0;
+	barrier_var(n);
+	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)c->in_buf))
+		return false;
+	c->stage_at = 0;
+	c->staged = n;
+	return true;
+}
+
+/* A word of up to eight letters as the number its lower-case bytes make. */
+#define WORD(a, b, c, d, e, f, g, h)                                                        \
+	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 |       \
+	 (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
+
+#define UNDERSCORE ('_' | 0x20) /* made small as letters are */
+
+#define LOWER 0x2020202020202020ULL
+#define LETTERS(n) ((1ULL << (8 * (n))) - 1)
+
 #endif

@@ -239,19 +239,6 @@ static __always_inline long pg_confused(struct backend *b, struct connection *c)
 	return 1;
 }
 
-/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
-static __always_inline bool stage(struct connection *c)
-{
-	u32 n = c->in_left < STAGED ? c->in_left : STAGED;
-	c->staged = 0;
-	barrier_var(n);
-	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)c->in_buf))
-		return false;
-	c->stage_at = 0;
-	c->staged = n;
-	return true;
-}
-
 /* One message of those that have come as a whole, or at least as far as it is looked at;
  * 0 if the next one comes in parts. */
 static __always_inline u32 pg_whole(struct backend *b, struct connection *c)

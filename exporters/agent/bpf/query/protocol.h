@@ -11,15 +11,18 @@
 enum trait {
 	PROCESSES = 1, /* each connection has a process, a child of the server's main one; else threads serve them */
 	SIGNALS = 2,   /* its processes wake each other by SIGURG, and each takes it by a read call */
+	MANY = 4,      /* a thread serves many connections at once: what one client lacks keeps no other waiting */
 };
 
 #include "mysql.h"
 #include "postgresql.h"
+#include "redis.h"
 
 /* Every protocol: its name in enum engine, and the prefix of what it defines. */
 #define PROTOCOLS(DO, what)           \
 	DO(POSTGRESQL, pg, what)      \
-	DO(MYSQL, mysql, what)
+	DO(MYSQL, mysql, what)        \
+	DO(REDIS, redis, what)
 
 #define ENGINE(name, prefix, what) name,
 enum engine {

@@ -79,7 +79,7 @@ static __always_inline void received_held(struct backend *b, struct connection *
 		proto_reads(b, plain, task);
 	if (ret <= 0) {
 		if (ret == -EAGAIN) {
-			b->blocked_client = 1;
+			b->blocked_client = !(traits_of(b->engine) & MANY);
 			if (plain)
 				proto_drained(b, plain);
 		}
@@ -110,7 +110,8 @@ static __always_inline void sent_encrypted(struct backend *b, struct connection 
 		e->tls_answered = 1;
 	}
 	e->unread = 0;
-	b->busy = 0;
+	if (!(traits_of(b->engine) & MANY))
+		b->busy = 0;
 }
 
 /* The current task's call on this socket has sent bytes, or failed. */
@@ -118,7 +119,7 @@ static __always_inline void sent_held(struct backend *b, struct connection *c, s
 {
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
-			b->blocked_client = 1;
+			b->blocked_client = !(traits_of(b->engine) & MANY);
 		return;
 	}
 	b->blocked_client = 0;

@@ -61,6 +61,7 @@ type QueryBackend struct {
 	Complete      uint8
 	Tls           uint8
 	InTransaction uint8
+	Waiting       uint32
 	LockWait      uint8
 	Held          uint8
 	Attended      uint8
@@ -68,7 +69,7 @@ type QueryBackend struct {
 	OffKind       QueryPhase
 	ReadCall      uint8
 	UnreadWakeup  uint8
-	_             [6]byte
+	_             [2]byte
 	Socket        uint64
 	SocketInode   uint64
 	TlsSession    uint64
@@ -152,6 +153,7 @@ const (
 	QueryEngineUNKNOWN_ENGINE QueryEngine = 0
 	QueryEnginePOSTGRESQL     QueryEngine = 1
 	QueryEngineMYSQL          QueryEngine = 2
+	QueryEngineREDIS          QueryEngine = 3
 )
 
 type QueryLoss uint32
@@ -194,6 +196,20 @@ type QueryPopulation struct {
 	Torn      uint64
 	UnheardNs [256]uint64
 }
+
+type QueryRedisCommand uint32
+
+const (
+	QueryRedisCommandREDIS_READ        QueryRedisCommand = 1
+	QueryRedisCommandREDIS_WRITE       QueryRedisCommand = 2
+	QueryRedisCommandREDIS_BLOCKING    QueryRedisCommand = 3
+	QueryRedisCommandREDIS_TRANSACTION QueryRedisCommand = 4
+	QueryRedisCommandREDIS_SCRIPTING   QueryRedisCommand = 5
+	QueryRedisCommandREDIS_PUBSUB      QueryRedisCommand = 6
+	QueryRedisCommandREDIS_CONNECTION  QueryRedisCommand = 7
+	QueryRedisCommandREDIS_ADMIN       QueryRedisCommand = 8
+	QueryRedisCommandREDIS_COMMANDS    QueryRedisCommand = 9
+)
 
 type QueryServer struct {
 	_         structs.HostLayout
@@ -274,6 +290,7 @@ const (
 	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedLoss           = "unused_loss"
 	QueryVarUnusedPresence       = "unused_presence"
+	QueryVarUnusedRedisCommand   = "unused_redis_command"
 	QueryVarUnusedSqlCommand     = "unused_sql_command"
 )
 
@@ -372,6 +389,7 @@ type QueryVariableSpecs struct {
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
+	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.VariableSpec `ebpf:"unused_sql_command"`
 }
 
@@ -441,6 +459,7 @@ type QueryVariables struct {
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
+	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.Variable `ebpf:"unused_sql_command"`
 }
 

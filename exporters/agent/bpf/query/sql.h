@@ -3,7 +3,7 @@
 #ifndef __QUERY_SQL_H__
 #define __QUERY_SQL_H__
 
-#include "state.h"
+#include "feed.h"
 
 enum sql_command {
 	SELECT = OTHER + 1,
@@ -22,11 +22,6 @@ const enum sql_command *unused_sql_command __attribute__((unused));
 
 _Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have room for fewer commands");
 
-/* A word of up to eight letters as the number its lower-case bytes make. */
-#define WORD(a, b, c, d, e, f, g, h)                                                        \
-	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 |       \
-	 (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
-
 enum scan {
 	SCAN_SPACE,
 	SCAN_DASH,     /* after - */
@@ -36,8 +31,6 @@ enum scan {
 	SCAN_STAR,     /* in a comment, after * */
 	SCAN_WORD,
 };
-
-#define UNDERSCORE ('_' | 0x20) /* as the scanner, which makes letters small, sees it */
 
 struct scanner {
 	struct connection *c;
@@ -97,9 +90,6 @@ static long scan_byte(u32 i, struct scanner *s)
 	conn->scan_letters++;
 	return 0;
 }
-
-#define LOWER 0x2020202020202020ULL
-#define LETTERS(n) ((1ULL << (8 * (n))) - 1)
 
 static __always_inline bool is_letter(u8 c)
 {

@@ -72,6 +72,7 @@ struct backend {
 	u8 complete;       /* and that is a whole answer, as far as its end shows */
 	u8 tls;            /* the client's bytes are encrypted */
 	u8 in_transaction; /* the server said so in its last answer */
+	u32 waiting;       /* connections that have something under way, where one thread serves many at once */
 	u8 lock_wait;      /* asleep until another session gives up a lock */
 	u8 held;           /* a program works on the clock; see hold() */
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
