@@ -241,9 +241,8 @@ func TestQueryRedisHostile(t *testing.T) {
 // With appendfsync always a write waits for the log's sync, which is where the time goes if the disk is slow; a read does not.
 func TestQueryRedisSync(t *testing.T) {
 	r := servertest.StartRedis(t, func(data string) {
-		log := filepath.Join(data, "appendonlydir")
-		passOn(t, data+"-log", log, func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &slowNode{fs.LoopbackNode{RootData: r}, false} })
-	}, "--appendonly", "yes", "--appendfsync", "always")
+		passOn(t, data, data+"-slow", func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &slowNode{fs.LoopbackNode{RootData: r}, false} })
+	}, "--dir", "../data-slow", "--appendonly", "yes", "--appendfsync", "always")
 	q := startQuery(t)
 	name := defaultName(t, q, r.PID)
 	c := r.Connect(t, "tcp")
