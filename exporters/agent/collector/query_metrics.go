@@ -14,7 +14,8 @@ import (
 )
 
 // The query collector's metrics. server is NAMESPACE/POD of a server in a pod, else the server's own name (PostgreSQL's
-// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql or mariadb.
+// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql, mariadb or redis. command is select,
+// insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking, transaction, scripting, pubsub, connection, admin or other.
 var (
 	// From the arrival of a statement (the wake-up for it) until the server is ready for the
 	// next one, commit included.
@@ -52,7 +53,7 @@ var (
 	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
 		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
 	queryBackends = prometheus.NewDesc("plumbline_query_backends",
-		"Processes (PostgreSQL) or threads (MySQL, MariaDB) of a database server that are followed, its background ones included.",
+		"Processes (PostgreSQL) or threads (MySQL, MariaDB, Redis) of a database server that are followed, its background ones included.",
 		[]string{"server", "engine"}, nil)
 	queryUncounted = prometheus.NewDesc("plumbline_query_uncounted_cpu_seconds_total",
 		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",

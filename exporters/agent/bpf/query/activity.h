@@ -39,6 +39,7 @@ struct activity {
 	u8 command;
 	u8 phase;      /* what it does now */
 	u8 lock_wait;
+	u32 statements; /* that are under way, where one thread serves many connections at once; the rest is the first one's */
 	u64 age_ns;    /* since the statement began, or since the last one ended */
 	u64 wait_ns;   /* since the present wait began; 0 if it is ready to run */
 	u64 phase_ns[PHASES]; /* of the statement so far, in full only what is certain */
@@ -149,6 +150,7 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 		a->kind = ACTIVITY_STATEMENT;
 		a->command = request & COMMAND_BITS;
 		a->lock_wait = READ_ONCE(b->lock_wait);
+		a->statements = READ_ONCE(b->waiting);
 		for (int i = 0; i < 3; i++)
 			if (read_clock(b, task, a, now))
 				return true;

@@ -100,7 +100,7 @@ static __always_inline struct connection *connection_at(struct backend *b, struc
 		return NULL;
 	}
 	/* What it sends may be the answer to what another thread has received. */
-	if (!same || !c->known || (sends && c->pid && c->pid != task->pid)) {
+	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
 		proto_turns(b, c, task, sends);
 		b->socket = (u64)sk;
 		b->socket_inode = traits_of(b->engine) & (PROCESSES | MANY) ? 0 : inode_of((u64)sk);

@@ -277,6 +277,8 @@ static __always_inline int mysql_turns(struct backend *b, struct connection *c, 
 			mysql_end(b, task);
 		else if (gone)
 			abandon(b, task, now);
+		else if (b->tls && b->current & HAS_STATEMENT)
+			lose(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
 		b->busy = 0;
 		b->sent = 0;
 	}

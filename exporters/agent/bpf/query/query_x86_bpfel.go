@@ -14,17 +14,19 @@ import (
 )
 
 type QueryActivity struct {
-	_        structs.HostLayout
-	Server   uint32
-	Pid      uint32
-	InnerPid uint32
-	Kind     uint8
-	Command  uint8
-	Phase    uint8
-	LockWait uint8
-	AgeNs    uint64
-	WaitNs   uint64
-	PhaseNs  [7]uint64
+	_          structs.HostLayout
+	Server     uint32
+	Pid        uint32
+	InnerPid   uint32
+	Kind       uint8
+	Command    uint8
+	Phase      uint8
+	LockWait   uint8
+	Statements uint32
+	_          [4]byte
+	AgeNs      uint64
+	WaitNs     uint64
+	PhaseNs    [7]uint64
 }
 
 type QueryActivityKind uint32

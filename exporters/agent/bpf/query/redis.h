@@ -594,7 +594,7 @@ static __always_inline int redis_received(struct backend *b, struct connection *
 		redis_confused(c);
 	if (!before && p->total) {
 		b->waiting++;
-		b->current = c->request;
+		b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
 	}
 	return 0;
 }
@@ -610,6 +610,7 @@ __noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group
 	if (!b || !p || group >= COMMANDS)
 		return 0;
 	u64 n = p->commands[group], total = p->total;
+	/* Server 0 has the statements of several engines. */
 	u32 key = b->server ? b->server * COMMANDS + group : OTHER;
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	p->commands[group] = 0;
