@@ -104,7 +104,8 @@ func (p process) apart() bool {
 // versionIn returns the version that the first of these files of the data directory holds, or "".
 func (p process) versionIn(data *foreign.Dir, names ...string) string {
 	for _, name := range names {
-		if v := foreign.Version(p.headOf(data, name, maxVersionFile)); v != "" {
+		text := p.headOf(data, name, maxVersionFile+1)
+		if v := foreign.Version(text); v != "" && len(text) <= maxVersionFile {
 			return v
 		}
 	}
