@@ -20,7 +20,7 @@ import (
 // bpf/query/activity.h. A gauge is 0 while there is nothing of its kind.
 var (
 	queryInFlight = prometheus.NewDesc("plumbline_query_in_flight",
-		"Statements under way now, by the phase they are in at this moment.", []string{"server", "engine", "phase"}, nil)
+		"Statements under way now, by the phase they are in at this moment; of Redis, connections that wait for the turn under way.", []string{"server", "engine", "phase"}, nil)
 	queryOldest = prometheus.NewDesc("plumbline_query_oldest_seconds",
 		"Age of the oldest statement under way that is in this phase now, in seconds; 0 if there is none.",
 		[]string{"server", "engine", "phase"}, nil)
@@ -141,7 +141,7 @@ func (s *activity) add(a bpf.QueryActivity) {
 		s.idleOldest = max(s.idleOldest, a.AgeNs)
 		return
 	case bpf.QueryActivityKindACTIVITY_STATEMENT:
-		s.inFlight[a.Phase]++
+		s.inFlight[a.Phase] += max(1, uint64(a.Statements))
 		s.oldest[a.Phase] = max(s.oldest[a.Phase], a.AgeNs)
 		if isBlocked(&a) {
 			s.blocked++

@@ -18,7 +18,7 @@ const maxAddresses = 8
 type endpoint struct{ address, port string }
 
 // endpoints returns where a server can be reached: at its pod's addresses, elsewhere at those that it listens on, wildcards left
-// out; a MySQL server in a pod also by its host's name, which is all that it tells of itself.
+// out; in a pod also by its host's name, where that is all that a server tells of itself.
 func endpoints(s server.Server, in *pod.Pod) []endpoint {
 	var all []endpoint
 	add := func(address string, port uint16) {
@@ -44,7 +44,7 @@ func endpoints(s server.Server, in *pod.Pod) []endpoint {
 				}
 			}
 		}
-		if in != nil && s.Engine != server.PostgreSQL {
+		if in != nil && s.Engine.CallsItselfByHost() {
 			add(in.Hostname, l.Port())
 		}
 	}

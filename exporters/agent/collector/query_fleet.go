@@ -374,6 +374,9 @@ func (f *fleet) fold(but accountKey, now time.Time) {
 	delete(f.accounts, oldest)
 	f.hasOther = true
 	f.folded++
+	if !server.Engine(oldest.engine).SpeaksSQL() {
+		found.ended.mixUp()
+	}
 	f.account(otherServer, otherServer, now).ended.add(&found.ended)
 }
 

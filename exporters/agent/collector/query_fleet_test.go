@@ -44,7 +44,7 @@ func (k *fakeKernel) clear(number uint32) error {
 func (k *fakeKernel) read(number uint32) (totals, error) {
 	var t totals
 	n := k.selects[number]
-	s := &t.commands[bpf.QueryCommandSELECT]
+	s := &t.commands[bpf.QuerySqlCommandSELECT]
 	*s = total{Count: n, SumNs: n * 1000}
 	s.Slots[10], s.Classic[0] = n, n
 	return t, nil

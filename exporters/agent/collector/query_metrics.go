@@ -9,11 +9,13 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 // The query collector's metrics. server is NAMESPACE/POD of a server in a pod, else the server's own name (PostgreSQL's
-// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql or mariadb.
+// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql, mariadb or redis. command is select,
+// insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking, transaction, scripting, pubsub, connection, admin or other.
 var (
 	// From the arrival of a statement (the wake-up for it) until the server is ready for the
 	// next one, commit included.
@@ -31,7 +33,7 @@ var (
 	// The statement was prepared before the agent began, or its name was one of too many.
 	queryUnknown = prometheus.NewDesc("plumbline_query_commands_unknown_total",
 		`Executions of prepared statements whose command is not known; they are counted with command="other".`, []string{"server", "engine"}, nil)
-	// PostgreSQL's pipelining: clients that do not wait for an answer before they send more.
+	// Pipelining: clients that do not wait for an answer before they send more.
 	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
 		"Statements that the server read from its connection together with an earlier one; those that waited in the socket are not seen.",
 		[]string{"server", "engine"}, nil)
@@ -51,7 +53,7 @@ var (
 	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
 		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
 	queryBackends = prometheus.NewDesc("plumbline_query_backends",
-		"Processes (PostgreSQL) or threads (MySQL, MariaDB) of a database server that are followed, its background ones included.",
+		"Processes (PostgreSQL) or threads (MySQL, MariaDB, Redis) of a database server that are followed, its background ones included.",
 		[]string{"server", "engine"}, nil)
 	queryUncounted = prometheus.NewDesc("plumbline_query_uncounted_cpu_seconds_total",
 		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
@@ -75,13 +77,8 @@ var (
 		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
 )
 
-// Values of the command and phase labels and the reasons of losses, in the kernel side's order.
+// Values of the label phase and the reasons of losses, in the kernel side's order.
 var (
-	commandNames = [bpf.QueryCommandCOMMANDS]string{
-		bpf.QueryCommandOTHER: "other", bpf.QueryCommandSELECT: "select", bpf.QueryCommandINSERT: "insert",
-		bpf.QueryCommandUPDATE: "update", bpf.QueryCommandDELETE: "delete", bpf.QueryCommandBEGIN: "begin",
-		bpf.QueryCommandCOMMIT: "commit", bpf.QueryCommandROLLBACK: "rollback", bpf.QueryCommandCOPY: "copy",
-	}
 	phaseNames = [bpf.QueryPhasePHASES]string{
 		bpf.QueryPhasePHASE_CPU: "cpu", bpf.QueryPhasePHASE_RUNQUEUE: "runqueue", bpf.QueryPhasePHASE_READ: "read",
 		bpf.QueryPhasePHASE_WRITE: "write", bpf.QueryPhasePHASE_SYNC: "sync", bpf.QueryPhasePHASE_CLIENT: "client",
@@ -90,6 +87,7 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
+		bpf.QueryLossLOST_CONNECTION: "connection",
 	}
 )
 
@@ -221,14 +219,16 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 			ch <- counter(queryLost, float64(n), key.label, key.engine, name)
 		}
 	}
-	for command := range t.commands {
+	for command, name := range server.Engine(key.engine).Commands() {
+		if name == "" {
+			continue
+		}
 		s := &t.commands[command]
 		hits += s.ReadHits
 		misses += s.ReadMisses
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		name := commandNames[command]
 		h, err := nativehist.New(queryDuration, s.Slots[:], s.Classic[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))

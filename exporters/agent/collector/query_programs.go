@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,9 @@ var boundaries = map[platform.Boundary][]string{
 		"task_executed", "task_ended"},
 }
 
+// bpfServerNames is SERVER_NAMES of bpf/query/query.bpf.c.
+const bpfServerNames = 32
+
 var (
 	// notifiers only make known sooner what a scan would find.
 	notifiers   = []string{"task_executed", "task_ended"}
@@ -74,6 +78,9 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
 	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
 	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
 	attached := attachedPrograms(k)
@@ -133,6 +140,21 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 	return p, nil
 }
 
+// serverNames are the first bytes of the names of servers' programs as the kernel side compares them, each once.
+func serverNames() (names [bpfServerNames]uint64) {
+	const compared = 7
+	n := 0
+	for _, program := range server.Programs() {
+		var name [8]byte
+		copy(name[:compared], program)
+		if number := binary.NativeEndian.Uint64(name[:]); !slices.Contains(names[:n], number) {
+			names[n] = number
+			n++
+		}
+	}
+	return names
+}
+
 func (p *queryPrograms) check() []exporterkit.CheckResult { return p.results }
 
 // Close detaches and unloads everything.
@@ -158,12 +180,6 @@ type kernelSide struct {
 	procfs    string
 }
 
-var engines = map[server.Engine]bpf.QueryEngine{
-	server.PostgreSQL: bpf.QueryEnginePOSTGRESQL,
-	server.MySQL:      bpf.QueryEngineMYSQL,
-	server.MariaDB:    bpf.QueryEngineMYSQL,
-}
-
 var errNotThere = errors.New("the process ended before it could be followed")
 
 // adopt marks a server's processes or threads; those that it forks later inherit the mark.
@@ -173,7 +189,7 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 		Pid:          uint32(s.PID),
 		StartTicks:   s.StartTicks,
 		Server:       number,
-		Engine:       engines[s.Engine],
+		Engine:       s.Engine.Protocol(),
 	}
 	marked := uint32(0)
 	// Twice: a thread that began behind the first walk's back, from one not marked yet.
@@ -212,13 +228,14 @@ func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, erro
 // leaveTLS is the end of that.
 func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
 
-// waitEvent finds the variable in which PostgreSQL's processes say what they wait for.
+// waitEvent finds the variable in which a server's processes say what they wait for, if its engine has one.
 func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, error) {
-	if s.Engine != server.PostgreSQL {
+	variable := s.Engine.WaitEvent()
+	if variable == "" {
 		return 0, nil
 	}
 	return foreign.AskFor(calls, s.Owner(), fmt.Sprintf("program of process %d", s.PID), func() (uint64, error) {
-		return server.VariableAddress(k.procfs, s.PID, server.WaitEventVariable)
+		return server.VariableAddress(k.procfs, s.PID, variable)
 	})
 }
 

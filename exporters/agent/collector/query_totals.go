@@ -40,3 +40,13 @@ func (t *totals) add(o *totals) {
 		t.lost[i] += n
 	}
 }
+
+// mixUp makes all commands one, the unknown one: an engine's own commands mean nothing beside another's.
+func (t *totals) mixUp() {
+	for i := range t.commands {
+		if i != int(bpf.QueryCommandOTHER) {
+			t.commands[bpf.QueryCommandOTHER].add((*bpf.QueryStats)(&t.commands[i]))
+			t.commands[i] = total{}
+		}
+	}
+}

@@ -26,7 +26,7 @@ const (
 	maxOpenFiles = 8192
 )
 
-// readFiles finds the data directory and the devices under it and under the log. Both
+// readFiles finds the data directory and the devices under it and under the log. All
 // engines make the data directory their working directory.
 func (p process) readFiles(s *Server) error {
 	directory, err := os.Readlink(filepath.Join(p.dir, "cwd"))
@@ -38,21 +38,12 @@ func (p process) readFiles(s *Server) error {
 		return fmt.Errorf("working directory: %w", err)
 	}
 	defer data.Close()
-	marker, log := "PG_VERSION", p.postgresLog
-	if s.Engine != PostgreSQL {
-		marker, log = "ibdata1", p.redoLog
-	}
-	m, err := data.Stat(marker, foreign.NoLinks)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil // not there yet
-	case err != nil:
-		return fmt.Errorf("data directory: %w", err)
-	case m.Mode&unix.S_IFMT != unix.S_IFREG:
-		return fmt.Errorf("data directory: %s: %w", marker, foreign.ErrNotRegular)
+	k := kinds[s.Engine]
+	if is, err := k.isDataDirectory(data, directory); !is || err != nil {
+		return err
 	}
 	s.DataDirectory, s.DataPath = foreign.Path(directory), directory
-	s.Version = p.version(data, s.Engine)
+	s.Version = k.version(p, data)
 	here, err := data.Stat(".", foreign.NoLinks)
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
@@ -64,16 +55,33 @@ func (p process) readFiles(s *Server) error {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%x %d %s", fs.Fsid.Val, here.Ino, directory))
 		s.DataID = hex.EncodeToString(sum[:4])
 	}
-	if s.Engine == PostgreSQL && s.Name == "" {
-		s.Name = foreign.Text(p.configuredName(data, s), foreign.MaxLabel)
+	if k.name != nil && s.Name == "" {
+		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
 	}
-	if s.WAL, s.WALSource, err = log(data); err != nil {
+	if s.WAL, s.WALSource, err = k.log(p, data); err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
 	if s.WAL == "" {
 		s.WAL, s.WALSource = s.Data, s.DataSource
 	}
 	return nil
+}
+
+// isDataDirectory tells whether a server's working directory is its data directory, which it may become yet.
+func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
+	if k.marker == "" {
+		return path != "/", nil
+	}
+	m, err := data.Stat(k.marker, foreign.NoLinks)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil // not there yet
+	case err != nil:
+		return false, fmt.Errorf("data directory: %w", err)
+	case m.Mode&unix.S_IFMT != unix.S_IFREG:
+		return false, fmt.Errorf("data directory: %s: %w", k.marker, foreign.ErrNotRegular)
+	}
+	return true, nil
 }
 
 // apart tells whether the process sees other files than PID 1 and the agent do.
@@ -93,65 +101,39 @@ func (p process) apart() bool {
 	return true
 }
 
-// version reads what the server wrote into its data directory: PostgreSQL's major version,
-// MySQL's and MariaDB's full one. It is a number or nothing: only a regular file that belongs
-// to the server or to root is read, and only what is a version is taken from it.
-func (p process) version(data *foreign.Dir, engine Engine) string {
-	files := []string{"PG_VERSION"}
-	if engine != PostgreSQL {
-		files = []string{"mariadb_upgrade_info", "mysql_upgrade_info"}
-	}
-	for _, name := range files {
-		f, stat, err := data.Open(name, foreign.NoLinks)
-		if err != nil {
-			continue
-		}
-		var text []byte
-		if slices.Contains([]uint32{0, p.user}, stat.Uid) {
-			text, err = foreign.ReadAll(f, maxVersionFile)
-		}
-		f.Close()
-		if v := foreign.Version(string(text)); err == nil && v != "" {
+// versionIn returns the version that the first of these files of the data directory holds, or "".
+func (p process) versionIn(data *foreign.Dir, names ...string) string {
+	for _, name := range names {
+		text := p.headOf(data, name, maxVersionFile+1)
+		if v := foreign.Version(text); v != "" && len(text) <= maxVersionFile {
 			return v
 		}
 	}
 	return ""
 }
 
-// postgresLog returns the device under pg_wal, which may be a link to another volume. The link
-// is the server's own; it must lead to a folder of the server's, so that it tells nothing of
-// others.
-func (p process) postgresLog(data *foreign.Dir) (device, source string, err error) {
-	target, err := data.Readlink("pg_wal")
+// headOf returns the first bytes of a file of the data directory, or "": only of a regular file that belongs to the server or to
+// root.
+func (p process) headOf(data *foreign.Dir, name string, limit int) string {
+	f, stat, err := data.Open(name, foreign.NoLinks)
 	if err != nil {
-		return "", "", nil // a plain folder
+		return ""
 	}
-	from, how := data, foreign.NoSymlinks
-	if filepath.IsAbs(target) {
-		// The path is one of the server's file system view, and so are links in it.
-		root, err := foreign.Root(p.root, p.pid)
-		if err != nil {
-			return "", "", err
-		}
-		defer root.Close()
-		from, how = root, foreign.InRoot
+	defer f.Close()
+	if !slices.Contains([]uint32{0, p.user}, stat.Uid) {
+		return ""
 	}
-	stat, err := from.Stat(target, how)
+	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
 	if err != nil {
-		return "", "", err
+		return ""
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Uid != p.user {
-		return "", "", fmt.Errorf("%s: not a folder of the server's user", foreign.Path(target))
-	}
-	device, source = p.deviceOf(stat)
-	return device, source, nil
+	return string(text)
 }
 
-// redoLog returns the device under InnoDB's redo log: the file that the server has open.
-func (p process) redoLog(*foreign.Dir) (device, source string, err error) {
+// openLog returns the device under the first of the process's open files whose name is a log's.
+func (p process) openLog(isLog func(name string) bool) (device, source string, err error) {
 	err = p.openFiles(func(link, target string) bool {
-		base := filepath.Base(target)
-		if !strings.HasPrefix(base, "ib_logfile") && !strings.HasPrefix(base, "#ib_redo") {
+		if !isLog(filepath.Base(target)) {
 			return true
 		}
 		stat, err := foreign.StatMagic(link)

@@ -16,9 +16,6 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// xPluginPort is the usual port of MySQL's X plugin, whose protocol is another one.
-const xPluginPort = 33060
-
 // maxListening bounds the addresses that one server listens on.
 const maxListening = 16
 
@@ -114,10 +111,15 @@ func (p process) readPorts(s *Server, n *networks) error {
 	}
 	all, err := n.of(p)
 	for inode, at := range all {
-		if sockets[inode] && at.Port() != xPluginPort {
+		if sockets[inode] {
 			s.Ports = append(s.Ports, at.Port())
 			s.Listening = append(s.Listening, at)
 		}
+	}
+	if isOther := kinds[s.Engine].isOther; isOther != nil {
+		ports := slices.Clone(s.Ports)
+		s.Ports = slices.DeleteFunc(s.Ports, func(port uint16) bool { return isOther(port, ports) })
+		s.Listening = slices.DeleteFunc(s.Listening, func(at netip.AddrPort) bool { return isOther(at.Port(), ports) })
 	}
 	slices.Sort(s.Ports)
 	s.Ports = slices.Compact(s.Ports)

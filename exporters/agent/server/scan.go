@@ -17,24 +17,6 @@ import (
 // maxPorts is as many ports as the kernel side compares a connection with.
 const maxPorts = 4
 
-// Names of the programs. The kernel side tells of new processes by the first letters of
-// these, see is_server_name in bpf/query/query.bpf.c.
-var programs = map[string]Engine{
-	"postgres":       PostgreSQL,
-	"postmaster":     PostgreSQL,
-	"edb-postgres":   PostgreSQL,
-	"edb-postmaster": PostgreSQL,
-	"mysqld":         MySQL,
-	"mysqld-debug":   MySQL,
-	"mariadbd":       MariaDB,
-}
-
-// Arguments of runs that serve no clients: initialising a data directory, printing settings.
-var notServing = []string{
-	"--boot", "--single", "--check", "--describe-config", "-C", "-V", "--version",
-	"--bootstrap", "--initialize", "--initialize-insecure", "--help", "-?",
-}
-
 // parallel is how many processes are looked at side by side: one that hangs does not hold up
 // the others.
 const parallel = 64
@@ -117,11 +99,9 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	return c, !isChild(c, parent.comm)
 }
 
-// isChild tells whether the parent is a PostgreSQL process, too: then this is one of its
-// children, which serve its clients.
-func isChild(c Candidate, parent string) bool {
-	return c.Engine == PostgreSQL && programs[parent] == PostgreSQL
-}
+// isChild tells whether the parent is a process of this engine, too: then this is one of its
+// children, which serve its clients or save its data.
+func isChild(c Candidate, parent string) bool { return programs[parent] == c.Engine }
 
 // Scan returns the database servers below the procfs, once all have been looked at or are known
 // to hang. A process that ends meanwhile is left out. Of those in known nothing is read but that
@@ -192,14 +172,15 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	case len(args) == 0:
 		return nil, errEnded
 	default:
+		k := kinds[server.Engine]
 		for _, a := range args[1:] {
-			if slices.Contains(notServing, a) {
+			if slices.Contains(k.notServing, a) {
 				return nil, nil
 			}
 		}
-		if server.Engine == PostgreSQL {
-			server.Name = foreign.Text(setting(args, nameSetting), foreign.MaxLabel)
-			p.args = args
+		p.args = args
+		if k.name != nil {
+			server.Name = foreign.Text(k.name(p, server, nil), foreign.MaxLabel)
 		}
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
@@ -213,7 +194,9 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	var noFiles, noLibrary error
 	var wait sync.WaitGroup
 	wait.Go(func() { files, noFiles = s.part(server, "data directory", p.readFiles) })
-	wait.Go(func() { library, noLibrary = s.part(server, "loaded libraries", p.readLibrary) })
+	if kinds[server.Engine].tls {
+		wait.Go(func() { library, noLibrary = s.part(server, "loaded libraries", p.readLibrary) })
+	}
 	wait.Wait()
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
@@ -240,21 +223,4 @@ func (s *Scanner) part(server *Server, what string, read func(*Server) error) (*
 // unanswered tells whether a call was not answered, or not made because others hang.
 func unanswered(err error) bool {
 	return errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
-}
-
-// setting returns the value of one of PostgreSQL's settings on a command line, or "".
-func setting(args []string, name string) string {
-	found := ""
-	for i, a := range args {
-		if i > 0 && args[i-1] == "-c" {
-			a = "--" + a
-		} else if strings.HasPrefix(a, "-c") {
-			a = "--" + a[2:]
-		}
-		key, value, ok := strings.Cut(a, "=")
-		if key = strings.ReplaceAll(key, "-", "_"); ok && strings.EqualFold(key, "__"+name) {
-			found = value // the last one counts
-		}
-	}
-	return found
 }

@@ -1,20 +1,10 @@
-// Package server finds the database servers of a node: PostgreSQL, MySQL and MariaDB, on the
-// host and in containers, by looking at its processes.
+// Package server finds the database servers of a node, on the host and in containers, by looking at its processes. What
+// it knows of an engine is in that engine's own file.
 package server
 
 import (
 	"fmt"
 	"net/netip"
-)
-
-// Engine is a kind of database server, as in the engine label.
-type Engine string
-
-// The engines that are found.
-const (
-	PostgreSQL Engine = "postgresql"
-	MySQL      Engine = "mysql"
-	MariaDB    Engine = "mariadb"
 )
 
 // ID identifies a running server: its main process, which a reused PID does not fool.
@@ -62,18 +52,3 @@ type Server struct {
 // Owner is whose share of the calls that may hang those on this server's files take, see
 // foreign.Calls.
 func (s Server) Owner() string { return fmt.Sprintf("user %d", s.User) }
-
-// DefaultName is what a server is called that does not name itself: its engine and data directory, told apart from those of
-// the same path elsewhere. One whose data directory is not known is called by its engine and port, or only by its engine before
-// it listens or when it does so on no TCP port.
-func (s Server) DefaultName() string {
-	switch {
-	case s.Owned && s.Apart && s.DataID != "":
-		return fmt.Sprintf("%s:%s-%s", s.Engine, s.DataDirectory, s.DataID)
-	case s.Owned && !s.Apart:
-		return fmt.Sprintf("%s:%s", s.Engine, s.DataDirectory)
-	case len(s.Ports) == 0:
-		return string(s.Engine)
-	}
-	return fmt.Sprintf("%s-%d", s.Engine, s.Ports[0])
-}

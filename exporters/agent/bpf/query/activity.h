@@ -7,7 +7,7 @@
 #ifndef __QUERY_ACTIVITY_H__
 #define __QUERY_ACTIVITY_H__
 
-#include "clock.h"
+#include "connection.h"
 
 /* What census counts: the processes and threads that are followed, by server. */
 struct population {
@@ -39,6 +39,7 @@ struct activity {
 	u8 command;
 	u8 phase;      /* what it does now */
 	u8 lock_wait;
+	u32 statements; /* that are under way, where one thread serves many connections at once; the rest is the first one's */
 	u64 age_ns;    /* since the statement began, or since the last one ended */
 	u64 wait_ns;   /* since the present wait began; 0 if it is ready to run */
 	u64 phase_ns[PHASES]; /* of the statement so far, in full only what is certain */
@@ -69,7 +70,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 wait_start = READ_ONCE(b->wait_start);
 	u32 kind = READ_ONCE(b->off_kind);
 	bool off = READ_ONCE(b->is_off);
-	bool sent = b->engine == MYSQL && READ_ONCE(b->sent);
+	bool sent = READ_ONCE(b->sent);
 	u64 sum = off_ns;
 #pragma unroll
 	for (int i = 0; i < PHASES; i++) {
@@ -85,7 +86,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	a->phase = !off ? PHASE_CPU : kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
 	if (off && kind != PHASE_RUNQUEUE && !ready && now > wait_start && wait_start)
 		a->wait_ns = now - wait_start;
-	/* MySQL's statement ends with its last send: what came after it may belong to none. */
+	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
 		return true;
 	/* The last time off the CPU is given to its phases late, see settle(). */
@@ -122,17 +123,34 @@ static __always_inline u32 inner_pid(struct task_struct *task)
 	return upid.nr;
 }
 
+/* Whether an idle thread waits for one client, not for any. */
+static __always_inline bool awaits_client(struct task_struct *task)
+{
+	switch (SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task))) {
+	case NR_poll:
+	case NR_ppoll:
+	case NR_select:
+	case NR_pselect6:
+	case NR_read:
+	case NR_recvfrom:
+	case NR_recvmsg:
+		return true;
+	}
+	return false;
+}
+
 /* Fills in what a backend does; false if that is nothing to tell. */
 static __always_inline bool describe_activity(struct backend *b, struct task_struct *task, bool *torn, struct activity *a)
 {
 	u64 now = bpf_ktime_get_ns();
 	if (READ_ONCE(b->busy)) {
-		u8 request = current_request(b);
-		if (!(request & HAS_STATEMENT))
+		u8 request = READ_ONCE(b->current);
+		if (!(request & HAS_STATEMENT) || is_handed(b, task))
 			return false;
 		a->kind = ACTIVITY_STATEMENT;
 		a->command = request & COMMAND_BITS;
 		a->lock_wait = READ_ONCE(b->lock_wait);
+		a->statements = READ_ONCE(b->waiting);
 		for (int i = 0; i < 3; i++)
 			if (read_clock(b, task, a, now))
 				return true;
@@ -151,7 +169,8 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 		a->wait_ns = now > wait_start ? now - wait_start : 0;
 		return true;
 	}
-	if (!READ_ONCE(b->in_transaction))
+	/* A thread of a pool has no session of its own. */
+	if (!READ_ONCE(b->in_transaction) || (!(traits_of(b->engine) & PROCESSES) && !awaits_client(task)))
 		return false;
 	a->kind = ACTIVITY_IDLE;
 	a->age_ns = now > mark ? now - mark : 0;
@@ -159,7 +178,7 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 }
 
 #define SOCK_STREAM 1
-#define MAX_FDS 256          /* a client's socket is among a PostgreSQL process's first ones */
+#define MAX_FDS 256          /* a client's socket is among a process's first ones */
 #define UNHEARD_NS 1000000 /* less than that an idle process may take between two walks */
 
 struct fd_walk {
@@ -191,7 +210,7 @@ static long fd_step(u32 i, struct fd_walk *w)
 	return 1;
 }
 
-/* Whether a PostgreSQL process has a client, as its files show: not what the programs on sockets
+/* Whether a process has a client, as its files show: not what the programs on sockets
  * say, whose silence is in question. */
 static __noinline bool has_client(struct backend *b, struct task_struct *task)
 {
@@ -210,7 +229,7 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
 }
 
 /* A process that has a client and a CPU, and of which the programs on sockets have heard nothing
- * since the last walk, works on what is not counted. MySQL's threads share their files. */
+ * since the last walk, works on what is not counted. Threads share their files, which tell nothing. */
 static __always_inline u64 count_unheard(struct backend *b, struct task_struct *task)
 {
 	u64 cpu = BPF_CORE_READ(task, se.sum_exec_runtime);
@@ -220,7 +239,7 @@ static __always_inline u64 count_unheard(struct backend *b, struct task_struct *
 	bool silent = heard == b->looked_heard && !READ_ONCE(b->busy);
 	b->looked_cpu = cpu;
 	b->looked_heard = heard;
-	if (first || !silent || used < UNHEARD_NS || b->engine != POSTGRESQL || b->leader || !has_client(b, task))
+	if (first || !silent || used < UNHEARD_NS || !(traits_of(b->engine) & PROCESSES) || b->leader || !has_client(b, task))
 		return 0;
 	return used;
 }

@@ -11,27 +11,35 @@
 
 #include "../deputies.h"
 
-static __always_inline int received(u32 rank, u64 sk, int ret, int flags)
+static __always_inline int received(u32 rank, struct sock *sk, int ret, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	if (!b || flags & MSG_PEEK || attended(&b->attended, rank))
+	if (!b || !sk || flags & MSG_PEEK || attended(&b->attended, rank))
 		return 0;
 	hold(b);
 	b->heard++;
-	received_held(b, task, (struct sock *)sk, ret);
+	struct connection *c = connection_at(b, task, sk, false);
+	if (c) {
+		received_held(b, c, task, sk, ret);
+		leave_connection(c);
+	}
 	return release(b);
 }
 
-static __always_inline int sent(u32 rank, u64 sk, int ret)
+static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	if (!b || b->socket != sk || is_another(b, sk) || attended(&b->attended, rank))
+	if (!b || !sk || attended(&b->attended, rank))
 		return 0;
 	hold(b);
-	b->heard++;
-	sent_held(b, task, ret);
+	struct connection *c = connection_at(b, task, sk, true);
+	if (c) {
+		b->heard++;
+		sent_held(b, c, task, sk, ret);
+		leave_connection(c);
+	}
 	return release(b);
 }
 
@@ -39,7 +47,7 @@ SEC("tp_btf/sock_recv_length")
 int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
 {
 	u32 rank = arrive(ctx, CREW_RECEIVED);
-	received(rank, (u64)sk, ret, flags);
+	received(rank, sk, ret, flags);
 	return leave(CREW_RECEIVED, rank);
 }
 
@@ -47,44 +55,44 @@ SEC("tp_btf/sock_send_length")
 int BPF_PROG(socket_sent, struct sock *sk, int ret)
 {
 	u32 rank = arrive(ctx, CREW_SENT);
-	sent(rank, (u64)sk, ret);
+	sent(rank, sk, ret);
 	return leave(CREW_SENT, rank);
 }
 
 SEC("fexit/unix_stream_recvmsg")
 int BPF_PROG(unix_received, struct socket *s, void *msg, u64 size, int flags, int ret)
 {
-	return received(0, (u64)s->sk, ret, flags);
+	return received(0, s->sk, ret, flags);
 }
 
 SEC("fexit/inet_recvmsg")
 int BPF_PROG(inet_received, struct socket *s, void *msg, u64 size, int flags, int ret)
 {
-	return received(0, (u64)s->sk, ret, flags);
+	return received(0, s->sk, ret, flags);
 }
 
 SEC("fexit/inet6_recvmsg")
 int BPF_PROG(inet6_received, struct socket *s, void *msg, u64 size, int flags, int ret)
 {
-	return received(0, (u64)s->sk, ret, flags);
+	return received(0, s->sk, ret, flags);
 }
 
 SEC("fexit/unix_stream_sendmsg")
 int BPF_PROG(unix_sent, struct socket *s, void *msg, u64 size, int ret)
 {
-	return sent(0, (u64)s->sk, ret);
+	return sent(0, s->sk, ret);
 }
 
 SEC("fexit/inet_sendmsg")
 int BPF_PROG(inet_sent, struct socket *s, void *msg, u64 size, int ret)
 {
-	return sent(0, (u64)s->sk, ret);
+	return sent(0, s->sk, ret);
 }
 
 SEC("fexit/inet6_sendmsg")
 int BPF_PROG(inet6_sent, struct socket *s, void *msg, u64 size, int ret)
 {
-	return sent(0, (u64)s->sk, ret);
+	return sent(0, s->sk, ret);
 }
 
 #endif

@@ -101,25 +101,20 @@ static __always_inline void file_of(struct task_struct *task, u32 fd, struct blo
 	}
 }
 
-/* Classes of PostgreSQL's wait events, see wait_classes.h there. */
-#define PG_WAIT_LOCK 0x03
-#define PG_WAIT_IO 0x0a
-
-/* The phase of a PostgreSQL backend that sleeps until its latch is set. From version 18 on it
- * may be the end of a read that an I/O worker does for it; it says so in shared memory. */
-static __always_inline u32 pg_waits_for(struct backend *b)
+/* Whether a system call waits for one of several files. */
+static __always_inline bool is_poll(long nr)
 {
-	u32 id = b->server;
-	struct server *s = bpf_map_lookup_elem(&servers, &id);
-	u64 at = 0;
-	u32 event = 0;
-	if (!s || !s->wait_event)
-		return PHASE_WAIT;
-	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
-	    bpf_probe_read_user(&event, sizeof(event), (void *)at))
-		return PHASE_WAIT;
-	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
-	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
+	switch (nr) {
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2:
+	case NR_poll:
+	case NR_ppoll:
+	case NR_select:
+	case NR_pselect6:
+		return true;
+	}
+	return false;
 }
 
 /* Opening a file looks for it, or makes or empties it. */
@@ -216,12 +211,7 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_ppoll:
 	case NR_select:
 	case NR_pselect6:
-		if (b->blocked_client)
-			return PHASE_CLIENT;
-		return b->engine == POSTGRESQL ? pg_waits_for(b) : PHASE_WAIT;
-	case NR_io_uring_enter:
-		/* PostgreSQL 18 with io_method=io_uring waits here for its own reads. */
-		return b->engine == POSTGRESQL ? PHASE_READ : PHASE_WAIT;
+		return b->blocked_client ? PHASE_CLIENT : PHASE_WAIT;
 	case -1:
 		/* A page fault; one that waits for a device reads a mapped file. */
 		return BPF_CORE_READ_BITFIELD(task, in_iowait) ? PHASE_READ : PHASE_WAIT;
@@ -229,12 +219,21 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	return PHASE_WAIT;
 }
 
-/* The request that is being worked on, or the part of it that has come. */
-static __always_inline u8 current_request(struct backend *b)
+/* Statements that one task began and another one answers: their beginnings, by the first task's number.
+ * That one learns of it when it looks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u64);
+} handed SEC(".maps");
+
+/* Whether the statement that a task has under way is another's by now. */
+static __always_inline bool is_handed(struct backend *b, struct task_struct *task)
 {
-	if (b->engine == POSTGRESQL && b->pending_tail != b->pending_head)
-		return b->pending[b->pending_head & (PENDING - 1)];
-	return b->request;
+	u32 pid = task->pid;
+	u64 *start = bpf_map_lookup_elem(&handed, &pid);
+	return start && *start == b->start;
 }
 
 /* The statement under way will not end: its session ended, or the protocol is lost. It is not
@@ -243,8 +242,8 @@ static __noinline int abandon(struct backend *b, struct task_struct *task, u64 n
 {
 	if (!b || !task || !b->busy)
 		return 0;
-	u8 request = current_request(b);
-	if (!(request & HAS_STATEMENT))
+	u8 request = b->current;
+	if (!(request & HAS_STATEMENT) || is_handed(b, task))
 		return 0;
 	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
@@ -263,99 +262,10 @@ static __always_inline u64 inode_of(u64 sk)
 	return s ? BPF_CORE_READ((struct socket_alloc *)s, vfs_inode.i_ino) : 0;
 }
 
-/* Whether the client's socket is closed, or another one at the address of one that was: a MySQL
- * thread may serve them one after the other. */
-static __always_inline bool is_another(struct backend *b, u64 sk)
+/* Whether the client's socket is closed, or another one at the address of one that was. */
+static __always_inline bool is_gone(struct backend *b)
 {
-	return b->engine == MYSQL && b->socket_inode != inode_of(sk);
-}
-
-/* A MySQL thread's client is gone, and so is what it asked for and was not answered. */
-static __always_inline void end_session(struct backend *b, struct task_struct *task, u64 now)
-{
-	abandon(b, task, now);
-	b->busy = 0;
-	b->sent = 0;
-	b->request = 0;
-	b->file_transfer = NO_TRANSFER;
-}
-
-/* The kernel wakes a task that waits long for a block device now and then (blk_wait_io), only to
- * let it sleep on: waits of this length with no more than this between them are one wait. */
-#define LONG_WAIT 10000000000ULL
-#define SHORT_RUN 1000000ULL
-
-/* The task goes to sleep at now, for the phase kind. Before, it ran since b->mark. */
-static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u64 now)
-{
-	bool goes_on = kind == b->off_kind && ran < SHORT_RUN && b->wait_start &&
-		       now - ran - b->wait_start > LONG_WAIT;
-	if (!goes_on)
-		b->wait_start = now;
-	b->off_kind = kind;
-}
-
-static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
-{
-	u64 now;
-	if (b->held) {
-		b->preempted_at = bpf_ktime_get_ns();
-		return;
-	}
-	if (!b->busy) {
-		/* The wait for a CPU after the wake-up that brings the next request is part of it. */
-		if (!runnable) {
-			b->slept = 1;
-			b->queued = queued_so_far(task);
-			/* It has no client: one of the server's own, which may wait for the disk. */
-			if (!b->socket) {
-				now = bpf_ktime_get_ns();
-				fall_asleep(b, asleep_in(b, task), now - b->mark, now);
-				b->mark = now;
-				b->is_off = 1;
-			}
-		}
-		return;
-	}
-	now = bpf_ktime_get_ns();
-	u64 ran = now - b->mark;
-	advance(b, task, now);
-	b->is_off = 1;
-	if (runnable) {
-		b->off_kind = PHASE_RUNQUEUE;
-		return;
-	}
-	b->queued = queued_so_far(task);
-	u32 kind = asleep_in(b, task);
-	if (kind == PHASE_WAIT && b->engine == MYSQL && is_another(b, b->socket)) {
-		end_session(b, task, now);
-		b->slept = 1;
-		return;
-	}
-	fall_asleep(b, kind, ran, now);
-	if (b->read_call && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
-		/* The kernel counts a read call at its end: one count, one call. */
-		u64 call = reads_so_far(task) + 1;
-		if (b->missed_at != call) {
-			b->missed_at = call;
-			b->misses++;
-		}
-	}
-}
-
-static __always_inline void enter_cpu(struct backend *b)
-{
-	if (b->held) {
-		b->preempted += bpf_ktime_get_ns() - b->preempted_at;
-		return;
-	}
-	if (!b->is_off)
-		return;
-	u64 now = bpf_ktime_get_ns();
-	if (b->busy)
-		b->off_ns = now - b->mark;
-	b->mark = now;
-	b->is_off = 0;
+	return b->socket_inode != inode_of(b->socket);
 }
 
 #define SIGURG 23
@@ -377,6 +287,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->wait_start = 0;
 	b->preempted = 0;
 	b->sent = 0;
+	b->complete = 0;
+	b->current = 0;
 	b->off_ns = 0;
 	b->mark = now;
 	b->start = now - woken;
@@ -390,6 +302,21 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->unread_wakeup = 0;
 	b->behind = 0;
 	b->busy = 1;
+}
+
+/* The task goes on with what another one has begun: all of that is a wait, as far as this one knows. */
+static __always_inline void take_over(struct backend *b, struct connection *c, struct task_struct *task, u64 now)
+{
+	u32 pid = c->pid;
+	u64 start = c->start;
+	if (pid != task->pid)
+		bpf_map_update_elem(&handed, &pid, &start, BPF_ANY);
+	begin(b, task, now);
+	b->phase[PHASE_RUNQUEUE] = 0;
+	b->phase[PHASE_WAIT] = now - start;
+	b->start = start;
+	b->current = c->request;
+	c->pid = task->pid;
 }
 
 static __always_inline u32 classic_slot(u64 ns)

@@ -1,65 +1,90 @@
 /* A received chunk on its way through a parser. Messages may be split at any byte.
  *
- * Where the parser stands is kept in the backend, not on the stack: the verifier follows
+ * Where the parser stands is kept in the connection, not on the stack: the verifier follows
  * values on the stack from step to step and would never come to an end. */
 #ifndef __QUERY_FEED_H__
 #define __QUERY_FEED_H__
 
-#include "state.h"
+#include "prepared.h"
 
 struct feed {
 	struct backend *b;
+	struct connection *c;
+	struct names *names;
 };
 
-static __always_inline void feed(struct backend *b, u64 buf, u32 len)
+static __always_inline void feed(struct connection *c, u64 buf, u32 len)
 {
-	b->in_buf = buf;
-	b->in_left = len;
-	b->staged = 0;
-	b->stage_at = 0;
+	c->in_buf = buf;
+	c->in_left = len;
+	c->staged = 0;
+	c->stage_at = 0;
 }
 
-static __always_inline void consume(struct backend *b, u32 n)
+static __always_inline void consume(struct connection *c, u32 n)
 {
-	b->in_buf += n;
-	b->in_left -= n;
-	b->stage_at += n;
+	c->in_buf += n;
+	c->in_left -= n;
+	c->stage_at += n;
 }
 
 /* Passes over what is left of the last message; false at the end of the chunk. */
-static __always_inline bool skip_bytes(struct backend *b)
+static __always_inline bool skip_bytes(struct connection *c)
 {
-	u32 n = b->skip < b->in_left ? b->skip : b->in_left;
+	u32 n = c->skip < c->in_left ? c->skip : c->in_left;
 	if (n) {
-		b->skip -= n;
-		consume(b, n);
+		c->skip -= n;
+		consume(c, n);
 	}
-	return b->in_left > 0;
+	return c->in_left > 0;
 }
 
 /* Copies bytes to bytes[HEAD] until it has want of them; false at the end of the chunk. */
-static __always_inline bool gather(struct backend *b, u32 want)
+static __always_inline bool gather(struct connection *c, u32 want)
 {
-	u32 have = b->head_len;
+	u32 have = c->head_len;
 	if (have >= want)
 		return true;
 	u32 n = want - have;
-	if (n > b->in_left)
-		n = b->in_left;
+	if (n > c->in_left)
+		n = c->in_left;
 	if (n > 127)
 		return false;
 	barrier_var(n);
-	if (n && bpf_probe_read_user(&b->bytes[HEAD + (have & 127)], n & 127, (void *)b->in_buf)) {
-		lose(b->server, LOST_PROTOCOL);
-		b->conn = CONN_LOST;
-		b->head_len = 0;
-		b->skip = 0;
-		b->in_left = 0;
+	if (n && bpf_probe_read_user(&c->bytes[HEAD + (have & 127)], n & 127, (void *)c->in_buf)) {
+		lose(c->server, LOST_PROTOCOL);
+		c->conn = CONN_LOST;
+		c->head_len = 0;
+		c->skip = 0;
+		c->in_left = 0;
 		return false;
 	}
-	b->head_len = have + n;
-	consume(b, n);
-	return b->head_len >= want;
+	c->head_len = have + n;
+	consume(c, n);
+	return c->head_len >= want;
 }
+
+/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
+static __always_inline bool stage(struct connection *c)
+{
+	u32 n = c->in_left < STAGED ? c->in_left : STAGED;
+	c->staged = 0;
+	barrier_var(n);
+	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)c->in_buf))
+		return false;
+	c->stage_at = 0;
+	c->staged = n;
+	return true;
+}
+
+/* A word of up to eight letters as the number its lower-case bytes make. */
+#define WORD(a, b, c, d, e, f, g, h)                                                        \
+	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 |       \
+	 (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
+
+#define UNDERSCORE ('_' | 0x20) /* made small as letters are */
+
+#define LOWER 0x2020202020202020ULL
+#define LETTERS(n) ((1ULL << (8 * (n))) - 1)
 
 #endif

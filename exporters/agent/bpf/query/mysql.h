@@ -13,6 +13,34 @@
 
 #define MYSQL_HEADER 4
 
+/* LOAD DATA LOCAL: what the client sends then is no command until an empty packet. */
+enum file_transfer {
+	NO_TRANSFER,
+	TRANSFER_ASKED, /* the server asked for a file in its last answer */
+	TRANSFER,       /* the client sends it */
+};
+
+struct mysql_state {
+	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
+	u8 file_transfer; /* enum file_transfer */
+};
+
+_Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less room");
+
+static __always_inline struct mysql_state *mysql(struct connection *c)
+{
+	return (struct mysql_state *)c->own;
+}
+
+/* Threads, of which each serves one connection after the other; those of a pool by turns. */
+#define mysql_traits 0
+
+static __always_inline int mysql_opened(struct backend *b, struct connection *c)
+{
+	c->conn = CONN_READY;
+	return 0;
+}
+
 enum {
 	COM_QUERY = 0x03,
 	COM_STMT_PREPARE = 0x16,
@@ -28,38 +56,39 @@ static __always_inline u32 mysql_hash(u32 id)
 	return id * 2654435761U;
 }
 
-static __always_inline u32 le32_at(struct backend *b, u32 pos)
+static __always_inline u32 le32_at(struct connection *c, u32 pos)
 {
-	return (u32)b->bytes[pos] | (u32)b->bytes[pos + 1] << 8 | (u32)b->bytes[pos + 2] << 16 |
-	       (u32)b->bytes[pos + 3] << 24;
+	return (u32)c->bytes[pos] | (u32)c->bytes[pos + 1] << 8 | (u32)c->bytes[pos + 2] << 16 |
+	       (u32)c->bytes[pos + 3] << 24;
 }
 
-__noinline int mysql_command(struct backend *b)
+__noinline int mysql_command(struct connection *c, struct names *names)
 {
-	if (!b)
+	if (!c)
 		return 0;
-	b->request = 0;
-	b->preparing = 0;
-	b->file_transfer = NO_TRANSFER;
-	b->commanded = 1;
-	switch (b->bytes[MYSQL_HEADER]) {
+	c->request = 0;
+	c->answered = 0;
+	mysql(c)->preparing = 0;
+	mysql(c)->file_transfer = NO_TRANSFER;
+	c->understood = 1;
+	switch (c->bytes[MYSQL_HEADER]) {
 	case COM_QUERY:
-		b->request = classify(b, MYSQL_HEADER + 1, b->head_len) | HAS_STATEMENT;
+		c->request = classify(c, MYSQL_HEADER + 1, c->head_len) | HAS_STATEMENT;
 		break;
 	case COM_STMT_PREPARE:
-		b->preparing = classify(b, MYSQL_HEADER + 1, b->head_len) | HAS_STATEMENT;
-		b->bound = b->preparing & COMMAND_BITS;
+		mysql(c)->preparing = classify(c, MYSQL_HEADER + 1, c->head_len) | HAS_STATEMENT;
+		c->bound = mysql(c)->preparing & COMMAND_BITS;
 		break;
 	case COM_STMT_EXECUTE:
 	case COM_STMT_FETCH:
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
-		u32 id = le32_at(b, MYSQL_HEADER + 1);
-		b->request = (id == ~0U ? b->bound : recall(mysql_hash(id))) | HAS_STATEMENT;
+		u32 id = le32_at(c, MYSQL_HEADER + 1);
+		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | HAS_STATEMENT;
 		break;
 	}
 	case COM_STMT_CLOSE:
-		forget_name(mysql_hash(le32_at(b, MYSQL_HEADER + 1)));
+		forget_name(names, mysql_hash(le32_at(c, MYSQL_HEADER + 1)));
 		break;
 	}
 	return 0;
@@ -67,43 +96,59 @@ __noinline int mysql_command(struct backend *b)
 
 /* Whether the packet whose header is at hand is a command. The packets of a file count on from the
  * command's number, which has one byte: every 256th is 0 again. */
-static __always_inline bool mysql_is_command(struct backend *b)
+static __always_inline bool mysql_is_command(struct connection *c)
 {
-	return b->bytes[3] == 0 && b->body && b->file_transfer != TRANSFER;
+	return c->bytes[3] == 0 && c->body && mysql(c)->file_transfer != TRANSFER;
 }
 
 static long mysql_step(u32 i, struct feed *f)
 {
-	struct backend *b = f->b;
-	if (!skip_bytes(b))
+	struct connection *c = f->c;
+	if (!skip_bytes(c))
 		return 1;
-	if (b->head_len < MYSQL_HEADER) {
-		if (!gather(b, MYSQL_HEADER))
+	if (c->head_len < MYSQL_HEADER) {
+		if (!gather(c, MYSQL_HEADER))
 			return 1;
-		b->body = (u32)b->bytes[0] | (u32)b->bytes[1] << 8 | (u32)b->bytes[2] << 16;
-		b->head_want = MYSQL_HEADER;
-		if (mysql_is_command(b))
-			b->head_want += b->body < BODY ? b->body : BODY;
+		c->body = (u32)c->bytes[0] | (u32)c->bytes[1] << 8 | (u32)c->bytes[2] << 16;
+		c->head_want = MYSQL_HEADER;
+		if (mysql_is_command(c))
+			c->head_want += c->body < BODY ? c->body : BODY;
 	}
-	if (b->head_len < b->head_want && !gather(b, b->head_want))
+	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
-	if (mysql_is_command(b))
-		mysql_command(b);
-	else if (b->file_transfer == TRANSFER && !b->body)
-		b->file_transfer = NO_TRANSFER;
-	b->skip = MYSQL_HEADER + b->body - b->head_len;
-	b->head_len = 0;
+	if (mysql_is_command(c))
+		mysql_command(c, f->names);
+	else if (mysql(c)->file_transfer == TRANSFER && !c->body)
+		mysql(c)->file_transfer = NO_TRANSFER;
+	c->skip = MYSQL_HEADER + c->body - c->head_len;
+	c->head_len = 0;
 	return 0;
 }
 
-static __always_inline void mysql_received(struct backend *b, u64 buf, u32 len)
+static __always_inline int mysql_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
-	struct feed f = { .b = b };
-	feed(b, buf, len);
+	struct task_struct *task = bpf_get_current_task_btf();
+	/* Another thread may have seen the last one's end. */
+	if (!b->busy || c->answered) {
+		c->request = 0;
+		c->answered = 0;
+	}
+	/* A command without an answer (close statement) does not begin the next one. */
+	bool boundary = !c->head_len && !c->skip && !c->request && !mysql(c)->preparing;
+	if (!b->busy || boundary)
+		begin(b, task, bpf_ktime_get_ns());
+	c->start = b->start;
+	c->pid = task->pid;
+	struct feed f = { .b = b, .c = c, .names = names };
+	feed(c, buf, len);
 	bpf_loop(1 << 12, mysql_step, &f, 0);
+	b->current = c->request;
+	return 0;
 }
 
 #define IN_TRANSACTION 1 /* SERVER_STATUS_IN_TRANS */
+#define MORE_RESULTS 8   /* SERVER_MORE_RESULTS_EXISTS */
+#define ANSWER 28        /* bytes that an OK packet has at most up to its status */
 
 /* Bytes of a length-encoded integer that begins with this one. */
 static __always_inline u32 mysql_integer(u8 first)
@@ -111,82 +156,154 @@ static __always_inline u32 mysql_integer(u8 first)
 	return first < 0xfb ? 1 : first == 0xfc ? 3 : first == 0xfd ? 4 : 9;
 }
 
-/* An OK packet: rows affected, last number inserted, status. BEGIN, COMMIT, ROLLBACK and every
- * change are answered by one; a status beyond the bytes at hand leaves what is known. */
-static __always_inline void mysql_ok(struct backend *b, const u8 *answer, u32 len)
+/* The status in an OK packet, behind rows affected and last number inserted: of BEGIN, COMMIT, ROLLBACK
+ * and every change. */
+static __always_inline u8 mysql_status(const u8 *answer)
 {
 	u32 at = MYSQL_HEADER + 1;
 	at += mysql_integer(answer[at]);
-	if (at >= 12 || at >= len)
-		return;
+	if (at >= ANSWER)
+		return 0;
 	at += mysql_integer(answer[at]);
-	if (at >= 12 || at >= len)
-		return;
-	b->in_transaction = answer[at] & IN_TRANSACTION;
+	return at < ANSWER ? answer[at] : 0;
 }
 
 #define FILE_ASKED 0xfb
+#define FAILED 0xff
+#define END_OF_ROWS 0xfe
 #define MAX_FILE_NAME 4096
 
-/* A later part of an answer: several statements in one command may end with one that asks for a
- * file. A row that begins with NULL has the same first byte, but is not sent alone unless it is
- * larger than the server's buffer. */
-static __always_inline void mysql_more_answer(struct backend *b, u64 buf, u32 len)
+/* Whether what was sent ends with the packet that ends rows: warnings and status; or, with newer clients,
+ * an OK packet, which has them the other way round. */
+static __always_inline bool mysql_ends_rows(u64 buf, u32 len)
 {
-	u8 answer[MYSQL_HEADER + 1];
-	if (len < sizeof(answer) || len > MAX_FILE_NAME || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
-		return;
+	u8 end[11];
+	if (len < sizeof(end) || bpf_probe_read_user(end, sizeof(end), (void *)(buf + len - sizeof(end))))
+		return false;
+	if (end[2] == 5 && !end[3] && !end[4] && end[6] == END_OF_ROWS)
+		return !(end[9] & MORE_RESULTS);
+	return end[0] == 7 && !end[1] && !end[2] && end[4] == END_OF_ROWS && !end[5] && !end[6] && !(end[7] & MORE_RESULTS);
+}
+
+static __always_inline int mysql_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+{
+	u8 answer[ANSWER];
+	b->complete = 0;
+	if (!b->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
+		return 0;
+	bool first = !b->sent;
 	u32 body = (u32)answer[0] | (u32)answer[1] << 8 | (u32)answer[2] << 16;
-	if (body + MYSQL_HEADER == len && answer[MYSQL_HEADER] == FILE_ASKED)
-		b->file_transfer = TRANSFER_ASKED;
-}
-
-/* The first bytes of an answer. */
-static __always_inline void mysql_answer(struct backend *b, u64 buf, u32 len)
-{
-	u8 answer[12];
-	if (len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
-		return;
-	if (answer[MYSQL_HEADER] == FILE_ASKED)
-		b->file_transfer = TRANSFER_ASKED;
-	if (answer[MYSQL_HEADER] == 0 && b->request & HAS_STATEMENT)
-		mysql_ok(b, answer, len < sizeof(answer) ? len : sizeof(answer));
-	if (b->preparing && answer[MYSQL_HEADER] == 0 && len >= sizeof(answer)) {
-		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
-		remember(mysql_hash(id), b->preparing & COMMAND_BITS);
-		b->preparing = 0;
+	bool alone = body + MYSQL_HEADER == len;
+	u8 kind = answer[MYSQL_HEADER];
+	/* Several statements in one command may end with one that asks for a file. A row that begins with
+	 * NULL has the same first byte, but is not sent alone unless it is larger than the server's buffer. */
+	if (kind == FILE_ASKED && (first || (alone && len <= MAX_FILE_NAME)))
+		mysql(c)->file_transfer = TRANSFER_ASKED;
+	if (kind == 0 && alone && c->request & HAS_STATEMENT) {
+		u8 status = mysql_status(answer);
+		b->complete = !(status & MORE_RESULTS);
+		if (first)
+			b->in_transaction = status & IN_TRANSACTION;
+	} else {
+		b->complete = (alone && kind == FAILED) || mysql_ends_rows(buf, len);
 	}
+	if (first && mysql(c)->preparing && kind == 0 && len >= 12) {
+		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
+		remember(names_of(sk, BPF_LOCAL_STORAGE_GET_F_CREATE), mysql_hash(id), mysql(c)->preparing & COMMAND_BITS);
+		mysql(c)->preparing = 0;
+		c->named = 1;
+	}
+	return 0;
 }
 
-/* The server sent bytes: perhaps the end of the answer. */
-static __always_inline void mysql_sent(struct backend *b, struct task_struct *task, u64 now)
+/* Perhaps the end of the answer. */
+static __always_inline int mysql_sent(struct backend *b, struct connection *c, struct task_struct *task)
 {
+	c->answered = 1;
+	if (!b->busy)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
 	advance(b, task, now);
 	b->sent_at = now;
 	__builtin_memcpy(b->sent_phase, b->phase, sizeof(b->phase));
 	b->sent = 1;
+	return 0;
+}
+
+/* The statement under way ended with the last send. */
+static __always_inline void mysql_end(struct backend *b, struct task_struct *task)
+{
+	if (b->current & HAS_STATEMENT)
+		observe(b, task, b->current, b->sent_at, true);
+	b->current = 0;
+	b->busy = 0;
+	b->slept = 0;
 }
 
 /* The server tries to read: the request is over if it was answered. */
-static __always_inline void mysql_reads(struct backend *b, struct task_struct *task)
+static __always_inline int mysql_reads(struct backend *b, struct connection *c, struct task_struct *task)
 {
 	if (!b->busy)
-		return;
-	if (b->file_transfer == TRANSFER_ASKED) {
+		return 0;
+	if (mysql(c)->file_transfer == TRANSFER_ASKED) {
 		/* The client sends a file now, and the answer comes after it. */
-		b->file_transfer = TRANSFER;
+		mysql(c)->file_transfer = TRANSFER;
+		c->answered = 0;
 		b->sent = 0;
-		return;
+		return 0;
 	}
 	if (!b->sent)
-		return;
+		return 0;
 	/* An answer ends what came before it, whatever was missed of that. */
-	b->file_transfer = NO_TRANSFER;
-	if (b->request & HAS_STATEMENT)
-		observe(b, task, b->request, b->sent_at, true);
-	b->request = 0;
+	mysql(c)->file_transfer = NO_TRANSFER;
+	c->request = 0;
+	mysql_end(b, task);
+	return 0;
+}
+
+static __always_inline int mysql_drained(struct backend *b, struct connection *c)
+{
+	return 0;
+}
+
+/* The thread turns to another connection than its last one, or sends on one that another thread has read
+ * from: a pool lets a commit wait without a thread, and any of them answers it. */
+static __always_inline int mysql_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+{
+	u64 now = bpf_ktime_get_ns();
+	if (b->busy) {
+		bool gone = is_gone(b);
+		if (b->sent && (b->complete || !gone))
+			mysql_end(b, task);
+		else if (gone)
+			abandon(b, task, now);
+		else if (b->tls && b->current & HAS_STATEMENT)
+			lose(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
+		b->busy = 0;
+		b->sent = 0;
+	}
+	if (sends && c->request & HAS_STATEMENT && !c->answered && c->start)
+		take_over(b, c, task, now);
+	return 0;
+}
+
+static __always_inline u32 mysql_waits(struct backend *b, long nr)
+{
+	return PHASE_WAIT;
+}
+
+/* A thread whose client is gone, or that has answered and does not read (in a pool), has nothing under way. */
+static __always_inline bool mysql_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+{
+	if (b->sent && b->complete) {
+		mysql_end(b, task);
+		return true;
+	}
+	if (!is_gone(b))
+		return false;
+	abandon(b, task, now);
 	b->busy = 0;
-	b->slept = 0;
+	return true;
 }
 
 #endif

@@ -14,49 +14,85 @@
 
 #define PG_HEADER 5
 #define PG_MAX_MESSAGE 0x3fffffff
+#define PENDING 64       /* requests in flight remembered per connection; a power of two */
+#define FROM_SYNC MARKED /* of a request: it ended with a Sync */
 
-static __always_inline void push_request(struct backend *b, u8 request)
+struct pg_state {
+	u8 unnamed;      /* command of the unnamed prepared statement */
+	u8 ready_sent;   /* status in the ready-for-query on its way to the socket, or 0 */
+	u8 request_open; /* messages since the last Sync */
+	u8 reopened;     /* the request under assembly came before, see reopen_request() */
+	u32 pending_head, pending_tail;
+	u8 pending[PENDING];
+	u64 arrival[PENDING]; /* when it was read, if others were before it; else 0 */
+};
+
+_Static_assert(sizeof(struct pg_state) <= OWN, "a connection has less room");
+
+static __always_inline struct pg_state *pg(struct connection *c)
 {
-	if (b->pending_tail - b->pending_head >= PENDING) {
-		lose(b->server, LOST_PIPELINE);
+	return (struct pg_state *)c->own;
+}
+
+/* A process for each connection, forked by the main one, which take each other's signals. */
+#define pg_traits (PROCESSES | SIGNALS)
+
+static __always_inline int pg_opened(struct backend *b, struct connection *c)
+{
+	c->conn = b->adopted ? CONN_READY : CONN_LOGIN;
+	return 0;
+}
+
+/* The request that is being worked on, or the part of it that has come. */
+static __always_inline u8 pg_current(struct connection *c)
+{
+	if (pg(c)->pending_tail != pg(c)->pending_head)
+		return pg(c)->pending[pg(c)->pending_head & (PENDING - 1)];
+	return c->request;
+}
+
+static __always_inline void push_request(struct connection *c, u8 request)
+{
+	if (pg(c)->pending_tail - pg(c)->pending_head >= PENDING) {
+		lose(c->server, LOST_PIPELINE);
 		return;
 	}
-	u32 at = b->pending_tail & (PENDING - 1);
-	b->pending[at] = request;
-	if (!b->reopened)
-		b->arrival[at] = b->pending_tail == b->pending_head ? 0 : bpf_ktime_get_ns();
-	b->reopened = 0;
-	b->pending_tail++;
+	u32 at = pg(c)->pending_tail & (PENDING - 1);
+	pg(c)->pending[at] = request;
+	if (!pg(c)->reopened)
+		pg(c)->arrival[at] = pg(c)->pending_tail == pg(c)->pending_head ? 0 : bpf_ktime_get_ns();
+	pg(c)->reopened = 0;
+	pg(c)->pending_tail++;
 }
 
 /* COPY data from the client: the server ignores the Sync that came right behind the Execute,
  * so that the request goes on to the Sync behind the data. */
-static __always_inline void reopen_request(struct backend *b)
+static __always_inline void reopen_request(struct connection *c)
 {
-	if (b->pending_tail == b->pending_head)
+	if (pg(c)->pending_tail == pg(c)->pending_head)
 		return;
-	u8 request = b->pending[(b->pending_tail - 1) & (PENDING - 1)];
+	u8 request = pg(c)->pending[(pg(c)->pending_tail - 1) & (PENDING - 1)];
 	if (!(request & FROM_SYNC))
 		return;
-	b->pending_tail--;
-	b->request = request & ~FROM_SYNC;
-	b->request_open = 1;
-	b->reopened = 1;
+	pg(c)->pending_tail--;
+	c->request = request & ~FROM_SYNC;
+	pg(c)->request_open = 1;
+	pg(c)->reopened = 1;
 }
 
-static __always_inline void forget_requests(struct backend *b)
+static __always_inline void forget_requests(struct connection *c)
 {
-	b->pending_head = b->pending_tail;
-	b->request = 0;
-	b->request_open = 0;
-	b->reopened = 0;
-	b->head_len = 0;
-	b->skip = 0;
+	pg(c)->pending_head = pg(c)->pending_tail;
+	c->request = 0;
+	pg(c)->request_open = 0;
+	pg(c)->reopened = 0;
+	c->head_len = 0;
+	c->skip = 0;
 }
 
 /* A zero-terminated name in bytes[]. */
 struct name {
-	struct backend *b;
+	struct connection *c;
 	u32 from, end;
 	u32 pos; /* behind what has been passed over */
 };
@@ -67,13 +103,13 @@ static long name_byte(u32 i, struct name *n)
 	if (pos >= n->end || pos >= 2 * STAGE)
 		return 1;
 	n->pos = pos + 1;
-	return n->b->bytes[pos] == 0;
+	return n->c->bytes[pos] == 0;
 }
 
 /* Passes over a name and its zero. */
 static __always_inline void skip_name(struct name *n)
 {
-	if (n->pos < 2 * STAGE && n->b->bytes[n->pos] == 0) {
+	if (n->pos < 2 * STAGE && n->c->bytes[n->pos] == 0) {
 		n->pos++;
 	} else {
 		n->from = n->pos;
@@ -85,15 +121,15 @@ static __always_inline void skip_name(struct name *n)
 #define HIGHS 0x8080808080808080ULL
 
 /* Hash of the name at pos, its first 64 bytes at most; 0 if it is empty. */
-__noinline u32 name_hash(struct backend *b, u32 pos, u32 end)
+__noinline u32 name_hash(struct connection *c, u32 pos, u32 end)
 {
-	if (!b)
+	if (!c)
 		return 0;
 	u64 hash = 0;
 	for (int i = 0; i < 8; i++) {
 		if (pos >= end)
 			break;
-		u64 text = eight_bytes(b, pos);
+		u64 text = eight_bytes(c, pos);
 		u64 zeros = (text - ONES) & ~text & HIGHS;
 		if (zeros)
 			text &= ((zeros & -zeros) >> 7) - 1; /* the bytes before the first zero */
@@ -108,58 +144,58 @@ __noinline u32 name_hash(struct backend *b, u32 pos, u32 end)
 }
 
 /* A message whose header and first bytes are in bytes[from:end]. */
-__noinline int pg_message(struct backend *b, u32 from, u32 end)
+__noinline int pg_message(struct connection *c, u32 from, u32 end)
 {
-	if (!b || from > STAGE + STAGED)
+	if (!c || from > STAGE + STAGED)
 		return 0;
-	b->understood = 1;
-	struct name n = { .b = b, .pos = from + PG_HEADER, .end = end };
+	c->understood = 1;
+	struct name n = { .c = c, .pos = from + PG_HEADER, .end = end };
 	u32 hash;
-	switch (b->bytes[from]) {
+	switch (c->bytes[from]) {
 	case 'Q':
-		push_request(b, request_of(classify(b, n.pos, end)));
+		push_request(c, request_of(classify(c, n.pos, end)));
 		break;
 	case 'P':
-		b->request_open = 1;
-		hash = name_hash(b, n.pos, end);
+		pg(c)->request_open = 1;
+		hash = name_hash(c, n.pos, end);
 		skip_name(&n);
 		if (hash)
-			remember(hash, classify(b, n.pos, end));
+			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end));
 		else
-			b->unnamed = classify(b, n.pos, end);
+			pg(c)->unnamed = classify(c, n.pos, end);
 		break;
 	case 'B':
-		b->request_open = 1;
+		pg(c)->request_open = 1;
 		skip_name(&n); /* the portal */
-		hash = name_hash(b, n.pos, end);
-		b->bound = hash ? recall(hash) : b->unnamed;
+		hash = name_hash(c, n.pos, end);
+		c->bound = hash ? recall(names_of_task(0), hash) : pg(c)->unnamed;
 		break;
 	case 'E':
-		b->request_open = 1;
+		pg(c)->request_open = 1;
 		/* Several in one request are one statement, named after the first. */
-		if (!(b->request & HAS_STATEMENT))
-			b->request = b->bound | HAS_STATEMENT;
+		if (!(c->request & HAS_STATEMENT))
+			c->request = c->bound | HAS_STATEMENT;
 		break;
 	case 'C':
-		b->request_open = 1;
-		if (b->bytes[n.pos & (2 * STAGE - 1)] == 'S') {
-			hash = name_hash(b, n.pos + 1, end);
+		pg(c)->request_open = 1;
+		if (c->bytes[n.pos & (2 * STAGE - 1)] == 'S') {
+			hash = name_hash(c, n.pos + 1, end);
 			if (hash)
-				forget_name(hash);
+				forget_name(names_of_task(0), hash);
 		}
 		break;
 	case 'F':
-		push_request(b, OTHER | HAS_STATEMENT);
+		push_request(c, OTHER | HAS_STATEMENT);
 		break;
 	case 'S':
-		push_request(b, b->request | FROM_SYNC);
-		b->request = 0;
-		b->request_open = 0;
+		push_request(c, c->request | FROM_SYNC);
+		c->request = 0;
+		pg(c)->request_open = 0;
 		break;
 	case 'd':
 	case 'c':
 	case 'f':
-		reopen_request(b);
+		reopen_request(c);
 		break;
 	}
 	return 0;
@@ -179,62 +215,50 @@ static __always_inline int pg_wanted(u8 type)
 }
 
 /* Bytes to look at of the message with this header, header included, or 0 if no client
- * sends such a message. Leaves the body's length in b->body. */
-static __always_inline u32 pg_header(struct backend *b, u32 at)
+ * sends such a message. Leaves the body's length in c->body. */
+static __always_inline u32 pg_header(struct connection *c, u32 at)
 {
 	if (at > STAGE + STAGED)
 		return 0;
-	u8 *h = &b->bytes[at];
+	u8 *h = &c->bytes[at];
 	u32 len = (u32)h[1] << 24 | (u32)h[2] << 16 | (u32)h[3] << 8 | h[4];
 	int wanted = pg_wanted(h[0]);
 	if (wanted < 0 || len < 4 || len > PG_MAX_MESSAGE)
 		return 0;
-	b->body = len - 4;
-	return PG_HEADER + (b->body < (u32)wanted ? b->body : (u32)wanted);
+	c->body = len - 4;
+	return PG_HEADER + (c->body < (u32)wanted ? c->body : (u32)wanted);
 }
 
-static __always_inline long pg_confused(struct backend *b)
+static __always_inline long pg_confused(struct backend *b, struct connection *c)
 {
-	b->conn = CONN_LOST;
+	c->conn = CONN_LOST;
 	abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
-	forget_requests(b);
-	lose(b->server, LOST_PROTOCOL);
+	b->current = 0;
+	forget_requests(c);
+	lose(c->server, LOST_PROTOCOL);
 	return 1;
-}
-
-/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
-static __always_inline bool stage(struct backend *b)
-{
-	u32 n = b->in_left < STAGED ? b->in_left : STAGED;
-	b->staged = 0;
-	barrier_var(n);
-	if (bpf_probe_read_user(&b->bytes[STAGE], n & (2 * STAGED - 1), (void *)b->in_buf))
-		return false;
-	b->stage_at = 0;
-	b->staged = n;
-	return true;
 }
 
 /* One message of those that have come as a whole, or at least as far as it is looked at;
  * 0 if the next one comes in parts. */
-static __always_inline u32 pg_whole(struct backend *b)
+static __always_inline u32 pg_whole(struct backend *b, struct connection *c)
 {
 	for (int i = 0; i < 2; i++) {
-		u32 at = b->stage_at;
-		if (at <= STAGED && at + PG_HEADER <= b->staged) {
-			u32 want = pg_header(b, STAGE + at);
+		u32 at = c->stage_at;
+		if (at <= STAGED && at + PG_HEADER <= c->staged) {
+			u32 want = pg_header(c, STAGE + at);
 			if (!want)
-				return pg_confused(b), ~0U;
-			if (at + want <= b->staged) {
-				pg_message(b, STAGE + at, STAGE + at + want);
-				return PG_HEADER + b->body;
+				return pg_confused(b, c), ~0U;
+			if (at + want <= c->staged) {
+				pg_message(c, STAGE + at, STAGE + at + want);
+				return PG_HEADER + c->body;
 			}
-			if (want > b->in_left)
+			if (want > c->in_left)
 				return 0;
-		} else if (b->in_left < PG_HEADER) {
+		} else if (c->in_left < PG_HEADER) {
 			return 0;
 		}
-		if (!stage(b))
+		if (!stage(c))
 			return 0;
 	}
 	return 0;
@@ -242,30 +266,30 @@ static __always_inline u32 pg_whole(struct backend *b)
 
 static long pg_step(u32 i, struct feed *f)
 {
-	struct backend *b = f->b;
-	if (!skip_bytes(b))
+	struct connection *c = f->c;
+	if (!skip_bytes(c))
 		return 1;
-	if (!b->head_len) {
-		u32 whole = pg_whole(b);
+	if (!c->head_len) {
+		u32 whole = pg_whole(f->b, c);
 		if (whole == ~0U)
 			return 1;
 		if (whole) {
-			b->skip = whole;
+			c->skip = whole;
 			return 0;
 		}
 	}
-	if (b->head_len < PG_HEADER) {
-		if (!gather(b, PG_HEADER))
+	if (c->head_len < PG_HEADER) {
+		if (!gather(c, PG_HEADER))
 			return 1;
-		b->head_want = pg_header(b, HEAD);
-		if (!b->head_want)
-			return pg_confused(b);
+		c->head_want = pg_header(c, HEAD);
+		if (!c->head_want)
+			return pg_confused(f->b, c);
 	}
-	if (b->head_len < b->head_want && !gather(b, b->head_want))
+	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
-	pg_message(b, HEAD, HEAD + b->head_len);
-	b->skip = PG_HEADER + b->body - b->head_len;
-	b->head_len = 0;
+	pg_message(c, HEAD, HEAD + c->head_len);
+	c->skip = PG_HEADER + c->body - c->head_len;
+	c->head_len = 0;
 	return 0;
 }
 
@@ -274,19 +298,19 @@ static long pg_step(u32 i, struct feed *f)
 /* The usual case at a fraction of the price: a chunk is one whole request of a few messages.
  * False, with nothing changed, if it is not; the time is that of instructions that are not in
  * the CPU's cache, so that few of them count more than few steps. */
-static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
+static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 {
-	if (!b || len < PG_HEADER)
+	if (!c || len < PG_HEADER)
 		return false;
 	u32 n = len < STAGED ? len : STAGED;
 	barrier_var(n);
-	if (bpf_probe_read_user(&b->bytes[STAGE], n & (2 * STAGED - 1), (void *)buf))
+	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)buf))
 		return false;
-	u32 at = 0, bound = b->bound, unnamed = b->unnamed, request = b->request;
+	u32 at = 0, bound = c->bound, unnamed = pg(c)->unnamed, request = c->request;
 	for (int i = 0; i < AT_ONCE; i++) {
 		if (at > STAGED)
 			return false;
-		u64 head = eight_bytes(b, STAGE + at);
+		u64 head = eight_bytes(c, STAGE + at);
 		u32 size = __builtin_bswap32(head >> 8);
 		u8 type = head, name = head >> 40;
 		u32 end = at + 1 + size;
@@ -295,8 +319,8 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 		if (type == 'Q') {
 			if (at || end != len)
 				return false;
-			b->understood = 1;
-			push_request(b, request_of(classify(b, STAGE + PG_HEADER, STAGE + n)));
+			c->understood = 1;
+			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n)));
 			return true;
 		}
 		if (end > n)
@@ -305,13 +329,13 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 		case 'P':
 			if (name)
 				return false;
-			unnamed = classify(b, STAGE + at + PG_HEADER + 1, STAGE + end);
+			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end);
 			break;
 		case 'B':
 			if (name) /* the portal's */
 				return false;
-			bound = name_hash(b, STAGE + at + PG_HEADER + 1, STAGE + end);
-			bound = bound ? recall(bound) : unnamed;
+			bound = name_hash(c, STAGE + at + PG_HEADER + 1, STAGE + end);
+			bound = bound ? recall(names_of_task(0), bound) : unnamed;
 			break;
 		case 'E':
 			if (!(request & HAS_STATEMENT))
@@ -322,12 +346,12 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 		case 'S':
 			if (end != len)
 				return false;
-			b->understood = 1;
-			b->bound = bound;
-			b->unnamed = unnamed;
-			push_request(b, request | FROM_SYNC);
-			b->request = 0;
-			b->request_open = 0;
+			c->understood = 1;
+			c->bound = bound;
+			pg(c)->unnamed = unnamed;
+			push_request(c, request | FROM_SYNC);
+			c->request = 0;
+			pg(c)->request_open = 0;
 			return true;
 		default:
 			return false;
@@ -337,49 +361,45 @@ static __noinline bool pg_at_once(struct backend *b, u64 buf, u32 len)
 	return false;
 }
 
-/* Bytes the client sent. */
-static __always_inline void pg_received(struct backend *b, u64 buf, u32 len)
+static __always_inline int pg_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
-	if (b->conn != CONN_READY)
-		return;
-	if (!b->head_len && !b->skip && pg_at_once(b, buf, len))
-		return;
-	struct feed f = { .b = b };
-	feed(b, buf, len);
-	bpf_loop(1 << 14, pg_step, &f, 0);
-}
-
-/* The transaction status in the ReadyForQuery that sent bytes end with, or 0 if they do not: it
- * is the last of its send, whose buffer is contiguous even if the kernel took it in several parts. */
-static __always_inline u8 pg_ends_ready(u64 buf, u32 len)
-{
-	u8 end[6] = {};
-	bpf_probe_read_user(end, sizeof(end), (void *)(buf + len - sizeof(end)));
-	return end[0] == 'Z' && !end[1] && !end[2] && !end[3] && end[4] == 5 ? end[5] : 0;
+	c->answered = 0;
+	if (!b->busy)
+		begin(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	if (c->conn != CONN_READY)
+		return 0;
+	if (c->head_len || c->skip || !pg_at_once(c, buf, len)) {
+		struct feed f = { .b = b, .c = c };
+		feed(c, buf, len);
+		bpf_loop(1 << 14, pg_step, &f, 0);
+	}
+	b->current = pg_current(c);
+	return 0;
 }
 
 #define PG_IDLE 'I' /* transaction status: in none; else T or, after an error in it, E */
 
 /* The server sent a ReadyForQuery with this transaction status. */
-static __always_inline void pg_ready(struct backend *b, struct task_struct *task, u8 status, u64 now)
+static __always_inline void pg_ready(struct backend *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
 {
-	b->answered = 1;
+	struct pg_state *p = pg(c);
+	c->answered = 1;
 	b->in_transaction = status != PG_IDLE;
-	if (b->conn != CONN_READY || !b->busy) {
-		if (b->conn == CONN_LOGIN) {
-			b->conn = CONN_READY;
-			forget_requests(b);
-		} else if (b->conn == CONN_LOST) {
-			lose(b->server, LOST_PROTOCOL);
+	if (c->conn != CONN_READY || !b->busy) {
+		if (c->conn == CONN_LOGIN) {
+			c->conn = CONN_READY;
+			forget_requests(c);
+		} else if (c->conn == CONN_LOST) {
+			lose(c->server, LOST_PROTOCOL);
 		}
 		b->slept = 0;
 		b->busy = 0;
 		return;
 	}
 	advance(b, task, now);
-	if (b->pending_tail != b->pending_head) {
-		u8 request = b->pending[b->pending_head & (PENDING - 1)];
-		b->pending_head++;
+	if (p->pending_tail != p->pending_head) {
+		u8 request = p->pending[p->pending_head & (PENDING - 1)];
+		p->pending_head++;
 		if (request & HAS_STATEMENT)
 			observe(b, task, request, now, false);
 	}
@@ -387,29 +407,96 @@ static __always_inline void pg_ready(struct backend *b, struct task_struct *task
 	b->busy = 0;
 	/* If the next one is here already, it begins where this one ends: its duration is the time that
 	 * the server took for it, as its phases are. What it waited before is told apart. */
-	u64 arrival = b->pending_tail != b->pending_head ? b->arrival[b->pending_head & (PENDING - 1)] : 0;
-	if (b->pending_tail != b->pending_head || b->request_open)
+	u64 arrival = p->pending_tail != p->pending_head ? p->arrival[p->pending_head & (PENDING - 1)] : 0;
+	if (p->pending_tail != p->pending_head || p->request_open) {
 		begin(b, task, now);
+		b->current = pg_current(c);
+	}
 	if (arrival && arrival < now)
 		b->behind = now - arrival;
 }
 
-/* The server found nothing to read: what is received is answered, or not yet complete. */
-static __always_inline void pg_drained(struct backend *b)
+/* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
+ * several parts. */
+static __always_inline int pg_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
-	if (b->answered) {
-		if (b->conn == CONN_LOST)
-			b->conn = CONN_READY;
-		if (b->pending_tail != b->pending_head) {
+	u8 end[6] = {};
+	bpf_probe_read_user(end, sizeof(end), (void *)(buf + len - sizeof(end)));
+	if (end[0] == 'Z' && !end[1] && !end[2] && !end[3] && end[4] == 5)
+		pg(c)->ready_sent = end[5];
+	return 0;
+}
+
+static __always_inline int pg_sent(struct backend *b, struct connection *c, struct task_struct *task)
+{
+	u8 status = pg(c)->ready_sent;
+	if (!status)
+		return 0;
+	pg(c)->ready_sent = 0;
+	pg_ready(b, c, task, status, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* What is received is answered, or not yet complete. */
+static __always_inline int pg_drained(struct backend *b, struct connection *c)
+{
+	struct pg_state *p = pg(c);
+	if (c->answered && !c->unread) {
+		if (c->conn == CONN_LOST)
+			c->conn = CONN_READY;
+		if (p->pending_tail != p->pending_head) {
 			/* Requests the server took for no requests, such as a Sync during COPY. */
-			b->pending_head = b->pending_tail;
-			b->busy = b->request_open;
+			p->pending_head = p->pending_tail;
+			b->busy = p->request_open;
+			b->current = pg_current(c);
 		}
-		return;
+		return 0;
 	}
 	/* Messages without an answer of their own, such as Terminate. */
-	if (b->pending_tail == b->pending_head && !b->request_open && !b->head_len && !b->skip)
+	if (p->pending_tail == p->pending_head && !p->request_open && !c->head_len && !c->skip)
 		b->busy = 0;
+	return 0;
+}
+
+static __always_inline int pg_reads(struct backend *b, struct connection *c, struct task_struct *task)
+{
+	return 0;
+}
+
+/* A process serves one connection all its life. */
+static __always_inline int pg_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+{
+	return 0;
+}
+
+/* Classes of wait events, see wait_classes.h there. */
+#define PG_WAIT_LOCK 0x03
+#define PG_WAIT_IO 0x0a
+
+/* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an
+ * I/O worker does for it; it says so in shared memory. With io_method=io_uring it waits for its own reads. */
+static __always_inline u32 pg_waits(struct backend *b, long nr)
+{
+	if (nr == NR_io_uring_enter)
+		return PHASE_READ;
+	if (!is_poll(nr))
+		return PHASE_WAIT;
+	u32 id = b->server;
+	struct server *s = bpf_map_lookup_elem(&servers, &id);
+	u64 at = 0;
+	u32 event = 0;
+	if (!s || !s->wait_event)
+		return PHASE_WAIT;
+	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
+	    bpf_probe_read_user(&event, sizeof(event), (void *)at))
+		return PHASE_WAIT;
+	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
+	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
+}
+
+static __always_inline bool pg_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+{
+	return false;
 }
 
 #endif

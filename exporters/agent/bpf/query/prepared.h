@@ -15,17 +15,31 @@ struct names {
 	u16 now;            /* counts the statements that were prepared */
 };
 
-/* Task-local: one per process or thread that prepared a statement with a name. */
+/* Of connections whose bytes are plain. */
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct names);
 } prepared SEC(".maps");
 
+/* Of a process's only connection, and of a thread's encrypted one, see connection.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct names);
+} prepared_by_task SEC(".maps");
+
 static __always_inline struct names *names_of_task(u64 flags)
 {
-	return bpf_task_storage_get(&prepared, bpf_get_current_task_btf(), NULL, flags);
+	return bpf_task_storage_get(&prepared_by_task, bpf_get_current_task_btf(), NULL, flags);
+}
+
+/* Those of a connection; sk is NULL of an encrypted one. */
+static __always_inline struct names *names_of(struct sock *sk, u64 flags)
+{
+	return sk ? bpf_sk_storage_get(&prepared, sk, NULL, flags) : names_of_task(flags);
 }
 
 /* Where in its window a name is, or WINDOW. */
@@ -73,9 +87,8 @@ static __noinline u32 find_place(struct names *n, u32 hash)
 }
 
 /* A statement was prepared under a name. */
-__noinline int remember(u32 hash, u32 command)
+__noinline int remember(struct names *n, u32 hash, u32 command)
 {
-	struct names *n = names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!n)
 		return 0; /* its executions are counted as unknown */
 	u32 i = find_name(n, hash);
@@ -89,9 +102,8 @@ __noinline int remember(u32 hash, u32 command)
 
 /* The command of the statement with a name; OTHER | UNKNOWN if it was prepared before the agent
  * came, or has lost its place. */
-__noinline u32 recall(u32 hash)
+__noinline u32 recall(struct names *n, u32 hash)
 {
-	struct names *n = names_of_task(0);
 	if (!n)
 		return OTHER | UNKNOWN;
 	u32 i = find_name(n, hash);
@@ -103,9 +115,8 @@ __noinline u32 recall(u32 hash)
 }
 
 /* The statement with a name is gone. */
-__noinline int forget_name(u32 hash)
+__noinline int forget_name(struct names *n, u32 hash)
 {
-	struct names *n = names_of_task(0);
 	if (!n)
 		return 0;
 	u32 i = find_name(n, hash);

@@ -6,16 +6,12 @@
  * forks of it inherit the mark. Statements are cut at the client's socket; the time between
  * is split at every context switch. No uprobe and no system call tracing is involved. */
 #include "state.h"
-#include "clock.h"
-#include "mysql.h"
-#include "postgresql.h"
+#include "connection.h"
+#include "switch.h"
 #include "tls.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
 #define MSG_PEEK 2
 #define EAGAIN 11
 #define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
@@ -28,52 +24,6 @@ static __always_inline struct backend *backend_of(struct task_struct *task)
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, 0);
 	/* Without an engine it is being marked at this moment, see mark(). */
 	return b && b->engine ? b : NULL;
-}
-
-/* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
- * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
-static __noinline bool from_client(struct backend *b, struct sock *sk)
-{
-	if (!b || !sk)
-		return false;
-	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	if (family == AF_UNIX)
-		return BPF_CORE_READ((struct unix_sock *)sk, addr) != NULL;
-	if (family != AF_INET && family != AF_INET6)
-		return false;
-	u32 id = b->server;
-	struct server *s = bpf_map_lookup_elem(&servers, &id);
-	if (!s || !s->ports[0])
-		return true;
-	u16 port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
-}
-
-static __always_inline bool on_client_socket(struct backend *b, struct sock *sk)
-{
-	if (b->socket == (u64)sk && !is_another(b, (u64)sk))
-		return true;
-	/* A PostgreSQL backend serves one client all its life; a MySQL thread one after another. */
-	if (b->engine == POSTGRESQL && (b->socket || b->leader))
-		return false;
-	if (!from_client(b, sk))
-		return false;
-	b->socket = (u64)sk;
-	if (b->engine == MYSQL) {
-		b->socket_inode = inode_of((u64)sk);
-		end_session(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
-		b->conn = CONN_READY;
-		b->head_len = 0;
-		b->skip = 0;
-		b->preparing = 0;
-		b->commanded = 0;
-		b->tls = 0;
-		b->tls_session = 0;
-		b->unread = 0;
-		b->tls_answered = 0;
-		b->in_transaction = 0;
-	}
-	return true;
 }
 
 /* User address of the bytes that the socket call at hand moves. */
@@ -95,120 +45,94 @@ static __always_inline u64 user_buffer(struct task_struct *task, long *nr)
 }
 
 /* Plain bytes from the client: read from its socket, or decrypted. */
-static __noinline int client_said(struct backend *b, struct task_struct *task, u64 buf, u32 len)
+static __noinline int client_said(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
-	if (!b || !task)
-		return 0;
-	/* A MySQL command without an answer (close statement) does not begin the next one. */
-	bool boundary = b->engine == MYSQL && !b->head_len && !b->skip && !b->request && !b->preparing;
-	if (!b->busy || boundary)
-		begin(b, task, bpf_ktime_get_ns());
-	if (b->engine == POSTGRESQL)
-		pg_received(b, buf, len);
-	else
-		mysql_received(b, buf, len);
-	return 0;
+	return b && c ? proto_received(b, c, names, buf, len) : 0;
 }
 
 /* Whether received bytes are encrypted; found out before the first message that can be read. */
-static __always_inline bool encrypted(struct backend *b, struct task_struct *task, u64 buf, u32 len)
+static __always_inline bool encrypted(struct backend *b, struct connection *c, struct task_struct *task, u64 buf, u32 len)
 {
-	bool known = b->engine == POSTGRESQL ? b->conn == CONN_READY && b->understood : b->commanded;
-	if (!b->tls && known)
+	if (!c->tls && c->understood)
 		return false;
 	u8 record = tls_record(buf, len);
-	if (record && !b->tls) {
+	if (record && !c->tls) {
 		b->tls = 1;
-		b->head_len = 0;
-		b->skip = 0;
+		c->tls = 1;
 	}
-	if (record == TLS_DATA) {
-		b->unread = 1;
+	if (!c->tls)
+		return false;
+	struct connection *e = encrypted_at(b, c, task, b->socket);
+	if (e && record == TLS_DATA) {
+		e->unread = 1;
 		if (!b->busy)
 			begin(b, task, bpf_ktime_get_ns());
 	}
-	return b->tls;
+	return true;
 }
 
 /* The current task's call on this socket has received bytes, or failed. */
-static __always_inline int received_held(struct backend *b, struct task_struct *task, struct sock *sk, int ret)
+static __always_inline void received_held(struct backend *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
-	if (!on_client_socket(b, sk))
-		return 0;
-	if (b->engine == MYSQL)
-		mysql_reads(b, task);
+	struct connection *plain = c->tls ? encrypted_at(b, c, task, (u64)sk) : c;
+	if (plain)
+		proto_reads(b, plain, task);
 	if (ret <= 0) {
 		if (ret == -EAGAIN) {
-			b->blocked_client = 1;
-			if (b->engine == POSTGRESQL)
-				pg_drained(b);
+			b->blocked_client = !(traits_of(b->engine) & MANY);
+			if (plain)
+				proto_drained(b, plain);
 		}
-		return 0;
+		return;
 	}
 	b->blocked_client = 0;
-	b->answered = 0;
 	long nr;
 	u64 buf = user_buffer(task, &nr);
 	if (nr == NR_read || nr == NR_readv)
 		b->socket_reads++;
-	if (!encrypted(b, task, buf, ret))
-		client_said(b, task, buf, ret);
-	return 0;
+	if (!encrypted(b, c, task, buf, ret))
+		client_said(b, c, c->named ? names_of(sk, 0) : NULL, buf, ret);
 }
 
-/* An answer on an encrypted connection. */
-static __always_inline void sent_encrypted(struct backend *b, struct task_struct *task)
+/* Encrypted bytes went out. */
+static __always_inline void sent_encrypted(struct backend *b, struct connection *e, struct task_struct *task)
 {
 	if (b->tls_session) {
-		b->unread = 0;
-		if (b->ready_sent) {
-			u8 status = b->ready_sent;
-			b->ready_sent = 0;
-			pg_ready(b, task, status, bpf_ktime_get_ns());
-		}
+		e->unread = 0;
+		proto_sent(b, e, task);
 		return;
 	}
 	/* The library is not probed: this may have been a statement, or part of the login. The
 	 * first answer is always the end of the handshake. */
-	if (b->unread) {
-		if (b->tls_answered)
+	if (e->unread) {
+		if (e->tls_answered)
 			lose(b->server, LOST_ENCRYPTED);
-		b->tls_answered = 1;
+		e->tls_answered = 1;
 	}
-	b->unread = 0;
-	if (b->engine == POSTGRESQL)
+	e->unread = 0;
+	if (!(traits_of(b->engine) & MANY))
 		b->busy = 0;
 }
 
 /* The current task's call on this socket has sent bytes, or failed. */
-static __always_inline int sent_held(struct backend *b, struct task_struct *task, int ret)
+static __always_inline void sent_held(struct backend *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
-			b->blocked_client = 1;
-		return 0;
+			b->blocked_client = !(traits_of(b->engine) & MANY);
+		return;
 	}
 	b->blocked_client = 0;
-	if (b->tls)
-		sent_encrypted(b, task);
+	if (c->tls) {
+		struct connection *e = encrypted_at(b, c, task, (u64)sk);
+		if (e)
+			sent_encrypted(b, e, task);
+		return;
+	}
 	long nr;
 	u64 buf = user_buffer(task, &nr);
-	if (b->engine == MYSQL) {
-		if (!b->busy)
-			return 0;
-		if (!b->tls && !b->sent)
-			mysql_answer(b, buf, ret);
-		else if (!b->tls)
-			mysql_more_answer(b, buf, ret);
-		mysql_sent(b, task, bpf_ktime_get_ns());
-		return 0;
-	}
-	if (b->tls)
-		return 0;
-	u8 status = pg_ends_ready(buf, ret);
-	if (status)
-		pg_ready(b, task, status, bpf_ktime_get_ns());
-	return 0;
+	proto_wrote(b, c, sk, buf, ret);
+	proto_sent(b, c, task);
 }
 
 #include "boundary.h"
@@ -234,10 +158,12 @@ int tls_read_done(struct pt_regs *ctx)
 	u64 buf = b->tls_buffer;
 	b->tls_buffer = 0;
 	int len = CALL_RET(ctx);
-	if (len > 0 && is_clients(b)) {
+	if (len <= 0 || !is_clients(b))
+		return 0;
+	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
+	if (e) {
 		hold(b);
-		b->answered = 0;
-		client_said(b, task, buf, len);
+		client_said(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
 		release(b);
 	}
 	return 0;
@@ -246,23 +172,14 @@ int tls_read_done(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_write(struct pt_regs *ctx)
 {
-	struct backend *b = backend_of(bpf_get_current_task_btf());
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
 	if (!b || !b->tls_session || b->tls_session != CALL_ARG1(ctx))
 		return 0;
-	u64 buf = CALL_ARG2(ctx);
 	int len = CALL_ARG3(ctx);
-	if (len <= 0)
-		return 0;
-	if (b->engine == MYSQL) {
-		if (b->busy && !b->sent)
-			mysql_answer(b, buf, len);
-		else if (b->busy)
-			mysql_more_answer(b, buf, len);
-		return 0;
-	}
-	u8 status = pg_ends_ready(buf, len);
-	if (status)
-		b->ready_sent = status;
+	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
+	if (e && len > 0)
+		proto_wrote(b, e, NULL, CALL_ARG2(ctx), len);
 	return 0;
 }
 
@@ -280,14 +197,14 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 
 #define SIGNAL_QUEUED 0 /* TRACE_SIGNAL_DELIVERED */
 
-/* PostgreSQL's processes wake each other with this signal, each of which they take with a read call. */
+/* Processes wake each other with this signal, each of which they take with a read call. */
 SEC("tp_btf/signal_generate")
 int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int group, int result)
 {
 	if (sig != SIGURG || result != SIGNAL_QUEUED)
 		return 0;
 	struct backend *b = backend_of(task);
-	if (!b || b->engine != POSTGRESQL)
+	if (!b || !(traits_of(b->engine) & SIGNALS))
 		return 0;
 	if (b->busy)
 		__sync_fetch_and_add(&b->wakeups, 1);
@@ -298,7 +215,7 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 
 /* Takes a task for a server's. The walk may be preempted here and the task run meanwhile: the
  * engine comes last and tells that all is there. */
-static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader, u32 conn)
+static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader, bool adopted)
 {
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!b) {
@@ -308,7 +225,7 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 	b->server = server;
 	b->leader = leader;
 	if (!b->engine)
-		b->conn = conn;
+		b->adopted = adopted;
 	barrier();
 	b->engine = engine;
 	return b;
@@ -327,9 +244,9 @@ static __always_inline int forked(struct task_struct *parent, struct task_struct
 	if (!p)
 		return 0;
 	bool thread = parent->tgid == child->tgid;
-	if (p->engine == POSTGRESQL ? thread || !p->leader : !thread)
+	if (traits_of(p->engine) & PROCESSES ? thread || !p->leader : !thread)
 		return 0;
-	mark(child, p->server, p->engine, false, CONN_LOGIN);
+	mark(child, p->server, p->engine, false, false);
 	return 0;
 }
 
@@ -347,21 +264,20 @@ int BPF_PROG(task_started, struct task_struct *child)
 	return forked(bpf_get_current_task_btf(), child);
 }
 
-/* The first seven bytes of the names that exporters/agent/server looks for. */
+#define SERVER_NAMES 32
+#define NAME_BYTES 7
+
+/* Set by user space before loading: the first bytes of the names of servers' programs, as numbers; 0 behind
+ * the last. */
+const volatile u64 server_names[SERVER_NAMES];
+
 static __always_inline bool is_server_name(const char *comm)
 {
 	u64 name = 0;
-	bpf_probe_read_kernel(&name, sizeof(name), comm);
-	name &= ~0ULL >> 8;
-	switch (name) {
-	case WORD('p', 'o', 's', 't', 'g', 'r', 'e', 0):
-	case WORD('p', 'o', 's', 't', 'm', 'a', 's', 0):
-	case WORD('e', 'd', 'b', '-', 'p', 'o', 's', 0):
-	case WORD('m', 'y', 's', 'q', 'l', 'd', 0, 0):
-	case WORD('m', 'y', 's', 'q', 'l', 'd', '-', 0):
-	case WORD('m', 'a', 'r', 'i', 'a', 'd', 'b', 0):
-		return true;
-	}
+	bpf_probe_read_kernel(&name, NAME_BYTES, comm);
+	for (u32 i = 0; i < SERVER_NAMES && server_names[i]; i++)
+		if (server_names[i] == name)
+			return true;
 	return false;
 }
 
@@ -454,15 +370,14 @@ int adopt(struct bpf_iter__task *ctx)
 	struct task_struct *main = task->group_leader;
 	bool leader = is_wanted(main, a);
 	if (!leader) {
-		/* A client's process of a PostgreSQL server that was there before the agent. */
-		if (a->engine != POSTGRESQL || main != task || !is_wanted(task->real_parent, a))
+		/* A client's process that was there before the agent. */
+		if (!(traits_of(a->engine) & PROCESSES) || main != task || !is_wanted(task->real_parent, a))
 			return 0;
 	}
 	struct backend *b = backend_of(task);
 	if (b && b->server == a->server)
 		return 0;
-	/* It is past its login, most likely, and the next bytes begin a message. */
-	if (mark(task, a->server, a->engine, leader, CONN_READY))
+	if (mark(task, a->server, a->engine, leader, true))
 		a->marked++;
 	return 0;
 }

@@ -14,17 +14,19 @@ import (
 )
 
 type QueryActivity struct {
-	_        structs.HostLayout
-	Server   uint32
-	Pid      uint32
-	InnerPid uint32
-	Kind     uint8
-	Command  uint8
-	Phase    uint8
-	LockWait uint8
-	AgeNs    uint64
-	WaitNs   uint64
-	PhaseNs  [7]uint64
+	_          structs.HostLayout
+	Server     uint32
+	Pid        uint32
+	InnerPid   uint32
+	Kind       uint8
+	Command    uint8
+	Phase      uint8
+	LockWait   uint8
+	Statements uint32
+	_          [4]byte
+	AgeNs      uint64
+	WaitNs     uint64
+	PhaseNs    [7]uint64
 }
 
 type QueryActivityKind uint32
@@ -51,35 +53,25 @@ type QueryBackend struct {
 	Server        uint32
 	Engine        uint8
 	Leader        uint8
-	Conn          uint8
+	Adopted       uint8
 	Busy          uint8
+	Current       uint8
 	IsOff         uint8
 	Slept         uint8
 	BlockedClient uint8
 	Sent          uint8
-	Unnamed       uint8
-	Bound         uint8
-	Request       uint8
-	ReadySent     uint8
+	Complete      uint8
 	Tls           uint8
-	Unread        uint8
-	TlsAnswered   uint8
-	Commanded     uint8
-	Understood    uint8
-	Preparing     uint8
-	FileTransfer  uint8
-	RequestOpen   uint8
-	Answered      uint8
 	InTransaction uint8
+	Waiting       uint32
 	LockWait      uint8
 	Held          uint8
 	Attended      uint8
-	_             [3]byte
+	_             [1]byte
 	OffKind       QueryPhase
 	ReadCall      uint8
-	Reopened      uint8
 	UnreadWakeup  uint8
-	_             [1]byte
+	_             [2]byte
 	Socket        uint64
 	SocketInode   uint64
 	TlsSession    uint64
@@ -103,42 +95,52 @@ type QueryBackend struct {
 	Misses        uint32
 	SocketReads   uint32
 	Wakeups       uint32
-	Skip          uint32
-	HeadLen       uint32
-	HeadWant      uint32
-	Body          uint32
 	_             [4]byte
-	ScanWord      uint64
-	ScanState     uint8
-	ScanLetters   uint8
-	_             [6]byte
-	InBuf         uint64
-	InLeft        uint32
-	Staged        uint32
-	StageAt       uint32
-	PendingHead   uint32
-	PendingTail   uint32
-	Pending       [64]uint8
-	_             [4]byte
-	Arrival       [64]uint64
 	Behind        uint64
-	Bytes         [520]uint8
 }
 
 type QueryCommand uint32
 
 const (
 	QueryCommandOTHER    QueryCommand = 0
-	QueryCommandSELECT   QueryCommand = 1
-	QueryCommandINSERT   QueryCommand = 2
-	QueryCommandUPDATE   QueryCommand = 3
-	QueryCommandDELETE   QueryCommand = 4
-	QueryCommandBEGIN    QueryCommand = 5
-	QueryCommandCOMMIT   QueryCommand = 6
-	QueryCommandROLLBACK QueryCommand = 7
-	QueryCommandCOPY     QueryCommand = 8
 	QueryCommandCOMMANDS QueryCommand = 9
 )
+
+type QueryConnection struct {
+	_           structs.HostLayout
+	Server      uint32
+	Working     uint32
+	Pid         uint32
+	Known       uint8
+	Conn        uint8
+	Understood  uint8
+	Tls         uint8
+	Unread      uint8
+	TlsAnswered uint8
+	Named       uint8
+	Request     uint8
+	Answered    uint8
+	Bound       uint8
+	_           [2]byte
+	Socket      uint64
+	Inode       uint64
+	Start       uint64
+	Skip        uint32
+	HeadLen     uint32
+	HeadWant    uint32
+	Body        uint32
+	ScanWord    uint64
+	ScanState   uint8
+	ScanLetters uint8
+	_           [6]byte
+	InBuf       uint64
+	InLeft      uint32
+	Staged      uint32
+	StageAt     uint32
+	_           [4]byte
+	Own         [75]uint64
+	Bytes       [520]uint8
+}
 
 type QueryCrewState struct {
 	_        structs.HostLayout
@@ -150,20 +152,23 @@ type QueryCrewState struct {
 type QueryEngine uint32
 
 const (
-	QueryEnginePOSTGRESQL QueryEngine = 1
-	QueryEngineMYSQL      QueryEngine = 2
+	QueryEngineUNKNOWN_ENGINE QueryEngine = 0
+	QueryEnginePOSTGRESQL     QueryEngine = 1
+	QueryEngineMYSQL          QueryEngine = 2
+	QueryEngineREDIS          QueryEngine = 3
 )
 
 type QueryLoss uint32
 
 const (
-	QueryLossLOST_PROTOCOL  QueryLoss = 0
-	QueryLossLOST_PIPELINE  QueryLoss = 1
-	QueryLossLOST_ENCRYPTED QueryLoss = 2
-	QueryLossLOST_SERIES    QueryLoss = 3
-	QueryLossLOST_BACKEND   QueryLoss = 4
-	QueryLossLOST_NEWS      QueryLoss = 5
-	QueryLossLOSSES         QueryLoss = 6
+	QueryLossLOST_PROTOCOL   QueryLoss = 0
+	QueryLossLOST_PIPELINE   QueryLoss = 1
+	QueryLossLOST_ENCRYPTED  QueryLoss = 2
+	QueryLossLOST_SERIES     QueryLoss = 3
+	QueryLossLOST_BACKEND    QueryLoss = 4
+	QueryLossLOST_CONNECTION QueryLoss = 5
+	QueryLossLOST_NEWS       QueryLoss = 6
+	QueryLossLOSSES          QueryLoss = 7
 )
 
 type QueryNames struct {
@@ -194,11 +199,39 @@ type QueryPopulation struct {
 	UnheardNs [256]uint64
 }
 
+type QueryRedisCommand uint32
+
+const (
+	QueryRedisCommandREDIS_READ        QueryRedisCommand = 1
+	QueryRedisCommandREDIS_WRITE       QueryRedisCommand = 2
+	QueryRedisCommandREDIS_BLOCKING    QueryRedisCommand = 3
+	QueryRedisCommandREDIS_TRANSACTION QueryRedisCommand = 4
+	QueryRedisCommandREDIS_SCRIPTING   QueryRedisCommand = 5
+	QueryRedisCommandREDIS_PUBSUB      QueryRedisCommand = 6
+	QueryRedisCommandREDIS_CONNECTION  QueryRedisCommand = 7
+	QueryRedisCommandREDIS_ADMIN       QueryRedisCommand = 8
+	QueryRedisCommandREDIS_COMMANDS    QueryRedisCommand = 9
+)
+
 type QueryServer struct {
 	_         structs.HostLayout
 	Ports     [4]uint16
 	WaitEvent uint64
 }
+
+type QuerySqlCommand uint32
+
+const (
+	QuerySqlCommandSELECT       QuerySqlCommand = 1
+	QuerySqlCommandINSERT       QuerySqlCommand = 2
+	QuerySqlCommandUPDATE       QuerySqlCommand = 3
+	QuerySqlCommandDELETE       QuerySqlCommand = 4
+	QuerySqlCommandBEGIN        QuerySqlCommand = 5
+	QuerySqlCommandCOMMIT       QuerySqlCommand = 6
+	QuerySqlCommandROLLBACK     QuerySqlCommand = 7
+	QuerySqlCommandCOPY         QuerySqlCommand = 8
+	QuerySqlCommandSQL_COMMANDS QuerySqlCommand = 9
+)
 
 type QueryStats struct {
 	_           structs.HostLayout
@@ -218,42 +251,49 @@ type QueryStats struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	QueryMapAdoptions          = "adoptions"
-	QueryMapBackends           = "backends"
-	QueryMapCrews              = "crews"
-	QueryMapLost               = "lost"
-	QueryMapNews               = "news"
-	QueryMapPopulations        = "populations"
-	QueryMapPrepared           = "prepared"
-	QueryMapServers            = "servers"
-	QueryMapStatements         = "statements"
-	QueryProgAdopt             = "adopt"
-	QueryProgCensus            = "census"
-	QueryProgInet6Received     = "inet6_received"
-	QueryProgInet6Sent         = "inet6_sent"
-	QueryProgInetReceived      = "inet_received"
-	QueryProgInetSent          = "inet_sent"
-	QueryProgSocketReceived    = "socket_received"
-	QueryProgSocketSent        = "socket_sent"
-	QueryProgTaskEnded         = "task_ended"
-	QueryProgTaskExecuted      = "task_executed"
-	QueryProgTaskForked        = "task_forked"
-	QueryProgTaskSignalled     = "task_signalled"
-	QueryProgTaskStarted       = "task_started"
-	QueryProgTaskSwitched      = "task_switched"
-	QueryProgTlsRead           = "tls_read"
-	QueryProgTlsReadDone       = "tls_read_done"
-	QueryProgTlsWrite          = "tls_write"
-	QueryProgUnixReceived      = "unix_received"
-	QueryProgUnixSent          = "unix_sent"
-	QueryVarDeputies           = "deputies"
-	QueryVarPreemptible        = "preemptible"
-	QueryVarUnusedActivity     = "unused_activity"
-	QueryVarUnusedActivityKind = "unused_activity_kind"
-	QueryVarUnusedCommand      = "unused_command"
-	QueryVarUnusedCrew         = "unused_crew"
-	QueryVarUnusedLoss         = "unused_loss"
-	QueryVarUnusedPresence     = "unused_presence"
+	QueryMapAdoptions            = "adoptions"
+	QueryMapBackends             = "backends"
+	QueryMapConnections          = "connections"
+	QueryMapCrews                = "crews"
+	QueryMapEncryptedConnections = "encrypted_connections"
+	QueryMapHanded               = "handed"
+	QueryMapLost                 = "lost"
+	QueryMapNews                 = "news"
+	QueryMapPopulations          = "populations"
+	QueryMapPrepared             = "prepared"
+	QueryMapPreparedByTask       = "prepared_by_task"
+	QueryMapServers              = "servers"
+	QueryMapStatements           = "statements"
+	QueryProgAdopt               = "adopt"
+	QueryProgCensus              = "census"
+	QueryProgInet6Received       = "inet6_received"
+	QueryProgInet6Sent           = "inet6_sent"
+	QueryProgInetReceived        = "inet_received"
+	QueryProgInetSent            = "inet_sent"
+	QueryProgSocketReceived      = "socket_received"
+	QueryProgSocketSent          = "socket_sent"
+	QueryProgTaskEnded           = "task_ended"
+	QueryProgTaskExecuted        = "task_executed"
+	QueryProgTaskForked          = "task_forked"
+	QueryProgTaskSignalled       = "task_signalled"
+	QueryProgTaskStarted         = "task_started"
+	QueryProgTaskSwitched        = "task_switched"
+	QueryProgTlsRead             = "tls_read"
+	QueryProgTlsReadDone         = "tls_read_done"
+	QueryProgTlsWrite            = "tls_write"
+	QueryProgUnixReceived        = "unix_received"
+	QueryProgUnixSent            = "unix_sent"
+	QueryVarDeputies             = "deputies"
+	QueryVarPreemptible          = "preemptible"
+	QueryVarServerNames          = "server_names"
+	QueryVarUnusedActivity       = "unused_activity"
+	QueryVarUnusedActivityKind   = "unused_activity_kind"
+	QueryVarUnusedCommand        = "unused_command"
+	QueryVarUnusedCrew           = "unused_crew"
+	QueryVarUnusedLoss           = "unused_loss"
+	QueryVarUnusedPresence       = "unused_presence"
+	QueryVarUnusedRedisCommand   = "unused_redis_command"
+	QueryVarUnusedSqlCommand     = "unused_sql_command"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -323,15 +363,19 @@ type QueryProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryMapSpecs struct {
-	Adoptions   *ebpf.MapSpec `ebpf:"adoptions"`
-	Backends    *ebpf.MapSpec `ebpf:"backends"`
-	Crews       *ebpf.MapSpec `ebpf:"crews"`
-	Lost        *ebpf.MapSpec `ebpf:"lost"`
-	News        *ebpf.MapSpec `ebpf:"news"`
-	Populations *ebpf.MapSpec `ebpf:"populations"`
-	Prepared    *ebpf.MapSpec `ebpf:"prepared"`
-	Servers     *ebpf.MapSpec `ebpf:"servers"`
-	Statements  *ebpf.MapSpec `ebpf:"statements"`
+	Adoptions            *ebpf.MapSpec `ebpf:"adoptions"`
+	Backends             *ebpf.MapSpec `ebpf:"backends"`
+	Connections          *ebpf.MapSpec `ebpf:"connections"`
+	Crews                *ebpf.MapSpec `ebpf:"crews"`
+	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
+	Handed               *ebpf.MapSpec `ebpf:"handed"`
+	Lost                 *ebpf.MapSpec `ebpf:"lost"`
+	News                 *ebpf.MapSpec `ebpf:"news"`
+	Populations          *ebpf.MapSpec `ebpf:"populations"`
+	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
+	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
+	Servers              *ebpf.MapSpec `ebpf:"servers"`
+	Statements           *ebpf.MapSpec `ebpf:"statements"`
 }
 
 // QueryVariableSpecs contains global variables before they are loaded into the kernel.
@@ -340,12 +384,15 @@ type QueryMapSpecs struct {
 type QueryVariableSpecs struct {
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
+	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
+	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
+	UnusedSqlCommand   *ebpf.VariableSpec `ebpf:"unused_sql_command"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -368,26 +415,34 @@ func (o *QueryObjects) Close() error {
 //
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryMaps struct {
-	Adoptions   *ebpf.Map `ebpf:"adoptions"`
-	Backends    *ebpf.Map `ebpf:"backends"`
-	Crews       *ebpf.Map `ebpf:"crews"`
-	Lost        *ebpf.Map `ebpf:"lost"`
-	News        *ebpf.Map `ebpf:"news"`
-	Populations *ebpf.Map `ebpf:"populations"`
-	Prepared    *ebpf.Map `ebpf:"prepared"`
-	Servers     *ebpf.Map `ebpf:"servers"`
-	Statements  *ebpf.Map `ebpf:"statements"`
+	Adoptions            *ebpf.Map `ebpf:"adoptions"`
+	Backends             *ebpf.Map `ebpf:"backends"`
+	Connections          *ebpf.Map `ebpf:"connections"`
+	Crews                *ebpf.Map `ebpf:"crews"`
+	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
+	Handed               *ebpf.Map `ebpf:"handed"`
+	Lost                 *ebpf.Map `ebpf:"lost"`
+	News                 *ebpf.Map `ebpf:"news"`
+	Populations          *ebpf.Map `ebpf:"populations"`
+	Prepared             *ebpf.Map `ebpf:"prepared"`
+	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
+	Servers              *ebpf.Map `ebpf:"servers"`
+	Statements           *ebpf.Map `ebpf:"statements"`
 }
 
 func (m *QueryMaps) Close() error {
 	return _QueryClose(
 		m.Adoptions,
 		m.Backends,
+		m.Connections,
 		m.Crews,
+		m.EncryptedConnections,
+		m.Handed,
 		m.Lost,
 		m.News,
 		m.Populations,
 		m.Prepared,
+		m.PreparedByTask,
 		m.Servers,
 		m.Statements,
 	)
@@ -399,12 +454,15 @@ func (m *QueryMaps) Close() error {
 type QueryVariables struct {
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
+	ServerNames        *ebpf.Variable `ebpf:"server_names"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
+	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
+	UnusedSqlCommand   *ebpf.Variable `ebpf:"unused_sql_command"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.

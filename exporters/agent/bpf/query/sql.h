@@ -3,12 +3,24 @@
 #ifndef __QUERY_SQL_H__
 #define __QUERY_SQL_H__
 
-#include "state.h"
+#include "feed.h"
 
-/* A word of up to eight letters as the number its lower-case bytes make. */
-#define WORD(a, b, c, d, e, f, g, h)                                                        \
-	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 |       \
-	 (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
+enum sql_command {
+	SELECT = OTHER + 1,
+	INSERT,
+	UPDATE,
+	DELETE,
+	BEGIN,
+	COMMIT,
+	ROLLBACK,
+	COPY,
+	SQL_COMMANDS,
+};
+
+/* Keeps the type in the object file, from where the agent takes the numbers. */
+const enum sql_command *unused_sql_command __attribute__((unused));
+
+_Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have room for fewer commands");
 
 enum scan {
 	SCAN_SPACE,
@@ -20,69 +32,64 @@ enum scan {
 	SCAN_WORD,
 };
 
-#define UNDERSCORE ('_' | 0x20) /* as the scanner, which makes letters small, sees it */
-
 struct scanner {
-	struct backend *b;
+	struct connection *c;
 	u32 from, end;
 };
 
 static long scan_byte(u32 i, struct scanner *s)
 {
-	struct backend *b = s->b;
+	struct connection *conn = s->c;
 	u32 pos = s->from + i;
 	if (pos >= s->end || pos >= 2 * STAGE)
 		return 1;
-	u8 c = b->bytes[pos];
-	switch (b->scan_state) {
+	u8 c = conn->bytes[pos];
+	switch (conn->scan_state) {
 	case SCAN_SPACE:
 		if (c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '(' || c == ';')
 			return 0;
 		if (c == '-') {
-			b->scan_state = SCAN_DASH;
+			conn->scan_state = SCAN_DASH;
 			return 0;
 		}
 		if (c == '/') {
-			b->scan_state = SCAN_SLASH;
+			conn->scan_state = SCAN_SLASH;
 			return 0;
 		}
 		if (c == '#') {
-			b->scan_state = SCAN_LINE;
+			conn->scan_state = SCAN_LINE;
 			return 0;
 		}
-		b->scan_state = SCAN_WORD;
+		conn->scan_state = SCAN_WORD;
 		break;
 	case SCAN_DASH:
-		b->scan_state = SCAN_LINE;
+		conn->scan_state = SCAN_LINE;
 		return c != '-';
 	case SCAN_LINE:
 		if (c == '\n')
-			b->scan_state = SCAN_SPACE;
+			conn->scan_state = SCAN_SPACE;
 		return 0;
 	case SCAN_SLASH:
-		b->scan_state = SCAN_BLOCK;
+		conn->scan_state = SCAN_BLOCK;
 		return c != '*';
 	case SCAN_BLOCK:
 		if (c == '*')
-			b->scan_state = SCAN_STAR;
+			conn->scan_state = SCAN_STAR;
 		return 0;
 	case SCAN_STAR:
 		if (c == '/')
-			b->scan_state = SCAN_SPACE;
+			conn->scan_state = SCAN_SPACE;
 		else if (c != '*')
-			b->scan_state = SCAN_BLOCK;
+			conn->scan_state = SCAN_BLOCK;
 		return 0;
 	}
 	c |= 0x20;
-	if (((c < 'a' || c > 'z') && c != UNDERSCORE) || b->scan_letters >= 8)
+	if (((c < 'a' || c > 'z') && c != UNDERSCORE) || conn->scan_letters >= 8)
 		return 1;
-	b->scan_word |= (u64)c << ((b->scan_letters & 7) * 8);
-	b->scan_letters++;
+	conn->scan_word |= (u64)c << ((conn->scan_letters & 7) * 8);
+	conn->scan_letters++;
 	return 0;
 }
-
-#define LOWER 0x2020202020202020ULL
-#define LETTERS(n) ((1ULL << (8 * (n))) - 1)
 
 static __always_inline bool is_letter(u8 c)
 {
@@ -91,11 +98,11 @@ static __always_inline bool is_letter(u8 c)
 }
 
 /* The usual case at the price of one load: the text begins with a known word. -1 if not. */
-static __always_inline int classify_fast(struct backend *b, u32 pos, u32 end)
+static __always_inline int classify_fast(struct connection *c, u32 pos, u32 end)
 {
 	if (pos + 8 >= end)
 		return -1;
-	u64 text = eight_bytes(b, pos);
+	u64 text = eight_bytes(c, pos);
 	text |= LOWER;
 	u8 after = text >> 48;
 	if (!is_letter(after)) {
@@ -119,20 +126,20 @@ static __always_inline int classify_fast(struct backend *b, u32 pos, u32 end)
  * ever: it would make every mean of statements meaningless. */
 #define REPLICATION COMMANDS
 
-/* Command of the text in b->bytes[pos:end], or REPLICATION. */
-__noinline u32 classify(struct backend *b, u32 pos, u32 end)
+/* Command of the text in c->bytes[pos:end], or REPLICATION. */
+__noinline u32 classify(struct connection *c, u32 pos, u32 end)
 {
-	if (!b)
+	if (!c)
 		return OTHER;
-	int known = classify_fast(b, pos, end);
+	int known = classify_fast(c, pos, end);
 	if (known >= 0)
 		return known;
-	struct scanner s = { .b = b, .from = pos, .end = end };
-	b->scan_state = SCAN_SPACE;
-	b->scan_letters = 0;
-	b->scan_word = 0;
+	struct scanner s = { .c = c, .from = pos, .end = end };
+	c->scan_state = SCAN_SPACE;
+	c->scan_letters = 0;
+	c->scan_word = 0;
 	bpf_loop(BODY, scan_byte, &s, 0);
-	switch (b->scan_word) {
+	switch (c->scan_word) {
 	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
 	case WORD('v', 'a', 'l', 'u', 'e', 's', 0, 0):

@@ -1,5 +1,5 @@
-/* What the programs keep for each backend (a PostgreSQL process, a MySQL thread), and the
- * maps shared with the agent. */
+/* What the programs keep for each backend (a process or a thread of a database server): its clock;
+ * and for each connection: what its protocol needs. And the maps shared with the agent. */
 #ifndef __QUERY_STATE_H__
 #define __QUERY_STATE_H__
 
@@ -8,11 +8,6 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "../../../bpf/native_histogram.h"
-
-enum engine {
-	POSTGRESQL = 1,
-	MYSQL = 2,
-};
 
 /* A statement's time is the sum of these; see clock.h. */
 enum phase {
@@ -26,24 +21,10 @@ enum phase {
 	PHASES,
 };
 
+/* What a protocol tells apart is named by itself, from 1 on. */
 enum command {
 	OTHER,
-	SELECT,
-	INSERT,
-	UPDATE,
-	DELETE,
-	BEGIN,
-	COMMIT,
-	ROLLBACK,
-	COPY,
-	COMMANDS,
-};
-
-/* MySQL's LOAD DATA LOCAL: what the client sends then is no command until an empty packet. */
-enum file_transfer {
-	NO_TRANSFER,
-	TRANSFER_ASKED, /* the server asked for a file in its last answer */
-	TRANSFER,       /* the client sends it */
+	COMMANDS = 9,
 };
 
 enum loss {
@@ -52,6 +33,7 @@ enum loss {
 	LOST_ENCRYPTED, /* answers on a connection whose bytes cannot be read */
 	LOST_SERIES,    /* statements without an entry in the statistics map */
 	LOST_BACKEND,   /* processes or threads for which the kernel had no memory, until the next scan */
+	LOST_CONNECTION, /* calls on connections for which the kernel had no memory, or that two threads made at once */
 	LOST_NEWS,      /* servers that began or ended, of which the agent could not be told at once */
 	LOSSES,
 };
@@ -63,15 +45,15 @@ enum conn {
 	CONN_LOST,      /* boundaries are unknown until the server has read everything */
 };
 
-#define PENDING 64      /* requests in flight remembered per connection; a power of two */
 #define BODY 120        /* bytes of a message body that are looked at; with a header below 128 */
 #define HEAD 0
 #define STAGE 256        /* a power of two, above twice STAGED */
 #define STAGED 128      /* bytes copied at once */
+#define OWN 600         /* bytes of a connection for its protocol alone */
 #define CLASSIC 8       /* classic histogram bounds */
 /* What a request is kept as: its command and these. */
 #define HAS_STATEMENT 0x80
-#define FROM_SYNC 0x40  /* PostgreSQL: it ended with a Sync */
+#define MARKED 0x40     /* something that only its protocol knows */
 #define UNKNOWN 0x20    /* its command is not known, see prepared.h */
 #define COMMAND_BITS 0x1f
 
@@ -80,35 +62,25 @@ struct backend {
 	u32 server;
 	u8 engine;
 	u8 leader;         /* the server's main process, whose children or threads are backends */
-	u8 conn;           /* enum conn */
+	u8 adopted;        /* it was there before the agent: its connection is past its login, most likely */
 	u8 busy;           /* a request is being worked on */
+	u8 current;        /* this one, or what of it has come: command | HAS_STATEMENT */
 	u8 is_off;         /* not on a CPU since mark */
 	u8 slept;          /* idle and has slept since it last read from the client */
 	u8 blocked_client; /* the client's socket had nothing to read or no room */
-	u8 sent;           /* answered something since the request began */
-	u8 unnamed;        /* command of PostgreSQL's unnamed prepared statement */
-	u8 bound;          /* command of the statement bound last */
-	u8 request;        /* request under assembly: command | HAS_STATEMENT */
-	u8 ready_sent;     /* TLS: status in the ready-for-query on its way through the library, or 0 */
-	u8 tls;            /* the socket's bytes are encrypted */
-	u8 unread;         /* TLS: encrypted data came and has not been answered */
-	u8 tls_answered;   /* TLS: the handshake is over */
-	u8 commanded;      /* MySQL: the client sent a command already */
-	u8 understood;     /* PostgreSQL: a message was read already */
-	u8 preparing;      /* MySQL: command of the statement being prepared | HAS_STATEMENT */
-	u8 file_transfer;  /* MySQL: enum file_transfer */
-	u8 request_open;   /* PostgreSQL: messages since the last Sync */
-	u8 answered;       /* PostgreSQL: ready for a query, and nothing came since */
+	u8 sent;           /* answered something since the request began, at sent_at */
+	u8 complete;       /* and that is a whole answer, as far as its end shows */
+	u8 tls;            /* the client's bytes are encrypted */
 	u8 in_transaction; /* the server said so in its last answer */
-	u8 lock_wait;      /* PostgreSQL: asleep until another session gives up a lock */
+	u32 waiting;       /* connections that have something under way, where one thread serves many at once */
+	u8 lock_wait;      /* asleep until another session gives up a lock */
 	u8 held;           /* a program works on the clock; see hold() */
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;      /* the last time asleep was in a read call */
-	u8 reopened;       /* PostgreSQL: the request under assembly came before, see reopen_request() */
-	u8 unread_wakeup;  /* PostgreSQL: the next statement may have to read a wake-up from before it */
+	u8 unread_wakeup;  /* the next statement may have to read a wake-up from before it */
 	u64 socket;        /* the client's struct sock */
-	u64 socket_inode;  /* MySQL: its inode's number, which is not used again as the address is */
+	u64 socket_inode;  /* where sockets change: its inode's number, which is not used again as the address is */
 	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
 	u64 tls_reader;    /* SSL object of the read under way */
 	u64 tls_buffer;    /* where the read under way will put plain text */
@@ -123,13 +95,34 @@ struct backend {
 	u64 preempted_at;  /* held: when the program lost the CPU */
 	u64 preempted;     /* for how long since mark a program had no CPU, not yet in phase[] */
 	u64 phase[PHASES];
-	u64 sent_at;             /* MySQL: last send */
-	u64 sent_phase[PHASES];  /* MySQL: phase[] at the last send */
+	u64 sent_at;             /* the last send, where that ends a statement */
+	u64 sent_phase[PHASES];  /* and phase[] then */
 	u64 reads;               /* the task's count of read calls at the start */
 	u64 missed_at;           /* count of read calls when the last one was found waiting */
 	u32 misses;
 	u32 socket_reads;  /* read calls that were on sockets */
-	u32 wakeups;       /* PostgreSQL: signals that are taken with a read call each */
+	u32 wakeups;       /* signals that are taken with a read call each */
+	u64 behind;        /* how long the statement under way had waited for others when it began */
+};
+
+/* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */
+struct connection {
+	u32 server;        /* whose client it is */
+	u32 working;       /* a program works on it */
+	u32 pid;           /* the task that has begun on what is under way */
+	u8 known;          /* its protocol has seen it */
+	u8 conn;           /* enum conn */
+	u8 understood;     /* a message was read already */
+	u8 tls;            /* the socket's bytes are encrypted */
+	u8 unread;         /* TLS: encrypted data came and has not been answered */
+	u8 tls_answered;   /* TLS: the handshake is over */
+	u8 named;          /* it has prepared statements */
+	u8 request;        /* request under assembly, or under way: command | HAS_STATEMENT */
+	u8 answered;       /* an answer to it was sent, in part at least */
+	u8 bound;          /* command of the statement bound, or prepared, last */
+	u64 socket;        /* TLS: the struct sock, and its inode's number, that this is the state of */
+	u64 inode;
+	u64 start;         /* when what is under way began */
 	u32 skip;          /* bytes of the message at hand that are not looked at */
 	u32 head_len;
 	u32 head_want;
@@ -140,10 +133,7 @@ struct backend {
 	u32 in_left;
 	u32 staged;        /* bytes in bytes[STAGE], of which stage_at are looked at */
 	u32 stage_at;
-	u32 pending_head, pending_tail;
-	u8 pending[PENDING];
-	u64 arrival[PENDING];   /* when it was read, if others were before it; else 0 */
-	u64 behind;             /* how long the one under way had waited for others by then */
+	u64 own[OWN / 8];  /* what its protocol alone needs, see there; zero at the beginning */
 	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
 	                         * from STAGE: the bytes at hand, copied at once */
 };
@@ -183,7 +173,7 @@ struct {
 /* What the agent knows of a server. */
 struct server {
 	u16 ports[4];   /* TCP ports it listens on; none means any port */
-	u64 wait_event; /* PostgreSQL: address of the variable my_wait_event_info, or 0 */
+	u64 wait_event; /* address of the variable in which its processes say what they wait for, or 0 */
 };
 
 struct {
@@ -219,12 +209,12 @@ static __always_inline void add(u64 *sum, u64 n)
 }
 
 /* Eight bytes of bytes[] at once, at any alignment; the compiler would load them one by one. */
-static __always_inline u64 eight_bytes(struct backend *b, u32 pos)
+static __always_inline u64 eight_bytes(struct connection *c, u32 pos)
 {
 	u64 text;
 	barrier_var(pos); /* or the compiler drops a mask that the verifier of Linux 6.1 needs */
 	pos &= 2 * STAGE - 1;
-	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(text) : "r"(&b->bytes[pos]));
+	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(text) : "r"(&c->bytes[pos]));
 	return text;
 }
 

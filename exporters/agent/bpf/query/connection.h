@@ -1,0 +1,127 @@
+/* Where a connection's state is kept: on its socket, so that it does not matter which thread serves it, and
+ * the kernel frees it with the socket. Probes on a TLS library cannot come by sockets, so that the state of an
+ * encrypted connection hangs on the task, and begins anew when the task turns to another one. */
+#ifndef __QUERY_CONNECTION_H__
+#define __QUERY_CONNECTION_H__
+
+#include "clock.h"
+#include "protocol.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/* The encrypted connection that a task is at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} encrypted_connections SEC(".maps");
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+
+/* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
+ * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
+static __noinline bool from_client(struct backend *b, struct sock *sk)
+{
+	if (!b || !sk)
+		return false;
+	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family == AF_UNIX)
+		return BPF_CORE_READ((struct unix_sock *)sk, addr) != NULL;
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	u32 id = b->server;
+	struct server *s = bpf_map_lookup_elem(&servers, &id);
+	if (!s || !s->ports[0])
+		return true;
+	u16 port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
+}
+
+/* The state of the encrypted connection that a task is at, made or begun anew if it was at another one. Where
+ * it serves many at once it is not read, and what is known of it stays on the socket. */
+static __always_inline struct connection *encrypted_at(struct backend *b, struct connection *c, struct task_struct *task, u64 sk)
+{
+	if (traits_of(b->engine) & MANY)
+		return c;
+	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 inode = inode_of(sk);
+	if (!e) {
+		lose(b->server, LOST_CONNECTION);
+		return NULL;
+	}
+	if (e->socket == sk && e->inode == inode)
+		return e;
+	__builtin_memset(e->own, 0, sizeof(e->own));
+	e->socket = sk;
+	e->inode = inode;
+	e->server = b->server;
+	e->conn = c->conn;
+	e->tls = 1;
+	e->understood = 0;
+	e->unread = 0;
+	e->tls_answered = 0;
+	e->request = 0;
+	e->answered = 0;
+	e->bound = 0;
+	e->head_len = 0;
+	e->skip = 0;
+	return e;
+}
+
+/* The state of a client's connection that the current task receives from or sends to; NULL if the socket is
+ * no client's. */
+static __always_inline struct connection *connection_at(struct backend *b, struct task_struct *task, struct sock *sk, bool sends)
+{
+	bool same = b->socket == (u64)sk;
+	/* The only client of a process stays the same. */
+	if (!same && traits_of(b->engine) & PROCESSES && (b->socket || b->leader))
+		return NULL;
+	struct connection *c = bpf_sk_storage_get(&connections, sk, NULL, 0);
+	if (!c) {
+		if (sends || !from_client(b, sk))
+			return NULL;
+		c = bpf_sk_storage_get(&connections, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!c) {
+			lose(b->server, LOST_CONNECTION);
+			return NULL;
+		}
+	}
+	/* Two threads at one socket at once: what the second one does is not understood. */
+	if (__sync_lock_test_and_set(&c->working, 1)) {
+		lose(b->server, LOST_CONNECTION);
+		return NULL;
+	}
+	/* What it sends may be the answer to what another thread has received. */
+	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
+		proto_turns(b, c, task, sends);
+		b->socket = (u64)sk;
+		b->socket_inode = traits_of(b->engine) & (PROCESSES | MANY) ? 0 : inode_of((u64)sk);
+		b->tls_session = 0;
+		b->in_transaction = 0;
+		b->blocked_client = 0;
+	}
+	if (!c->known) {
+		proto_opened(b, c);
+		c->known = 1;
+	}
+	c->server = b->server;
+	b->tls = c->tls;
+	return c;
+}
+
+/* The current task is done with what connection_at() gave it. */
+static __always_inline void leave_connection(struct connection *c)
+{
+	barrier();
+	c->working = 0;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* The seam between what watches sockets and time, and the protocols: nothing else knows an engine.
+ *
+ * A protocol is a header with the functions below, by its prefix, and a line in PROTOCOLS. Dispatch is a
+ * switch over a small number, so that all is inlined. */
+#ifndef __QUERY_PROTOCOL_H__
+#define __QUERY_PROTOCOL_H__
+
+#include "state.h"
+
+/* What tells engines apart beyond their bytes: the traits of a protocol. */
+enum trait {
+	PROCESSES = 1, /* each connection has a process, a child of the server's main one; else threads serve them */
+	SIGNALS = 2,   /* its processes wake each other by SIGURG, and each takes it by a read call */
+	MANY = 4,      /* a thread serves many connections at once: what one client lacks keeps no other waiting */
+};
+
+#include "mysql.h"
+#include "postgresql.h"
+#include "redis.h"
+
+/* Every protocol: its name in enum engine, and the prefix of what it defines. */
+#define PROTOCOLS(DO, what)           \
+	DO(POSTGRESQL, pg, what)      \
+	DO(MYSQL, mysql, what)        \
+	DO(REDIS, redis, what)
+
+#define ENGINE(name, prefix, what) name,
+enum engine {
+	UNKNOWN_ENGINE,
+	PROTOCOLS(ENGINE, 0)
+};
+
+#define CALL(name, prefix, what) \
+	case name:               \
+		return prefix##_##what;
+#define DISPATCH(what)                \
+	switch (b->engine) {          \
+		PROTOCOLS(CALL, what) \
+	}                             \
+	return 0
+
+static __always_inline u32 traits_of(u32 engine)
+{
+	switch (engine) {
+		PROTOCOLS(CALL, traits)
+	}
+	return 0;
+}
+
+/* A connection is seen for the first time. */
+static __always_inline int proto_opened(struct backend *b, struct connection *c)
+{
+	DISPATCH(opened(b, c));
+}
+
+/* The task turns to another connection than the one it was at, to receive or to send. */
+static __always_inline int proto_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+{
+	DISPATCH(turns(b, c, task, sends));
+}
+
+/* The server has called to read from the client, with whatever success. */
+static __always_inline int proto_reads(struct backend *b, struct connection *c, struct task_struct *task)
+{
+	DISPATCH(reads(b, c, task));
+}
+
+/* There was nothing to read. */
+static __always_inline int proto_drained(struct backend *b, struct connection *c)
+{
+	DISPATCH(drained(b, c));
+}
+
+/* Plain bytes came from the client, in one piece at a user address. names may be NULL. */
+static __always_inline int proto_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+{
+	DISPATCH(received(b, c, names, buf, len));
+}
+
+/* The server gives plain bytes to the socket or, then sk is NULL, to the TLS library. */
+static __always_inline int proto_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+{
+	DISPATCH(wrote(b, c, sk, buf, len));
+}
+
+/* What it wrote is on its way to the client, as far as the socket took it. */
+static __always_inline int proto_sent(struct backend *b, struct connection *c, struct task_struct *task)
+{
+	DISPATCH(sent(b, c, task));
+}
+
+/* The phase of a task that goes to sleep in a call that does not tell it; lock_wait is set. */
+static __always_inline u32 proto_waits(struct backend *b, long nr)
+{
+	DISPATCH(waits(b, nr));
+}
+
+/* The task goes to sleep in the phase wait: true if that ends what was under way. The clock is up to now. */
+static __always_inline bool proto_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+{
+	DISPATCH(rests(b, task, nr, now));
+}
+
+#endif

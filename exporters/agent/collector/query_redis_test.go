@@ -1,0 +1,266 @@
+package collector
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// redisGroups are the groups of the commands that the tests make.
+var redisGroups = map[string]string{
+	"get": "read", "lrange": "read", "strlen": "read", "llen": "read",
+	"set": "write", "incr": "write", "rpush": "write", "lpush": "write", "mset": "write", "del": "write",
+	"blpop": "blocking", "multi": "transaction", "exec": "transaction", "eval": "scripting",
+	"subscribe": "pubsub", "publish": "pubsub", "unsubscribe": "pubsub",
+	"ping": "connection", "select": "connection", "info": "admin", "config": "admin", "psync": "admin",
+}
+
+// calledDuring is during, beside what the server itself says of that time.
+func calledDuring(t *testing.T, q *query, name string, r *servertest.Redis, f func()) (got seen, want map[string]uint64) {
+	t.Helper()
+	c := r.Connect(t, "tcp")
+	defer c.Close()
+	calls := func() map[string]uint64 {
+		all, err := c.Calls()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	var first map[string]uint64
+	// Both of these calls are in one of the two: the first in what the server says, the last in what the agent does.
+	during(t, q, name, 1, func() { first = calls() })
+	before := look(t, q, name)
+	f()
+	want = map[string]uint64{}
+	for command, n := range calls() {
+		if n -= first[command]; n == 0 {
+			continue
+		}
+		group := redisGroups[command]
+		if group == "" {
+			t.Errorf("the test made the command %s, whose group it does not know", command)
+		}
+		want[group] += n
+	}
+	return since(t, q, name, before, sumOf(want)), want
+}
+
+// sendRedis sends text to a server of Redis and waits for so many answers.
+func sendRedis(t *testing.T, c *servertest.RedisConn, text string, answers int) {
+	t.Helper()
+	if _, err := c.Send(text, answers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every command is counted once, in its group, however it comes: what the server says itself is the truth.
+func TestQueryCountsRedis(t *testing.T) {
+	r := servertest.StartRedis(t, nil)
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	if want := "redis:" + filepath.Join(r.Dir, "data"); name != want {
+		t.Errorf("it is called %q, want %q", name, want)
+	}
+	c, local := r.Connect(t, "tcp"), r.Connect(t, "unix")
+	large := strings.Repeat("*1\r\n$4\r\nPING\r\n", 1<<20/14)
+	for _, x := range []struct {
+		name string
+		do   func()
+	}{
+		{"simple", func() { r.Bench(t, "-t", "set,get,incr", "-n", "5000", "-c", "1") }},
+		{"pipelined 100 at once", func() { r.Bench(t, "-t", "set,get,lpush,mset", "-n", "50000", "-c", "10", "-P", "100") }},
+		{"50 connections", func() { r.Bench(t, "-t", "set,get", "-n", "20000", "-c", "50") }},
+		{"churn", func() { r.Bench(t, "-t", "ping_inline,set", "-n", "2000", "-c", "10", "-k", "0") }},
+		{"large values that look like commands", func() {
+			for range 10 {
+				sendRedis(t, c, servertest.RESP("SET", "large", large)+servertest.RESP("GET", "large"), 2)
+			}
+		}},
+		{"many parts", func() {
+			words := []string{"RPUSH", "list"}
+			for i := range 20000 {
+				words = append(words, strconv.Itoa(i))
+			}
+			sendRedis(t, c, servertest.RESP(words...)+servertest.RESP("LRANGE", "list", "0", "-1"), 2)
+		}},
+		{"split at every byte", func() {
+			for _, b := range []byte(servertest.RESP("SET", "k", "a value") + servertest.RESP("STRLEN", "k") + "get k\r\n") {
+				if _, err := c.Write([]byte{b}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				if _, err := c.Answer(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"inline", func() { sendRedis(t, c, "PING\r\n\r\n  set k v  \r\nget k\nping\n", 4) }},
+		{"empty arrays", func() { sendRedis(t, c, "*0\r\n*-1\r\n"+servertest.RESP("GET", "k"), 1) }},
+		{"local socket", func() { sendRedis(t, local, strings.Repeat(servertest.RESP("get", "k"), 1000), 1000) }},
+		{"transactions", func() {
+			for range 50 {
+				sendRedis(t, c, servertest.RESP("MULTI")+servertest.RESP("SET", "k", "1")+servertest.RESP("INCR", "k")+servertest.RESP("EXEC"), 4)
+			}
+		}},
+		{"a script", func() { sendRedis(t, c, servertest.RESP("EVAL", "return 1", "0"), 1) }},
+		{"messages", func() {
+			s := r.Connect(t, "tcp")
+			defer s.Close()
+			sendRedis(t, s, servertest.RESP("SUBSCRIBE", "channel"), 1)
+			for range 100 {
+				sendRedis(t, c, servertest.RESP("PUBLISH", "channel", "message"), 1)
+			}
+			for range 100 { // the messages
+				if _, err := s.Answer(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sendRedis(t, s, servertest.RESP("UNSUBSCRIBE", "channel"), 1)
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			got, want := calledDuring(t, q, name, r, x.do)
+			t.Logf("%v", want)
+			wantCounts(t, got, want)
+			wantSum(t, got)
+		})
+	}
+}
+
+// While a command waits for something else than the server, it is no work, and when its answer comes it is counted.
+func TestQueryRedisBlocked(t *testing.T) {
+	r := servertest.StartRedis(t, nil)
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	const blocked = 5
+	var waiting []*servertest.RedisConn
+	for range blocked {
+		waiting = append(waiting, r.Connect(t, "tcp"))
+	}
+	c := r.Connect(t, "tcp")
+	const pause = 2 * time.Second
+	got, want := calledDuring(t, q, name, r, func() {
+		for _, w := range waiting {
+			sendRedis(t, w, servertest.RESP("BLPOP", "queue", "0"), 0)
+		}
+		testkit.Eventually(t, time.Minute, func() error {
+			text, err := c.Do("INFO", "clients")
+			if err == nil && !strings.Contains(text, fmt.Sprintf("blocked_clients:%d\r\n", blocked)) {
+				err = fmt.Errorf("they are not blocked yet: %s", text)
+			}
+			return err
+		})
+		wantGauge(t, q, name, "plumbline_query_in_flight wait", func(n float64) bool { return n == 0 })
+		for end := time.Now().Add(pause); time.Now().Before(end); {
+			sendRedis(t, c, servertest.RESP("GET", "k"), 1)
+		}
+		for range blocked {
+			sendRedis(t, c, servertest.RESP("RPUSH", "queue", "x"), 1)
+		}
+		for _, w := range waiting {
+			if _, err := w.Answer(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantCounts(t, got, want)
+	wantSum(t, got)
+	if got.sums["blocking"] > pause.Seconds() {
+		t.Errorf("%d commands that waited for each other took %.3f s of work", blocked, got.sums["blocking"])
+	}
+}
+
+// What no client sends ends nothing but its own connection, and commands whose client is gone before it is answered are in no count.
+func TestQueryRedisHostile(t *testing.T) {
+	r := servertest.StartRedis(t, nil)
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	c := r.Connect(t, "tcp")
+	get := servertest.RESP("GET", "k")
+	for _, x := range []struct {
+		name, text string
+		lost       float64
+		refused    bool
+	}{
+		{"an endless array", "*1000000000\r\n$3\r\nSET\r\n$1\r\nk\r\n", 0, false},
+		{"an array beyond bounds", "*99999999999\r\n", 1, true},
+		{"a string of less than nothing", "*1\r\n$-5\r\n" + get, 1, true},
+		{"a string beyond bounds", "*2\r\n$3\r\nGET\r\n$4294967290\r\n" + get, 1, true},
+		{"a number that never ends", "*2\r\n$3\r\nGET\r\n$" + strings.Repeat("9", 100) + "\r\n", 1, true},
+		{"no string", "*2\r\n$3\r\nGET\r\n:1\r\n" + get, 1, true},
+		{"a string without its end", "*3\r\n$3\r\nSET\r\n$1000000\r\nx", 0, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			before := look(t, q, name)
+			h := r.Connect(t, "tcp")
+			if _, err := h.Write([]byte(x.text)); err != nil {
+				t.Fatal(err)
+			}
+			if x.refused {
+				if _, err := h.Answer(); err == nil || !strings.Contains(err.Error(), "Protocol error") {
+					t.Fatalf("the server's answer: %v", err)
+				}
+			}
+			h.Close()
+			sendRedis(t, c, strings.Repeat(get, 10), 10)
+			got := since(t, q, name, before, 10)
+			if got.counts["read"] != 10 || got.total() != 10 || got.lost["protocol"] != x.lost {
+				t.Errorf("counted %v, lost %v; want 10 and %v", got.counts, got.lost, x.lost)
+			}
+		})
+	}
+	t.Run("gone before the answer", func(t *testing.T) {
+		before := look(t, q, name)
+		for range 100 {
+			h := r.Connect(t, "unix")
+			if _, err := h.Write([]byte(strings.Repeat(servertest.RESP("SET", "k", "v"), 100))); err != nil {
+				t.Fatal(err)
+			}
+			h.Close()
+		}
+		sendRedis(t, c, get, 1)
+		got := since(t, q, name, before, 1)
+		if got.counts["write"] > 10000 || got.counts["read"] != 1 || len(got.lost) != 0 {
+			t.Errorf("counted %v, lost %v", got.counts, got.lost)
+		}
+		got, want := calledDuring(t, q, name, r, func() { sendRedis(t, c, strings.Repeat(get, 1000), 1000) })
+		wantCounts(t, got, want)
+	})
+}
+
+// With appendfsync always a write waits for the log's sync, which is where the time goes if the disk is slow; a read does not.
+func TestQueryRedisSync(t *testing.T) {
+	r := servertest.StartRedis(t, func(data string) {
+		passOn(t, data, data+"-slow", func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &slowNode{fs.LoopbackNode{RootData: r}, false} })
+	}, "--dir", "../data-slow", "--appendonly", "yes", "--appendfsync", "always")
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	c := r.Connect(t, "tcp")
+	const writes = 20
+	got, want := calledDuring(t, q, name, r, func() {
+		for i := range writes {
+			sendRedis(t, c, servertest.RESP("SET", "k", strconv.Itoa(i)), 1)
+			sendRedis(t, c, servertest.RESP("GET", "k"), 1)
+		}
+	})
+	wantCounts(t, got, want)
+	wantSum(t, got)
+	wantAtLeast(t, got, "write", "sync", writes*syncDelay)
+	p := got.phases["write"]
+	if rest := got.sums["write"] - p["runqueue"] - p["write"]; p["sync"] < 0.9*rest {
+		t.Errorf("write: sync is %.6f s of %.6f s: %v", p["sync"], rest, p)
+	}
+	if s := got.phases["read"]["sync"]; s != 0 {
+		t.Errorf("reads waited %.3f s for sync", s)
+	}
+}
