@@ -99,7 +99,7 @@ func TestTableIsFull(t *testing.T) {
 	}
 	eventually(t, "full table", 3*time.Minute, func() error {
 		for _, one := range spec.Tables {
-			values, err := p.Fill(context.Background(), one, time.Duration(spec.Window))
+			values, err := p.Fill(context.Background(), one, (&config.Lab{Interval: config.DefaultInterval}).LiveTable())
 			if err != nil {
 				return err
 			}

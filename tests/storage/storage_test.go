@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -115,7 +116,7 @@ func (l *lab) tableIsFull(t *testing.T) {
 	testkit.Eventually(t, 10*time.Minute, func() error {
 		var missing []string
 		for _, one := range spec.Tables {
-			values, err := p.Fill(context.Background(), one, time.Duration(spec.Window))
+			values, err := p.Fill(context.Background(), one, (&config.Lab{Interval: config.DefaultInterval}).LiveTable())
 			if err != nil {
 				return err
 			}
