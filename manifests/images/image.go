@@ -93,5 +93,9 @@ func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), w.Close()
+	// Closing writes the archive's end.
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
 }

@@ -84,6 +84,32 @@ func TestFolder(t *testing.T) {
 	}
 }
 
+// TestWholeArchive: a layer ends as a tar archive must, with its last file's block filled up and two empty ones, without which GNU tar
+// refuses it.
+func TestWholeArchive(t *testing.T) {
+	context := t.TempDir()
+	dockerfile := filepath.Join(context, "Dockerfile")
+	write(t, dockerfile, "FROM scratch\nCOPY one /one\nENTRYPOINT [\"/one\"]\n")
+	write(t, filepath.Join(context, "one"), "no whole block")
+	d, err := images.Read(dockerfile, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := image(t, d, context).Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%v, %d layers", err, len(layers))
+	}
+	stream, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	text, err := io.ReadAll(stream)
+	if err != nil || len(text)%512 != 0 || !bytes.HasSuffix(text, make([]byte, 1024)) {
+		t.Errorf("%v, a layer of %d bytes that ends with %q", err, len(text), text[max(0, len(text)-20):])
+	}
+}
+
 // TestDockerfiles makes every image from stand-ins of its files.
 func TestDockerfiles(t *testing.T) {
 	files, _ := filepath.Glob("*.Dockerfile")
