@@ -1,0 +1,22 @@
+// Runs before a page's own scripts: graphs draw their texts on canvases, where nobody could find them afterwards.
+(() => {
+  const drawn = new WeakMap();
+  const proto = CanvasRenderingContext2D.prototype;
+  const { fillText, clearRect } = proto;
+  proto.fillText = function (text, x, y, ...more) {
+    const m = this.measureText(text);
+    const corner = (dx, dy) => this.getTransform().transformPoint(new DOMPoint(x + dx, y + dy));
+    const a = corner(-m.actualBoundingBoxLeft, -m.actualBoundingBoxAscent);
+    const b = corner(m.actualBoundingBoxRight, m.actualBoundingBoxDescent);
+    if (!drawn.has(this.canvas)) drawn.set(this.canvas, []);
+    drawn.get(this.canvas).push({
+      text: String(text), left: Math.min(a.x, b.x), right: Math.max(a.x, b.x), top: Math.min(a.y, b.y), bottom: Math.max(a.y, b.y),
+    });
+    return fillText.call(this, text, x, y, ...more);
+  };
+  proto.clearRect = function (x, y, width, height) {
+    if (width >= this.canvas.width && height >= this.canvas.height) drawn.delete(this.canvas);
+    return clearRect.call(this, x, y, width, height);
+  };
+  window.plumblineDrawn = (canvas) => drawn.get(canvas) || [];
+})();
