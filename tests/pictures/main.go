@@ -103,7 +103,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	for _, line := range summary(all) {
 		t.Errorf("%s", line)
 	}
-	if len(all) == 0 {
+	if !t.Failed() {
 		t.Logf("nothing is wrong; the pictures are in %s", o.out)
 	}
 }

@@ -129,14 +129,7 @@ func (b *Browser) Open(url string, v View, deadline time.Duration) ([]Finding, [
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", url, err)
 	}
-	// A window as tall as the page shows all panels at once; drawn, they may need another height.
-	s, err := b.settled(tab, requests)
-	for height := first; err == nil && s.Bottom > height; s, err = b.settled(tab, requests) {
-		height = s.Bottom + 16
-		if err := chromedp.Do(tab, chromedp.EmulateViewport(int64(v.Width), int64(height))); err != nil {
-			return nil, nil, err
-		}
-	}
+	s, err := b.settled(tab, requests, v.Width, first)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", url, err)
 	}
@@ -145,10 +138,10 @@ func (b *Browser) Open(url string, v View, deadline time.Duration) ([]Finding, [
 	}
 	if v.Height > 0 {
 		if err := chromedp.Do(tab, chromedp.EmulateViewport(int64(v.Width), int64(v.Height))); err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("%s: %w", url, err)
 		}
-		if _, err := b.settled(tab, requests); err != nil {
-			return nil, nil, err
+		if _, err := b.settled(tab, requests, v.Width, 0); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", url, err)
 		}
 	}
 	png, err := chromedp.Run(tab, chromedp.CaptureScreenshot())
@@ -161,8 +154,9 @@ func (b *Browser) Open(url string, v View, deadline time.Duration) ([]Finding, [
 // calm is how many looks in a row must see the same.
 const calm = 3
 
-// settled looks until nothing is being loaded and nothing changes any more.
-func (b *Browser) settled(tab context.Context, requests *requests) (seen, error) {
+// settled looks until nothing is being loaded and nothing changes any more. As Grafana draws a panel when it comes into
+// sight, the window of that height, unless it is 0, is made as tall as the page.
+func (b *Browser) settled(tab context.Context, requests *requests, width, height int) (seen, error) {
 	words, err := json.Marshal(b.noData)
 	if err != nil {
 		return seen{}, err
@@ -179,6 +173,12 @@ func (b *Browser) settled(tab context.Context, requests *requests) (seen, error)
 			same = 0
 		}
 		last = now
+		if height > 0 && now.Bottom > height {
+			height, same = now.Bottom+16, 0
+			if err := chromedp.Do(tab, chromedp.EmulateViewport(int64(width), int64(height))); err != nil {
+				return seen{}, stuck(err, last, requests)
+			}
+		}
 		select {
 		case <-tab.Done():
 			return seen{}, stuck(tab.Err(), last, requests)
@@ -209,10 +209,12 @@ func (r *requests) note(event any) {
 	defer r.mu.Unlock()
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		// Only these have an end.
+		// Only these have an end; what the page made itself has none.
 		switch e.Type {
 		case network.ResourceTypeFetch, network.ResourceTypeXHR, network.ResourceTypeDocument, network.ResourceTypeScript:
-			r.open[e.RequestID] = e.Request.URL
+			if strings.HasPrefix(e.Request.URL, "http") {
+				r.open[e.RequestID] = e.Request.URL
+			}
 		}
 	case *network.EventResponseReceived:
 		if e.Response.Status >= 400 && strings.Contains(e.Response.URL, "/api/ds/query") {
