@@ -78,6 +78,9 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	}
 	if g.log {
 		b.ScaleDistribution(common.NewScaleDistributionConfigBuilder().Type(common.ScaleDistributionLog).Log(10))
+		// Of such an axis most lines have no number, and Grafana would write a series' text for nothing beside
+		// each; the panel's own stays.
+		b.OverrideByRegexp("/.*/", []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}})
 	}
 	if g.limit != nil {
 		b.ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed))

@@ -250,6 +250,32 @@ func TestAxesFit(t *testing.T) {
 	}
 }
 
+// The lines of an axis by powers of ten that have no number have no text either: Grafana takes a series' text for
+// nothing there, once for each line, over the numbers and into the graph.
+func TestLogAxesHaveNumbersOnly(t *testing.T) {
+	seen := 0
+	for _, p := range allPanels(t) {
+		if p.Type != "timeseries" {
+			continue
+		}
+		custom := decode[timeseries.FieldConfig](t, p.FieldConfig.Defaults.Custom)
+		if custom.ScaleDistribution == nil || custom.ScaleDistribution.Type != common.ScaleDistributionLog {
+			continue
+		}
+		seen++
+		if !slices.ContainsFunc(p.FieldConfig.Overrides, func(o dashboard.DashboardFieldConfigSourceOverrides) bool {
+			return o.Matcher.Id == "byRegexp" && o.Matcher.Options == "/.*/" && slices.ContainsFunc(o.Properties, func(one dashboard.DynamicConfigValue) bool {
+				return one.Id == "noValue" && one.Value == ""
+			})
+		}) {
+			t.Errorf("%s: its axis shows the panel's text for nothing", p.name)
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d axes by powers of ten were found", seen)
+	}
+}
+
 // A heat map's rows are high enough for their names.
 func TestHeatMapsHaveRoom(t *testing.T) {
 	for _, p := range allPanels(t) {

@@ -10,7 +10,7 @@
     const b = corner(m.actualBoundingBoxRight, m.actualBoundingBoxDescent);
     if (!drawn.has(this.canvas)) drawn.set(this.canvas, []);
     drawn.get(this.canvas).push({
-      text: String(text), left: Math.min(a.x, b.x), right: Math.max(a.x, b.x), top: Math.min(a.y, b.y), bottom: Math.max(a.y, b.y),
+      text: String(text), centred: this.textAlign === 'center', left: Math.min(a.x, b.x), right: Math.max(a.x, b.x), top: Math.min(a.y, b.y), bottom: Math.max(a.y, b.y),
     });
     return fillText.call(this, text, x, y, ...more);
   };

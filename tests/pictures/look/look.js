@@ -81,7 +81,9 @@
       for (const [i, one] of drawn.entries()) {
         texts.push(one.text);
         judge(one.text);
-        if (one.left < -2 || one.right > canvas.width + 2 || one.top < -2 || one.bottom > canvas.height + 2) tell('cut', one.text);
+        // An axis' last number is centred at its end, whatever the graph.
+        const last = one.centred && (one.left + one.right) / 2 <= canvas.width;
+        if (one.left < -2 || one.right > canvas.width + 2 && !last || one.top < -2 || one.bottom > canvas.height + 2) tell('cut', one.text);
         for (const other of drawn.slice(i + 1)) if (overlap(one, other) && one.text !== other.text) tell('covered', one.text + ' and ' + other.text);
       }
     }

@@ -15,8 +15,8 @@ const (
 	past = time.Hour
 )
 
-// End is the moment at which every story ends.
-var End = time.Date(2026, time.March, 2, 12, 0, 0, 0, time.UTC)
+// End is the moment at which every story ends; not at a full hour, whose number would be cut off at the axis' end.
+var End = time.Date(2026, time.March, 2, 12, 7, 0, 0, time.UTC)
 
 // Begin is the moment of the first sample.
 func Begin() time.Time { return End.Add(-Shown - past) }
