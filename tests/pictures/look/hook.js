@@ -18,5 +18,10 @@
     if (width >= this.canvas.width && height >= this.canvas.height) drawn.delete(this.canvas);
     return clearRect.call(this, x, y, width, height);
   };
+  // A canvas that is given a size, be it the same, is empty.
+  for (const side of ['width', 'height']) {
+    const own = Object.getOwnPropertyDescriptor(HTMLCanvasElement.prototype, side);
+    Object.defineProperty(HTMLCanvasElement.prototype, side, { ...own, set(value) { drawn.delete(this); own.set.call(this, value); } });
+  }
   window.plumblineDrawn = (canvas) => drawn.get(canvas) || [];
 })();
