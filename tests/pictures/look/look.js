@@ -77,7 +77,9 @@
       if (how) tell(how, text);
     }
     for (const canvas of panel.querySelectorAll('canvas')) {
-      const drawn = window.plumblineDrawn ? window.plumblineDrawn(canvas) : [];
+      // The small graphs behind numbers draw an axis beyond their edge, which nobody sees.
+      const within = (t) => t.right > 0 && t.left < canvas.width && t.bottom > 0 && t.top < canvas.height;
+      const drawn = (window.plumblineDrawn ? window.plumblineDrawn(canvas) : []).filter(within);
       for (const [i, one] of drawn.entries()) {
         texts.push(one.text);
         judge(one.text);
