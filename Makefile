@@ -171,13 +171,21 @@ release: $(IMAGE_FILES) plugins ## Everything that is uploaded for VERSION, into
 dashboards: ## Write the dashboards' JSON anew from their Go sources.
 	@$(GO) run ./dashboards/generate
 
+.PHONY: pictures
+pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four stories: what is wrong, and a picture of each, into build/pictures.
+	@if [ -z "$${GRAFANA_HOME:-}" ]; then echo "make pictures: GRAFANA_HOME is not set: give the folder of a Grafana, that with bin, conf and public" >&2; exit 2; fi
+	@tools/install-packages build pictures
+	@tools/build prometheus
+	@$(GO) run ./tests/pictures $(if $(STORY),--story='$(STORY)') $(if $(DASHBOARD),--dashboard='$(DASHBOARD)')
+	@picture=build/pictures/slow-replica-overview-dark-first.png; if [ -f $$picture ]; then cp $$picture dashboards/pictures/overview.png; fi
+
 .PHONY: metrics
 metrics: ## Write METRICS.md anew from the collectors.
 	@$(GO) test -count=1 ./tests/metricsdoc -update
 
 .PHONY: test
 test: build ## All tests; what cannot run here is skipped with a reason, in CI it fails.
-	@tools/install-packages bpf test kernels cross-arm64
+	@tools/install-packages bpf test kernels cross-arm64 pictures
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
 	@tools/postgresql $(POSTGRESQL)

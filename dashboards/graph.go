@@ -72,12 +72,15 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 		Thresholds(g.limit.thresholds()).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
 		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeTable).
-			Placement(common.LegendPlacementBottom).Calcs([]string{"max", "lastNotNull"}).SortBy("Max").SortDesc(true))
+			Placement(common.LegendPlacementBottom).Calcs(legendValues(p)).SortBy("Max").SortDesc(true))
 	if g.stacked {
 		b.Stacking(common.NewStackingConfigBuilder().Group("A").Mode(common.StackingModeNormal)).FillOpacity(60)
 	}
 	if g.log {
 		b.ScaleDistribution(common.NewScaleDistributionConfigBuilder().Type(common.ScaleDistributionLog).Log(10))
+		// Of such an axis most lines have no number, and Grafana would write a series' text for nothing beside
+		// each; the panel's own stays.
+		b.OverrideByRegexp("/.*/", []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}})
 	}
 	if g.limit != nil {
 		b.ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed))
@@ -109,6 +112,15 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 		b.DataLinks(linkBuilders(g.links, "__field.labels"))
 	}
 	return b
+}
+
+// legendValues are the numbers beside a series' name, the one that legends sort by first. A narrow panel has room for
+// that alone, and so has a less narrow one of rates, whose numbers are long.
+func legendValues(p panel) []string {
+	if p.width < 8 || p.width == 8 && p.unit == perSec {
+		return []string{"max"}
+	}
+	return []string{"max", "lastNotNull"}
 }
 
 // softMax is where the axis ends at least.

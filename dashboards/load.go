@@ -36,7 +36,7 @@ func loadRates() []panel {
 			title: "Offered and completed",
 			ask:   "Does the server keep up with the load?", empty: "no loadgen runs",
 			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below say at what price.",
-			width: 10, height: 9, unit: perSec,
+			width: 9, height: 9, unit: perSec,
 			queries: []query{{loads("offered_total"), "offered {{tool}} {{server}}"}, {loads("completed_total"), "completed {{tool}} {{server}}"}},
 			view:    graph{},
 		},
@@ -44,7 +44,7 @@ func loadRates() []panel {
 			title: "Skipped, failed, late",
 			ask:   "Which transactions did not go as planned?", empty: "no loadgen runs",
 			text:  "Transactions never sent (late: past the limit; down: the server was away), failed ones, and ones sent more than 10 ms after their time. Good: 0. They count as slow in the response times.",
-			width: 8, height: 9, unit: perSec,
+			width: 7, height: 9, unit: perSec,
 			queries: []query{
 				{fmt.Sprintf(`sum by (tool, server, reason) (rate(loadgen_skipped_total{%s}[$__rate_interval]))`, ofLoad), "skipped, {{reason}} {{tool}} {{server}}"},
 				{fmt.Sprintf(`sum by (tool, server, kind) (rate(loadgen_errors_total{%s}[$__rate_interval]))`, ofLoad), "failed, {{kind}} {{tool}} {{server}}"},
@@ -56,7 +56,7 @@ func loadRates() []panel {
 			title: "Phase",
 			ask:   "Is the load steady?", empty: "no loadgen runs",
 			text:  "What each load is doing. Only steady numbers are fit for a comparison.",
-			width: 6, height: 9, unit: times,
+			width: 8, height: 9, unit: times,
 			queries: []query{{fmt.Sprintf(`sum by (tool, server) (
     loadgen_phase{phase="init", %[1]s}
   or

@@ -70,7 +70,7 @@ func classBars() panel {
 		ask:   "Where does a statement's time go on each class, at this moment?",
 		text: "One bar for each class, from the client to the slowest replica's disk, over the last two minutes; how syncs and reads divide into the layers below is as in the last five. " +
 			"wait is for locks and for other sessions' flush of the log, volume the kernel's queue, the device and what is not split further. The split is a ratio of means, not measured per statement. " +
-			"Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
+			"A class without a bar completes no statements: see what is stuck, below. Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
 		empty: "no statements: no agent beside a database, or no work", width: 16, height: 10, unit: seconds,
 		queries: statementBars(),
 		view:    bars{label: "storageclass", colours: statementColours, links: []link{classToQuery}},

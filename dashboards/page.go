@@ -62,10 +62,13 @@ type panel struct {
 // description is what the i in the panel's corner shows.
 func (p panel) description() string { return p.ask + " " + p.text }
 
+// NoReason is what a panel shows that has nothing to show and should have: where exporters are scraped, it is a fault.
+const NoReason = "no data: check that its exporter is scraped"
+
 // noValue is what the panel shows instead of nothing.
 func (p panel) noValue() string {
 	if p.empty == "" {
-		return "no data: check that its exporter is scraped"
+		return NoReason
 	}
 	return p.empty
 }

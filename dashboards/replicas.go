@@ -39,7 +39,7 @@ func replicaTable() panel {
 		ask:   "Which replica is slow now, and is it the replica, its disk or the way to it?", empty: "no volume has replicas",
 		text: "Round trip is the engine's view, own time is measured within the replica, alone is the time per write for which only this replica had not answered. The disk, and what the agent does not see on the wire, are means over five minutes. " +
 			"Good: all alike, alone well below a ms. One stands out: if its own time does, its node or disk is slow; if only its round trip does, the network, or its process gets no CPU.",
-		width: 14, height: 9, unit: seconds,
+		width: 15, height: 9, unit: seconds,
 		queries: []query{
 			{soon("plumbline_replica_request_duration_seconds", "replica:write_seconds:mean5m"), "Round trip"},
 			{soon("plumbline_replica_service_seconds", "replica:write_service_seconds:mean5m"), "Own time"},
@@ -47,7 +47,7 @@ func replicaTable() panel {
 			{`max by (volume, replica) (` + waitedAlone(nowWindow) + `)`, "Alone"},
 		},
 		view: grid{
-			labels: []labelColumn{{"replica", "Replica", 180, nil}, {"volume", "Volume", 110, nil}}, lead: 1,
+			labels: []labelColumn{{"replica", "Replica", 180, nil}, {"volume", "Volume", 150, nil}}, lead: 1,
 			columns: []valueColumn{{seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.01, 0.1}}, {seconds, &limit{0.002, 0.02}}},
 			sort:    "Round trip",
 		},
@@ -68,7 +68,7 @@ func replicaModes() panel {
 		ask:   "Does the engine use every replica?", empty: "no Longhorn volume",
 		text: "How the engine uses each replica (Longhorn). Good: read-write throughout. Write-only: it is being rebuilt. " +
 			"Failed: the engine gave it up; see the events of its node, and whether the volume has another healthy replica before doing anything.",
-		width: 10, height: 9, unit: times,
+		width: 9, height: 9, unit: times,
 		queries: []query{{fmt.Sprintf(mode, "RW") + " + " + fmt.Sprintf("2 * "+mode, "WO") + " + " + fmt.Sprintf("3 * "+mode, "ERR"), "{{replica}}"}},
 		view:    states{[]state{{1, "read-write", sky}, {2, "write-only", yellow}, {3, "failed", vermillion}}},
 	}

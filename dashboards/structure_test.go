@@ -226,6 +226,38 @@ func TestLegends(t *testing.T) {
 	}
 }
 
+// The numbers in a legend are not outside at 1280 pixels: a narrow panel has one beside each name, and names of two
+// words and a state's row have room.
+func TestLegendsAndRowsFit(t *testing.T) {
+	for _, p := range allPanels(t) {
+		longest := 0
+		for _, target := range p.Targets {
+			longest = max(longest, strings.Count(decode[struct{ LegendFormat string }](t, target).LegendFormat, "{{"))
+		}
+		switch p.Type {
+		case "timeseries":
+			calcs := decode[struct{ Legend common.VizLegendOptions }](t, p.Options).Legend.Calcs
+			if narrow := p.GridPos.W < 8 || p.GridPos.W == 8 && *p.FieldConfig.Defaults.Unit == perSec; narrow && len(calcs) > 1 {
+				t.Errorf("%s: %d numbers beside each name in a panel of %d columns", p.name, len(calcs), p.GridPos.W)
+			}
+		case "state-timeline":
+			// The cluster and the reason for nothing are empty for most.
+			if longest-2 >= 2 && p.GridPos.W < 8 {
+				t.Errorf("%s: names of %d words in a panel of %d columns", p.name, longest-2, p.GridPos.W)
+			}
+		}
+	}
+}
+
+// A bar chart without any bar says something of Grafana's own, so each class has one.
+func TestBarsAreNeverMissing(t *testing.T) {
+	for _, p := range allPanels(t) {
+		if p.Type == "barchart" && !strings.Contains(p.exprs(t)[0].String(), "or on (cluster, storageclass) (0 * group by") && !strings.Contains(p.exprs(t)[0].String(), "or on (cluster, storageclass) 0 * group by") {
+			t.Errorf("%s: nothing where no class has statements: %s", p.name, p.exprs(t)[0])
+		}
+	}
+}
+
 // An axis fits its unit: without an end, one with nothing but zeros goes to 100, which is
 // 10000 % of a ratio.
 func TestAxesFit(t *testing.T) {
@@ -247,6 +279,32 @@ func TestAxesFit(t *testing.T) {
 				t.Errorf("%s: percent of percent: %s", p.name, expr)
 			}
 		}
+	}
+}
+
+// The lines of an axis by powers of ten that have no number have no text either: Grafana takes a series' text for
+// nothing there, once for each line, over the numbers and into the graph.
+func TestLogAxesHaveNumbersOnly(t *testing.T) {
+	seen := 0
+	for _, p := range allPanels(t) {
+		if p.Type != "timeseries" {
+			continue
+		}
+		custom := decode[timeseries.FieldConfig](t, p.FieldConfig.Defaults.Custom)
+		if custom.ScaleDistribution == nil || custom.ScaleDistribution.Type != common.ScaleDistributionLog {
+			continue
+		}
+		seen++
+		if !slices.ContainsFunc(p.FieldConfig.Overrides, func(o dashboard.DashboardFieldConfigSourceOverrides) bool {
+			return o.Matcher.Id == "byRegexp" && o.Matcher.Options == "/.*/" && slices.ContainsFunc(o.Properties, func(one dashboard.DynamicConfigValue) bool {
+				return one.Id == "noValue" && one.Value == ""
+			})
+		}) {
+			t.Errorf("%s: its axis shows the panel's text for nothing", p.name)
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d axes by powers of ten were found", seen)
 	}
 }
 

@@ -14,7 +14,7 @@ func stuckVolumes() []panel {
 			queries: []query{{`max by (storageclass, namespace, persistentvolumeclaim, layer, replica, node, device) (volume:stalled_seconds:max` + withClass + `)`, "For"}},
 			view: grid{
 				labels: append(ofClaim(volumeToQuery, volumeToReplicas),
-					labelColumn{"layer", "Layer", 90, nil}, labelColumn{"replica", "Replica", 180, nil},
+					labelColumn{"layer", "Layer", 120, nil}, labelColumn{"replica", "Replica", 180, nil},
 					labelColumn{"node", "Node", 130, nil}, labelColumn{"device", "Device", 90, nil}),
 				columns: []valueColumn{{seconds, &limit{5, 15}}}, sort: "For",
 			},

@@ -1,0 +1,72 @@
+package story
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+)
+
+const (
+	// Shown is how much of a story the dashboards show, before its end.
+	Shown = time.Hour
+	// past is what goes before: rules compare with it.
+	past = time.Hour
+)
+
+// End is the moment at which every story ends; not at a full hour, whose number would be cut off at the axis' end.
+var End = time.Date(2026, time.March, 2, 12, 7, 0, 0, time.UTC)
+
+// Begin is the moment of the first sample.
+func Begin() time.Time { return End.Add(-Shown - past) }
+
+// Recorded is a series with its samples.
+type Recorded struct{ promql.Series }
+
+// Record makes the samples of a story and what the rules record of them; root is the checkout's.
+func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
+	known, err := readTemplates(filepath.Join(root, "tests", "contract", "testdata", "lab", "series.txt"))
+	if err != nil {
+		return nil, err
+	}
+	planned, err := s.plan(known)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := blockBounds(filepath.Join(root, "exporters", "blockio", "blkio.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	rules, err := readRules(filepath.Join(root, "rules"))
+	if err != nil {
+		return nil, err
+	}
+	var states []*state
+	for _, one := range planned {
+		st := &state{series: one}
+		if one.kind == "custom" {
+			st.bounds = bounds
+		}
+		states = append(states, st)
+	}
+	m, engine := newMemory(), newEngine()
+	begin := End.Add(-Shown)
+	for at := Begin(); !at.After(End); at = at.Add(Step) {
+		for _, one := range states {
+			m.add(one.labels, at, one.next(at.Sub(begin)))
+		}
+		for _, r := range rules {
+			if err := r.evaluate(ctx, engine, m, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var all []Recorded
+	for _, list := range m.series {
+		for _, k := range list {
+			all = append(all, Recorded{k.Series})
+		}
+	}
+	return all, nil
+}

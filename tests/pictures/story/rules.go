@@ -1,0 +1,134 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.yaml.in/yaml/v3"
+)
+
+// rule is one of the files' rules, evaluated by Prometheus' own engine.
+type rule struct {
+	Record string            `yaml:"record"`
+	Alert  string            `yaml:"alert"`
+	Expr   string            `yaml:"expr"`
+	For    model.Duration    `yaml:"for"`
+	Labels map[string]string `yaml:"labels"`
+
+	// last are the series of the last evaluation.
+	last map[*kept]bool
+	// since is when an alert's condition began, by its labels.
+	since map[string]time.Time
+}
+
+// readRules reads the rules of a folder, file by file.
+func readRules(folder string) ([]*rule, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.rules.yaml"))
+	if err != nil || len(paths) == 0 {
+		return nil, fmt.Errorf("%s has no *.rules.yaml (%v)", folder, err)
+	}
+	var all []*rule
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var content struct {
+			Groups []struct{ Rules []*rule }
+		}
+		if err := yaml.Unmarshal(text, &content); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, g := range content.Groups {
+			all = append(all, g.Rules...)
+		}
+	}
+	return all, nil
+}
+
+func newEngine() *promql.Engine {
+	return promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 50_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+		EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
+	})
+}
+
+// evaluate records what the rule has at a moment.
+func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, at time.Time) error {
+	query, err := engine.NewInstantQuery(ctx, m, nil, r.Expr, at)
+	if err != nil {
+		return fmt.Errorf("rule %s%s: %w", r.Record, r.Alert, err)
+	}
+	defer query.Close()
+	result := query.Exec(ctx)
+	if result.Err != nil {
+		return fmt.Errorf("rule %s%s at %s: %w", r.Record, r.Alert, at, result.Err)
+	}
+	var found promql.Vector
+	switch value := result.Value.(type) {
+	case promql.Vector:
+		found = value
+	case promql.Scalar:
+		found = promql.Vector{{F: value.V}}
+	}
+	if r.Alert != "" {
+		found = r.firing(found, at)
+	}
+	now := map[*kept]bool{}
+	for _, one := range found {
+		b := labels.NewBuilder(one.Metric)
+		if r.Alert == "" {
+			b.Set(labels.MetricName, r.Record)
+			for name, value := range r.Labels {
+				b.Set(name, value)
+			}
+		}
+		value := sample{number: one.F}
+		if one.H != nil {
+			value.histogram = one.H.Copy()
+		}
+		now[m.add(b.Labels(), at, value)] = true
+	}
+	for k := range r.last {
+		if !now[k] {
+			m.end(k, at)
+		}
+	}
+	r.last = now
+	return nil
+}
+
+// firing are the series ALERTS of an alert's condition; a label that is a template keeps its text, which no panel shows.
+func (r *rule) firing(found promql.Vector, at time.Time) promql.Vector {
+	since := map[string]time.Time{}
+	var alerts promql.Vector
+	for _, one := range found {
+		b := labels.NewBuilder(one.Metric)
+		b.Set(labels.MetricName, "ALERTS").Set("alertname", r.Alert)
+		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+			b.Set(name, r.Labels[name])
+		}
+		key := b.Labels().String()
+		began, ok := r.since[key]
+		if !ok {
+			began = at
+		}
+		since[key] = began
+		state := "pending"
+		if at.Sub(began) >= time.Duration(r.For) {
+			state = "firing"
+		}
+		alerts = append(alerts, promql.Sample{Metric: b.Set("alertstate", state).Labels(), F: 1})
+	}
+	r.since = since
+	return alerts
+}
