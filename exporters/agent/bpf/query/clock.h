@@ -133,7 +133,8 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	struct blocked_file f = {};
 	b->lock_wait = 0;
 	b->read_call = 0;
-	switch (SYSCALL_NR(regs)) {
+	long nr = SYSCALL_NR(regs);
+	switch (nr) {
 	case NR_read:
 	case NR_readv:
 	case NR_pread64:
@@ -204,19 +205,11 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_recvmsg:
 		file_of(task, ARG1(regs), &f);
 		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
-	case NR_epoll_wait:
-	case NR_epoll_pwait:
-	case NR_epoll_pwait2:
-	case NR_poll:
-	case NR_ppoll:
-	case NR_select:
-	case NR_pselect6:
-		return b->blocked_client ? PHASE_CLIENT : PHASE_WAIT;
 	case -1:
 		/* A page fault; one that waits for a device reads a mapped file. */
 		return BPF_CORE_READ_BITFIELD(task, in_iowait) ? PHASE_READ : PHASE_WAIT;
 	}
-	return PHASE_WAIT;
+	return b->blocked_client && is_poll(nr) ? PHASE_CLIENT : PHASE_WAIT;
 }
 
 /* Statements that one task began and another one answers: their beginnings, by the first task's number.
