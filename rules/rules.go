@@ -1,41 +1,59 @@
-// Package rules is Plumbline's rules as files, for programs that have to know their names.
+// Package rules is Plumbline's rules as files, for programs that read them.
 package rules
 
 import (
 	"embed"
 	"fmt"
 
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 )
 
 //go:embed *.rules.yaml
 var files embed.FS
 
-// Alerts returns the names of all alerts, file by file and in their order there.
-func Alerts() ([]string, error) {
+// Rule is a recording rule or an alert.
+type Rule struct {
+	Record string            `yaml:"record"`
+	Alert  string            `yaml:"alert"`
+	Expr   string            `yaml:"expr"`
+	For    model.Duration    `yaml:"for"`
+	Labels map[string]string `yaml:"labels"`
+}
+
+// All returns the rules, file by file and in their order there.
+func All() ([]Rule, error) {
 	list, err := files.ReadDir(".")
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var all []Rule
 	for _, f := range list {
 		text, err := files.ReadFile(f.Name())
 		if err != nil {
 			return nil, err
 		}
 		var content struct {
-			Groups []struct{ Rules []struct{ Alert string } }
+			Groups []struct{ Rules []Rule }
 		}
 		if err := yaml.Unmarshal(text, &content); err != nil {
 			return nil, fmt.Errorf("rules/%s: %w", f.Name(), err)
 		}
 		for _, g := range content.Groups {
-			for _, r := range g.Rules {
-				if r.Alert != "" {
-					names = append(names, r.Alert)
-				}
-			}
+			all = append(all, g.Rules...)
 		}
 	}
-	return names, nil
+	return all, nil
+}
+
+// Alerts returns the names of all alerts, in the same order.
+func Alerts() ([]string, error) {
+	all, err := All()
+	var names []string
+	for _, r := range all {
+		if r.Alert != "" {
+			names = append(names, r.Alert)
+		}
+	}
+	return names, err
 }

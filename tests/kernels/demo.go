@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,32 +72,16 @@ func settings(environment []string) []string {
 }
 
 func (d *demos) one(ctx context.Context, k kernel) (int, error) {
-	share, err := filepath.Abs(filepath.Join(d.folder, k.release))
+	leave, err := d.guest.settle(filepath.Join(d.folder, k.release), d.diskMiB, os.Stdout)
 	if err != nil {
 		return 0, err
 	}
-	if err := os.RemoveAll(share); err != nil {
-		return 0, err
-	}
-	if err := os.MkdirAll(share, 0o755); err != nil {
-		return 0, err
-	}
-	d.guest.share = share
-	console, err := os.Create(filepath.Join(share, "console.log"))
-	if err != nil {
-		return 0, err
-	}
-	defer console.Close()
-	d.guest.console = io.MultiWriter(os.Stdout, console)
-	if d.guest.disk, err = emptyDisk(share, d.diskMiB); err != nil {
-		return 0, err
-	}
-	defer os.Remove(d.guest.disk)
+	defer leave()
 	say("booting %s for a demo", k.release)
 	began := time.Now()
 	code, err := boot(ctx, d.guest)
 	if err == nil && code == 0 {
-		if _, err = os.Stat(filepath.Join(share, "demo.html")); err != nil {
+		if _, err = os.Stat(filepath.Join(d.guest.share, "demo.html")); err != nil {
 			err = fmt.Errorf("it wrote no page: %w", err)
 		}
 	}

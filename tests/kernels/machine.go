@@ -38,6 +38,33 @@ type guest struct {
 	console io.Writer     // what the guest says
 }
 
+// consoleLog is the file of what a guest says, in its folder.
+const consoleLog = "console.log"
+
+// settle makes the guest's folder anew, which it sees as /run/host, with its console and an empty disk; what it says also goes to
+// live. The function that it returns closes the console and takes the disk away.
+func (g *guest) settle(folder string, diskMiB int, live io.Writer) (leave func(), err error) {
+	// An absolute path without a comma is what the emulator takes.
+	if g.share, err = filepath.Abs(folder); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+		return nil, err
+	}
+	if g.disk, err = emptyDisk(g.share, diskMiB); err != nil {
+		return nil, err
+	}
+	console, err := os.Create(filepath.Join(folder, consoleLog))
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(g.disk))
+	}
+	g.console = io.MultiWriter(console, live)
+	return func() {
+		console.Close()
+		os.Remove(g.disk)
+	}, nil
+}
+
 // bootTime is what the emulator may need for everything but the command.
 const bootTime = 2 * time.Minute
 

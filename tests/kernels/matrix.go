@@ -127,23 +127,11 @@ func (m matrix) one(ctx context.Context, to *measured) (err error) {
 
 func (m matrix) boot(ctx context.Context, to *measured) error {
 	share := filepath.Join(m.folder, to.kernel.release)
-	if err := errors.Join(os.RemoveAll(share), os.MkdirAll(share, 0o755)); err != nil {
-		return err
-	}
-	console, err := os.Create(filepath.Join(share, "console.log"))
+	leave, err := m.guest.settle(share, 2048, progress(to.kernel.series))
 	if err != nil {
 		return err
 	}
-	defer console.Close()
-	// An absolute path without a comma is what the emulator takes.
-	if m.guest.share, err = filepath.Abs(share); err != nil {
-		return err
-	}
-	if m.guest.disk, err = emptyDisk(share, 2048); err != nil {
-		return err
-	}
-	defer os.Remove(m.guest.disk)
-	m.guest.console = io.MultiWriter(console, progress(to.kernel.series))
+	defer leave()
 	say("%s: booting %s", to.kernel.series, to.kernel.release)
 	began := time.Now()
 	code, err := boot(ctx, m.guest)
@@ -151,7 +139,7 @@ func (m matrix) boot(ctx context.Context, to *measured) error {
 		return err
 	}
 	if code != 0 {
-		return fmt.Errorf("the measuring program in the guest of %s ended with %d; %s says why", to.kernel.release, code, console.Name())
+		return fmt.Errorf("the measuring program in the guest of %s ended with %d; %s says why", to.kernel.release, code, filepath.Join(share, consoleLog))
 	}
 	say("%s: done after %.0f s", to.kernel.series, time.Since(began).Seconds())
 	text, err := os.ReadFile(filepath.Join(share, "booted"))

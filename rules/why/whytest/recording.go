@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -22,7 +21,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
-	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/plumbline/plumbline/tests/stored"
 )
 
 // Recording is what a Prometheus has recorded, asked by Prometheus' own engine.
@@ -101,7 +101,7 @@ func parse(metric string) labels.Labels {
 
 // Query makes a recording an API.
 func (r *Recording) Query(ctx context.Context, query string, at time.Time, _ ...promv1.Option) (model.Value, promv1.Warnings, error) {
-	q, err := r.engine.NewInstantQuery(ctx, r, nil, query, at)
+	q, err := r.engine.NewInstantQuery(ctx, stored.Find(r.find), nil, query, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,47 +123,15 @@ func (r *Recording) Query(ctx context.Context, query string, at time.Time, _ ...
 	return out, nil, nil
 }
 
-// Querier makes a recording a storage.
-func (r *Recording) Querier(_, _ int64) (storage.Querier, error) { return r, nil }
-
-// Select is storage.Querier's.
-func (r *Recording) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	set := &seriesSet{at: -1}
-next:
+// find is stored.Find: all of a recording is in every time that is asked for.
+func (r *Recording) find(_, _ int64, matchers []*labels.Matcher) (found []storage.Series) {
 	for _, s := range r.series {
-		for _, m := range matchers {
-			if !m.Matches(s.Labels().Get(m.Name)) {
-				continue next
-			}
+		if stored.Match(s.Labels(), matchers) {
+			found = append(found, s)
 		}
-		set.all = append(set.all, s)
 	}
-	sort.Slice(set.all, func(i, j int) bool { return labels.Compare(set.all[i].Labels(), set.all[j].Labels()) < 0 })
-	return set
+	return found
 }
-
-// LabelValues is storage.Querier's; the engine needs none.
-func (r *Recording) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-// LabelNames is storage.Querier's; the engine needs none.
-func (r *Recording) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-// Close is storage.Querier's.
-func (r *Recording) Close() error { return nil }
-
-type seriesSet struct {
-	all []storage.Series
-	at  int
-}
-
-func (s *seriesSet) Next() bool                        { s.at++; return s.at < len(s.all) }
-func (s *seriesSet) At() storage.Series                { return s.all[s.at] }
-func (s *seriesSet) Err() error                        { return nil }
-func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
 // Point is a sample: a value or a histogram.
 type Point struct {

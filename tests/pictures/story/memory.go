@@ -1,7 +1,6 @@
 package story
 
 import (
-	"context"
 	"math"
 	"slices"
 	"sort"
@@ -12,7 +11,8 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/plumbline/plumbline/tests/stored"
 )
 
 // memory keeps the samples while the rules are evaluated. It is not safe for use by several at once.
@@ -63,29 +63,19 @@ func (m *memory) end(k *kept, at time.Time) {
 	k.stale = true
 }
 
-// Querier answers the engine; what is stored is sorted and complete.
-func (m *memory) Querier(from, to int64) (storage.Querier, error) { return &querier{m, from, to}, nil }
-
-type querier struct {
-	*memory
-	from, to int64
-}
-
-// Select returns the series of matchers.
-func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	var found []storage.Series
-	for name, list := range q.series {
+// find is stored.Find.
+func (m *memory) find(from, to int64, matchers []*labels.Matcher) (found []storage.Series) {
+	for name, list := range m.series {
 		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return m.Name == labels.MetricName && !m.Matches(name) }) {
 			continue
 		}
 		for _, k := range list {
-			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(k.Metric.Get(m.Name)) }) {
-				found = append(found, promql.NewStorageSeries(k.within(q.from, q.to)))
+			if stored.Match(k.Metric, matchers) {
+				found = append(found, promql.NewStorageSeries(k.within(from, to)))
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
-	return &set{all: found, at: -1}
+	return found
 }
 
 // within is the part of a series in a time.
@@ -102,26 +92,3 @@ func between[P any](points []P, from, to int64, at func(P) int64) []P {
 	after := sort.Search(len(points), func(i int) bool { return at(points[i]) > to })
 	return points[first:after]
 }
-
-// LabelValues is not asked by expressions.
-func (q *querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-// LabelNames is not asked by expressions.
-func (q *querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-// Close has nothing to give back.
-func (q *querier) Close() error { return nil }
-
-type set struct {
-	all []storage.Series
-	at  int
-}
-
-func (s *set) Next() bool                        { s.at++; return s.at < len(s.all) }
-func (s *set) At() storage.Series                { return s.all[s.at] }
-func (s *set) Err() error                        { return nil }
-func (s *set) Warnings() annotations.Annotations { return nil }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
+
+	"github.com/plumbline/plumbline/rules"
 )
 
 const (
@@ -38,9 +40,13 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := readRules(filepath.Join(root, "rules"))
+	all, err := rules.All()
 	if err != nil {
 		return nil, err
+	}
+	var evaluated []*rule
+	for _, r := range all {
+		evaluated = append(evaluated, &rule{Rule: r})
 	}
 	var states []*state
 	for _, one := range planned {
@@ -56,17 +62,17 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 		for _, one := range states {
 			m.add(one.labels, at, one.next(at.Sub(begin)))
 		}
-		for _, r := range rules {
+		for _, r := range evaluated {
 			if err := r.evaluate(ctx, engine, m, at); err != nil {
 				return nil, err
 			}
 		}
 	}
-	var all []Recorded
+	var recorded []Recorded
 	for _, list := range m.series {
 		for _, k := range list {
-			all = append(all, Recorded{k.Series})
+			recorded = append(recorded, Recorded{k.Series})
 		}
 	}
-	return all, nil
+	return recorded, nil
 }

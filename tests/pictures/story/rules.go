@@ -4,55 +4,24 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
-	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/tests/stored"
 )
 
 // rule is one of the files' rules, evaluated by Prometheus' own engine.
 type rule struct {
-	Record string            `yaml:"record"`
-	Alert  string            `yaml:"alert"`
-	Expr   string            `yaml:"expr"`
-	For    model.Duration    `yaml:"for"`
-	Labels map[string]string `yaml:"labels"`
-
+	rules.Rule
 	// last are the series of the last evaluation.
 	last map[*kept]bool
 	// since is when an alert's condition began, by its labels.
 	since map[string]time.Time
-}
-
-// readRules reads the rules of a folder, file by file.
-func readRules(folder string) ([]*rule, error) {
-	paths, err := filepath.Glob(filepath.Join(folder, "*.rules.yaml"))
-	if err != nil || len(paths) == 0 {
-		return nil, fmt.Errorf("%s has no *.rules.yaml (%v)", folder, err)
-	}
-	var all []*rule
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		var content struct {
-			Groups []struct{ Rules []*rule }
-		}
-		if err := yaml.Unmarshal(text, &content); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		for _, g := range content.Groups {
-			all = append(all, g.Rules...)
-		}
-	}
-	return all, nil
 }
 
 func newEngine() *promql.Engine {
@@ -64,7 +33,7 @@ func newEngine() *promql.Engine {
 
 // evaluate records what the rule has at a moment.
 func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, at time.Time) error {
-	query, err := engine.NewInstantQuery(ctx, m, nil, r.Expr, at)
+	query, err := engine.NewInstantQuery(ctx, stored.Find(m.find), nil, r.Expr, at)
 	if err != nil {
 		return fmt.Errorf("rule %s%s: %w", r.Record, r.Alert, err)
 	}
