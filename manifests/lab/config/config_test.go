@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/manifests/lab/supervise"
@@ -199,5 +201,38 @@ func TestPortsDoNotClash(t *testing.T) {
 	}
 	if _, err := l.Classes[0].Port("no such"); err == nil || !slices.Contains(classExporters, "pgbench") {
 		t.Error("a port for an unknown exporter")
+	}
+}
+
+// A slow machine's lab probes less often, and waits longer for an answer.
+func TestProbesFollowTheInterval(t *testing.T) {
+	for interval, want := range map[model.Duration][2]int{DefaultInterval: {1, 10}, model.Duration(15 * time.Second): {7, 70}, model.Duration(time.Second): {1, 10}} {
+		l := lab(t, "..")
+		l.Interval = interval
+		names, err := classNames("..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Load(names, nil); err != nil {
+			t.Fatal(err)
+		}
+		project, err := l.project()
+		if err != nil {
+			t.Fatal(err)
+		}
+		probes := 0
+		for name, p := range project["processes"].(map[string]any) {
+			probe, ok := p.(map[string]any)["readiness_probe"].(map[string]any)
+			if !ok {
+				continue
+			}
+			probes++
+			if got := [2]int{probe["period_seconds"].(int), probe["timeout_seconds"].(int)}; got != want {
+				t.Errorf("interval %s: %s is probed every %d s for %d s, want %v", interval, name, got[0], got[1], want)
+			}
+		}
+		if probes < 10 {
+			t.Errorf("only %d processes have a probe", probes)
+		}
 	}
 }

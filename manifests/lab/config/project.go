@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 )
 
 // processes is the part of a process-compose file that the lab's templates write.
@@ -36,10 +37,8 @@ func (l *Lab) project() (map[string]any, error) {
 			process["availability"] = map[string]any{"restart": "always", "backoff_seconds": 1}
 			process["command"] = fmt.Sprintf("%s --directory=%s gate %s || exit\n%s", l.Exe, l.Dir, name, process["command"])
 			process["x-lab"] = needs(process)
-			// A process that waits for another is not ready for as long as it takes; the supervisor
-			// would end it for good.
 			if probe, ok := process["readiness_probe"].(map[string]any); ok {
-				probe["failure_threshold"] = 1_000_000
+				l.patience(probe)
 			}
 			all[name] = process
 		}
@@ -75,6 +74,16 @@ func (l *Lab) project() (map[string]any, error) {
 		"log_configuration":     plainLog,
 		"processes":             all,
 	}, nil
+}
+
+// patience gives a readiness probe its times. They follow the lab's interval: on a slow machine, probes as
+// frequent as on a fast one are killed before they answer, and take the time that they wait for. A process
+// that waits for another is not ready for as long as it takes; the supervisor would end it for good.
+func (l *Lab) patience(probe map[string]any) {
+	period := max(1, int(time.Duration(l.Interval/2).Seconds()))
+	probe["period_seconds"] = period
+	probe["timeout_seconds"] = 10 * period
+	probe["failure_threshold"] = 1_000_000
 }
 
 // needs hands a process's conditions of depends_on over to the gate, which looks at the present life of
