@@ -31,7 +31,12 @@ func (v bars) build(p panel) cog.Builder[dashboard.Panel] {
 	for i, q := range p.queries {
 		b.WithTarget(instant(q, refID(i)))
 		properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: q.legend}, fixedColour(v.colours[q.legend])}
-		for _, name := range valueNames(i, len(p.queries)) {
+		names := valueNames(i, len(p.queries))
+		if i == 0 && len(p.queries) > 1 {
+			// Where all stands still the first part alone has values, see statementBars: then Grafana leaves its number out.
+			names = append(names, "Value")
+		}
+		for _, name := range names {
 			index[name] = 1 + i
 			b.OverrideByName(name, properties)
 		}

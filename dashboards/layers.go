@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -99,17 +100,48 @@ var suspects = []state{
 	{13, "engine", green}, {14, "network", orange}, {15, "replica", grey}, {16, "disk", vermillion},
 }
 
-// suspect is the number of each class's suspect, the lowest layer if nodes differ. There is
-// always a layer that grew most, however little: it is a suspect only once the statements take
-// half as long again as in the day's good times.
+// stuckLayers are the layers that a volume may stand still in, by the numbers of their states: above those of
+// the suspects, as a layer that answers nothing comes before one that is slow.
+var stuckLayers = []struct {
+	state
+	layer string
+}{
+	{state{21, "host stuck", vermillion}, "host"},
+	{state{22, "device stuck", vermillion}, "device"},
+	{state{23, "host disk stuck", vermillion}, "host-disk"},
+	{state{24, "engine stuck", vermillion}, "engine"},
+	{state{25, "network stuck", vermillion}, "network"},
+	{state{26, "replica stuck", vermillion}, "replica"},
+	{state{27, "disk stuck", vermillion}, "replica-disk"},
+}
+
+// suspectStates are all that suspect may be.
+func suspectStates() []state {
+	all := slices.Clone(suspects)
+	for _, s := range stuckLayers {
+		all = append(all, s.state)
+	}
+	return all
+}
+
+// suspect is the number of each class's suspect: the layer in which a volume of it stands still, else the layer
+// that grew most, the lowest if volumes or nodes differ. There is always a layer that grew most, however little:
+// it is a suspect only once the statements take half as long again as in the day's good times.
 func suspect() string {
-	var branches []string
+	var branches, stuck []string
+	for _, s := range stuckLayers {
+		stuck = append(stuck, fmt.Sprintf(`%d * group by (volume) (volume:stalled_seconds:max{layer="%s"})`, s.value, s.layer))
+	}
 	for _, s := range suspects[1:] {
 		branches = append(branches, fmt.Sprintf(`%d * group by (node, storageclass) (storageclass:suspect:info{storageclass=~"$storageclass", suspect="%s"})`, s.value, s.name))
 	}
 	const grown = `sum by (node, storageclass) (storageclass:query_layer_growth_seconds:inferred5m{storageclass=~"$storageclass"})`
 	const taken = `sum by (node, storageclass) (storageclass:query_layer_seconds:inferred5m{storageclass=~"$storageclass"})`
 	return `max by (storageclass) (
+  (` + strings.Join(stuck, "\n  or ") + `)` + withClass + `
+)
+or on (storageclass)
+max by (storageclass) (
   (` + strings.Join(branches, "\n  or ") + `)
 and on (node, storageclass)
   (` + grown + ` > on (node, storageclass) 0.33 * ` + taken + `)

@@ -45,7 +45,8 @@ func classTiles() panel {
 		title: "$storageclass",
 		ask:   "Is this class slow, how slow beside the plain disk, which layer is suspect, and are its replicas healthy?",
 		text: "p99 is the load's response time from the moment a transaction was due, or without a load the statements' own; the ratio compares mean responses with the control class's. " +
-			"Both over the last two minutes. The suspect is what grew most once statements take half as long again as in the day's good times. Replicas are those of the volume with the least. " +
+			"Both over the last two minutes, and missing if those had no answer. The suspect is what grew most once statements take half as long again as in the day's good times, " +
+			"or what has answered nothing for over five seconds: it is stuck. Replicas are those of the volume with the least. " +
 			"Good: a p99 that your users accept, a ratio near 1, none, 100 %. Not so: follow the tile's link. Of several clusters the worst is shown.",
 		empty: "unknown", width: columns, height: 6, unit: times,
 		queries: []query{
@@ -58,7 +59,7 @@ or
 		},
 		view: tile{
 			variable: "storageclass",
-			values:   []tileValue{{seconds, &limit{0.1, 1}, nil}, {"x", &limit{2, 5}, nil}, {times, nil, suspects}, {ratio, &limit{1, 0.6}, nil}},
+			values:   []tileValue{{seconds, &limit{0.1, 1}, nil}, {"x", &limit{2, 5}, nil}, {times, nil, suspectStates()}, {ratio, &limit{1, 0.6}, nil}},
 			links:    []link{classToQuery},
 		},
 	}
@@ -96,11 +97,11 @@ func suspectsOverTime() panel {
 	return panel{
 		title: "Suspect layer of each class",
 		ask:   "Since when is a layer suspect, and did it change?",
-		text: "The layer that grew most against the day's good times, while statements take half as long again as then. Good: nothing. " +
-			"load: there is more to do, and storage is probably not to blame. Means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
+		text: "The layer in which a volume stands still (stuck), else the one that grew most against the day's good times, while statements take half as long again as then. Good: nothing. " +
+			"load: there is more to do, and storage is probably not to blame. Growth is of means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
 		empty: "no volumes are known", width: 12, height: 8, unit: times,
 		queries: []query{{suspect(), "{{storageclass}}"}},
-		view:    states{append([]state{{0, "none", "transparent"}}, suspects[1:]...)},
+		view:    states{append([]state{{0, "none", "transparent"}}, suspectStates()[1:]...)},
 	}
 }
 

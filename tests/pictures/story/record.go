@@ -28,6 +28,20 @@ type Recorded struct{ promql.Series }
 
 // Record makes the samples of a story and what the rules record of them; root is the checkout's.
 func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
+	m, err := s.record(ctx, root, newEngine())
+	if err != nil {
+		return nil, err
+	}
+	var recorded []Recorded
+	for _, list := range m.series {
+		for _, k := range list {
+			recorded = append(recorded, Recorded{k.Series})
+		}
+	}
+	return recorded, nil
+}
+
+func (s *Story) record(ctx context.Context, root string, engine *promql.Engine) (*memory, error) {
 	known, err := readTemplates(filepath.Join(root, "tests", "contract", "testdata", "lab", "series.txt"))
 	if err != nil {
 		return nil, err
@@ -56,8 +70,7 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 		}
 		states = append(states, st)
 	}
-	m, engine := newMemory(), newEngine()
-	begin := End.Add(-Shown)
+	m, begin := newMemory(), End.Add(-Shown)
 	for at := Begin(); !at.After(End); at = at.Add(Step) {
 		for _, one := range states {
 			m.add(one.labels, at, one.next(at.Sub(begin)))
@@ -68,11 +81,5 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 			}
 		}
 	}
-	var recorded []Recorded
-	for _, list := range m.series {
-		for _, k := range list {
-			recorded = append(recorded, Recorded{k.Series})
-		}
-	}
-	return recorded, nil
+	return m, nil
 }

@@ -5,11 +5,14 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
 
+	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/tests/stored"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -141,6 +144,49 @@ func TestRecord(t *testing.T) {
 	for _, r := range all {
 		if slices.ContainsFunc(r.Floats, func(p promql.FPoint) bool { return math.IsInf(p.F, 0) }) {
 			t.Errorf("%s is infinite", r.Metric)
+		}
+	}
+}
+
+// The overview's tiles say what stands still, and not only what has become slower.
+func TestTilesSayWhatIsStuck(t *testing.T) {
+	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(all, func(e dashboards.Expression) bool {
+		return e.Dashboard == "plumbline-overview" && e.Place == "$storageclass" && e.Legend == "suspect"
+	})
+	if at < 0 {
+		t.Fatal("the overview's tiles have no suspect")
+	}
+	// The numbers are those of the tile's states.
+	want := map[string]map[string]float64{
+		"healthy":      {"local": 0, "longhorn-r1": 0, "longhorn-r3": 0},
+		"slow-replica": {"local": 0, "longhorn-r1": 0, "longhorn-r3": 15},
+		"stalled-disk": {"local": 22, "longhorn-r1": 27, "longhorn-r3": 27},
+	}
+	for name, classes := range want {
+		s, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine := newEngine()
+		m, err := s.record(t.Context(), testkit.Root(), engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for class, number := range classes {
+			expr := strings.NewReplacer("$cluster", ".*", "$storageclass", class).Replace(all[at].Text)
+			query, err := engine.NewInstantQuery(t.Context(), stored.Find(m.find), nil, expr, End)
+			if err != nil {
+				t.Fatalf("%s: %v", expr, err)
+			}
+			result, err := query.Exec(t.Context()).Vector()
+			if err != nil || len(result) != 1 || result[0].F != number {
+				t.Errorf("%s: the suspect of %s is %v (%v), want state %g", name, class, result, err, number)
+			}
+			query.Close()
 		}
 	}
 }
