@@ -15,10 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/loadgen/driver"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 const (

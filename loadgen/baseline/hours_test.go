@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Quick noise is not taken for slow noise; slow noise of a size is told by its size.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Interval is the piece of a run that its record keeps the times of.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // A run that is looked at five times a second is cut every ten seconds, also after a look that came late;

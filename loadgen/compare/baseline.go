@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // pieceMeasures are the times of an interval that baselines are compared by, those of soaks.

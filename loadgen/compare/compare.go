@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Verdict is what can be said of one pair.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 func save(t *testing.T, v any) string {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Levels is one result, each of its series as the one value that comparisons rest on: for what looks at

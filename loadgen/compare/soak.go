@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // canaryLoad is the name of a soak's constant load.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 func TestWords(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 

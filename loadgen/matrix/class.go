@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/internal/words"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Class is a storage class over all steps, beside the one that it is compared with.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/adapter/pgbench"
 	"github.com/plumbline/plumbline/loadgen/internal/golden"
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/internal/words"
 	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/rules/why"
 )
 

@@ -1,7 +1,7 @@
 package metrics
 
 import (
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Tally is what a load did so far, for printing a result without a Prometheus.

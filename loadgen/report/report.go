@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Report is what the page says.

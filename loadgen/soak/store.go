@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/internal/stats"
+	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
 // Sample is what one load on one class did in one interval.

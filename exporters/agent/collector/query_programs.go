@@ -69,32 +69,11 @@ func attachedPrograms(k *platform.Kernel) []string {
 // the statistics of so many servers and of the rest.
 func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) {
 	p := &queryPrograms{kernel: k}
-	spec, err := bpf.LoadQuery()
-	if err != nil {
-		return nil, fmt.Errorf("reading BPF programs: %w", err)
-	}
-	room := uint32(servers+1) * uint32(bpf.QueryCommandCOMMANDS)
-	spec.Maps["statements"].MaxEntries = room
-	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
-	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
-	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
-		return nil, fmt.Errorf("reading BPF programs: %w", err)
-	}
-	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
-		return nil, fmt.Errorf("reading BPF programs: %w", err)
-	}
-	attached := attachedPrograms(k)
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
-		return !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
-	})
-	if err := k.Deputise(spec); err != nil {
-		return nil, err
-	}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
-	if p.multi = features.HaveBPFLinkUprobeMulti() == nil; p.multi {
-		for _, name := range tlsPrograms {
-			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
-		}
+	p.multi = features.HaveBPFLinkUprobeMulti() == nil
+	spec, err := querySpec(k, servers, p.multi)
+	if err != nil {
+		return nil, err
 	}
 	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -107,7 +86,7 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 		return nil, fmt.Errorf("loading BPF programs: %w", err)
 	}
 	var problems []error
-	for _, name := range slices.Sorted(slices.Values(attached)) {
+	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k))) {
 		l, err := p.crews[name].Attach()
 		optional := slices.Contains(notifiers, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
@@ -138,6 +117,37 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 		return nil, errors.Join(platform.Explain(err), p.Close())
 	}
 	return p, nil
+}
+
+// querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers.
+func querySpec(k *platform.Kernel, servers int, multi bool) (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.LoadQuery()
+	if err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	room := uint32(servers+1) * uint32(bpf.QueryCommandCOMMANDS)
+	spec.Maps["statements"].MaxEntries = room
+	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
+	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
+	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	attached := attachedPrograms(k)
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
+		return !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
+	})
+	if err := k.Deputise(spec); err != nil {
+		return nil, err
+	}
+	if multi {
+		for _, name := range tlsPrograms {
+			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	return spec, nil
 }
 
 // serverNames are the first bytes of the names of servers' programs as the kernel side compares them, each once.

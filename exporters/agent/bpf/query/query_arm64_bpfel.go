@@ -158,6 +158,14 @@ const (
 	QueryEngineREDIS          QueryEngine = 3
 )
 
+type QueryExtent uint32
+
+const (
+	QueryExtentEXTENT_ALL     QueryExtent = 0
+	QueryExtentEXTENT_LOOKUPS QueryExtent = 1
+	QueryExtentEXTENT_NOTHING QueryExtent = 2
+)
+
 type QueryLoss uint32
 
 const (
@@ -283,6 +291,7 @@ const (
 	QueryProgTlsWrite            = "tls_write"
 	QueryProgUnixReceived        = "unix_received"
 	QueryProgUnixSent            = "unix_sent"
+	QueryVarBenchExtent          = "bench_extent"
 	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
 	QueryVarServerNames          = "server_names"
@@ -290,6 +299,7 @@ const (
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
+	QueryVarUnusedExtent         = "unused_extent"
 	QueryVarUnusedLoss           = "unused_loss"
 	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
@@ -382,6 +392,7 @@ type QueryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
+	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
@@ -389,6 +400,7 @@ type QueryVariableSpecs struct {
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
+	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
@@ -452,6 +464,7 @@ func (m *QueryMaps) Close() error {
 //
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
+	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
@@ -459,6 +472,7 @@ type QueryVariables struct {
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
+	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
