@@ -2,14 +2,17 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // The versions of PostgreSQL beside the distribution's, which all other tests use.
@@ -24,9 +27,13 @@ func TestQueryVersions(t *testing.T) {
 			name := "pg" + version
 			pg := servertest.StartPostgresOf(t, major, map[string]string{"cluster_name": name, "autovacuum": "off", "ssl": "on"},
 				func(data string) { certified(t, data) })
-			if got := waitForServer(t, q, name)["version"]; got != version {
-				t.Errorf("it is taken for version %q", got)
-			}
+			// The server is followed before its files have answered, which may take the next look.
+			testkit.Eventually(t, 2*time.Minute, func() error {
+				if got := waitForServer(t, q, name)["version"]; got != version {
+					return fmt.Errorf("it is taken for version %q", got)
+				}
+				return nil
+			})
 			exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
 			const transaction = "begin;\nupdate t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\ncommit;\n"
 			want := map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}
