@@ -102,11 +102,7 @@ func addOutages(r *result.Result, d *driver.Driver) {
 		if o.Began.Add(o.Took).Before(began) {
 			continue
 		}
-		errors := map[string]uint64{}
-		for kind, n := range o.Errors {
-			errors[string(kind)] = n
-		}
-		r.Outages = append(r.Outages, result.Outage{Began: o.Began.UTC(), Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors})
+		r.Outages = append(r.Outages, o.Result())
 	}
 	if len(r.Outages) > 0 && after.Count() > 0 {
 		sum := result.Sum(&after)

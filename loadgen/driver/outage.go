@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
@@ -28,6 +29,15 @@ type Outage struct {
 	Over bool
 	// Errors are the failures in it, of transactions and of connections.
 	Errors map[metrics.ErrorKind]uint64
+}
+
+// Result is the outage as results and soaks keep it.
+func (o Outage) Result() result.Outage {
+	errors := map[string]uint64{}
+	for kind, n := range o.Errors {
+		errors[string(kind)] = n
+	}
+	return result.Outage{Began: o.Began.UTC(), Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors}
 }
 
 // outages finds the outages of a load. One begins with what failed because no server took it: at

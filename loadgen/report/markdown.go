@@ -38,9 +38,9 @@ func number(v float64) string {
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nFrom %s to %s UTC, %.0f %% of the plan. Times in milliseconds, with 95 %% confidence intervals.\n\n", r.Title, clock(r.Began), clock(r.Last), r.Done*100)
-	b.WriteString("| load | storage class | transactions | failed | skipped | response p50 | p95 | p99 | service p50 | p99 | p95 to local |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	b.WriteString("| load | storage class | transactions | failed | skipped | without a commit | response p50 | p95 | p99 | service p50 | p99 | p95 to local |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range r.Classes {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %s | %s | %s | %s |\n", c.Load, c.StorageClass, c.Offered, c.Failed, c.Skipped,
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %s | %s | %s | %s | %s |\n", c.Load, c.StorageClass, c.Offered, c.Failed, c.Skipped, c.Outages,
 			withInterval(c.Response, 0.5), withInterval(c.Response, 0.95), withInterval(c.Response, 0.99),
 			unit(c.Service.Quantile(0.5)), unit(c.Service.Quantile(0.99)), number(c.ToLocal))
 	}
@@ -72,7 +72,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	if len(r.Marks) > 0 {
 		b.WriteString("\n## What went on\n\n")
 		for _, m := range r.Marks {
-			fmt.Fprintf(&b, "- %s to %s: %s %s %s\n", clock(m.From), clock(m.To), m.Kind, m.Name, m.Detail)
+			fmt.Fprintf(&b, "- %s to %s: %s\n", clock(m.From), clock(m.To), strings.TrimSpace(m.Kind+" "+m.Name+" "+m.Detail))
 		}
 	}
 	for i, n := range r.Notes {

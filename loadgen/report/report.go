@@ -40,8 +40,38 @@ type Class struct {
 	P50, P99           []float64 // response, seconds
 	ServiceP50         []float64
 	Changes            []Change
+	Outages            Outages
 	all                stats.Distribution
 }
+
+// Outages sums up the times in which transactions were due and none was committed.
+type Outages struct {
+	Count          int
+	Total, Longest float64 // seconds
+}
+
+func (o *Outages) add(one result.Outage) {
+	o.Count++
+	o.Total += one.Seconds
+	o.Longest = max(o.Longest, one.Seconds)
+}
+
+// String is a cell of a table.
+func (o Outages) String() string {
+	switch o.Count {
+	case 0:
+		return "0"
+	case 1:
+		return fmt.Sprintf("%.1f s", o.Total)
+	}
+	return fmt.Sprintf("%.1f s, %d times, longest %.1f s", o.Total, o.Count, o.Longest)
+}
+
+const (
+	outageMark = "outage"
+	// markedOutage is the least length of an outage that is marked on the time axis, in seconds.
+	markedOutage = 1
+)
 
 // Change is a point from which on a class's latency has another level.
 type Change struct {
@@ -90,6 +120,9 @@ func New(title string, d *soak.Data) *Report {
 		}
 		c.Offered, c.Completed, c.Failed, c.Skipped = c.Offered+s.Offered, c.Completed+s.Completed, c.Failed+s.Failed, c.Skipped+s.Skipped
 		c.all.Merge(&s.Response)
+		for _, o := range s.Outages {
+			c.Outages.add(o)
+		}
 		if s.Response.Count() > 0 {
 			c.Times = append(c.Times, s.Time)
 			c.P50 = append(c.P50, s.Response.Quantile(0.5).Seconds())
@@ -192,6 +225,18 @@ func (r *Report) marks(d *soak.Data) {
 	for i := 1; i < len(runs); i++ {
 		others = append(others, Mark{"soak", "not running", runs[i-1].To, runs[i].From, ""})
 	}
+	for _, s := range d.Samples {
+		for _, o := range s.Outages {
+			if o.Seconds < markedOutage {
+				continue
+			}
+			detail := fmt.Sprintf("%.1f s without a commit; %s", o.Seconds, o.Failures())
+			if !o.Over {
+				detail += "; not over at the load's end"
+			}
+			others = append(others, Mark{outageMark, s.Load + " on " + s.StorageClass, o.Began, o.Began.Add(time.Duration(o.Seconds * float64(time.Second))), detail})
+		}
+	}
 	slices.SortStableFunc(others, func(a, b Mark) int { return a.From.Compare(b.From) })
 	r.Marks = others
 }
@@ -211,6 +256,7 @@ func (r *Report) before(d *soak.Data, at time.Time) time.Time {
 func (r *Report) when(at time.Time) string {
 	for _, m := range slices.Backward(r.Marks) {
 		switch {
+		case m.Kind == outageMark: // what happens, not why
 		case at.Before(m.From) || at.After(m.To.Add(markSlack)):
 		case at.After(m.To):
 			return "after " + m.Kind + " " + m.Name

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/internal/golden"
 	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -54,6 +56,12 @@ func run(slower float64) *soak.Data {
 			if class == "r3" && minute > 10 && minute <= 15 {
 				median *= 1.5
 				s.Failed, s.Completed = 1, 99
+				switch minute {
+				case 12:
+					s.Outages = []result.Outage{{Began: at.Add(-4 * time.Second), Seconds: 3.2, Over: true, Errors: map[string]uint64{"connection": 7, "timeout": 1}}, {Began: at, Seconds: 0.1, Over: true}}
+				case 15:
+					s.Outages = []result.Outage{{Began: at.Add(-2 * time.Second), Seconds: 2, Errors: map[string]uint64{"read_only": 3}}}
+				}
 			}
 			for range 100 {
 				service := time.Duration(median * math.Exp(random.NormFloat64()*0.3) * float64(time.Millisecond))
@@ -98,6 +106,18 @@ func TestReport(t *testing.T) {
 		if m.Name == "not running" {
 			gap = m.From.Equal(began.Add(5*time.Minute)) && m.To.Equal(began.Add(6*time.Minute))
 		}
+	}
+	if local.Outages.String() != "0" || r3.Outages.String() != "5.3 s, 3 times, longest 3.2 s" {
+		t.Errorf("without a commit: %s and %s", local.Outages, r3.Outages)
+	}
+	var outages []string
+	for _, m := range r.Marks {
+		if m.Kind == outageMark {
+			outages = append(outages, fmt.Sprintf("%s for %s: %s", m.Name, m.To.Sub(m.From), m.Detail))
+		}
+	}
+	if want := []string{"canary on r3 for 3.2s: 3.2 s without a commit; 7 connection, 1 timeout", "canary on r3 for 2s: 2.0 s without a commit; 3 read_only; not over at the load's end"}; !slices.Equal(outages, want) {
+		t.Errorf("outages are told as %q, want %q", outages, want)
 	}
 	if !gap {
 		t.Errorf("the minute the soak was not running is not marked: %+v", r.Marks)

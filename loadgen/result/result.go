@@ -57,6 +57,15 @@ type Outage struct {
 	Errors  map[string]uint64 `json:"errors"`
 }
 
+// Failures lists the errors.
+func (o Outage) Failures() string {
+	var errors []string
+	for _, name := range slices.Sorted(maps.Keys(o.Errors)) {
+		errors = append(errors, fmt.Sprintf("%d %s", o.Errors[name], name))
+	}
+	return strings.Join(errors, ", ")
+}
+
 // Latency sums up a distribution, in seconds.
 type Latency struct {
 	Count     uint64     `json:"count"`
@@ -155,15 +164,11 @@ func (r Result) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "skipped\t%d %s\n", r.Skipped[name], name)
 	}
 	for _, o := range r.Outages {
-		var errors []string
-		for _, name := range slices.Sorted(maps.Keys(o.Errors)) {
-			errors = append(errors, fmt.Sprintf("%d %s", o.Errors[name], name))
-		}
 		over := ""
 		if !o.Over {
 			over = ", not over"
 		}
-		fmt.Fprintf(t, "outage\t%.2f s without a commit from %s%s; errors: %s\n", o.Seconds, o.Began.Format("15:04:05.00"), over, strings.Join(errors, ", "))
+		fmt.Fprintf(t, "outage\t%.2f s without a commit from %s%s; errors: %s\n", o.Seconds, o.Began.Format("15:04:05.00"), over, o.Failures())
 	}
 	if r.Restarts > 0 {
 		fmt.Fprintf(t, "restarts\t%d\n", r.Restarts)

@@ -17,6 +17,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
 )
 
 const (
@@ -52,6 +53,13 @@ type running struct {
 	name, class string
 	load        *metrics.Load
 	driver      *driver.Driver
+	told        *told
+}
+
+// told is when the last of a load's outages began that the folder has.
+type told struct {
+	mu    sync.Mutex
+	until time.Time
 }
 
 // Open begins the soak of plan in folder, or goes on with it after a restart.
@@ -140,7 +148,7 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 		return
 	}
 	load.ResetTally()
-	r := running{name, t.StorageClass, load, d}
+	r := running{name, t.StorageClass, load, d, &told{}}
 	s.mu.Lock()
 	s.loads[r] = true
 	s.mu.Unlock()
@@ -148,7 +156,7 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 	s.mu.Lock()
 	delete(s.loads, r)
 	s.mu.Unlock()
-	s.keep(r, time.Now())
+	s.keep(r, time.Now(), true)
 }
 
 // phase runs a phase's load at its times.
@@ -250,7 +258,7 @@ func (s *Soak) sample(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		for _, r := range loads {
-			s.keep(r, now)
+			s.keep(r, now, false)
 		}
 		share := min(now.Sub(s.began).Seconds()/s.plan.Duration.Seconds(), 1)
 		s.progress.Set(share)
@@ -261,7 +269,8 @@ func (s *Soak) sample(ctx context.Context) {
 	}
 }
 
-func (s *Soak) keep(r running, at time.Time) {
+// keep writes what a load has done since the last time; ended is whether it does no more.
+func (s *Soak) keep(r running, at time.Time, ended bool) {
 	t := r.load.Take()
 	v := Sample{Time: at.UTC(), StorageClass: r.class, Load: r.name, Offered: t.Offered, Completed: t.Completed,
 		Skipped: t.Skipped[metrics.Late], Response: t.Response, Service: t.Service}
@@ -269,7 +278,22 @@ func (s *Soak) keep(r running, at time.Time) {
 		v.Failed += n
 	}
 	v.Saturated, _ = r.driver.Saturated()
+	v.Outages = r.told.news(r.driver, ended)
 	s.saved(s.store.sample(v))
+}
+
+// news are the outages that ended since the last call, and at the load's end the one that did not.
+func (t *told) news(d *driver.Driver, ended bool) (news []result.Outage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, _ := d.Outages()
+	for _, o := range all {
+		if (o.Over || ended) && o.Began.After(t.until) {
+			news = append(news, o.Result())
+			t.until = o.Began
+		}
+	}
+	return news
 }
 
 func (s *Soak) note(kind, name, what, detail string) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
@@ -27,6 +28,8 @@ type Sample struct {
 	Saturated    bool               `json:"saturated,omitempty"` // the generator, ever since the start
 	Response     stats.Distribution `json:"response"`
 	Service      stats.Distribution `json:"service"`
+	// Outages are the times without a commit that ended in the interval, or with the load.
+	Outages []result.Outage `json:"outages,omitempty"`
 }
 
 // Event is something that happened.
