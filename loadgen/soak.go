@@ -45,7 +45,23 @@ func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder st
 	}()
 	err = s.Run(ctx)
 	stop()
-	return errors.Join(err, <-serving)
+	return errors.Join(err, <-serving, tellVerdict(os.Stdout, folder))
+}
+
+// tellVerdict says in words what a soak has shown so far.
+func tellVerdict(out io.Writer, folder string) error {
+	data, err := soak.Read(folder)
+	if err != nil {
+		return err
+	}
+	r := report.New("", data)
+	v := r.Verdict()
+	fmt.Fprintf(out, "%.0f %% of the soak is over. %s\n", r.Done*100, v.Heading())
+	for _, s := range v.Sentences {
+		fmt.Fprintln(out, " ", s)
+	}
+	fmt.Fprintf(out, "The whole: loadgen report --folder=%s --html=soak.html\n", folder)
+	return nil
 }
 
 func (p *program) addReport() {

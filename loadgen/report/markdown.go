@@ -38,7 +38,12 @@ func number(v float64) string {
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nFrom %s to %s UTC, %.0f %% of the plan. Times in milliseconds, with 95 %% confidence intervals.\n\n", r.Title, clock(r.Began), clock(r.Last), r.Done*100)
-	b.WriteString("| load | storage class | transactions | failed | skipped | without a commit | response p50 | p95 | p99 | service p50 | p99 | p95 to local |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	v := r.Verdict()
+	fmt.Fprintf(&b, "**%s**\n\n", v.Heading())
+	for _, s := range v.Sentences {
+		fmt.Fprintf(&b, "- %s\n", s)
+	}
+	b.WriteString("\n| load | storage class | transactions | failed | skipped | without a commit | response p50 | p95 | p99 | service p50 | p99 | p95 to local |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range r.Classes {
 		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %s | %s | %s | %s | %s |\n", c.Load, c.StorageClass, c.Offered, c.Failed, c.Skipped, c.Outages,
 			withInterval(c.Response, 0.5), withInterval(c.Response, 0.95), withInterval(c.Response, 0.99),

@@ -81,7 +81,7 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= step*3/2 {
 				j++
 			}
-			r.Marks = append(r.Marks, Mark{"alert", a.Name, a.Times[i], a.Times[j], ""})
+			r.Marks = append(r.Marks, Mark{alertMark, a.Name, a.Times[i], a.Times[j], ""})
 			i = j + 1
 		}
 	}

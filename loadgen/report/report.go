@@ -23,7 +23,8 @@ type Report struct {
 	Marks       []Mark
 	Layers      []Series // of latency, from Prometheus
 	Notes       []string
-	Compared    string // name of the other run, if there is one
+	failed      []string // phases and faults that could not be done
+	Compared    string   // name of the other run, if there is one
 	// Sections are looks in words and bars, which stand first.
 	Sections []Section
 }
@@ -41,6 +42,7 @@ type Class struct {
 	ServiceP50         []float64
 	Changes            []Change
 	Outages            Outages
+	Saturated          bool // the generator, at some time
 	all                stats.Distribution
 }
 
@@ -67,8 +69,15 @@ func (o Outages) String() string {
 	return fmt.Sprintf("%.1f s, %d times, longest %.1f s", o.Total, o.Count, o.Longest)
 }
 
+// canary is the name of the load that is always there.
+const canary = "canary"
+
+// outageName is the name of an outage's mark.
+func outageName(load, class string) string { return load + " on " + class }
+
 const (
 	outageMark = "outage"
+	alertMark  = "alert"
 	// markedOutage is the least length of an outage that is marked on the time axis, in seconds.
 	markedOutage = 1
 )
@@ -133,6 +142,7 @@ func New(title string, d *soak.Data) *Report {
 			r.Last = s.Time
 		}
 		if s.Saturated {
+			c.Saturated = true
 			r.note("the generator was saturated on %s (%s): its response times include its own delay", s.StorageClass, s.Load)
 		}
 	}
@@ -176,7 +186,7 @@ func New(title string, d *soak.Data) *Report {
 
 // order puts the canary first.
 func order(c Class) int {
-	if c.Load == "canary" {
+	if c.Load == canary {
 		return 0
 	}
 	return 1
@@ -197,6 +207,7 @@ func (r *Report) marks(d *soak.Data) {
 		switch {
 		case e.What == soak.Failed:
 			r.note("%s %s: %s", e.Kind, e.Name, e.Detail)
+			r.failed = append(r.failed, e.Kind+" "+e.Name)
 		case e.Kind == soak.SoakEvent && e.What == soak.Begin && !e.Time.Equal(d.Began):
 			if i, ok := open[key]; ok { // it was killed: the last sample was its end
 				r.Marks[i].To = r.before(d, e.Time)
@@ -234,7 +245,7 @@ func (r *Report) marks(d *soak.Data) {
 			if !o.Over {
 				detail += "; not over at the load's end"
 			}
-			others = append(others, Mark{outageMark, s.Load + " on " + s.StorageClass, o.Began, o.Began.Add(time.Duration(o.Seconds * float64(time.Second))), detail})
+			others = append(others, Mark{outageMark, outageName(s.Load, s.StorageClass), o.Began, o.Began.Add(time.Duration(o.Seconds * float64(time.Second))), detail})
 		}
 	}
 	slices.SortStableFunc(others, func(a, b Mark) int { return a.From.Compare(b.From) })

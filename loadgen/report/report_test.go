@@ -21,6 +21,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
+	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -118,6 +119,15 @@ func TestReport(t *testing.T) {
 	}
 	if want := []string{"canary on r3 for 3.2s: 3.2 s without a commit; 7 connection, 1 timeout", "canary on r3 for 2s: 2.0 s without a commit; 3 read_only; not over at the load's end"}; !slices.Equal(outages, want) {
 		t.Errorf("outages are told as %q, want %q", outages, want)
+	}
+	v := r.Verdict()
+	if want := []string{
+		fmt.Sprintf("local: the median response stayed at %s.", result.Milliseconds(local.Response.Quantile(0.5))),
+		"r3: the median response changed 2 times with a fault or a phase; at the end it is what it was at the beginning; without a commit for 5.3 s in all.",
+		"fault odd could not be done.",
+		"the soak did not run from 2026-11-21 00:05:00 to 2026-11-21 00:06:00.",
+	}; v.Planned || !slices.Equal(v.Sentences, want) {
+		t.Errorf("the verdict is %q, %q; want %q", v.Heading(), v.Sentences, want)
 	}
 	if !gap {
 		t.Errorf("the minute the soak was not running is not marked: %+v", r.Marks)
@@ -283,4 +293,58 @@ func TestEmpty(t *testing.T) {
 	if !strings.Contains(markdown.String(), "0 % of the plan") {
 		t.Error(markdown.String())
 	}
+}
+
+// What no fault and no phase explains is not planned.
+func TestVerdictUnplanned(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *soak.Data)
+		want   string
+	}{
+		"a change": {func(d *soak.Data) {
+			d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.Kind == soak.FaultEvent })
+		}, "without a fault or a phase"},
+		"an outage": {func(d *soak.Data) {
+			s := &d.Samples[len(d.Samples)-1]
+			s.Outages = []result.Outage{{Began: s.Time.Add(-3 * time.Second), Seconds: 3, Over: true}}
+		}, "; one outage of 1 s or more without a fault"},
+		"a level that stays": {func(d *soak.Data) {
+			for i := range d.Samples {
+				s := &d.Samples[i]
+				if s.StorageClass == "r3" && s.Time.Sub(began) > 15*time.Minute {
+					*s = again(*s, 2)
+				}
+			}
+		}, "at the end it is 2.0 times what it was"},
+		"a generator without CPU": {func(d *soak.Data) { d.Samples[3].Saturated = true }, "the generator was saturated"},
+		"no transaction": {func(d *soak.Data) {
+			for i := range d.Samples {
+				d.Samples[i].Completed = 0
+			}
+		}, "transactions was completed"},
+	} {
+		d := run(1)
+		d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
+		if v := New("", d).Verdict(); !v.Planned {
+			t.Fatalf("without anything else the verdict is %q, %q", v.Heading(), v.Sentences)
+		}
+		c.change(d)
+		if v := New("", d).Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), c.want) {
+			t.Errorf("%s: the verdict is %q, %q, without %q", name, v.Heading(), v.Sentences, c.want)
+		}
+	}
+	if v := New("", &soak.Data{Began: began}).Verdict(); v.Planned || v.Heading() != "No canary has measured anything." {
+		t.Errorf("of nothing the verdict is %+v", v)
+	}
+}
+
+// again is a sample of as many transactions, each taking a multiple of the median.
+func again(s soak.Sample, factor float64) soak.Sample {
+	median := s.Response.Quantile(0.5)
+	n := s.Response.Count()
+	s.Response = stats.Distribution{}
+	for range n {
+		s.Response.Observe(time.Duration(float64(median) * factor))
+	}
+	return s
 }

@@ -1,0 +1,133 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/plumbline/plumbline/loadgen/result"
+	"github.com/plumbline/plumbline/loadgen/soak"
+)
+
+// notBack is from which difference on, as a share, a class's last level is not its first one again.
+const notBack = 0.1
+
+// Verdict is what a soak's canaries have shown: a sentence for each storage class, and whether all of that was
+// planned. What happens while a fault or a phase is in effect, or shortly after it, is.
+type Verdict struct {
+	Planned   bool
+	Sentences []string
+}
+
+// Heading is the verdict in a sentence.
+func (v Verdict) Heading() string {
+	switch {
+	case len(v.Sentences) == 0:
+		return "No canary has measured anything."
+	case v.Planned:
+		return "Nothing happened that was not planned."
+	}
+	return "Something happened that was not planned."
+}
+
+// Verdict judges the canaries; the phases' loads are part of the plan.
+func (r *Report) Verdict() Verdict {
+	v := Verdict{Planned: true}
+	for _, c := range r.Classes {
+		if c.Load != canary {
+			continue
+		}
+		planned, words := r.judge(c)
+		v.Planned = v.Planned && planned
+		v.Sentences = append(v.Sentences, c.StorageClass+": "+strings.Join(words, "; ")+".")
+	}
+	if len(v.Sentences) == 0 {
+		return Verdict{}
+	}
+	for _, what := range r.failed {
+		v.add(what + " could not be done")
+	}
+	for _, m := range r.Marks {
+		if m.Kind == soak.SoakEvent {
+			v.add(fmt.Sprintf("the soak did not run from %s to %s", clock(m.From), clock(m.To)))
+		}
+	}
+	return v
+}
+
+// add tells something that was not planned.
+func (v *Verdict) add(sentence string) {
+	v.Planned = false
+	v.Sentences = append(v.Sentences, sentence+".")
+}
+
+// judge says of a class what was, and whether all of it was planned.
+func (r *Report) judge(c Class) (planned bool, words []string) {
+	if c.Completed == 0 {
+		return false, []string{fmt.Sprintf("none of %d transactions was completed", c.Offered)}
+	}
+	planned = true
+	unplanned := func(format string, a ...any) {
+		planned = false
+		words = append(words, fmt.Sprintf(format, a...))
+	}
+	explained := 0
+	for _, change := range c.Changes {
+		if change.When != "" {
+			explained++
+			continue
+		}
+		unplanned("the median response went from %s to %s at %s, without a fault or a phase",
+			result.Milliseconds(change.Before), result.Milliseconds(change.After), clock(change.Time))
+	}
+	switch n := len(c.Changes); {
+	case n == 0:
+		words = append(words, fmt.Sprintf("the median response stayed at %s", result.Milliseconds(c.Response.Quantile(0.5))))
+	case explained > 0:
+		words = append(words, fmt.Sprintf("the median response changed %s with a fault or a phase", countOf(explained, "time")))
+	}
+	if n := len(c.Changes); n > 0 {
+		first, last := c.Changes[0].Before, c.Changes[n-1].After
+		if math.Abs(last/first-1) > notBack {
+			unplanned("at the end it is %.1f times what it was at the beginning", last/first)
+		} else if n > 1 {
+			words = append(words, "at the end it is what it was at the beginning")
+		}
+	}
+	switch apart := r.unplannedOutages(c); {
+	case apart > 0:
+		unplanned("%s of %d s or more without a fault", countOf(apart, "outage"), markedOutage)
+	case c.Outages.Count > 0:
+		words = append(words, fmt.Sprintf("without a commit for %.1f s in all", c.Outages.Total))
+	}
+	if c.Saturated {
+		unplanned("the generator was saturated, so that its own delay is in this")
+	}
+	return planned, words
+}
+
+// unplannedOutages counts a class's marked outages that no fault explains, nor the soak's own interruption.
+func (r *Report) unplannedOutages(c Class) (n int) {
+	for _, outage := range r.Marks {
+		if outage.Kind != outageMark || outage.Name != outageName(c.Load, c.StorageClass) {
+			continue
+		}
+		explained := false
+		for _, m := range r.Marks {
+			explained = explained || m.Kind != outageMark && m.Kind != alertMark &&
+				!outage.To.Before(m.From) && !outage.From.After(m.To.Add(markSlack))
+		}
+		if !explained {
+			n++
+		}
+	}
+	return n
+}
+
+// countOf is a number of things.
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "one " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
