@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -90,41 +91,25 @@ func used(exprs []parser.Expr) map[string]string {
 }
 
 // recordings are the expressions of all rules that record, and the names that they record.
-func recordings(t *testing.T) (files []string, names map[string]bool, exprs []parser.Expr) {
+func recordings(t *testing.T) (names map[string]bool, exprs []parser.Expr) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no rules: %v", err)
+	all, err := rules.All()
+	if err != nil {
+		t.Fatal(err)
 	}
 	names = map[string]bool{}
-	for _, path := range files {
-		text, err := os.ReadFile(path)
+	for _, r := range all {
+		if r.Record == "" {
+			continue
+		}
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", r.Record, err)
 		}
-		var content struct {
-			Groups []struct {
-				Rules []struct{ Record, Expr string }
-			}
-		}
-		if err := yaml.Unmarshal(text, &content); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		for _, g := range content.Groups {
-			for _, r := range g.Rules {
-				if r.Record == "" {
-					continue
-				}
-				expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
-				if err != nil {
-					t.Fatalf("%s: %s: %v", path, r.Record, err)
-				}
-				names[r.Record] = true
-				exprs = append(exprs, expr)
-			}
-		}
+		names[r.Record] = true
+		exprs = append(exprs, expr)
 	}
-	return files, names, exprs
+	return names, exprs
 }
 
 type inputSeries struct {
@@ -378,7 +363,7 @@ var notFromRules = []string{
 // has values, and none of them is NaN.
 func TestValuesOfRules(t *testing.T) {
 	panels := allPanels(t)
-	files, recorded, exprs := recordings(t)
+	recorded, exprs := recordings(t)
 	var e evaluation
 	for metric, kind := range used(append(allExprs(t, panels), exprs...)) {
 		// Other engines would answer for the same volumes, too.
@@ -399,6 +384,10 @@ func TestValuesOfRules(t *testing.T) {
 			e.check(p, "nothing", "absent"+there(p, expr), steps/2-1)
 			e.check(p, "not a number", fmt.Sprintf("%[1]s != %[1]s", expr), steps/2-1)
 		}
+	}
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
 	}
 	for _, one := range e.run(t, files) {
 		t.Error(one)

@@ -32,6 +32,7 @@ const ofClass = " * on (volume) group_left (storageclass) max by (volume, storag
 // DefaultLayers are the project's own rules, from the statement down to the replicas' disks.
 var DefaultLayers = []Layer{
 	{"statement", "avg by (storageclass) (server:query_seconds:mean5m * on (node, server) group_left (storageclass) max by (node, server, storageclass) (server:volume:info))"},
+	{"oldest statement under way", `max by (storageclass) (max by (node, server) (plumbline_query_oldest_seconds{phase!="client"}) * on (node, server) group_left (storageclass) max by (node, server, storageclass) (server:volume:info))`},
 	{"block write", "storageclass:block_write_seconds:mean5m"},
 	{"block flush", "storageclass:block_flush_seconds:mean5m"},
 	{"block read", "storageclass:block_read_seconds:mean5m"},

@@ -22,6 +22,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
 	"github.com/plumbline/plumbline/loadgen/stats"
+	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -249,21 +250,22 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// The layers a report asks for are such as the project's rules record.
-func TestDefaultLayersAreRecorded(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no rules: %v", err)
+// The layers a report asks for are such as the project's rules record or its exporters have.
+func TestDefaultLayersAreKnown(t *testing.T) {
+	known := map[string]bool{}
+	all, err := rules.All()
+	if err != nil {
+		t.Fatal(err)
 	}
-	recorded := map[string]bool{"plumbline_volume_info": true}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`(?m)^\s*- record: (\S+)$`).FindAllStringSubmatch(string(text), -1) {
-			recorded[m[1]] = true
-		}
+	for _, r := range all {
+		known[r.Record] = true
+	}
+	metrics, err := os.ReadFile(filepath.Join(testkit.Root(), "METRICS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(string(metrics), -1) {
+		known[m[1]] = true
 	}
 	for _, layer := range DefaultLayers {
 		expr, err := parser.NewParser(parser.Options{}).ParseExpr(layer.Query)
@@ -272,8 +274,8 @@ func TestDefaultLayersAreRecorded(t *testing.T) {
 			continue
 		}
 		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-			if s, ok := n.(*parser.VectorSelector); ok && !recorded[s.Name] {
-				t.Errorf("%s: no rule records %s", layer.Name, s.Name)
+			if s, ok := n.(*parser.VectorSelector); ok && !known[s.Name] {
+				t.Errorf("%s: nobody has %s", layer.Name, s.Name)
 			}
 			return nil
 		})

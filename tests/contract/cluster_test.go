@@ -172,7 +172,6 @@ func labelled(series, cluster string) string {
 	return fmt.Sprintf("%s{cluster=%q,%s", name, cluster, rest)
 }
 
-// oneRule is a rule of a file.
 // oneRule is a recording rule or an alert.
 type oneRule struct {
 	Record, Alert, Expr, For string

@@ -122,18 +122,10 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 	t.Helper()
 	recorded = map[string]bool{}
 	for _, path := range ruleFiles(t) {
-		var content struct {
-			Groups []struct {
-				Rules []struct{ Record, Alert, Expr string } `yaml:"rules"`
-			} `yaml:"groups"`
-		}
-		read(t, path, &content)
-		for _, g := range content.Groups {
-			for _, r := range g.Rules {
-				expressions = append(expressions, expression{filepath.Base(path) + " " + r.Record + r.Alert, r.Expr})
-				if r.Record != "" {
-					recorded[r.Record] = true
-				}
+		for _, r := range readRules(t, path) {
+			expressions = append(expressions, expression{filepath.Base(path) + " " + r.Record + r.Alert, r.Expr})
+			if r.Record != "" {
+				recorded[r.Record] = true
 			}
 		}
 	}

@@ -195,20 +195,9 @@ type recording struct {
 
 func recordings(t *testing.T) (rules []recording) {
 	for _, path := range ruleFiles(t) {
-		var content struct {
-			Groups []struct {
-				Rules []struct {
-					Record, Expr string
-					Labels       map[string]string
-				} `yaml:"rules"`
-			} `yaml:"groups"`
-		}
-		read(t, path, &content)
-		for _, g := range content.Groups {
-			for _, r := range g.Rules {
-				if r.Record != "" {
-					rules = append(rules, recording{r.Record, r.Expr, slices.Collect(maps.Keys(r.Labels))})
-				}
+		for _, r := range readRules(t, path) {
+			if r.Record != "" {
+				rules = append(rules, recording{r.Record, r.Expr, slices.Collect(maps.Keys(r.Labels))})
 			}
 		}
 	}
