@@ -76,13 +76,13 @@ func postgresWork() []panel {
 func postgresLog() []panel {
 	return []panel{
 		{
-			title: "Checkpoints",
+			title: "Checkpoints per hour",
 			ask:   "Do checkpoints come when planned?", empty: "no PostgreSQL",
-			text:  "Checkpoints per second: timed ones are the plan, requested ones mean max_wal_size is too small for the writes. Good: requested near 0.",
-			width: 8, height: 8, unit: perSec,
+			text:  "Timed ones are the plan, requested ones mean max_wal_size is too small for the writes. Good: requested near 0.",
+			width: 8, height: 8, unit: count,
 			queries: []query{
-				{of("server:checkpoints:rate5m", `, cause="timed"`), "timed {{server}}"},
-				{of("server:checkpoints:rate5m", `, cause="requested"`), "requested {{server}}"},
+				{"3600 * " + of("server:checkpoints:rate5m", `, cause="timed"`), "timed {{server}}"},
+				{"3600 * " + of("server:checkpoints:rate5m", `, cause="requested"`), "requested {{server}}"},
 			},
 			view: graph{every: slowly},
 		},

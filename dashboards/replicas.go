@@ -181,7 +181,7 @@ func slowdowns() []panel {
 			text:  "How persistent and how large the slowdown is, from 0 to 4, of the volume's replicas. Good: 0. 1 and 2: watch it. 3 and 4: ReplicaFailSlow fires, see its runbook.",
 			width: 8, height: 8, unit: times,
 			queries: []query{{`max by (volume, replica) (replica:slowdown:grade{volume=~"$volume"})`, "{{replica}}"}},
-			view:    states{[]state{{0, "0", sky}, {1, "1", blue}, {2, "2", yellow}, {3, "3", orange}, {4, "4", vermillion}}},
+			view:    states{[]state{{0, "as its peers", sky}, {1, "grade 1", blue}, {2, "grade 2", yellow}, {3, "grade 3", orange}, {4, "grade 4", vermillion}}},
 		},
 	}
 }

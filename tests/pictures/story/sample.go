@@ -85,8 +85,9 @@ func below(seconds, mean float64) float64 {
 	return 0.5 * math.Erfc((median-math.Log(seconds))/(spread*math.Sqrt2))
 }
 
-// count adds events to the buckets with these upper bounds, and what is above to the last one.
-func (s *state) count(events, mean float64, bounds []float64) (total float64) {
+// count adds events to the buckets with these upper bounds, and what is above to the last one. It returns the whole
+// events so far: parts of one would be rates where nothing happens any more.
+func (s *state) count(events, mean float64, bounds []float64) (counts []float64, total float64) {
 	if s.buckets == nil {
 		s.buckets = make([]float64, len(bounds)+1)
 	}
@@ -98,9 +99,10 @@ func (s *state) count(events, mean float64, bounds []float64) (total float64) {
 		}
 		s.buckets[i] += events * (share - before)
 		before = share
-		total += s.buckets[i]
+		counts = append(counts, math.Round(s.buckets[i]))
+		total += counts[i]
 	}
-	return total
+	return counts, total
 }
 
 // native has a bucket for each of its bounds; what is above the last one is in it.
@@ -110,20 +112,20 @@ func (s *state) native(events, mean float64) *histogram.FloatHistogram {
 			s.bounds = append(s.bounds, math.Exp2(float64(i)/(1<<schema)))
 		}
 	}
-	total := s.count(events, mean, s.bounds)
+	counts, total := s.count(events, mean, s.bounds)
 	return &histogram.FloatHistogram{
 		Schema: schema, Count: total, Sum: s.sum,
-		PositiveSpans:   []histogram.Span{{Offset: smallest << schema, Length: uint32(len(s.buckets))}},
-		PositiveBuckets: append([]float64(nil), s.buckets...),
+		PositiveSpans:   []histogram.Span{{Offset: smallest << schema, Length: uint32(len(counts))}},
+		PositiveBuckets: counts,
 	}
 }
 
 func (s *state) custom(events, mean float64) *histogram.FloatHistogram {
-	total := s.count(events, mean, s.bounds)
+	counts, total := s.count(events, mean, s.bounds)
 	return &histogram.FloatHistogram{
 		Schema: histogram.CustomBucketsSchema, Count: total, Sum: s.sum, CustomValues: s.bounds,
-		PositiveSpans:   []histogram.Span{{Length: uint32(len(s.buckets))}},
-		PositiveBuckets: append([]float64(nil), s.buckets...),
+		PositiveSpans:   []histogram.Span{{Length: uint32(len(counts))}},
+		PositiveBuckets: counts,
 	}
 }
 
