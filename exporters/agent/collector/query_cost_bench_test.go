@@ -354,8 +354,8 @@ func (c *cost) programs(b *testing.B) {
 		}
 		cells := []string{"ns per run", fmt.Sprintf("%.0f", float64(took)/float64(runs)), "runs per transaction", fmt.Sprintf("%.2f", float64(runs)/float64(n)),
 			"us per transaction", fmt.Sprintf("%.2f", float64(took)/float64(n)/1e3)}
-		what := fmt.Sprintf("%s: %s by the kernel's clock", c.load, name)
-		c.file.Add("Overhead: what following a statement costs", what, cells...)
+		what := fmt.Sprintf("%s: %s", c.load, name)
+		c.file.Add("Overhead: each program by the kernel's clock, under that load", what, cells...)
 		b.Log(what, cells)
 	}
 }
