@@ -69,12 +69,17 @@ func (v *view) print(ctx context.Context, w io.Writer, tables []table.Table, win
 func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	tick := time.NewTicker(500 * time.Millisecond)
+	// Each look is a question for each cell: on a slow machine, which has a longer interval, they would hold up what they wait for.
+	tick := time.NewTicker(max(500*time.Millisecond, time.Duration(v.lab.Interval)/4))
 	defer tick.Stop()
-	for {
+	for told := time.Now(); ; {
 		missing, err := v.missing(ctx)
 		if err == nil && len(missing) == 0 {
 			return nil
+		}
+		if time.Since(told) >= tellEvery {
+			told = time.Now()
+			fmt.Println("still waiting for", awaited(missing, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -85,6 +90,18 @@ func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// awaited names some of what is missing.
+func awaited(missing []string, err error) string {
+	const some = 3
+	switch {
+	case err != nil:
+		return fmt.Sprintf("an answer of Prometheus (%v)", err)
+	case len(missing) > some:
+		return fmt.Sprintf("%s and %d more", strings.Join(missing[:some], ", "), len(missing)-some)
+	}
+	return strings.Join(missing, ", ")
 }
 
 // missing names what the table still waits for.
