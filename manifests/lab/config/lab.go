@@ -89,6 +89,10 @@ func (l *Lab) Port(name string) (int, error) {
 	return l.PortBase + offset, nil
 }
 
+// ProbeMiB is the size of the file that each class's read probe reads. It is written first, which a small lab on a
+// slow machine would wait for longer than for all else.
+func (l *Lab) ProbeMiB() int { return max(16, min(128, 128*l.Scale/10)) }
+
 // DefaultInterval is short, because a lab is watched live.
 const DefaultInterval = model.Duration(2 * time.Second)
 
