@@ -48,16 +48,16 @@ func TestReadProbeSleeps(t *testing.T) {
 	if err := os.MkdirAll(lab.Classes[0].Mount(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	perRead, reads := startedBehindOthers(t, probe)
+	perRead, reads := startedBehindOthers(t, probe, uint64(lab.ProbeMiB())<<20)
 	t.Logf("%v of CPU time a read, %d reads", perRead, reads)
 	if perRead > cpuPerRead {
 		t.Errorf("the read probe takes %v of CPU time a read, want at most %v: does it spin between its reads?", perRead, cpuPerRead)
 	}
 }
 
-// startedBehindOthers runs a command that reads, starts it behind two busy loops on its CPU, and
-// returns the CPU time that each of a hundred reads took after these ended.
-func startedBehindOthers(t *testing.T, command string) (perRead time.Duration, reads uint64) {
+// startedBehindOthers runs a command that makes a file of so many bytes and reads it, starts it behind two busy
+// loops on its CPU, and returns the CPU time that each of a hundred reads took after these ended.
+func startedBehindOthers(t *testing.T, command string, file uint64) (perRead time.Duration, reads uint64) {
 	t.Helper()
 	runtime.LockOSThread() // children start with this thread's CPU
 	defer runtime.UnlockOSThread()
@@ -102,7 +102,7 @@ func startedBehindOthers(t *testing.T, command string) (perRead time.Duration, r
 	first := start("sh", "-c", "exec "+command)
 	testkit.Eventually(t, time.Minute, func() error {
 		u, err := usageOf(first.Process.Pid)
-		if err == nil && u.written < 128<<20 {
+		if err == nil && u.written < file {
 			err = fmt.Errorf("%d bytes are written", u.written)
 		}
 		return err
