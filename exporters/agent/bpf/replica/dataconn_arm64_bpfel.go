@@ -35,9 +35,11 @@ type DataconnConnection struct {
 	Missed        uint8
 	Sending       uint8
 	Ended         uint8
-	Pad           [7]uint8
+	Overrun       uint8
+	Pad           [2]uint8
+	Orphaned      uint32
 	First         uint64
-	Orphan        uint64
+	Orphans       [8]uint64
 	AnsweredRead  uint64
 	AnsweredWrite uint64
 	Rx            struct {

@@ -98,6 +98,16 @@ static __always_inline bool message_at(u64 address, u64 length)
 	return wire_begins(header, 1);
 }
 
+/* The connection of an engine's call that sends a request, opened by this call. */
+static __always_inline struct connection *open_by_request(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
+{
+	u64 buffer = send_buffer(regs);
+
+	if (!buffer || !request_at(buffer, ARG3(regs)))
+		return 0;
+	return connection_open(inode, sk, p->slot, VIEW_REQUEST, room);
+}
+
 /* The current task is about to send on this socket, or has just sent. Notes the requests in
  * the buffer, once per call: with the answer back before the call returns, as can be on
  * one machine, there would be none to go with it. The stream itself moves on only when the
@@ -110,14 +120,9 @@ static __always_inline void note_requests(struct process *p, struct sock *sk, u6
 	if (!buffer)
 		return;
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
-	if (!c) {
-		if (!request_at(buffer, length))
-			return;
-		c = connection_open(inode, sk, p->slot, VIEW_REQUEST, room);
-		if (!c)
-			return;
-	}
-	if (c->view != VIEW_REQUEST || c->sending)
+	if (!c)
+		c = open_by_request(p, sk, inode, regs, room);
+	if (!c || c->view != VIEW_REQUEST || c->sending)
 		return;
 	c->sending = 1;
 	struct cursor u = {
@@ -190,16 +195,20 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
 	if (c && attended(&c->tx.attended, rank))
 		return 0;
-	bool known = c;
-	if (p->role == ROLE_ENGINE && result > 0)
-		note_requests(p, sk, inode, regs, room_of(room, rank));
-	if (!known) {
-		c = bpf_map_lookup_elem(&connections, &inode);
+	bool requests = p->role == ROLE_ENGINE && result > 0;
+	if (c) {
+		if (requests)
+			note_requests(p, sk, inode, regs, room_of(room, rank));
+	} else {
+		/* The answers may have been read already, while nobody knew the connection: the
+		 * requests of this call are not noted. */
+		c = requests ? open_by_request(p, sk, inode, regs, room_of(room, rank)) : 0;
 		if (!c)
 			return 0;
 		attended(&c->tx.attended, rank);
 	}
 	c->sending = 0;
+	orphans_forget(c);
 	if (is_broken(result))
 		c->ended = 1;
 	if (result <= 0)

@@ -29,6 +29,9 @@
 #define PEER_BITS 20
 #define PEER_MASK ((1 << PEER_BITS) - 1)
 
+/* How many responses are remembered that came before their request was seen. */
+#define ORPHANS 8
+
 /* What a followed process is. */
 enum role {
 	ROLE_ENGINE,
@@ -93,9 +96,13 @@ struct connection {
 	u8 missed; /* bytes went by that were not understood */
 	u8 sending; /* the requests in the buffer of the send under way are noted */
 	u8 ended;  /* no more answers can come: user space shall forget it */
-	u8 pad[7];
-	u64 first;  /* the first request recorded under this id */
-	u64 orphan; /* the latest response without a request */
+	u8 overrun; /* there were more orphans than room */
+	u8 pad[2];
+	u32 orphaned; /* how many orphans were noted since the latest send's end */
+	u64 first; /* the first request recorded under this id */
+	/* Responses without a request since the latest send's end, by their id + 1; 0 for none. See
+	 * orphans.h. */
+	u64 orphans[ORPHANS];
 	/* When the latest operation began that was answered: reads, and all others. */
 	u64 answered_read, answered_write;
 	struct stream rx, tx;
@@ -474,6 +481,8 @@ static __always_inline void write_answered(struct operation *r)
 		bpf_map_delete_elem(&writes, &key);
 }
 
+#include "orphans.h"
+
 /* What the loop over a buffer works on. */
 struct cursor {
 	struct connection *connection;
@@ -501,13 +510,15 @@ static __noinline void operation_begins(struct cursor *u)
 		.op = m->op,
 	};
 
+	if (c->overrun) {
+		/* Its answer may have been among those that were not remembered. */
+		if (!c->fresh)
+			count(EVENT_LOST_REQUEST);
+		return;
+	}
 	if (c->fresh) {
 		c->first = m->id;
 		c->fresh = 0;
-	} else if (c->orphan == m->id && m->id) {
-		/* Answered before its send was seen, and counted as unmatched: it is over. */
-		c->orphan = 0;
-		return;
 	}
 	long err = bpf_map_update_elem(&inflight, &key, &r, BPF_NOEXIST);
 	/* It is there already when a send is tried again: the first try counts. */
@@ -515,6 +526,11 @@ static __noinline void operation_begins(struct cursor *u)
 		return;
 	if (err) {
 		count(EVENT_LOST_REQUEST);
+		return;
+	}
+	if (c->orphaned && orphan_take(c, m->id)) {
+		/* Answered before its send was seen: it is over. */
+		bpf_map_delete_elem(&inflight, &key);
 		return;
 	}
 	if (m->op != OP_WRITE)
@@ -545,12 +561,19 @@ static __noinline void operation_ends(struct cursor *u)
 	struct operation *r = bpf_map_lookup_elem(&inflight, &key);
 
 	if (!r) {
-		/* Answers to what was sent before the stream was in step are nobody's loss. */
-		if (!c->fresh && !wire_before(m->id, c->first)) {
-			count(EVENT_UNMATCHED);
-			c->orphan = m->id;
+		if (c->view == VIEW_REQUEST) {
+			orphan_put(c, m->id);
+			r = bpf_map_lookup_elem(&inflight, &key);
 		}
-		return;
+		if (!r) {
+			/* Answers to what was sent before the stream was in step are nobody's loss. */
+			if (!c->fresh && !wire_before(m->id, c->first))
+				count(EVENT_UNMATCHED);
+			return;
+		}
+		/* Its send was seen in this very moment; one of the two sees the other. */
+		if (!orphan_take(c, m->id))
+			return;
 	}
 	if (r->op == OP_READ && c->answered_read < r->start)
 		c->answered_read = r->start;
