@@ -99,7 +99,7 @@ static __always_inline bool message_at(u64 address, u64 length)
 }
 
 /* The connection of an engine's call that sends a request, opened by this call. */
-static __always_inline struct connection *open_by_request(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
+static __noinline struct connection *open_by_request(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
 {
 	u64 buffer = send_buffer(regs);
 
