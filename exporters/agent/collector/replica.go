@@ -360,14 +360,17 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 	if p.Role == replica.Replica && !p.Unix {
 		process.DataPort = f.wire.dataPort(p.Port)
 	}
-	if err := f.kernel.follow(pid, process); err != nil {
-		f.problems++
-		return false, err
-	}
 	f.byPID[pid], f.bySlot[n.slot] = n, n
-	if err := f.kernel.listen(f.need()); err != nil {
+	// The programs first, all of them: of what is seen to begin, the end must be seen, too.
+	err := f.kernel.listen(f.need())
+	if err == nil {
+		err = f.kernel.follow(pid, process)
+	}
+	if err != nil {
 		f.problems++
-		return false, err
+		delete(f.byPID, pid)
+		delete(f.bySlot, n.slot)
+		return false, errors.Join(err, f.kernel.listen(f.need()))
 	}
 	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	return true, nil

@@ -1,8 +1,11 @@
 package collector
 
 import (
+	"io"
 	"net"
 	"os"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -104,6 +107,56 @@ func TestReplicaAnsweredBeforeSendSeen(t *testing.T) {
 	check("more answers than are remembered", 3, 14, 11)
 	late(1, 1)
 	check("the call after that", 4, 15, 11)
+}
+
+// A process that is in the middle of its work when it is followed: what was under way while the programs
+// came to be attached, one after the other, does not stand still for ever.
+func TestReplicaFollowedAtWork(t *testing.T) {
+	testkit.NeedBPF(t)
+	l, port := dataListener(t)
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(quit)
+	for range 4 {
+		client, server := pair(t, l)
+		wg.Go(func() {
+			in := make([]byte, 4096)
+			for id := uint32(1); ; id++ {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				for _, step := range []struct {
+					from, to net.Conn
+					message  []byte
+				}{
+					{client, server, encodeMessage(dataconn.MagicLonghorn, id, 1, uint64(id)<<12, 512, make([]byte, 512))},
+					{server, client, encodeMessage(dataconn.MagicLonghorn, id, 2, uint64(id)<<12, 0, nil)},
+				} {
+					if _, err := step.from.Write(step.message); err != nil {
+						t.Error(err)
+						return
+					}
+					if _, err := io.ReadFull(step.to, in[:len(step.message)]); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for try := range 10 {
+		t.Run(strconv.Itoa(try), func(t *testing.T) {
+			m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Replica, Volume: "busy", Host: "127.0.0.1", Port: port - 1})
+			m.eventually("operations are counted", func(r replicaReading) bool { return r.count(serviceMetric, nil) > 100 })
+			// An operation takes microseconds: one that was under way then and is still, is over and was not seen to be.
+			m.eventually("the oldest operation is over", func(r replicaReading) bool {
+				return r.value("plumbline_replica_services_in_flight", nil) <= 4 && r.value(oldestService, nil) < 0.1
+			})
+		})
+	}
 }
 
 // unsent does something whose sends nobody sees before their end.
