@@ -45,6 +45,7 @@ var questions = map[string]string{
 	"blocked":             `avg(avg_over_time(plumbline_query_blocked{$server}[$window]))`,
 	"blocked for":         `max(plumbline_query_blocked_oldest_seconds{$server})`,
 	"server stuck":        `max(server:stuck_seconds:max{$server})`,
+	"storage wait":        `max by (phase) (plumbline_server_longest_wait_seconds{$server,phase=~"read|write|sync"})`,
 	"node CPU pressure":   `max(rate(node_pressure_cpu_waiting_seconds_total{$node}[$window]))`,
 
 	// The volume's device.

@@ -100,7 +100,11 @@ func (p *Pen) Stacks(findings []*Finding) {
 		layers := f.main().Layers
 		if total := sum(layers); total > 0 {
 			columns := max(1, int(math.Round(total/longest*barWidth)))
-			fmt.Fprintf(p.out, "%5s ms a %-9s |%s\n", ms(f.main().Mean), f.what(), p.stack(layers, columns))
+			label := fmt.Sprintf("%5s ms a %-9s", ms(f.main().Mean), f.what())
+			if f.main().underWay() {
+				label = fmt.Sprintf("%-20s", "most have not ended")
+			}
+			fmt.Fprintf(p.out, "%s |%s\n", label, p.stack(layers, columns))
 			for i, n := range share(layers, columns) {
 				used[layers[i].Name] = used[layers[i].Name] || n > 0
 			}

@@ -203,6 +203,11 @@ func (a *asker) complete(f *Finding) {
 	f.Blocked, f.BlockedFor = math.NaN(), math.NaN()
 	if t.Server != "" {
 		f.Blocked, f.BlockedFor = a.number("blocked"), a.number("blocked for")
+		for phase, age := range a.by("storage wait", "phase") {
+			if age > f.InStorage.Seconds {
+				f.InStorage = Layer{phase, age}
+			}
+		}
 		a.compare(f)
 	}
 	f.CPUWaiting = a.number("node CPU pressure")

@@ -50,6 +50,8 @@ const (
 	leastBlocked = 0.5
 	// longBlocked is for how long a lock is waited for that keeps statements from ending at all, in seconds.
 	longBlocked = 5.0
+	// longInStorage is for how long a process is in one read, write or sync that holds others up, in seconds.
+	longInStorage = 2.0
 	// outlier is how many times its peers' median a replica takes, and outlierBy by how much. On a host short
 	// of CPU, where processes get their turn at random, it is outlierBusy.
 	outlier, outlierBusy, outlierBy = 2.5, 3.5, 0.001
@@ -62,10 +64,17 @@ func (f *Finding) judge() Verdict {
 	if f.Stall != nil {
 		return Verdict{Stalled, f.Stall.Layer, f.Stall.Replica, f.Stall.Device, f.Stall.text(f.Target)}
 	}
+	if main.underWay() && f.InStorage.Seconds >= longInStorage {
+		return Verdict{Kind: Stalled, Layer: "server", Text: fmt.Sprintf("a process of the server has been in one %s for %.0f s, and %ss do not end", f.InStorage.Name, f.InStorage.Seconds, name)}
+	}
 	if f.locked() {
+		s := f.Statements
+		spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, "wait")), ms(s.Mean))
+		if s.underWay() {
+			spends = fmt.Sprintf("%.0f %% of the statements' time is waiting", 100*seconds(s.Phases, "wait")/sum(s.Phases))
+		}
 		return Verdict{Kind: Lock, Layer: "wait", Text: fmt.Sprintf(
-			"sessions hold each other up: at any moment %s statements wait for another session's lock, and a statement spends %s of its %s ms waiting; storage is not to blame",
-			number(f.Blocked), ms(seconds(f.Statements.Phases, "wait")), ms(f.Statements.Mean))}
+			"sessions hold each other up: at any moment %s statements wait for another session's lock, and %s; storage is not to blame", number(f.Blocked), spends)}
 	}
 	switch {
 	case main.Count < leastSamples && f.BlockedFor >= longBlocked:

@@ -39,11 +39,15 @@ type Layer struct {
 type Statement struct {
 	// Count is how many ended in the window, Mean and P99 are in seconds.
 	Count, Mean, P99 float64
-	// Phases add up to the mean: cpu, runqueue, read, write, sync, wait, client.
+	// Phases add up to the mean, if no statement is long under way: cpu, runqueue, read, write, sync, wait, client.
 	Phases []Layer
 	// Layers are the phases with sync split by what the volume's device spent its time on.
 	Layers []Layer
 }
+
+// underWay says that most of the time was not that of the statements that ended: the phases count a statement
+// while it is under way, its duration counts when it has ended. So it is in a stall's first seconds.
+func (s Statement) underWay() bool { return s.Count > 0 && sum(s.Phases) > 2*s.Mean }
 
 // Write is the mean of a volume's writes, in seconds, from the kernel's block layer down.
 type Write struct {
@@ -117,6 +121,8 @@ type Finding struct {
 	// Blocked is the mean number of statements that waited for another session's lock, BlockedFor
 	// the age of the oldest now, in seconds.
 	Blocked, BlockedFor float64
+	// InStorage is the phase in which a process of the server is now in one call for longest, and for how long.
+	InStorage Layer
 	// CPUWaiting is the share of time in which something on the node waited for a CPU.
 	CPUWaiting float64
 	Alerts     []Alert

@@ -81,6 +81,26 @@ func TestStories(t *testing.T) {
 		"a replica twice as slow on a host short of CPU": {"r3", func(l *whytest.Lab) {
 			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"], l.Trip["r3-2"] = 12, 30, 4
 		}, Calm, "network", "", ""},
+		"the first seconds of a stall": {"r3", func(l *whytest.Lab) {
+			l.More = func(r *whytest.Recording) {
+				for _, command := range []string{"commit", "other"} {
+					r.Counter(`plumbline_query_phase_seconds_total{server="r3",node="n",command="`+command+`",phase="wait"}`, 3)
+					r.Counter(`plumbline_query_phase_seconds_total{server="r3",node="n",command="`+command+`",phase="sync"}`, 1)
+				}
+				r.Gauge(`plumbline_query_blocked{server="r3",node="n"}`, 1)
+				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="sync"}`, 4)
+				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="write"}`, 3)
+			}
+		}, Stalled, "server", "", "r3: a process of the server has been in one sync for 4 s, and commits do not end"},
+		"the first seconds of a lock that all wait for": {"r3", func(l *whytest.Lab) {
+			l.More = func(r *whytest.Recording) {
+				for _, command := range []string{"commit", "other"} {
+					r.Counter(`plumbline_query_phase_seconds_total{server="r3",node="n",command="`+command+`",phase="wait"}`, 3)
+				}
+				r.Gauge(`plumbline_query_blocked{server="r3",node="n"}`, 3)
+				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="sync"}`, 0.004)
+			}
+		}, Lock, "wait", "", ""},
 		"waiting without a lock": {"r1", func(l *whytest.Lab) { l.Statement["r1"]["wait"], l.Commit["r1"]["wait"] = 60, 60 }, Calm, "wait", "", ""},
 		"stalled disk": {"r3", func(l *whytest.Lab) {
 			l.PerSecond["r3"] = 0

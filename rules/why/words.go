@@ -101,6 +101,9 @@ func (f *Finding) Words() string {
 
 func (f *Finding) statementWords(name string) string {
 	s := f.main()
+	if s.underWay() {
+		return f.underWayWords(name)
+	}
 	var spent []string
 	sorted := slices.Clone(s.Phases)
 	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
@@ -120,6 +123,25 @@ func (f *Finding) statementWords(name string) string {
 		return fmt.Sprintf("%s %ss take %s times %s's: of %s ms%s", name, f.what(), number(f.Control.Ratio), f.Control.Class, ms(s.Mean), of)
 	}
 	return fmt.Sprintf("%s %ss take %s ms%s (no control class to compare with)", name, f.what(), ms(s.Mean), strings.Replace(of, ", ", ", of which ", 1))
+}
+
+// underWayWords are those where most of the time is of statements that have not ended: a mean of those that have
+// has no such parts.
+func (f *Finding) underWayWords(name string) string {
+	s := f.main()
+	var spent []string
+	sorted := slices.Clone(s.Phases)
+	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
+	for _, p := range sorted {
+		if share := p.Seconds / sum(s.Phases); share >= 0.15 && len(spent) < 2 {
+			spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*share, phaseWords[p.Name]))
+		}
+	}
+	ratio := ""
+	if f.Control != nil && Known(f.Control.Ratio) {
+		ratio = fmt.Sprintf(", %s times %s's", number(f.Control.Ratio), f.Control.Class)
+	}
+	return fmt.Sprintf("%s %ss that ended took %s ms%s, but most of the time is of those that have not: %s", name, f.what(), ms(s.Mean), ratio, strings.Join(spent, " and "))
 }
 
 // writeWords says what a write of the volume takes and what of it its parts, the larger ones.

@@ -23,8 +23,8 @@ import (
 
 type options struct {
 	lab, class, prometheus, rules, results string
-	shape, dashboards                      string
-	save                                   bool
+	shape, dashboards, promtool            string
+	save, past                             bool
 	volumes, nodes, every                  int
 	interval, settle, measure              time.Duration
 }
@@ -40,12 +40,14 @@ func main() {
 	app.Flag("shape", "File of the shape.").Default("build/scale-shape.json").StringVar(&o.shape)
 	app.Flag("save-shape", "Write that file, from the lab, and do nothing else.").BoolVar(&o.save)
 	app.Flag("prometheus", "Prometheus' program file.").Default("build/bin/prometheus").StringVar(&o.prometheus)
+	app.Flag("promtool", "promtool's program file, which makes the past.").Default("build/bin/promtool").StringVar(&o.promtool)
 	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
 	app.Flag("dashboards", "The folder of dashboards, whose queries are made at the end.").Default("dashboards").ExistingDirVar(&o.dashboards)
 	app.Flag("results", "Where the rows of results go.").Default("build/results").StringVar(&o.results)
 	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
 	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
+	app.Flag("past", "Give Prometheus the past that the rules look back at, made from what they record in a first run; --no-past measures a young one.").Default("true").BoolVar(&o.past)
 	app.Flag("interval", "Interval of scrapes and of rules.").Default("30s").DurationVar(&o.interval)
 	app.Flag("settle", "Wait this long after all targets are up: rules look back 5 minutes.").Default("6m").DurationVar(&o.settle)
 	app.Flag("measure", "Measure this long.").Default("3m").DurationVar(&o.measure)
@@ -91,7 +93,13 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		}
 	}()
 	defer server.Close()
-	p, err := startPrometheus(o, s, listener.Addr().String())
+	folder := ""
+	if o.past {
+		if folder, err = withPast(ctx, o, s, listener.Addr().String()); err != nil {
+			return err
+		}
+	}
+	p, err := startPrometheus(o, s, listener.Addr().String(), folder)
 	if err != nil {
 		return err
 	}
@@ -101,6 +109,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	m.write(out, file, o, s)
+	costs, err := p.ruleCosts(ctx)
+	if err != nil {
+		return errors.Join(err, file.Close()) // what was measured so far
+	}
+	printRules(out, costs)
 	slog.Info("the dashboards' queries are made")
 	answers, err := p.ask(ctx, o, s.class)
 	if err != nil {

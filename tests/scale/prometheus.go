@@ -32,14 +32,16 @@ type prometheus struct {
 	targets int
 }
 
-func startPrometheus(o options, s *shape, exposition string) (*prometheus, error) {
+// startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none.
+func startPrometheus(o options, s *shape, exposition, folder string) (*prometheus, error) {
 	rules, err := filepath.Abs(o.rules)
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("/var/tmp", "plumbline-scale-")
-	if err != nil {
-		return nil, err
+	if folder == "" {
+		if folder, err = os.MkdirTemp("/var/tmp", "plumbline-scale-"); err != nil {
+			return nil, err
+		}
 	}
 	p := &prometheus{folder: folder}
 	fail := func(err error) (*prometheus, error) { return nil, errors.Join(err, os.RemoveAll(folder)) }
@@ -114,16 +116,32 @@ type measured struct {
 	recorded                     float64
 }
 
-func (p *prometheus) measure(ctx context.Context, o options) (m measured, err error) {
+// ready waits until all targets are up.
+func (p *prometheus) ready(ctx context.Context, o options) error {
 	slog.Info("waiting for all targets", "targets", p.targets)
 	if err := p.Await(ctx, 5*time.Minute+4*o.interval, fmt.Sprintf(`count(up{job!="prometheus"} == 1) >= %d`, p.targets)); err != nil {
-		return m, err
+		return err
 	}
 	slog.Info("all targets are up; the rules' windows fill", "for", o.settle)
+	return nil
+}
+
+// wait is for what only time gives: windows that fill, and a time to measure.
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return m, ctx.Err()
-	case <-time.After(o.settle + o.measure):
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func (p *prometheus) measure(ctx context.Context, o options) (m measured, err error) {
+	if err := p.ready(ctx, o); err != nil {
+		return m, err
+	}
+	if err := wait(ctx, o.settle+o.measure); err != nil {
+		return m, err
 	}
 	over := model.Duration(o.measure).String()
 	for _, q := range []struct {
@@ -154,6 +172,9 @@ func (p *prometheus) measure(ctx context.Context, o options) (m measured, err er
 func (m measured) write(out io.Writer, file *rows.File, o options, s *shape) {
 	const section = "Prometheus with the rules over many volumes of three replicas"
 	what := fmt.Sprintf("%d volumes on %d nodes, a database on one in %d", o.volumes, o.nodes, o.every)
+	if o.past {
+		what += ", a day of past"
+	}
 	cells := []string{
 		"series", fmt.Sprintf("%.0f", m.series),
 		"of a volume with database, of a node", fmt.Sprintf("%d, %d", s.perVolume, s.perNode),

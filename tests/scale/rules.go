@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+)
+
+// slowRules is how many of the slowest rules are printed.
+const slowRules = 25
+
+// ruleCost is what one evaluation of a rule took, the latest one.
+type ruleCost struct {
+	group, name, query string
+	seconds            float64
+	// perHour is what all evaluations of an hour take.
+	perHour float64
+}
+
+// ruleCosts asks Prometheus for the latest evaluation of every rule, the dearest of an hour first.
+func (p *prometheus) ruleCosts(ctx context.Context) ([]ruleCost, error) {
+	answer, err := p.Rules(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("rules' costs: %w", err)
+	}
+	var costs []ruleCost
+	for _, g := range answer.Groups {
+		for _, r := range g.Rules {
+			c := ruleCost{group: g.Name}
+			switch r := r.(type) {
+			case promv1.RecordingRule:
+				c.name, c.query, c.seconds = r.Name, r.Query, r.EvaluationTime
+			case promv1.AlertingRule:
+				c.name, c.query, c.seconds = r.Name, r.Query, r.EvaluationTime
+			}
+			if g.Interval > 0 {
+				c.perHour = c.seconds * 3600 / g.Interval
+			}
+			costs = append(costs, c)
+		}
+	}
+	slices.SortStableFunc(costs, func(a, b ruleCost) int { return cmp.Compare(b.perHour, a.perHour) })
+	return costs, nil
+}
+
+// printRules prints the groups by what they take in an hour, and the dearest rules.
+func printRules(out io.Writer, costs []ruleCost) {
+	type sum struct {
+		group            string
+		perHour, seconds float64
+	}
+	var groups []sum
+	var all float64
+	for _, c := range costs {
+		i := slices.IndexFunc(groups, func(s sum) bool { return s.group == c.group })
+		if i < 0 {
+			groups = append(groups, sum{group: c.group})
+			i = len(groups) - 1
+		}
+		groups[i].perHour += c.perHour
+		groups[i].seconds += c.seconds
+		all += c.perHour
+	}
+	slices.SortStableFunc(groups, func(a, b sum) int { return cmp.Compare(b.perHour, a.perHour) })
+	fmt.Fprintf(out, "\nrules take %.0f s of an hour\n", all)
+	for _, g := range groups {
+		fmt.Fprintf(out, "%8.0f s of an hour  %8.3f s each  group %s\n", g.perHour, g.seconds, g.group)
+	}
+	for _, c := range costs[:min(slowRules, len(costs))] {
+		query := []rune(c.query)
+		fmt.Fprintf(out, "%8.0f s of an hour  %8.3f s each  %s: %s = %s\n", c.perHour, c.seconds, c.group, c.name, string(query[:min(90, len(query))]))
+	}
+	fmt.Fprintln(out)
+}
