@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -123,7 +126,7 @@ func encodePast(to io.Writer, all []past, step time.Duration) (samples int, err 
 	random := rand.New(rand.NewPCG(1, 2)) // the same at every run
 	end := time.Now().Truncate(step)
 	for _, s := range all {
-		series := s.series.String()
+		series := openMetrics(s.series)
 		for at := end.Add(-s.far); at.Before(end); at = at.Add(step) {
 			value := s.value
 			if value != math.Trunc(value) { // a count, a bit, or a thing that is there does not vary
@@ -139,6 +142,21 @@ func encodePast(to io.Writer, all []past, step time.Duration) (samples int, err 
 		return samples, err
 	}
 	return samples, w.Flush()
+}
+
+// openMetrics names a series as that format does.
+func openMetrics(m model.Metric) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if name != model.MetricNameLabel {
+			all = append(all, string(name)+`="`+escape.Replace(string(m[name]))+`"`)
+		}
+	}
+	if len(all) == 0 {
+		return string(m[model.MetricNameLabel])
+	}
+	return string(m[model.MetricNameLabel]) + "{" + strings.Join(all, ",") + "}"
 }
 
 // withPast measures nothing: it runs a Prometheus until its rules record, and returns a folder of data with

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // The rules' look-backs are found with the range of a subquery and with offsets, and nothing short is.
@@ -32,7 +36,7 @@ func TestLookedBackAt(t *testing.T) {
 func TestEncodePast(t *testing.T) {
 	var text bytes.Buffer
 	n, err := encodePast(&text, []past{
-		{model.Metric{"__name__": "a:day", "volume": "v\"1"}, 0.125, 24 * time.Hour},
+		{model.Metric{"__name__": "a:day", "volume": "v\"1", "node": `n\`}, 0.125, 24 * time.Hour},
 		{model.Metric{"__name__": "b:hours"}, 3, 3 * time.Hour},
 	}, time.Hour)
 	if err != nil {
@@ -44,7 +48,7 @@ func TestEncodePast(t *testing.T) {
 	}
 	values := map[string]bool{}
 	for _, line := range lines[:24] {
-		rest, ok := strings.CutPrefix(line, `a:day{volume="v\"1"} 0.1`)
+		rest, ok := strings.CutPrefix(line, `a:day{node="n\\",volume="v\"1"} 0.1`)
 		if !ok {
 			t.Errorf("%s", line)
 		}
@@ -54,8 +58,25 @@ func TestEncodePast(t *testing.T) {
 		t.Errorf("%d different samples, want 24", len(values))
 	}
 	for _, line := range lines[24:27] {
-		if !strings.HasPrefix(line, "b:hours 3 ") && !strings.HasPrefix(line, "b:hours{} 3 ") {
+		if !strings.HasPrefix(line, "b:hours 3 ") {
 			t.Errorf("%s", line)
 		}
+	}
+}
+
+// promtool makes blocks of it.
+func TestWritePast(t *testing.T) {
+	folder := t.TempDir()
+	n, err := writePast(context.Background(), testkit.Tool(t, "promtool"), folder, []past{
+		{model.Metric{"__name__": "volume:day:info", "volume": `v"1\`, "node": "n"}, 0.125, 24 * time.Hour},
+	}, 5*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != 288 {
+		t.Errorf("%d samples, want 288", n)
+	}
+	if blocks, err := filepath.Glob(filepath.Join(folder, "data", "*", "meta.json")); err != nil || len(blocks) == 0 {
+		t.Errorf("no block was made (%v)", err)
 	}
 }
