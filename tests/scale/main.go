@@ -109,11 +109,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	m.write(out, file, o, s)
-	costs, err := p.ruleCosts(ctx)
-	if err != nil {
-		return errors.Join(err, file.Close()) // what was measured so far
-	}
-	printRules(out, costs)
+	printRules(out, m.costs)
 	slog.Info("the dashboards' queries are made")
 	answers, err := p.ask(ctx, o, s.class)
 	if err != nil {

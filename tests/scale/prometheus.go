@@ -114,6 +114,7 @@ type measured struct {
 	rules, slowest, missed       float64
 	slowestGroup                 string
 	recorded                     float64
+	costs                        []ruleCost
 }
 
 // ready waits until all targets are up.
@@ -140,7 +141,10 @@ func (p *prometheus) measure(ctx context.Context, o options) (m measured, err er
 	if err := p.ready(ctx, o); err != nil {
 		return m, err
 	}
-	if err := wait(ctx, o.settle+o.measure); err != nil {
+	if err := wait(ctx, o.settle); err != nil {
+		return m, err
+	}
+	if m.costs, err = p.watchRules(ctx, o); err != nil {
 		return m, err
 	}
 	over := model.Duration(o.measure).String()
@@ -186,6 +190,11 @@ func (m measured) write(out io.Writer, file *rows.File, o options, s *shape) {
 		"slowest group", fmt.Sprintf("%s, %.1f s", m.slowestGroup, m.slowest),
 		"evaluations missed", fmt.Sprintf("%.0f", m.missed),
 	}
+	perHour := 0.0
+	for _, c := range m.costs {
+		perHour += c.perHour
+	}
+	cells = append(cells, "all rules", fmt.Sprintf("%.0f s of an hour", perHour))
 	file.Add(section, what, cells...)
 	for i := 0; i+1 < len(cells); i += 2 {
 		fmt.Fprintf(out, "%-30s %s\n", cells[i], cells[i+1])

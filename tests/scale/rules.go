@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 )
@@ -13,7 +14,7 @@ import (
 // slowRules is how many of the slowest rules are printed.
 const slowRules = 25
 
-// ruleCost is what one evaluation of a rule took, the latest one.
+// ruleCost is what one evaluation of a rule takes, in the mean of those seen.
 type ruleCost struct {
 	group, name, query string
 	seconds            float64
@@ -21,7 +22,40 @@ type ruleCost struct {
 	perHour float64
 }
 
-// ruleCosts asks Prometheus for the latest evaluation of every rule, the dearest of an hour first.
+// watchRules asks for the latest evaluation of every rule, again and again for a while: one evaluation alone may
+// have had others beside it. The dearest of an hour come first.
+func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, error) {
+	var costs []ruleCost
+	looks := 0.0
+	for end := time.Now().Add(o.measure); ; looks++ {
+		now, err := p.ruleCosts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i := range now {
+			if i == len(costs) {
+				costs = append(costs, ruleCost{group: now[i].group, name: now[i].name, query: now[i].query})
+			}
+			costs[i].seconds += now[i].seconds
+			costs[i].perHour += now[i].perHour
+		}
+		if !time.Now().Before(end) {
+			looks++
+			break
+		}
+		if err := wait(ctx, o.interval/3); err != nil {
+			return nil, err
+		}
+	}
+	for i := range costs {
+		costs[i].seconds /= looks
+		costs[i].perHour /= looks
+	}
+	slices.SortStableFunc(costs, func(a, b ruleCost) int { return cmp.Compare(b.perHour, a.perHour) })
+	return costs, nil
+}
+
+// ruleCosts asks Prometheus for the latest evaluation of every rule, in their order there.
 func (p *prometheus) ruleCosts(ctx context.Context) ([]ruleCost, error) {
 	answer, err := p.Rules(ctx, nil)
 	if err != nil {
@@ -43,7 +77,6 @@ func (p *prometheus) ruleCosts(ctx context.Context) ([]ruleCost, error) {
 			costs = append(costs, c)
 		}
 	}
-	slices.SortStableFunc(costs, func(a, b ruleCost) int { return cmp.Compare(b.perHour, a.perHour) })
 	return costs, nil
 }
 
