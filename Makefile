@@ -218,7 +218,8 @@ regressions: lab-up ## The lab slowed in known ways: which alerts fire, whom the
 	@$(GO) run ./tests/regressions
 
 .PHONY: scale
-scale: lab-up ## A Prometheus with the rules over 10,000 volumes in a lab's shape, and the agent by servers; 30 minutes, 16 GB.
+scale: lab-up ## A Prometheus with the rules over 10,000 volumes in a lab's shape, and the agent by servers; 45 minutes, 16 GB.
+	@tools/build promtool
 	@$(GO) run ./tests/scale --save-shape
 	@$(MAKE) --no-print-directory lab-down
 	@$(GO) run ./tests/scale
