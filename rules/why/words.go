@@ -105,12 +105,8 @@ func (f *Finding) statementWords(name string) string {
 		return f.underWayWords(name)
 	}
 	var spent []string
-	sorted := slices.Clone(s.Phases)
-	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
-	for _, p := range sorted {
-		if p.Seconds >= 0.15*s.Mean && len(spent) < 2 {
-			spent = append(spent, ms(p.Seconds)+" "+phaseWords[p.Name])
-		}
+	for _, p := range mainPhases(s.Phases, s.Mean) {
+		spent = append(spent, ms(p.Seconds)+" "+phaseWords[p.Name])
 	}
 	of := ""
 	if len(spent) > 0 {
@@ -125,17 +121,22 @@ func (f *Finding) statementWords(name string) string {
 	return fmt.Sprintf("%s %ss take %s ms%s (no control class to compare with)", name, f.what(), ms(s.Mean), strings.Replace(of, ", ", ", of which ", 1))
 }
 
+// mainPhases are those that are told: up to two, the largest first, each a good part of the whole.
+func mainPhases(phases []Layer, whole float64) []Layer {
+	sorted := slices.Clone(phases)
+	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
+	sorted = slices.DeleteFunc(sorted, func(p Layer) bool { return !(p.Seconds >= 0.15*whole) })
+	return sorted[:min(2, len(sorted))]
+}
+
 // underWayWords are those where most of the time is of statements that have not ended: a mean of those that have
 // has no such parts.
 func (f *Finding) underWayWords(name string) string {
 	s := f.main()
 	var spent []string
-	sorted := slices.Clone(s.Phases)
-	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
-	for _, p := range sorted {
-		if share := p.Seconds / sum(s.Phases); share >= 0.15 && len(spent) < 2 {
-			spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*share, phaseWords[p.Name]))
-		}
+	whole := sum(s.Phases)
+	for _, p := range mainPhases(s.Phases, whole) {
+		spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*p.Seconds/whole, phaseWords[p.Name]))
 	}
 	ratio := ""
 	if f.Control != nil && Known(f.Control.Ratio) {

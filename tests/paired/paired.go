@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/pause"
 )
 
 // Mode is a way for the system to be.
@@ -39,14 +41,14 @@ func Run(ctx context.Context, modes []Mode, meters []Meter, times Times) (Block,
 		if err := modes[i].Enter(); err != nil {
 			return nil, fmt.Errorf("%s: %w", modes[i].Name, err)
 		}
-		if err := wait(ctx, times.Settle); err != nil {
+		if err := pause.For(ctx, times.Settle); err != nil {
 			return nil, err
 		}
 		from, before, err := read(meters)
 		if err != nil {
 			return nil, err
 		}
-		if err := wait(ctx, times.Measure); err != nil {
+		if err := pause.For(ctx, times.Measure); err != nil {
 			return nil, err
 		}
 		to, after, err := read(meters)
@@ -72,14 +74,4 @@ func read(meters []Meter) (at time.Time, sums []float64, err error) {
 		sums = append(sums, sum)
 	}
 	return at, sums, nil
-}
-
-// wait is for measuring over a time, not for something to happen.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

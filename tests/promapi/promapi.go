@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/pause"
 )
 
 // Server is a Prometheus; its whole API is there too.
@@ -73,10 +75,8 @@ func (s *Server) Await(ctx context.Context, deadline time.Duration, expr string)
 		if time.Now().After(end) {
 			return fmt.Errorf("%w after %s", err, deadline)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(2 * time.Second):
+		if err := pause.For(ctx, 2*time.Second); err != nil {
+			return err
 		}
 	}
 }

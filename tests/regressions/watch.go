@@ -10,6 +10,7 @@ import (
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
+	"github.com/plumbline/plumbline/tests/pause"
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
@@ -67,7 +68,7 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 				end = earlier(end, time.Now().Add(time.Minute))
 			}
 		}
-		if err := sleep(ctx); err != nil {
+		if err := pause.For(ctx, every); err != nil {
 			return nil, err
 		}
 	}
@@ -102,14 +103,4 @@ func (w *watch) calm(ctx context.Context, deadline time.Duration, class string) 
 	return w.Await(ctx, 4*deadline, fmt.Sprintf(`absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m]))
 		and on () absent(ALERTS{alertname=~"Canary.*", alertstate="firing", storageclass=%q})
 		and on () (count(loadgen:comparable:bool) >= 3)`, class))
-}
-
-// sleep is the distance of two looks.
-func sleep(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(every):
-		return nil
-	}
 }

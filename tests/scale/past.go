@@ -92,7 +92,7 @@ func (p *prometheus) readPast(ctx context.Context) ([]past, error) {
 		}
 		for _, s := range series {
 			if s.Histogram != nil {
-				continue // the rules look back at none for long
+				continue // the exporters', at which rules look back for minutes: their windows fill
 			}
 			all = append(all, past{s.Metric, float64(s.Value), back})
 		}
@@ -168,10 +168,7 @@ func withPast(ctx context.Context, o options, s *shape, exposition string) (fold
 	}
 	all, err := func() (all []past, err error) {
 		defer func() { err = errors.Join(err, p.stop()) }()
-		if err := p.ready(ctx, o); err != nil {
-			return nil, err
-		}
-		if err := wait(ctx, o.settle); err != nil {
+		if err := p.settled(ctx, o); err != nil {
 			return nil, err
 		}
 		return p.readPast(ctx)

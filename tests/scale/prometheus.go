@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/tests/freeport"
+	"github.com/plumbline/plumbline/tests/pause"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/results/rows"
 )
@@ -117,31 +118,18 @@ type measured struct {
 	costs                        []ruleCost
 }
 
-// ready waits until all targets are up.
-func (p *prometheus) ready(ctx context.Context, o options) error {
+// settled waits until all targets are up and the rules' windows are full.
+func (p *prometheus) settled(ctx context.Context, o options) error {
 	slog.Info("waiting for all targets", "targets", p.targets)
 	if err := p.Await(ctx, 5*time.Minute+4*o.interval, fmt.Sprintf(`count(up{job!="prometheus"} == 1) >= %d`, p.targets)); err != nil {
 		return err
 	}
 	slog.Info("all targets are up; the rules' windows fill", "for", o.settle)
-	return nil
-}
-
-// wait is for what only time gives: windows that fill, and a time to measure.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+	return pause.For(ctx, o.settle)
 }
 
 func (p *prometheus) measure(ctx context.Context, o options) (m measured, err error) {
-	if err := p.ready(ctx, o); err != nil {
-		return m, err
-	}
-	if err := wait(ctx, o.settle); err != nil {
+	if err := p.settled(ctx, o); err != nil {
 		return m, err
 	}
 	if m.costs, err = p.watchRules(ctx, o); err != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+
+	"github.com/plumbline/plumbline/tests/pause"
 )
 
 // slowRules is how many of the slowest rules are printed.
@@ -25,27 +27,23 @@ type ruleCost struct {
 // watchRules asks for the latest evaluation of every rule, again and again for a while: one evaluation alone may
 // have had others beside it. The dearest of an hour come first.
 func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, error) {
-	var costs []ruleCost
-	looks := 0.0
-	for end := time.Now().Add(o.measure); ; looks++ {
-		now, err := p.ruleCosts(ctx)
-		if err != nil {
+	costs, err := p.ruleCosts(ctx)
+	looks := 1.0
+	for end := time.Now().Add(o.measure); err == nil && time.Now().Before(end); looks++ {
+		if err := pause.For(ctx, o.interval/3); err != nil {
 			return nil, err
 		}
-		for i := range now {
-			if i == len(costs) {
-				costs = append(costs, ruleCost{group: now[i].group, name: now[i].name, query: now[i].query})
-			}
+		var now []ruleCost
+		if now, err = p.ruleCosts(ctx); err != nil {
+			break
+		}
+		for i := range costs {
 			costs[i].seconds += now[i].seconds
 			costs[i].perHour += now[i].perHour
 		}
-		if !time.Now().Before(end) {
-			looks++
-			break
-		}
-		if err := wait(ctx, o.interval/3); err != nil {
-			return nil, err
-		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i := range costs {
 		costs[i].seconds /= looks
@@ -87,7 +85,6 @@ func printRules(out io.Writer, costs []ruleCost) {
 		perHour, seconds float64
 	}
 	var groups []sum
-	var all float64
 	for _, c := range costs {
 		i := slices.IndexFunc(groups, func(s sum) bool { return s.group == c.group })
 		if i < 0 {
@@ -96,10 +93,9 @@ func printRules(out io.Writer, costs []ruleCost) {
 		}
 		groups[i].perHour += c.perHour
 		groups[i].seconds += c.seconds
-		all += c.perHour
 	}
 	slices.SortStableFunc(groups, func(a, b sum) int { return cmp.Compare(b.perHour, a.perHour) })
-	fmt.Fprintf(out, "\nrules take %.0f s of an hour\n", all)
+	fmt.Fprintln(out)
 	for _, g := range groups {
 		fmt.Fprintf(out, "%8.0f s of an hour  %8.3f s each  group %s\n", g.perHour, g.seconds, g.group)
 	}

@@ -35,8 +35,7 @@ type DataconnConnection struct {
 	Missed        uint8
 	Sending       uint8
 	Ended         uint8
-	Overrun       uint8
-	Pad           [2]uint8
+	Pad           [3]uint8
 	Orphaned      uint32
 	First         uint64
 	Orphans       [8]uint64

@@ -13,9 +13,7 @@ static __always_inline void orphan_put(struct connection *c, u64 id)
 {
 	u32 at = __sync_fetch_and_add(&c->orphaned, 1);
 
-	if (at >= ORPHANS)
-		c->overrun = 1;
-	else
+	if (at < ORPHANS)
 		__sync_lock_test_and_set(&c->orphans[at & (ORPHANS - 1)], id + 1);
 }
 
@@ -33,7 +31,6 @@ static __always_inline void orphans_forget(struct connection *c)
 {
 	if (!c->orphaned)
 		return;
-	c->overrun = 0;
 	for (u32 i = 0; i < ORPHANS; i++)
 		c->orphans[i] = 0;
 	c->orphaned = 0;

@@ -96,9 +96,8 @@ struct connection {
 	u8 missed; /* bytes went by that were not understood */
 	u8 sending; /* the requests in the buffer of the send under way are noted */
 	u8 ended;  /* no more answers can come: user space shall forget it */
-	u8 overrun; /* there were more orphans than room */
-	u8 pad[2];
-	u32 orphaned; /* how many orphans were noted since the latest send's end */
+	u8 pad[3];
+	u32 orphaned; /* how many orphans there were since the latest send's end; over ORPHANS if some found no room */
 	u64 first; /* the first request recorded under this id */
 	/* Responses without a request since the latest send's end, by their id + 1; 0 for none. See
 	 * orphans.h. */
@@ -510,7 +509,7 @@ static __noinline void operation_begins(struct cursor *u)
 		.op = m->op,
 	};
 
-	if (c->overrun) {
+	if (c->orphaned > ORPHANS) {
 		/* Its answer may have been among those that were not remembered. */
 		if (!c->fresh)
 			count(EVENT_LOST_REQUEST);
