@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 
@@ -117,6 +118,9 @@ func described(m agentproc.Metrics) string {
 	return text.String()
 }
 
+// deputiesLogged is where the agent says how many deputies each of its programs has that may be preempted.
+var deputiesLogged = regexp.MustCompile(`\bdeputies=(\d+)`)
+
 // losses reads what the agent says of its own losses.
 func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 	m := a.metrics(t)
@@ -129,7 +133,11 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 		}
 	}
 	out.Missed = uint64(m.Sum("plumbline_bpf_missed_runs_total"))
-	out.Deputies = strings.Contains(a.process.Log.String(), "boundary=deputies")
+	deputies := deputiesLogged.FindStringSubmatch(a.process.Log.String())
+	if deputies == nil && out.Query.Works {
+		t.Check(errors.New("the agent does not log how many deputies its programs have"))
+	}
+	out.Deputies = deputies != nil && deputies[1] != "0"
 	for _, name := range []string{"query_lost", "query_news_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
 		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
 	}
