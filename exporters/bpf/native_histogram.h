@@ -35,14 +35,4 @@ static __always_inline u32 native_slot(u64 ns)
 	return slot < NATIVE_SLOTS ? slot : NATIVE_SLOTS - 1;
 }
 
-/* Classic buckets, counted apart because their bounds are no bounds of native ones: the
- * index of nativehist.Bounds that holds the value, or the last slot for more than all. */
-#define NATIVE_CLASSIC_SLOTS 9
-
-static __always_inline u32 native_classic_slot(u64 ns)
-{
-	return (ns > 1000000) + (ns > 5000000) + (ns > 10000000) + (ns > 50000000) +
-	       (ns > 100000000) + (ns > 500000000) + (ns > 1000000000) + (ns > 5000000000);
-}
-
 #endif

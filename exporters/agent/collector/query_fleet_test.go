@@ -46,7 +46,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 	n := k.selects[number]
 	s := &t.commands[bpf.QuerySqlCommandSELECT]
 	*s = total{Count: n, SumNs: n * 1000}
-	s.Slots[10], s.Classic[0] = n, n
+	s.Slots[10] = n
 	return t, nil
 }
 

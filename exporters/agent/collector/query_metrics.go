@@ -229,7 +229,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		h, err := nativehist.New(queryDuration, s.Slots[:], s.Classic[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
+		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))
 			continue

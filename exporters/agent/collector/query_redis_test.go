@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -20,7 +21,7 @@ var redisGroups = map[string]string{
 	"set": "write", "incr": "write", "rpush": "write", "lpush": "write", "mset": "write", "del": "write",
 	"blpop": "blocking", "multi": "transaction", "exec": "transaction", "eval": "scripting",
 	"subscribe": "pubsub", "publish": "pubsub", "unsubscribe": "pubsub",
-	"ping": "connection", "select": "connection", "info": "admin", "config": "admin", "psync": "admin",
+	"ping": "connection", "select": "connection", "info": "admin", "config": "admin", "psync": "admin", "debug": "admin",
 }
 
 // calledDuring is during, beside what the server itself says of that time.
@@ -178,6 +179,56 @@ func TestQueryRedisBlocked(t *testing.T) {
 	if got.sums["blocking"] > pause.Seconds() {
 		t.Errorf("%d commands that waited for each other took %.3f s of work", blocked, got.sums["blocking"])
 	}
+}
+
+// Of commands that one turn of the server's serves, each has its own time, also for those who look meanwhile: what was
+// told of a command under way stays told.
+func TestQueryRedisLookedAtInATurn(t *testing.T) {
+	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes")
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	connect := func() *servertest.RedisConn { return r.Connect(t, "tcp") }
+	holds, first, blocks, second, mixed := connect(), connect(), connect(), connect(), connect()
+	sleep := servertest.RESP("DEBUG", "SLEEP", "0.4")
+	got, want := calledDuring(t, q, name, r, func() {
+		sendRedis(t, holds, sleep, 0)
+		// The server sleeps meanwhile, and then has all of these at once.
+		sendRedis(t, first, servertest.RESP("EVAL", "local n = 0 for i = 1, 2e7 do n = n + i end return n", "0"), 0)
+		sendRedis(t, blocks, servertest.RESP("BLPOP", "queue", "0"), 0)
+		sendRedis(t, second, sleep, 0)
+		sendRedis(t, mixed, servertest.RESP("GET", "k")+sleep+servertest.RESP("INCR", "n"), 0)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := holds.Answer()
+			for _, c := range []struct {
+				of *servertest.RedisConn
+				n  int
+			}{{first, 1}, {second, 1}, {mixed, 3}} {
+				for range c.n {
+					_, one := c.of.Answer()
+					err = errors.Join(err, one)
+				}
+			}
+			answered <- err
+		}()
+		for looks := 0; ; looks++ {
+			select {
+			case err := <-answered:
+				if err != nil || looks < 10 {
+					t.Errorf("%d looks: %v", looks, err)
+				}
+				sendRedis(t, holds, servertest.RESP("RPUSH", "queue", "x"), 1)
+				if _, err := blocks.Answer(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			default:
+				look(t, q, name)
+			}
+		}
+	})
+	wantCounts(t, got, want)
+	wantSum(t, got)
 }
 
 // What no client sends ends nothing but its own connection, and commands whose client is gone before it is answered are in no count.

@@ -24,9 +24,6 @@ func (t *total) add(o *bpf.QueryStats) {
 	for i, n := range o.PhaseNs {
 		t.PhaseNs[i] += n
 	}
-	for i, n := range o.Classic {
-		t.Classic[i] += n
-	}
 	for i, n := range o.Slots {
 		t.Slots[i] += n
 	}

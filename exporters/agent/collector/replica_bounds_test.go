@@ -63,7 +63,7 @@ func fullNode(f *replicaFollower, volumes int) error {
 				continue
 			}
 			l := replica.Latency{SumNs: 1e6, Bytes: 4096}
-			l.Slots[100], l.Classic[0] = 7, 7
+			l.Slots[100] = 7
 			if err := put("latencies", replica.LatencyKey{Slot: n.slot, Peer: number, View: uint8(view), Op: uint8(op)}, l); err != nil {
 				return err
 			}

@@ -154,7 +154,7 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	for labels, l := range totals.latencies {
 		d := replicaViews[labels.View]
 		values := labels.values(labels.View, labels.Op)
-		h, err := nativehist.New(d.duration, l.Slots[:], l.Classic[:], float64(l.SumNs)/1e9, l.created, values...)
+		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -70,9 +70,6 @@ func (t *replicaTotals) addLatency(labels latencyLabels, l *replica.Latency, now
 	for i, n := range l.Slots {
 		sum.Slots[i] += n
 	}
-	for i, n := range l.Classic {
-		sum.Classic[i] += n
-	}
 	sum.SumNs += l.SumNs
 	sum.Bytes += l.Bytes
 	sum.Failed += l.Failed

@@ -1,10 +1,11 @@
 // Package nativehist turns the slots that exporters/bpf/native_histogram.h counts in the
-// kernel into Prometheus histograms: a native one of schema 3, with a few classic buckets for
-// readers that know only those.
+// kernel into Prometheus histograms: a native one of schema 3, with classic buckets for readers that
+// know only those.
 package nativehist
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,9 +21,19 @@ const (
 	Slots = 30<<Schema + 2
 )
 
-// Bounds are the classic buckets' upper bounds in seconds; the kernel counts them apart,
-// because none of them is a bound of a native bucket.
-var Bounds = [...]float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5}
+// Bounds are the classic buckets' upper bounds in seconds, for readers that know no native ones (rules/either): the powers
+// of two from 2^-14 (61 us) to 2^5 (32 s), which are bounds of native buckets, too.
+var Bounds = bounds(smallest, largest)
+
+// smallest and largest are the bounds' exponents.
+const smallest, largest = -14, 5
+
+func bounds(smallest, largest int) (all []float64) {
+	for e := smallest; e <= largest; e++ {
+		all = append(all, math.Ldexp(1, e))
+	}
+	return all
+}
 
 // Buckets returns the native buckets by index, empty ones left out.
 func Buckets(slots []uint64) map[int]int64 {
@@ -35,12 +46,10 @@ func Buckets(slots []uint64) map[int]int64 {
 	return buckets
 }
 
-// New returns a histogram with native and classic buckets. classic has one count per bound
-// and one for the rest, not cumulative. sum is in seconds. created is when counting began.
-func New(desc *prometheus.Desc, slots, classic []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
-	if len(slots) > Slots || len(classic) != len(Bounds)+1 {
-		return nil, fmt.Errorf("histogram with %d slots and %d classic buckets, want at most %d and %d",
-			len(slots), len(classic), Slots, len(Bounds)+1)
+// New returns a histogram with native and classic buckets. sum is in seconds. created is when counting began.
+func New(desc *prometheus.Desc, slots []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
+	if len(slots) > Slots {
+		return nil, fmt.Errorf("histogram with %d slots, want at most %d", len(slots), Slots)
 	}
 	buckets := Buckets(slots)
 	var count uint64
@@ -51,13 +60,20 @@ func New(desc *prometheus.Desc, slots, classic []uint64, sum float64, created ti
 	if err != nil {
 		return nil, err
 	}
-	m := &metric{Metric: native}
+	return &metric{Metric: native, classic: classic(slots)}, nil
+}
+
+// classic are the classic buckets.
+func classic(slots []uint64) (all []*dto.Bucket) {
 	var cumulated uint64
+	slot := 0
 	for i, bound := range Bounds {
-		cumulated += classic[i]
-		m.classic = append(m.classic, &dto.Bucket{UpperBound: &bound, CumulativeCount: new(cumulated)})
+		for last := (smallest+i)<<Schema - minIndex; slot <= last && slot < len(slots); slot++ {
+			cumulated += slots[slot]
+		}
+		all = append(all, &dto.Bucket{UpperBound: &bound, CumulativeCount: new(cumulated)})
 	}
-	return m, nil
+	return all
 }
 
 // metric adds classic buckets to a native histogram; client_golang has no constant metric

@@ -144,16 +144,23 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 {
 	u64 now = bpf_ktime_get_ns();
 	if (READ_ONCE(b->busy)) {
-		u8 request = READ_ONCE(b->current);
-		if (!(request & HAS_STATEMENT) || is_handed(b, task))
+		if (is_handed(b, task))
 			return false;
-		a->kind = ACTIVITY_STATEMENT;
-		a->command = request & COMMAND_BITS;
-		a->lock_wait = READ_ONCE(b->lock_wait);
-		a->statements = READ_ONCE(b->waiting);
-		for (int i = 0; i < 3; i++)
-			if (read_clock(b, task, a, now))
-				return true;
+		for (int i = 0; i < 3; i++) {
+			u8 request = READ_ONCE(b->current);
+			if (!(request & HAS_STATEMENT))
+				return false;
+			a->kind = ACTIVITY_STATEMENT;
+			a->command = request & COMMAND_BITS;
+			a->lock_wait = READ_ONCE(b->lock_wait);
+			a->statements = READ_ONCE(b->waiting);
+			/* A walk that is itself preempted may come back in a later statement. */
+			if (!read_clock(b, task, a, now) || READ_ONCE(b->current) != request)
+				continue;
+			if (READ_ONCE(b->shared))
+				__builtin_memset(a->phase_ns, 0, sizeof(a->phase_ns));
+			return true;
+		}
 		*torn = true;
 		return false;
 	}

@@ -312,12 +312,6 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	c->pid = task->pid;
 }
 
-static __always_inline u32 classic_slot(u64 ns)
-{
-	return (ns > 1000000) + (ns > 5000000) + (ns > 10000000) + (ns > 50000000) +
-	       (ns > 100000000) + (ns > 500000000) + (ns > 1000000000) + (ns > 5000000000);
-}
-
 /* Adds the statement that ended at end, with its phases, to the statistics. */
 static __noinline int observe(struct backend *b, struct task_struct *task, u8 request, u64 end, bool at_send)
 {
@@ -346,10 +340,7 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 		add(&s->pipelined, 1);
 		add(&s->pipelined_ns, b->behind);
 	}
-	u32 slot = classic_slot(ns);
-	if (slot <= CLASSIC)
-		add(&s->classic[slot], 1);
-	slot = native_slot(ns);
+	u32 slot = native_slot(ns);
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], 1);
 	return 0;

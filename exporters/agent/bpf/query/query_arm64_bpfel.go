@@ -64,10 +64,10 @@ type QueryBackend struct {
 	Tls           uint8
 	InTransaction uint8
 	Waiting       uint32
+	Shared        uint8
 	LockWait      uint8
 	Held          uint8
 	Attended      uint8
-	_             [1]byte
 	OffKind       QueryPhase
 	ReadCall      uint8
 	UnreadWakeup  uint8
@@ -251,7 +251,6 @@ type QueryStats struct {
 	Unknown     uint64
 	Pipelined   uint64
 	PipelinedNs uint64
-	Classic     [9]uint64
 	Slots       [242]uint64
 }
 

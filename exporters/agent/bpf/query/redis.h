@@ -565,6 +565,8 @@ static __always_inline void redis_turn(struct backend *b, struct connection *c, 
 	if (first) {
 		begin(b, task, now);
 		b->waiting = 0;
+		b->current = 0;
+		b->shared = 0;
 	} else {
 		advance(b, task, now);
 	}
@@ -576,6 +578,20 @@ static __always_inline void redis_turn(struct backend *b, struct connection *c, 
 	for (int i = 0; i < PHASES; i++)
 		p->before[i] = first ? 0 : b->phase[i];
 	c->pid = task->pid;
+}
+
+/* What the thread is at, for those who look meanwhile: the commands of the turn's first connection, whose clock is the
+ * turn's. Of several groups' each gets its share at the end only, and one that blocks is answered in another turn. */
+static __always_inline void redis_now(struct backend *b, struct connection *c)
+{
+	struct redis_state *p = redis(c);
+	u32 group = c->request & COMMAND_BITS;
+	bool first = p->from == b->start;
+
+	if (b->current && !first)
+		return;
+	b->shared = !first || group == REDIS_BLOCKING || group >= COMMANDS || p->commands[group] != p->total;
+	b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
 }
 
 static __always_inline int redis_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
@@ -592,10 +608,11 @@ static __always_inline int redis_received(struct backend *b, struct connection *
 	bpf_loop(1 << 20, redis_step, &f, 0);
 	if (c->in_left && c->conn == CONN_READY && !p->replica)
 		redis_confused(c);
-	if (!before && p->total) {
+	if (!p->total)
+		return 0;
+	if (!before)
 		b->waiting++;
-		b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
-	}
+	redis_now(b, c);
 	return 0;
 }
 
@@ -633,10 +650,7 @@ __noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group
 		add(&s->pipelined, n - (group == p->opener));
 		add(&s->pipelined_ns, each * (total - 1) / 2 * n);
 	}
-	u32 slot = classic_slot(each);
-	if (slot <= CLASSIC)
-		add(&s->classic[slot], n);
-	slot = native_slot(each);
+	u32 slot = native_slot(each);
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], n);
 	return 0;
@@ -675,7 +689,9 @@ static __always_inline int redis_sent(struct backend *b, struct connection *c, s
 	p->total = 0;
 	c->request = 0;
 	b->complete = 1;
-	if (!b->waiting)
+	if (b->waiting)
+		b->shared = 1;
+	else
 		b->current = 0;
 	return 0;
 }

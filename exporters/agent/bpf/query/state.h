@@ -50,7 +50,6 @@ enum conn {
 #define STAGE 256        /* a power of two, above twice STAGED */
 #define STAGED 128      /* bytes copied at once */
 #define OWN 600         /* bytes of a connection for its protocol alone */
-#define CLASSIC 8       /* classic histogram bounds */
 /* What a request is kept as: its command and these. */
 #define HAS_STATEMENT 0x80
 #define MARKED 0x40     /* something that only its protocol knows */
@@ -73,6 +72,7 @@ struct backend {
 	u8 tls;            /* the client's bytes are encrypted */
 	u8 in_transaction; /* the server said so in its last answer */
 	u32 waiting;       /* connections that have something under way, where one thread serves many at once */
+	u8 shared;         /* and the clock is not the current one's alone: which command gets what shows at the end */
 	u8 lock_wait;      /* asleep until another session gives up a lock */
 	u8 held;           /* a program works on the clock; see hold() */
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
@@ -147,7 +147,6 @@ struct stats {
 	u64 unknown;       /* executions of prepared statements whose command is not known: OTHER */
 	u64 pipelined;     /* statements that were read together with earlier ones of their connection */
 	u64 pipelined_ns;  /* and how long they waited for those, which is not in their duration */
-	u64 classic[CLASSIC + 1];
 	u64 slots[NATIVE_SLOTS];
 };
 

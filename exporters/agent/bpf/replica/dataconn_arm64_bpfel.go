@@ -110,12 +110,11 @@ const (
 )
 
 type DataconnLatency struct {
-	_       structs.HostLayout
-	Slots   [242]uint64
-	Classic [9]uint64
-	SumNs   uint64
-	Bytes   uint64
-	Failed  uint64
+	_      structs.HostLayout
+	Slots  [242]uint64
+	SumNs  uint64
+	Bytes  uint64
+	Failed uint64
 }
 
 type DataconnLatencyKey struct {

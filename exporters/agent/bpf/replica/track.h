@@ -142,7 +142,6 @@ struct latency_key {
 
 struct latency {
 	u64 slots[NATIVE_SLOTS];
-	u64 classic[NATIVE_CLASSIC_SLOTS];
 	u64 sum_ns;
 	u64 bytes;
 	u64 failed;
@@ -540,16 +539,10 @@ static __noinline void operation_begins(struct cursor *u)
 		write_begins(&r, false);
 }
 
-/* Global functions, so that the verifier looks at them once, not for each way that leads to
- * them. */
+/* A global function, so that the verifier looks at it once, not for each way that leads to it. */
 __noinline u32 slot_of(u64 ns)
 {
 	return native_slot(ns);
-}
-
-__noinline u32 classic_slot_of(u64 ns)
-{
-	return native_classic_slot(ns);
 }
 
 static __noinline void operation_ends(struct cursor *u)
@@ -587,15 +580,11 @@ static __noinline void operation_ends(struct cursor *u)
 	if (s) {
 		u64 ns = u->now - r->start;
 		u32 slot = slot_of(ns);
-		u32 classic = classic_slot_of(ns);
 
-		/* The verifier does not know what the compiler does: these are in range. */
+		/* The verifier does not know what the compiler does: this is in range. */
 		barrier_var(slot);
-		barrier_var(classic);
 		if (slot < NATIVE_SLOTS)
 			__sync_fetch_and_add(&s->slots[slot], 1);
-		if (classic < NATIVE_CLASSIC_SLOTS)
-			__sync_fetch_and_add(&s->classic[classic], 1);
 		__sync_fetch_and_add(&s->sum_ns, ns);
 		if (m->failed)
 			__sync_fetch_and_add(&s->failed, 1);
