@@ -137,6 +137,11 @@ e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this m
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm
 	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
 
+.PHONY: e2e-distributed
+e2e-distributed: ## The rules on Thanos: two clusters, pairs of everything, some of it killed; about ten minutes and the build.
+	@tools/build prometheus alertmanager thanos
+	@$(GO) run ./tests/distributed
+
 .PHONY: e2e-storage
 e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures beside the systems' own; about 25 minutes.
 	@tools/install-packages ceph gluster
@@ -244,7 +249,7 @@ lint: ## Formatting, go vet, and the rules' syntax.
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
 	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
-	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml >/dev/null
+	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml rules/either/*.rules.yaml rules/classic/*.rules.yaml >/dev/null
 
 .PHONY: clean
 clean: lab-down ## Remove what was built here; the cache of third-party programs stays.

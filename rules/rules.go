@@ -4,12 +4,17 @@ package rules
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/rules/histograms"
 )
 
-//go:embed *.rules.yaml
+//go:generate go generate ./histograms/generate
+
+//go:embed *.rules.yaml either/*.rules.yaml classic/*.rules.yaml
 var files embed.FS
 
 // Rule is a recording rule or an alert.
@@ -22,14 +27,19 @@ type Rule struct {
 }
 
 // All returns the rules, file by file and in their order there.
-func All() ([]Rule, error) {
-	list, err := files.ReadDir(".")
+func All() ([]Rule, error) { return read("*.rules.yaml") }
+
+// For returns the same for another kind of stored histograms, either or classic, in the same order.
+func For(kind histograms.Kind) ([]Rule, error) { return read(string(kind) + "/*.rules.yaml") }
+
+func read(pattern string) ([]Rule, error) {
+	list, err := fs.Glob(files, pattern)
 	if err != nil {
 		return nil, err
 	}
 	var all []Rule
-	for _, f := range list {
-		text, err := files.ReadFile(f.Name())
+	for _, name := range list {
+		text, err := files.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
@@ -37,7 +47,7 @@ func All() ([]Rule, error) {
 			Groups []struct{ Rules []Rule }
 		}
 		if err := yaml.Unmarshal(text, &content); err != nil {
-			return nil, fmt.Errorf("rules/%s: %w", f.Name(), err)
+			return nil, fmt.Errorf("rules/%s: %w", name, err)
 		}
 		for _, g := range content.Groups {
 			all = append(all, g.Rules...)

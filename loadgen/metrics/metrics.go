@@ -10,9 +10,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Buckets are the classic buckets kept beside the native ones, in seconds: few, for those
-// who cannot read native histograms, and for exact shares below a round threshold.
-var Buckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10}
+// Buckets are the classic buckets kept beside the native ones, in seconds, for those who cannot read native
+// histograms (rules/either) and for exact shares below a round threshold: six a decade, each at most two thirds above
+// the one before, so that a quantile between two of them tells one that has become half as long again.
+var Buckets = []float64{
+	0.0002, 0.0003, 0.0005, 0.0007,
+	0.001, 0.0015, 0.002, 0.003, 0.005, 0.007,
+	0.01, 0.015, 0.02, 0.03, 0.05, 0.07,
+	0.1, 0.15, 0.2, 0.3, 0.5, 0.7,
+	1, 1.5, 2, 3, 5, 7, 10, 30,
+}
 
 // Labels identify one load.
 type Labels struct {

@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -88,6 +90,50 @@ func TestRulesInAnyOrder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The tests of the rules hold for those that read either kind of histogram, too.
+func TestRulesForEitherKind(t *testing.T) {
+	t.Parallel()
+	for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
+		doc := readUnitTests(t, path, false)
+		for i, f := range doc.RuleFiles {
+			if either := filepath.Join(filepath.Dir(f), string(histograms.Either), filepath.Base(f)); filepath.Base(filepath.Dir(f)) == "rules" {
+				doc.RuleFiles[i] = either
+			}
+		}
+		if err := doc.run(t, filepath.Base(path)); err != nil {
+			t.Errorf("%s with rules for either kind of histogram: %v", filepath.Base(path), err)
+		}
+	}
+}
+
+// What rules/either and rules/classic hold is what is made of the rules now, and the histograms that are read by their classic
+// parts are those that are exported.
+func TestRulesForOtherHistograms(t *testing.T) {
+	out := t.TempDir()
+	command := exec.Command("go", "run", "./rules/histograms/generate", "-out", out)
+	command.Dir = testkit.Root()
+	if text, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, kind := range []histograms.Kind{histograms.Either, histograms.Classic} {
+		if text, err := exec.Command("diff", "-r", filepath.Join(out, string(kind)), filepath.Join(testkit.Root(), "rules", string(kind))).CombinedOutput(); err != nil {
+			t.Errorf("`go generate ./rules` changes rules/%s:\n%.2000s", kind, text)
+		}
+	}
+	metrics, err := os.ReadFile(filepath.Join(testkit.Root(), "METRICS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exported []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| histogram \\|").FindAllStringSubmatch(string(metrics), -1) {
+		exported = append(exported, m[1])
+	}
+	slices.Sort(exported)
+	if !slices.Equal(exported, histograms.Exported) {
+		t.Errorf("METRICS.md has the histograms %q, rules/histograms knows %q", exported, histograms.Exported)
 	}
 }
 

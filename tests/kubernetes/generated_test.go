@@ -20,7 +20,7 @@ func TestGenerated(t *testing.T) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	for _, path := range []string{"rules", "../optional/rules", "dashboards", "../kube-prometheus-stack/alertmanager.yaml"} {
+	for _, path := range []string{"rules", "../optional", "dashboards", "../kube-prometheus-stack/alertmanager.yaml"} {
 		if text, err := exec.Command("diff", "-r", filepath.Join(out, path), manifests("base", path)).CombinedOutput(); err != nil {
 			t.Errorf("`go generate ./manifests/kubernetes/generate` changes base/%s:\n%.2000s", path, text)
 		}

@@ -151,6 +151,7 @@ func (p part) holes(o object) {
 		}
 	case "PodMonitor", "ServiceMonitor":
 		labels[lines(`include "plumbline.monitorLabels" $`)] = ""
+		monitorHistograms(o["spec"].(object))
 	case "ClusterRoleBinding", "RoleBinding":
 		for i := range o["subjects"].([]any) {
 			if n, ok := at(o, "subjects", i, "namespace").(string); ok {
@@ -221,6 +222,16 @@ func dataPaths(o object) {
 		spec["volumes"] = block(`include "plumbline.longhornVolumes" $ | fromYamlArray`)
 	case "NetworkPolicy":
 		set(o, hole("$.Values.longhorn.namespace"), "spec", "egress", 1, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name")
+	}
+}
+
+// monitorHistograms says which kind of histograms is to be stored.
+func monitorHistograms(spec object) {
+	if spec["scrapeNativeHistograms"] == true {
+		spec["scrapeNativeHistograms"] = hole(`ne $.Values.prometheus.histograms "classic"`)
+	}
+	if spec["convertClassicHistogramsToNHCB"] == true {
+		spec["convertClassicHistogramsToNHCB"] = hole(`eq $.Values.prometheus.histograms "native"`)
 	}
 }
 

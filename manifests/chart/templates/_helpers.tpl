@@ -81,3 +81,8 @@ imagePullSecrets:
 {{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
 {{- default (printf $default .Values.prometheus.namespace) .Values.prometheus.url -}}
 {{- end -}}
+
+{{/* The files of rules for the kind of histograms that is stored. */}}
+{{- define "plumbline.rules" -}}
+{{- if eq .Values.prometheus.histograms "native" }}rules/*.rules.yaml{{ else }}rules/{{ .Values.prometheus.histograms }}/*.rules.yaml{{ end }}
+{{- end }}

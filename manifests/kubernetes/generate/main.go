@@ -24,17 +24,27 @@ type kind struct {
 	indent string
 }
 
-const notice = "# Made by manifests/kubernetes/generate; change the file it was made from.\n"
-
-var kinds = []kind{{
-	from: "rules/*.rules.yaml", to: "rules", suffix: ".rules.yaml", indent: "  ",
-	header: `apiVersion: monitoring.coreos.com/v1
+// rules is the object around a file of rules.
+const rules = `apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
   name: plumbline-%s
   namespace: plumbline
 spec:
-`,
+`
+
+const notice = "# Made by manifests/kubernetes/generate; change the file it was made from.\n"
+
+var kinds = []kind{{
+	from: "rules/*.rules.yaml", to: "rules", suffix: ".rules.yaml", indent: "  ",
+	header: rules,
+}, {
+	// The same under the same names, in the place of base's: where native histograms are not stored, or some are not.
+	from: "rules/either/*.rules.yaml", to: "../optional/rules-either", suffix: ".rules.yaml", indent: "  ",
+	header: rules,
+}, {
+	from: "rules/classic/*.rules.yaml", to: "../optional/rules-classic", suffix: ".rules.yaml", indent: "  ",
+	header: rules,
 }, {
 	// What kube-prometheus-stack has already: beside base, to be applied by those who lack it.
 	from: "rules/optional/*.rules.yaml", to: "../optional/rules", suffix: ".rules.yaml", indent: "  ",

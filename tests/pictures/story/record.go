@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/rules"
@@ -28,7 +29,11 @@ type Recorded struct{ promql.Series }
 
 // Record makes the samples of a story and what the rules record of them; root is the checkout's.
 func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
-	m, err := s.record(ctx, root, newEngine())
+	all, err := rules.All()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.record(ctx, root, newEngine(), all, (*memory).add)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +46,35 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 	return recorded, nil
 }
 
-func (s *Story) record(ctx context.Context, root string, engine *promql.Engine) (*memory, error) {
+// keeper keeps a sample of a series.
+type keeper func(*memory, labels.Labels, time.Time, sample) *kept
+
+// record makes the samples, each kept by keep, and evaluates rules over them.
+func (s *Story) record(ctx context.Context, root string, engine *promql.Engine, all []rules.Rule, keep keeper) (*memory, error) {
+	states, err := s.states(root)
+	if err != nil {
+		return nil, err
+	}
+	var evaluated []*rule
+	for _, r := range all {
+		evaluated = append(evaluated, &rule{Rule: r})
+	}
+	m, begin := newMemory(), End.Add(-Shown)
+	for at := Begin(); !at.After(End); at = at.Add(Step) {
+		for _, one := range states {
+			keep(m, one.labels, at, one.next(at.Sub(begin), Step))
+		}
+		for _, r := range evaluated {
+			if err := r.evaluate(ctx, engine, m, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// states are the story's series before their first sample; root is the checkout's.
+func (s *Story) states(root string) ([]*state, error) {
 	known, err := readTemplates(filepath.Join(root, "tests", "contract", "testdata", "lab", "series.txt"))
 	if err != nil {
 		return nil, err
@@ -54,14 +87,6 @@ func (s *Story) record(ctx context.Context, root string, engine *promql.Engine) 
 	if err != nil {
 		return nil, err
 	}
-	all, err := rules.All()
-	if err != nil {
-		return nil, err
-	}
-	var evaluated []*rule
-	for _, r := range all {
-		evaluated = append(evaluated, &rule{Rule: r})
-	}
 	var states []*state
 	for _, one := range planned {
 		st := &state{series: one}
@@ -70,16 +95,5 @@ func (s *Story) record(ctx context.Context, root string, engine *promql.Engine) 
 		}
 		states = append(states, st)
 	}
-	m, begin := newMemory(), End.Add(-Shown)
-	for at := Begin(); !at.After(End); at = at.Add(Step) {
-		for _, one := range states {
-			m.add(one.labels, at, one.next(at.Sub(begin)))
-		}
-		for _, r := range evaluated {
-			if err := r.evaluate(ctx, engine, m, at); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return m, nil
+	return states, nil
 }

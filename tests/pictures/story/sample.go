@@ -37,8 +37,9 @@ type sample struct {
 	histogram *histogram.FloatHistogram
 }
 
-// next is the series' sample at a moment; since is the time from the begin of what is shown, negative before.
-func (s *state) next(since time.Duration) sample {
+// next is the series' sample at a moment; since is the time from the begin of what is shown, negative before; elapsed
+// is the time since the sample before.
+func (s *state) next(since, elapsed time.Duration) sample {
 	rate, mean, value := s.rate, s.mean, s.value
 	for _, c := range s.changes {
 		if since < c.From || c.To != 0 && since >= c.To {
@@ -60,7 +61,7 @@ func (s *state) next(since time.Duration) sample {
 	if s.kind == "" {
 		return sample{number: value}
 	}
-	events := rate * s.varied("rate", since) * Step.Seconds()
+	events := rate * s.varied("rate", since) * elapsed.Seconds()
 	mean *= s.varied("mean", since)
 	s.sum += events * mean
 	switch s.kind {

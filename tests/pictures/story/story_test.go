@@ -68,7 +68,7 @@ func TestPhasesAddUp(t *testing.T) {
 			phases, statements := map[string]float64{}, map[string]float64{}
 			for _, one := range all {
 				st := &state{series: one}
-				st.next(since)
+				st.next(since, Step)
 				key := one.class + " " + one.labels.Get("command")
 				switch one.labels.Get("__name__") {
 				case "plumbline_query_phase_seconds_total":
@@ -100,7 +100,7 @@ func TestHistograms(t *testing.T) {
 		if kind == "custom" {
 			st.bounds = bounds
 		}
-		before, after := st.next(0).histogram, st.next(Step).histogram
+		before, after := st.next(0, Step).histogram, st.next(Step, Step).histogram
 		if err := after.Validate(); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -188,7 +188,7 @@ func ask(t *testing.T, story, expr string) promql.Vector {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told[story], err = s.record(t.Context(), testkit.Root(), engine); err != nil {
+		if told[story], err = s.record(t.Context(), testkit.Root(), engine, allRules(t), (*memory).add); err != nil {
 			t.Fatal(err)
 		}
 	}

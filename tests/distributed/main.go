@@ -1,0 +1,91 @@
+// Command distributed proves that the rules work where one Prometheus ends: on Thanos, fed by pairs of
+// Prometheus in agent mode from two clusters whose nodes and volumes have equal names. In one cluster a disk stands
+// still; meanwhile a receiver, a router and a ruler are killed. What fires, and what the rules of rules/either record,
+// must be what one ordinary Prometheus over both clusters says by those of rules/.
+//
+// The clusters' exporters are played (tests/pictures/story): two labs do not fit on one machine. All else is real.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/plumbline/plumbline/tests/results/rows"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+type options struct {
+	rules, dashboards, results string
+	calm                       time.Duration
+}
+
+func main() {
+	app := kingpin.New("distributed", "The rules on Thanos: two clusters, pairs of Prometheus in agent mode, three receivers, two rulers, one store; a receiver, a router and a ruler are killed while a disk stands still. About ten minutes. "+
+		"It needs the programs in build/bin (tools/build thanos prometheus alertmanager). Examples:\n"+
+		"  distributed\n  distributed --calm=6m --results=/tmp/results")
+	app.HelpFlag.Short('h')
+	var o options
+	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
+	app.Flag("dashboards", "The folder of dashboards.").Default("dashboards").ExistingDirVar(&o.dashboards)
+	app.Flag("results", "The folder that takes the figures.").Default("build/results").StringVar(&o.results)
+	app.Flag("calm", "How long all is well before the disk stands still; the rules' windows are five minutes.").Default("5m30s").DurationVar(&o.calm)
+	kingpin.MustParse(app.Parse(os.Args[1:]))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	began := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	err := rig.Run(say, func(t *rig.Scope) { run(ctx, t, o) })
+	stop()
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// stalled is the story of the cluster that is damaged, and the moment in it from which the disk stands still.
+const (
+	stalled   = "stalled-disk"
+	stalledAt = 58 * time.Minute
+)
+
+func run(ctx context.Context, t *rig.Scope, o options) {
+	folder, err := os.MkdirTemp("/var/tmp", "plumbline-distributed-")
+	t.Check(err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	file, err := rows.OpenProgram(o.results, "distributed")
+	t.Check(err)
+
+	well, damaged := startCluster(t, "well", "healthy", time.Minute), startCluster(t, "damaged", stalled, time.Minute)
+	clusters := []*cluster{well, damaged}
+	s := startStack(ctx, t, folder, o.rules, clusters)
+	t.Logf("%d processes are up; all targets are awaited", len(s.processes))
+	s.awaitTargets(ctx, clusters)
+
+	t.Logf("all is well for %s: the rules' windows fill", o.calm)
+	s.await(ctx, o.calm)
+	for _, e := range s.engines {
+		s.sameRecords(ctx, e, file)
+		s.sameAlerts(ctx, e)
+	}
+
+	damaged.player.Go(stalledAt)
+	stall := time.Now()
+	t.Logf("the disk stands still; a receiver, a router and a ruler are killed")
+	for _, name := range []string{"receive-1", "route-1", "rule-1"} {
+		s.processes[name].Kill()
+	}
+	for _, e := range s.engines {
+		s.alarmed(ctx, e, file, stall, damaged)
+		s.sameAlerts(ctx, e)
+	}
+	s.samePages(ctx, s.engines[0], o.dashboards, file)
+	s.stored(ctx)
+	s.costs(file)
+	t.Check(file.Close())
+}

@@ -1,0 +1,101 @@
+package story
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/rules/histograms"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func allRules(t *testing.T) []rules.Rule {
+	t.Helper()
+	all, err := rules.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// The rules of rules/either say of native histograms what rules/ says of them; these, and rules/classic, the same of
+// classic ones, save for quantiles, which are as exact as the classic bounds.
+func TestHistogramsOfAnyKind(t *testing.T) {
+	of := func(kind histograms.Kind) []rules.Rule {
+		all, err := rules.For(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	s, err := Load("slow-replica")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(all []rules.Rule, keep keeper) *memory {
+		m, err := s.record(t.Context(), testkit.Root(), newEngine(), all, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	before := tell(allRules(t), (*memory).add)
+	t.Run("either, native", func(t *testing.T) { compare(t, before, tell(of(histograms.Either), (*memory).add), true) })
+	t.Run("either, classic", func(t *testing.T) { compare(t, before, tell(of(histograms.Either), addClassic), false) })
+	t.Run("classic", func(t *testing.T) { compare(t, before, tell(of(histograms.Classic), addClassic), false) })
+}
+
+// compare asks that all numbers that were recorded before are recorded again, at the story's end.
+func compare(t *testing.T, before, after *memory, exact bool) {
+	t.Helper()
+	numbers, alerts, quantiles := 0, 0, 0
+	for key, one := range before.byKey {
+		name := one.Metric.Get(labels.MetricName)
+		if one.stale || len(one.Floats) == 0 || !strings.Contains(name, ":") && name != "ALERTS" {
+			continue
+		}
+		want := one.Floats[len(one.Floats)-1].F
+		other := after.byKey[key]
+		if name == "ALERTS" {
+			alerts++
+		}
+		if other == nil || other.stale {
+			if !ofQuantile(name) {
+				t.Errorf("not recorded: %s", key)
+			}
+			continue
+		}
+		numbers++
+		got := other.Floats[len(other.Floats)-1].F
+		switch {
+		case got == want || math.IsNaN(got) && math.IsNaN(want) || math.Abs(got/want-1) < 1e-9:
+		case !exact && ofQuantile(name):
+			quantiles++
+			if math.Abs(math.Log(got/want)) > math.Log(1.3) {
+				t.Errorf("%s is %g, was %g: no quantile of these bounds", key, got, want)
+			}
+		default:
+			t.Errorf("%s is %g, was %g", key, got, want)
+		}
+	}
+	for key, one := range after.byKey {
+		name := one.Metric.Get(labels.MetricName)
+		part := slices.ContainsFunc([]string{"_bucket", "_sum", "_count"}, func(end string) bool { return strings.HasSuffix(name, end) })
+		if !one.stale && len(one.Floats) > 0 && strings.Contains(name, ":") && !part && (before.byKey[key] == nil || before.byKey[key].stale) && !ofQuantile(name) {
+			t.Errorf("recorded only now: %s", key)
+		}
+	}
+	t.Logf("%d numbers, %d of them by other quantiles, %d alerts", numbers, quantiles, alerts)
+	if numbers < 600 || alerts == 0 {
+		t.Error("too little was compared")
+	}
+}
+
+// ofQuantile tells whether a record is a quantile, or made of one.
+func ofQuantile(name string) bool {
+	return slices.ContainsFunc([]string{"p25", "p50", "p95", "p99", "loadgen:slow", "loadgen:faster", "node:control_slowdown", "growth_seconds"}, func(part string) bool { return strings.Contains(name, part) })
+}
