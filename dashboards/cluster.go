@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/plumbline/plumbline/rules/histograms"
 )
 
 // ClusterLabel is the label by which one Prometheus tells Kubernetes clusters apart, unless
@@ -26,6 +28,11 @@ const clusterHere = "__cluster__"
 // placeholders stand for Grafana's intervals while an expression is parsed.
 var placeholders = [][2]string{{"$__rate_interval", "7m11s"}, {"$__range", "13m17s"}}
 
+// converted are histograms that are native only where Prometheus makes native ones of ebpf_exporter's: elsewhere, as on
+// what gets its data by remote write 1.0, panels read the classic ones.
+var converted = histograms.Of(histograms.Either, "ebpf_exporter_blkio_total_seconds", "ebpf_exporter_blkio_queue_seconds", "ebpf_exporter_blkio_device_seconds",
+	"device:block_total_seconds:rate5m")
+
 // perCluster makes an expression select by the variable cluster, and keep clusters apart where
 // it groups or joins by what is unique within one cluster only. The variable's "All" is the
 // pattern .*, which also selects series without the label. It returns whether the result has
@@ -34,6 +41,10 @@ func perCluster(text, label string) (string, bool, error) {
 	text = strings.ReplaceAll(text, clusterHere, label)
 	for _, p := range placeholders {
 		text = strings.ReplaceAll(text, p[0], p[1])
+	}
+	text, err := converted.Expr(text)
+	if err != nil {
+		return "", false, err
 	}
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
 	if err != nil {

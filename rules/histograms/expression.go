@@ -193,7 +193,9 @@ func (h Histograms) eitherOf(e *parser.Call) (parser.Expr, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &parser.BinaryExpr{Op: parser.DIV, LHS: enclosed(sums), RHS: enclosed(counts), VectorMatching: &parser.VectorMatching{Card: parser.CardOneToOne}}, nil
+			// Of nothing there is no mean.
+			some := &parser.ParenExpr{Expr: &parser.BinaryExpr{Op: parser.GTR, LHS: enclosed(counts), RHS: &parser.NumberLiteral{Val: 0}}}
+			return &parser.BinaryExpr{Op: parser.DIV, LHS: enclosed(sums), RHS: some, VectorMatching: &parser.VectorMatching{Card: parser.CardOneToOne}}, nil
 		})
 	case "histogram_quantile", "histogram_fraction":
 		return h.or(e, bucket, func(c *parser.Call) (parser.Expr, error) {

@@ -12,7 +12,7 @@ func TestExpr(t *testing.T) {
 		{`sum(rate(x_total[5m]))`, `sum(rate(x_total[5m]))`},
 		{`histogram_count(rate(h_seconds{op="write"}[5m]))`, `(histogram_count(rate(h_seconds{op="write"}[5m])) or rate(h_seconds_count{op="write"}[5m]))`},
 		{`histogram_avg(sum by (node) (rate(h_seconds[5m]))) >= 0`,
-			`(histogram_avg(sum by (node) (rate(h_seconds[5m]))) or sum by (node) (rate(h_seconds_sum[5m])) / sum by (node) (rate(h_seconds_count[5m]))) >= 0`},
+			`(histogram_avg(sum by (node) (rate(h_seconds[5m]))) or sum by (node) (rate(h_seconds_sum[5m])) / (sum by (node) (rate(h_seconds_count[5m])) > 0)) >= 0`},
 		{`histogram_quantile(0.99, sum by (node) (rate(h_seconds[5m])))`,
 			`(histogram_quantile(0.99, sum by (node) (rate(h_seconds[5m]))) or histogram_quantile(0.99, sum by (node, le) (rate(h_seconds_bucket[5m]))))`},
 		{`1 - histogram_fraction(0, 0.1, job:h:rate5m)`, `1 - (histogram_fraction(0, 0.1, job:h:rate5m) or histogram_fraction(0, 0.1, job:h:rate5m_bucket))`},
@@ -30,7 +30,7 @@ func TestExpr(t *testing.T) {
 		{`count_over_time(h_seconds[1h:5m]) > 9`, `(count_over_time(h_seconds[1h:5m]) or count_over_time(h_seconds_count[1h:5m])) > 9`},
 		// Two functions in one.
 		{`histogram_count(h_seconds) > 3 and histogram_avg(h_seconds) > 1`,
-			`(histogram_count(h_seconds) or h_seconds_count) > 3 and (histogram_avg(h_seconds) or h_seconds_sum / h_seconds_count) > 1`},
+			`(histogram_count(h_seconds) or h_seconds_count) > 3 and (histogram_avg(h_seconds) or h_seconds_sum / (h_seconds_count > 0)) > 1`},
 	} {
 		got, err := some.Expr(c[0])
 		if err != nil {
@@ -45,7 +45,7 @@ func TestExpr(t *testing.T) {
 func TestClassicOnly(t *testing.T) {
 	h := Of(Classic, "h_seconds")
 	for _, c := range [][2]string{
-		{`histogram_avg(rate(h_seconds[5m])) >= 0`, `(rate(h_seconds_sum[5m]) / rate(h_seconds_count[5m])) >= 0`},
+		{`histogram_avg(rate(h_seconds[5m])) >= 0`, `(rate(h_seconds_sum[5m]) / (rate(h_seconds_count[5m]) > 0)) >= 0`},
 		{`histogram_quantile(0.9, rate(h_seconds[5m]))`, `histogram_quantile(0.9, rate(h_seconds_bucket[5m]))`},
 		{`histogram_count(rate(h_seconds[5m])) * 300 > 200`, `rate(h_seconds_count[5m]) * 300 > 200`},
 	} {

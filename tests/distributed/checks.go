@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -234,10 +233,6 @@ func (s *stack) alarmed(ctx context.Context, e *engine, file *rows.File, stall t
 		"clusters told", damaged.name)
 }
 
-// converted are histograms that only a Prometheus that converts them has as native ones. Panels that ask for them, and not
-// for a record, are empty elsewhere, which manifests/kubernetes/thanos/README.md says.
-var converted = regexp.MustCompile(`ebpf_exporter_blkio_(total|queue|device)_seconds|device:block_total_seconds:rate5m`)
-
 // samePages makes every query of the dashboards on both: what has an answer on one has it on the other.
 func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *rows.File) {
 	all, err := dashboards.Expressions(folder)
@@ -257,7 +252,7 @@ func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *r
 		return err == nil && v.String() != "", time.Since(began), err
 	}
 	var here, there []float64
-	answered, empty := 0, 0
+	answered := 0
 	for _, one := range all {
 		a, took, err := answers(s.one, one)
 		s.t.Check(err)
@@ -269,8 +264,6 @@ func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *r
 			s.t.Check(ctx.Err())
 		case err != nil:
 			s.t.Errorf("%s: %v", one.Where(), err)
-		case a && !b && converted.MatchString(one.Text):
-			empty++
 		case a != b:
 			s.t.Errorf("%s: the one Prometheus has an answer: %v, %s: %v", one.Where(), a, e.name, b)
 		case a:
@@ -278,10 +271,7 @@ func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *r
 		}
 	}
 	s.t.Logf("%d queries of the dashboards, %d of them with an answer, are answered alike by %s; median %.0f ms on one Prometheus, %.0f there", len(all), answered, e.name, 1e3*rows.Median(here), 1e3*rows.Median(there))
-	if empty > 0 {
-		s.t.Logf("%d queries of blockio's histograms have no answer by %s", empty, e.name)
-	}
-	file.Add(section, e.name+": dashboards", "queries", fmt.Sprint(len(all)), "with an answer, on both", fmt.Sprint(answered), "of blockio's histograms, without one there", fmt.Sprint(empty),
+	file.Add(section, e.name+": dashboards", "queries", fmt.Sprint(len(all)), "with an answer, on both", fmt.Sprint(answered),
 		"median on one Prometheus", fmt.Sprintf("%.0f ms", 1e3*rows.Median(here)), "there", fmt.Sprintf("%.0f ms", 1e3*rows.Median(there)),
 		"slowest there", fmt.Sprintf("%.1f s", rows.Quantile(there, 1)))
 }
