@@ -144,7 +144,7 @@ func TestValues(t *testing.T) {
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
 		{"no baselines", matrix["canaries"], map[string]int{"CronJob": 0, "Role": 0, "PrometheusRule": len(rules)}, nil, []string{"plumbline-baseline-"}},
-		{"native", matrix["longhorn"], nil, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: true"}, []string{"_seconds_bucket", "Histograms: false", "NHCB: false"}},
+		{"native", matrix["longhorn"], nil, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: true"}, []string{"record: device:block_total_seconds:rate5m_bucket", "Histograms: false", "NHCB: false"}},
 		{"either", matrix["either"], map[string]int{"PrometheusRule": len(rules)},
 			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "histogram_avg", "scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: false"}, nil},
 		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)},
