@@ -87,7 +87,11 @@ func (c *carriers) of(node parser.Expr) carried {
 func (c *carriers) selector(s *parser.VectorSelector) carried {
 	for _, suffix := range []string{"", "_count", "_sum", "_bucket"} {
 		if base, cut := strings.CutSuffix(s.Name, suffix); cut {
-			if labels, ok := c.metrics[base]; ok {
+			labels, ok := c.metrics[base]
+			if ok && suffix == "_bucket" {
+				return either(labels, carried{"le": true})
+			}
+			if ok {
 				return labels
 			}
 		}
@@ -411,6 +415,8 @@ func TestCarriersFindMistakes(t *testing.T) {
 		`max by (node) (sum by (op) (a_seconds))`:                `label node`,
 		`sum by (anything) (unknown)`:                            "",
 		`sum by (cluster, node) (a_seconds_count)`:               "",
+		`sum by (node, le) (a_seconds_bucket)`:                   "",
+		`sum by (node, le) (a_seconds_sum)`:                      `label le`,
 		`sum by (volume) (r:b:sum)`:                              "",
 		`sum by (device) (r:b:sum)`:                              `label device`,
 	} {
