@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -147,7 +148,11 @@ func (e *engine) alerts(ctx context.Context) (map[string]bool, error) {
 	var list []struct {
 		Labels model.Metric `json:"labels"`
 	}
-	if err := get(ctx, "http://"+e.alertmanager+"/api/v2/alerts?active=true&inhibited=true&silenced=true", &list); err != nil {
+	text, err := rig.Get(ctx, "http://"+e.alertmanager+"/api/v2/alerts?active=true&inhibited=true&silenced=true")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
 	}
 	all := map[string]bool{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,7 +151,8 @@ func (s *stack) start(ctx context.Context, name, http string, program string, ar
 			s.t.Fatalf("%s has ended: %.2000s", name, p.Log)
 		default:
 		}
-		return get(ctx, "http://"+http+"/-/ready", nil)
+		_, err := rig.Get(ctx, "http://"+http+"/-/ready")
+		return err
 	})
 }
 
@@ -213,26 +213,4 @@ func (s *stack) awaitTargets(ctx context.Context, clusters []*cluster) {
 			s.t.Check(e.server.Await(ctx, ready, expr))
 		}
 	}
-}
-
-// get asks a URL, and decodes its answer if that is wanted.
-func get(ctx context.Context, url string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.NewDecoder(response.Body).Decode(into)
 }

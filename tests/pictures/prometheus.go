@@ -88,19 +88,6 @@ func write(ctx context.Context, address string, recorded []story.Recorded, from,
 
 // answers is nil once a URL answers that all is well.
 func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
+	_, err := rig.Get(ctx, url)
+	return err
 }
