@@ -34,8 +34,8 @@ func key(m model.Metric) string {
 	return own.String()
 }
 
-// chosen are records of which layer has grown most: of none when all is well, and then chance names one.
-var chosen = map[string]bool{"storageclass:grown_most:info": true, "storageclass:layer_suspect:info": true, "storageclass:suspect:info": true}
+// chosen are records of which layer has grown most, or which replica is slowest: none when all is well, and then chance names one.
+var chosen = map[string]bool{"storageclass:grown_most:info": true, "storageclass:layer_suspect:info": true, "storageclass:suspect:info": true, "volume:slowest_replica:info": true}
 
 // sameRecords awaits that every rule records the same series on both, and compares their values: twins that were added up
 // instead of one left out would double them.

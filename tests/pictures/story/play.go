@@ -1,6 +1,7 @@
 package story
 
 import (
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -64,11 +65,27 @@ func (s *Story) Play(root string, from time.Duration) (*Player, error) {
 		t.Classic = t.Classic || one.kind == "custom"
 		p.states = append(p.states, one)
 	}
+	p.oneKind()
 	for _, path := range slices.Sorted(maps.Keys(targets)) {
 		p.targets = append(p.targets, *targets[path])
 	}
 	p.now = make([]sample, len(p.states))
 	return p, nil
+}
+
+// oneKind gives the series of a metric one kind: those of which no line says anything count nothing.
+func (p *Player) oneKind() {
+	kinds := map[string]*state{}
+	for _, one := range p.states {
+		if name := one.labels.Get(labels.MetricName); one.kind != "" {
+			kinds[name] = one
+		}
+	}
+	for _, one := range p.states {
+		if like := kinds[one.labels.Get(labels.MetricName)]; like != nil && one.kind == "" {
+			one.kind, one.rate, one.mean, one.bounds = like.kind, 0, 1, like.bounds
+		}
+	}
 }
 
 // Targets are the exporters.
@@ -95,7 +112,8 @@ func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	encoder := expfmt.NewEncoder(w, format)
 	for _, f := range p.families(r.URL.Path) {
 		if err := encoder.Encode(f); err != nil {
-			return // who asked has gone
+			slog.Warn("a page was cut short", "path", r.URL.Path, "metric", f.GetName(), "err", err)
+			return
 		}
 	}
 }
