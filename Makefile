@@ -138,8 +138,8 @@ e2e-kubernetes: image-binaries ## Everything on a real Kubernetes node on this m
 	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
 
 .PHONY: e2e-distributed
-e2e-distributed: ## The rules on Thanos: two clusters, pairs of everything, some of it killed; about ten minutes and the build.
-	@tools/build prometheus alertmanager thanos
+e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some of it killed) and on VictoriaMetrics; about ten minutes and the build.
+	@tools/build prometheus alertmanager thanos victoria-metrics vmalert
 	@$(GO) run ./tests/distributed
 
 .PHONY: e2e-storage

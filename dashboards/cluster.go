@@ -28,10 +28,9 @@ const clusterHere = "__cluster__"
 // placeholders stand for Grafana's intervals while an expression is parsed.
 var placeholders = [][2]string{{"$__rate_interval", "7m11s"}, {"$__range", "13m17s"}}
 
-// converted are histograms that are native only where Prometheus makes native ones of ebpf_exporter's: elsewhere, as on
-// what gets its data by remote write 1.0, panels read the classic ones.
-var converted = histograms.Of(histograms.Either, "ebpf_exporter_blkio_total_seconds", "ebpf_exporter_blkio_queue_seconds", "ebpf_exporter_blkio_device_seconds",
-	"device:block_total_seconds:rate5m")
+// converted makes panels read either kind of histogram: the native one, or else the classic one, which is all that there
+// is where native histograms are not stored, and all of ebpf_exporter's where data comes by remote write 1.0.
+var converted = histograms.Of(histograms.Either, append(slices.Clone(histograms.Exported), "device:block_total_seconds:rate5m")...)
 
 // perCluster makes an expression select by the variable cluster, and keep clusters apart where
 // it groups or joins by what is unique within one cluster only. The variable's "All" is the

@@ -22,9 +22,11 @@ import (
 // stage is an agent with one database server, and the Prometheus that scrapes it. What is set is missing.
 type stage struct {
 	noTarget, noNative, noHonor, noRules bool
-	noFeature, noServer, idle            bool
-	noPhases, noVolume, noClaim          bool
-	another                              bool // a server that runs no statement
+	// classic is rules that read classic histograms.
+	classic                     bool
+	noFeature, noServer, idle   bool
+	noPhases, noVolume, noClaim bool
+	another                     bool // a server that runs no statement
 }
 
 // exporter serves the agent's series, a statement more at each scrape.
@@ -94,6 +96,9 @@ func (s stage) prometheus(t *testing.T) string {
 	program := testkit.Tool(t, "prometheus")
 	folder := t.TempDir()
 	rules := filepath.Join(testkit.Root(), "rules", "query.rules.yaml")
+	if s.classic {
+		rules = filepath.Join(testkit.Root(), "rules", "classic", "query.rules.yaml")
+	}
 	if s.noRules {
 		rules = filepath.Join(folder, "*.rules.yaml")
 	}
@@ -155,7 +160,8 @@ func TestVerify(t *testing.T) {
 		"no feature":    {stage{noFeature: true}, "kernel", []string{"found agent 1 scraped", "No node can measure statements", "--check"}},
 		"no server":     {stage{noServer: true}, "server", []string{"on 1 of 1 nodes", "No database server is known"}},
 		"idle":          {stage{idle: true}, "statements", []string{"No statement of shop/shop-1 ended in the last 1m", "canaries"}},
-		"no native":     {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true"}},
+		"no native":     {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true", "optional/rules-classic"}},
+		"classic":       {stage{noNative: true, classic: true}, "", []string{"shop/shop-1 on node n", "The chain is whole."}},
 		"no phases":     {stage{noPhases: true}, "phases", []string{"found statements shop/shop-1", "of shop/shop-1 there is no phase"}},
 		"no volume":     {stage{noVolume: true}, "volume", []string{"found phases shop/shop-1", "The data of shop/shop-1 is on no volume"}},
 		"no claim":      {stage{noClaim: true}, "claim", []string{"found volume shop/shop-1", "The volume of shop/shop-1 has no claim", "can-i list persistentvolumes"}},

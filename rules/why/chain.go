@@ -160,17 +160,16 @@ func (c *chain) known() Link {
 func (c *chain) statements() Link {
 	l := Link{Name: "statements"}
 	was := c.names()
-	native, classic := c.one("native durations"), c.one("classic durations")
 	l.Found = c.keep("statement", c.of("all statements"))
-	switch {
-	case native > 0 || classic == 0:
-		l.Missing = fmt.Sprintf("No statement of %s ended in the last %s.", was, model.Duration(c.window))
-		l.Next = []string{"Run some statements over a connection to the database, and test again; or give it a canary (canaries in values.yaml).",
-			"If statements do run: what does the agent say is not measured? kubectl --namespace NAMESPACE logs daemonset/plumbline-agent"}
-	default:
-		l.Missing = "Prometheus stores no native histograms, which durations of statements are."
-		l.Next = []string{"With the operator: version 0.90 or later passes scrapeNativeHistograms on. Without: scrape_native_histograms: true in the scrape's configuration. It needs Prometheus 3."}
+	if l.Found != "" && c.one("native durations") == 0 && c.one("recorded durations") == 0 {
+		l.Found, l.Missing = "", "Prometheus stores no native histograms, which durations of statements are; their classic parts are there, but the rules do not read these."
+		l.Next = []string{"With the operator: version 0.90 or later passes scrapeNativeHistograms on. Without: scrape_native_histograms: true in the scrape's configuration. It needs Prometheus 3.",
+			"Where native histograms cannot be stored: the chart's value prometheus.histograms, or the folder optional/rules-classic, has rules for classic ones."}
+		return l
 	}
+	l.Missing = fmt.Sprintf("No statement of %s ended in the last %s.", was, model.Duration(c.window))
+	l.Next = []string{"Run some statements over a connection to the database, and test again; or give it a canary (canaries in values.yaml).",
+		"If statements do run: what does the agent say is not measured? kubectl --namespace NAMESPACE logs daemonset/plumbline-agent"}
 	return l
 }
 

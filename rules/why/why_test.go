@@ -2,6 +2,7 @@ package why
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,11 @@ func TestStories(t *testing.T) {
 			}
 			if words := f.Words(); story.words != "" && words != story.words {
 				t.Errorf("words\n%s\nwant\n%s", words, story.words)
+			}
+			// Where histograms are classic the same is found.
+			l.Classic = true
+			if c := find(t, l, Subject{Class: story.class}); c.Verdict.Kind != v.Kind || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
+				t.Errorf("by classic histograms:\n%s\nby native ones:\n%s", c.Words(), f.Words())
 			}
 			// Bars and the long form have a line for each and end without a panic.
 			var b strings.Builder

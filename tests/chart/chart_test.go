@@ -59,6 +59,7 @@ var matrix = map[string][]string{
 		"canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"},
 	"either":  {registry, "prometheus.histograms=either"},
 	"classic": {registry, "prometheus.histograms=classic", "longhorn.enabled=true", "dashboards.enabled=false"},
+	"read":    {registry, "prometheus.metrics=read", "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true"},
 	"no test": {registry, "test.enabled=false"},
 	"least":   {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
 }
@@ -150,6 +151,8 @@ func TestValues(t *testing.T) {
 		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)},
 			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
 			[]string{"histogram_avg", "histogram_count", "scrapeNativeHistograms: true", "NHCB: true"}},
+		{"every metric", matrix["longhorn"], nil, []string{"metricRelabelings:\n      []\n"}, []string{"go_.*"}},
+		{"what is read", matrix["read"], map[string]int{"PodMonitor": 6}, []string{"regex: go_.*|"}, nil},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
 		{"least", matrix["least"], map[string]int{"DaemonSet": 1, "PrometheusRule": 0, "ConfigMap": 1, "NetworkPolicy": 0, "PriorityClass": 0}, nil, []string{"priorityClassName"}},

@@ -1,7 +1,8 @@
 // Command distributed proves that the rules work where one Prometheus ends: on Thanos, fed by pairs of
 // Prometheus in agent mode from two clusters whose nodes and volumes have equal names. In one cluster a disk stands
 // still; meanwhile a receiver, a router and a ruler are killed. What fires, and what the rules of rules/either record,
-// must be what one ordinary Prometheus over both clusters says by those of rules/.
+// must be what one ordinary Prometheus over both clusters says by those of rules/. So must be what VictoriaMetrics and
+// vmalert, which scrape the same, make of rules/classic.
 //
 // The clusters' exporters are played (tests/pictures/story): two labs do not fit on one machine. All else is real.
 package main
@@ -27,7 +28,7 @@ type options struct {
 
 func main() {
 	app := kingpin.New("distributed", "The rules on Thanos: two clusters, pairs of Prometheus in agent mode, three receivers, two rulers, one store; a receiver, a router and a ruler are killed while a disk stands still. About ten minutes. "+
-		"It needs the programs in build/bin (tools/build thanos prometheus alertmanager). Examples:\n"+
+		"Beside them VictoriaMetrics with classic histograms. It needs the programs in build/bin (tools/build prometheus alertmanager thanos victoria-metrics vmalert). Examples:\n"+
 		"  distributed\n  distributed --calm=6m --results=/tmp/results")
 	app.HelpFlag.Short('h')
 	var o options

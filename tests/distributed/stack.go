@@ -103,6 +103,7 @@ func startStack(ctx context.Context, t *rig.Scope, folder, rules string, cluster
 			}, "--agent", "--storage.agent.path="+filepath.Join(folder, name(c.name, i)))
 		}
 	}
+	s.startVictoriaMetrics(ctx, filepath.Join(filepath.Dir(native), string(histograms.Classic), filepath.Base(native)), clusters)
 	s.one = s.prometheus(ctx, "one", map[string]any{
 		"global":         global(nil),
 		"rule_files":     []string{native},

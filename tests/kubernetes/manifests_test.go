@@ -101,6 +101,11 @@ func everything(t *testing.T) map[string][]*unstructured.Unstructured {
 			}
 		case parent == "storage-classes":
 			all[name] = overlay(t, nil, []string{dir})
+		case name == "optional/drop-unread":
+			all[name] = overlay(t, []string{manifests("base")}, []string{dir})
+			if n := dropping(all[name]); n != 2 {
+				return fmt.Errorf("%s: %d monitors of base drop metrics, want 2", name, n)
+			}
 		case parent == "openebs":
 			all[name] = overlay(t, []string{manifests("engines", "openebs")}, []string{dir})
 		default:
@@ -112,6 +117,22 @@ func everything(t *testing.T) map[string][]*unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// dropping counts the monitors whose endpoints all drop metrics; one with an endpoint that does not is left out.
+func dropping(objects []*unstructured.Unstructured) (n int) {
+	for _, o := range objects {
+		endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "podMetricsEndpoints")
+		drop := len(endpoints) > 0
+		for _, e := range endpoints {
+			relabelings, _, _ := unstructured.NestedSlice(e.(map[string]any), "metricRelabelings")
+			drop = drop && len(relabelings) == 1
+		}
+		if drop {
+			n++
+		}
+	}
+	return n
 }
 
 // cluster starts an API server with the definitions that the manifests use.

@@ -11,11 +11,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/plumbline/plumbline/tests/shape"
 )
 
 // cluster serves /JOB/NODE: what the job's exporter on that node would say.
 type cluster struct {
-	shape   *shape
+	shape   *shape.Shape
 	perNode int
 	// every: one volume in so many has a database.
 	every int
@@ -24,7 +26,7 @@ type cluster struct {
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job, node, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	if _, ok := jobs[job]; !ok || node == "" {
+	if _, ok := shape.Jobs[job]; !ok || node == "" {
 		http.NotFound(w, r)
 		return
 	}
@@ -52,13 +54,13 @@ func (c *cluster) families(job, node string, growth float64) []*dto.MetricFamily
 		}
 		return byName[f.GetName()]
 	}
-	for _, f := range c.shape.node[job] {
+	for _, f := range c.shape.Node[job] {
 		to := family(f)
 		for _, m := range f.Metric {
 			to.Metric = append(to.Metric, grown(m, growth))
 		}
 	}
-	for _, f := range c.shape.volume[job] {
+	for _, f := range c.shape.Volume[job] {
 		to := family(f)
 		for _, m := range f.Metric {
 			value := grown(m, growth)
@@ -83,10 +85,10 @@ func (c *cluster) rename(l *dto.LabelPair, node string, i int) string {
 	switch {
 	case l.GetName() == "storageclass":
 		return l.GetValue()
-	case l.GetName() == "device" && slices.Contains(c.shape.devices, l.GetValue()):
+	case l.GetName() == "device" && slices.Contains(c.shape.Devices, l.GetValue()):
 		return fmt.Sprintf("sd%d", i)
 	}
-	return strings.ReplaceAll(l.GetValue(), c.shape.class, fmt.Sprintf("%s-%d", node, i))
+	return strings.ReplaceAll(l.GetValue(), c.shape.Class, fmt.Sprintf("%s-%d", node, i))
 }
 
 // grown returns a metric whose counts have grown; its labels are the same.

@@ -19,11 +19,12 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/plumbline/plumbline/tests/results/rows"
+	"github.com/plumbline/plumbline/tests/shape"
 )
 
 type options struct {
 	lab, class, prometheus, rules, results string
-	shape, dashboards, promtool            string
+	shape, dashboards, promtool, metrics   string
 	save, past                             bool
 	volumes, nodes, every                  int
 	interval, settle, measure              time.Duration
@@ -47,6 +48,7 @@ func main() {
 	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
 	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
+	app.Flag("metrics", "read drops what no rule, dashboard or command reads, as manifests/kubernetes/optional/drop-unread does; all keeps all.").Default("all").EnumVar(&o.metrics, "all", "read")
 	app.Flag("past", "Give Prometheus the past that the rules look back at, made from what they record in a first run; --no-past measures a young one.").Default("true").BoolVar(&o.past)
 	app.Flag("interval", "Interval of scrapes and of rules.").Default("30s").DurationVar(&o.interval)
 	app.Flag("settle", "Wait this long after all targets are up: rules look back 5 minutes.").Default("6m").DurationVar(&o.settle)
@@ -67,13 +69,13 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return fmt.Errorf("%d volumes cannot be on %d nodes", o.volumes, o.nodes)
 	}
 	if o.save {
-		s, err := readShape(ctx, o.lab, o.class)
+		s, err := shape.Read(ctx, o.lab, o.class)
 		if err != nil {
 			return err
 		}
-		return s.save(o.shape)
+		return s.Save(o.shape)
 	}
-	s, err := loadShape(o.shape)
+	s, err := shape.Load(o.shape)
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	slog.Info("shape read", "series of a volume", s.perVolume, "series of a node", s.perNode)
+	slog.Info("shape read", "series of a volume", shape.Series(s.Volume), "series of a node", shape.Series(s.Node))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -111,7 +113,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	m.write(out, file, o, s)
 	printRules(out, m.costs)
 	slog.Info("the dashboards' queries are made")
-	answers, err := p.ask(ctx, o, s.class)
+	answers, err := p.ask(ctx, o, s.Class)
 	if err != nil {
 		return errors.Join(err, file.Close()) // what was measured so far
 	}
@@ -119,5 +121,12 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		file.Add("The dashboards' queries over many volumes", fmt.Sprintf("%d volumes, %s", o.volumes, a.selection), a.cells()...)
 		fmt.Fprintln(out, strings.Join(a.cells(), " | "))
 	}
+	slog.Info("it is killed and started again")
+	k, err := p.restart(ctx, o)
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	file.Add("Prometheus killed over many volumes", fmt.Sprintf("%d volumes", o.volumes), k.cells()...)
+	fmt.Fprintln(out, strings.Join(k.cells(), " | "))
 	return file.Close()
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/tests/shape"
 )
 
 // Rules look back up to a day at what other rules have recorded. A Prometheus that has just started has
@@ -161,7 +162,7 @@ func openMetrics(m model.Metric) string {
 
 // withPast measures nothing: it runs a Prometheus until its rules record, and returns a folder of data with
 // the past that they look back at.
-func withPast(ctx context.Context, o options, s *shape, exposition string) (folder string, err error) {
+func withPast(ctx context.Context, o options, s *shape.Shape, exposition string) (folder string, err error) {
 	p, err := startPrometheus(o, s, exposition, "")
 	if err != nil {
 		return "", err

@@ -19,22 +19,25 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/manifests/unread"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/pause"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/results/rows"
+	"github.com/plumbline/plumbline/tests/shape"
 )
 
 // prometheus is the one that is measured, with a folder of its own.
 type prometheus struct {
 	*promapi.Server
-	command *exec.Cmd
-	folder  string
-	targets int
+	program, address string
+	command          *exec.Cmd
+	folder           string
+	targets          int
 }
 
 // startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none.
-func startPrometheus(o options, s *shape, exposition, folder string) (*prometheus, error) {
+func startPrometheus(o options, s *shape.Shape, exposition, folder string) (*prometheus, error) {
 	rules, err := filepath.Abs(o.rules)
 	if err != nil {
 		return nil, err
@@ -50,6 +53,11 @@ func startPrometheus(o options, s *shape, exposition, folder string) (*prometheu
 	if err != nil {
 		return fail(err)
 	}
+	type drop struct {
+		Action string   `yaml:"action"`
+		Labels []string `yaml:"source_labels"`
+		Regex  string   `yaml:"regex"`
+	}
 	type static struct {
 		Targets []string          `yaml:"targets"`
 		Labels  map[string]string `yaml:"labels,omitempty"`
@@ -59,10 +67,19 @@ func startPrometheus(o options, s *shape, exposition, folder string) (*prometheu
 		NHCB    bool     `yaml:"convert_classic_histograms_to_nhcb,omitempty"`
 		Honor   bool     `yaml:"honor_labels"`
 		Targets []static `yaml:"static_configs"`
+		Drop    []drop   `yaml:"metric_relabel_configs,omitempty"`
+	}
+	var unreads []drop
+	if o.metrics == "read" {
+		pattern, err := unread.Pattern(".")
+		if err != nil {
+			return nil, err
+		}
+		unreads = []drop{{"drop", []string{model.MetricNameLabel}, pattern}}
 	}
 	scraped := []job{{Name: "prometheus", Targets: []static{{Targets: []string{own}}}}}
-	for _, name := range slices.Sorted(maps.Keys(s.volume)) {
-		j := job{Name: name, NHCB: jobs[name], Honor: true}
+	for _, name := range slices.Sorted(maps.Keys(s.Volume)) {
+		j := job{Name: name, NHCB: shape.Jobs[name], Honor: true, Drop: unreads}
 		for i := range o.nodes {
 			node := "node-" + strconv.Itoa(i)
 			j.Targets = append(j.Targets, static{[]string{exposition}, map[string]string{"node": node, "instance": node, "__metrics_path__": "/" + name + "/" + node}})
@@ -70,7 +87,7 @@ func startPrometheus(o options, s *shape, exposition, folder string) (*prometheu
 		p.targets += o.nodes
 		scraped = append(scraped, j)
 	}
-	if s.node["node-exporter"] != nil && s.volume["node-exporter"] == nil {
+	if s.Node["node-exporter"] != nil && s.Volume["node-exporter"] == nil {
 		return fail(errors.New("node_exporter of the lab does not show the volume's device"))
 	}
 	config, err := yaml.Marshal(map[string]any{
@@ -86,21 +103,58 @@ func startPrometheus(o options, s *shape, exposition, folder string) (*prometheu
 	if err := os.WriteFile(path, config, 0o600); err != nil {
 		return fail(err)
 	}
-	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		return fail(err)
-	}
-	defer log.Close()
-	p.command = exec.Command(o.prometheus, "--config.file="+path, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+own)
-	p.command.Stdout, p.command.Stderr = log, log
-	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.command.Start(); err != nil {
+	p.program, p.address = o.prometheus, own
+	if err := p.start(); err != nil {
 		return fail(err)
 	}
 	if p.Server, err = promapi.At("http://" + own); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
+}
+
+// start starts the program on the folder as it is.
+func (p *prometheus) start() error {
+	log, err := os.Create(filepath.Join(p.folder, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.command = exec.Command(p.program, "--config.file="+filepath.Join(p.folder, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(p.folder, "data"), "--web.listen-address="+p.address)
+	p.command.Stdout, p.command.Stderr = log, log
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return p.command.Start()
+}
+
+// killed is what it costs to be killed: the time until it answers again, and its memory then.
+type killed struct{ ready, replay, memory float64 }
+
+// restart kills it as the kernel does when memory is short, and starts it on what it left.
+func (p *prometheus) restart(ctx context.Context, o options) (k killed, err error) {
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+	began := time.Now()
+	if err := p.start(); err != nil {
+		return k, err
+	}
+	// It answers queries when the log is replayed.
+	if err := p.Await(ctx, 20*time.Minute, "vector(1) == 1"); err != nil {
+		return k, err
+	}
+	k.ready = time.Since(began).Seconds()
+	if err := p.Await(ctx, 2*time.Minute+2*o.interval, `prometheus_tsdb_data_replay_duration_seconds > 0`); err != nil {
+		return k, err
+	}
+	k.replay, err = p.Number(ctx, "max(prometheus_tsdb_data_replay_duration_seconds)")
+	if err != nil {
+		return k, err
+	}
+	k.memory, err = p.Number(ctx, `max(process_resident_memory_bytes{job="prometheus"})`)
+	return k, err
+}
+
+func (k killed) cells() []string {
+	return []string{"seconds until it answers", fmt.Sprintf("%.0f", k.ready), "of these the log's replay", fmt.Sprintf("%.0f", k.replay), "memory then", fmt.Sprintf("%.1f GB", k.memory/1e9)}
 }
 
 func (p *prometheus) stop() error {
@@ -161,15 +215,18 @@ func (p *prometheus) measure(ctx context.Context, o options) (m measured, err er
 	return m, err
 }
 
-func (m measured) write(out io.Writer, file *rows.File, o options, s *shape) {
+func (m measured) write(out io.Writer, file *rows.File, o options, s *shape.Shape) {
 	const section = "Prometheus with the rules over many volumes of three replicas"
 	what := fmt.Sprintf("%d volumes on %d nodes, a database on one in %d", o.volumes, o.nodes, o.every)
 	if o.past {
 		what += ", a day of past"
 	}
+	if o.metrics == "read" {
+		what += ", without the metrics that nothing reads"
+	}
 	cells := []string{
 		"series", fmt.Sprintf("%.0f", m.series),
-		"of a volume with database, of a node", fmt.Sprintf("%d, %d", s.perVolume, s.perNode),
+		"of a volume with database, of a node", fmt.Sprintf("%d, %d", shape.Series(s.Volume), shape.Series(s.Node)),
 		"recorded", fmt.Sprintf("%.0f", m.recorded),
 		"samples/s", fmt.Sprintf("%.0f", m.samples),
 		"memory", fmt.Sprintf("%.1f GB", m.memory/1e9),

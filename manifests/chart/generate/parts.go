@@ -152,6 +152,9 @@ func (p part) holes(o object) {
 	case "PodMonitor", "ServiceMonitor":
 		labels[lines(`include "plumbline.monitorLabels" $`)] = ""
 		monitorHistograms(o["spec"].(object))
+		if endpoint, ok := at(o, "spec", "podMetricsEndpoints", 0).(object); ok {
+			endpoint["metricRelabelings"] = block(`include "plumbline.metricRelabelings" $ | fromYamlArray`)
+		}
 	case "ClusterRoleBinding", "RoleBinding":
 		for i := range o["subjects"].([]any) {
 			if n, ok := at(o, "subjects", i, "namespace").(string); ok {

@@ -18,6 +18,8 @@ type Lab struct {
 	Trip, Service map[string]float64
 	// Disk is a write of the disk below a replica, by its name; "" is that of all others.
 	Disk map[string]float64
+	// Classic makes histograms classic ones.
+	Classic bool
 	// More adds other series.
 	More func(r *Recording)
 }
@@ -46,6 +48,7 @@ func Healthy() *Lab {
 // Record makes its series.
 func (l *Lab) Record() *Recording {
 	r := NewRecording()
+	r.Classic = l.Classic
 	for class, phases := range l.Commit {
 		server := fmt.Sprintf(`server=%q,node="n",engine="postgresql"`, class)
 		volume := "v-" + class

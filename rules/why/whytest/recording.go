@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,8 +28,10 @@ import (
 
 // Recording is what a Prometheus has recorded, asked by Prometheus' own engine.
 type Recording struct {
-	engine *promql.Engine
-	series []storage.Series
+	// Classic makes histograms classic ones, with a bucket for each power of two.
+	Classic bool
+	engine  *promql.Engine
+	series  []storage.Series
 }
 
 // The recording has a sample every two seconds, up to its end.
@@ -68,8 +71,12 @@ func (r *Recording) Counter(metric string, perSecond float64) {
 	r.Add(metric, func(i int, s *Point) { s.Value = float64(i) * recordingEvery.Seconds() * perSecond })
 }
 
-// Times records a native histogram of so many operations a second, all of which take as long.
+// Times records a histogram of so many operations a second, all of which take as long.
 func (r *Recording) Times(metric string, perSecond, mean float64) {
+	if r.Classic {
+		r.classicTimes(metric, perSecond, mean)
+		return
+	}
 	const schema = 3
 	bucket := int32(math.Ceil(math.Log2(mean) * 8))
 	r.Add(metric, func(i int, s *Point) {
@@ -77,6 +84,22 @@ func (r *Recording) Times(metric string, perSecond, mean float64) {
 		s.h = &histogram.FloatHistogram{Schema: schema, Count: n, Sum: n * mean,
 			PositiveSpans: []histogram.Span{{Offset: bucket, Length: 1}}, PositiveBuckets: []float64{n}}
 	})
+}
+
+// classicTimes records the parts of a classic histogram.
+func (r *Recording) classicTimes(metric string, perSecond, mean float64) {
+	name, labels, _ := strings.Cut(metric, "{")
+	r.Counter(name+"_count{"+labels, perSecond)
+	r.Counter(name+"_sum{"+labels, perSecond*mean)
+	for power := -14; power <= 5; power++ {
+		bound := math.Exp2(float64(power))
+		below := perSecond
+		if mean > bound {
+			below = 0
+		}
+		r.Counter(fmt.Sprintf("%s_bucket{le=%q,%s", name, strconv.FormatFloat(bound, 'g', -1, 64), labels), below)
+	}
+	r.Counter(name+`_bucket{le="+Inf",`+labels, perSecond)
 }
 
 // Without takes away the series whose names begin so.

@@ -1,4 +1,4 @@
-package main
+package shape
 
 import (
 	"encoding/json"
@@ -18,13 +18,14 @@ type shapeFile struct {
 	Node, Volume map[string][]json.RawMessage // metric families by job
 }
 
-func (s *shape) save(path string) error {
-	f := shapeFile{Class: s.class, Devices: s.devices}
+// Save keeps it in a file.
+func (s *Shape) Save(path string) error {
+	f := shapeFile{Class: s.Class, Devices: s.Devices}
 	var err error
-	if f.Node, err = encode(s.node); err != nil {
+	if f.Node, err = encode(s.Node); err != nil {
 		return err
 	}
-	if f.Volume, err = encode(s.volume); err != nil {
+	if f.Volume, err = encode(s.Volume); err != nil {
 		return err
 	}
 	data, err := json.Marshal(f)
@@ -34,7 +35,8 @@ func (s *shape) save(path string) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-func loadShape(path string) (*shape, error) {
+// Load reads what Save has written.
+func Load(path string) (*Shape, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w; write it with --save-shape while a lab runs", err)
@@ -43,11 +45,11 @@ func loadShape(path string) (*shape, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	s := &shape{class: f.Class, devices: f.Devices}
-	if s.node, s.perNode, err = decode(f.Node); err != nil {
+	s := &Shape{Class: f.Class, Devices: f.Devices}
+	if s.Node, err = decode(f.Node); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if s.volume, s.perVolume, err = decode(f.Volume); err != nil {
+	if s.Volume, err = decode(f.Volume); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
@@ -67,18 +69,16 @@ func encode(jobs map[string][]*dto.MetricFamily) (map[string][]json.RawMessage, 
 	return encoded, nil
 }
 
-// decode also counts the series as Prometheus stores them: a histogram is one.
-func decode(encoded map[string][]json.RawMessage) (jobs map[string][]*dto.MetricFamily, series int, err error) {
-	jobs = map[string][]*dto.MetricFamily{}
+func decode(encoded map[string][]json.RawMessage) (map[string][]*dto.MetricFamily, error) {
+	jobs := map[string][]*dto.MetricFamily{}
 	for _, job := range slices.Sorted(maps.Keys(encoded)) {
 		for _, data := range encoded[job] {
 			f := &dto.MetricFamily{}
 			if err := protojson.Unmarshal(data, f); err != nil {
-				return nil, 0, fmt.Errorf("job %s: %w", job, err)
+				return nil, fmt.Errorf("job %s: %w", job, err)
 			}
 			jobs[job] = append(jobs[job], f)
-			series += len(f.Metric)
 		}
 	}
-	return jobs, series, nil
+	return jobs, nil
 }

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// What is asked is what is written.
+func TestCurrent(t *testing.T) {
+	want, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../asked.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Error("asked.go is not what written.go says; run go generate ./rules/why/questions")
+	}
+}
