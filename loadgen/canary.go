@@ -39,15 +39,17 @@ func (p *program) addCanary() {
 		"loadgen canary --engine=mysql --profile=wal-commit --dsn='shop@unix(/run/mysqld/mysqld.sock)/shop'",
 		"loadgen canary --profile=write-mostly --working-set=64GiB --dsn='host=pg-1 dbname=shop' --dsn='host=pg-2 dbname=shop'",
 		"loadgen canary --when-down=wait --json --once=5m --rate=50 --dsn='host=pg-1,pg-2 dbname=shop target_session_attrs=read-write'",
-		"loadgen canary --rate=2000 --connections=8 --profile=kv-select --once=60s --dsn=shop")
+		"loadgen canary --rate=2000 --connections=8 --profile=kv-select --once=60s --dsn=shop",
+		"loadgen canary --rate=100000 --generators=4 --generator=0 --once=10m --json --dsn=shop")
 	l = addLoad(c, "canary")
+	l.addGenerators(c)
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
 	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database. Give it once for each server that the database may be at (in the variable, one a line): they are tried one after the other, and only one that can be written to is taken, unless a string has its own target_session_attrs.").
 		Envar("LOADGEN_DSN").StringsVar(&servers)
 	c.Flag("when-down", "While no server takes a connection, what is due fails at once or waits for one, so that it counts with the time that it waited; auto: wait with several --dsn, else fail.").
 		Default("auto").EnumVar(&down, "auto", "fail", "wait")
 	c.Flag("profile", "What a transaction does, and the label profile (on MySQL with -mysql): "+driver.ProfileNames()+".").Default("tpcb-like").StringVar(&config.Profile)
-	c.Flag("rate", "Transactions per second to offer.").Default("10").Float64Var(&config.Rate)
+	c.Flag("rate", "Transactions per second to offer, by all generators.").Default("10").Float64Var(&config.Rate)
 	c.Flag("arrivals", "Spread of the intended starts.").Default("poisson").EnumVar(&arrivals, "constant", "poisson")
 	c.Flag("connections", "Transactions that may be under way at once.").Default("4").IntVar(&config.Connections)
 	c.Flag("timeout", "A transaction that takes longer has failed.").Default("10s").DurationVar(&config.Timeout)
@@ -62,6 +64,12 @@ func (p *program) addCanary() {
 }
 
 func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, config driver.Config, tables bool) error {
+	if err := l.divide(&config.Rate); err != nil {
+		return err
+	}
+	if config.Seed != 0 {
+		config.Seed += uint64(l.generator.Number) // else all would touch the same keys at the same moments
+	}
 	l.labels.Profile = config.Label()
 	l.options.Target = config.Rate
 	config.Warmup = l.warmup
@@ -75,7 +83,13 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 	work := func(ctx context.Context) {
 		if tables {
 			load.SetPhase(metrics.Init)
-			if failed = retry.Retry(ctx, "making loadgen's tables", d.Init); failed != nil {
+			if l.generator.Number > 0 {
+				patient := adapter.Supervisor{Load: load, Log: log}
+				failed = patient.Retry(ctx, "waiting for loadgen's tables, which generator 0 makes", d.Ready)
+			} else {
+				failed = retry.Retry(ctx, "making loadgen's tables", d.Init)
+			}
+			if failed != nil {
 				return
 			}
 		}
@@ -105,7 +119,6 @@ func addOutages(r *result.Result, d *driver.Driver) {
 		r.Outages = append(r.Outages, o.Result())
 	}
 	if len(r.Outages) > 0 && after.Count() > 0 {
-		sum := result.Sum(&after)
-		r.AfterOutages = &sum
+		r.After(after)
 	}
 }

@@ -22,14 +22,15 @@ func (p *program) addK6() {
 		"loadgen k6 --storageclass=longhorn-r3 --rate=10 --dsn='host=127.0.0.1 dbname=shop sslmode=disable' --query='select count(*) from orders'",
 		"loadgen k6 --engine=mysql --dsn='shop@tcp(127.0.0.1:3306)/shop' --remote-write=http://127.0.0.1:9090/api/v1/write")
 	l = addLoad(c, "k6")
+	l.addGenerators(c)
 	c.Flag("path", "A k6 built with xk6-sql and its drivers for postgres and mysql.").Default("k6").StringVar(&config.Path)
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
 	c.Flag("dsn", "Connection string, for PostgreSQL in lib/pq's form (say sslmode=disable for TCP without TLS), for MySQL user:password@tcp(host:port)/database.").
 		Envar("LOADGEN_DSN").StringVar(&config.DSN)
 	c.Flag("query", "Statement to run.").Default("select 1").StringVar(&config.Query)
 	c.Flag("profile", "Value of the label profile.").Default("query").StringVar(&l.labels.Profile)
-	c.Flag("rate", "Statements per second to offer.").Default("10").Float64Var(&config.Rate)
-	c.Flag("vus", "Statements that may be under way at once; what is due beyond is dropped, and counts as skipped.").Default("10").IntVar(&config.VUs)
+	c.Flag("rate", "Statements per second to offer, by all generators.").Default("10").Float64Var(&config.Rate)
+	c.Flag("vus", "Statements that may be under way at once, of all generators; what is due beyond is dropped, and counts as skipped.").Default("10").IntVar(&config.VUs)
 	c.Flag("remote-write", "Address to which k6 itself writes its own metrics, with stale markers.").StringVar(&config.RemoteWrite)
 	c.Flag("work-dir", "Folder for a small file while k6 runs; the system's temporary folder if empty.").StringVar(&config.WorkDir)
 }
@@ -38,9 +39,14 @@ func (p *program) runK6(ctx context.Context, log *slog.Logger, l *load, config k
 	if _, err := exec.LookPath(config.Path); err != nil {
 		return fmt.Errorf("--path: k6 is missing: %w", err)
 	}
-	l.options.Target, l.options.NoResponse = config.Rate, true
+	target := config.Rate
+	if err := l.divide(&target); err != nil {
+		return err
+	}
+	config.Generator, config.Generators = l.generator.Number, l.generator.Of
+	l.options.Target, l.options.NoResponse = target, true
 	load := metrics.NewSet(p.Registry).Load(l.labels, l.options)
-	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
+	supervisor := &adapter.Supervisor{Load: load, Log: log, Rate: target, Warmup: l.warmup, GiveUp: l.giveUp()}
 	tool, err := k6.New(config, load, log, supervisor.Up)
 	if err != nil {
 		return err

@@ -61,6 +61,7 @@ func newProgram() *program {
 	p.addSysbench()
 	p.addFio()
 	p.addK6()
+	p.addMerge()
 	p.addMatrix()
 	p.addCompare()
 	p.addExport()
@@ -88,6 +89,8 @@ type load struct {
 	warmup  time.Duration
 	once    time.Duration
 	json    bool
+	// generator is which of several generators of the load this one is.
+	generator result.Generator
 }
 
 // addLoad adds the common flags to a sub-command.
@@ -160,6 +163,9 @@ func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work
 		return err
 	}
 	finish(&r)
+	if l.generator.Of > 1 {
+		r.OfGenerator(l.generator)
+	}
 	if l.json {
 		return r.WriteJSON(os.Stdout)
 	}

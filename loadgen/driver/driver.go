@@ -106,6 +106,22 @@ func New(config Config, load *metrics.Load, own *OwnMetrics, log *slog.Logger) (
 // Init makes the tables of the profiles unless they are there and complete, or the profile
 // needs none.
 func (d *Driver) Init(ctx context.Context) error {
+	return d.withTables(ctx, func(c conn) error { return makeTables(ctx, c, d.config.Scale, d.own.filled, d.log) })
+}
+
+// Ready is nil once the tables are there that another generator makes, or the profile needs none.
+func (d *Driver) Ready(ctx context.Context) error {
+	return d.withTables(ctx, func(c conn) error {
+		ready, err := tablesReady(ctx, c, d.config.Scale)
+		if err == nil && !ready {
+			err = fmt.Errorf("there are no tables of scale %d yet", d.config.Scale)
+		}
+		return err
+	})
+}
+
+// withTables does something on a connection of its own, if the profile needs tables.
+func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	if slices.Contains(d.profile.without, d.config.Engine) {
 		return nil
 	}
@@ -114,7 +130,7 @@ func (d *Driver) Init(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	return makeTables(ctx, c, d.config.Scale, d.own.filled, d.log)
+	return do(c)
 }
 
 // Run makes the load until ctx ends. A server that is down is errors, not an end.

@@ -51,23 +51,11 @@ func tables(scale int) []table {
 // that they are complete. Larger ones will do; to smaller ones rows are added. What was begun and
 // interrupted goes on where it was: keys are filled in their order.
 func makeTables(ctx context.Context, c conn, scale int, filled prometheus.Gauge, log *slog.Logger) error {
-	where := "table_schema = current_schema()"
-	if c.Engine() == "mysql" {
-		where = "table_schema = database()"
-	}
-	n, err := c.Read(ctx, "select count(*) from information_schema.tables where table_name = 'loadgen_ready' and "+where)
-	if err != nil {
-		return fmt.Errorf("looking for loadgen's tables: %w", err)
-	}
-	if n > 0 {
-		have, err := c.Read(ctx, "select scale from loadgen_ready order by scale")
-		if err != nil {
-			return fmt.Errorf("reading the scale of loadgen's tables: %w", err)
-		}
-		if have >= int64(scale) {
+	if ready, err := tablesReady(ctx, c, scale); err != nil || ready {
+		if ready {
 			filled.Set(1)
-			return nil
 		}
+		return err
 	}
 	p := &progress{filled: filled, log: log, started: time.Now(), told: time.Now()}
 	there := map[string]int{}
@@ -100,6 +88,26 @@ func makeTables(ctx context.Context, c conn, scale int, filled prometheus.Gauge,
 	}
 	log.Info("loadgen's tables are filled", "scale", scale, "rows", p.rows, "took", time.Since(p.started).Round(time.Second))
 	return nil
+}
+
+// tablesReady tells whether the table that is made last says that all are there, as large or larger.
+func tablesReady(ctx context.Context, c conn, scale int) (bool, error) {
+	where := "table_schema = current_schema()"
+	if c.Engine() == "mysql" {
+		where = "table_schema = database()"
+	}
+	n, err := c.Read(ctx, "select count(*) from information_schema.tables where table_name = 'loadgen_ready' and "+where)
+	if err != nil {
+		return false, fmt.Errorf("looking for loadgen's tables: %w", err)
+	}
+	if n == 0 {
+		return false, nil
+	}
+	have, err := c.Read(ctx, "select coalesce(max(scale), 0) from loadgen_ready")
+	if err != nil {
+		return false, fmt.Errorf("reading the scale of loadgen's tables: %w", err)
+	}
+	return have >= int64(scale), nil
 }
 
 // progress tells how far the filling is.

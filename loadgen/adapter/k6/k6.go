@@ -43,6 +43,8 @@ type Config struct {
 	// Rate is iterations per second, VUs how many may be under way at once.
 	Rate float64
 	VUs  int
+	// Generators share Rate and VUs, each with its segment of the execution; Generator is this one's number, from 0.
+	Generator, Generators int
 	// RemoteWrite is the address of a Prometheus to which k6 itself writes its own metrics, with
 	// stale markers and native histograms; "" for none.
 	RemoteWrite string
@@ -67,6 +69,19 @@ func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool,
 		return nil, fmt.Errorf("k6 needs a query, a rate of at least 0.001 and one VU")
 	}
 	return &Tool{config: config, load: load, log: log, up: up}, nil
+}
+
+// segment is k6's own way to divide a load: of it each generator does the part between two fractions.
+func (c Config) segment() []string {
+	if c.Generators < 2 {
+		return nil
+	}
+	var sequence []string
+	for i := range c.Generators + 1 {
+		sequence = append(sequence, fmt.Sprintf("%d/%d", i, c.Generators))
+	}
+	sequence[0], sequence[c.Generators] = "0", "1"
+	return []string{"--execution-segment=" + sequence[c.Generator] + ":" + sequence[c.Generator+1], "--execution-segment-sequence=" + strings.Join(sequence, ",")}
 }
 
 // run is what is known of one k6 process.
@@ -102,6 +117,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		"--summary-mode=disabled", "--no-thresholds", "--out=json=/dev/fd/3"}
 	env := []string{"LOADGEN_ENGINE=" + t.config.Engine, "LOADGEN_K6_DSN=" + t.config.DSN, "LOADGEN_QUERY=" + t.config.Query,
 		"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64), "LOADGEN_VUS=" + strconv.Itoa(t.config.VUs)}
+	command = append(command, t.config.segment()...)
 	if t.config.RemoteWrite != "" {
 		command = append(command, "--out=experimental-prometheus-rw")
 		env = append(env, "K6_PROMETHEUS_RW_SERVER_URL="+t.config.RemoteWrite, "K6_PROMETHEUS_RW_STALE_MARKERS=true",

@@ -1,0 +1,180 @@
+package result
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/stats"
+)
+
+// Generator is which of several generators of one load made a result.
+type Generator struct {
+	Number int `json:"number"` // from 0
+	Of     int `json:"of"`
+}
+
+// Parts are what a result was summed up from, so that results of several generators can be merged: quantiles cannot be
+// averaged, distributions can be added.
+type Parts struct {
+	Began        time.Time           `json:"began"` // of the measured time
+	Response     stats.Distribution  `json:"response"`
+	Service      stats.Distribution  `json:"service"`
+	AfterOutages *stats.Distribution `json:"after_outages,omitempty"`
+}
+
+// OfGenerator makes it the result of one of several generators, with all that Merge needs.
+func (r *Result) OfGenerator(g Generator) { r.Generator, r.Parts = &g, r.parts }
+
+// After is the distribution of the response times after outages.
+func (r *Result) After(d stats.Distribution) {
+	sum := Sum(&d)
+	r.AfterOutages = &sum
+	if r.parts != nil {
+		r.parts.AfterOutages = &d
+	}
+}
+
+// together is the least share of the longest run in which all generators must have run, for their rates to add up.
+const together = 0.95
+
+// Merge adds up the results of the generators of one load. Each of them must be there, once.
+func Merge(all []Result) (Result, error) {
+	if len(all) == 0 {
+		return Result{}, errors.New("no results")
+	}
+	if err := complete(all); err != nil {
+		return Result{}, err
+	}
+	m := all[0]
+	m.Generator, m.Generators = nil, len(all)
+	m.Errors, m.Skipped, m.Notes, m.Outages, m.AfterOutages = map[string]uint64{}, map[string]uint64{}, nil, nil, nil
+	m.TargetRate, m.Rate, m.Seconds, m.WarmedUp, m.CPUPer1000 = 0, 0, 0, 0, 0
+	m.Offered, m.Completed, m.Restarts, m.ParseErrors, m.Lost = 0, 0, 0, 0, 0
+	parts := &Parts{Began: all[0].Parts.Began}
+	began, ended := parts.Began, all[0].ended()
+	cpu, notes := 0.0, map[string]int{}
+	for _, r := range all {
+		m.TargetRate += r.TargetRate
+		m.Rate += r.Rate
+		m.Seconds, m.WarmedUp = max(m.Seconds, r.Seconds), max(m.WarmedUp, r.WarmedUp)
+		m.Offered, m.Completed = m.Offered+r.Offered, m.Completed+r.Completed
+		m.Restarts, m.ParseErrors, m.Lost = m.Restarts+r.Restarts, m.ParseErrors+r.ParseErrors, m.Lost+r.Lost
+		add(m.Errors, r.Errors)
+		add(m.Skipped, r.Skipped)
+		cpu += r.CPUPer1000 * float64(r.Completed)
+		for _, n := range r.Notes {
+			notes[n]++
+		}
+		m.Outages = append(m.Outages, r.Outages...)
+		parts.Response.Merge(&r.Parts.Response)
+		parts.Service.Merge(&r.Parts.Service)
+		if after := r.Parts.AfterOutages; after != nil {
+			if parts.AfterOutages == nil {
+				parts.AfterOutages = &stats.Distribution{}
+			}
+			parts.AfterOutages.Merge(after)
+		}
+		if r.Parts.Began.After(began) {
+			began = r.Parts.Began
+		}
+		if r.Parts.Began.Before(parts.Began) {
+			parts.Began = r.Parts.Began
+		}
+		if r.ended().Before(ended) {
+			ended = r.ended()
+		}
+	}
+	m.Parts, m.Response, m.Service, m.Outages = parts, Sum(&parts.Response), Sum(&parts.Service), merged(m.Outages)
+	if parts.AfterOutages != nil {
+		after := Sum(parts.AfterOutages)
+		m.AfterOutages = &after
+	}
+	if m.Completed > 0 {
+		m.CPUPer1000 = cpu / float64(m.Completed)
+	}
+	if share := max(0, ended.Sub(began).Seconds()) / m.Seconds; share < together {
+		m.Notes = append(m.Notes, fmt.Sprintf("all generators ran together for %.0f %% of the longest run: the load was not what their rates add up to", 100*share))
+	}
+	for _, n := range slices.Sorted(maps.Keys(notes)) {
+		m.Notes = append(m.Notes, fmt.Sprintf("%s (%d of %d generators)", n, notes[n], len(all)))
+	}
+	return m, nil
+}
+
+// ended is when its measured time was over.
+func (r Result) ended() time.Time {
+	return r.Parts.Began.Add(time.Duration(r.Seconds * float64(time.Second)))
+}
+
+// complete checks that these are all generators of one load.
+func complete(all []Result) error {
+	first, seen := all[0], map[int]bool{}
+	for i, r := range all {
+		what := fmt.Sprintf("result %d", i+1)
+		switch {
+		case r.Parts == nil || r.Generator == nil:
+			return fmt.Errorf("%s is not of one of several generators: it must be printed by --json with --generators", what)
+		case r.Tool != first.Tool || r.Profile != first.Profile || r.Server != first.Server || r.StorageClass != first.StorageClass:
+			return fmt.Errorf("%s is of another load: %s, and the first of %s", what, r.title(), first.title())
+		case r.Generator.Of != first.Generator.Of:
+			return fmt.Errorf("%s is of %d generators, and the first of %d", what, r.Generator.Of, first.Generator.Of)
+		case r.Generator.Number < 0 || r.Generator.Number >= r.Generator.Of:
+			return fmt.Errorf("%s is of generator %d of %d, which there is not", what, r.Generator.Number, r.Generator.Of)
+		case seen[r.Generator.Number]:
+			return fmt.Errorf("generator %d is there twice", r.Generator.Number)
+		case r.Seconds <= 0:
+			return fmt.Errorf("%s has measured nothing", what)
+		}
+		seen[r.Generator.Number] = true
+	}
+	var missing []int
+	for i := range first.Generator.Of {
+		if !seen[i] {
+			missing = append(missing, i)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("of %d generators these are missing: %v", first.Generator.Of, missing)
+	}
+	return nil
+}
+
+func (r Result) title() string {
+	return fmt.Sprintf("%s %s on server %s of class %s", r.Tool, r.Profile, dash(r.Server), dash(r.StorageClass))
+}
+
+func add(to, more map[string]uint64) {
+	for k, n := range more {
+		to[k] += n
+	}
+}
+
+// merged are outages of which several generators saw parts: what overlaps is one.
+func merged(all []Outage) []Outage {
+	slices.SortFunc(all, func(a, b Outage) int { return a.Began.Compare(b.Began) })
+	var out []Outage
+	for _, o := range all {
+		if len(out) == 0 || o.Began.After(out[len(out)-1].ended()) {
+			o.Errors = maps.Clone(o.Errors)
+			out = append(out, o)
+			continue
+		}
+		last := &out[len(out)-1]
+		if o.ended().After(last.ended()) {
+			last.Seconds = o.ended().Sub(last.Began).Seconds()
+		}
+		last.Over = last.Over && o.Over
+		if last.Errors == nil {
+			last.Errors = map[string]uint64{}
+		}
+		add(last.Errors, o.Errors)
+	}
+	return out
+}
+
+func (o Outage) ended() time.Time {
+	return o.Began.Add(time.Duration(o.Seconds * float64(time.Second)))
+}
