@@ -25,6 +25,7 @@ import (
 type options struct {
 	lab, class, prometheus, rules, results string
 	shape, dashboards, promtool, metrics   string
+	receive, thanos                        string
 	save, past                             bool
 	volumes, nodes, every                  int
 	interval, settle, measure              time.Duration
@@ -49,6 +50,8 @@ func main() {
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
 	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
 	app.Flag("metrics", "read drops what no rule, dashboard or command reads, as manifests/kubernetes/optional/drop-unread does; all keeps all.").Default("all").EnumVar(&o.metrics, "all", "read")
+	app.Flag("receive", "What is sent on to a Thanos receiver, which is measured, too: recorded (what rules record, and alerts), all, or none.").Default("none").EnumVar(&o.receive, "none", "recorded", "all")
+	app.Flag("thanos", "Thanos' program file, for --receive (tools/build thanos).").Default("build/bin/thanos").StringVar(&o.thanos)
 	app.Flag("past", "Give Prometheus the past that the rules look back at, made from what they record in a first run; --no-past measures a young one.").Default("true").BoolVar(&o.past)
 	app.Flag("interval", "Interval of scrapes and of rules.").Default("30s").DurationVar(&o.interval)
 	app.Flag("settle", "Wait this long after all targets are up: rules look back 5 minutes.").Default("6m").DurationVar(&o.settle)
@@ -101,7 +104,12 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			return err
 		}
 	}
-	p, err := startPrometheus(o, s, listener.Addr().String(), folder)
+	to, err := startReceiver(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.stop()) }()
+	p, err := startPrometheus(o, s, listener.Addr().String(), folder, to)
 	if err != nil {
 		return err
 	}
@@ -112,6 +120,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	m.write(out, file, o, s)
 	printRules(out, m.costs)
+	if to != nil {
+		got, err := to.measure(ctx, p, o)
+		if err != nil {
+			return err
+		}
+		file.Add("A Thanos receiver of that Prometheus", fmt.Sprintf("%d volumes, %s", o.volumes, o.receive), got.cells()...)
+		fmt.Fprintln(out, strings.Join(got.cells(), " | "))
+	}
 	slog.Info("the dashboards' queries are made")
 	answers, err := p.ask(ctx, o, s.Class)
 	if err != nil {

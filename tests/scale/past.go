@@ -163,7 +163,7 @@ func openMetrics(m model.Metric) string {
 // withPast measures nothing: it runs a Prometheus until its rules record, and returns a folder of data with
 // the past that they look back at.
 func withPast(ctx context.Context, o options, s *shape.Shape, exposition string) (folder string, err error) {
-	p, err := startPrometheus(o, s, exposition, "")
+	p, err := startPrometheus(o, s, exposition, "", nil)
 	if err != nil {
 		return "", err
 	}

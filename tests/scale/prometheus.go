@@ -36,8 +36,9 @@ type prometheus struct {
 	targets          int
 }
 
-// startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none.
-func startPrometheus(o options, s *shape.Shape, exposition, folder string) (*prometheus, error) {
+// startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none. It sends to a
+// receiver, unless that is nil.
+func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *receiver) (*prometheus, error) {
 	rules, err := filepath.Abs(o.rules)
 	if err != nil {
 		return nil, err
@@ -90,12 +91,22 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string) (*pro
 	if s.Node["node-exporter"] != nil && s.Volume["node-exporter"] == nil {
 		return fail(errors.New("node_exporter of the lab does not show the volume's device"))
 	}
-	config, err := yaml.Marshal(map[string]any{
+	if to != nil {
+		scraped = append(scraped, job{Name: "receive", Targets: []static{{Targets: []string{to.http}}}})
+		p.targets++
+	}
+	settings := map[string]any{
 		"global": map[string]any{"scrape_interval": model.Duration(o.interval).String(), "evaluation_interval": model.Duration(o.interval).String(),
 			"scrape_timeout": model.Duration(o.interval).String(), "scrape_native_histograms": true},
 		"rule_files":     []string{filepath.Join(rules, "*.rules.yaml")},
 		"scrape_configs": scraped,
-	})
+	}
+	if to != nil {
+		// Thanos takes no labels twice, and wants one that tells senders apart.
+		settings["remote_write"] = to.remoteWrite()
+		settings["global"].(map[string]any)["external_labels"] = map[string]string{"cluster": "one"}
+	}
+	config, err := yaml.Marshal(settings)
 	if err != nil {
 		return fail(err)
 	}
@@ -142,11 +153,12 @@ func (p *prometheus) restart(ctx context.Context, o options) (k killed, err erro
 		return k, err
 	}
 	k.ready = time.Since(began).Seconds()
-	if err := p.Await(ctx, 2*time.Minute+2*o.interval, `prometheus_tsdb_data_replay_duration_seconds > 0`); err != nil {
+	// What it says of itself from now on, not what it had said before.
+	since := fmt.Sprintf(`and timestamp(process_start_time_seconds{job="prometheus"}) > %d`, time.Now().Unix())
+	if err := p.Await(ctx, 2*time.Minute+2*o.interval, `process_start_time_seconds{job="prometheus"} `+since); err != nil {
 		return k, err
 	}
-	k.replay, err = p.Number(ctx, "max(prometheus_tsdb_data_replay_duration_seconds)")
-	if err != nil {
+	if k.replay, err = p.Number(ctx, `max(prometheus_tsdb_data_replay_duration_seconds{job="prometheus"})`); err != nil {
 		return k, err
 	}
 	k.memory, err = p.Number(ctx, `max(process_resident_memory_bytes{job="prometheus"})`)
@@ -194,8 +206,8 @@ func (p *prometheus) measure(ctx context.Context, o options) (m measured, err er
 		to   *float64
 		expr string
 	}{
-		{&m.series, "prometheus_tsdb_head_series"},
-		{&m.samples, "sum(rate(prometheus_tsdb_head_samples_appended_total[" + over + "]))"},
+		{&m.series, `prometheus_tsdb_head_series{job="prometheus"}`},
+		{&m.samples, "sum(rate(prometheus_tsdb_head_samples_appended_total{job=\"prometheus\"}[" + over + "]))"},
 		{&m.memory, `process_resident_memory_bytes{job="prometheus"}`},
 		{&m.cpu, "rate(process_cpu_seconds_total{job=\"prometheus\"}[" + over + "])"},
 		{&m.rules, "sum(avg_over_time(prometheus_rule_group_last_duration_seconds[" + over + "]))"},
