@@ -49,7 +49,7 @@ func (p *program) addMerge() {
 }
 
 func runMerge(paths []string, json bool, in io.Reader, out io.Writer) error {
-	var all []result.Result
+	var all []result.Part
 	for _, path := range paths {
 		some, err := readResults(path, in)
 		if err != nil {
@@ -67,7 +67,7 @@ func runMerge(paths []string, json bool, in io.Reader, out io.Writer) error {
 	return sum.WriteText(out)
 }
 
-func readResults(path string, in io.Reader) (all []result.Result, err error) {
+func readResults(path string, in io.Reader) (all []result.Part, err error) {
 	if path == "-" {
 		return result.Read(in)
 	}

@@ -163,8 +163,8 @@ func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work
 		return err
 	}
 	finish(&r)
-	if l.generator.Of > 1 {
-		r.OfGenerator(l.generator)
+	if l.json && l.generator.Of > 1 {
+		return r.Of(l.generator).WriteJSON(os.Stdout)
 	}
 	if l.json {
 		return r.WriteJSON(os.Stdout)

@@ -185,6 +185,33 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A job's log has the result between its own lines and the table.
+func TestReadLog(t *testing.T) {
+	r := simulated(6)
+	var result strings.Builder
+	if err := r.WriteJSON(&result); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "job.log")
+	for text, want := range map[string]string{
+		"time=2026-11-23 level=INFO msg=run\n" + result.String() + "# wal\n\n| class |\n": "",
+		"level=INFO\n" + result.String() + result.String():                                "there are 2 results in it",
+		"level=INFO\n" + result.String()[:result.Len()/2]:                                 "result 1 is cut: it has no end",
+		"level=INFO msg=\"no result\"\n":                                                  "invalid character",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		back, err := Read(path)
+		switch {
+		case want == "" && (err != nil || len(back.Rows) != len(r.Rows)):
+			t.Errorf("%v, read %+v", err, back)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // What was written can be read again, and a page be made of it.
 func TestReadBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "today.json")

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/internal/logged"
 	"github.com/plumbline/plumbline/loadgen/result"
 )
 
@@ -41,7 +43,7 @@ type Report struct {
 	Classes     []Class     `json:"classes,omitempty"`   // over all steps
 }
 
-// Read reads what WriteJSON wrote, also of versions before SchemaVersion.
+// Read reads what WriteJSON wrote, also of versions before SchemaVersion, and also from a job's log.
 func Read(path string) (*Report, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -49,7 +51,18 @@ func Read(path string) (*Report, error) {
 	}
 	var r Report
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		objects, otherwise := logged.Objects(bytes.NewReader(text))
+		switch {
+		case len(objects) > 1:
+			return nil, fmt.Errorf("%s: there are %d results in it", path, len(objects))
+		case len(objects) == 1:
+			err = json.Unmarshal(objects[0], &r)
+		case bytes.Contains(text, []byte("\n{\n")):
+			err = otherwise // a log
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	if r.Matrix == "" || len(r.Rows) == 0 {
 		return nil, fmt.Errorf("%s: not a matrix's result (loadgen matrix --output writes one)", path)

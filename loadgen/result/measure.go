@@ -62,7 +62,7 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	}
 	tally := load.Tally()
 	r := New(load.Labels(), target, ended.Sub(began), tally)
-	r.parts = &Parts{Began: began, Response: tally.Response, Service: tally.Service}
+	r.parts = Parts{Began: began, Response: tally.Response, Service: tally.Service}
 	r.WarmedUp = began.Sub(warm).Seconds()
 	if warmup.Most > 0 && !rate.was {
 		r.Notes = append(r.Notes, fmt.Sprintf("the rate was not steady after a warm-up of %v", warmup.Most))

@@ -3,6 +3,7 @@ package result
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -25,35 +26,58 @@ type Parts struct {
 	AfterOutages *stats.Distribution `json:"after_outages,omitempty"`
 }
 
-// OfGenerator makes it the result of one of several generators, with all that Merge needs.
-func (r *Result) OfGenerator(g Generator) { r.Generator, r.Parts = &g, r.parts }
+// Part is the result of one of several generators, with all that Merge needs.
+type Part struct {
+	Result
+	Generator Generator `json:"generator"`
+	Parts     Parts     `json:"parts"`
+}
+
+// Of is the result as that of one of several generators.
+func (r Result) Of(g Generator) Part { return Part{r, g, r.parts} }
+
+// WriteJSON writes it as one indented JSON object.
+func (p Part) WriteJSON(w io.Writer) error { return writeJSON(w, p) }
+
+// Total is what the results of all generators add up to.
+type Total struct {
+	Result
+	Generators int `json:"generators"`
+}
+
+// WriteJSON writes it as one indented JSON object.
+func (t Total) WriteJSON(w io.Writer) error { return writeJSON(w, t) }
+
+// WriteText writes it for people.
+func (t Total) WriteText(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "the sum of %d generators\n", t.Generators); err != nil {
+		return err
+	}
+	return t.Result.WriteText(w)
+}
 
 // After is the distribution of the response times after outages.
 func (r *Result) After(d stats.Distribution) {
 	sum := Sum(&d)
-	r.AfterOutages = &sum
-	if r.parts != nil {
-		r.parts.AfterOutages = &d
-	}
+	r.AfterOutages, r.parts.AfterOutages = &sum, &d
 }
 
 // together is the least share of the longest run in which all generators must have run, for their rates to add up.
 const together = 0.95
 
 // Merge adds up the results of the generators of one load. Each of them must be there, once.
-func Merge(all []Result) (Result, error) {
+func Merge(all []Part) (Total, error) {
 	if len(all) == 0 {
-		return Result{}, errors.New("no results")
+		return Total{}, errors.New("no results")
 	}
 	if err := complete(all); err != nil {
-		return Result{}, err
+		return Total{}, err
 	}
-	m := all[0]
-	m.Generator, m.Generators = nil, len(all)
+	m := Total{all[0].Result, len(all)}
 	m.Errors, m.Skipped, m.Notes, m.Outages, m.AfterOutages = map[string]uint64{}, map[string]uint64{}, nil, nil, nil
 	m.TargetRate, m.Rate, m.Seconds, m.WarmedUp, m.CPUPer1000 = 0, 0, 0, 0, 0
 	m.Offered, m.Completed, m.Restarts, m.ParseErrors, m.Lost = 0, 0, 0, 0, 0
-	parts := &Parts{Began: all[0].Parts.Began}
+	parts := Parts{Began: all[0].Parts.Began}
 	began, ended := parts.Began, all[0].ended()
 	cpu, notes := 0.0, map[string]int{}
 	for _, r := range all {
@@ -87,7 +111,7 @@ func Merge(all []Result) (Result, error) {
 			ended = r.ended()
 		}
 	}
-	m.Parts, m.Response, m.Service, m.Outages = parts, Sum(&parts.Response), Sum(&parts.Service), merged(m.Outages)
+	m.parts, m.Response, m.Service, m.Outages = parts, Sum(&parts.Response), Sum(&parts.Service), merged(m.Outages)
 	if parts.AfterOutages != nil {
 		after := Sum(parts.AfterOutages)
 		m.AfterOutages = &after
@@ -105,17 +129,17 @@ func Merge(all []Result) (Result, error) {
 }
 
 // ended is when its measured time was over.
-func (r Result) ended() time.Time {
+func (r Part) ended() time.Time {
 	return r.Parts.Began.Add(time.Duration(r.Seconds * float64(time.Second)))
 }
 
 // complete checks that these are all generators of one load.
-func complete(all []Result) error {
+func complete(all []Part) error {
 	first, seen := all[0], map[int]bool{}
 	for i, r := range all {
 		what := fmt.Sprintf("result %d", i+1)
 		switch {
-		case r.Parts == nil || r.Generator == nil:
+		case r.Generator.Of == 0:
 			return fmt.Errorf("%s is not of one of several generators: it must be printed by --json with --generators", what)
 		case r.Tool != first.Tool || r.Profile != first.Profile || r.Server != first.Server || r.StorageClass != first.StorageClass:
 			return fmt.Errorf("%s is of another load: %s, and the first of %s", what, r.title(), first.title())

@@ -15,21 +15,20 @@ import (
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 // generator is the result of one that ran for ten seconds from a moment on, with so many transactions that all took as long.
-func generator(number, of int, began time.Time, n uint64, each time.Duration) Result {
+func generator(number, of int, began time.Time, n uint64, each time.Duration) Part {
 	var t metrics.Tally
 	t.Offered, t.Completed = n, n
 	t.Response.ObserveN(each, n)
 	t.Service.ObserveN(each, n)
 	r := New(metrics.Labels{Tool: "canary", Profile: "tpcb-like", Server: "shop", StorageClass: "r3"}, 100, 10*time.Second, t)
-	r.parts = &Parts{Began: began, Response: t.Response, Service: t.Service}
-	r.OfGenerator(Generator{number, of})
-	return r
+	r.parts = Parts{Began: began, Response: t.Response, Service: t.Service}
+	return r.Of(Generator{number, of})
 }
 
 // Times are added up and quantiles taken of all of them: one generator of four is slow, and nine in ten of its transactions
 // are among the slowest tenth of all.
 func TestMerge(t *testing.T) {
-	var all []Result
+	var all []Part
 	var truth stats.Distribution
 	for i := range 4 {
 		each, n := time.Millisecond, uint64(1000)
@@ -47,7 +46,7 @@ func TestMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Completed != 3200 || m.Offered != 3200 || m.TargetRate != 400 || math.Abs(m.Rate-320) > 1e-9 || m.Generators != 4 || m.Generator != nil || m.Seconds != 10 {
+	if m.Completed != 3200 || m.Offered != 3200 || m.TargetRate != 400 || math.Abs(m.Rate-320) > 1e-9 || m.Generators != 4 || m.Seconds != 10 {
 		t.Errorf("sum %+v", m)
 	}
 	if want := Sum(&truth); m.Response.Quantile(0.95) != want.Quantile(0.95) || m.Response.Quantile(0.5) != want.Quantile(0.5) || m.Response.Count != 3200 || m.Service.Mean != want.Mean {
@@ -102,21 +101,21 @@ func TestMergeRead(t *testing.T) {
 
 // What cannot be added up is refused, and why is said.
 func TestMergeRefused(t *testing.T) {
-	one := func(change func(*Result)) Result {
+	one := func(change func(*Part)) Part {
 		r := generator(1, 2, noon, 10, time.Millisecond)
 		change(&r)
 		return r
 	}
 	zero := generator(0, 2, noon, 10, time.Millisecond)
-	for want, all := range map[string][]Result{
+	for want, all := range map[string][]Part{
 		"no results":                                   nil,
 		"of 2 generators these are missing: [1]":       {zero},
 		"generator 0 is there twice":                   {zero, zero},
-		"result 2 is not of one of several generators": {zero, one(func(r *Result) { r.Parts = nil })},
-		"result 2 is of another load: canary tpcb-like on server shop of class r1, and the": {zero, one(func(r *Result) { r.StorageClass = "r1" })},
-		"result 2 is of 3 generators, and the first of 2":                                   {zero, one(func(r *Result) { r.Generator.Of = 3 })},
-		"result 2 is of generator 2 of 2":                                                   {zero, one(func(r *Result) { r.Generator.Number = 2 })},
-		"result 2 has measured nothing":                                                     {zero, one(func(r *Result) { r.Seconds = 0 })},
+		"result 2 is not of one of several generators": {zero, one(func(r *Part) { r.Generator = Generator{} })},
+		"result 2 is of another load: canary tpcb-like on server shop of class r1, and the": {zero, one(func(r *Part) { r.StorageClass = "r1" })},
+		"result 2 is of 3 generators, and the first of 2":                                   {zero, one(func(r *Part) { r.Generator.Of = 3 })},
+		"result 2 is of generator 2 of 2":                                                   {zero, one(func(r *Part) { r.Generator.Number = 2 })},
+		"result 2 has measured nothing":                                                     {zero, one(func(r *Part) { r.Seconds = 0 })},
 	} {
 		if _, err := Merge(all); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
@@ -126,7 +125,7 @@ func TestMergeRefused(t *testing.T) {
 
 // Generators that did not run together are told of.
 func TestMergeApart(t *testing.T) {
-	m, err := Merge([]Result{generator(0, 2, noon, 10, time.Millisecond), generator(1, 2, noon.Add(4*time.Second), 10, time.Millisecond)})
+	m, err := Merge([]Part{generator(0, 2, noon, 10, time.Millisecond), generator(1, 2, noon.Add(4*time.Second), 10, time.Millisecond)})
 	if err != nil || len(m.Notes) != 1 || !strings.Contains(m.Notes[0], "together for 60 %") {
 		t.Errorf("notes %q, %v", m.Notes, err)
 	}
@@ -141,8 +140,8 @@ func TestMergeOutages(t *testing.T) {
 	var after stats.Distribution
 	after.ObserveN(time.Second, 4)
 	a.After(after)
-	a.OfGenerator(*a.Generator)
-	m, err := Merge([]Result{a, b})
+	a = a.Of(a.Generator)
+	m, err := Merge([]Part{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,16 +45,10 @@ type Result struct {
 	// Notes say what makes the result doubtful.
 	Notes []string `json:"notes,omitempty"`
 
-	// Generator is set in the result of one of several generators, Generators in what they add up to.
-	Generator  *Generator `json:"generator,omitempty"`
-	Generators int        `json:"generators,omitempty"`
-
 	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow
 	Service  Latency `json:"service"`  // from sending; completed ones only
 
-	// Parts are there in the result of one of several generators, for Merge.
-	Parts *Parts `json:"parts,omitempty"`
-	parts *Parts
+	parts Parts // what it was summed up from
 }
 
 // Outage is a time in which transactions were due and none was committed.
@@ -141,10 +135,12 @@ func (l Latency) Quantile(q float64) float64 {
 }
 
 // WriteJSON writes the result as one indented JSON object.
-func (r Result) WriteJSON(w io.Writer) error {
+func (r Result) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return e.Encode(v)
 }
 
 func (r Result) afterOutages() Latency {
@@ -158,9 +154,6 @@ func (r Result) afterOutages() Latency {
 func (r Result) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s %s\tserver %s, storage class %s\n", r.Tool, r.Profile, dash(r.Server), dash(r.StorageClass))
-	if r.Generators > 0 {
-		fmt.Fprintf(t, "generators\t%d\n", r.Generators)
-	}
 	if r.TargetRate > 0 {
 		fmt.Fprintf(t, "rate\t%.2f/s completed of %.2f/s asked, over %.1f s\n", r.Rate, r.TargetRate, r.Seconds)
 	} else {
