@@ -49,7 +49,7 @@ func ReadLevels(path string) (*Levels, error) {
 			return nil, err
 		}
 		l.Time = d.Began
-		setting := fmt.Sprintf("soak, profile %s, %g/s, intervals of %v", d.Plan.Canary.Profile, d.Plan.Canary.Rate, d.Plan.Interval)
+		setting := fmt.Sprintf("soak, profile %s, %g/s, intervals of %v", d.Plan.Canary.Profile, d.Plan.Canary.Rate, d.Every)
 		for _, class := range classes(d) {
 			for _, m := range measures {
 				values, _ := series(d, class, m.of)

@@ -39,6 +39,10 @@ func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 	case a.Plan.Interval != b.Plan.Interval:
 		return nil, errDifferent(pathA, pathB, "the interval", a.Plan.Interval, b.Plan.Interval)
 	}
+	// A long soak is read in longer intervals; then so is the other.
+	if a, b, err = alike(pathA, a, pathB, b); err != nil {
+		return nil, err
+	}
 	classesA, classesB := classes(a), classes(b)
 	var pairs []pair
 	for _, class := range classesA {
@@ -60,6 +64,18 @@ func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 	return pairs, nil
 }
 
+// alike reads the one in shorter intervals again in the other's.
+func alike(pathA string, a *soak.Data, pathB string, b *soak.Data) (*soak.Data, *soak.Data, error) {
+	var err error
+	switch {
+	case a.Every < b.Every:
+		a, err = soak.ReadEvery(pathA, b.Every)
+	case b.Every < a.Every:
+		b, err = soak.ReadEvery(pathB, a.Every)
+	}
+	return a, b, err
+}
+
 // classes are those with a canary.
 func classes(d *soak.Data) []string {
 	var out []string
@@ -76,7 +92,7 @@ func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (v
 	saturated := false
 	for i := range d.Samples {
 		s := &d.Samples[i]
-		if s.Load != canaryLoad || s.StorageClass != class || s.Response.Count() == 0 || disturbed(d.Events, s.Time, time.Duration(d.Plan.Interval)) {
+		if s.Load != canaryLoad || s.StorageClass != class || s.Response.Count() == 0 || disturbed(d.Events, s.Time, d.Every) {
 			continue
 		}
 		saturated = saturated || s.Saturated

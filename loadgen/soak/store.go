@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,6 +41,8 @@ type Event struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events.jsonl"
+
 // Kinds and whats of events.
 const (
 	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
@@ -54,64 +55,11 @@ type state struct {
 	Plan  Plan      `json:"plan"`
 }
 
-// Data is all a soak has kept in its folder.
-type Data struct {
-	Began   time.Time
-	Plan    Plan
-	Samples []Sample
-	Events  []Event
-	// Torn is how many lines could not be read, such as the last of a killed soak.
-	Torn int
-}
-
-const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events.jsonl"
-
-// Read reads a soak's folder, at any time.
-func Read(folder string) (*Data, error) {
-	text, err := os.ReadFile(filepath.Join(folder, stateFile))
-	if err != nil {
-		return nil, err
-	}
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, stateFile), err)
-	}
-	d := &Data{Began: s.Began, Plan: s.Plan}
-	if d.Samples, err = lines[Sample](filepath.Join(folder, samplesFile), &d.Torn); err != nil {
-		return nil, err
-	}
-	if d.Events, err = lines[Event](filepath.Join(folder, eventsFile), &d.Torn); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-func lines[T any](path string, torn *int) (out []T, err error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	s := bufio.NewScanner(file)
-	s.Buffer(nil, 4<<20)
-	for s.Scan() {
-		var one T
-		if json.Unmarshal(s.Bytes(), &one) != nil {
-			*torn++
-			continue
-		}
-		out = append(out, one)
-	}
-	return out, s.Err()
-}
-
 // store appends to a soak's folder.
 type store struct {
-	mu              sync.Mutex
-	samples, events *os.File
+	mu      sync.Mutex
+	samples *samples
+	events  *os.File
 }
 
 // open begins a soak in folder, or goes on with the one that is there.
@@ -120,7 +68,8 @@ func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
 		return nil, nil, err
 	}
 	path := filepath.Join(folder, stateFile)
-	data, err := Read(folder)
+	// Not the samples: after days they are more than a small pod's memory.
+	data, err := readState(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		text, err := json.MarshalIndent(state{now.UTC(), plan}, "", "  ")
@@ -134,7 +83,7 @@ func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
 		if err := os.Rename(path+".new", path); err != nil {
 			return nil, nil, err
 		}
-		if data, err = Read(folder); err != nil {
+		if data, err = readState(folder); err != nil {
 			return nil, nil, err
 		}
 	case err != nil:
@@ -143,12 +92,11 @@ func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
 		return nil, nil, fmt.Errorf("%s holds a soak of another plan; take another folder, or the plan it was begun with", folder)
 	}
 	s := &store{}
-	if s.samples, err = appendTo(filepath.Join(folder, samplesFile)); err != nil {
+	if s.samples, err = openSamples(folder, now); err != nil {
 		return nil, nil, err
 	}
 	if s.events, err = appendTo(filepath.Join(folder, eventsFile)); err != nil {
-		s.samples.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, s.samples.close())
 	}
 	return s, data, nil
 }
@@ -186,18 +134,25 @@ func appendTo(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (s *store) write(f *os.File, v any) error {
+func (s *store) sample(v Sample) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err = f.Write(append(line, '\n'))
+	return s.samples.write(append(line, '\n'), v.Time)
+}
+
+func (s *store) event(v Event) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err = s.events.Write(append(line, '\n'))
 	return err
 }
 
-func (s *store) sample(v Sample) error { return s.write(s.samples, v) }
-func (s *store) event(v Event) error   { return s.write(s.events, v) }
-
-func (s *store) close() error { return errors.Join(s.samples.Close(), s.events.Close()) }
+func (s *store) close() error { return errors.Join(s.samples.close(), s.events.Close()) }

@@ -1,0 +1,173 @@
+package soak
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// pieces is how many samples of a load on a class are read at the most. A soak of more is read in longer intervals: counts and
+// times are added up, and none is lost.
+const pieces = 2000
+
+// rereads is how often a folder is read anew because a file got another name meanwhile.
+const rereads = 5
+
+// longestLine is that of a sample with every slot of its distributions in use.
+const longestLine = 4 << 20
+
+// Data is all a soak has kept in its folder.
+type Data struct {
+	Began   time.Time
+	Plan    Plan
+	Samples []Sample
+	// Every is the interval of the samples: the plan's, or a multiple of it.
+	Every  time.Duration
+	Events []Event
+	// Torn is how many lines could not be read, such as the last of a killed soak.
+	Torn int
+}
+
+// Read reads a soak's folder, at any time.
+func Read(folder string) (*Data, error) { return ReadEvery(folder, 0) }
+
+// ReadEvery reads it in intervals of at least so long.
+func ReadEvery(folder string, every time.Duration) (*Data, error) {
+	d, err := readState(folder)
+	if err != nil {
+		return nil, err
+	}
+	d.Every = d.Plan.Interval
+	if n := max(d.Plan.Duration/pieces, every); d.Every > 0 && n > d.Every {
+		d.Every *= (n + d.Every - 1) / d.Every
+	}
+	for range rereads {
+		files, err := samplesFiles(folder)
+		if err != nil {
+			return nil, err
+		}
+		c := collector{data: d, open: map[[2]string]*Sample{}}
+		before := *d
+		for _, file := range files {
+			if err = c.read(file); err != nil {
+				err = fmt.Errorf("%s: %w", file, err)
+				break
+			}
+		}
+		now, listed := samplesFiles(folder)
+		switch {
+		case listed != nil:
+			return nil, listed
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		case err == nil && slices.Equal(now, files):
+			c.end()
+			return d, nil
+		}
+		*d = before // a day has just ended, and its file has another name
+	}
+	return nil, fmt.Errorf("%s: its files have other names at each look", folder)
+}
+
+// readState reads all but the samples.
+func readState(folder string) (*Data, error) {
+	path := filepath.Join(folder, stateFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	d := &Data{Began: s.Began, Plan: s.Plan}
+	file, err := os.Open(filepath.Join(folder, eventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return d, lines(file, &d.Torn, func(e Event) { d.Events = append(d.Events, e) })
+}
+
+// collector puts samples together that end in the same interval.
+type collector struct {
+	data *Data
+	open map[[2]string]*Sample // by load and class
+}
+
+func (c *collector) read(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var from io.Reader = file
+	if filepath.Ext(path) == ".gz" {
+		if from, err = gzip.NewReader(file); err != nil {
+			return err
+		}
+	}
+	return lines(from, &c.data.Torn, c.add)
+}
+
+func (c *collector) add(s Sample) {
+	if c.data.Every == c.data.Plan.Interval {
+		c.data.Samples = append(c.data.Samples, s)
+		return
+	}
+	key := [2]string{s.Load, s.StorageClass}
+	o := c.open[key]
+	if o != nil && c.interval(o.Time) != c.interval(s.Time) {
+		c.data.Samples = append(c.data.Samples, *o)
+		o = nil
+	}
+	if o == nil {
+		c.open[key] = &s
+		return
+	}
+	o.Time = s.Time
+	o.Offered, o.Completed, o.Failed, o.Skipped = o.Offered+s.Offered, o.Completed+s.Completed, o.Failed+s.Failed, o.Skipped+s.Skipped
+	o.Saturated = o.Saturated || s.Saturated
+	o.Response.Merge(&s.Response)
+	o.Service.Merge(&s.Service)
+	o.Outages = append(o.Outages, s.Outages...)
+}
+
+// interval is the number of the interval in which a sample ends; its own time is at the end of one.
+func (c *collector) interval(t time.Time) time.Duration {
+	return (t.Sub(c.data.Began) - 1) / c.data.Every
+}
+
+// end adds what is still open, and puts all in order.
+func (c *collector) end() {
+	for _, o := range c.open {
+		c.data.Samples = append(c.data.Samples, *o)
+	}
+	slices.SortStableFunc(c.data.Samples, func(a, b Sample) int { return a.Time.Compare(b.Time) })
+}
+
+// lines calls take with each line's value; those that cannot be read are counted.
+func lines[T any](from io.Reader, torn *int, take func(T)) error {
+	s := bufio.NewScanner(from)
+	s.Buffer(nil, longestLine)
+	for s.Scan() {
+		var one T
+		if json.Unmarshal(s.Bytes(), &one) != nil {
+			*torn++
+			continue
+		}
+		take(one)
+	}
+	return s.Err()
+}
