@@ -45,8 +45,11 @@ type FIO struct {
 // Init makes pgbench's tables at a scale.
 type Init struct{ Scale int }
 
-// Pgbench is a closed-loop run, on tables of a scale.
-type Pgbench struct{ Clients, Scale int }
+// Pgbench is a closed-loop run, on tables of a scale, of pgbench's own script; tpcb-like if that is empty.
+type Pgbench struct {
+	Clients, Scale int
+	Builtin        string
+}
 
 // Sysbench is a closed-loop run of oltp_read_write.
 type Sysbench struct{ Threads, Tables, Rows int }
@@ -88,6 +91,11 @@ var Matrices = map[string]Matrix{
 			{Name: "sysbench 300 threads", Duration: 5 * time.Minute, Sysbench: &Sysbench{Threads: 300, Tables: 3, Rows: 20_000_000}},
 		},
 	},
+	"cnpg-local-ssd": {
+		Source: "Setiawan: CloudNativePG on a local SSD and on Longhorn with 1 and 2 replicas; pgbench at scale 100, its three scripts, 1 to 100 clients for 60 s each. Which script the article calls read-write is not told: simple-update here.",
+		Steps: slices.Concat(pgbenchScripts("select-only", 100, time.Minute, 1, 10, 25, 50, 100),
+			pgbenchScripts("simple-update", 100, time.Minute, 1, 10, 25, 50, 100), pgbenchScripts("tpcb-like", 100, time.Minute, 1, 10, 25, 50, 100)),
+	},
 	"wal": {
 		Source: "Plumbline: what a commit does and none of the others tries: one 8k write at a time, and fdatasync after each.",
 		Steps:  []Step{{Name: "fio wal 8k", Duration: time.Minute, FIO: &FIO{RW: "write", BlockKiB: 8, Depth: 1, Jobs: 1, SizeMiB: 256, Fdatasync: 1}}},
@@ -99,7 +107,17 @@ func Names() string { return strings.Join(slices.Sorted(maps.Keys(Matrices)), ",
 
 func pgbenchSteps(scale int, d time.Duration, clients ...int) (steps []Step) {
 	for _, c := range clients {
-		steps = append(steps, Step{Name: "pgbench " + plural(c, "client"), Duration: d, Pgbench: &Pgbench{c, scale}})
+		steps = append(steps, Step{Name: "pgbench " + plural(c, "client"), Duration: d, Pgbench: &Pgbench{Clients: c, Scale: scale}})
+	}
+	return steps
+}
+
+// pgbenchScripts are runs of one of pgbench's own scripts.
+func pgbenchScripts(builtin string, scale int, d time.Duration, clients ...int) (steps []Step) {
+	for _, s := range pgbenchSteps(scale, d, clients...) {
+		s.Name = strings.Replace(s.Name, "pgbench", "pgbench "+builtin, 1)
+		s.Pgbench.Builtin = builtin
+		steps = append(steps, s)
 	}
 	return steps
 }
@@ -156,7 +174,7 @@ func (s Step) scaled(by float64, maxClients int, least time.Duration) Step {
 	case s.Init != nil:
 		s.Init = &Init{size(s.Init.Scale, 1)}
 	case s.Pgbench != nil:
-		s.Pgbench = &Pgbench{min(s.Pgbench.Clients, maxClients), size(s.Pgbench.Scale, 1)}
+		s.Pgbench = &Pgbench{min(s.Pgbench.Clients, maxClients), size(s.Pgbench.Scale, 1), s.Pgbench.Builtin}
 	case s.Sysbench != nil:
 		b := *s.Sysbench
 		b.Threads, b.Rows = min(b.Threads, maxClients), size(b.Rows, leastRows)

@@ -190,6 +190,24 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A step runs the script that it names: selects change nothing.
+func TestScripts(t *testing.T) {
+	db := testdb.StartPostgres(t)
+	for _, script := range []string{"select-only", "simple-update", "tpcb-like"} {
+		r := Runner{Pgbench: testkit.Tool(t, "pgbench"), ProcFS: "/proc", Scale: 0.01, MaxClients: 1, Least: time.Second, Only: []string{"pgbench " + script + " 1 client"},
+			Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		report, err := r.Run(t.Context(), "cnpg-local-ssd", []Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN()}})
+		if err != nil || len(report.Rows) != 1 || report.Rows[0].Error != "" || report.Rows[0].Result.Completed == 0 {
+			t.Fatalf("%s: %v, %+v", script, err, report)
+		}
+		history, tellers := db.Count("select count(*) from pgbench_history"), db.Count("select count(*) from pgbench_tellers where tbalance <> 0")
+		// pgbench empties the history when it starts.
+		if (history > 0) != (script != "select-only") || (tellers > 0) != (script == "tpcb-like") {
+			t.Errorf("after %s: %d rows of history, %d tellers were changed", script, history, tellers)
+		}
+	}
+}
+
 func TestRunRefuses(t *testing.T) {
 	r := Runner{Scale: 1, MaxClients: 1, Least: time.Second, ProcFS: "/proc", Log: slog.New(slog.DiscardHandler)}
 	if _, err := r.Run(t.Context(), "tpc-z", nil); err == nil || !strings.Contains(err.Error(), "dalibo") {

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 			}
 		default:
 			config.Clients, config.Jobs, config.Scale = step.Pgbench.Clients, min(step.Pgbench.Clients, 2), step.Pgbench.Scale
+			config.Builtin = cmp.Or(step.Pgbench.Builtin, config.Builtin)
 		}
 		tool, err := pgbench.New(config, load("pgbench"), r.Log, supervisor.Up)
 		if err != nil {
