@@ -85,7 +85,9 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 		s.alarmed(ctx, e, file, stall, damaged)
 		s.sameAlerts(ctx, e)
 	}
-	s.samePages(ctx, s.engines[0], o.dashboards, file)
+	for _, e := range s.engines {
+		s.samePages(ctx, e, o.dashboards, file)
+	}
 	s.stored(ctx)
 	s.costs(file)
 	t.Check(file.Close())
