@@ -51,7 +51,7 @@ func annotations(o Options) ([]annotation, error) {
 	var all []annotation
 	for _, e := range events() {
 		source := prometheusSource()
-		expr, _, err := perCluster(e.expr, o.clusterLabel())
+		expr, _, err := perCluster(e.expr, o)
 		if err != nil {
 			return nil, fmt.Errorf("annotation %q: %w", e.name, err)
 		}

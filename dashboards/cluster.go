@@ -28,20 +28,23 @@ const clusterHere = "__cluster__"
 // placeholders stand for Grafana's intervals while an expression is parsed.
 var placeholders = [][2]string{{"$__rate_interval", "7m11s"}, {"$__range", "13m17s"}}
 
-// converted makes panels read either kind of histogram: the native one, or else the classic one, which is all that there
-// is where native histograms are not stored, and all of ebpf_exporter's where data comes by remote write 1.0.
-var converted = histograms.Of(histograms.Either, append(slices.Clone(histograms.Exported), "device:block_total_seconds:rate5m")...)
+// converted makes panels read a kind of histogram: either, which is the native one, or else the classic one, as where data
+// comes by remote write 1.0; or classic ones only, where PromQL knows no others.
+func converted(kind histograms.Kind) histograms.Histograms {
+	return histograms.Of(kind, append(slices.Clone(histograms.Exported), "device:block_total_seconds:rate5m")...)
+}
 
 // perCluster makes an expression select by the variable cluster, and keep clusters apart where
 // it groups or joins by what is unique within one cluster only. The variable's "All" is the
 // pattern .*, which also selects series without the label. It returns whether the result has
 // the label, so that a series' name can have it, too.
-func perCluster(text, label string) (string, bool, error) {
+func perCluster(text string, o Options) (string, bool, error) {
+	label := o.clusterLabel()
 	text = strings.ReplaceAll(text, clusterHere, label)
 	for _, p := range placeholders {
 		text = strings.ReplaceAll(text, p[0], p[1])
 	}
-	text, err := converted.Expr(text)
+	text, err := converted(o.histograms()).Expr(text)
 	if err != nil {
 		return "", false, err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/plumbline/plumbline/rules/histograms"
 )
 
 // committed reads the JSON in this folder back, strictly: a field that Grafana's schema does
@@ -79,14 +81,20 @@ func panelsOf(b dashboard.Dashboard) []dashboard.Panel {
 
 // The committed files are what the generator writes.
 func TestCommittedFilesAreCurrent(t *testing.T) {
-	files, err := Files(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range files {
-		have, err := os.ReadFile(name)
-		if err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s is not what the generator writes (%v); run `make dashboards`", name, err)
+	for folder, kind := range map[string]histograms.Kind{".": histograms.Either, "classic": histograms.Classic} {
+		files, err := Files(Options{Histograms: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range files {
+			have, err := os.ReadFile(filepath.Join(folder, name))
+			if err != nil || !bytes.Equal(have, want) {
+				t.Errorf("%s/%s is not what the generator writes (%v); run `make dashboards`", folder, name, err)
+			}
+			// What knows no native histograms knows no functions of them.
+			if kind == histograms.Classic && regexp.MustCompile(`histogram_(count|sum|avg)`).Match(want) {
+				t.Errorf("%s/%s asks for native histograms", folder, name)
+			}
 		}
 	}
 }

@@ -8,12 +8,15 @@
 package dashboards
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+	"github.com/plumbline/plumbline/rules/histograms"
 )
 
 // schemaVersion is that of Grafana 10.4; later ones migrate it when they load it.
@@ -94,7 +97,11 @@ func pages() []page {
 type Options struct {
 	// ClusterLabel is the label that tells clusters apart; empty is ClusterLabel.
 	ClusterLabel string
+	// Histograms are those that panels read; empty is either kind.
+	Histograms histograms.Kind
 }
+
+func (o Options) histograms() histograms.Kind { return cmp.Or(o.Histograms, histograms.Either) }
 
 func (o Options) clusterLabel() string {
 	if o.ClusterLabel == "" {
@@ -143,7 +150,7 @@ func (p page) build(o Options) (dashboard.Dashboard, error) {
 		head := dashboard.NewRowBuilder(r.title).Collapsed(r.closed)
 		var built []cog.Builder[dashboard.Panel]
 		for _, one := range r.panels {
-			if one, err = one.perCluster(o.clusterLabel()); err != nil {
+			if one, err = one.perCluster(o); err != nil {
 				return dashboard.Dashboard{}, fmt.Errorf("panel %q: %w", one.title, err)
 			}
 			built = append(built, one.view.build(one))
@@ -171,10 +178,11 @@ func (p page) build(o Options) (dashboard.Dashboard, error) {
 
 // perCluster returns the panel with its queries made for the variable cluster. A series' name
 // ends with its cluster's, if it has one.
-func (p panel) perCluster(label string) (panel, error) {
+func (p panel) perCluster(o Options) (panel, error) {
+	label := o.clusterLabel()
 	queries := make([]query, len(p.queries))
 	for i, q := range p.queries {
-		expr, has, err := perCluster(q.expr, label)
+		expr, has, err := perCluster(q.expr, o)
 		if err != nil {
 			return p, err
 		}

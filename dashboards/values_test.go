@@ -225,11 +225,11 @@ func missing(t *testing.T, p drawn) string {
 	for _, target := range p.Targets {
 		parts = append(parts, "("+Expression{Text: decode[struct{ Expr string }](t, target).Expr}.Fill(Intervals{}, nil)+")")
 	}
-	all, _, err := perCluster(ofClass(`sum by (node, server) (rate(plumbline_query_phase_seconds_total[2m]))`), ClusterLabel)
+	all, _, err := perCluster(ofClass(`sum by (node, server) (rate(plumbline_query_phase_seconds_total[2m]))`), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, _, err := perCluster(ofClass(`histogram_count(sum by (node, server) (rate(plumbline_query_duration_seconds[2m])))`), ClusterLabel)
+	count, _, err := perCluster(ofClass(`histogram_count(sum by (node, server) (rate(plumbline_query_duration_seconds[2m])))`), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

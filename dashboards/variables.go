@@ -33,7 +33,7 @@ func (p page) allVariables(o Options) ([]cog.Builder[dashboard.VariableModel], e
 		if m == nil {
 			return nil, fmt.Errorf("variable %s: %q is not label_values(series, label)", v.name, v.query)
 		}
-		series, _, err := perCluster(m[1], label)
+		series, _, err := perCluster(m[1], o)
 		if err != nil {
 			return nil, fmt.Errorf("variable %s: %w", v.name, err)
 		}

@@ -70,6 +70,7 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 	if config.Seed != 0 {
 		config.Seed += uint64(l.generator.Number) // else all would touch the same keys at the same moments
 	}
+	config.First = l.generator.Number * config.Connections
 	l.labels.Profile = config.Label()
 	l.options.Target = config.Rate
 	config.Warmup = l.warmup
@@ -84,8 +85,7 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 		if tables {
 			load.SetPhase(metrics.Init)
 			if l.generator.Number > 0 {
-				patient := adapter.Supervisor{Load: load, Log: log}
-				failed = patient.Retry(ctx, "waiting for loadgen's tables, which generator 0 makes", d.Ready)
+				failed = awaitTables(ctx, log, &retry, d)
 			} else {
 				failed = retry.Retry(ctx, "making loadgen's tables", d.Init)
 			}
@@ -106,6 +106,26 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 		addOutages(r, d)
 	})
 	return firstFailure(failed, err)
+}
+
+// awaitTables waits until generator 0 has made the tables, which may take hours. A server that is not there is no reason to wait.
+func awaitTables(ctx context.Context, log *slog.Logger, retry *adapter.Supervisor, d *driver.Driver) error {
+	for waited := 0; ; waited++ {
+		ready := false
+		err := retry.Retry(ctx, "looking for loadgen's tables", func(ctx context.Context) (err error) {
+			ready, err = d.Ready(ctx)
+			return err
+		})
+		if err != nil || ready {
+			return err
+		}
+		if waited%30 == 0 {
+			log.Info("waiting for loadgen's tables, which generator 0 makes")
+		}
+		if !adapter.Sleep(ctx, time.Second) {
+			return ctx.Err()
+		}
+	}
 }
 
 // addOutages puts into a result the outages that reached into its time.

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
 	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/rules/why"
 )
 
 func (p *program) addMatrix() {
@@ -63,9 +66,15 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	if err != nil {
 		return err
 	}
-	report, err := r.Run(ctx, name, classes)
-	if err != nil {
-		return err
+	if r.Prometheus != nil {
+		// Before hours of runs, not after.
+		if err := answers(ctx, r.Prometheus); err != nil {
+			return fmt.Errorf("--prometheus: %w", err)
+		}
+	}
+	report, interrupted := r.Run(ctx, name, classes)
+	if report == nil {
+		return interrupted
 	}
 	// The JSON first: the page can be made of it later.
 	if out != "" {
@@ -78,5 +87,13 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 			return err
 		}
 	}
-	return report.WriteMarkdown(os.Stdout)
+	return errors.Join(interrupted, report.WriteMarkdown(os.Stdout))
+}
+
+// answers is an error if a Prometheus does not.
+func answers(ctx context.Context, p why.API) error {
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	_, _, err := p.Query(ctx, "vector(1)", time.Now())
+	return err
 }

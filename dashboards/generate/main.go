@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/rules/histograms"
 )
 
 func main() {
@@ -16,13 +18,16 @@ func main() {
 	into := app.Arg("folder", "Folder to write into.").Default("dashboards").ExistingDir()
 	cluster := app.Flag("cluster-label", "Label that tells Kubernetes clusters apart; series may be without it.").Default(dashboards.ClusterLabel).String()
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	files, err := dashboards.Files(dashboards.Options{ClusterLabel: *cluster})
-	if err == nil {
-		err = write(*into, files)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "generate:", err)
-		os.Exit(1)
+	// The folder has panels that read either kind of histogram, its folder classic those that read classic ones only.
+	for folder, kind := range map[string]histograms.Kind{*into: histograms.Either, filepath.Join(*into, string(histograms.Classic)): histograms.Classic} {
+		files, err := dashboards.Files(dashboards.Options{ClusterLabel: *cluster, Histograms: kind})
+		if err == nil {
+			err = errors.Join(os.MkdirAll(folder, 0o755), write(folder, files))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "generate:", err)
+			os.Exit(1)
+		}
 	}
 }
 

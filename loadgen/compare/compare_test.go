@@ -106,6 +106,12 @@ func TestRefused(t *testing.T) {
 // a fault of ten minutes in the middle that makes everything ten times as slow.
 func makeSoak(t *testing.T, random *rand.Rand, intervals int, level float64) string {
 	t.Helper()
+	return makeSoakOf(t, random, intervals, level, time.Duration(intervals)*10*time.Second)
+}
+
+// makeSoakOf is one that was planned for longer than it ran.
+func makeSoakOf(t *testing.T, random *rand.Rand, intervals int, level float64, planned time.Duration) string {
+	t.Helper()
 	folder := t.TempDir()
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	write := func(name string, values ...any) {
@@ -121,7 +127,8 @@ func makeSoak(t *testing.T, random *rand.Rand, intervals int, level float64) str
 			t.Fatal(err)
 		}
 	}
-	write("soak.json", map[string]any{"began": began, "plan": soak.Plan{}})
+	plan := soak.Plan{Duration: planned, Interval: 10 * time.Second, Targets: []matrix.Target{{StorageClass: "r3"}, {StorageClass: "local"}}}
+	write("soak.json", map[string]any{"began": began, "plan": plan})
 	from, to := began.Add(time.Duration(intervals/2)*10*time.Second), began.Add(time.Duration(intervals/2+60)*10*time.Second)
 	write("events.jsonl", soak.Event{Time: from, Kind: soak.FaultEvent, Name: "f", What: soak.Begin}, soak.Event{Time: to, Kind: soak.FaultEvent, Name: "f", What: soak.End})
 	var samples []any
@@ -141,6 +148,26 @@ func makeSoak(t *testing.T, random *rand.Rand, intervals int, level float64) str
 	}
 	write("samples.jsonl", samples...)
 	return folder
+}
+
+// A soak of months is read in longer intervals; then so is the one that it is compared with, and neither loses its samples.
+func TestLongSoaks(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	short, long := makeSoak(t, random, 2000, 1), makeSoakOf(t, random, 2000, 1, 60*24*time.Hour)
+	var c Comparison
+	pairs, err := c.soaks(short, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pairs {
+		// 2,000 intervals, 11 to one, without the 60 of the fault and those that touch it.
+		if len(p.a) != len(p.b) || len(p.a) < 170 || len(p.a) > 178 {
+			t.Errorf("%s: %d and %d values", p.metric, len(p.a), len(p.b))
+		}
+	}
+	if len(pairs) != 2 {
+		t.Errorf("%d pairs", len(pairs))
+	}
 }
 
 // TestSoaks: soaks of two hours of the same system are not told apart but by chance, +10 % is told in

@@ -92,7 +92,7 @@ func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (v
 	saturated := false
 	for i := range d.Samples {
 		s := &d.Samples[i]
-		if s.Load != canaryLoad || s.StorageClass != class || s.Response.Count() == 0 || disturbed(d.Events, s.Time, d.Every) {
+		if s.Load != canaryLoad || s.StorageClass != class || s.Response.Count() == 0 || disturbed(d.Events, s.Time, d.Every, time.Duration(d.Plan.Interval)) {
 			continue
 		}
 		saturated = saturated || s.Saturated
@@ -106,7 +106,7 @@ func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (v
 
 // disturbed says whether a phase or a fault went on in the interval that ended at a time, or had
 // ended less than an interval before.
-func disturbed(events []soak.Event, end time.Time, interval time.Duration) bool {
+func disturbed(events []soak.Event, end time.Time, every, after time.Duration) bool {
 	begun := map[string]time.Time{}
 	for _, e := range events {
 		if e.Kind != soak.PhaseEvent && e.Kind != soak.FaultEvent {
@@ -117,7 +117,7 @@ func disturbed(events []soak.Event, end time.Time, interval time.Duration) bool 
 		case soak.Begin:
 			begun[id] = e.Time
 		case soak.End, soak.Failed:
-			if from, ok := begun[id]; ok && from.Before(end) && end.Add(-2*interval).Before(e.Time) {
+			if from, ok := begun[id]; ok && from.Before(end) && end.Add(-every-after).Before(e.Time) {
 				return true
 			}
 			delete(begun, id)

@@ -48,6 +48,8 @@ type Config struct {
 	Arrivals Arrivals
 	// Connections is how many transactions may be under way at once.
 	Connections int
+	// First is the number of the first connection, where other generators have those before: some profiles give each a row of its own.
+	First int
 	// Timeout ends a transaction, which has then failed.
 	Timeout time.Duration
 	// LatencyLimit: a transaction that is later than this when its turn comes is skipped; 0: none is.
@@ -109,15 +111,14 @@ func (d *Driver) Init(ctx context.Context) error {
 	return d.withTables(ctx, func(c conn) error { return makeTables(ctx, c, d.config.Scale, d.own.filled, d.log) })
 }
 
-// Ready is nil once the tables are there that another generator makes, or the profile needs none.
-func (d *Driver) Ready(ctx context.Context) error {
-	return d.withTables(ctx, func(c conn) error {
-		ready, err := tablesReady(ctx, c, d.config.Scale)
-		if err == nil && !ready {
-			err = fmt.Errorf("there are no tables of scale %d yet", d.config.Scale)
-		}
+// Ready tells whether the tables are there that another generator makes, or the profile needs none.
+func (d *Driver) Ready(ctx context.Context) (ready bool, err error) {
+	ready = true
+	err = d.withTables(ctx, func(c conn) error {
+		ready, err = tablesReady(ctx, c, d.config.Scale)
 		return err
 	})
+	return ready, err
 }
 
 // withTables does something on a connection of its own, if the profile needs tables.
@@ -200,7 +201,7 @@ func (d *Driver) dispatch(ctx context.Context) {
 
 // work is one connection: it does what is due, one at a time.
 func (d *Driver) work(ctx context.Context, number int) {
-	w := &worker{Driver: d, random: rand.New(rand.NewPCG(d.seed, uint64(number)+1)), number: number}
+	w := &worker{Driver: d, random: rand.New(rand.NewPCG(d.seed, uint64(d.config.First+number)+1)), number: d.config.First + number}
 	defer w.disconnect()
 	for o := range d.queue {
 		w.one(ctx, o)

@@ -145,6 +145,14 @@ func dbench(name string, f FIO) Step {
 	return Step{Name: name, Duration: 15 * time.Second, FIO: &f}
 }
 
+// copies is a class's number of replicas in words; 0 is not known.
+func copies(n int) string {
+	if n == 0 {
+		return "how many replicas is not known"
+	}
+	return plural(n, "replica")
+}
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

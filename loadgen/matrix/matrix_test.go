@@ -1,7 +1,9 @@
 package matrix
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -205,6 +207,42 @@ func TestScripts(t *testing.T) {
 		if (history > 0) != (script != "select-only") || (tellers > 0) != (script == "tpcb-like") {
 			t.Errorf("after %s: %d rows of history, %d tellers were changed", script, history, tellers)
 		}
+	}
+}
+
+// canceller cancels when something is logged so many times.
+type canceller struct {
+	slog.Handler
+	after  int
+	cancel func()
+}
+
+func (c *canceller) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c *canceller) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "running" {
+		if c.after--; c.after == 0 {
+			c.cancel()
+		}
+	}
+	return nil
+}
+
+// What was measured before an interruption is in the report, which says how much it is.
+func TestRunInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	log := slog.New(&canceller{slog.DiscardHandler, 5, cancel})
+	r := Runner{ProcFS: "/proc", Scale: 1, MaxClients: 1, Least: time.Second, Repeat: 3, Log: log}
+	targets := []Target{{StorageClass: "a", Engine: "postgres"}, {StorageClass: "b", Engine: "postgres"}}
+	report, err := r.Run(ctx, "dbench", targets)
+	if !errors.Is(err, context.Canceled) || report == nil {
+		t.Fatalf("%v, a report: %v", err, report != nil)
+	}
+	if len(report.Rows) != 4 || !strings.HasSuffix(report.Source, "Interrupted after 4 of 54 runs.") {
+		t.Errorf("%d rows, %q", len(report.Rows), report.Source)
+	}
+	if report, err := r.Run(ctx, "dbench", targets); report != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("before the first run: %v, a report: %v", err, report != nil)
 	}
 }
 

@@ -173,7 +173,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		steps = append(steps, s)
 	}
 	page, err := template.New("page").Funcs(template.FuncMap{
-		"replicas": func(n int) string { return plural(n, "replica") },
+		"replicas": copies,
 		"plot":     func(m mark) map[string]any { return map[string]any{"Ticks": a.ticks(), "Mark": m} },
 	}).Parse(pageTemplate)
 	if err != nil {

@@ -219,7 +219,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}
 	b.WriteString(".\n\n")
 	for _, t := range r.Targets {
-		fmt.Fprintf(&b, "- %s: %s%s\n", t.StorageClass, plural(t.Replicas, "replica"), map[bool]string{true: ", the local disk the others are compared with"}[t.Local])
+		fmt.Fprintf(&b, "- %s: %s%s\n", t.StorageClass, copies(t.Replicas), map[bool]string{true: ", the local disk the others are compared with"}[t.Local])
 	}
 	b.WriteString("\n| step | storage class | per second | MB/s | mean | p50 | p99 | to local | limit | doubts |\n|---|---|---:|---:|---:|---:|---:|---:|---|---|\n")
 	local := map[string]float64{}

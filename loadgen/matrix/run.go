@@ -26,6 +26,9 @@ import (
 // warmup of each run, as dbench's ramp.
 const warmup = 2 * time.Second
 
+// windUp is how long an interrupted matrix may ask for layers, before what told it to end loses patience.
+const windUp = 15 * time.Second
+
 // Runner runs a matrix.
 type Runner struct {
 	// Paths of the programs.
@@ -79,7 +82,8 @@ type Row struct {
 }
 
 // Run runs the matrix of a name, step by step, each on all targets before the next, so that a
-// change on the machine meets all of them. What fails is told in its row, and the rest is run.
+// change on the machine meets all of them. What fails is told in its row, and the rest is run. Of a matrix that was interrupted the
+// report has what was measured, and the error says so.
 func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Report, error) {
 	m, ok := Matrices[name]
 	if !ok {
@@ -96,37 +100,47 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	}
 	report := &Report{Schema: SchemaVersion, Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets,
 		Repeat: max(r.Repeat, 1), Order: r.order(), Seed: r.Seed}
+	planned := 0
 	for _, published := range m.Steps {
 		if len(r.Only) > 0 && !slices.Contains(r.Only, published.Name) {
 			continue
 		}
 		step := published.scaled(r.Scale, r.MaxClients, r.Least)
+		planned += max(r.Repeat, 1) * len(targets)
 		for round := 1; round <= max(r.Repeat, 1); round++ {
 			for _, target := range r.inOrder(targets, step.Name, round) {
-				if ctx.Err() != nil {
-					return nil, ctx.Err()
+				// Interrupted, what was measured is kept.
+				if row, err := r.one(ctx, name, step, published, target, round); err == nil {
+					report.Rows = append(report.Rows, row)
 				}
-				row, err := r.one(ctx, name, step, published, target, round)
-				if err != nil {
-					return nil, err
-				}
-				report.Rows = append(report.Rows, row)
 			}
 		}
 	}
-	if len(report.Rows) == 0 {
+	interrupted := ctx.Err()
+	switch {
+	case len(report.Rows) == 0 && interrupted != nil:
+		return nil, interrupted
+	case len(report.Rows) == 0:
 		return nil, fmt.Errorf("no step of %s is named so", name)
+	case interrupted != nil:
+		report.Source += fmt.Sprintf(" Interrupted after %d of %d runs.", len(report.Rows), planned)
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), windUp)
+		defer stop()
 	}
 	report.Environment = r.environment(ctx, targets)
 	report.judge()
 	r.askLayers(ctx, report)
 	report.sumUp()
-	return report, nil
+	return report, interrupted
 }
 
 // one runs a step on a target. Only a cancelled ctx is an error; what fails is told in the row.
 func (r *Runner) one(ctx context.Context, name string, step, published Step, target Target, round int) (Row, error) {
 	row := Row{Step: step.Name, StorageClass: target.StorageClass, Round: round, step: step}
+	if ctx.Err() != nil {
+		return row, ctx.Err()
+	}
 	if n := step.clients(); n != published.clients() {
 		row.Doubts = append(row.Doubts, fmt.Sprintf("%d clients instead of %d", n, published.clients()))
 	}

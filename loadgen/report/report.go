@@ -27,6 +27,8 @@ type Report struct {
 	Compared    string   // name of the other run, if there is one
 	// Sections are looks in words and bars, which stand first.
 	Sections []Section
+	// coarse is by how much the samples' interval is longer than the plan's.
+	coarse time.Duration
 }
 
 // Class is one load on one storage class.
@@ -118,7 +120,7 @@ const markSlack = time.Minute
 
 // New makes the report of a soak.
 func New(title string, d *soak.Data) *Report {
-	r := &Report{Title: title, Began: d.Began}
+	r := &Report{Title: title, Began: d.Began, coarse: max(0, d.Every-d.Plan.Interval)}
 	classes := map[[2]string]*Class{}
 	for _, s := range d.Samples {
 		key := [2]string{s.Load, s.StorageClass}
@@ -268,7 +270,7 @@ func (r *Report) when(at time.Time) string {
 	for _, m := range slices.Backward(r.Marks) {
 		switch {
 		case m.Kind == outageMark: // what happens, not why
-		case at.Before(m.From) || at.After(m.To.Add(markSlack)):
+		case at.Before(m.From) || at.After(m.To.Add(markSlack+r.coarse)):
 		case at.After(m.To):
 			return "after " + m.Kind + " " + m.Name
 		default:

@@ -176,7 +176,7 @@ func add(to, more map[string]uint64) {
 	}
 }
 
-// merged are outages of which several generators saw parts: what overlaps is one.
+// merged are outages of which several generators saw parts: what overlaps is one, in which not all need have failed.
 func merged(all []Outage) []Outage {
 	slices.SortFunc(all, func(a, b Outage) int { return a.Began.Compare(b.Began) })
 	var out []Outage
@@ -187,10 +187,10 @@ func merged(all []Outage) []Outage {
 			continue
 		}
 		last := &out[len(out)-1]
+		// Whoever saw most of it knows whether it was over.
 		if o.ended().After(last.ended()) {
-			last.Seconds = o.ended().Sub(last.Began).Seconds()
+			last.Seconds, last.Over = o.ended().Sub(last.Began).Seconds(), o.Over
 		}
-		last.Over = last.Over && o.Over
 		if last.Errors == nil {
 			last.Errors = map[string]uint64{}
 		}

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// pieces is how many samples of a load on a class are read at the most. A soak of more is read in longer intervals: counts and
-// times are added up, and none is lost.
-const pieces = 2000
+// most is how many samples are read at the most, phases apart: three classes for four days in intervals of 10 s. A soak of more is
+// read in longer intervals: counts and times are added up, and none is lost.
+const most = 100_000
 
 // rereads is how often a folder is read anew because a file got another name meanwhile.
 const rereads = 5
@@ -46,7 +46,7 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 		return nil, err
 	}
 	d.Every = d.Plan.Interval
-	if n := max(d.Plan.Duration/pieces, every); d.Every > 0 && n > d.Every {
+	if n := max(d.Plan.Duration*time.Duration(len(d.Plan.Targets))/most, every); d.Every > 0 && n > d.Every {
 		d.Every *= (n + d.Every - 1) / d.Every
 	}
 	for range rereads {
@@ -128,8 +128,8 @@ func (c *collector) add(s Sample) {
 	}
 	key := [2]string{s.Load, s.StorageClass}
 	o := c.open[key]
-	if o != nil && c.interval(o.Time) != c.interval(s.Time) {
-		c.data.Samples = append(c.data.Samples, *o)
+	if o != nil && (c.interval(o.Time) != c.interval(s.Time) || c.apart(o.Time, s.Time)) {
+		c.keep(o)
 		o = nil
 	}
 	if o == nil {
@@ -144,6 +144,19 @@ func (c *collector) add(s Sample) {
 	o.Outages = append(o.Outages, s.Outages...)
 }
 
+func (c *collector) keep(s *Sample) {
+	s.Response.Pack()
+	s.Service.Pack()
+	c.data.Samples = append(c.data.Samples, *s)
+}
+
+// apart tells whether the soak was started again between two moments: what was before is not put together with what comes after.
+func (c *collector) apart(from, to time.Time) bool {
+	return slices.ContainsFunc(c.data.Events, func(e Event) bool {
+		return e.Kind == SoakEvent && e.What == Begin && e.Time.After(from) && e.Time.Before(to)
+	})
+}
+
 // interval is the number of the interval in which a sample ends; its own time is at the end of one.
 func (c *collector) interval(t time.Time) time.Duration {
 	return (t.Sub(c.data.Began) - 1) / c.data.Every
@@ -152,7 +165,7 @@ func (c *collector) interval(t time.Time) time.Duration {
 // end adds what is still open, and puts all in order.
 func (c *collector) end() {
 	for _, o := range c.open {
-		c.data.Samples = append(c.data.Samples, *o)
+		c.keep(o)
 	}
 	slices.SortStableFunc(c.data.Samples, func(a, b Sample) int { return a.Time.Compare(b.Time) })
 }

@@ -52,17 +52,17 @@ func openSamples(folder string, now time.Time) (*samples, error) {
 
 // write appends a line of a moment; that of a new day begins a new file.
 func (s *samples) write(line []byte, at time.Time) error {
+	var turned error
 	if today := day(at); today > s.day {
-		if err := s.turn(); err != nil {
-			return err
-		}
+		// If that fails the old file goes on until the next day.
+		turned = s.turn()
 		s.day = today
 	}
 	_, err := s.file.Write(line)
-	return err
+	return errors.Join(turned, err)
 }
 
-// turn closes the day's file and opens the next. If that fails the old one goes on.
+// turn closes the day's file and opens the next.
 func (s *samples) turn() error {
 	path := filepath.Join(s.folder, samplesFile)
 	old := filepath.Join(s.folder, "samples-"+s.day+".jsonl")
@@ -74,6 +74,7 @@ func (s *samples) turn() error {
 	}
 	next, err := appendTo(path)
 	if err != nil {
+		// The open file is that one, whatever it is called; it is read under either name.
 		return errors.Join(err, os.Rename(old, path))
 	}
 	err = s.file.Close()

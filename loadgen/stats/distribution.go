@@ -5,6 +5,7 @@ package stats
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -18,10 +19,60 @@ const (
 // and sum. The zero value is empty and ready.
 type Distribution struct {
 	slots []uint64
+	// few are the slots that are not empty, in their order, of a distribution that was read and is not counted into: days of
+	// them are held in memory. Each is an index and, below it in fewBits, a count. Then slots is empty.
+	few   []uint64
 	n     uint64
 	sum   float64
 	sumsq float64
 	max   time.Duration
+}
+
+const fewBits = 48
+
+// each calls f with the slots that are not empty, in their order.
+func (d *Distribution) each(f func(i int, n uint64) bool) {
+	for _, v := range d.few {
+		if !f(int(v>>fewBits), v&(1<<fewBits-1)) {
+			return
+		}
+	}
+	for i, n := range d.slots {
+		if n > 0 && !f(i, n) {
+			return
+		}
+	}
+}
+
+// grow makes room to count up to slot i.
+func (d *Distribution) grow(i int) {
+	size := len(d.slots)
+	if len(d.few) > 0 {
+		size = int(d.few[len(d.few)-1]>>fewBits) + 1
+	}
+	if i < len(d.slots) && len(d.few) == 0 {
+		return
+	}
+	grown := make([]uint64, max(size, i+sub))
+	d.each(func(i int, n uint64) bool {
+		grown[i] = n
+		return true
+	})
+	d.slots, d.few = grown, nil
+}
+
+// Pack makes a distribution small that is not counted into any more: one of many that are held in memory.
+func (d *Distribution) Pack() {
+	var few []uint64
+	fits := true
+	d.each(func(i int, n uint64) bool {
+		few = append(few, uint64(i)<<fewBits|n)
+		fits = n < 1<<fewBits
+		return fits
+	})
+	if fits {
+		d.few, d.slots = slices.Clip(few), nil
+	}
 }
 
 // slot returns the index of d: exact below 64 ns, then 64 to each power of two.
@@ -51,11 +102,7 @@ func (d *Distribution) Observe(v time.Duration) { d.ObserveN(v, 1) }
 func (d *Distribution) ObserveN(v time.Duration, n uint64) {
 	v = max(v, 0)
 	i := slot(v)
-	if i >= len(d.slots) {
-		grown := make([]uint64, i+sub)
-		copy(grown, d.slots)
-		d.slots = grown
-	}
+	d.grow(i)
 	d.slots[i] += n
 	d.n += n
 	s := v.Seconds()
@@ -102,12 +149,15 @@ func (d *Distribution) rank(r uint64) time.Duration {
 		return d.max
 	}
 	var seen uint64
-	for i, c := range d.slots {
-		if seen += c; seen >= r {
-			return min(middle(i), d.max)
+	at := d.max
+	d.each(func(i int, n uint64) bool {
+		if seen += n; seen < r {
+			return true
 		}
-	}
-	return d.max
+		at = min(middle(i), d.max)
+		return false
+	})
+	return at
 }
 
 // Interval returns the bounds within which the true q quantile lies with 95 % confidence, from
@@ -121,23 +171,24 @@ func (d *Distribution) Interval(q float64) (low, high time.Duration) {
 
 // Above returns how many were longer than limit, exact to the slot's width.
 func (d *Distribution) Above(limit time.Duration) uint64 {
-	var n uint64
-	for i := slot(limit) + 1; i < len(d.slots); i++ {
-		n += d.slots[i]
-	}
-	return n
+	var above uint64
+	from := slot(limit)
+	d.each(func(i int, n uint64) bool {
+		if i > from {
+			above += n
+		}
+		return true
+	})
+	return above
 }
 
 // Merge adds everything counted in o.
 func (d *Distribution) Merge(o *Distribution) {
-	if len(o.slots) > len(d.slots) {
-		grown := make([]uint64, len(o.slots))
-		copy(grown, d.slots)
-		d.slots = grown
-	}
-	for i, c := range o.slots {
-		d.slots[i] += c
-	}
+	o.each(func(i int, n uint64) bool {
+		d.grow(i)
+		d.slots[i] += n
+		return true
+	})
 	d.n += o.n
 	d.sum += o.sum
 	d.sumsq += o.sumsq
@@ -147,9 +198,11 @@ func (d *Distribution) Merge(o *Distribution) {
 // Since returns what was counted since d was earlier. Its Max is that of all.
 func (d *Distribution) Since(earlier *Distribution) Distribution {
 	c := d.Clone()
-	for i, n := range earlier.slots {
+	earlier.each(func(i int, n uint64) bool {
+		c.grow(i)
 		c.slots[i] -= n
-	}
+		return true
+	})
 	c.n -= earlier.n
 	c.sum -= earlier.sum
 	c.sumsq -= earlier.sumsq
@@ -159,6 +212,6 @@ func (d *Distribution) Since(earlier *Distribution) Distribution {
 // Clone returns an independent copy.
 func (d *Distribution) Clone() Distribution {
 	c := *d
-	c.slots = append([]uint64(nil), d.slots...)
+	c.slots, c.few = slices.Clone(d.slots), slices.Clone(d.few)
 	return c
 }

@@ -18,11 +18,10 @@ type written struct {
 // MarshalJSON writes all of the distribution, so that it can be merged later.
 func (d Distribution) MarshalJSON() ([]byte, error) {
 	w := written{N: d.n, Sum: d.sum, SumSq: d.sumsq, Max: int64(d.max), Slots: [][2]uint64{}}
-	for i, c := range d.slots {
-		if c > 0 {
-			w.Slots = append(w.Slots, [2]uint64{uint64(i), c})
-		}
-	}
+	d.each(func(i int, n uint64) bool {
+		w.Slots = append(w.Slots, [2]uint64{uint64(i), n})
+		return true
+	})
 	return json.Marshal(w)
 }
 
@@ -34,16 +33,17 @@ func (d *Distribution) UnmarshalJSON(text []byte) error {
 	}
 	*d = Distribution{n: w.N, sum: w.Sum, sumsq: w.SumSq, max: time.Duration(w.Max)}
 	var n uint64
-	for _, s := range w.Slots {
+	d.few = make([]uint64, 0, len(w.Slots))
+	for i, s := range w.Slots {
 		if s[0] > 64*sub {
 			return fmt.Errorf("distribution: no slot %d", s[0])
 		}
-		if int(s[0]) >= len(d.slots) {
-			grown := make([]uint64, s[0]+sub)
-			copy(grown, d.slots)
-			d.slots = grown
+		if few := s[1] > 0 && s[1] < 1<<fewBits && len(d.slots) == 0 && (i == 0 || s[0] > w.Slots[i-1][0]); few {
+			d.few = append(d.few, s[0]<<fewBits|s[1])
+		} else {
+			d.grow(int(s[0]))
+			d.slots[s[0]] += s[1]
 		}
-		d.slots[s[0]] += s[1]
 		n += s[1]
 	}
 	if n != w.N {

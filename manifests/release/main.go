@@ -152,7 +152,7 @@ func (r release) chart() error {
 func (r release) bundles() error {
 	for bundle, patterns := range map[string][]string{
 		"rules":      {"rules/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
-		"dashboards": {"dashboards/*.json", "dashboards/README.md"},
+		"dashboards": {"dashboards/*.json", "dashboards/classic/*.json", "dashboards/README.md"},
 	} {
 		files := map[string][]byte{}
 		for _, pattern := range patterns {

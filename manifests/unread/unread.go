@@ -22,6 +22,9 @@ import (
 var libraries = []string{"go_.*", "promhttp_.*", "process_(max_fds|open_fds|network_.*|virtual_.*)",
 	"ebpf_exporter_(build_info|decoder_errors_total|ebpf_program_.*)"}
 
+// sentTo are metrics that the exporters' own messages send people to.
+var sentTo = []string{"plumbline_scrape_collector_dropped_series_total"}
+
 // Pattern is a regular expression of their names, for Prometheus' relabelling.
 func Pattern(root string) (string, error) {
 	names, err := Names(root)
@@ -41,7 +44,7 @@ func Names(root string) ([]string, error) {
 	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
-		if !slices.ContainsFunc(append([]string{""}, histograms.Parts...), func(part string) bool { return read[name+part] }) {
+		if !slices.Contains(sentTo, name) && !slices.ContainsFunc(append([]string{""}, histograms.Parts...), func(part string) bool { return read[name+part] }) {
 			names = append(names, name)
 		}
 	}

@@ -40,10 +40,12 @@ type asker struct {
 	window time.Duration
 	of     *strings.Replacer
 	err    *error // of all the targets of one look
+	// classic is set once what is asked did not know native histograms, and knew classic ones.
+	classic *bool
 }
 
 func newAsker(ctx context.Context, api API, at time.Time, window time.Duration) *asker {
-	return &asker{ctx: ctx, api: api, at: at, window: window, of: strings.NewReplacer(), err: new(error)}
+	return &asker{ctx: ctx, api: api, at: at, window: window, of: strings.NewReplacer(), err: new(error), classic: new(bool)}
 }
 
 // about returns the same asker for another target.
@@ -74,7 +76,32 @@ func (a *asker) text(name string) string {
 	if !ok {
 		panic("why: no question " + name)
 	}
+	return a.fill(text)
+}
+
+func (a *asker) fill(text string) string {
 	return a.of.Replace(strings.ReplaceAll(text, "$window", model.Duration(a.window).String()))
+}
+
+// ask asks a question. VictoriaMetrics and the like know no functions of native histograms: then it is asked of classic ones.
+func (a *asker) ask(name string) (text string, answer model.Value, err error) {
+	other, of := questions.Classic[name]
+	if !*a.classic || !of {
+		text = a.text(name)
+		answer, _, err = a.api.Query(a.ctx, text, a.at)
+		if err == nil || !of {
+			return text, answer, err
+		}
+	}
+	otherwise, _, failed := a.api.Query(a.ctx, a.fill(other), a.at)
+	if failed == nil {
+		*a.classic = true
+		return a.fill(other), otherwise, nil
+	}
+	if text == "" {
+		return a.fill(other), nil, failed
+	}
+	return text, answer, err
 }
 
 // vector asks a question; an error gives no series and is kept.
@@ -82,8 +109,10 @@ func (a *asker) vector(name string) model.Vector {
 	if *a.err != nil {
 		return nil
 	}
-	text := a.text(name)
-	answer, _, err := a.api.Query(a.ctx, text, a.at)
+	if *a.classic && slices.Contains(questions.OfNative, name) {
+		return nil
+	}
+	text, answer, err := a.ask(name)
 	if err != nil {
 		*a.err = fmt.Errorf("asking Prometheus for %s (%s): %w", name, text, err)
 		return nil

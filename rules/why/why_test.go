@@ -1,12 +1,16 @@
 package why
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
@@ -18,6 +22,16 @@ func find(t *testing.T, l *whytest.Lab, s Subject) *Finding {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// older knows no functions of native histograms, as VictoriaMetrics.
+type older struct{ API }
+
+func (o older) Query(ctx context.Context, query string, at time.Time, options ...promv1.Option) (model.Value, promv1.Warnings, error) {
+	if strings.Contains(query, "histogram_count") || strings.Contains(query, "histogram_avg") || strings.Contains(query, "histogram_sum") {
+		return nil, nil, errors.New("unknown function")
+	}
+	return o.API.Query(ctx, query, at, options...)
 }
 
 // Each story ends in the words that name what was done, and in no others'.
@@ -127,6 +141,11 @@ func TestStories(t *testing.T) {
 			}
 			// Where histograms are classic the same is found.
 			l.Classic = true
+			if c, err := Find(t.Context(), older{l.Record()}, Subject{Class: story.class}, whytest.End, 20*time.Second); err != nil {
+				t.Errorf("where native histograms are not known: %v", err)
+			} else if c.Words() != find(t, l, Subject{Class: story.class}).Words() {
+				t.Errorf("where native histograms are not known:\n%s", c.Words())
+			}
 			if c := find(t, l, Subject{Class: story.class}); c.Verdict.Kind != v.Kind || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
 				t.Errorf("by classic histograms:\n%s\nby native ones:\n%s", c.Words(), f.Words())
 			}

@@ -57,11 +57,12 @@ var matrix = map[string][]string{
 	"baselines": {registry, "baseline.enabled=true", "baseline.suspend=false", "baseline.duration=24h", "image.pullSecrets={one}", "podAnnotations.team=storage", "canaries[0].name=shop",
 		"canaries[0].server=shop/shop-db", "canaries[0].storageclass=fast", "canaries[0].rate=5", "canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books",
 		"canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"},
-	"either":  {registry, "prometheus.histograms=either"},
-	"classic": {registry, "prometheus.histograms=classic", "longhorn.enabled=true", "dashboards.enabled=false"},
-	"read":    {registry, "prometheus.metrics=read", "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true"},
-	"no test": {registry, "test.enabled=false"},
-	"least":   {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
+	"either":             {registry, "prometheus.histograms=either"},
+	"classic":            {registry, "prometheus.histograms=classic", "longhorn.enabled=true", "dashboards.enabled=false"},
+	"classic dashboards": {registry, "prometheus.histograms=classic", "rules.enabled=false"},
+	"read":               {registry, "prometheus.metrics=read", "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true"},
+	"no test":            {registry, "test.enabled=false"},
+	"least":              {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
 }
 
 // TestTemplates renders the matrix and has a real API server check each object strictly.
@@ -151,6 +152,7 @@ func TestValues(t *testing.T) {
 		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)},
 			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
 			[]string{"histogram_avg", "histogram_count", "scrapeNativeHistograms: true", "NHCB: true"}},
+		{"classic dashboards", matrix["classic dashboards"], map[string]int{"ConfigMap": len(pages) + 1}, []string{"plumbline_query_duration_seconds_count"}, []string{"histogram_avg", "histogram_count"}},
 		{"every metric", matrix["longhorn"], nil, []string{"metricRelabelings:\n      []\n"}, []string{"go_.*"}},
 		{"what is read", matrix["read"], map[string]int{"PodMonitor": 6}, []string{"regex: go_.*|"}, nil},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -242,6 +243,11 @@ func (s *stack) alarmed(ctx context.Context, e *engine, file *rows.File, stall t
 func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *rows.File) {
 	all, err := dashboards.Expressions(folder)
 	s.t.Check(err)
+	theirs, err := dashboards.Expressions(filepath.Join(folder, e.boards))
+	s.t.Check(err)
+	if len(theirs) != len(all) {
+		s.t.Fatalf("%d queries, and %d on %s", len(all), len(theirs), e.name)
+	}
 	intervals := dashboards.Intervals{Rate: (4 * interval).String(), Range: "5m"}
 	end := time.Now()
 	window := promv1.Range{Start: end.Add(-5 * time.Minute), End: end, Step: interval}
@@ -258,11 +264,11 @@ func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *r
 	}
 	var here, there []float64
 	answered := 0
-	for _, one := range all {
+	for i, one := range all {
 		a, took, err := answers(s.one, one)
 		s.t.Check(err)
 		here = append(here, took.Seconds())
-		b, took, err := answers(e.server, one)
+		b, took, err := answers(e.server, theirs[i])
 		there = append(there, took.Seconds())
 		switch {
 		case ctx.Err() != nil:

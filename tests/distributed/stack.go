@@ -54,6 +54,8 @@ type engine struct {
 	name         string
 	server       *promapi.Server
 	alertmanager string
+	// boards is the folder of its dashboards, below that of all.
+	boards string
 }
 
 // startStack starts everything; what is killed later is of the second of each.
@@ -90,7 +92,7 @@ func startStack(ctx context.Context, t *rig.Scope, folder, rules string, cluster
 	}
 	stored := s.address()
 	s.component(ctx, "store", 0, stored, s.address(), "", hashring, bucket, "--sync-block-duration=10s")
-	s.engines = append(s.engines, &engine{"Thanos", s.querier(ctx, 0, query, slices.Concat(ring, ruled, []string{stored})), alertmanager})
+	s.engines = append(s.engines, &engine{"Thanos", s.querier(ctx, 0, query, slices.Concat(ring, ruled, []string{stored})), alertmanager, ""})
 	s.past = s.querier(ctx, 1, s.address(), []string{stored})
 
 	for _, c := range clusters {

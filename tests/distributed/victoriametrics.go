@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
@@ -25,5 +26,5 @@ func (s *stack) startVictoriaMetrics(ctx context.Context, rules string, clusters
 		"-remoteWrite.flushInterval=1s")
 	server, err := promapi.At("http://" + http)
 	s.t.Check(err)
-	s.engines = append(s.engines, &engine{"VictoriaMetrics", server, alertmanager})
+	s.engines = append(s.engines, &engine{"VictoriaMetrics", server, alertmanager, string(histograms.Classic)})
 }

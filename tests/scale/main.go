@@ -123,7 +123,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if to != nil {
 		got, err := to.measure(ctx, p, o)
 		if err != nil {
-			return err
+			return errors.Join(err, file.Close())
 		}
 		file.Add("A Thanos receiver of that Prometheus", fmt.Sprintf("%d volumes, %s", o.volumes, o.receive), got.cells()...)
 		fmt.Fprintln(out, strings.Join(got.cells(), " | "))

@@ -74,7 +74,7 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 	if o.metrics == "read" {
 		pattern, err := unread.Pattern(".")
 		if err != nil {
-			return nil, err
+			return fail(err)
 		}
 		unreads = []drop{{"drop", []string{model.MetricNameLabel}, pattern}}
 	}
@@ -170,8 +170,10 @@ func (k killed) cells() []string {
 }
 
 func (p *prometheus) stop() error {
-	_ = p.command.Process.Kill()
-	_ = p.command.Wait()
+	if p.command.Process != nil {
+		_ = p.command.Process.Kill()
+		_ = p.command.Wait()
+	}
 	return os.RemoveAll(p.folder)
 }
 

@@ -68,6 +68,9 @@ func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool,
 	if config.Rate < 0.001 || config.VUs < 1 || config.Query == "" {
 		return nil, fmt.Errorf("k6 needs a query, a rate of at least 0.001 and one VU")
 	}
+	if config.VUs < config.Generators {
+		return nil, fmt.Errorf("%d VUs are too few for %d generators: some would have none", config.VUs, config.Generators)
+	}
 	return &Tool{config: config, load: load, log: log, up: up}, nil
 }
 
@@ -81,7 +84,8 @@ func (c Config) segment() []string {
 		sequence = append(sequence, fmt.Sprintf("%d/%d", i, c.Generators))
 	}
 	sequence[0], sequence[c.Generators] = "0", "1"
-	return []string{"--execution-segment=" + sequence[c.Generator] + ":" + sequence[c.Generator+1], "--execution-segment-sequence=" + strings.Join(sequence, ",")}
+	// The tag tells apart what k6 itself writes to Prometheus.
+	return []string{"--tag=generator=" + strconv.Itoa(c.Generator), "--execution-segment=" + sequence[c.Generator] + ":" + sequence[c.Generator+1], "--execution-segment-sequence=" + strings.Join(sequence, ",")}
 }
 
 // run is what is known of one k6 process.

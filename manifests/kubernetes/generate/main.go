@@ -33,6 +33,20 @@ metadata:
 spec:
 `
 
+// board is the object around a dashboard.
+const board = `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: plumbline-dashboard-%[1]s
+  namespace: plumbline
+  labels:
+    grafana_dashboard: "1"
+  annotations:
+    grafana_folder: Plumbline
+data:
+  plumbline-%[1]s.json: |
+`
+
 const notice = "# Made by manifests/kubernetes/generate; change the file it was made from.\n"
 
 var kinds = []kind{{
@@ -46,6 +60,9 @@ var kinds = []kind{{
 	from: "rules/classic/*.rules.yaml", to: "../optional/rules-classic", suffix: ".rules.yaml", indent: "  ",
 	header: rules,
 }, {
+	from: "dashboards/classic/*.json", to: "../optional/dashboards-classic", suffix: ".json", indent: "    ",
+	header: board,
+}, {
 	// What kube-prometheus-stack has already: beside base, to be applied by those who lack it.
 	from: "rules/optional/*.rules.yaml", to: "../optional/rules", suffix: ".rules.yaml", indent: "  ",
 	header: `apiVersion: monitoring.coreos.com/v1
@@ -58,18 +75,7 @@ spec:
 }, {
 	// Grafana's sidecar in kube-prometheus-stack takes ConfigMaps with this label and annotation.
 	from: "dashboards/*.json", to: "dashboards", suffix: ".json", indent: "    ",
-	header: `apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: plumbline-dashboard-%[1]s
-  namespace: plumbline
-  labels:
-    grafana_dashboard: "1"
-  annotations:
-    grafana_folder: Plumbline
-data:
-  plumbline-%[1]s.json: |
-`,
+	header: board,
 }}
 
 func main() {

@@ -59,3 +59,28 @@ var Asked = map[string]string{
 	"write total":               `( histogram_avg(sum(rate(ebpf_exporter_blkio_total_seconds{$device,op="write"}[$window]))) or sum(rate(ebpf_exporter_blkio_total_seconds_sum{$device,op="write"}[$window])) / (sum(rate(ebpf_exporter_blkio_total_seconds_count{$device,op="write"}[$window])) > 0) ) or sum(rate(node_disk_write_time_seconds_total{$device}[$window])) / sum(rate(node_disk_writes_completed_total{$device}[$window]))`,
 	"writes":                    `( histogram_count(sum(increase(ebpf_exporter_blkio_total_seconds{$device,op="write"}[$window]))) or sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="write"}[$window])) ) or sum(increase(node_disk_writes_completed_total{$device}[$window]))`,
 }
+
+// Classic are those of histograms as they are asked where native ones are not even known.
+var Classic = map[string]string{
+	"all commit means":    `( sum by (cluster, node, server) (rate(plumbline_query_duration_seconds_sum{command="commit"}[$window])) / ( sum by (cluster, node, server) ( rate(plumbline_query_duration_seconds_count{command="commit"}[$window]) ) > 0 ) )`,
+	"all statement means": `( sum by (cluster, node, server) (rate(plumbline_query_duration_seconds_sum[$window])) / (sum by (cluster, node, server) (rate(plumbline_query_duration_seconds_count[$window])) > 0) )`,
+	"all statements":      `sum by (cluster, node, server) (increase(plumbline_query_duration_seconds_count[$window])) > 0`,
+	"commit mean":         `( sum(rate(plumbline_query_duration_seconds_sum{$server,command="commit"}[$window])) / (sum(rate(plumbline_query_duration_seconds_count{$server,command="commit"}[$window])) > 0) )`,
+	"commit p99":          `histogram_quantile( 0.99, sum by (le) (rate(plumbline_query_duration_seconds_bucket{$server,command="commit"}[$window])) )`,
+	"commits":             `sum(increase(plumbline_query_duration_seconds_count{$server,command="commit"}[$window]))`,
+	"engine write":        `( sum(rate(plumbline_volume_frontend_seconds_sum{$volume,op="write"}[$window])) / (sum(rate(plumbline_volume_frontend_seconds_count{$volume,op="write"}[$window])) > 0) ) or max(volume:engine_write_seconds:mean5m{$volume,source!="wire"})`,
+	"flush device":        `( sum(rate(ebpf_exporter_blkio_device_seconds_sum{$device,op="flush"}[$window])) / (sum(rate(ebpf_exporter_blkio_device_seconds_count{$device,op="flush"}[$window])) > 0) )`,
+	"flush queue":         `( sum(rate(ebpf_exporter_blkio_queue_seconds_sum{$device,op="flush"}[$window])) / (sum(rate(ebpf_exporter_blkio_queue_seconds_count{$device,op="flush"}[$window])) > 0) )`,
+	"flush total":         `( sum(rate(ebpf_exporter_blkio_total_seconds_sum{$device,op="flush"}[$window])) / (sum(rate(ebpf_exporter_blkio_total_seconds_count{$device,op="flush"}[$window])) > 0) )`,
+	"flushes":             `sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="flush"}[$window]))`,
+	"replica round trip":  `( sum by (replica) ( rate(plumbline_replica_request_duration_seconds_sum{$volume,op="write"}[$window]) ) / ( sum by (replica) ( rate(plumbline_replica_request_duration_seconds_count{$volume,op="write"}[$window]) ) > 0 ) )`,
+	"replica service":     `( sum by (replica) (rate(plumbline_replica_service_seconds_sum{$volume,op="write"}[$window])) / ( sum by (replica) (rate(plumbline_replica_service_seconds_count{$volume,op="write"}[$window])) > 0 ) )`,
+	"replica writes":      `sum by (replica) ( increase(plumbline_replica_request_duration_seconds_count{$volume,op="write"}[$window]) )`,
+	"statement mean":      `( sum(rate(plumbline_query_duration_seconds_sum{$server}[$window])) / (sum(rate(plumbline_query_duration_seconds_count{$server}[$window])) > 0) )`,
+	"statement p99":       `histogram_quantile( 0.99, sum by (le) (rate(plumbline_query_duration_seconds_bucket{$server}[$window])) )`,
+	"statements":          `sum(increase(plumbline_query_duration_seconds_count{$server}[$window]))`,
+	"write device":        `( sum(rate(ebpf_exporter_blkio_device_seconds_sum{$device,op="write"}[$window])) / (sum(rate(ebpf_exporter_blkio_device_seconds_count{$device,op="write"}[$window])) > 0) )`,
+	"write queue":         `( sum(rate(ebpf_exporter_blkio_queue_seconds_sum{$device,op="write"}[$window])) / (sum(rate(ebpf_exporter_blkio_queue_seconds_count{$device,op="write"}[$window])) > 0) )`,
+	"write total":         `( sum(rate(ebpf_exporter_blkio_total_seconds_sum{$device,op="write"}[$window])) / (sum(rate(ebpf_exporter_blkio_total_seconds_count{$device,op="write"}[$window])) > 0) ) or sum(rate(node_disk_write_time_seconds_total{$device}[$window])) / sum(rate(node_disk_writes_completed_total{$device}[$window]))`,
+	"writes":              `sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="write"}[$window])) or sum(increase(node_disk_writes_completed_total{$device}[$window]))`,
+}

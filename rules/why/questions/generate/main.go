@@ -30,20 +30,33 @@ func main() {
 
 // source is the file's text.
 func source() ([]byte, error) {
-	either := histograms.Of(histograms.Either, histograms.Exported...)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// Code generated from written.go. DO NOT EDIT.\n\npackage questions\n\n// Asked are the questions as they are asked: of either kind of histogram.\nvar Asked = map[string]string{\n")
-	for _, name := range slices.Sorted(maps.Keys(questions.Written)) {
-		asked := questions.Written[name]
-		if !slices.Contains(questions.OfNative, name) {
-			var err error
-			if asked, err = ask(either, asked); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+	b.WriteString("// Code generated from written.go. DO NOT EDIT.\n\npackage questions\n")
+	for _, made := range []struct {
+		kind          histograms.Kind
+		name, comment string
+	}{
+		{histograms.Either, "Asked", "Asked are the questions as they are asked: of either kind of histogram."},
+		{histograms.Classic, "Classic", "Classic are those of histograms as they are asked where native ones are not even known."},
+	} {
+		of := histograms.Of(made.kind, histograms.Exported...)
+		fmt.Fprintf(&b, "\n// %s\nvar %s = map[string]string{\n", made.comment, made.name)
+		for _, name := range slices.Sorted(maps.Keys(questions.Written)) {
+			asked := questions.Written[name]
+			if !slices.Contains(questions.OfNative, name) {
+				var err error
+				if asked, err = ask(of, asked); err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+			} else if made.kind == histograms.Classic {
+				continue
+			}
+			if made.kind == histograms.Either || strings.Contains(questions.Written[name], "histogram_") {
+				fmt.Fprintf(&b, "%q: `%s`,\n", name, asked)
 			}
 		}
-		fmt.Fprintf(&b, "%q: `%s`,\n", name, asked)
+		b.WriteString("}\n")
 	}
-	b.WriteString("}\n")
 	return format.Source(b.Bytes())
 }
 
