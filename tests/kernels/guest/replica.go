@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -27,6 +30,17 @@ func measureReplicas(t *rig.Scope, a *agent, out *outcome.Outcome) {
 func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	v := rig.NewVolume(t, replicas)
 	v.Start()
+	// What an engine did before it was followed is not counted: a notice from the kernel brings that about at once, and
+	// else a look at all processes every ten seconds.
+	started := time.Now()
+	rig.Eventually(t, time.Minute, func() error {
+		m, err := a.scrape()
+		if n := m.Sum("plumbline_replica_processes"); err == nil && n < replicas+1 {
+			err = fmt.Errorf("%v processes are followed, of %d", n, replicas+1)
+		}
+		return err
+	})
+	say("engine and replicas are followed within %.1f s", time.Since(started).Seconds())
 	v.IO(requests, depth, func(i int) error { return v.Write(int64(i)*blockSize, blockSize) })
 	v.IO(requests, depth, func(i int) error { return v.Read(int64(i)*blockSize, blockSize) })
 	for _, c := range []struct {
