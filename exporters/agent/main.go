@@ -43,6 +43,8 @@ func run(args []string) int {
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
+	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is what follows the last colon.").
+		StringsVar(&opts.NVMe.Names)
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
 	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
 		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.Deputised), string(platform.Functions))

@@ -68,6 +68,10 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
+struct bpf_raw_tracepoint_args {
+	__u64 args[0];
+};
+
 struct bpf_timer {
 	__u64 __opaque[2];
 } __attribute__((aligned(8)));

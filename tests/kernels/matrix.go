@@ -195,6 +195,9 @@ var columns = []struct {
 	{"lost", func(m measured) string { return strconv.FormatUint(m.outcome.Lost, 10) }},
 	{"replica", func(m measured) string { return works(m.outcome.Replica) }},
 	{"requests to replicas counted", func(m measured) string { return counted(m.outcome.Replica, m.outcome.Requests) }},
+	{"nvme", func(m measured) string { return works(m.outcome.NVMe) }},
+	{"NVMe/TCP commands counted", func(m measured) string { return counted(m.outcome.NVMe, m.outcome.Commands) }},
+	{"delays of link, disk", func(m measured) string { return delays(m.outcome) }},
 	{"blockio", func(m measured) string { return works(m.outcome.Blockio) }},
 	{"block requests counted", func(m measured) string { return counted(m.outcome.Blockio, m.outcome.Disk) }},
 }
@@ -212,6 +215,18 @@ func counted(f outcome.Feature, c []outcome.Count) string {
 	}
 	truth, n := outcome.Sum(c)
 	return fmt.Sprintf("%d of %d", n, truth)
+}
+
+// delays are what was seen of each, and the truth.
+func delays(o outcome.Outcome) string {
+	if !o.NVMe.Works || len(o.Delays) == 0 {
+		return "-"
+	}
+	var text []string
+	for _, d := range o.Delays {
+		text = append(text, fmt.Sprintf("%.1f of %.1f ms", 1e3*d.Seen, 1e3*d.Truth))
+	}
+	return strings.Join(text, ", ")
 }
 
 // print writes the matrix, and below it what does not work or is wrong.

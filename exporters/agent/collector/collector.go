@@ -1,6 +1,6 @@
 // Package collector holds the node agent's collectors, one per file group: volume (which
-// block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes) and replica (what
-// each replica of a volume adds).
+// block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes), replica (what
+// each replica of a volume adds) and nvme (the same for volumes over NVMe over Fabrics).
 package collector
 
 import (
@@ -34,6 +34,8 @@ type Options struct {
 	Boundary platform.Boundary
 	// Query are the query collector's own options.
 	Query QueryOptions
+	// NVMe are the nvme collector's own.
+	NVMe NVMeOptions
 }
 
 // calls returns Calls, or new ones.
@@ -74,5 +76,6 @@ func All() []Entry {
 		{"device", "Which block devices have requests and complete none.", true, NewDevice},
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},
 		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
+		{"nvme", "How long volumes over NVMe over Fabrics take on each path, and where this node serves them.", true, NewNVMe},
 	}
 }

@@ -223,7 +223,15 @@ func (k *replicaKernel) events() ([replica.Events]uint64, error) {
 // readReplicaMap returns a copy of a hash map. It reads by buckets, because a walk key by
 // key goes astray while keys are being deleted.
 func readReplicaMap[K comparable, V any](k *replicaKernel, name string) (map[K]V, error) {
-	m := k.collection.Maps[name]
+	m, err := readMap[K, V](k.collection.Maps[name])
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// readMap is readReplicaMap for any map.
+func readMap[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 	result := map[K]V{}
 	var cursor ebpf.MapBatchCursor
 	size := 64
@@ -239,14 +247,19 @@ func readReplicaMap[K comparable, V any](k *replicaKernel, name string) (map[K]V
 		case err != nil && errors.Is(err, unix.ENOSPC) && size < 1<<20:
 			size *= 2 // one bucket holds more than that
 		case err != nil:
-			return nil, fmt.Errorf("map %s: %w", name, err)
+			return nil, err
 		}
 	}
 }
 
 // deleteFrom removes a key and says whether it was there.
 func (k *replicaKernel) deleteFrom(name string, key any) (bool, error) {
-	err := k.collection.Maps[name].Delete(key)
+	return remove(k.collection.Maps[name], key)
+}
+
+// remove is deleteFrom for any map.
+func remove(m *ebpf.Map, key any) (bool, error) {
+	err := m.Delete(key)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return false, nil
 	}

@@ -35,6 +35,8 @@ var (
 			"a request within the replica, from the read of the whole request to the end of the answer's write", replicaLabelNames),
 		replica.ViewFrontend: newViewDescs("plumbline_volume_frontend", "_seconds", "plumbline_volume_frontend_in_flight",
 			"a request of the volume's user within the engine, all replicas included", []string{"volume", "backend"}),
+		viewPath: newViewDescs("plumbline_volume_path", "_seconds", "plumbline_volume_path_in_flight",
+			"a request of this host to a volume's target over the network, on one path", pathLabelNames),
 	}
 
 	replicaOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",

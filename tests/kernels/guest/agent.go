@@ -41,7 +41,7 @@ func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
 		m, err = a.scrape()
 		return err
 	})
-	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica} {
+	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica, "nvme": &out.NVMe} {
 		if f.Works = m.Sum("plumbline_scrape_collector_success", "collector", name) == 1; !f.Works {
 			f.Why = reason(a.process.Log.String(), name)
 			say("%s does not work here: %s", name, f.Why)
@@ -140,5 +140,10 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 	out.Deputies = deputies != nil && deputies[1] != "0"
 	for _, name := range []string{"query_lost", "query_news_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
 		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
+		for _, one := range m["plumbline_"+name+"_total"].GetMetric() {
+			if n := one.GetCounter().GetValue(); n > 0 {
+				say("lost: %s %v %v", name, one.Label, n)
+			}
+		}
 	}
 }

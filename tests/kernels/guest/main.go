@@ -84,6 +84,7 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 	if out.NoVolume = !o.replica; o.replica {
 		measureReplicas(t, a, out)
 	}
+	measureNVMe(t, a, out)
 	a.losses(t, out)
 	a.stop()
 	shown.hide(t)

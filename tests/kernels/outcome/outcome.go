@@ -12,9 +12,10 @@ type Outcome struct {
 	// the kernel tells.
 	Release string `json:"release"`
 	Preempt string `json:"preempt"`
-	// Query, Replica and Blockio tell whether these measure here.
+	// Query, Replica, NVMe and Blockio tell whether these measure here.
 	Query   Feature `json:"query"`
 	Replica Feature `json:"replica"`
+	NVMe    Feature `json:"nvme"`
 	Blockio Feature `json:"blockio"`
 	// Statements are those of each kind that the server's log has, and that the agent counted.
 	Statements []Count `json:"statements"`
@@ -33,6 +34,9 @@ type Outcome struct {
 	NoVolume bool `json:"no_volume,omitempty"`
 	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
 	Requests []Count `json:"requests"`
+	// Commands are those between the kernel's NVMe/TCP initiator and its targets, and Delays what was put into the way of some.
+	Commands []Count `json:"commands"`
+	Delays   []Delay `json:"delays"`
 	// Disk are block requests: made by us, or in the kernel's own statistics, and counted by blockio.
 	Disk []Count `json:"disk"`
 	// Seconds is what all this took.
@@ -47,7 +51,7 @@ type Feature struct {
 
 // Features returns all by name.
 func (o Outcome) Features() map[string]Feature {
-	return map[string]Feature{"query": o.Query, "replica": o.Replica, "blockio": o.Blockio}
+	return map[string]Feature{"query": o.Query, "replica": o.Replica, "nvme": o.NVMe, "blockio": o.Blockio}
 }
 
 // Count is something of which there is a truth.
@@ -55,6 +59,15 @@ type Count struct {
 	What    string `json:"what"`
 	Truth   uint64 `json:"truth"`
 	Counted uint64 `json:"counted"`
+}
+
+// Delay is a time that something takes, in seconds. The truth is between what was put into the way and what somebody else measured,
+// whose own work is in it.
+type Delay struct {
+	What  string  `json:"what"`
+	Put   float64 `json:"put_seconds"`
+	Truth float64 `json:"truth_seconds"`
+	Seen  float64 `json:"seen_seconds"`
 }
 
 // Sum adds counts up.
@@ -72,6 +85,9 @@ const split = 1e-5
 // asleep is the least part of a nap that is spent asleep: its clock starts while the server still runs.
 const asleep = 0.99
 
+// nearly is by how much of a delay what was seen may be off.
+const nearly = 0.05
+
 // tolerated is how many events may be told as missed. Where tasks are preempted within programs, these have deputies, and what is
 // told is a bound, of the events of all tasks: a client's, or the agent's own. An emulator preempts within
 // a program far more often than a machine does: with 1 in 100 of our own events the deputies still do what they are for, as one
@@ -82,7 +98,8 @@ func (o Outcome) tolerated() uint64 {
 	}
 	statements, _ := Sum(o.Statements)
 	requests, _ := Sum(o.Requests)
-	return (statements + requests) / 100
+	commands, _ := Sum(o.Commands)
+	return (statements + requests + commands) / 100
 }
 
 // Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the truth,
@@ -105,6 +122,14 @@ func (o Outcome) Wrong() []string {
 	}
 	check("statements", o.Query.Works, o.Statements)
 	check("requests to replicas", o.Replica.Works && !o.NoVolume, o.Requests)
+	check("NVMe/TCP commands", o.NVMe.Works, o.Commands)
+	if o.NVMe.Works {
+		for _, d := range o.Delays {
+			if d.Seen < (1-nearly)*d.Put || d.Seen > (1+nearly)*d.Truth {
+				say("%s of %.3f ms: %.3f ms seen of %.3f", d.What, 1e3*d.Put, 1e3*d.Seen, 1e3*d.Truth)
+			}
+		}
+	}
 	check("block requests", o.Blockio.Works, o.Disk)
 	if o.Query.Works {
 		if math.Abs(o.Phases-o.Duration) > split {

@@ -10,8 +10,8 @@
 #ifndef __PLUMBLINE_TRACK_H__
 #define __PLUMBLINE_TRACK_H__
 
-#include "../../../bpf/native_histogram.h"
 #include "../deputies.h"
+#include "../operation.h"
 #include "wire.h"
 
 #define AF_UNIX 1
@@ -138,13 +138,6 @@ struct latency_key {
 	u8 view;
 	u8 op;
 	u8 pad[2];
-};
-
-struct latency {
-	u64 slots[NATIVE_SLOTS];
-	u64 sum_ns;
-	u64 bytes;
-	u64 failed;
 };
 
 struct write_key {
@@ -282,7 +275,6 @@ static __always_inline u32 room_of(u32 room, u32 rank)
 	return room + rank * ROOMS;
 }
 
-static const struct latency no_latency;
 u32 last_connection; /* the latest connection id handed out */
 u32 last_peer;       /* the latest peer number handed out */
 
@@ -539,12 +531,6 @@ static __noinline void operation_begins(struct cursor *u)
 		write_begins(&r, false);
 }
 
-/* A global function, so that the verifier looks at it once, not for each way that leads to it. */
-__noinline u32 slot_of(u64 ns)
-{
-	return native_slot(ns);
-}
-
 static __noinline void operation_ends(struct cursor *u)
 {
 	struct connection *c = u->connection;
@@ -578,18 +564,7 @@ static __noinline void operation_ends(struct cursor *u)
 		s = bpf_map_lookup_elem(&latencies, &latency_key);
 	}
 	if (s) {
-		u64 ns = u->now - r->start;
-		u32 slot = slot_of(ns);
-
-		/* The verifier does not know what the compiler does: this is in range. */
-		barrier_var(slot);
-		if (slot < NATIVE_SLOTS)
-			__sync_fetch_and_add(&s->slots[slot], 1);
-		__sync_fetch_and_add(&s->sum_ns, ns);
-		if (m->failed)
-			__sync_fetch_and_add(&s->failed, 1);
-		else
-			__sync_fetch_and_add(&s->bytes, r->op == OP_READ ? m->payload : r->size);
+		latency_add(s, u->now - r->start, r->op == OP_READ ? m->payload : r->size, m->failed);
 	} else {
 		count(EVENT_LOST_SERIES);
 	}

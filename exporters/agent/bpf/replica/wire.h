@@ -16,6 +16,8 @@
 #ifndef __PLUMBLINE_WIRE_H__
 #define __PLUMBLINE_WIRE_H__
 
+#include "../operation.h"
+
 /* A power of two, so that the verifier can bound header + have + n by masks. */
 #define WIRE_HEADER_ROOM 64
 
@@ -23,16 +25,6 @@ enum wire_kind {
 	WIRE_REQUEST,
 	WIRE_RESPONSE,
 	WIRE_OTHER, /* neither opens nor closes an operation */
-};
-
-/* What an operation does; the label op has these names, in this order. */
-enum wire_op {
-	OP_READ,
-	OP_WRITE,
-	OP_UNMAP,
-	OP_SYNC,
-	OP_PING,
-	OP_OTHER,
 };
 
 /* One message, as far as tracking needs to know it. */

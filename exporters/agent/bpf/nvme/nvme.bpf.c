@@ -1,0 +1,178 @@
+//go:build ignore
+
+/* Latency of each NVMe over Fabrics path, as the initiator's kernel sees it and as the target's does,
+ * from the tracepoints of the modules nvme_core and nvmet. Two programs for each side; user space loads
+ * a side once its module is there and has something to do.
+ *
+ * They are raw tracepoints: those by BTF would need CAP_SYS_ADMIN for the modules' types.
+ */
+#include "../../../bpf/vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#define EEXIST 17
+
+#include "nvme.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The number of the disk that a request is for, a new one at its first sight; IGNORED for requests that
+ * have none, which are the controller's own. */
+static __always_inline u32 disk_number(struct request *rq)
+{
+	struct gendisk *disk = BPF_CORE_READ(rq, q, disk);
+	struct disk_key key = { .structure = (u64)disk };
+
+	if (!disk)
+		return IGNORED;
+	bpf_probe_read_kernel_str(key.name, sizeof(key.name), (void *)disk + bpf_core_field_offset(struct gendisk, disk_name));
+	u32 *known = bpf_map_lookup_elem(&disks, &key);
+	if (known)
+		return *known;
+	u32 number = __sync_fetch_and_add(&last_number, 1) + 1;
+	if (!bpf_map_update_elem(&disks, &key, &number, BPF_NOEXIST))
+		return number;
+	known = bpf_map_lookup_elem(&disks, &key); /* another CPU was faster, or the map is full */
+	if (known)
+		return *known;
+	count(EVENT_OTHER);
+	return 0;
+}
+
+/* A command is about to go to the controller. One that is tried again comes here again. */
+SEC("raw_tp/nvme_setup_cmd")
+int nvme_request_begins(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct request *rq = (void *)ctx->args[0];
+	u32 number = disk_number(rq);
+
+	if (number == IGNORED)
+		return 0;
+	struct operation o = { .start = bpf_ktime_get_ns(), .number = number, .op = op_of(opcode_of((void *)ctx->args[1])) };
+	if (o.op == OP_READ || o.op == OP_WRITE)
+		o.bytes = BPF_CORE_READ(rq, __data_len);
+	begins((u64)rq, &o);
+	return 0;
+}
+
+/* Its answer has come, or it was given up: what is tried again ends here, too. */
+SEC("raw_tp/nvme_complete_rq")
+int nvme_request_ends(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 request = ctx->args[0];
+	struct request *rq = (void *)request;
+	struct operation *o = bpf_map_lookup_elem(&operations, &request);
+
+	if (!o) {
+		if (disk_number(rq) != IGNORED)
+			count(EVENT_UNMATCHED);
+		return 0;
+	}
+	/* The driver's part of a request lies behind it. */
+	struct nvme_request *own = (void *)rq + bpf_core_type_size(struct request);
+	ends(request, o, bpf_core_field_exists(own->status) && BPF_CORE_READ(own, status));
+	return 0;
+}
+
+static __always_inline bool failed(struct nvmet_req *req)
+{
+	return BPF_CORE_READ(req, cqe, status) >> 1;
+}
+
+/* The number of what a command is for. */
+static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctrl *ctrl, u32 namespace, u32 room)
+{
+	struct nvmet_subsys *subsystem = BPF_CORE_READ(ctrl, subsys);
+	struct nvmet_port *port = BPF_CORE_READ(req, port);
+	struct export_key key = { .subsystem = (u64)subsystem, .port = (u64)port, .namespace = namespace };
+
+	bpf_probe_read_kernel(&key.serial, sizeof(key.serial), (void *)subsystem + bpf_core_field_offset(struct nvmet_subsys, serial));
+	struct export *known = bpf_map_lookup_elem(&exports, &key);
+	if (known)
+		return known->number;
+	struct export *fresh = bpf_map_lookup_elem(&scratch, &room);
+	if (!fresh)
+		return 0;
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->number = __sync_fetch_and_add(&last_number, 1) + 1;
+	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ(subsystem, subsysnqn));
+	void *entry = (void *)port + bpf_core_field_offset(struct nvmet_port, disc_addr);
+	bpf_probe_read_kernel_str(fresh->address, sizeof(fresh->address), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, traddr));
+	bpf_probe_read_kernel_str(fresh->service, sizeof(fresh->service), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, trsvcid));
+	if (!bpf_map_update_elem(&exports, &key, fresh, BPF_NOEXIST))
+		return fresh->number;
+	known = bpf_map_lookup_elem(&exports, &key);
+	if (known)
+		return known->number;
+	count(EVENT_OTHER);
+	return 0;
+}
+
+/* The target has read a command; of a write that is too large for it, the data is yet to come. */
+SEC("raw_tp/nvmet_req_init")
+int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct nvmet_req *req = (void *)ctx->args[0];
+	void *command = (void *)ctx->args[1];
+	struct nvmet_ctrl *ctrl = BPF_CORE_READ(req, sq, ctrl);
+	u64 now = bpf_ktime_get_ns(), controller = (u64)ctrl;
+	u8 opcode = opcode_of(command);
+
+	if (!ctrl)
+		return 0; /* the queue is not connected yet */
+	bpf_map_update_elem(&controllers, &controller, &now, BPF_ANY);
+	if (!BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
+		return 0; /* the controller's own queue */
+	struct operation o = {
+		.start = now,
+		.controller = controller,
+		.number = export_number(req, ctrl, namespace_of(command), ROOM_BEGINS),
+		.op = op_of(opcode),
+	};
+	begins((u64)req, &o);
+	return 0;
+}
+
+/* A command that the target refuses at once, such as one on a path that it has closed, is told of by its
+ * end alone. */
+static __always_inline void refused(struct nvmet_req *req)
+{
+	struct nvmet_ctrl *ctrl = BPF_CORE_READ(req, sq, ctrl);
+	void *command = BPF_CORE_READ(req, cmd);
+	u8 opcode = opcode_of(command);
+
+	if (!ctrl || !BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
+		return;
+	if (!failed(req)) {
+		count(EVENT_UNMATCHED);
+		return;
+	}
+	struct operation o = {
+		.start = bpf_ktime_get_ns(),
+		.number = export_number(req, ctrl, namespace_of(command), ROOM_ENDS),
+		.op = op_of(opcode),
+	};
+	operation_add(&o, true);
+}
+
+/* The target is about to answer. */
+SEC("raw_tp/nvmet_req_complete")
+int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 request = ctx->args[0];
+	struct nvmet_req *req = (void *)request;
+	struct operation *o = bpf_map_lookup_elem(&operations, &request);
+
+	if (!o) {
+		refused(req);
+		return 0;
+	}
+	if (o->op == OP_READ || o->op == OP_WRITE)
+		o->bytes = BPF_CORE_READ(req, transfer_len);
+	ends(request, o, failed(req));
+	return 0;
+}
+
+/* Puts these types into the object's type information, from which Go's are generated. */
+const enum event *unused_event __attribute__((unused));
+const enum wire_op *unused_op __attribute__((unused));

@@ -1,0 +1,212 @@
+package collector
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/nvme"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/nativehist"
+)
+
+// Labels: volume is the storage engine's name of the volume; path the address of the volume's target,
+// HOST:PORT; device what the machine calls the volume, whatever its path.
+var (
+	pathLabelNames = []string{"volume", "path", "backend"}
+
+	pathOldest = prometheus.NewDesc("plumbline_volume_path_oldest_seconds",
+		"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none.", pathLabelNames, nil)
+	pathInfo = prometheus.NewDesc("plumbline_volume_path_info",
+		"A path of this host to a volume or to a replica over NVMe over Fabrics; 1. replica is empty for a volume, device what this host uses, subsystem the target's NQN.",
+		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
+	pathState = prometheus.NewDesc("plumbline_volume_path_state",
+		"The state that a path is in, as the kernel tells it once a second; 1. state is the controller's (live, connecting, …), ana_state the path's (optimized, non-optimized, inaccessible, …), empty without multipathing.",
+		[]string{"volume", "path", "backend", "node", "device", "state", "ana_state"}, nil)
+)
+
+// collect returns the metrics. They are sent without the lock.
+func (c *nvmeCollector) collect() (metrics []prometheus.Metric, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
+	totals := c.totals.copy()
+	errs := []error{c.err}
+	now := &replicaNow{inflight: map[viewLabels]int{}, oldest: map[viewLabels]float64{}, connections: map[viewLabels]int{}}
+	for _, side := range []*nvmeSide{c.initiator, c.target} {
+		errs = append(errs, side.err, side.add(totals, now))
+		m, err := side.costs()
+		metrics, errs = append(metrics, m...), append(errs, err)
+	}
+	for labels, l := range totals.latencies {
+		d := replicaViews[labels.View]
+		values := labels.values(labels.View, labels.Op)
+		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		send(h)
+		send(counter(d.errors, float64(l.Failed), values...))
+		if labels.Op == "read" || labels.Op == "write" {
+			send(counter(d.bytes, float64(l.Bytes), values...))
+		}
+	}
+	for labels, n := range totals.unanswered {
+		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
+	}
+	oldest := map[replica.View]*prometheus.Desc{
+		replica.ViewRequest: replicaOldest, replica.ViewService: replicaOldestService,
+		replica.ViewFrontend: frontendOldest, viewPath: pathOldest,
+	}
+	for l, n := range now.inflight {
+		send(gauge(replicaViews[l.View].inflight, float64(n), l.values(l.View)...))
+		send(gauge(oldest[l.View], now.oldest[l], l.values(l.View)...))
+	}
+	c.sendInfo(send)
+	for l, n := range now.connections {
+		send(gauge(replicaViews[l.View].connections, float64(n), l.values(l.View)...))
+	}
+	errs = append(errs, c.initiator.sendLosses(send), c.target.sendLosses(send))
+	return metrics, errors.Join(errs...)
+}
+
+// costs are what the side's programs and maps take.
+func (s *nvmeSide) costs() (metrics []prometheus.Metric, err error) {
+	if s.kernel == nil {
+		return nil, nil
+	}
+	stats := bpfstats.Stats{Collector: "nvme", Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
+	for name, p := range s.kernel.collection.Programs {
+		stats.Programs[name] = nvmeCost{p}
+	}
+	for name := range nvmeMapSizes {
+		stats.Maps[s.name+"_"+name] = s.kernel.collection.Maps[name]
+	}
+	ch := make(chan prometheus.Metric)
+	go func() {
+		defer close(ch)
+		err = stats.Update(ch)
+	}()
+	for m := range ch {
+		metrics = append(metrics, m)
+	}
+	return metrics, err
+}
+
+// nvmeCost is a program as its costs are told.
+type nvmeCost struct{ program *ebpf.Program }
+
+// Stats implements bpfstats.Program.
+func (c nvmeCost) Stats() (ebpf.ProgramStats, error) {
+	stats, err := c.program.Stats()
+	if err != nil {
+		return ebpf.ProgramStats{}, err
+	}
+	return *stats, nil
+}
+
+// add adds what this side counts now.
+func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
+	if s.kernel == nil {
+		return nil
+	}
+	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
+	if err != nil {
+		return err
+	}
+	created := time.Now()
+	for key, l := range latencies {
+		labels := latencyLabels{replicaLabels{Volume: "other", Replica: "other", Backend: "nvme"}, s.otherView(), replica.Ops[key.Op]}
+		if peer := s.peers[key.Number]; peer != nil {
+			labels.replicaLabels, labels.View = peer.replicaLabels, peer.View
+		} else if key.Number != 0 {
+			continue // it has no name yet
+		}
+		// A histogram keeps the time it was first seen at.
+		s.totals.addLatency(labels, &replica.Latency{}, created)
+		counts := nvmeLatency(&l)
+		totals.addLatency(labels, &counts, s.totals.latencies[labels].created)
+	}
+	for _, p := range s.peers {
+		now.inflight[p.viewLabels] += 0
+		if p.path.NQN == "" {
+			continue // a target does not know its initiators
+		}
+		now.connections[p.viewLabels] += 0
+		if p.path.State == "live" {
+			now.connections[p.viewLabels]++
+		}
+	}
+	operations, err := s.operations()
+	if err != nil {
+		return err
+	}
+	clock := s.clock()
+	for _, o := range operations {
+		if p := s.peers[o.Number]; p != nil {
+			now.inflight[p.viewLabels]++
+			now.oldest[p.viewLabels] = max(now.oldest[p.viewLabels], float64(clock-min(clock, o.Start))/1e9)
+		}
+	}
+	return nil
+}
+
+// otherView is that of what has no number of its own.
+func (s *nvmeSide) otherView() replica.View {
+	if s.programs[0] == initiatorPrograms[0] {
+		return viewPath
+	}
+	return replica.ViewFrontend
+}
+
+// sendInfo tells of paths, and of the replicas that are served here.
+func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
+	for _, p := range c.initiator.peers {
+		if p.path.NQN == "" || p.Volume == "other" {
+			continue
+		}
+		named := ""
+		if p.View == replica.ViewRequest {
+			named = p.Replica
+		}
+		send(gauge(pathInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, named, p.path.Head, p.path.Controller, p.path.Transport, foreign.Text(p.path.NQN, 223)))
+		send(gauge(pathState, 1, p.Volume, p.Replica, p.Backend, c.options.Node, p.path.Head, p.path.State, p.path.ANA))
+	}
+	sent := map[replicaLabels]bool{}
+	for _, p := range c.target.peers {
+		if p.View != replica.ViewService || p.Volume == "other" || sent[p.replicaLabels] {
+			continue
+		}
+		sent[p.replicaLabels] = true
+		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, foreign.Text(p.nqn, 223), foreign.Path(p.backing), p.device))
+	}
+}
+
+func (s *nvmeSide) sendLosses(send func(prometheus.Metric)) error {
+	events := s.events
+	var err error
+	if s.kernel != nil {
+		var counted [nvme.Events]uint64
+		counted, err = s.kernel.events()
+		for i, n := range counted {
+			events[i] += n
+		}
+	}
+	wire := "nvme-" + s.name
+	send(counter(replicaUnmatched, float64(events[nvme.EventUnmatched]), wire))
+	send(counter(replicaOverflow, float64(events[nvme.EventOther]+s.crowded), wire))
+	for reason, n := range map[string]uint64{
+		"requests_full": events[nvme.EventLostOperation],
+		"series_full":   events[nvme.EventLostSeries],
+		"end_unseen":    events[nvme.EventReplaced] + s.unseen,
+		"path_nameless": s.nameless,
+	} {
+		send(counter(replicaLost, float64(n), wire, reason))
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+package nvmeof
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	names, err := Known(`lab=nqn\.2026-11\.io\.example:(?P<volume>[^/]+)/(?P<replica>\d+)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		nqn       string
+		namespace uint32
+		want      Volume
+	}{
+		{"nqn.2023-01.io.longhorn.spdk:pvc-81bab972-8e6b-48be-b691-18eaa430a897-r-0881c7b4", 1,
+			Volume{Backend: "longhorn", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897", Replica: "0881c7b4"}},
+		{"nqn.2023-01.io.longhorn.spdk:pvc-81bab972-8e6b-48be-b691-18eaa430a897-e-0", 1,
+			Volume{Backend: "longhorn", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897"}},
+		{"nqn.2023-01.io.longhorn.spdk:pvc-2c1b459a-ef-0", 1, Volume{Backend: "longhorn", Name: "pvc-2c1b459a"}},
+		{"nqn.2023-01.io.longhorn.spdk:volume-pvc-2c1b459a", 1, Volume{Backend: "longhorn", Name: "pvc-2c1b459a"}},
+		{"nqn.2019-05.io.openebs:0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e", 1,
+			Volume{Backend: "mayastor", Name: "pvc-0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e"}},
+		{"nqn.2019-05.io.openebs:nexus-0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e", 1,
+			Volume{Backend: "mayastor", Name: "pvc-0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e"}},
+		{"nqn.2019-05.io.openebs:disk0", 1, Volume{Backend: "mayastor", Name: "disk0"}},
+		{"nqn.2021-08.com.example:nvme:resource", 3, Volume{Backend: "nvme", Name: "resource/3"}},
+		{"nqn.2014-08.org.nvmexpress.uuid.x", 1, Volume{Backend: "nvme", Name: "nqn.2014-08.org.nvmexpress.uuid.x"}},
+		{"nqn.2026-11.io.example:db/2", 1, Volume{Backend: "lab", Name: "db", Replica: "2"}},
+		// What a stranger's target may call itself.
+		{"", 1, Volume{Backend: "nvme"}},
+		{"nqn.x:", 1, Volume{Backend: "nvme", Name: "nqn.x:"}},
+		{"nqn.x:a\xffb\n", 1, Volume{Backend: "nvme"}},
+		{"nqn.x:" + strings.Repeat("v", 217), 1, Volume{Backend: "nvme", Name: strings.Repeat("v", maxName)}},
+	} {
+		got := names.Of(test.nqn, test.namespace)
+		if strings.ContainsAny(test.nqn, "\xff") {
+			if len(got.Name) == 0 || strings.ToValidUTF8(got.Name, "") != got.Name || strings.Contains(got.Name, "\n") {
+				t.Errorf("%q: volume %q", test.nqn, got.Name)
+			}
+			continue
+		}
+		if len(test.nqn) > maxName {
+			if len(got.Name) > maxName || got.Backend != "nvme" {
+				t.Errorf("a name of %d bytes gives %d", len(test.nqn), len(got.Name))
+			}
+			continue
+		}
+		if got != test.want {
+			t.Errorf("%q: %+v, want %+v", test.nqn, got, test.want)
+		}
+	}
+}
+
+func TestRulesThatAreNone(t *testing.T) {
+	for rule, want := range map[string]string{
+		"nqn.x:(.*)":          "ENGINE=REGEXP",
+		"=(?P<volume>.*)":     "ENGINE=REGEXP",
+		"x=nqn.x:(.*)":        "has no group",
+		"x=nqn.x:(?P<volume>": "missing",
+	} {
+		if _, err := Known(rule); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", rule, err, want)
+		}
+	}
+}
