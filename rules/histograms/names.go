@@ -14,4 +14,5 @@ var Exported = []string{
 	"plumbline_replica_request_duration_seconds",
 	"plumbline_replica_service_seconds",
 	"plumbline_volume_frontend_seconds",
+	"plumbline_volume_path_seconds",
 }

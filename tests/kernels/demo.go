@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +26,7 @@ var small = []string{"LAB_CLASSES=local longhorn-r1", "LAB_RATE=2", "LAB_CLIENTS
 // machine with udev has or loads by itself.
 const inGuest = `set -eu
 for m in ext4 loop fuse; do modprobe "$m"; done
+case " $LAB_CLASSES " in *" nvme-"*) modprobe -a nvme-tcp nvmet-tcp dm-raid veth ;; esac
 mkfs.ext4 -q /dev/vda
 mkdir -p /mnt/lab
 mount /dev/vda /mnt/lab
@@ -61,12 +64,17 @@ func (d demos) run(ctx context.Context, series []string) (failed int, err error)
 
 // settings are the lab's, the caller's in place of the small ones.
 func settings(environment []string) []string {
-	all := append([]string{}, small...)
-	for _, e := range environment {
-		name, _, _ := strings.Cut(e, "=")
+	values := map[string]string{}
+	for _, e := range slices.Concat(small, environment) {
+		name, value, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "LAB_") || name == "DURATION" || name == "BREAK" || name == "WIDE" {
-			all = append(all, e)
+			values[name] = value
 		}
+	}
+	// Each once: of two the lab would take one, and a shell the other.
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, name+"="+values[name])
 	}
 	return all
 }

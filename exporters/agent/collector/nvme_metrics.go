@@ -12,6 +12,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
+	"github.com/plumbline/plumbline/exporters/agent/nvmeof"
 )
 
 // Labels: volume is the storage engine's name of the volume; path the address of the volume's target,
@@ -183,7 +184,7 @@ func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
 			continue
 		}
 		sent[p.replicaLabels] = true
-		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, foreign.Text(p.nqn, 223), foreign.Path(p.backing), p.device))
+		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, nvmeof.Instance(p.nqn), foreign.Path(p.backing), p.device))
 	}
 }
 

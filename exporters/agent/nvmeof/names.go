@@ -97,4 +97,12 @@ func (n Names) Of(nqn string, namespace uint32) Volume {
 	return Volume{Backend: "nvme", Name: foreign.Text(nqn, maxName)}
 }
 
+// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name.
+func Instance(nqn string) string {
+	if i := strings.LastIndexByte(nqn, ':'); i >= 0 && i+1 < len(nqn) {
+		nqn = nqn[i+1:]
+	}
+	return foreign.Text(nqn, maxName)
+}
+
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

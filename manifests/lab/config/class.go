@@ -41,7 +41,7 @@ type Backend struct {
 	Name string `yaml:"backend"`
 	// SharesDevice says that the volume is a folder on a file system that others use too.
 	SharesDevice bool `yaml:"shares_device"`
-	// Needs lists what the machine must allow: mount, loop, fuse.
+	// Needs lists what the machine must allow: mount, loop, fuse, nvme.
 	Needs []string `yaml:"needs"`
 	// Engine is the storage engine's gRPC address, empty if it has none.
 	Engine string `yaml:"engine"`

@@ -160,7 +160,7 @@ func (l *Lab) Scraped() []*Class {
 }
 
 // Load reads the class files named and renders their backends. refused says what the
-// machine does not allow (mount, loop, fuse), with the reason; a class that needs it is left
+// machine does not allow (mount, loop, fuse, nvme), with the reason; a class that needs it is left
 // out and named, with the reason, in the returned map.
 func (l *Lab) Load(names []string, refused map[string]string) (map[string]string, error) {
 	if len(names) == 0 {

@@ -14,13 +14,14 @@ import (
 )
 
 // Probe tries what the lab would like to do and returns what the machine refuses, with the
-// reason in words that say what to do: keys are mount, loop, fuse and bpf.
+// reason in words that say what to do: keys are mount, loop, fuse, nvme and bpf.
 func Probe() map[string]string {
 	refused := map[string]string{}
 	for name, try := range map[string]func() error{
 		"mount": probeMount,
 		"loop":  probeLoop,
 		"fuse":  probeFUSE,
+		"nvme":  probeNVMe,
 		"bpf":   probeBPF,
 	} {
 		if err := try(); err != nil {
@@ -54,6 +55,15 @@ func probeLoop() error {
 		return fmt.Errorf("loop devices are locked: %w", err)
 	}
 	return device.Close()
+}
+
+func probeNVMe() error {
+	for _, file := range []string{"/dev/nvme-fabrics", "/sys/module/nvmet_tcp", "/sys/module/dm_raid", "/sys/module/veth"} {
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("no NVMe over TCP (%w); try `modprobe -a nvme-tcp nvmet-tcp dm-raid veth`", err)
+		}
+	}
+	return nil
 }
 
 func probeFUSE() error {
