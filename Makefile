@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 # Storage classes of the lab, by the names of the files in manifests/lab/classes.
 LAB_CLASSES ?= local longhorn-r1 longhorn-r3
-# How long the demo shows where the time goes; with BREAK (replica, disk, cpu, lock, stall), how long the lab is broken.
+# How long the demo shows where the time goes; with BREAK (replica, disk, cpu, lock, network, stall), how long the lab is broken.
 DURATION ?= 60s
 # The kernels of make kernels: series such as 6.1, newest, all; their architecture (ARCH) is the machine's own if empty.
 KERNELS ?= all

@@ -1,12 +1,14 @@
 package damage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +30,14 @@ type kind struct {
 	// does says what is done, in words; PROCESS and CLASS stand for names.
 	does  string
 	begin func(ctx context.Context, b *breaker) (Mend, error)
+}
+
+// needs is a class that can be broken like this.
+func (k kind) needs() string {
+	if k.name == "network" {
+		return "nvme-r3"
+	}
+	return "longhorn-r3"
 }
 
 // breaker is what a kind works on.
@@ -56,6 +66,10 @@ var kinds = []kind{
 	{"lock", anyProcess, "a session of class CLASS locks a table that every transaction needs, for 300 ms of each 400", func(ctx context.Context, b *breaker) (Mend, error) {
 		return LockStorm(ctx, b.class.SocketDirectory(), "pgbench_branches", mark(b.lab.Dir)...), nil
 	}},
+	{"network", lastLinked, "all that goes to replica PROCESS of class CLASS takes " + linkDelay() + " longer, as over a bad link", func(ctx context.Context, b *breaker) (Mend, error) {
+		mend := func() error { return mendLinks(context.WithoutCancel(ctx), b.lab.Dir, b.record) }
+		return mend, link(ctx, b.lab.Dir, b.record, "slow", b.record.Process, linkDelay())
+	}},
 	{"stall", bridge, "process PROCESS, which serves the blocks of class CLASS's volume, is stopped: the volume's device hangs", func(_ context.Context, b *breaker) (Mend, error) {
 		pid := b.record.PID
 		return func() error { return alive(syscall.Kill(pid, syscall.SIGCONT)) }, syscall.Kill(pid, syscall.SIGSTOP)
@@ -76,6 +90,40 @@ func lastReplica(c *config.Class) string {
 		return ""
 	}
 	return c.Backend.Replicas[len(c.Backend.Replicas)-1].Name
+}
+
+// lastLinked is the last replica of a class whose replicas are behind links of their own.
+func lastLinked(c *config.Class) string {
+	if _, ok := c.Backend.Files[linkScript]; !ok || len(c.Backend.Replicas) == 0 {
+		return ""
+	}
+	return c.Backend.Replicas[len(c.Backend.Replicas)-1].Name
+}
+
+// linkScript is the file of a class by which its links are changed: `slow REPLICA DELAY`, and `fast` for all.
+const linkScript = "nvme.sh"
+
+// linkDelay is by how much a link is made slower.
+func linkDelay() string { return cmp.Or(os.Getenv("LAB_LINK_DELAY"), "10ms") }
+
+// link has a class's script change its links, in the namespaces of one of its processes.
+func link(ctx context.Context, dir string, r record, args ...string) error {
+	script := filepath.Join(dir, "classes", r.Class, linkScript)
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--target=%d", r.PID), "--mount", "--net", "sh", script}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd, err, out)
+	}
+	return nil
+}
+
+// mendLinks makes the links of a class as fast as they were, if its process is there.
+func mendLinks(ctx context.Context, dir string, r record) error {
+	p, err := supervise.At(dir).Process(ctx, r.Process)
+	if err != nil || !p.Runs() || p.PID <= 1 {
+		return nil // it makes its link anew
+	}
+	r.PID = p.PID
+	return link(ctx, dir, r, "fast")
 }
 
 func bridge(c *config.Class) string {
@@ -180,7 +228,7 @@ func choose(lab *config.Lab, k kind, class string) (*config.Class, error) {
 	case class != "":
 		return nil, fmt.Errorf("class %s has nothing that break %s could be done to, or is not in this lab", class, k.name)
 	}
-	return nil, fmt.Errorf("break %s needs a class on Longhorn: LAB_CLASSES='local longhorn-r3'", k.name)
+	return nil, fmt.Errorf("break %s needs another class: LAB_CLASSES='local %s'", k.name, k.needs())
 }
 
 // Heal takes it back.
@@ -219,6 +267,9 @@ func Heal(ctx context.Context, dir string) (string, error) {
 		} else if started, err := startTime(r.PID); err == nil && started != 0 && inLab(dir, r.PID) {
 			problems = append(problems, alive(syscall.Kill(r.PID, syscall.SIGCONT)))
 		}
+	}
+	if r.Kind == "network" {
+		problems = append(problems, mendLinks(ctx, dir, *r))
 	}
 	problems = append(problems, Unthrottle(group, filepath.Join(dir, "classes")), endMarked(dir))
 	if err := errors.Join(problems...); err != nil {

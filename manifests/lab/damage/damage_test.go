@@ -165,8 +165,9 @@ func TestRefused(t *testing.T) {
 	lab := &config.Lab{Dir: t.TempDir()}
 	lab.Classes = []*config.Class{{Name: "local", Lab: lab}}
 	for _, c := range []struct{ kind, class, want string }{
-		{"flood", "", "there are replica, disk, cpu, lock, stall"},
-		{"replica", "", "needs a class on Longhorn"},
+		{"flood", "", "there are replica, disk, cpu, lock, network, stall"},
+		{"replica", "", "needs another class: LAB_CLASSES='local longhorn-r3'"},
+		{"network", "", "needs another class: LAB_CLASSES='local nvme-r3'"},
 		{"stall", "local", "class local has nothing"},
 	} {
 		if _, err := Begin(context.Background(), lab, c.kind, c.class); err == nil || !strings.Contains(err.Error(), c.want) {
