@@ -37,7 +37,7 @@ func NewNVMe(o Options) (Collector, error) {
 func newNVMe(o Options, names nvmeof.Names) *nvmeCollector {
 	c := &nvmeCollector{
 		log: o.Log.With("collector", "nvme"), options: o, names: names, clock: monotonic,
-		paths: map[string]nvmeof.Path{}, totals: newReplicaTotals(), lastSeen: map[replicaLabels]time.Time{},
+		paths: map[string]nvmeof.Path{}, down: map[string]time.Time{}, totals: newReplicaTotals(), lastSeen: map[replicaLabels]time.Time{},
 	}
 	c.initiator = &nvmeSide{nvmeCollector: c, name: "initiator", programs: initiatorPrograms, peers: map[uint32]*nvmePeer{}}
 	c.target = &nvmeSide{nvmeCollector: c, name: "target", programs: targetPrograms, peers: map[uint32]*nvmePeer{}}
@@ -59,8 +59,11 @@ type nvmeCollector struct {
 	// a side is loaded under it.
 	mu                sync.Mutex
 	initiator, target *nvmeSide
-	// paths are the latest look's, by the kernel's name of the disk.
+	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks, and down since when a path is
+	// not usable.
 	paths map[string]nvmeof.Path
+	local map[string]bool
+	down  map[string]time.Time
 	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
 	totals   *replicaTotals
 	lastSeen map[replicaLabels]time.Time
@@ -70,13 +73,8 @@ type nvmeCollector struct {
 // Start implements Collector.
 func (c *nvmeCollector) Start(ctx context.Context) error {
 	ctx, c.stop = context.WithCancel(ctx)
+	// A side that cannot be loaded is told of at each scrape, and does not take the other one along.
 	c.look()
-	c.mu.Lock()
-	err := errors.Join(c.initiator.err, c.target.err)
-	c.mu.Unlock()
-	if err != nil {
-		return errors.Join(err, c.Close())
-	}
 	c.done.Go(func() { every(ctx, c.log, nvmeInterval, nil, c.look) })
 	return nil
 }
@@ -86,17 +84,29 @@ func (c *nvmeCollector) Start(ctx context.Context) error {
 func (c *nvmeCollector) look() {
 	controllers, err := nvmeof.ReadControllers(c.options.SysFS)
 	serving := nvmeof.Serving(c.options.SysFS)
+	c.lookAtBackings()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
-	c.paths = map[string]nvmeof.Path{}
-	for _, p := range controllers.Paths {
-		c.paths[p.Disk] = p
-	}
 	now := time.Now()
+	if err == nil {
+		c.local, c.paths = controllers.Local, map[string]nvmeof.Path{}
+		for _, p := range controllers.Paths {
+			c.paths[p.Disk] = p
+		}
+	}
+	for disk := range c.down {
+		if p, ok := c.paths[disk]; !ok || p.Usable() {
+			delete(c.down, disk)
+		}
+	}
+	for disk, p := range c.paths {
+		if _, ok := c.down[disk]; !ok && !p.Usable() {
+			c.down[disk] = now
+		}
+	}
 	c.initiator.need(err == nil && controllers.Remote > 0, now)
 	c.target.need(serving, now)
-	c.initiator.ignore(controllers.Local)
 	for _, side := range []*nvmeSide{c.initiator, c.target} {
 		side.sweep(now)
 	}
@@ -105,6 +115,28 @@ func (c *nvmeCollector) look() {
 			delete(c.lastSeen, labels)
 			c.totals.forget(labels)
 		}
+	}
+}
+
+// lookAtBackings reads what the target's namespaces are made of, of new ones, and of all once a minute.
+func (c *nvmeCollector) lookAtBackings() {
+	type export struct {
+		nqn       string
+		namespace uint32
+	}
+	c.mu.Lock()
+	todo := map[*nvmePeer]export{}
+	for _, p := range c.target.peers {
+		if time.Since(p.backing.at) >= time.Minute {
+			todo[p] = export{p.nqn, p.namespace}
+		}
+	}
+	c.mu.Unlock()
+	for p, e := range todo {
+		path, device := nvmeof.Backing(c.options.SysFS, e.nqn, e.namespace)
+		c.mu.Lock()
+		p.backing = nvmeBacking{path, device, time.Now()}
+		c.mu.Unlock()
 	}
 }
 
@@ -156,11 +188,30 @@ const nvmeMaxPeers = replicaMaxVolumes * 4
 // nvmePeer is what a number of the programs stands for: a path, or an export.
 type nvmePeer struct {
 	viewLabels
-	// path is the initiator's, nqn, backing and device the target's.
-	path                 nvmeof.Path
-	nqn, backing, device string
-	namespace            uint32
+	// path is the initiator's.
+	path nvmeof.Path
+	// The others are the target's; used is when the export was last in use.
+	nqn       string
+	namespace uint32
+	backing   nvmeBacking
+	used      time.Time
+}
+
+// nvmeBacking is what a namespace is made of, and when that was read.
+type nvmeBacking struct {
+	path, device string
+	at           time.Time
 }
 
 // viewPath is the initiator's view of a volume's target, on one path.
 const viewPath = replica.View(100)
+
+// pathLabels name a path.
+func (c *nvmeCollector) pathLabels(path nvmeof.Path) viewLabels {
+	v := c.names.Of(path.NQN, path.Namespace)
+	l := viewLabels{replicaLabels{v.Name, path.Address, v.Backend}, viewPath}
+	if v.Replica != "" {
+		l.View = replica.ViewRequest
+	}
+	return l
+}

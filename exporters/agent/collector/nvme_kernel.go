@@ -6,8 +6,10 @@ import (
 	"maps"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/nvme"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
@@ -40,6 +42,10 @@ type nvmeKernel struct {
 
 // loadNVMe loads a side's programs and attaches them. The modules they are for must be loaded.
 func loadNVMe(programs []nvmeProgram) (*nvmeKernel, error) {
+	this, err := platform.This()
+	if err != nil {
+		return nil, err
+	}
 	_ = rlimit.RemoveMemlock() // before Linux 5.11; a refusal shows in the load
 	spec, err := nvme.LoadNvme()
 	if err != nil {
@@ -52,6 +58,14 @@ func loadNVMe(programs []nvmeProgram) (*nvmeKernel, error) {
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
 	for name, entries := range nvmeMapSizes {
 		spec.Maps[name].MaxEntries = entries
+	}
+	// Before Linux 6.1 the kernel warns of maps that grow within such programs: there they take their memory at once.
+	var allocator *btf.Struct
+	if this.Types.TypeByName("bpf_mem_alloc", &allocator) != nil {
+		for _, m := range spec.Maps {
+			m.Flags &^= unix.BPF_F_NO_PREALLOC
+		}
+		spec.Maps["latencies"].MaxEntries = replicaMaxVolumes
 	}
 	k := &nvmeKernel{}
 	if k.collection, err = ebpf.NewCollection(spec); err != nil {

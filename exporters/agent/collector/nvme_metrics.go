@@ -27,7 +27,11 @@ var (
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
 	pathState = prometheus.NewDesc("plumbline_volume_path_state",
 		"The state that a path is in, as the kernel tells it once a second; 1. state is the controller's (live, connecting, …), ana_state the path's (optimized, non-optimized, inaccessible, …), empty without multipathing.",
-		[]string{"volume", "path", "backend", "node", "device", "state", "ana_state"}, nil)
+		[]string{"volume", "path", "backend", "node", "device", "controller", "state", "ana_state"}, nil)
+	pathDown = prometheus.NewDesc("plumbline_volume_path_down_seconds",
+		"For how long no command can go by this path, in seconds, looked at each second: its controller is not live, or the target has closed the path (ana_state inaccessible, persistent-loss or change); 0 if it is usable. "+
+			"What waits for a path is in no other metric of the path.",
+		[]string{"volume", "path", "backend", "node", "device", "controller"}, nil)
 )
 
 // collect returns the metrics. They are sent without the lock.
@@ -67,6 +71,14 @@ func (c *nvmeCollector) collect() (metrics []prometheus.Metric, err error) {
 	for l, n := range now.inflight {
 		send(gauge(replicaViews[l.View].inflight, float64(n), l.values(l.View)...))
 		send(gauge(oldest[l.View], now.oldest[l], l.values(l.View)...))
+	}
+	for _, p := range c.paths {
+		// Also without any command so far.
+		l := c.pathLabels(p)
+		now.connections[l] += 0
+		if p.State == "live" {
+			now.connections[l]++
+		}
 	}
 	c.sendInfo(send)
 	for l, n := range now.connections {
@@ -122,12 +134,11 @@ func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
 	}
 	created := time.Now()
 	for key, l := range latencies {
-		labels := latencyLabels{replicaLabels{Volume: "other", Replica: "other", Backend: "nvme"}, s.otherView(), replica.Ops[key.Op]}
-		if peer := s.peers[key.Number]; peer != nil {
-			labels.replicaLabels, labels.View = peer.replicaLabels, peer.View
-		} else if key.Number != 0 {
+		if s.peers[key.Number] == nil && key.Number != 0 {
 			continue // it has no name yet
 		}
+		labels := s.labels(key)
+		s.lastSeen[labels.replicaLabels] = created
 		// A histogram keeps the time it was first seen at.
 		s.totals.addLatency(labels, &replica.Latency{}, created)
 		counts := nvmeLatency(&l)
@@ -135,13 +146,6 @@ func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
 	}
 	for _, p := range s.peers {
 		now.inflight[p.viewLabels] += 0
-		if p.path.NQN == "" {
-			continue // a target does not know its initiators
-		}
-		now.connections[p.viewLabels] += 0
-		if p.path.State == "live" {
-			now.connections[p.viewLabels]++
-		}
 	}
 	operations, err := s.operations()
 	if err != nil {
@@ -167,16 +171,20 @@ func (s *nvmeSide) otherView() replica.View {
 
 // sendInfo tells of paths, and of the replicas that are served here.
 func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
-	for _, p := range c.initiator.peers {
-		if p.path.NQN == "" || p.Volume == "other" {
-			continue
-		}
+	clock := time.Now()
+	for _, p := range c.paths {
+		l := c.pathLabels(p)
 		named := ""
-		if p.View == replica.ViewRequest {
-			named = p.Replica
+		if l.View == replica.ViewRequest {
+			named = l.Replica
 		}
-		send(gauge(pathInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, named, p.path.Head, p.path.Controller, p.path.Transport, foreign.Text(p.path.NQN, 223)))
-		send(gauge(pathState, 1, p.Volume, p.Replica, p.Backend, c.options.Node, p.path.Head, p.path.State, p.path.ANA))
+		down := 0.0
+		if since, ok := c.down[p.Disk]; ok {
+			down = clock.Sub(since).Seconds()
+		}
+		send(gauge(pathInfo, 1, l.Volume, l.Replica, l.Backend, c.options.Node, named, p.Head, p.Controller, p.Transport, foreign.Text(p.NQN, 223)))
+		send(gauge(pathState, 1, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller, p.State, p.ANA))
+		send(gauge(pathDown, down, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller))
 	}
 	sent := map[replicaLabels]bool{}
 	for _, p := range c.target.peers {
@@ -184,7 +192,7 @@ func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
 			continue
 		}
 		sent[p.replicaLabels] = true
-		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, nvmeof.Instance(p.nqn), foreign.Path(p.backing), p.device))
+		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, nvmeof.Instance(p.nqn), foreign.Path(p.backing.path), p.backing.device))
 	}
 }
 

@@ -18,6 +18,8 @@ const (
 	// nvmeSilence is how long a controller that a target serves may say nothing before its operations are
 	// taken for void: they send a sign of life every few seconds, so its connection is gone.
 	nvmeSilence = 90 * time.Second
+	// nvmeAgain is how long a kernel that refuses is left alone.
+	nvmeAgain = time.Minute
 	// nvmeUnnamed is how long a path may be unknown to sysfs before it is given up.
 	nvmeUnnamed = 10 * time.Second
 )
@@ -30,6 +32,7 @@ type nvmeSide struct {
 	kernel   *nvmeKernel // nil as long as there is nothing to follow
 	err      error       // why it could not be loaded
 	needed   time.Time   // when there was last something to follow
+	tried    time.Time   // when it was last tried to load it
 	// peers are what the numbers stand for, and unnamed since when those are known that have no name yet.
 	peers   map[uint32]*nvmePeer
 	unnamed map[uint32]time.Time
@@ -53,13 +56,14 @@ func (s *nvmeSide) see(labels replicaLabels, now time.Time) replicaLabels {
 	return labels
 }
 
-// need loads or unloads the side. A kernel that refuses is asked again at each look, and told of once.
+// need loads or unloads the side. A kernel that refuses is asked again, and told of once.
 func (s *nvmeSide) need(needed bool, now time.Time) {
 	if needed {
 		s.needed = now
 	}
 	switch {
-	case needed && s.kernel == nil:
+	case needed && s.kernel == nil && now.Sub(s.tried) >= nvmeAgain:
+		s.tried = now
 		kernel, err := loadNVMe(s.programs)
 		if err != nil && s.err == nil {
 			s.log.Error("cannot follow NVMe over Fabrics", "side", s.name, "err", err)
@@ -69,45 +73,63 @@ func (s *nvmeSide) need(needed bool, now time.Time) {
 			s.unnamed, s.doubted = map[uint32]time.Time{}, map[uint64]uint64{}
 			s.log.Info("following NVMe over Fabrics", "side", s.name)
 		}
-	case !needed && s.kernel != nil && now.Sub(s.needed) >= nvmeQuiet:
+	case !needed && s.kernel == nil:
+		s.err, s.tried = nil, time.Time{}
+	case !needed && now.Sub(s.needed) >= nvmeQuiet:
 		s.unload(now)
 	}
 }
 
-// unload lets the module go, and keeps what was counted.
+// unload lets the module go, and keeps what was counted, also under numbers without a name.
 func (s *nvmeSide) unload(now time.Time) {
 	errs := s.kernel.detach()
-	for number := range s.peers {
-		errs = append(errs, s.retire(number, now))
+	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
+	errs = append(errs, err)
+	numbers := map[uint32]bool{}
+	for key := range latencies {
+		numbers[key.Number] = true
 	}
+	for number := range s.peers {
+		numbers[number] = true
+	}
+	errs = append(errs, s.retire(numbers, now))
 	events, err := s.kernel.events()
 	for i, n := range events {
 		s.events[i] += n
 	}
 	s.kernel.collection.Close()
-	s.kernel, s.err = nil, nil
+	s.kernel, s.err, s.tried = nil, nil, time.Time{}
 	if err = errors.Join(append(errs, err)...); err != nil {
 		s.log.Warn("end of following", "side", s.name, "err", err)
 	}
 	s.log.Info("nothing more to follow", "side", s.name)
 }
 
-// ignore tells the programs which disks are the machine's own.
-func (s *nvmeSide) ignore(local map[string]bool) {
-	if s.kernel == nil || len(local) == 0 {
-		return
+// ignore tells the programs which disks are the machine's own, and which are no more.
+func (s *nvmeSide) ignore(local map[string]bool) error {
+	if s.kernel == nil {
+		return nil
 	}
 	disks, err := readMap[nvme.DiskKey, uint32](s.kernel.collection.Maps["disks"])
 	if err != nil {
-		s.err = err
-		return
+		return err
 	}
+	errs, numbers := []error{}, map[uint32]bool{}
 	for key, number := range disks {
-		if number != nvme.Ignored && local[text(key.Name[:])] {
-			s.err = s.kernel.collection.Maps["disks"].Put(key, uint32(nvme.Ignored))
-			_, _ = s.forget(number)
+		switch here := local[text(key.Name[:])]; {
+		case here && number != nvme.Ignored:
+			errs = append(errs, s.kernel.collection.Maps["disks"].Put(key, uint32(nvme.Ignored)))
+			numbers[number] = true
+		case !here && number == nvme.Ignored:
+			_, err := remove(s.kernel.collection.Maps["disks"], key)
+			errs = append(errs, err)
 		}
 	}
+	_, _, err = s.take(numbers)
+	for number := range numbers {
+		delete(s.peers, number)
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // sweep names what is new, and frees what is gone.
@@ -115,13 +137,14 @@ func (s *nvmeSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
+	s.err = s.ignore(s.local)
 	var err error
 	if s.programs[0] == initiatorPrograms[0] {
 		err = s.sweepDisks(now)
 	} else {
 		err = s.sweepExports(now)
 	}
-	s.err = errors.Join(err, s.sweepOperations())
+	s.err = errors.Join(s.err, err, s.sweepOperations())
 }
 
 // sweepDisks names the paths. A disk's name is used again for another path: then either its structure in
@@ -137,7 +160,12 @@ func (s *nvmeSide) sweepDisks(now time.Time) error {
 			latest[name] = max(latest[name], number)
 		}
 	}
+	gone := map[uint32]bool{}
 	var errs []error
+	leave := func(key nvme.DiskKey, number uint32) {
+		_, err := remove(s.kernel.collection.Maps["disks"], key)
+		errs, gone[number] = append(errs, err), true
+	}
 	for key, number := range disks {
 		if number == nvme.Ignored {
 			continue
@@ -155,16 +183,15 @@ func (s *nvmeSide) sweepDisks(now time.Time) error {
 				continue
 			}
 			s.nameless++
-			s.peers[number] = s.pathPeer(nvmeof.Path{Disk: name}, now)
-			errs = append(errs, s.leave("disks", key, number, now))
+			leave(key, number)
 		case !there, peer.path.NQN != path.NQN, peer.path.Address != path.Address, peer.path.Namespace != path.Namespace:
-			errs = append(errs, s.leave("disks", key, number, now))
+			leave(key, number)
 		default:
 			peer.path = path
 			s.lastSeen[peer.replicaLabels] = now
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.retire(gone, now))...)
 }
 
 // waits says whether a number without a name may still get one.
@@ -182,16 +209,7 @@ func (s *nvmeSide) waits(number uint32, now time.Time) bool {
 }
 
 func (s *nvmeSide) pathPeer(path nvmeof.Path, now time.Time) *nvmePeer {
-	v := nvmeof.Volume{Name: "other", Backend: "nvme"}
-	if path.NQN != "" {
-		v = s.names.Of(path.NQN, path.Namespace)
-	} else {
-		path.Address = "other"
-	}
-	p := &nvmePeer{path: path, viewLabels: viewLabels{replicaLabels{v.Name, path.Address, v.Backend}, viewPath}}
-	if v.Replica != "" {
-		p.View = replica.ViewRequest
-	}
+	p := &nvmePeer{path: path, viewLabels: s.pathLabels(path)}
 	p.replicaLabels = s.see(p.replicaLabels, now)
 	return p
 }
@@ -215,39 +233,42 @@ func (s *nvmeSide) sweepExports(now time.Time) error {
 			p.View, p.Replica = replica.ViewFrontend, ""
 		}
 		p.replicaLabels = s.see(p.replicaLabels, now)
-		p.backing, p.device = nvmeof.Backing(s.options.SysFS, nqn, key.Namespace)
+		p.used = now
 		s.peers[e.Number] = p
 	}
 	operations, err := s.operations()
 	if err != nil {
 		return err
 	}
-	// In use is what somebody may use: an export on a port with a controller. The kernel does not tell
-	// which controller that is, so it is kept as long as there are any, and as long as something is under way.
-	busy := map[uint32]bool{}
-	for _, o := range operations {
-		busy[o.Number] = true
-	}
-	heard, err := readMap[uint64, uint64](s.kernel.collection.Maps["controllers"])
+	heard, err := s.controllers()
 	if err != nil {
 		return err
 	}
-	alive := false
-	for _, at := range heard {
-		alive = alive || s.clock()-min(at, s.clock()) < uint64(nvmeSilence)
+	busy, served := map[uint32]bool{}, map[uint64]bool{}
+	for _, o := range operations {
+		busy[o.Number] = true
 	}
-	for _, e := range exports {
-		if p := s.peers[e.Number]; alive || busy[e.Number] {
-			s.lastSeen[p.replicaLabels] = now
-		}
+	clock := s.clock()
+	for _, c := range heard {
+		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(nvmeSilence)
 	}
+	gone := map[uint32]bool{}
 	var errs []error
 	for key, e := range exports {
-		if now.Sub(s.lastSeen[s.peers[e.Number].replicaLabels]) >= replicaRetention/2 {
-			errs = append(errs, s.leave("exports", key, e.Number, now))
+		p := s.peers[e.Number]
+		if busy[e.Number] || served[key.Subsystem] {
+			p.used, s.lastSeen[p.replicaLabels] = now, now
+		}
+		if now.Sub(p.used) >= replicaRetention/2 {
+			_, err := remove(s.kernel.collection.Maps["exports"], key)
+			errs, gone[e.Number] = append(errs, err), true
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.retire(gone, now))...)
+}
+
+func (s *nvmeSide) controllers() (map[uint64]nvme.Controller, error) {
+	return readMap[uint64, nvme.Controller](s.kernel.collection.Maps["controllers"])
 }
 
 // sweepOperations frees the operations whose end was not seen.
@@ -256,10 +277,11 @@ func (s *nvmeSide) sweepOperations() error {
 	if err != nil {
 		return err
 	}
-	heard, err := readMap[uint64, uint64](s.kernel.collection.Maps["controllers"])
+	heard, err := s.controllers()
 	if err != nil {
 		return err
 	}
+	clock := s.clock()
 	doubted := map[uint64]uint64{}
 	var errs []error
 	for request, o := range operations {
@@ -267,9 +289,10 @@ func (s *nvmeSide) sweepOperations() error {
 		var void bool
 		switch {
 		case o.Controller != 0:
-			void = s.clock()-min(max(heard[o.Controller], o.Start), s.clock()) >= uint64(nvmeSilence)
+			c := heard[o.Controller]
+			void = o.Start < c.Since || clock-min(max(c.Seen, o.Start), clock) >= uint64(nvmeSilence)
 		// The kernel counts reads and writes; of flushes it tells nothing before 6.16.
-		case peer != nil && peer.path.InFlight == 0 && (replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"):
+		case peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0 && (replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"):
 			void = s.doubted[request] == o.Start
 			doubted[request] = o.Start
 		}
@@ -289,58 +312,57 @@ func (s *nvmeSide) operations() (map[uint64]nvme.Operation, error) {
 	return readMap[uint64, nvme.Operation](s.kernel.collection.Maps["operations"])
 }
 
-// leave stops following a path or export that is gone, and keeps its counts.
-func (s *nvmeSide) leave(name string, key any, number uint32, now time.Time) error {
-	_, err := remove(s.kernel.collection.Maps[name], key)
-	return errors.Join(err, s.retire(number, now))
-}
-
-// retire adds a number's counts to the totals. What is under way has no answer any more.
-func (s *nvmeSide) retire(number uint32, now time.Time) error {
-	latencies, unanswered, err := s.take(number)
-	peer := s.peers[number]
-	if peer == nil {
-		return err
+// retire adds the counts of numbers that are gone to the totals. What is under way has no answer any more.
+func (s *nvmeSide) retire(numbers map[uint32]bool, now time.Time) error {
+	latencies, unanswered, err := s.take(numbers)
+	for key, l := range latencies {
+		labels := s.labels(key)
+		counts := nvmeLatency(&l)
+		s.totals.addLatency(labels, &counts, now)
+		s.lastSeen[labels.replicaLabels] = now
 	}
-	for op, l := range latencies {
-		s.totals.addLatency(latencyLabels{peer.replicaLabels, peer.View, replica.Ops[op]}, &l, now)
+	for number, n := range unanswered {
+		if peer := s.peers[number]; peer != nil {
+			s.totals.unanswered[peer.viewLabels] += n
+		}
 	}
-	if unanswered > 0 {
-		s.totals.unanswered[peer.viewLabels] += unanswered
+	for number := range numbers {
+		delete(s.peers, number)
 	}
-	delete(s.peers, number)
 	return err
 }
 
-// forget drops a number's counts.
-func (s *nvmeSide) forget(number uint32) (uint64, error) {
-	_, unanswered, err := s.take(number)
-	delete(s.peers, number)
-	return unanswered, err
+// labels are those of a histogram; of numbers without a name "other".
+func (s *nvmeSide) labels(key nvme.LatencyKey) latencyLabels {
+	if peer := s.peers[key.Number]; peer != nil {
+		return latencyLabels{peer.replicaLabels, peer.View, replica.Ops[key.Op]}
+	}
+	return latencyLabels{replicaLabels{Volume: "other", Replica: "other", Backend: "nvme"}, s.otherView(), replica.Ops[key.Op]}
 }
 
-// take removes a number's counts and operations from the kernel's maps and returns them.
-func (s *nvmeSide) take(number uint32) (map[uint8]replica.Latency, uint64, error) {
-	taken := map[uint8]replica.Latency{}
-	var errs []error
+// take removes the counts and operations of numbers from the kernel's maps and returns them.
+func (s *nvmeSide) take(numbers map[uint32]bool) (map[nvme.LatencyKey]nvme.Latency, map[uint32]uint64, error) {
+	taken, unanswered := map[nvme.LatencyKey]nvme.Latency{}, map[uint32]uint64{}
+	if len(numbers) == 0 {
+		return nil, nil, nil
+	}
 	operations, err := s.operations()
-	errs = append(errs, err)
-	var unanswered uint64
+	errs := []error{err}
 	for request, o := range operations {
-		if o.Number != number {
+		if !numbers[o.Number] {
 			continue
 		}
 		was, err := remove(s.kernel.collection.Maps["operations"], request)
 		errs = append(errs, err)
 		if was {
-			unanswered++
+			unanswered[o.Number]++
 		}
 	}
 	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
 	errs = append(errs, err)
 	for key, l := range latencies {
-		if key.Number == number {
-			taken[key.Op] = nvmeLatency(&l)
+		if numbers[key.Number] {
+			taken[key] = l
 			_, err := remove(s.kernel.collection.Maps["latencies"], key)
 			errs = append(errs, err)
 		}

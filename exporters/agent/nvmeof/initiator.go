@@ -1,6 +1,7 @@
 package nvmeof
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -27,8 +28,15 @@ type Path struct {
 	// State is the controller's, such as live or connecting, and ANA the path's, such as optimized; empty
 	// without multipathing.
 	State, ANA string
-	// InFlight is how many reads and writes the kernel counts on the path.
-	InFlight uint64
+	// InFlight is how many reads and writes the kernel counts on the path, if CountsInFlight says that it does.
+	InFlight       uint64
+	CountsInFlight bool
+}
+
+// Usable says whether commands can go by the path.
+func (p Path) Usable() bool {
+	closed := p.ANA == "inaccessible" || p.ANA == "persistent-loss" || p.ANA == "change"
+	return p.State == "live" && !closed
 }
 
 // maxAttribute bounds what is read of an attribute in sysfs or configfs.
@@ -79,14 +87,16 @@ func ReadControllers(sysfs string) (Controllers, error) {
 				c.Local[d.Name()] = true
 			default:
 				namespace, _ := strconv.ParseUint(attribute(folder, d.Name(), "nsid"), 10, 32)
-				c.Paths = append(c.Paths, Path{
+				p := Path{
 					Disk: d.Name(), Head: "nvme" + parts[1] + parts[3],
 					Controller: e.Name(), Transport: transport,
-					Address: address(attribute(folder, "address")), NQN: attribute(folder, "subsysnqn"),
+					Address: address(attribute(folder, "address"), transport), NQN: attribute(folder, "subsysnqn"),
 					Namespace: uint32(namespace),
 					State:     attribute(folder, "state"), ANA: attribute(folder, d.Name(), "ana_state"),
-					InFlight: inFlight(attribute(folder, d.Name(), "inflight")),
-				})
+				}
+				p.InFlight, p.CountsInFlight = inFlight(attribute(folder, d.Name(), "inflight"))
+				p.CountsInFlight = p.CountsInFlight && attribute(folder, d.Name(), "queue", "iostats") == "1"
+				c.Paths = append(c.Paths, p)
 			}
 		}
 	}
@@ -103,14 +113,14 @@ func attribute(elements ...string) string {
 }
 
 // address is HOST:PORT of "traddr=HOST,trsvcid=PORT,src_addr=…"; other transports' addresses stay as they
-// are.
-func address(text string) string {
+// are, and one that has none is named by its transport.
+func address(text, transport string) string {
 	fields := map[string]string{}
 	for _, f := range strings.Split(text, ",") {
 		key, value, _ := strings.Cut(f, "=")
 		fields[strings.TrimSpace(key)] = value
 	}
-	return Address(fields["traddr"], fields["trsvcid"], text)
+	return Address(fields["traddr"], fields["trsvcid"], cmp.Or(text, transport))
 }
 
 // Address is the address of a port as both ends tell it, or other if it has none.
@@ -124,11 +134,15 @@ func Address(host, port, other string) string {
 	return foreign.Text(net.JoinHostPort(host, port), maxName)
 }
 
-// inFlight is the sum of reads and writes in a disk's attribute inflight.
-func inFlight(text string) (sum uint64) {
-	for _, f := range strings.Fields(text) {
-		n, _ := strconv.ParseUint(f, 10, 64)
+// inFlight is the sum of reads and writes in a disk's attribute inflight, if it has them.
+func inFlight(text string) (sum uint64, ok bool) {
+	fields := strings.Fields(text)
+	for _, f := range fields {
+		n, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return 0, false
+		}
 		sum += n
 	}
-	return sum
+	return sum, len(fields) > 0
 }

@@ -25,13 +25,21 @@ func Backing(sysfs, nqn string, namespace uint32) (path, device string) {
 }
 
 // blockDevice is the kernel's name of the block device with this path. No file system is asked: a link
-// in /dev/mapper is found by its name, others are not.
+// of the device mapper or of LVM is found by its name, others are not.
 func blockDevice(sysfs, path string) string {
 	name, ok := strings.CutPrefix(path, "/dev/")
 	if !ok {
 		return ""
 	}
-	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
+	mapped, ok := strings.CutPrefix(name, "mapper/")
+	if group, volume, two := strings.Cut(name, "/"); !ok && two {
+		if _, err := os.Stat(filepath.Join(sysfs, "class", "block", strings.ReplaceAll(name, "/", "!"))); err != nil {
+			// A logical volume; LVM doubles the hyphens of its parts.
+			double := strings.NewReplacer("-", "--")
+			mapped, ok = double.Replace(group)+"-"+double.Replace(volume), true
+		}
+	}
+	if ok {
 		names, _ := filepath.Glob(filepath.Join(sysfs, "block", "dm-*", "dm", "name"))
 		for _, file := range names {
 			if attribute(file) == mapped {

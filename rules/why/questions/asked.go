@@ -35,7 +35,7 @@ var Asked = map[string]string{
 	"renamed claims":            `count(plumbline_volume_info{exported_namespace!=""})`,
 	"replica disks":             `replica:disk:info{$volume}`,
 	"replica last":              `sum by (replica) (increase(plumbline_replica_last_ack_total{$volume}[$window])) / on () group_left () sum(increase(plumbline_replica_last_ack_total{$volume}[$window]))`,
-	"replica places":            `plumbline_volume_replica_info{$volume}`,
+	"replica places":            `plumbline_volume_replica_info{$volume} or on (volume, address) label_replace(label_replace(plumbline_replica_info{$volume}, "address", "$1", "replica", "(.*)"), "replica", "$1", "instance", "(.+)")`,
 	"replica round trip":        `( histogram_avg( sum by (replica) (rate(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])) ) or sum by (replica) ( rate(plumbline_replica_request_duration_seconds_sum{$volume,op="write"}[$window]) ) / ( sum by (replica) ( rate(plumbline_replica_request_duration_seconds_count{$volume,op="write"}[$window]) ) > 0 ) )`,
 	"replica service":           `( histogram_avg( sum by (replica) (rate(plumbline_replica_service_seconds{$volume,op="write"}[$window])) ) or sum by (replica) (rate(plumbline_replica_service_seconds_sum{$volume,op="write"}[$window])) / ( sum by (replica) (rate(plumbline_replica_service_seconds_count{$volume,op="write"}[$window])) > 0 ) )`,
 	"replica service by engine": `max by (replica) (replica:write_service_seconds:mean5m{$volume,source!="wire"})`,

@@ -46,7 +46,7 @@ var Written = map[string]string{
 	"desired replicas":   `max(plumbline_volume_desired_replicas{$volume})`,
 	"rebuilding":         `max(volume:rebuilding:bool{$volume})`,
 	"engine write":       `histogram_avg(sum(rate(plumbline_volume_frontend_seconds{$volume,op="write"}[$window]))) or max(volume:engine_write_seconds:mean5m{$volume,source!="wire"})`,
-	"replica places":     `plumbline_volume_replica_info{$volume}`,
+	"replica places":     `plumbline_volume_replica_info{$volume} or on (volume, address) label_replace(label_replace(plumbline_replica_info{$volume}, "address", "$1", "replica", "(.*)"), "replica", "$1", "instance", "(.+)")`,
 	"replica disks":      `replica:disk:info{$volume}`,
 	"replica writes":     `histogram_count(sum by (replica) (increase(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
 	"replica round trip": `histogram_avg(sum by (replica) (rate(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,

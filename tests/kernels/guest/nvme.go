@@ -54,7 +54,6 @@ func useTargets(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	rig.Eventually(t, time.Minute, func() error {
 		m, err := a.scrape()
 		if seen := m.Sum("plumbline_volume_path_state", "volume", nvmeVolume, "state", "live"); err == nil && seen < nvmeTargets {
-			n.touch(t)
 			err = fmt.Errorf("%v paths are followed, of %d", seen, nvmeTargets)
 		}
 		return err
@@ -90,16 +89,6 @@ func (n *nvmePaths) headOf(disk string) string {
 		name = name[:c] + name[strings.LastIndex(name, "n"):]
 	}
 	return "/dev/" + name
-}
-
-// touch asks each path for something, for the first command is what the agent learns of a path by.
-func (n *nvmePaths) touch(t *rig.Scope) {
-	for i := range n.disks {
-		n.use(t, n.head(i), func(f *os.File, page []byte) error {
-			_, err := f.ReadAt(page, 0)
-			return err
-		}, 1)
-	}
 }
 
 // use does something with a device, past the page cache, and returns how long it took on average.
@@ -190,9 +179,19 @@ func (n *nvmePaths) switchPaths(t *rig.Scope, out *outcome.Outcome) {
 	}
 	for turn, use := range []int{first, second} {
 		n.targets.Allow(first+second-use, false)
-		// A path is known by its first command; without one its state is not told either.
 		write()
 		state(use, "optimized")
+		state(first+second-use, "inaccessible")
+		rig.Eventually(t, time.Minute, func() error {
+			m, err := n.agent.scrape()
+			down := func(i int) float64 {
+				return m.Sum("plumbline_volume_path_down_seconds", "volume", "pvc-"+nvmeSharedUUID, "path", n.targets.Of(i).Address)
+			}
+			if err == nil && (down(use) > 0 || down(first+second-use) < 2) {
+				err = fmt.Errorf("the path in use is down for %v s, the other one for %v s", down(use), down(first+second-use))
+			}
+			return err
+		})
 		m := n.agent.metrics(t)
 		before := n.statisticsOf(t, paths)
 		write()

@@ -70,7 +70,7 @@ int nvme_request_ends(struct bpf_raw_tracepoint_args *ctx)
 	}
 	/* The driver's part of a request lies behind it. */
 	struct nvme_request *own = (void *)rq + bpf_core_type_size(struct request);
-	ends(request, o, bpf_core_field_exists(own->status) && BPF_CORE_READ(own, status));
+	ends(request, o, BPF_CORE_READ(own, status));
 	return 0;
 }
 
@@ -79,14 +79,24 @@ static __always_inline bool failed(struct nvmet_req *req)
 	return BPF_CORE_READ(req, cqe, status) >> 1;
 }
 
-/* The number of what a command is for. */
-static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctrl *ctrl, u32 namespace, u32 room)
+static __always_inline void export_key_of(struct nvmet_req *req, struct nvmet_ctrl *ctrl, u32 namespace, struct export_key *key)
 {
 	struct nvmet_subsys *subsystem = BPF_CORE_READ(ctrl, subsys);
-	struct nvmet_port *port = BPF_CORE_READ(req, port);
-	struct export_key key = { .subsystem = (u64)subsystem, .port = (u64)port, .namespace = namespace };
 
-	bpf_probe_read_kernel(&key.serial, sizeof(key.serial), (void *)subsystem + bpf_core_field_offset(struct nvmet_subsys, serial));
+	key->subsystem = (u64)subsystem;
+	key->port = (u64)BPF_CORE_READ(req, port);
+	key->namespace = namespace;
+	bpf_probe_read_kernel(&key->serial, sizeof(key->serial), (void *)subsystem + bpf_core_field_offset(struct nvmet_subsys, serial));
+}
+
+/* The number of what a command was for, a new one at its first sight. The namespace is the command's only
+ * if the target has it: initiators may ask for any. */
+static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctrl *ctrl, void *command)
+{
+	struct export_key key = {};
+	u32 room = 0;
+
+	export_key_of(req, ctrl, BPF_CORE_READ(req, ns) ? namespace_of(command) : 0, &key);
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 	if (known)
 		return known->number;
@@ -95,8 +105,8 @@ static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctr
 		return 0;
 	__builtin_memset(fresh, 0, sizeof(*fresh));
 	fresh->number = __sync_fetch_and_add(&last_number, 1) + 1;
-	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ(subsystem, subsysnqn));
-	void *entry = (void *)port + bpf_core_field_offset(struct nvmet_port, disc_addr);
+	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ((struct nvmet_subsys *)key.subsystem, subsysnqn));
+	void *entry = (void *)key.port + bpf_core_field_offset(struct nvmet_port, disc_addr);
 	bpf_probe_read_kernel_str(fresh->address, sizeof(fresh->address), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, traddr));
 	bpf_probe_read_kernel_str(fresh->service, sizeof(fresh->service), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, trsvcid));
 	if (!bpf_map_update_elem(&exports, &key, fresh, BPF_NOEXIST))
@@ -108,6 +118,19 @@ static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctr
 	return 0;
 }
 
+static __always_inline void controller_heard(struct nvmet_ctrl *ctrl, u64 now)
+{
+	u64 key = (u64)ctrl;
+	struct controller *known = bpf_map_lookup_elem(&controllers, &key);
+
+	if (known) {
+		known->seen = now;
+		return;
+	}
+	struct controller fresh = { .seen = now, .subsystem = (u64)BPF_CORE_READ(ctrl, subsys) };
+	bpf_map_update_elem(&controllers, &key, &fresh, BPF_ANY);
+}
+
 /* The target has read a command; of a write that is too large for it, the data is yet to come. */
 SEC("raw_tp/nvmet_req_init")
 int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
@@ -115,61 +138,63 @@ int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
 	struct nvmet_req *req = (void *)ctx->args[0];
 	void *command = (void *)ctx->args[1];
 	struct nvmet_ctrl *ctrl = BPF_CORE_READ(req, sq, ctrl);
-	u64 now = bpf_ktime_get_ns(), controller = (u64)ctrl;
+	struct export_key key = {};
 	u8 opcode = opcode_of(command);
 
 	if (!ctrl)
 		return 0; /* the queue is not connected yet */
-	bpf_map_update_elem(&controllers, &controller, &now, BPF_ANY);
+	struct operation o = { .start = bpf_ktime_get_ns(), .controller = (u64)ctrl, .identifier = identifier_of(command), .op = op_of(opcode) };
+	controller_heard(ctrl, o.start);
 	if (!BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
 		return 0; /* the controller's own queue */
-	struct operation o = {
-		.start = now,
-		.controller = controller,
-		.number = export_number(req, ctrl, namespace_of(command), ROOM_BEGINS),
-		.op = op_of(opcode),
-	};
+	/* Not entered here: whether the target has this namespace is not known yet. */
+	export_key_of(req, ctrl, namespace_of(command), &key);
+	struct export *known = bpf_map_lookup_elem(&exports, &key);
+	if (known)
+		o.number = known->number;
 	begins((u64)req, &o);
 	return 0;
 }
 
-/* A command that the target refuses at once, such as one on a path that it has closed, is told of by its
+/* The target is about to answer. A command that it refuses at once, such as one on a path that it has closed, is told of by its
  * end alone. */
-static __always_inline void refused(struct nvmet_req *req)
+SEC("raw_tp/nvmet_req_complete")
+int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
 {
+	u64 request = ctx->args[0], now = bpf_ktime_get_ns();
+	struct nvmet_req *req = (void *)request;
 	struct nvmet_ctrl *ctrl = BPF_CORE_READ(req, sq, ctrl);
 	void *command = BPF_CORE_READ(req, cmd);
 	u8 opcode = opcode_of(command);
 
-	if (!ctrl || !BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
-		return;
-	if (!failed(req)) {
-		count(EVENT_UNMATCHED);
-		return;
-	}
-	struct operation o = {
-		.start = bpf_ktime_get_ns(),
-		.number = export_number(req, ctrl, namespace_of(command), ROOM_ENDS),
-		.op = op_of(opcode),
-	};
-	operation_add(&o, true);
-}
+	if (!ctrl)
+		return 0;
+	if (opcode == NVME_FABRICS || !BPF_CORE_READ(req, sq, qid)) {
+		u64 key = (u64)ctrl;
+		struct controller fresh = { .seen = now, .since = now, .subsystem = (u64)BPF_CORE_READ(ctrl, subsys) };
 
-/* The target is about to answer. */
-SEC("raw_tp/nvmet_req_complete")
-int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
-{
-	u64 request = ctx->args[0];
-	struct nvmet_req *req = (void *)request;
-	struct operation *o = bpf_map_lookup_elem(&operations, &request);
-
-	if (!o) {
-		refused(req);
+		/* A new controller: whatever its address had under way before is over. */
+		if (opcode == NVME_FABRICS && !BPF_CORE_READ(req, sq, qid) && (u8)namespace_of(command) == FABRICS_CONNECT && !failed(req))
+			bpf_map_update_elem(&controllers, &key, &fresh, BPF_ANY);
 		return 0;
 	}
-	if (o->op == OP_READ || o->op == OP_WRITE)
-		o->bytes = BPF_CORE_READ(req, transfer_len);
-	ends(request, o, failed(req));
+	struct operation o = { .start = now, .op = op_of(opcode) };
+	struct operation *begun = bpf_map_lookup_elem(&operations, &request);
+	if (begun) {
+		if (begun->controller == (u64)ctrl && begun->identifier == identifier_of(command))
+			o = *begun;
+		else
+			count(EVENT_REPLACED);
+		bpf_map_delete_elem(&operations, &request);
+	} else if (!failed(req)) {
+		count(EVENT_UNMATCHED);
+		return 0;
+	}
+	if (!o.number)
+		o.number = export_number(req, ctrl, command);
+	if (o.op == OP_READ || o.op == OP_WRITE)
+		o.bytes = BPF_CORE_READ(req, transfer_len);
+	operation_add(&o, failed(req));
 	return 0;
 }
 

@@ -7,9 +7,12 @@
 
 #include "../operation.h"
 
-/* A command's opcode is its first byte; its namespace's number follows the command's identifier. */
+/* Where a command has its opcode, its identifier and its namespace's number, or a fabrics command its
+ * type. */
 #define COMMAND_OPCODE 0
+#define COMMAND_IDENTIFIER 2
 #define COMMAND_NAMESPACE 4
+#define FABRICS_CONNECT 0x01
 
 enum nvme_opcode {
 	NVME_FLUSH = 0x00,
@@ -66,8 +69,16 @@ struct operation {
 	u64 controller; /* the target's, 0 at the initiator */
 	u32 number;     /* of the disk or export */
 	u32 bytes;
-	u8 op; /* enum wire_op */
-	u8 pad[7];
+	u16 identifier; /* the target's: a connection that breaks leaves commands without an end */
+	u8 op;          /* enum wire_op */
+	u8 pad[5];
+};
+
+/* A controller that a target here serves, by the address of its structure, which is used again. */
+struct controller {
+	u64 seen;      /* when it was last heard of */
+	u64 since;     /* when it connected; 0 if that was not seen */
+	u64 subsystem; /* as in export_key */
 };
 
 struct latency_key {
@@ -112,7 +123,10 @@ struct nvme_completion {
 	u16 status; /* little endian, as all machines are that the agent is built for; bit 0 is no part of it */
 };
 
+struct nvmet_ns;
+
 struct nvmet_req {
+	struct nvmet_ns *ns;
 	struct nvme_command *cmd;
 	struct nvme_completion *cqe;
 	struct nvmet_sq *sq;
@@ -138,12 +152,11 @@ struct {
 	__type(value, struct export);
 } exports SEC(".maps");
 
-/* When a controller here was last heard of. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, u64);
-	__type(value, u64);
+	__type(value, struct controller);
 } controllers SEC(".maps");
 
 struct {
@@ -168,16 +181,10 @@ struct {
 	__type(value, u64);
 } events SEC(".maps");
 
-/* Room to put an export together, one for each program: see ../README.md. */
-enum room {
-	ROOM_BEGINS,
-	ROOM_ENDS,
-	ROOMS,
-};
-
+/* Room for one program to put an export together: see ../README.md. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ROOMS);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct export);
 } scratch SEC(".maps");
@@ -201,6 +208,14 @@ static __always_inline u8 opcode_of(void *command)
 
 	bpf_probe_read_kernel(&opcode, sizeof(opcode), command + COMMAND_OPCODE);
 	return opcode;
+}
+
+static __always_inline u16 identifier_of(void *command)
+{
+	u16 identifier = 0;
+
+	bpf_probe_read_kernel(&identifier, sizeof(identifier), command + COMMAND_IDENTIFIER);
+	return identifier;
 }
 
 static __always_inline u32 namespace_of(void *command)

@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type NvmeController struct {
+	_         structs.HostLayout
+	Seen      uint64
+	Since     uint64
+	Subsystem uint64
+}
+
 type NvmeDiskKey struct {
 	_         structs.HostLayout
 	Structure uint64
@@ -69,8 +76,9 @@ type NvmeOperation struct {
 	Controller uint64
 	Number     uint32
 	Bytes      uint32
+	Identifier uint16
 	Op         uint8
-	Pad        [7]uint8
+	Pad        [5]uint8
 }
 
 // Names of all BPF objects in the ELF.

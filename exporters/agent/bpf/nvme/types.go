@@ -10,6 +10,8 @@ type (
 	Export = NvmeExport
 	// Operation is a command without its completion.
 	Operation = NvmeOperation
+	// Controller is one that a target here serves.
+	Controller = NvmeController
 	// LatencyKey tells histograms apart.
 	LatencyKey = NvmeLatencyKey
 	// Latency is a histogram with its sum, bytes and failures.
