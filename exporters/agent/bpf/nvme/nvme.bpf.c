@@ -94,6 +94,7 @@ static __always_inline void export_key_of(struct nvmet_req *req, struct nvmet_ct
 static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctrl *ctrl, void *command)
 {
 	struct export_key key = {};
+	struct nvmet_subsys *subsystem;
 	u32 room = 0;
 
 	export_key_of(req, ctrl, BPF_CORE_READ(req, ns) ? namespace_of(command) : 0, &key);
@@ -105,7 +106,8 @@ static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctr
 		return 0;
 	__builtin_memset(fresh, 0, sizeof(*fresh));
 	fresh->number = __sync_fetch_and_add(&last_number, 1) + 1;
-	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ((struct nvmet_subsys *)key.subsystem, subsysnqn));
+	subsystem = (void *)key.subsystem;
+	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ(subsystem, subsysnqn));
 	void *entry = (void *)key.port + bpf_core_field_offset(struct nvmet_port, disc_addr);
 	bpf_probe_read_kernel_str(fresh->address, sizeof(fresh->address), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, traddr));
 	bpf_probe_read_kernel_str(fresh->service, sizeof(fresh->service), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, trsvcid));
