@@ -31,8 +31,8 @@ type name struct {
 // the names of its engines and replicas. Mayastor: a volume's target has the volume's UUID, and
 // Kubernetes' name of it is pvc- and that UUID. Whatever else there is names its volumes last.
 var known = must(
-	`longhorn=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-r-(?P<replica>[0-9a-f]+)`,
-	`longhorn=nqn\.2023-01\.io\.longhorn\.spdk:(?:volume-)?(?P<volume>.+?)(?:-ef?-[0-9a-f]+)?`,
+	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-r-(?P<replica>[0-9a-f]+)`,
+	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?:volume-)?(?P<volume>.+?)(?:-ef?-[0-9a-f]+)?`,
 	`mayastor=nqn\.2019-05\.io\.openebs:(?:nexus-)?(?P<volume>.+)`,
 	`nvme=.*?(?P<volume>[^:]+)`,
 )

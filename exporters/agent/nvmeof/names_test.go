@@ -16,11 +16,11 @@ func TestNames(t *testing.T) {
 		want      Volume
 	}{
 		{"nqn.2023-01.io.longhorn.spdk:pvc-81bab972-8e6b-48be-b691-18eaa430a897-r-0881c7b4", 1,
-			Volume{Backend: "longhorn", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897", Replica: "0881c7b4"}},
+			Volume{Backend: "longhorn-v2", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897", Replica: "0881c7b4"}},
 		{"nqn.2023-01.io.longhorn.spdk:pvc-81bab972-8e6b-48be-b691-18eaa430a897-e-0", 1,
-			Volume{Backend: "longhorn", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897"}},
-		{"nqn.2023-01.io.longhorn.spdk:pvc-2c1b459a-ef-0", 1, Volume{Backend: "longhorn", Name: "pvc-2c1b459a"}},
-		{"nqn.2023-01.io.longhorn.spdk:volume-pvc-2c1b459a", 1, Volume{Backend: "longhorn", Name: "pvc-2c1b459a"}},
+			Volume{Backend: "longhorn-v2", Name: "pvc-81bab972-8e6b-48be-b691-18eaa430a897"}},
+		{"nqn.2023-01.io.longhorn.spdk:pvc-2c1b459a-ef-0", 1, Volume{Backend: "longhorn-v2", Name: "pvc-2c1b459a"}},
+		{"nqn.2023-01.io.longhorn.spdk:volume-pvc-2c1b459a", 1, Volume{Backend: "longhorn-v2", Name: "pvc-2c1b459a"}},
 		{"nqn.2019-05.io.openebs:0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e", 1,
 			Volume{Backend: "mayastor", Name: "pvc-0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e"}},
 		{"nqn.2019-05.io.openebs:nexus-0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e", 1,
