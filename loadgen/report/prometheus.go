@@ -79,7 +79,7 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 	for _, a := range alerts {
 		for i := 0; i < len(a.Times); {
 			j := i
-			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= step*3/2 {
+			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= max(step*3/2, alertGap) {
 				j++
 			}
 			r.Marks = append(r.Marks, Mark{alertMark, a.Name, a.Times[i], a.Times[j], ""})
@@ -89,6 +89,10 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 	slices.SortStableFunc(r.Marks, func(a, b Mark) int { return a.From.Compare(b.From) })
 	r.addRestarts(ctx, server, step)
 }
+
+// alertGap is how far apart two sights of an alert may be that are one. Rules are evaluated once a minute, and a Prometheus that
+// forgets sooner (--query.lookback-delta) does not know the alert in between.
+const alertGap = 90 * time.Second
 
 // addRestarts notes each process that Prometheus scrapes and that was started again meanwhile.
 func (r *Report) addRestarts(ctx context.Context, server string, step time.Duration) {

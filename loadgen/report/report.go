@@ -25,6 +25,8 @@ type Report struct {
 	Notes       []string
 	failed      []string // phases and faults that could not be done
 	Compared    string   // name of the other run, if there is one
+	// local is the control's storage class; empty without one.
+	local string
 	// Sections are looks in words and bars, which stand first.
 	Sections []Section
 	// coarse is by how much the samples' interval is longer than the plan's.
@@ -157,15 +159,14 @@ func New(title string, d *soak.Data) *Report {
 		services[key].Merge(&s.Service)
 	}
 	r.marks(d)
-	local := ""
 	for _, t := range d.Plan.Targets {
 		if t.Local {
-			local = t.StorageClass
+			r.local = t.StorageClass
 		}
 	}
 	for key, c := range classes {
 		c.Response, c.Service = result.Sum(&c.all), result.Sum(services[key])
-		if l := classes[[2]string{c.Load, local}]; l != nil && l.all.Count() > 0 {
+		if l := classes[[2]string{c.Load, r.local}]; l != nil && l.all.Count() > 0 {
 			c.ToLocal = c.all.Quantile(0.95).Seconds() / l.all.Quantile(0.95).Seconds()
 		}
 		for _, change := range stats.Changes(c.P50) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
@@ -71,10 +72,15 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 		planned = false
 		words = append(words, fmt.Sprintf(format, a...))
 	}
-	explained := 0
+	explained, shared := 0, 0
 	for _, change := range c.Changes {
-		if change.When != "" {
+		switch {
+		case change.When != "":
 			explained++
+			continue
+		case r.shared(c, change):
+			shared++
+			planned = false
 			continue
 		}
 		unplanned("the median response went from %s to %s at %s, without a fault or a phase",
@@ -85,6 +91,9 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 		words = append(words, fmt.Sprintf("the median response stayed at %s", result.Milliseconds(c.Response.Quantile(0.5))))
 	case explained > 0:
 		words = append(words, fmt.Sprintf("the median response changed %s with a fault or a phase", countOf(explained, "time")))
+	}
+	if shared > 0 {
+		words = append(words, fmt.Sprintf("the median response changed %s as the control's did at about that time: the machine, or what all classes share", countOf(shared, "time")))
 	}
 	if n := len(c.Changes); n > 0 {
 		first, last := c.Changes[0].Before, c.Changes[n-1].After
@@ -104,6 +113,24 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 		unplanned("the generator was saturated, so that its own delay is in this")
 	}
 	return planned, words
+}
+
+// sharedWithin is how far apart changes of two classes may be that have one cause: they are found by medians of intervals.
+const sharedWithin = 4 * time.Minute
+
+// shared says whether the control changed likewise at about the same time.
+func (r *Report) shared(c Class, change Change) bool {
+	for _, control := range r.Classes {
+		if control.Load != canary || control.StorageClass != r.local || control.StorageClass == c.StorageClass {
+			continue
+		}
+		for _, other := range control.Changes {
+			if (other.After > other.Before) == (change.After > change.Before) && other.Time.Sub(change.Time).Abs() <= sharedWithin {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // unplannedOutages counts a class's marked outages that no fault explains, nor the soak's own interruption.
