@@ -189,13 +189,14 @@ metrics: ## Write METRICS.md anew from the collectors.
 	@$(GO) test -count=1 ./tests/metricsdoc -update
 
 .PHONY: test
-test: build ## All tests; what cannot run here is skipped with a reason, in CI it fails.
+test: build ## All tests, at the end what failed; what cannot run here is skipped with a reason, in CI it fails.
 	@tools/install-packages bpf test kernels cross-arm64 pictures
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
 	@tools/postgresql $(POSTGRESQL)
 	@$(MAKE) --no-print-directory lint
-	@$(GO) test -p 1 -count=1 -timeout 40m ./...
+	@$(GO) build -o $(BIN)/summary ./tests/summary
+	@$(GO) test -json -p 1 -count=1 -timeout 40m ./... | tee build/test.json | $(BIN)/summary
 
 .PHONY: bench
 bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.

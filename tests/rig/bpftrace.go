@@ -48,7 +48,7 @@ func StartBpftrace(t T, program, script string, values map[string]string) *Bpftr
 func (b *Bpftrace) Stop() string {
 	b.t.Helper()
 	if err := b.p.Cmd.Process.Signal(syscall.SIGINT); err != nil {
-		b.t.Fatalf("bpftrace: %w", err)
+		b.t.Fatalf("bpftrace: %v", err)
 	}
 	<-b.p.Done
 	return b.p.Log.String()

@@ -3,6 +3,7 @@ package rig
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/longhorn/longhorn-engine/pkg/dataconn"
 	"github.com/longhorn/longhorn-engine/pkg/util"
+	"github.com/sirupsen/logrus"
 )
 
 // VolumeSize is a Volume's size in bytes.
@@ -144,9 +146,13 @@ func (v *Volume) Start() {
 	v.Connect()
 }
 
+// quiet keeps the client's library from standard error: there it says of each request that failed what the request's error says, and more.
+var quiet = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
+
 // Connect connects another client.
 func (v *Volume) Connect() {
 	v.t.Helper()
+	quiet()
 	var conn net.Conn
 	Eventually(v.t, 30*time.Second, func() (err error) {
 		conn, err = net.Dial("unix", v.Socket())

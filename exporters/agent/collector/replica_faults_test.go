@@ -38,11 +38,20 @@ func (v *testVolume) background(depth int) (stop func() (writes, reads int64)) {
 				default:
 				}
 				offset := (int64(worker)*1000 + i%1000) * int64(len(b))
-				if _, err := client.WriteAt(b, offset); err == nil {
+				_, failed := client.WriteAt(b, offset)
+				if failed == nil {
 					wrote.Add(1)
 				}
-				if _, err := client.ReadAt(b, offset); err == nil {
+				_, err := client.ReadAt(b, offset)
+				if err == nil {
 					read.Add(1)
+				}
+				// A client whose engine is gone refuses at once, for ever.
+				if failed != nil && err != nil {
+					select {
+					case <-quit:
+					case <-time.After(10 * time.Millisecond):
+					}
 				}
 			}
 		})

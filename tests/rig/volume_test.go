@@ -1,0 +1,52 @@
+package rig
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// A client whose engine is gone says so by its errors, and nothing on standard error, where it would drown what a failing test says.
+func TestClientIsQuiet(t *testing.T) {
+	testkit.NeedRoot(t)
+	v := &Volume{t: t, Name: fmt.Sprintf("plumbline-quiet-%d", os.Getpid())}
+	engine, err := net.Listen("unix", v.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	go func() {
+		if conn, err := engine.Accept(); err == nil {
+			_ = conn.Close()
+		}
+	}()
+	log, err := os.CreateTemp(t.TempDir(), "stderr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := unix.Dup(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Dup2(int(log.Fd()), 2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Dup2(before, 2)
+		_ = unix.Close(before)
+	})
+	v.Connect()
+	for range 100 {
+		if err := v.Write(0, 4096); err == nil {
+			t.Fatal("a write succeeded without an engine")
+		}
+	}
+	if said, err := os.ReadFile(log.Name()); err != nil || len(said) > 0 {
+		t.Errorf("standard error got %q, %v", said[:min(len(said), 500)], err)
+	}
+}
