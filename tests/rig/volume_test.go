@@ -33,11 +33,11 @@ func TestClientIsQuiet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Dup2(int(log.Fd()), 2); err != nil {
+	if err := unix.Dup3(int(log.Fd()), 2, 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = unix.Dup2(before, 2)
+		_ = unix.Dup3(before, 2, 0)
 		_ = unix.Close(before)
 	})
 	v.Connect()
