@@ -10,6 +10,8 @@ const (
 	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
 	// measured; by at most mostLonger times either way.
 	leastOthers, mostLonger = 0.05, 2
+	// nearlyAll of a kind's statements flush: all do.
+	nearlyAll = 0.7
 	// turns is how many statements a fit simulates, tries how often it looks how many flushes that takes.
 	turns, tries = 8_000, 4
 	// ownError is how wrong the phases' time of a statement that no storage has may be, storageError a simulated time in
@@ -54,8 +56,18 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	if refused := f.storable(w, ops); refused != nil {
 		return nil, refused
 	}
+	longest := 0.0
 	for _, t := range f.totals {
-		k := kind{name: t.kind, share: t.count / f.counted, commits: t.mean("sync") >= leastSync*t.response.Mean()}
+		longest = max(longest, t.mean("sync"))
+	}
+	for _, t := range f.totals {
+		k := kind{name: t.kind, share: t.count / f.counted}
+		// A kind that syncs for less time than another does it not every time.
+		if sync := t.mean("sync"); sync >= leastSync*t.response.Mean() {
+			if k.flushes = sync / longest; k.flushes > nearlyAll {
+				k.flushes = 1
+			}
+		}
 		if o, ok := ops["read"]; ok {
 			k.reads = t.mean("read") / o.Times.Mean()
 		}
@@ -100,9 +112,9 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 func (f *fitted) store(ops map[string]Operation) *Refusal {
 	var spent, commits float64
 	for i, t := range f.totals {
-		if f.kinds[i].commits {
+		if k := f.kinds[i]; k.flushes > 0 {
 			spent += t.phases["sync"] + t.phases["write"]
-			commits += t.count
+			commits += t.count * k.flushes
 		}
 	}
 	if o, ok := ops["read"]; ok {
@@ -117,7 +129,7 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 		// Calls: the log's writer writes, then syncs.
 		sync := 0.0
 		for i, t := range f.totals {
-			if f.kinds[i].commits {
+			if f.kinds[i].flushes > 0 {
 				sync += t.phases["sync"]
 			}
 		}
@@ -175,7 +187,7 @@ func (f *fitted) own(part float64) {
 			others, stored = f.again.others[i], f.again.stored[i]
 		}
 		f.waits[i] = t.mean("wait")
-		if k := &f.kinds[i]; k.commits && others >= leastOthers*t.response.Mean() {
+		if k := &f.kinds[i]; k.flushes > 0 && others >= leastOthers*t.response.Mean() {
 			longer := min(max(f.waits[i]/others, 1/mostLonger), mostLonger)
 			before := k.longer
 			if before == 0 {

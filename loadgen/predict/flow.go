@@ -25,9 +25,8 @@ type kind struct {
 	// share is its part of all statements that are simulated.
 	share float64
 	own   own
-	// reads is how many operations of reading it waits for, on average; commits says that it waits for a flush.
-	reads   float64
-	commits bool
+	// reads is how many operations of reading it waits for, on average; flushes the part of them that wait for a flush.
+	reads, flushes float64
 	// longer is how many times as long as in the model it waits for the flushes of others; 0 is 1.
 	longer float64
 }
@@ -92,7 +91,7 @@ type run struct {
 	// for flushes under way and for those that another session made, as the model has it.
 	times          [][]float64
 	stored, others []float64
-	// flushes and commits were counted, seconds passed, underWay statements were on average.
+	// flushes, and commits that wait for one, were counted, seconds passed, underWay statements were on average.
 	flushes, commits, seconds, underWay float64
 }
 
@@ -100,6 +99,7 @@ type run struct {
 type event struct {
 	at, began, reading float64
 	client, kind       int
+	flushes            bool
 }
 
 type events []event
@@ -161,7 +161,7 @@ func (f flow) simulate(n int, seed uint64) run {
 				s.arrive()
 			}
 			switch {
-			case !s.kinds[e.kind].commits:
+			case !e.flushes:
 				s.finish(e, now, false, done)
 				done++
 			case len(s.batch) == 0:
@@ -198,7 +198,7 @@ func (s *simulation) begin(at float64, client int) {
 		u -= s.kinds[k].share
 		k++
 	}
-	e := event{began: at, client: client, kind: k}
+	e := event{began: at, client: client, kind: k, flushes: s.r.Float64() < s.kinds[k].flushes}
 	if s.kinds[k].reads > 0 {
 		e.reading = s.storage.reads(s.r, s.kinds[k].reads)
 	}
@@ -224,7 +224,7 @@ func (s *simulation) flushFrom(now float64, done int) {
 func (s *simulation) finish(e event, now float64, leads bool, done int) {
 	if done >= s.skip {
 		others, more := 0.0, 0.0
-		if s.kinds[e.kind].commits {
+		if e.flushes {
 			s.out.commits++
 			others = now - e.at
 			if leads {

@@ -80,6 +80,19 @@ func (h Histogram) Quantile(q float64) float64 {
 	return math.NaN()
 }
 
+// beyond is how far a duration is from the bucket of a quantile, as a logarithm; 0 within it, whose truth is not known better.
+func (h Histogram) beyond(q, v float64) float64 {
+	at := q * h.Count()
+	for i, c := range h.Counts {
+		if c > 0 && at <= c {
+			low, high := h.bucket(i)
+			return max(math.Log(v/high), math.Log(max(low, 1e-9)/v), 0)
+		}
+		at -= c
+	}
+	return math.NaN()
+}
+
 // Mean is that of the buckets' middles.
 func (h Histogram) Mean() float64 {
 	sum, n := 0.0, 0.0

@@ -90,8 +90,9 @@ func (p *Prediction) predict(in *Input) *Refusal {
 		one := Predicted{Kind: t.kind}
 		for q, v := range map[float64]*Value{0.5: &one.Median, 0.99: &one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
+			// Of what is measured later there are no more windows than of what was measured now.
 			d := deviation(spread[i][q])
-			width := deviations * math.Sqrt(d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2))
+			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2))
 			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
 		}
 		p.Statements = append(p.Statements, one)

@@ -43,6 +43,8 @@ const (
 	mostReads = 0.1
 	// mostWaits of a statement's time is for something that is not explained.
 	mostWaits = 0.3
+	// mostQueued of a statement's time is waiting for a CPU.
+	mostQueued = 0.5
 	// mostCPU of the server's CPUs may be used, there as here.
 	mostCPU = 0.8
 	// likeLoad is how many times as many operations a second, or a tenth as large, are like.
@@ -101,9 +103,12 @@ func hasFlush(ops map[string]Operation) bool {
 // believable says what of the fit cannot be believed.
 func (f *fitted) believable(w Workload) *Refusal {
 	for i, t := range f.totals {
-		if off := f.off(i, 0.5); off > mostOff {
+		if off := t.response.beyond(0.5, f.simulated(i, 0.5)); off > mostOff {
 			return &Refusal{Unexplained, fmt.Sprintf("the model says %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
 				"is the number of sessions right (--clients)? Measure workload and class at the same time"}
+		}
+		if queued := t.mean("runqueue") / t.response.Mean(); queued > mostQueued {
+			return &Refusal{Saturation, fmt.Sprintf("%.0f %% of the time of %s is waiting for a CPU: how long that takes elsewhere is not storage's", 100*queued, t.kind), "more CPUs, or less load"}
 		}
 		if waits := f.waits[i] / t.response.Mean(); waits > mostWaits {
 			return &Refusal{Waits, fmt.Sprintf("%.0f %% of the time of %s is waiting for something else than storage and the flushes of others: locks, perhaps, whose holders wait for storage", 100*waits, t.kind),

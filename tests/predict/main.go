@@ -64,13 +64,8 @@ func run(o options, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error)
-	var m *measured
-	go func() { // of its own: a mount namespace goes with it
-		failed <- rig.Run(func(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) },
-			func(t *rig.Scope) { m = measure(t, o) })
-	}()
-	if err := <-failed; err != nil {
+	m, err := measureAlone(o, func(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) })
+	if err != nil {
 		return err
 	}
 	if o.save != "" {
@@ -85,4 +80,12 @@ func run(o options, folder string) (err error) {
 	t.print(os.Stdout)
 	t.rows(out)
 	return out.Close()
+}
+
+// measureAlone measures in a goroutine of its own: a mount namespace goes with it.
+func measureAlone(o options, log func(format string, args ...any)) (m *measured, err error) {
+	failed := make(chan error)
+	go func() { failed <- rig.Run(log, func(t *rig.Scope) { m = measure(t, o) }) }()
+	err = <-failed
+	return m, err
 }

@@ -31,15 +31,19 @@ type measured struct {
 func measure(t *rig.Scope, o options) *measured {
 	t.Check(rig.OwnMounts())
 	m := &measured{map[string]map[string]predict.Workload{}, map[string]predict.Class{}, nil}
+	a, err := agentproc.Start(context.Background(), o.agent)
+	t.Check(err)
+	t.Cleanup(func() { t.Check(a.Stop()) })
+	// What holds back must be on time, and the servers and what measures their stores are not to wait for others' work on this
+	// machine: they begin with this program's priority.
+	t.Check(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
+	t.Cleanup(func() { t.Check(rig.Schedule(0, 0)) })
 	var servers []*server
 	for i, s := range stores {
 		if o.stores.MatchString(s.name) {
 			servers = append(servers, start(t, s, uint64(i)))
 		}
 	}
-	a, err := agentproc.Start(context.Background(), o.agent)
-	t.Check(err)
-	t.Cleanup(func() { t.Check(a.Stop()) })
 	clients := map[*server][]client{}
 	for _, s := range servers {
 		for range 8 {
@@ -54,9 +58,6 @@ func measure(t *rig.Scope, o options) *measured {
 			return nil
 		})
 	}
-	// What holds back must be on time; what is measured is scheduled as everything else.
-	t.Check(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
-	t.Cleanup(func() { t.Check(rig.Schedule(0, 0)) })
 	for round := range o.rounds {
 		load, err := os.ReadFile("/proc/loadavg")
 		t.Check(err)
@@ -97,7 +98,7 @@ func (m *measured) window(t *rig.Scope, o options, a *agentproc.Agent, s *server
 	}
 	c := m.Classes[s.store.name]
 	c.Name = s.store.name
-	probe := exec.Command("chrt", "--other", "0", o.loadgen, "probe", "--directory="+s.dir, "--storageclass="+s.store.name,
+	probe := exec.Command(o.loadgen, "probe", "--directory="+s.dir, "--storageclass="+s.store.name,
 		"--windows=1", "--window="+(o.window/2).String(), "--readers=2", "--file-size=64MiB")
 	probe.Stderr = os.Stderr
 	text, err := probe.Output()
