@@ -10,6 +10,8 @@ const (
 	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
 	// measured; by at most mostLonger times either way.
 	leastOthers, mostLonger = 0.05, 2
+	// usualPart of statements wait for a CPU, and unusual is the distance that another part costs.
+	usualPart, unusual = 0.1, 0.002
 	// nearlyAll of a kind's statements flush: all do.
 	nearlyAll = 0.7
 	// turns is how many statements a fit simulates, tries how often it looks how many flushes that takes.
@@ -81,7 +83,7 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		}
 		f.think = max(float64(f.clients)/f.rate-response, 0)
 	}
-	part := 0.2
+	part := usualPart
 	f.waits = make([]float64, len(f.totals))
 	for i := range tries {
 		if refused := f.store(ops); refused != nil && i == tries-1 {
@@ -99,7 +101,8 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		tried.kinds = slices.Clone(f.kinds)
 		tried.own(p)
 		tried.again = tried.simulate(turns, seed)
-		if e := tried.distance(); e < best {
+		// Where storage takes most of the time, none of them is much worse: then it is the usual one.
+		if e := tried.distance() + unusual*math.Pow(math.Log(p/usualPart), 2); e < best {
 			best, part = e, p
 		}
 	}
@@ -203,6 +206,28 @@ func (f *fitted) own(part float64) {
 		known := (o.mean()/(a*a) + left/(b*b)) / (1/(a*a) + 1/(b*b))
 		f.kinds[i].own = o.scaled(max(known/o.mean(), 0.3))
 	}
+}
+
+// vague is how far a quantile of a kind may be off elsewhere, as a logarithm, because it cannot be told here which statements wait
+// for a CPU: the more of their time is storage's, the less.
+func (f *fitted) vague(there flow, quantiles []float64) []map[float64]float64 {
+	all := make([]map[float64]float64, len(f.totals))
+	few, many := there, there
+	few.kinds, many.kinds = slices.Clone(there.kinds), slices.Clone(there.kinds)
+	for i := range there.kinds {
+		few.kinds[i].own.part /= 3
+		many.kinds[i].own.part = min(3*many.kinds[i].own.part, 1)
+	}
+	a, b := few.simulate(turns, seed), many.simulate(turns, seed)
+	for i, t := range f.totals {
+		slices.Sort(a.times[i])
+		slices.Sort(b.times[i])
+		all[i] = map[float64]float64{}
+		for _, q := range quantiles {
+			all[i][q] = math.Abs(math.Log(quantile(a.times[i], q)/quantile(b.times[i], q))) / 2 * min(f.again.stored[i]/t.response.Mean(), 1)
+		}
+	}
+	return all
 }
 
 // distance is how far a simulation's distributions are from the measured ones.

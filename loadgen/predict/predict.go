@@ -37,8 +37,10 @@ type Prediction struct {
 // Predicted is a kind of statement.
 type Predicted struct {
 	Kind   string `json:"kind"`
-	Median Value  `json:"median"`
-	P99    Value  `json:"p99"`
+	Median *Value `json:"median,omitempty"`
+	P99    *Value `json:"p99,omitempty"`
+	// Refusal is why there are none for this kind.
+	Refusal *Refusal `json:"refusal,omitempty"`
 }
 
 // Value is a time in seconds: as it is now, and as it is expected, within an interval that is meant to hold nine times of ten.
@@ -68,8 +70,17 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if refused != nil {
 		return refused
 	}
-	if refused := f.believable(in.Workload); refused != nil {
+	if refused := saturated(in.Workload, f.totalCPU(in.Workload), "now"); refused != nil {
 		return refused
+	}
+	doubts, believed := make([]*Refusal, len(f.totals)), 0
+	for i := range f.totals {
+		if doubts[i] = f.believable(i); doubts[i] == nil {
+			believed++
+		}
+	}
+	if believed == 0 {
+		return doubts[0]
 	}
 	to, refused := f.like(in)
 	if refused != nil {
@@ -84,15 +95,19 @@ func (p *Prediction) predict(in *Input) *Refusal {
 		return refused
 	}
 	quantiles := []float64{0.5, 0.99}
-	spread := f.spread(in, to, quantiles)
+	spread, vague := f.spread(in, to, quantiles), f.vague(there, quantiles)
 	for i, t := range f.totals {
+		if doubts[i] != nil {
+			p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: doubts[i]})
+			continue
+		}
 		slices.Sort(out.times[i])
-		one := Predicted{Kind: t.kind}
-		for q, v := range map[float64]*Value{0.5: &one.Median, 0.99: &one.P99} {
+		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
+		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
 			// Of what is measured later there are no more windows than of what was measured now.
 			d := deviation(spread[i][q])
-			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2))
+			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
 			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
 		}
 		p.Statements = append(p.Statements, one)

@@ -121,7 +121,7 @@ func TestPredictsKnownWorlds(t *testing.T) {
 				t.Fatal(p.Refusal)
 			}
 			all, _ := totals(truth.Windows)
-			for q, v := range map[float64]Value{0.5: p.Statements[0].Median, 0.99: p.Statements[0].P99} {
+			for q, v := range map[float64]*Value{0.5: p.Statements[0].Median, 0.99: p.Statements[0].P99} {
 				want := all[0].response.Quantile(q)
 				bound := map[float64]float64{0.5: 0.1, 0.99: 0.25}[q]
 				if off := v.Expected/want - 1; math.Abs(off) > bound || v.Low > want || v.High < want {

@@ -100,22 +100,22 @@ func hasFlush(ops map[string]Operation) bool {
 	return ops["sync"].Times.Count() > 0 || ops["write"].Times.Count() > 0 || ops["flush"].Times.Count() > 0
 }
 
-// believable says what of the fit cannot be believed.
-func (f *fitted) believable(w Workload) *Refusal {
-	for i, t := range f.totals {
-		if off := t.response.beyond(0.5, f.simulated(i, 0.5)); off > mostOff {
-			return &Refusal{Unexplained, fmt.Sprintf("the model says %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
-				"is the number of sessions right (--clients)? Measure workload and class at the same time"}
-		}
-		if queued := t.mean("runqueue") / t.response.Mean(); queued > mostQueued {
-			return &Refusal{Saturation, fmt.Sprintf("%.0f %% of the time of %s is waiting for a CPU: how long that takes elsewhere is not storage's", 100*queued, t.kind), "more CPUs, or less load"}
-		}
-		if waits := f.waits[i] / t.response.Mean(); waits > mostWaits {
-			return &Refusal{Waits, fmt.Sprintf("%.0f %% of the time of %s is waiting for something else than storage and the flushes of others: locks, perhaps, whose holders wait for storage", 100*waits, t.kind),
-				"what it waits for: kubectl plumbline why, pg_stat_activity"}
-		}
+// believable says why a kind's part of the fit cannot be believed.
+func (f *fitted) believable(i int) *Refusal {
+	t := f.totals[i]
+	response := t.response.Mean()
+	if queued := t.mean("runqueue") / response; queued > mostQueued {
+		return &Refusal{Saturation, fmt.Sprintf("%.0f %% of the time of %s is waiting for a CPU: how long that takes elsewhere is not storage's", 100*queued, t.kind), "more CPUs, or less load"}
 	}
-	return saturated(w, f.totalCPU(w), "now")
+	if waits := f.waits[i] / response; waits > mostWaits {
+		return &Refusal{Waits, fmt.Sprintf("%.0f %% of the time of %s is waiting for something else than storage and the flushes of others: locks, perhaps, whose holders wait for storage", 100*waits, t.kind),
+			"what it waits for: kubectl plumbline why, pg_stat_activity"}
+	}
+	if t.response.beyond(0.5, f.simulated(i, 0.5)) > mostOff {
+		return &Refusal{Unexplained, fmt.Sprintf("the model says %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
+			"is the number of sessions right (--clients)? Measure workload and class at the same time"}
+	}
+	return nil
 }
 
 // totalCPU is how many CPUs all statements use.

@@ -68,9 +68,13 @@ func (p *Prediction) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "%s, from %s to %s; in brackets what holds nine times of ten:\n\n", p.Workload, p.From, p.To)
 	for _, s := range p.Statements {
+		if s.Refusal != nil {
+			fmt.Fprintf(&b, "  %-10s no prediction: %s; %s\n", s.Kind, s.Refusal.Text, s.Refusal.Next)
+			continue
+		}
 		for _, one := range []struct {
 			name string
-			v    Value
+			v    *Value
 		}{{"median", s.Median}, {"p99", s.P99}} {
 			fmt.Fprintf(&b, "  %-10s %-7s %10s now, %10s there (%s to %s)\n", s.Kind, one.name, ms(one.v.Now), ms(one.v.Expected), ms(one.v.Low), ms(one.v.High))
 		}

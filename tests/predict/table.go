@@ -57,9 +57,9 @@ func predictAll(m *measured) (*table, error) {
 	return t, nil
 }
 
-func off(v predict.Value, truth float64) float64 { return 100 * (v.Expected/truth - 1) }
+func off(v *predict.Value, truth float64) float64 { return 100 * (v.Expected/truth - 1) }
 
-func holds(v predict.Value, truth float64) bool { return v.Low <= truth && truth <= v.High }
+func holds(v *predict.Value, truth float64) bool { return v.Low <= truth && truth <= v.High }
 
 // score is how many of the predicted moves of some kind are right.
 type score struct{ moves, refused, median, medianHeld, p99, p99Held int }
@@ -115,7 +115,7 @@ func (m move) cells() []string {
 	if m.refusal != nil {
 		return []string{"refused", m.refusal.Text}
 	}
-	interval := func(v predict.Value) string {
+	interval := func(v *predict.Value) string {
 		return fmt.Sprintf("%s (%.2f to %.2f)", ms(v.Expected), 1e3*v.Low, 1e3*v.High)
 	}
 	median, p99 := m.predicted.Median, m.predicted.P99
