@@ -49,6 +49,7 @@ func (p *program) addPredict() {
 	c.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&r.clients)
 	c.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&r.question.Cores)
 	c.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&r.think, "", string(predict.Exponential), string(predict.Constant))
+	c.Flag("think-time", "Mean time from a session's answer to its next statement of a kind that waits for storage; 0: what the rate of --clients leaves.").DurationVar(&r.question.ThinkTime)
 	c.Flag("same-cache", "As many reads reach storage there as do here: as much memory, and no cache of the storage's own.").BoolVar(&r.sameCache)
 	c.Flag("save", "Also write what was measured to this file, for --from-file.").StringVar(&r.save)
 	c.Flag("json", "Print JSON.").BoolVar(&r.json)
@@ -110,6 +111,9 @@ func (r *predictRun) input(ctx context.Context) (*predict.Input, error) {
 		}
 		if r.question.Cores > 0 {
 			in.Workload.Cores = r.question.Cores
+		}
+		if r.question.ThinkTime > 0 {
+			in.Workload.ThinkSeconds = r.question.ThinkTime.Seconds()
 		}
 		if r.think != "" {
 			in.Workload.Think = predict.Think(r.think)

@@ -81,7 +81,9 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		for _, t := range f.totals {
 			response += t.response.Mean() * t.count / f.counted
 		}
-		f.think = max(float64(f.clients)/f.rate-response, 0)
+		if f.think = w.ThinkSeconds; f.think == 0 {
+			f.think = max(float64(f.clients)/f.rate-response, 0)
+		}
 	}
 	part := usualPart
 	f.waits = make([]float64, len(f.totals))

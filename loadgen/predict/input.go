@@ -30,9 +30,10 @@ type Workload struct {
 	Clients int `json:"clients,omitempty"`
 	// Sessions is how many connections there are: what may be under way at once; 0 is not known.
 	Sessions int `json:"sessions,omitempty"`
-	// Think is the time from an answer to the next statement that waits for storage: exponential, or constant, with the mean
-	// that the measured rate of so many clients has. Only with Clients.
-	Think Think `json:"think,omitempty"`
+	// Think is the shape of the time from an answer to the session's next statement of a kind that waits for storage, ThinkSeconds
+	// its mean; 0: what the measured rate of so many clients leaves, which is vague where answers take much longer. Only with Clients.
+	Think        Think   `json:"think,omitempty"`
+	ThinkSeconds float64 `json:"think_seconds,omitempty"`
 	// Cores is how many CPUs the server may use; 0 is not known.
 	Cores float64 `json:"cores,omitempty"`
 	// SameCache says that as many of the reads reach storage there as do here.
@@ -127,6 +128,8 @@ func (in *Input) Validate() error {
 		return fmt.Errorf("workload.clients is %d; want 0 to 10000", w.Clients)
 	case w.Sessions < 0 || !(w.Cores >= 0) || math.IsInf(w.Cores, 1):
 		return errors.New("workload.sessions and workload.cores must not be below 0")
+	case !(w.ThinkSeconds >= 0) || math.IsInf(w.ThinkSeconds, 1):
+		return fmt.Errorf("workload.think_seconds is %v; want 0 or more", w.ThinkSeconds)
 	case w.Think != "" && w.Think != Exponential && w.Think != Constant:
 		return fmt.Errorf("workload.think is %q; want %s or %s", w.Think, Exponential, Constant)
 	}

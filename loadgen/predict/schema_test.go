@@ -29,7 +29,7 @@ func TestSchema(t *testing.T) {
 	}
 	w := world{clients: 2, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002), reads: 0.5, read: constantly(0.001)}
 	load, class := w.run(t, "here", 1)
-	load.Sessions, load.Think, load.Cores, load.SameCache = 9, Constant, 2, true
+	load.Sessions, load.Think, load.ThinkSeconds, load.Cores, load.SameCache = 9, Constant, 0.005, 2, true
 	class.Replicas = 3
 	sized(class, 8192)
 	for name, in := range map[string]Input{

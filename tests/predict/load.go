@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +22,7 @@ type kind struct {
 	pause   time.Duration
 	think   predict.Think
 	reads   bool
-	// statements are those of one turn, of which one is of that command.
+	// statements are those of one turn, of which the last is of that command.
 	statements func(r *rand.Rand, client int) []string
 }
 
@@ -69,31 +68,49 @@ func (c client) do(text string) error {
 	return nil
 }
 
-// load makes a load for a while, and returns how many of its turns there were.
-func (k kind) load(t *rig.Scope, clients []client, seed uint64, d time.Duration) (turns int) {
+// made is what a load made: its turns, and the seconds from each answer of the statement that waits for storage to the next such
+// statement of its session, of which there are fewer.
+type made struct {
+	turns    int
+	thought  float64
+	thoughts int
+}
+
+// load makes a load for a while.
+func (k kind) load(t *rig.Scope, clients []client, seed uint64, d time.Duration) (all made) {
 	end := time.Now().Add(d)
-	var done atomic.Int64
+	parts := make([]made, k.clients)
 	failed := make([]error, k.clients)
-	var all sync.WaitGroup
+	var running sync.WaitGroup
 	for i, c := range clients[:k.clients] {
-		all.Go(func() {
+		running.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			var answered time.Time
 			for time.Now().Before(end) {
-				for _, text := range k.statements(r, i) {
+				statements := k.statements(r, i)
+				for j, text := range statements {
+					if j == len(statements)-1 && !answered.IsZero() {
+						parts[i].thought += time.Since(answered).Seconds()
+						parts[i].thoughts++
+					}
 					if failed[i] = c.do(text); failed[i] != nil {
 						return
 					}
 				}
-				done.Add(1)
+				answered = time.Now()
+				parts[i].turns++
 				if k.pause > 0 {
 					<-time.After(time.Duration(r.ExpFloat64() * float64(k.pause)))
 				}
 			}
 		})
 	}
-	all.Wait()
-	for _, err := range failed {
+	running.Wait()
+	for i, err := range failed {
 		t.Check(err)
+		all.turns += parts[i].turns
+		all.thought += parts[i].thought
+		all.thoughts += parts[i].thoughts
 	}
-	return int(done.Load())
+	return all
 }

@@ -93,7 +93,10 @@ func (m *measured) window(t *rig.Scope, o options, a *agentproc.Agent, s *server
 		if !ok {
 			w = predict.Workload{Name: k.name, Engine: "postgresql", Clients: k.clients, Sessions: k.clients, Think: k.think, SameCache: k.reads}
 		}
-		w.Windows = append(w.Windows, s.during(t, a, k, func() int { return k.load(t, clients, round<<8, o.window) }))
+		var one made
+		w.Windows = append(w.Windows, s.during(t, a, k, func() int { one = k.load(t, clients, round<<8, o.window); return one.turns }))
+		// The mean of all windows so far.
+		w.ThinkSeconds += (one.thought/float64(max(one.thoughts, 1)) - w.ThinkSeconds) / float64(len(w.Windows))
 		m.Workloads[k.name][s.store.name] = w
 	}
 	c := m.Classes[s.store.name]

@@ -26,10 +26,11 @@ type Question struct {
 	// Class is the storage class asked about; or Replicas is the number of copies, of the same storage engine.
 	Class    string
 	Replicas int
-	// Clients, Cores, Think and SameCache are the workload's.
+	// Clients, Cores, Think, its mean ThinkTime and SameCache are the workload's.
 	Clients   int
 	Cores     float64
 	Think     predict.Think
+	ThinkTime time.Duration
 	SameCache bool
 	// Windows of this length are looked at, the last one up to At.
 	At      time.Time
@@ -47,8 +48,8 @@ func (q Question) check() error {
 	switch {
 	case (q.Class == "") == (q.Replicas == 0):
 		return errors.New("say where to: either a storage class or a number of replicas")
-	case q.Replicas < 0 || q.Clients < 0:
-		return errors.New("replicas and clients must not be below 0")
+	case q.Replicas < 0 || q.Clients < 0 || q.ThinkTime < 0:
+		return errors.New("replicas, clients and think time must not be below 0")
 	case q.Windows < 1 || q.Windows > mostWindows || q.Window < 10*time.Second:
 		return fmt.Errorf("%d windows of %v; want 1 to %d of 10 s or more", q.Windows, q.Window, mostWindows)
 	}
@@ -78,7 +79,7 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	a := &asker{ctx: ctx, api: api, q: q}
 	a.volumes(t)
 	in := &predict.Input{Version: predict.Version, From: predict.Class{Name: t.Class}, To: predict.Class{Name: q.Class, Replicas: q.Replicas},
-		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, SameCache: q.SameCache}}
+		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, ThinkSeconds: q.ThinkTime.Seconds(), SameCache: q.SameCache}}
 	if q.Class == "" {
 		in.To.Name = fmt.Sprintf("%d replicas (%s)", q.Replicas, t.Backend)
 	}
