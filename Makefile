@@ -73,7 +73,7 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 
 .PHONY: kubectl-plumbline
-kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, status, why.
+kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, status, why, predict.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 

@@ -37,6 +37,11 @@ func TestBadInput(t *testing.T) {
 		{[]string{"baseline", "--targets=/nowhere.yaml", "--output=x"}, "/nowhere.yaml"},
 		{[]string{"soak", "--plan=/nowhere.yaml", "--folder=x"}, "/nowhere.yaml"},
 		{[]string{"report", "--folder=/nowhere"}, "--folder"},
+		{[]string{"predict", "--server=shop"}, "--from-file"},
+		{[]string{"predict", "--from-file=/nowhere.json"}, "/nowhere.json"},
+		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--to=r3"}, "--server"},
+		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--server=shop"}, "say where to"},
+		{[]string{"probe", "--directory=/nowhere", "--storageclass=r3"}, "/nowhere"},
 		{[]string{"nothing"}, "nothing"},
 	} {
 		out, err := exec.Command(binary(t), c.args...).CombinedOutput()

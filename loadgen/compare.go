@@ -16,10 +16,11 @@ type exitCode int
 const (
 	slower       exitCode = 3
 	inconclusive exitCode = 4
+	unknowable   exitCode = 5
 )
 
 func (e exitCode) Error() string {
-	return map[exitCode]string{slower: "the second is slower", inconclusive: "nothing is slower, but it could not have been seen"}[e]
+	return map[exitCode]string{slower: "the second is slower", inconclusive: "nothing is slower, but it could not have been seen", unknowable: "it cannot be known"}[e]
 }
 
 // compareRun is the command line of `loadgen compare`.

@@ -68,6 +68,8 @@ func newProgram() *program {
 	p.addBaseline()
 	p.addSoak()
 	p.addReport()
+	p.addProbe()
+	p.addPredict()
 	return p
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -31,6 +33,8 @@ type options struct {
 	prometheus, url                string
 	window, wait                   time.Duration
 	target                         string
+	predict                        ask.Question
+	think                          string
 }
 
 const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
@@ -42,6 +46,8 @@ Examples:
   kubectl plumbline why data-shop-1 -n shop        # a claim, layer by layer
   kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
+  kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
+  kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
   kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
   kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
   kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
@@ -63,6 +69,16 @@ func main() {
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
 	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
 	whyCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS.").Required().StringVar(&o.target)
+	predictCommand := app.Command("predict", "What a database's response times would be on another storage class or number of replicas, with an interval, from what was measured of both; or why that cannot be known. Ends with 1 then.")
+	predictCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
+	predictCommand.Flag("to", "Storage class asked about.").StringVar(&o.predict.Class)
+	predictCommand.Flag("to-replicas", "Number of replicas asked about, of the storage engine that the server is on.").IntVar(&o.predict.Replicas)
+	predictCommand.Flag("windows", "How many windows are looked at, up to now; each as long as --window.").Default("12").IntVar(&o.predict.Windows)
+	predictCommand.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&o.predict.Clients)
+	predictCommand.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&o.predict.Cores)
+	predictCommand.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&o.think, "", string(predict.Exponential), string(predict.Constant))
+	predictCommand.Flag("think-time", "Mean time from a session's answer to its next statement of a kind that waits for storage; 0: what the rate of --clients leaves.").DurationVar(&o.predict.ThinkTime)
+	predictCommand.Flag("same-cache", "As many reads reach storage there as do here: as much memory, and no cache of the storage's own.").BoolVar(&o.predict.SameCache)
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
@@ -82,6 +98,8 @@ func main() {
 		err = run(o, func(c *cluster) error { return c.status(ctx, os.Stdout, pen) })
 	case whyCommand.FullCommand():
 		err = run(o, func(c *cluster) error { return c.why(ctx, os.Stdout, pen) })
+	case predictCommand.FullCommand():
+		err = run(o, func(c *cluster) error { return c.predict(ctx, os.Stdout) })
 	case check.FullCommand():
 		err = run(o, func(c *cluster) error { return c.check(ctx, os.Stdout) })
 	case verify.FullCommand():

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 	"github.com/plumbline/plumbline/tests/kubetest"
@@ -137,6 +138,8 @@ func TestPlugin(t *testing.T) {
 		return c.status(ctx, out, why.PlainPen(out))
 	}
 	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
+	predictOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.predict(ctx, out) }
+	to := func(class string) ask.Question { return ask.Question{Class: class, Windows: 4} }
 	const words = "replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others"
 	for name, c := range map[string]struct {
 		o    options
@@ -154,6 +157,11 @@ func TestPlugin(t *testing.T) {
 		"named":  {options{target: "server/r3", prometheus: "monitoring/prometheus-operated:9090"}, whyOf, "", []string{words}, nil},
 
 		"verify": {options{}, verifyOf, "broken at: agent", []string{"in Prometheus at monitoring/prometheus-operated:9090", "Prometheus has no series of the agent"}, nil},
+
+		"predict": {options{target: "server/r1", predict: to("r3")}, predictOf, "", []string{"r1, from r1 to r3", "commit median", "there ("}, nil},
+		"predict what is not measured": {options{target: "class/r1", predict: to("gold")}, predictOf, "no prediction",
+			[]string{"no prediction. Nothing was measured of class gold."}, []string{" ms"}},
+		"predict to nowhere": {options{target: "data-r3", namespace: "lab"}, predictOf, "say where to", nil, nil},
 
 		"claim without a volume":  {options{target: "data-new", namespace: "lab"}, whyOf, "has no volume yet", nil, nil},
 		"no such claim":           {options{target: "data-r4", namespace: "lab"}, whyOf, `"data-r4" not found`, nil, nil},

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/manifests/unread"
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
@@ -67,6 +68,9 @@ func TestNothingReadIsDropped(t *testing.T) {
 	}
 	for _, q := range why.Queries() {
 		check("kubectl plumbline", q)
+	}
+	for _, q := range ask.Queries() {
+		check("kubectl plumbline predict", q)
 	}
 	if selectors < 1000 {
 		t.Errorf("only %d selectors were seen", selectors)

@@ -19,12 +19,9 @@ var ErrUnknown = errors.New("nothing is known of it")
 // Find tells of a subject's slowest target, at a time, by means over a window.
 func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Duration) (*Finding, error) {
 	a := newAsker(ctx, api, at, window)
-	targets := a.targets(s)
-	if *a.err != nil {
-		return nil, *a.err
-	}
-	if len(targets) == 0 {
-		return nil, fmt.Errorf("%s: %w; Prometheus has %s", s, ErrUnknown, a.whatThereIs())
+	targets, err := a.known(s)
+	if err != nil {
+		return nil, err
 	}
 	f := &Finding{At: at, Window: window, Subject: s, Target: a.slowest(targets), Servers: len(targets)}
 	a.about(f.Target).statements(f)
@@ -34,6 +31,23 @@ func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Dur
 	}
 	f.Verdict = f.judge()
 	return f, nil
+}
+
+// Targets lists a subject's servers, or its volumes where no server is known, by name.
+func Targets(ctx context.Context, api API, s Subject, at time.Time) ([]Target, error) {
+	return newAsker(ctx, api, at, 0).known(s)
+}
+
+// known are the targets of a subject that Prometheus knows: one at least.
+func (a *asker) known(s Subject) ([]Target, error) {
+	targets := a.targets(s)
+	if *a.err != nil {
+		return nil, *a.err
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("%s: %w; Prometheus has %s", s, ErrUnknown, a.whatThereIs())
+	}
+	return targets, nil
 }
 
 // slowest is the target whose commits take longest, or whose statements do if none commits.

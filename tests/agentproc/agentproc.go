@@ -146,6 +146,29 @@ func (m Metrics) Seconds(name string, labels ...string) float64 {
 	return sum
 }
 
+// Buckets adds up the native histograms of a family, all of one schema, that have all of the labels: counts by a bucket's
+// index, whose upper bound is 2^(index/2^schema) seconds.
+func (m Metrics) Buckets(name string, labels ...string) (schema int32, counts map[int32]float64) {
+	counts = map[int32]float64{}
+	for _, s := range m[name].GetMetric() {
+		h := s.GetHistogram()
+		if !has(s, labels) || h == nil {
+			continue
+		}
+		schema = h.GetSchema()
+		index, at, count := int32(0), 0, int64(0)
+		for _, span := range h.GetPositiveSpan() {
+			index += span.GetOffset()
+			for range span.GetLength() {
+				count += h.GetPositiveDelta()[at]
+				counts[index] += float64(count)
+				at, index = at+1, index+1
+			}
+		}
+	}
+	return schema, counts
+}
+
 func has(s *dto.Metric, labels []string) bool {
 	values := map[string]string{}
 	for _, l := range s.Label {

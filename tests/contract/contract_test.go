@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/metricsdoc"
@@ -148,6 +149,9 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 	}
 	for _, query := range why.Queries() {
 		expressions = append(expressions, expression{"rules/why", query})
+	}
+	for _, query := range ask.Queries() {
+		expressions = append(expressions, expression{"loadgen/predict/ask", query})
 	}
 	spec, err := table.ReadSpec(filepath.Join(testkit.Root(), "manifests", "lab", "table.yaml"))
 	if err != nil {

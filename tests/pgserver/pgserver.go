@@ -26,6 +26,11 @@ const (
 	stopTimeout = 20 * time.Second
 )
 
+// elsewhere is where servers begin. Their own folder may be on a FUSE file system of this process: a child that goes there
+// before it is another program asks this process, of which one thread waits for the child as if it were running, and a
+// collection of garbage for that thread.
+const elsewhere = "/"
+
 // Owner is the system user that servers run as: PostgreSQL refuses to run as root.
 const Owner = "postgres"
 
@@ -114,7 +119,7 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 	defer log.Close()
 	cmd := exec.Command(o.Postgres, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	cmd.Dir = s.Dir
+	cmd.Dir = elsewhere
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -141,7 +146,7 @@ func (s *Server) makeData(o Options, who *syscall.Credential) error {
 func initialise(program, data string, who *syscall.Credential) error {
 	initdb := exec.Command(program, "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
 	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	initdb.Dir = filepath.Dir(data)
+	initdb.Dir = elsewhere
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}

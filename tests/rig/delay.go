@@ -11,6 +11,8 @@ import (
 type Delay struct {
 	mu    sync.Mutex
 	delay time.Duration
+	// draw, if not nil, gives each its own time.
+	draw func() time.Duration
 	// hung is closed when what hangs may go on; nil if nothing hangs.
 	hung chan struct{}
 	// held adds up how long each was held; busy is the time in which at least one was.
@@ -24,7 +26,14 @@ type Delay struct {
 func (d *Delay) Set(delay time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.delay = delay
+	d.delay, d.draw = delay, nil
+}
+
+// SetBy has each of what comes from now on held back for a time that draw gives; it is called one at a time.
+func (d *Delay) SetBy(draw func() time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.draw = draw
 }
 
 // Hang holds back what comes from now on until Release.
@@ -50,7 +59,11 @@ func (d *Delay) Release() {
 // are late by up to a millisecond.
 func (d *Delay) Hold(arrival time.Time) {
 	d.mu.Lock()
-	until := arrival.Add(d.delay)
+	delay := d.delay
+	if d.draw != nil {
+		delay = d.draw()
+	}
+	until := arrival.Add(delay)
 	if d.open++; d.open == 1 {
 		d.opened = time.Now()
 	}

@@ -141,9 +141,23 @@ func (r *Recording) Query(ctx context.Context, query string, at time.Time, _ ...
 	for _, s := range vector {
 		metric := model.Metric{}
 		s.Metric.Range(func(l labels.Label) { metric[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-		out = append(out, &model.Sample{Metric: metric, Value: model.SampleValue(s.F), Timestamp: model.TimeFromUnixNano(at.UnixNano())})
+		out = append(out, &model.Sample{Metric: metric, Value: model.SampleValue(s.F), Timestamp: model.TimeFromUnixNano(at.UnixNano()), Histogram: answered(s.H)})
 	}
 	return out, nil, nil
+}
+
+// answered is a histogram as Prometheus' API gives it: its buckets that are not empty.
+func answered(h *histogram.FloatHistogram) *model.SampleHistogram {
+	if h == nil {
+		return nil
+	}
+	out := &model.SampleHistogram{Count: model.FloatString(h.Count), Sum: model.FloatString(h.Sum)}
+	for buckets := h.AllBucketIterator(); buckets.Next(); {
+		if b := buckets.At(); b.Count != 0 {
+			out.Buckets = append(out.Buckets, &model.HistogramBucket{Lower: model.FloatString(b.Lower), Upper: model.FloatString(b.Upper), Count: model.FloatString(b.Count)})
+		}
+	}
+	return out
 }
 
 // find is stored.Find: all of a recording is in every time that is asked for.

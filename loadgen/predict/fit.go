@@ -1,0 +1,259 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+const (
+	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
+	// measured; by at most mostLonger times either way.
+	leastOthers, mostLonger = 0.05, 2
+	// usualPart of statements wait for a CPU, and unusual is the distance that another part costs.
+	usualPart, unusual = 0.1, 0.002
+	// nearlyAll of a kind's statements flush: all do.
+	nearlyAll = 0.7
+	// turns is how many statements a fit simulates, tries how often it looks how many flushes that takes.
+	turns, tries = 8_000, 4
+	// ownError is how wrong the phases' time of a statement that no storage has may be, storageError a simulated time in
+	// storage that is taken from a measured duration: the two ways to know the same are weighed by them.
+	ownError, storageError = 0.25, 0.04
+)
+
+// parts are the possible parts of statements that wait for a CPU: all of that time may be few statements', or everybody's.
+var parts = []float64{0.02, 0.05, 0.1, 0.2, 0.4, 1}
+
+// fitted is a workload as a flow, and what was found on the way.
+type fitted struct {
+	flow
+	totals  []total // of the kinds of the flow
+	counted float64 // statements of these in all windows
+	seconds float64
+	// per is how many flushes there are to a commit.
+	per float64
+	// operations of a flush by name, and how many of them; scale is what their times are multiplied with.
+	flush map[string]int
+	scale float64
+	// needed is how many syncs of the class's own make up the measured time of a flush.
+	needed float64
+	// waits are the seconds of a statement, by kind, that it waits for something else than flushes.
+	waits []float64
+	// again is the simulation of the class that the workload is on.
+	again run
+}
+
+// fit finds a flow that gives what was measured, on the class that it was measured on.
+func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
+	f := &fitted{per: 1}
+	all, seconds := totals(w.Windows)
+	f.seconds = seconds
+	for _, t := range all {
+		if t.count >= leastCount && t.mean("read", "write", "sync") >= leastShare*t.response.Mean() {
+			f.totals = append(f.totals, t)
+			f.counted += t.count
+		}
+	}
+	ops, _ := operations(from.Windows)
+	if refused := f.storable(w, ops); refused != nil {
+		return nil, refused
+	}
+	longest := 0.0
+	for _, t := range f.totals {
+		longest = max(longest, t.mean("sync"))
+	}
+	for _, t := range f.totals {
+		k := kind{name: t.kind, share: t.count / f.counted}
+		// A kind that syncs for less time than another does it not every time.
+		if sync := t.mean("sync"); sync >= leastSync*t.response.Mean() {
+			if k.flushes = sync / longest; k.flushes > nearlyAll {
+				k.flushes = 1
+			}
+		}
+		if o, ok := ops["read"]; ok {
+			k.reads = t.mean("read") / o.Times.Mean()
+		}
+		f.kinds = append(f.kinds, k)
+	}
+	f.clients, f.constant, f.rate = w.Clients, w.Think == Constant, f.counted/seconds
+	if f.clients > 0 {
+		response := 0.0
+		for _, t := range f.totals {
+			response += t.response.Mean() * t.count / f.counted
+		}
+		if f.think = w.ThinkSeconds; f.think == 0 {
+			f.think = max(float64(f.clients)/f.rate-response, 0)
+		}
+	}
+	part := usualPart
+	f.waits = make([]float64, len(f.totals))
+	for i := range tries {
+		if refused := f.store(ops); refused != nil && i == tries-1 {
+			return nil, refused
+		}
+		f.own(part)
+		f.again = f.simulate(turns, seed)
+		if f.again.commits > 0 {
+			f.per = f.again.flushes / f.again.commits
+		}
+	}
+	best := math.Inf(1)
+	for _, p := range parts {
+		tried := *f
+		tried.kinds = slices.Clone(f.kinds)
+		tried.own(p)
+		tried.again = tried.simulate(turns, seed)
+		// Where storage takes most of the time, none of them is much worse: then it is the usual one.
+		if e := tried.distance() + unusual*math.Pow(math.Log(p/usualPart), 2); e < best {
+			best, part = e, p
+		}
+	}
+	f.own(part)
+	f.again = f.simulate(turns, seed)
+	return f, nil
+}
+
+// store sets a flush up of the class's operations, so that all flushes take the time that was measured.
+func (f *fitted) store(ops map[string]Operation) *Refusal {
+	var spent, commits float64
+	for i, t := range f.totals {
+		if k := f.kinds[i]; k.flushes > 0 {
+			spent += t.phases["sync"] + t.phases["write"]
+			commits += t.count * k.flushes
+		}
+	}
+	if o, ok := ops["read"]; ok {
+		f.storage.read = newSampler(o.Times)
+	}
+	if commits == 0 {
+		return nil
+	}
+	flush := spent / commits / f.per // seconds of one
+	f.flush, f.scale = map[string]int{}, 1
+	if s, ok := ops["sync"]; ok {
+		// Calls: the log's writer writes, then syncs.
+		sync := 0.0
+		for i, t := range f.totals {
+			if f.kinds[i].flushes > 0 {
+				sync += t.phases["sync"]
+			}
+		}
+		f.needed = sync / commits / f.per / s.Times.Mean()
+		f.flush["sync"] = max(int(math.Round(f.needed)), 1)
+		if _, ok := ops["write"]; ok {
+			f.flush["write"] = f.flush["sync"]
+		}
+		f.needed /= float64(f.flush["sync"])
+	} else {
+		// Requests of a block device, of which others' are among them: only their proportion is known.
+		lead := max(ops["flush"].Times.Count(), 1)
+		mean := 0.0
+		for _, name := range []string{"write", "flush"} {
+			o, ok := ops[name]
+			if !ok {
+				continue
+			}
+			n := 1
+			if ops["flush"].Times.Count() > 0 {
+				n = min(max(int(math.Round(o.Times.Count()/lead)), 1), 4)
+			}
+			f.flush[name] = n
+			mean += float64(n) * o.Times.Mean()
+		}
+		f.scale = flush / mean
+		f.needed = f.scale
+	}
+	f.storage.flush = visits(f.flush, f.scale, ops)
+	if f.needed < leastNeeded || f.needed > mostNeeded {
+		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, which is %.2g times what the class's own measurements say", ms(flush), f.needed),
+			"measure class and workload at the same time and at the same load"}
+	}
+	return nil
+}
+
+func visits(flush map[string]int, scale float64, ops map[string]Operation) []visit {
+	var all []visit
+	for _, name := range []string{"write", "flush", "sync"} {
+		if n := flush[name]; n > 0 {
+			all = append(all, visit{newSampler(ops[name].Times), n, scale})
+		}
+	}
+	return all
+}
+
+// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
+// time in storage.
+func (f *fitted) own(part float64) {
+	for i, t := range f.totals {
+		cpu := t.mean("cpu", "client")
+		waits := t.mean("runqueue")
+		others, stored := 0.0, t.mean("read", "write", "sync")
+		if f.again.others != nil {
+			others, stored = f.again.others[i], f.again.stored[i]
+		}
+		f.waits[i] = t.mean("wait")
+		if k := &f.kinds[i]; k.flushes > 0 && others >= leastOthers*t.response.Mean() {
+			longer := min(max(f.waits[i]/others, 1/mostLonger), mostLonger)
+			before := k.longer
+			if before == 0 {
+				before = 1
+			}
+			stored += (longer - before) * others
+			k.longer = longer
+			f.waits[i] = max(f.waits[i]-longer*others, 0)
+		}
+		o := own{cpu + f.waits[i], waits, part}
+		left := max(t.response.Mean()-stored, 0)
+		a, b := ownError*o.mean(), storageError*stored
+		known := (o.mean()/(a*a) + left/(b*b)) / (1/(a*a) + 1/(b*b))
+		f.kinds[i].own = o.scaled(max(known/o.mean(), 0.3))
+	}
+}
+
+// vague is how far a quantile of a kind may be off elsewhere, as a logarithm, because it cannot be told here which statements wait
+// for a CPU: the more of their time is storage's, the less.
+func (f *fitted) vague(there flow, quantiles []float64) []map[float64]float64 {
+	all := make([]map[float64]float64, len(f.totals))
+	few, many := there, there
+	few.kinds, many.kinds = slices.Clone(there.kinds), slices.Clone(there.kinds)
+	for i := range there.kinds {
+		few.kinds[i].own.part /= 3
+		many.kinds[i].own.part = min(3*many.kinds[i].own.part, 1)
+	}
+	a, b := few.simulate(turns, seed), many.simulate(turns, seed)
+	for i, t := range f.totals {
+		slices.Sort(a.times[i])
+		slices.Sort(b.times[i])
+		all[i] = map[float64]float64{}
+		for _, q := range quantiles {
+			all[i][q] = math.Abs(math.Log(quantile(a.times[i], q)/quantile(b.times[i], q))) / 2 * min(f.again.stored[i]/t.response.Mean(), 1)
+		}
+	}
+	return all
+}
+
+// distance is how far a simulation's distributions are from the measured ones.
+func (f *fitted) distance() float64 {
+	sum := 0.0
+	for i, t := range f.totals {
+		slices.Sort(f.again.times[i])
+		for _, q := range []float64{0.5, 0.9, 0.95, 0.99} {
+			d := math.Log(quantile(f.again.times[i], q) / t.response.Quantile(q))
+			sum += d * d * t.count / f.counted
+		}
+	}
+	return sum
+}
+
+// quantile of sorted values.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := q * float64(len(sorted)-1)
+	i := int(at)
+	if i+1 == len(sorted) {
+		return sorted[i]
+	}
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+}

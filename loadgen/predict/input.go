@@ -1,0 +1,182 @@
+package predict
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Input is what a prediction goes by: a workload where it is now, the same time's measurements of the class it is on,
+// and measurements of the class it may move to. It is the file of `loadgen predict --from-file`; schema.json describes it.
+type Input struct {
+	Version  int      `json:"version"`
+	Workload Workload `json:"workload"`
+	// From is the class that the workload is on, To the one asked about.
+	From Class `json:"from"`
+	To   Class `json:"to"`
+}
+
+// Version is that of the input's form.
+const Version = 1
+
+// Workload is what a database server did, by windows of time.
+type Workload struct {
+	Name   string `json:"name"`
+	Engine string `json:"engine"`
+	// Clients is how many sessions work at the same time, each waiting for its answer before it goes on. 0: not known;
+	// then statements are taken to come at the rate at which they came, whatever their answers take.
+	Clients int `json:"clients,omitempty"`
+	// Sessions is how many connections there are: what may be under way at once; 0 is not known.
+	Sessions int `json:"sessions,omitempty"`
+	// Think is the shape of the time from an answer to the session's next statement of a kind that waits for storage, ThinkSeconds
+	// its mean; 0: what the measured rate of so many clients leaves, which is vague where answers take much longer. Only with Clients.
+	Think        Think   `json:"think,omitempty"`
+	ThinkSeconds float64 `json:"think_seconds,omitempty"`
+	// Cores is how many CPUs the server may use; 0 is not known.
+	Cores float64 `json:"cores,omitempty"`
+	// SameCache says that as many of the reads reach storage there as do here.
+	SameCache bool     `json:"same_cache,omitempty"`
+	Windows   []Window `json:"windows"`
+}
+
+// Think is the shape of think times.
+type Think string
+
+const (
+	Exponential Think = "exponential"
+	Constant    Think = "constant"
+)
+
+// Window is a piece of time. Windows do not overlap.
+type Window struct {
+	Seconds    float64     `json:"seconds"`
+	Statements []Statement `json:"statements"`
+}
+
+// Statement is what a window has of one kind of statement, such as all commits.
+type Statement struct {
+	Kind string `json:"kind"`
+	// Response is how long they took.
+	Response Histogram `json:"response"`
+	// Phases are all their seconds by where they went: cpu, runqueue, client, wait, read, write, sync.
+	Phases map[string]float64 `json:"phases"`
+}
+
+// Class is what a storage class does: of one volume, or of several, with windows for each.
+type Class struct {
+	Name     string `json:"name"`
+	Replicas int    `json:"replicas,omitempty"`
+	Windows  []Load `json:"windows"`
+}
+
+// Load is what one volume of a class did in a piece of time.
+type Load struct {
+	Seconds float64 `json:"seconds"`
+	// Operations are either calls on files (sync, write, read) or requests of the block device (write, flush, read). With
+	// sync they are calls.
+	Operations map[string]Operation `json:"operations"`
+}
+
+// Operation is one kind of operation.
+type Operation struct {
+	Times Histogram `json:"times"`
+	// Bytes is their mean size; 0 is not known.
+	Bytes float64 `json:"bytes,omitempty"`
+}
+
+// mostInput is the longest file that is read.
+const mostInput = 64 << 20
+
+// Read reads an input and checks it.
+func Read(r io.Reader) (*Input, error) {
+	var in Input
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	return &in, in.Validate()
+}
+
+// ReadClass reads a class's measurements, such as loadgen probe writes, and checks them.
+func ReadClass(r io.Reader) (Class, error) {
+	var c Class
+	if err := decode(r, &c); err != nil {
+		return c, err
+	}
+	return c, c.validate()
+}
+
+func decode(r io.Reader, into any) error {
+	limited := &io.LimitedReader{R: r, N: mostInput}
+	d := json.NewDecoder(limited)
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err != nil && limited.N <= 0 {
+		return fmt.Errorf("longer than %d MiB", mostInput>>20)
+	}
+	return err
+}
+
+// Validate says which field is wrong.
+func (in *Input) Validate() error {
+	w := in.Workload
+	switch {
+	case in.Version != Version:
+		return fmt.Errorf("version is %d; this program reads %d", in.Version, Version)
+	case w.Clients < 0 || w.Clients > 10_000:
+		return fmt.Errorf("workload.clients is %d; want 0 to 10000", w.Clients)
+	case w.Sessions < 0 || !(w.Cores >= 0) || math.IsInf(w.Cores, 1):
+		return errors.New("workload.sessions and workload.cores must not be below 0")
+	case !(w.ThinkSeconds >= 0) || math.IsInf(w.ThinkSeconds, 1):
+		return fmt.Errorf("workload.think_seconds is %v; want 0 or more", w.ThinkSeconds)
+	case w.Think != "" && w.Think != Exponential && w.Think != Constant:
+		return fmt.Errorf("workload.think is %q; want %s or %s", w.Think, Exponential, Constant)
+	}
+	for i, win := range w.Windows {
+		at := fmt.Sprintf("workload.windows[%d]", i)
+		if !positive(win.Seconds) {
+			return fmt.Errorf("%s.seconds is %v; want more than 0", at, win.Seconds)
+		}
+		for j, s := range win.Statements {
+			at := fmt.Sprintf("%s.statements[%d]", at, j)
+			if s.Kind == "" {
+				return fmt.Errorf("%s has no kind", at)
+			}
+			if err := s.Response.validate(); err != nil {
+				return fmt.Errorf("%s.response (%s): %w", at, s.Kind, err)
+			}
+			for phase, seconds := range s.Phases {
+				if !(seconds >= 0) || math.IsInf(seconds, 1) {
+					return fmt.Errorf("%s.phases.%s (%s) is %v; want 0 or more", at, phase, s.Kind, seconds)
+				}
+			}
+		}
+	}
+	if err := in.From.validate(); err != nil {
+		return fmt.Errorf("from.%w", err)
+	}
+	if err := in.To.validate(); err != nil {
+		return fmt.Errorf("to.%w", err)
+	}
+	return nil
+}
+
+func positive(v float64) bool { return v > 0 && !math.IsInf(v, 1) }
+
+func (c Class) validate() error {
+	for i, l := range c.Windows {
+		if !positive(l.Seconds) {
+			return fmt.Errorf("windows[%d].seconds is %v; want more than 0", i, l.Seconds)
+		}
+		for name, o := range l.Operations {
+			if err := o.Times.validate(); err != nil {
+				return fmt.Errorf("windows[%d].operations.%s.times: %w", i, name, err)
+			}
+			if !(o.Bytes >= 0) || math.IsInf(o.Bytes, 1) {
+				return fmt.Errorf("windows[%d].operations.%s.bytes is %v; want 0 or more", i, name, o.Bytes)
+			}
+		}
+	}
+	return nil
+}

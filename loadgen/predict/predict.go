@@ -1,0 +1,312 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+const (
+	// draws is how many statements the prediction simulates.
+	draws = 40_000
+	// resamples of the windows give the spread of the measurements.
+	resamples = 80
+	// fewest and most statements that a resample simulates: as many as were measured.
+	fewest, most = 300, 6_000
+	// deviations of an interval that holds nine of ten.
+	deviations = 1.645
+)
+
+// modelError is what a prediction is off though all was measured without end, as the deviation of a logarithm. By tests/predict.
+var modelError = map[float64]float64{0.5: 0.06, 0.99: 0.12}
+
+// Prediction is what a workload would get on a class.
+type Prediction struct {
+	Workload string `json:"workload"`
+	From     string `json:"from"`
+	To       string `json:"to"`
+	// Statements are the kinds that wait for storage.
+	Statements []Predicted `json:"statements,omitempty"`
+	// Refusal is why there are none.
+	Refusal *Refusal `json:"refusal,omitempty"`
+	// Notes are what it rests on.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Predicted is a kind of statement.
+type Predicted struct {
+	Kind   string `json:"kind"`
+	Median *Value `json:"median,omitempty"`
+	P99    *Value `json:"p99,omitempty"`
+	// Refusal is why there are none for this kind.
+	Refusal *Refusal `json:"refusal,omitempty"`
+}
+
+// Value is a time in seconds: as it is now, and as it is expected, within an interval that is meant to hold nine times of ten.
+type Value struct {
+	Now      float64 `json:"now"`
+	Expected float64 `json:"expected"`
+	Low      float64 `json:"low"`
+	High     float64 `json:"high"`
+}
+
+// Predict predicts. The same input gives the same prediction.
+func Predict(in *Input) (*Prediction, error) {
+	if err := in.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Prediction{Workload: in.Workload.Name, From: in.From.Name, To: in.To.Name}
+	if p.Refusal = p.predict(in); p.Refusal != nil {
+		p.Statements = nil
+	}
+	return p, nil
+}
+
+const seed = 20_261_125
+
+func (p *Prediction) predict(in *Input) *Refusal {
+	f, refused := fit(in.Workload, in.From, seed)
+	if refused != nil {
+		return refused
+	}
+	if refused := saturated(in.Workload, f.totalCPU(in.Workload), "now"); refused != nil {
+		return refused
+	}
+	doubts, believed := make([]*Refusal, len(f.totals)), 0
+	for i := range f.totals {
+		if doubts[i] = f.believable(i); doubts[i] == nil {
+			believed++
+		}
+	}
+	if believed == 0 {
+		return doubts[0]
+	}
+	to, refused := f.like(in)
+	if refused != nil {
+		return refused
+	}
+	there, refused := f.on(to)
+	if refused != nil {
+		return refused
+	}
+	out := there.simulate(draws, seed)
+	if refused := f.room(in.Workload, out); refused != nil {
+		return refused
+	}
+	quantiles := []float64{0.5, 0.99}
+	spread, vague := f.spread(in, to, quantiles), f.vague(there, quantiles)
+	for i, t := range f.totals {
+		if doubts[i] != nil {
+			p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: doubts[i]})
+			continue
+		}
+		slices.Sort(out.times[i])
+		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
+		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
+			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
+			// Of what is measured later there are no more windows than of what was measured now.
+			d := deviation(spread[i][q])
+			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
+			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
+		}
+		p.Statements = append(p.Statements, one)
+	}
+	p.notes(in, f)
+	return nil
+}
+
+// simulated is a quantile of a kind, simulated where the workload is now; off its distance from the measured one.
+func (f *fitted) simulated(i int, q float64) float64 {
+	slices.Sort(f.again.times[i])
+	return quantile(f.again.times[i], q)
+}
+
+func (f *fitted) off(i int, q float64) float64 {
+	return math.Abs(math.Log(f.simulated(i, q) / f.totals[i].response.Quantile(q)))
+}
+
+// lead is the operation whose rate says how much load there is.
+func (f *fitted) lead() string {
+	for _, name := range []string{"sync", "flush", "write"} {
+		if f.flush[name] > 0 {
+			return name
+		}
+	}
+	return "read"
+}
+
+// perSecond is how many of these a flow makes.
+func (f *fitted) perSecond(r run) float64 {
+	if name := f.lead(); name != "read" {
+		return r.flushes * float64(f.flush[name]) / r.seconds
+	}
+	n := 0.0
+	for i, k := range f.kinds {
+		n += float64(len(r.times[i])) * k.reads
+	}
+	return n / r.seconds
+}
+
+// like picks the windows of the class in which its load was like that of the workload there.
+func (f *fitted) like(in *Input) ([]Load, *Refusal) {
+	next := fmt.Sprintf("put the workload's load on a volume of %s for a while, such as loadgen probe --storageclass=%s, or loadgen pgbench, and ask again", in.To.Name, in.To.Name)
+	if len(in.To.Windows) == 0 {
+		return nil, &Refusal{Unmeasured, "nothing was measured of class " + in.To.Name, next}
+	}
+	from, _ := operations(in.From.Windows)
+	lead := f.lead()
+	pool := in.To.Windows
+	var rate float64
+	// Twice: how much load it makes there depends on how long its operations take at that load.
+	for range 2 {
+		there, refused := f.on(pool)
+		if refused != nil {
+			return nil, refused
+		}
+		rate = f.perSecond(there.simulate(turns, seed))
+		pool = nil
+		for _, w := range in.To.Windows {
+			if r := w.rate(lead); r >= rate/likeLoad && r <= rate*likeLoad && likeSizes(from, w) {
+				pool = append(pool, w)
+			}
+		}
+		if len(pool) < leastWindows {
+			break
+		}
+	}
+	if len(pool) < leastWindows {
+		low, high := math.Inf(1), 0.0
+		for _, w := range in.To.Windows {
+			low, high = min(low, w.rate(lead)), max(high, w.rate(lead))
+		}
+		return nil, &Refusal{Unlike, fmt.Sprintf("the workload would make %s operations of kind %s a second there; %d of %d windows of class %s were measured at like load and size of operations (%s to %s a second in all), %d are needed",
+			digits(rate), lead, len(pool), len(in.To.Windows), in.To.Name, digits(low), digits(high), leastWindows), next}
+	}
+	return pool, nil
+}
+
+func likeSizes(from map[string]Operation, w Load) bool {
+	for name, o := range w.Operations {
+		if a, b := from[name].Bytes, o.Bytes; a > 0 && b > 0 && (a > likeSize*b || b > likeSize*a) {
+			return false
+		}
+	}
+	return true
+}
+
+// on is the same load on other storage.
+func (f *fitted) on(windows []Load) (flow, *Refusal) {
+	ops, _ := operations(windows)
+	there := f.flow
+	there.storage = storage{}
+	for name, n := range f.flush {
+		if _, ok := ops[name]; n > 0 && !ok {
+			return there, &Refusal{Unmeasured, "no operation of kind " + name + " was measured of the class asked about", "measure both classes in the same way"}
+		}
+	}
+	there.storage.flush = visits(f.flush, f.scale, ops)
+	there.kinds = slices.Clone(f.kinds)
+	for i, k := range there.kinds {
+		if k.reads == 0 {
+			continue
+		}
+		if o, ok := ops["read"]; ok {
+			there.storage.read = newSampler(o.Times)
+		} else if f.totals[i].mean("read") > leastShare*f.totals[i].response.Mean() {
+			return there, &Refusal{Unmeasured, "no read was measured of the class asked about", "measure it, such as with loadgen probe --readers=4"}
+		} else {
+			there.kinds[i].reads = 0
+		}
+	}
+	return there, nil
+}
+
+// room says whether CPUs or sessions would run out.
+func (f *fitted) room(w Workload, out run) *Refusal {
+	n := 0.0
+	for _, times := range out.times {
+		n += float64(len(times))
+	}
+	if refused := saturated(w, f.totalCPU(w)*max(n/out.seconds/(f.counted/f.seconds), 1), "there"); refused != nil {
+		return refused
+	}
+	if f.clients == 0 && w.Sessions > 0 && out.underWay > mostCPU*float64(w.Sessions) {
+		return &Refusal{Saturation, fmt.Sprintf("%.0f statements would be under way at once, of %d sessions: statements would come more slowly than they do now, or wait before they reach the server", out.underWay, w.Sessions),
+			"if the sessions wait for their answers, say how many work: --clients"}
+	}
+	return nil
+}
+
+// spread predicts again and again from windows drawn anew, each as many statements as were measured.
+func (f *fitted) spread(in *Input, to []Load, quantiles []float64) []map[float64][]float64 {
+	all := make([]map[float64][]float64, len(f.totals))
+	for i := range all {
+		all[i] = map[float64][]float64{}
+	}
+	r := rand.New(rand.NewPCG(seed, 2))
+	count := min(max(int(f.counted), fewest), most)
+	for n := range resamples {
+		g := f.resampled(in, r)
+		there, refused := g.on(drawn(r, to, len(to)))
+		if refused != nil {
+			continue
+		}
+		out := there.simulate(count, uint64(n))
+		for i := range all {
+			slices.Sort(out.times[i])
+			for _, q := range quantiles {
+				if v := quantile(out.times[i], q); v > 0 {
+					all[i][q] = append(all[i][q], math.Log(v))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// drawn are as many windows, drawn with replacement.
+func drawn[T any](r *rand.Rand, from []T, n int) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = from[r.IntN(len(from))]
+	}
+	return all
+}
+
+// resampled is the fit with the workload's windows drawn anew.
+func (f *fitted) resampled(in *Input, r *rand.Rand) *fitted {
+	g := *f
+	windows := drawn(r, in.Workload.Windows, len(in.Workload.Windows))
+	all, _ := totals(windows)
+	g.totals, g.kinds, g.waits = slices.Clone(f.totals), slices.Clone(f.kinds), slices.Clone(f.waits)
+	for i, t := range f.totals {
+		if at := slices.IndexFunc(all, func(o total) bool { return o.kind == t.kind }); at >= 0 {
+			g.totals[i] = all[at]
+		}
+	}
+	if o, _ := operations(drawn(r, in.From.Windows, len(in.From.Windows))); hasFlush(o) || len(f.flush) == 0 {
+		kept := g.flush
+		if g.store(o) != nil {
+			g.storage, g.scale = f.storage, f.scale
+		}
+		g.flush = kept
+	}
+	g.own(f.kinds[0].own.part)
+	return &g
+}
+
+// deviation is that of values.
+func deviation(values []float64) float64 {
+	if len(values) < 2 {
+		return 0
+	}
+	mean, sum := 0.0, 0.0
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		sum += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(sum / float64(len(values)-1))
+}

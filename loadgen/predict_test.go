@@ -1,0 +1,49 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/rules/why/whytest"
+)
+
+// The command predicts from a Prometheus and, the same, from the file that it saved there; where it cannot know it says so, and has
+// an exit code for that.
+func TestPredict(t *testing.T) {
+	t.Parallel()
+	lab := whytest.Healthy()
+	lab.Commit["r1"] = map[string]float64{"cpu": 0.2, "runqueue": 0.1, "sync": 3.5}
+	server := httptest.NewServer(lab.Record().Handler(nil))
+	defer server.Close()
+	saved := filepath.Join(t.TempDir(), "r1.json")
+	run := func(want int, args ...string) string {
+		t.Helper()
+		out, err := exec.Command(binary(t), append([]string{"predict"}, args...)...).CombinedOutput()
+		var exit *exec.ExitError
+		if code := 0; err != nil && !errors.As(err, &exit) || exit != nil && exit.ExitCode() != want || exit == nil && want != code {
+			t.Fatalf("%v: %v, want exit code %d\n%s", args, err, want, out)
+		}
+		return string(out)
+	}
+	asked := []string{"--prometheus=" + server.URL, "--server=r1", "--window=20s", "--windows=4", "--clients=1"}
+	first := run(0, append(asked, "--to=r3", "--save="+saved)...)
+	if !strings.Contains(first, "r1, from r1 to r3") || !strings.Contains(first, "commit     median") {
+		t.Error(first)
+	}
+	if again := run(0, "--from-file="+saved); again != first {
+		t.Errorf("from the file:\n%s\nfrom Prometheus:\n%s", again, first)
+	}
+	var p predict.Prediction
+	if text := run(5, append(asked, "--to=gold", "--json")...); json.Unmarshal([]byte(text), &p) != nil || p.Refusal == nil || p.Refusal.Reason != predict.Unmeasured {
+		t.Error(text)
+	}
+	if text := run(1, "--from-file="+saved, "--to-class-file="+saved); !strings.Contains(text, saved) {
+		t.Error(text)
+	}
+}

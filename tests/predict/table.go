@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/tests/results/rows"
+)
+
+// move is a load from one store to another: what was predicted and what was measured, in seconds.
+type move struct {
+	kind, from, to string
+	// plain says that one of the stores is the folder, whose disk nobody holds back.
+	plain                       bool
+	refusal                     *predict.Refusal
+	predicted                   predict.Predicted
+	measuredMedian, measuredP99 float64
+}
+
+// table is all moves.
+type table struct {
+	moves []move
+	load  []string
+}
+
+// predictAll predicts every move that was measured.
+func predictAll(m *measured) (*table, error) {
+	t := &table{load: m.Load}
+	for _, k := range kinds {
+		for _, from := range stores {
+			for _, to := range stores {
+				w, ok := m.Workloads[k.name][from.name]
+				there, ok2 := m.Workloads[k.name][to.name]
+				if from.name == to.name || !ok || !ok2 {
+					continue
+				}
+				p, err := predict.Predict(&predict.Input{Version: predict.Version, Workload: w, From: m.Classes[from.name], To: m.Classes[to.name]})
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s to %s: %w", k.name, from.name, to.name, err)
+				}
+				var truth predict.Histogram
+				for _, window := range there.Windows {
+					truth = truth.Add(window.Statements[0].Response)
+				}
+				one := move{kind: k.name, from: from.name, to: to.name, plain: from.folder || to.folder, refusal: p.Refusal,
+					measuredMedian: truth.Quantile(0.5), measuredP99: truth.Quantile(0.99)}
+				if p.Refusal == nil {
+					one.predicted = p.Statements[0]
+				}
+				t.moves = append(t.moves, one)
+			}
+		}
+	}
+	return t, nil
+}
+
+func off(v *predict.Value, truth float64) float64 { return 100 * (v.Expected/truth - 1) }
+
+func holds(v *predict.Value, truth float64) bool { return v.Low <= truth && truth <= v.High }
+
+// score is how many of the predicted moves of some kind are right.
+type score struct{ moves, refused, median, medianHeld, p99, p99Held int }
+
+func (t *table) score(of func(move) bool) (s score) {
+	add := func(n *int, yes bool) {
+		if yes {
+			*n++
+		}
+	}
+	for _, m := range t.moves {
+		if !of(m) {
+			continue
+		}
+		if m.refusal != nil {
+			s.refused++
+			continue
+		}
+		s.moves++
+		add(&s.median, math.Abs(off(m.predicted.Median, m.measuredMedian)) <= 10)
+		add(&s.medianHeld, holds(m.predicted.Median, m.measuredMedian))
+		add(&s.p99, math.Abs(off(m.predicted.P99, m.measuredP99)) <= 25)
+		add(&s.p99Held, holds(m.predicted.P99, m.measuredP99))
+	}
+	return s
+}
+
+func (s score) cells() []string {
+	of := func(n int) string { return fmt.Sprintf("%d of %d", n, s.moves) }
+	return []string{"moves predicted", fmt.Sprint(s.moves), "refused", fmt.Sprint(s.refused), "median within 10 %", of(s.median), "its interval held", of(s.medianHeld),
+		"p99 within 25 %", of(s.p99), "its interval held ", of(s.p99Held)}
+}
+
+// groups are the scores that are told.
+func (t *table) groups() (names []string, scores []score) {
+	add := func(name string, of func(move) bool) {
+		if s := t.score(of); s.moves+s.refused > 0 {
+			names, scores = append(names, name), append(scores, s)
+		}
+	}
+	add("all moves", func(move) bool { return true })
+	add("between stores that hold back", func(m move) bool { return !m.plain })
+	add("from or to a folder on the machine's disk", func(m move) bool { return m.plain })
+	for _, k := range kinds {
+		add(k.name, func(m move) bool { return m.kind == k.name })
+	}
+	return names, scores
+}
+
+func ms(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*seconds) }
+
+func (m move) cells() []string {
+	if m.refusal != nil {
+		return []string{"refused", m.refusal.Text}
+	}
+	interval := func(v *predict.Value) string {
+		return fmt.Sprintf("%s (%.2f to %.2f)", ms(v.Expected), 1e3*v.Low, 1e3*v.High)
+	}
+	median, p99 := m.predicted.Median, m.predicted.P99
+	return []string{"median before", ms(median.Now), "predicted", interval(median), "measured", ms(m.measuredMedian), "error", fmt.Sprintf("%+.0f %%", off(median, m.measuredMedian)),
+		"p99 before", ms(p99.Now), "p99 predicted", interval(p99), "p99 measured", ms(m.measuredP99), "p99 error", fmt.Sprintf("%+.0f %%", off(p99, m.measuredP99))}
+}
+
+func (m move) name() string { return fmt.Sprintf("%s: %s → %s", m.kind, m.from, m.to) }
+
+func (t *table) print(w io.Writer) {
+	for _, m := range t.moves {
+		fmt.Fprintln(w, m.name(), m.cells())
+	}
+	names, scores := t.groups()
+	for i, name := range names {
+		fmt.Fprintln(w, name, scores[i].cells())
+	}
+}
+
+// rows writes the scores and each move.
+func (t *table) rows(out *rows.File) {
+	const section, moves = "Predictions of a move to other storage", "Predictions, move by move"
+	names, scores := t.groups()
+	for i, name := range names {
+		out.Add(section, name, append(scores[i].cells(), "load averages", fmt.Sprintf("%s to %s", slices.Min(t.load), slices.Max(t.load)))...)
+	}
+	for _, m := range t.moves {
+		out.Add(moves, m.name(), m.cells()...)
+	}
+}
