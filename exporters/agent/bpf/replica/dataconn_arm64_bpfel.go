@@ -48,7 +48,8 @@ type DataconnConnection struct {
 		Moved    uint32
 		State    uint8
 		Attended uint8
-		Pad      [2]uint8
+		Dialect  uint8
+		Pad      [1]uint8
 		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
@@ -58,7 +59,8 @@ type DataconnConnection struct {
 			Kind    uint8
 			Op      uint8
 			Failed  uint8
-			_       [5]byte
+			Dialect uint8
+			_       [4]byte
 		}
 		Header [64]uint8
 	}
@@ -69,7 +71,8 @@ type DataconnConnection struct {
 		Moved    uint32
 		State    uint8
 		Attended uint8
-		Pad      [2]uint8
+		Dialect  uint8
+		Pad      [1]uint8
 		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
@@ -79,7 +82,8 @@ type DataconnConnection struct {
 			Kind    uint8
 			Op      uint8
 			Failed  uint8
-			_       [5]byte
+			Dialect uint8
+			_       [4]byte
 		}
 		Header [64]uint8
 	}
