@@ -46,6 +46,8 @@ func run(args []string) int {
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
 	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is what follows the last colon.").
 		StringsVar(&opts.NVMe.Names)
+	app.Flags.Flag("iscsi.name", "How a storage engine names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is what follows the last colon.").
+		StringsVar(&opts.ISCSI.Names)
 	app.Flags.Flag("trace.sample", "With --collector.trace, one in so many of the statements that waited for a file or another session is followed; 1 is all.").
 		Default("10").IntVar(&opts.Trace.Sample)
 	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows.").

@@ -15,7 +15,7 @@ func TestKernels(t *testing.T) {
 	if testing.Short() {
 		testkit.Skip(t, "boots three emulated machines, which takes minutes")
 	}
-	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "lvcreate", "initdb", "ebpf_exporter", "longhorn-engine"} {
+	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "lvcreate", "iscsid", "initdb", "ebpf_exporter", "longhorn-engine"} {
 		testkit.Tool(t, tool)
 	}
 	testkit.NeedRoot(t)
@@ -30,7 +30,7 @@ func TestKernels(t *testing.T) {
 	}
 	// Few statements: the emulator is slow, and what is lost is lost of few, too.
 	m := matrix{agent: agent, statements: 40, replica: true, folder: t.TempDir(),
-		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 5 * time.Minute}}
+		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 15 * time.Minute}}
 	all, err := m.run(t.Context(), []string{"6.1", "6.12", "newest"})
 	if err != nil {
 		t.Fatal(err)

@@ -196,8 +196,11 @@ var columns = []struct {
 	{"replica", func(m measured) string { return works(m.outcome.Replica) }},
 	{"requests to replicas counted", func(m measured) string { return counted(m.outcome.Replica, m.outcome.Requests) }},
 	{"nvme", func(m measured) string { return works(m.outcome.NVMe) }},
-	{"NVMe/TCP commands counted", func(m measured) string { return counted(m.outcome.NVMe, m.outcome.Commands) }},
-	{"delays of link, disk", func(m measured) string { return delays(m.outcome) }},
+	{"NVMe/TCP commands counted", func(m measured) string { return counted(m.outcome.NVMe, m.outcome.NVMePaths.Commands) }},
+	{"delays of link, disk", func(m measured) string { return delays(m.outcome.NVMe, m.outcome.NVMePaths) }},
+	{"iscsi", func(m measured) string { return works(m.outcome.ISCSI) }},
+	{"iSCSI commands counted", func(m measured) string { return counted(m.outcome.ISCSI, m.outcome.ISCSIPaths.Commands) }},
+	{"iSCSI: delays of link, disk", func(m measured) string { return delays(m.outcome.ISCSI, m.outcome.ISCSIPaths) }},
 	{"blockio", func(m measured) string { return works(m.outcome.Blockio) }},
 	{"block requests counted", func(m measured) string { return counted(m.outcome.Blockio, m.outcome.Disk) }},
 }
@@ -218,12 +221,12 @@ func counted(f outcome.Feature, c []outcome.Count) string {
 }
 
 // delays are what was seen of each, and the truth.
-func delays(o outcome.Outcome) string {
-	if !o.NVMe.Works || len(o.Delays) == 0 {
+func delays(f outcome.Feature, seen outcome.Remote) string {
+	if !f.Works || len(seen.Delays) == 0 {
 		return "-"
 	}
 	var text []string
-	for _, d := range o.Delays {
+	for _, d := range seen.Delays {
 		text = append(text, fmt.Sprintf("%.1f of %.1f ms", 1e3*d.Seen, 1e3*d.Truth))
 	}
 	return strings.Join(text, ", ")

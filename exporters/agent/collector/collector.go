@@ -1,6 +1,7 @@
 // Package collector holds the node agent's collectors, one per file group: volume (which
 // block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes), replica (what
-// each replica of a volume adds), nvme (the same for volumes over NVMe over Fabrics) and trace (one statement through all layers).
+// each replica of a volume adds), nvme and iscsi (the same for volumes over NVMe over Fabrics and iSCSI) and trace (one statement
+// through all layers).
 package collector
 
 import (
@@ -34,8 +35,8 @@ type Options struct {
 	Boundary platform.Boundary
 	// Query are the query collector's own options.
 	Query QueryOptions
-	// NVMe are the nvme collector's own.
-	NVMe NVMeOptions
+	// NVMe and ISCSI are the own ones of the collectors nvme and iscsi.
+	NVMe, ISCSI FabricOptions
 	// Trace are the trace collector's own.
 	Trace TraceOptions
 	// Tracing is what the trace collector shares with those whose programs tell it of events; nil if it is off.
@@ -83,5 +84,6 @@ func All() []Entry {
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},
 		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
 		{"nvme", "How long volumes over NVMe over Fabrics take on each path, and where this node serves them.", true, NewNVMe},
+		{"iscsi", "How long volumes over iSCSI take in each session, and where this node serves them.", true, NewISCSI},
 	}
 }

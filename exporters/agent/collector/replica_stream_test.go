@@ -20,7 +20,7 @@ import (
 // The kernel's parser against its twin, on the test's own sockets: here the test is the
 // replica or the engine, and cuts the stream as it likes.
 
-// encodeMessage writes a header of Longhorn or, with magic 0x1b02, of Jiva.
+// encodeMessage writes a message of Longhorn, or of the Jiva with this magic number.
 func encodeMessage(magic uint16, id, typ uint32, offset uint64, size uint32, data []byte) []byte {
 	b := binary.LittleEndian.AppendUint16(nil, magic)
 	b = binary.LittleEndian.AppendUint32(b, id)
@@ -34,9 +34,16 @@ func encodeMessage(magic uint16, id, typ uint32, offset uint64, size uint32, dat
 	return append(b, data...)
 }
 
+// dataconnMagics are those of the wire's versions.
+var dataconnMagics = []uint16{dataconn.MagicLonghorn, dataconn.MagicJiva07, dataconn.MagicJiva}
+
 // conversation is a stream of requests and one of the answers to them.
 func conversation(magic uint16) (requests, answers []byte, operations int) {
-	data := bytes.Repeat([]byte{0x01, 0x1b, 0x02}, 30)
+	data := bytes.Repeat([]byte{0x01, 0x1b, 0x02, 0x1b, 0x03, 0x1b}, 15)
+	unmap := uint32(7)
+	if magic == dataconn.MagicJiva {
+		unmap = 9
+	}
 	size := uint32(len(data))
 	add := func(id, typ, size uint32, data []byte, answer []byte) {
 		requests = append(requests, encodeMessage(magic, id, typ, uint64(id)<<12, size, data)...)
@@ -46,7 +53,7 @@ func conversation(magic uint16) (requests, answers []byte, operations int) {
 	add(1, 6, 0, nil, nil)
 	add(2, 1, size, data, nil)
 	add(3, 0, size, nil, data)
-	add(4, 7, 4096, nil, nil)
+	add(4, unmap, 4096, nil, nil)
 	add(5, 1, size, data, nil)
 	return requests, answers, operations
 }
@@ -127,7 +134,7 @@ func cut(b []byte, at int) [][]byte {
 // A replica's stream cut at every byte, of the requests it reads and of the answers it writes.
 func TestReplicaSplitAnywhereService(t *testing.T) {
 	testkit.NeedBPF(t)
-	for _, magic := range []uint16{dataconn.MagicLonghorn, dataconn.MagicJiva} {
+	for _, magic := range dataconnMagics {
 		t.Run(fmt.Sprintf("%#x", magic), func(t *testing.T) {
 			l, port := dataListener(t)
 			m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Replica, Volume: "split", Host: "127.0.0.1", Port: port - 1})
@@ -155,7 +162,7 @@ func TestReplicaSplitAnywhereService(t *testing.T) {
 // reads. The first request goes out whole: by it the engine's connection is known.
 func TestReplicaSplitAnywhereRequest(t *testing.T) {
 	testkit.NeedBPF(t)
-	for _, magic := range []uint16{dataconn.MagicLonghorn, dataconn.MagicJiva} {
+	for _, magic := range dataconnMagics {
 		t.Run(fmt.Sprintf("%#x", magic), func(t *testing.T) {
 			l, _ := dataListener(t)
 			m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "split", UnseenFrontend: true})
@@ -234,9 +241,14 @@ func TestReplicaTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var requests, resyncs uint64
 	for i := range 500 {
-		stream, _, _ := conversation([]uint16{dataconn.MagicLonghorn, dataconn.MagicJiva}[i%2])
+		stream, _, _ := conversation(dataconnMagics[i%len(dataconnMagics)])
 		if i%3 > 0 {
 			stream[r.IntN(len(stream))] ^= 1 << r.IntN(8)
+		}
+		if i%7 == 6 {
+			// Goes on as another version does.
+			more, _, _ := conversation(dataconnMagics[r.IntN(len(dataconnMagics))])
+			stream = append(stream, more...)
 		}
 		if i%5 == 4 {
 			stream = stream[r.IntN(len(stream)):]

@@ -10,10 +10,12 @@ import (
 )
 
 const (
-	// MagicLonghorn begins the messages of Longhorn, and of Jiva before 2.x.
+	// MagicLonghorn begins the messages of Longhorn, and of Jiva to 0.6.
 	MagicLonghorn = 0x1b01
-	// MagicJiva begins the messages of later Jivas, whose size field has 64 bits.
-	MagicJiva = 0x1b02
+	// MagicJiva07 begins the messages of Jiva 0.7, which are Longhorn's otherwise.
+	MagicJiva07 = 0x1b02
+	// MagicJiva begins the messages of Jiva from 0.8 on, whose size field has 64 bits.
+	MagicJiva = 0x1b03
 	// HeaderMax is the length of the longest header.
 	HeaderMax = headerJiva
 	// PayloadMax is what a message may carry; more is taken for garbage.
@@ -75,16 +77,18 @@ type Message struct {
 	Op Op
 	// Failed is set on a response that reports an error.
 	Failed bool
+	// Magic is the number that the message begins with; a stream keeps to its first one. A farewell has 0.
+	Magic uint16
 }
 
 // Begins says whether these first bytes (one or more) can begin a message.
 func Begins(b []byte) bool {
-	return (b[0] == 0x01 || b[0] == 0x02) && (len(b) < 2 || b[1] == 0x1b)
+	return b[0] >= 0x01 && b[0] <= 0x03 && (len(b) < 2 || b[1] == 0x1b)
 }
 
 // Need returns the header's length as far as its first bytes tell.
 func Need(b []byte) int {
-	if len(b) >= 2 && b[0] == 0x02 {
+	if len(b) >= 2 && b[0] == 0x03 && b[1] == 0x1b {
 		return headerJiva
 	}
 	return headerLonghorn
@@ -102,7 +106,7 @@ func Parse(b []byte) (Message, error) {
 	if magic == MagicJiva {
 		size, payload = le.Uint64(b[18:]), le.Uint32(b[26:])
 	}
-	m := Message{ID: le.Uint32(b[2:]), Offset: le.Uint64(b[10:]), Size: uint32(size), Payload: payload, Op: OpOther}
+	m := Message{ID: le.Uint32(b[2:]), Offset: le.Uint64(b[10:]), Size: uint32(size), Payload: payload, Op: OpOther, Magic: magic}
 	bad := func(what string) (Message, error) {
 		return m, fmt.Errorf("dataconn header of magic %#x, type %d: %s", magic, typ, what)
 	}
@@ -114,6 +118,8 @@ func Parse(b []byte) (Message, error) {
 			return bad("no magic number")
 		}
 		return m, nil
+	case magic < MagicLonghorn || magic > MagicJiva:
+		return bad("another magic number")
 	case payload > PayloadMax || size > 0xffffffff:
 		return bad("too large")
 	case m.Offset>>62 != 0:

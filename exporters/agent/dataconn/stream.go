@@ -22,6 +22,7 @@ type Stream struct {
 	header  [HeaderMax]byte
 	have    int
 	message Message
+	magic   uint16 // the messages' so far; 0 until one has told
 }
 
 // InStep says whether the stream knows where messages begin.
@@ -55,7 +56,7 @@ func (s *Stream) Feed(b []byte, done func(Message)) {
 			continue
 		}
 		m, err := Parse(header)
-		if err != nil {
+		if err != nil || !s.keeps(m) {
 			s.leave()
 			return
 		}
@@ -73,5 +74,13 @@ func (s *Stream) leave() {
 	} else {
 		s.Missed = true
 	}
-	s.state = out
+	s.state, s.magic = out, 0
+}
+
+// keeps says whether the message speaks as those before it on this stream.
+func (s *Stream) keeps(m Message) bool {
+	if s.magic == 0 {
+		s.magic = m.Magic
+	}
+	return m.Magic == 0 || m.Magic == s.magic
 }

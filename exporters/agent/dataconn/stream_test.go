@@ -37,17 +37,6 @@ func encode(t testing.TB, messages ...*engine.Message) []byte {
 	return b
 }
 
-// jiva writes a message as Jiva 2.x and later do.
-func jiva(seq, typ uint32, offset, size uint64, data []byte) []byte {
-	b := binary.LittleEndian.AppendUint16(nil, MagicJiva)
-	b = binary.LittleEndian.AppendUint32(b, seq)
-	b = binary.LittleEndian.AppendUint32(b, typ)
-	b = binary.LittleEndian.AppendUint64(b, offset)
-	b = binary.LittleEndian.AppendUint64(b, size)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
-	return append(b, data...)
-}
-
 func message(seq, typ uint32, offset int64, size uint32, data []byte) *engine.Message {
 	return &engine.Message{MagicVersion: engine.MagicVersion, Seq: seq, Type: typ, Offset: offset, Size: size, Data: data}
 }
@@ -66,10 +55,7 @@ func sample(t testing.TB) ([]byte, []Message) {
 		message(4, engine.TypeEOF, 0, 0, nil),
 		&engine.Message{Type: engine.TypeClose},
 	)
-	b = append(b, jiva(9, 1, 512, 300, data)...)
-	b = append(b, jiva(10, 8, 0, 0, nil)...)
-	b = append(b, jiva(11, 9, 512, 4096, nil)...)
-	return b, []Message{
+	messages := []Message{
 		{ID: 1, Offset: 4096, Size: 300, Payload: 300, Kind: Request, Op: Write},
 		{ID: 2, Offset: 8192, Size: 512, Kind: Request, Op: Read},
 		{ID: 3, Offset: 1 << 40, Size: 1 << 30, Kind: Request, Op: Unmap},
@@ -79,10 +65,11 @@ func sample(t testing.TB) ([]byte, []Message) {
 		{ID: 3, Offset: 1 << 40, Size: 5, Payload: 5, Kind: Response, Op: OpOther, Failed: true},
 		{ID: 4, Kind: Response, Op: OpOther},
 		{Kind: Other, Op: OpOther},
-		{ID: 9, Offset: 512, Size: 300, Payload: 300, Kind: Request, Op: Write},
-		{ID: 10, Kind: Request, Op: Sync},
-		{ID: 11, Offset: 512, Size: 4096, Kind: Request, Op: Unmap},
 	}
+	for i := range messages[:len(messages)-1] {
+		messages[i].Magic = MagicLonghorn
+	}
+	return b, messages
 }
 
 func feed(s *Stream, chunks ...[]byte) []Message {
@@ -93,18 +80,29 @@ func feed(s *Stream, chunks ...[]byte) []Message {
 	return got
 }
 
-func TestStreamInOnePiece(t *testing.T) {
+// samples are streams, each of one version of the wire.
+func samples(t *testing.T, f func(t *testing.T, b []byte, want []Message)) {
 	b, want := sample(t)
-	var s Stream
-	if got := feed(&s, b); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v\nwant %+v", got, want)
+	t.Run("longhorn", func(t *testing.T) { f(t, b, want) })
+	for _, g := range jivaGolden {
+		t.Run(g.version, func(t *testing.T) { f(t, g.bytes(t), g.messages()) })
 	}
+}
+
+func TestStreamInOnePiece(t *testing.T) {
+	samples(t, func(t *testing.T, b []byte, want []Message) {
+		var s Stream
+		if got := feed(&s, b); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	})
 }
 
 // The stream cut at every byte: in two pieces at each place, in pieces of every length, and
 // in pieces of random lengths.
-func TestStreamSplitAnywhere(t *testing.T) {
-	b, want := sample(t)
+func TestStreamSplitAnywhere(t *testing.T) { samples(t, splitAnywhere) }
+
+func splitAnywhere(t *testing.T, b []byte, want []Message) {
 	check := func(how string, at int, chunks ...[]byte) {
 		t.Helper()
 		var s Stream
@@ -144,6 +142,10 @@ func TestStreamOutOfStep(t *testing.T) {
 	long := encode(t, message(4, engine.TypeWrite, 0, 0, nil))
 	binary.LittleEndian.PutUint32(long[18:], 1<<31)
 	binary.LittleEndian.PutUint32(long[22:], 1<<31)
+	other := jivaGolden[1].bytes(t)
+	farewell := encode(t, &engine.Message{Type: engine.TypeClose})
+	unknown := bytes.Clone(ping)
+	unknown[0] = 0x04
 	for _, c := range []struct {
 		name     string
 		chunks   [][]byte
@@ -159,6 +161,10 @@ func TestStreamOutOfStep(t *testing.T) {
 		{"impossible type", [][]byte{ping, impossible, ping}, 2, 1, false},
 		{"impossible type at first", [][]byte{impossible}, 0, 0, true},
 		{"impossible length", [][]byte{ping, long, ping}, 2, 1, false},
+		{"another version amid a stream", [][]byte{ping, other}, 1, 1, false},
+		{"no version known", [][]byte{unknown}, 0, 0, true},
+		{"no version known, amid a stream", [][]byte{ping, unknown, ping}, 2, 1, false},
+		{"the farewell amid a stream", [][]byte{ping, make([]byte, 6), farewell[6:], ping}, 3, 0, false},
 		{"a first byte like ours", [][]byte{{0x01}, []byte("something else altogether, long enough"), ping}, 1, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -178,6 +184,10 @@ func FuzzStream(f *testing.F) {
 	b, _ := sample(f)
 	f.Add(b, uint16(1))
 	f.Add(b[:100], uint16(27))
+	for _, g := range jivaGolden {
+		f.Add(g.bytes(f), uint16(29))
+		f.Add(append(bytes.Clone(b), g.bytes(f)...), uint16(4095))
+	}
 	f.Add(append(bytes.Clone(b), "garbage garbage garbage garbage"...), uint16(30))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint16) {
 		var whole, pieces Stream

@@ -28,11 +28,11 @@ type agent struct {
 // startAgent starts the agent and returns once it answers.
 func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
 	say("starting the agent")
-	a := &agent{rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info",
+	a := &agent{rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
 		// The emulator is slow.
 		"--scrape.collector-timeout="+scrapeTimeout.String())), out}
 	var m agentproc.Metrics
-	rig.Eventually(t, 5*time.Minute, func() (err error) {
+	rig.Eventually(t, 10*time.Minute, func() (err error) {
 		select {
 		case <-a.process.Done:
 			t.Fatalf("the agent ended: %s", a.process.Log)
@@ -41,7 +41,7 @@ func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
 		m, err = a.scrape()
 		return err
 	})
-	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica, "nvme": &out.NVMe} {
+	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica, "nvme": &out.NVMe, "iscsi": &out.ISCSI} {
 		if f.Works = m.Sum("plumbline_scrape_collector_success", "collector", name) == 1; !f.Works {
 			f.Why = reason(a.process.Log.String(), name)
 			say("%s does not work here: %s", name, f.Why)

@@ -85,6 +85,7 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 		measureReplicas(t, a, out)
 	}
 	measureNVMe(t, a, out)
+	measureISCSI(t, a, out)
 	a.losses(t, out)
 	a.stop()
 	shown.hide(t)

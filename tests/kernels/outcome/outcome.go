@@ -12,10 +12,11 @@ type Outcome struct {
 	// the kernel tells.
 	Release string `json:"release"`
 	Preempt string `json:"preempt"`
-	// Query, Replica, NVMe and Blockio tell whether these measure here.
+	// Query, Replica, NVMe, ISCSI and Blockio tell whether these measure here.
 	Query   Feature `json:"query"`
 	Replica Feature `json:"replica"`
 	NVMe    Feature `json:"nvme"`
+	ISCSI   Feature `json:"iscsi"`
 	Blockio Feature `json:"blockio"`
 	// Statements are those of each kind that the server's log has, and that the agent counted.
 	Statements []Count `json:"statements"`
@@ -34,13 +35,19 @@ type Outcome struct {
 	NoVolume bool `json:"no_volume,omitempty"`
 	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
 	Requests []Count `json:"requests"`
-	// Commands are those between the kernel's NVMe/TCP initiator and its targets, and Delays what was put into the way of some.
-	Commands []Count `json:"commands"`
-	Delays   []Delay `json:"delays"`
+	// NVMePaths and ISCSIPaths are what went between the kernel's initiators and its targets.
+	NVMePaths  Remote `json:"nvme_paths"`
+	ISCSIPaths Remote `json:"iscsi_paths"`
 	// Disk are block requests: made by us, or in the kernel's own statistics, and counted by blockio.
 	Disk []Count `json:"disk"`
 	// Seconds is what all this took.
 	Seconds float64 `json:"seconds"`
+}
+
+// Remote is what went over a storage network: Commands, and Delays that were put into the way of some.
+type Remote struct {
+	Commands []Count `json:"commands"`
+	Delays   []Delay `json:"delays"`
 }
 
 // Feature tells whether something measures, and if not, why.
@@ -51,7 +58,7 @@ type Feature struct {
 
 // Features returns all by name.
 func (o Outcome) Features() map[string]Feature {
-	return map[string]Feature{"query": o.Query, "replica": o.Replica, "nvme": o.NVMe, "blockio": o.Blockio}
+	return map[string]Feature{"query": o.Query, "replica": o.Replica, "nvme": o.NVMe, "iscsi": o.ISCSI, "blockio": o.Blockio}
 }
 
 // Count is something of which there is a truth.
@@ -62,12 +69,14 @@ type Count struct {
 }
 
 // Delay is a time that something takes, in seconds. The truth is between what was put into the way and what somebody else measured,
-// whose own work is in it.
+// whose own work is in it. Where the machine itself stood still, it may also be as long as Waited, which is what whoever asked for it waited
+// for the very same.
 type Delay struct {
-	What  string  `json:"what"`
-	Put   float64 `json:"put_seconds"`
-	Truth float64 `json:"truth_seconds"`
-	Seen  float64 `json:"seen_seconds"`
+	What   string  `json:"what"`
+	Put    float64 `json:"put_seconds"`
+	Truth  float64 `json:"truth_seconds"`
+	Waited float64 `json:"waited_seconds"`
+	Seen   float64 `json:"seen_seconds"`
 }
 
 // Sum adds counts up.
@@ -88,6 +97,10 @@ const asleep = 0.99
 // nearly is by how much of a delay what was seen may be off.
 const nearly = 0.05
 
+func (d Delay) recovered() bool {
+	return d.Seen >= (1-nearly)*d.Put && (d.Seen <= (1+nearly)*d.Truth || d.Seen <= d.Waited)
+}
+
 // tolerated is how many events may be told as missed. Where tasks are preempted within programs, these have deputies, and what is
 // told is a bound, of the events of all tasks: a client's, or the agent's own. An emulator preempts within
 // a program far more often than a machine does: with 1 in 100 of our own events the deputies still do what they are for, as one
@@ -98,8 +111,9 @@ func (o Outcome) tolerated() uint64 {
 	}
 	statements, _ := Sum(o.Statements)
 	requests, _ := Sum(o.Requests)
-	commands, _ := Sum(o.Commands)
-	return (statements + requests + commands) / 100
+	nvme, _ := Sum(o.NVMePaths.Commands)
+	iscsi, _ := Sum(o.ISCSIPaths.Commands)
+	return (statements + requests + nvme + iscsi) / 100
 }
 
 // Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the truth,
@@ -122,11 +136,15 @@ func (o Outcome) Wrong() []string {
 	}
 	check("statements", o.Query.Works, o.Statements)
 	check("requests to replicas", o.Replica.Works && !o.NoVolume, o.Requests)
-	check("NVMe/TCP commands", o.NVMe.Works, o.Commands)
-	if o.NVMe.Works {
-		for _, d := range o.Delays {
-			if d.Seen < (1-nearly)*d.Put || d.Seen > (1+nearly)*d.Truth {
-				say("%s of %.3f ms: %.3f ms seen of %.3f", d.What, 1e3*d.Put, 1e3*d.Seen, 1e3*d.Truth)
+	for _, wire := range []struct {
+		name  string
+		works bool
+		seen  Remote
+	}{{"NVMe/TCP", o.NVMe.Works, o.NVMePaths}, {"iSCSI", o.ISCSI.Works, o.ISCSIPaths}} {
+		check(wire.name+" commands", wire.works, wire.seen.Commands)
+		for _, d := range wire.seen.Delays {
+			if wire.works && !d.recovered() {
+				say("%s, %s of %.3f ms: %.3f ms seen of %.3f, and %.3f waited for", wire.name, d.What, 1e3*d.Put, 1e3*d.Seen, 1e3*d.Truth, 1e3*d.Waited)
 			}
 		}
 	}

@@ -29,10 +29,10 @@ func Load(t *testing.T, spec *ebpf.CollectionSpec) {
 	if len(spec.Programs) == 0 || len(functions.Programs) == 0 {
 		t.Fatalf("%d programs, and %d at functions", len(spec.Programs), len(functions.Programs))
 	}
-	if err := load(spec); err != nil {
+	if err := load(spec, ebpf.CollectionOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := load(functions); err != nil {
+	if err := load(functions, ebpf.CollectionOptions{}); err != nil {
 		var verifier *ebpf.VerifierError
 		if !errors.Is(err, unix.EPERM) || errors.As(err, &verifier) && len(verifier.Log) > 0 {
 			t.Fatal(err)
@@ -41,8 +41,21 @@ func Load(t *testing.T, spec *ebpf.CollectionSpec) {
 	}
 }
 
-func load(spec *ebpf.CollectionSpec) error {
-	collection, err := ebpf.NewCollection(spec)
+// LoadWithoutModules does the same for programs that read types of modules which this kernel may not have: they take their own
+// declarations for the kernel's.
+func LoadWithoutModules(t *testing.T, spec *ebpf.CollectionSpec) {
+	t.Helper()
+	testkit.NeedBPF(t)
+	if len(spec.Programs) == 0 {
+		t.Fatal("no programs")
+	}
+	if err := load(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: spec.Types}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func load(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) error {
+	collection, err := ebpf.NewCollectionWithOptions(spec, options)
 	if err != nil {
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {

@@ -3,9 +3,10 @@
  *
  *   magic u16, seq u32, type u32, offset u64, size (u32 or u64), payload length u32, payload
  *
- * Longhorn and Jiva before 2.x send magic 0x1b01 and a 32-bit size (26 bytes), later Jivas
- * magic 0x1b02 and a 64-bit size (30 bytes). Sources: longhorn-engine pkg/dataconn/{wire,types}.go
- * at v1.8.0; openebs-archive/jiva rpc/{wire,types}.go at f35ee57.
+ * Longhorn and Jiva to 0.6 send magic 0x1b01, Jiva 0.7 0x1b02, both with a 32-bit size (26 bytes);
+ * Jiva from 0.8 on sends 0x1b03 and a 64-bit size (30 bytes). Sources: longhorn-engine
+ * pkg/dataconn/{wire,types}.go at v1.8.0; openebs/jiva rpc/{wire,types,client,server}.go at 0.6.0,
+ * 0.7.2, 0.8.0 and v3.6.0.
  * The user-space twin is the Go package exporters/agent/dataconn: change both.
  */
 #ifndef __PLUMBLINE_DATACONN_H__
@@ -17,7 +18,8 @@
 #define DATACONN_HEADER_SHORT 26
 
 #define DATACONN_LONGHORN 0x1b01
-#define DATACONN_JIVA 0x1b02
+#define DATACONN_JIVA_07 0x1b02
+#define DATACONN_JIVA 0x1b03
 
 /* Larger than any request the frontends make (1 MiB by tgt, sync sends 2 MiB). A longer
  * one is taken for garbage, which bounds how far a wrong header can lead astray. */
@@ -48,12 +50,12 @@ static __always_inline u64 le64(const u8 *p)
 
 static __always_inline bool wire_begins(const u8 *h, u32 have)
 {
-	return (h[0] == 0x01 || h[0] == 0x02) && (have < 2 || h[1] == 0x1b);
+	return h[0] >= 0x01 && h[0] <= 0x03 && (have < 2 || h[1] == 0x1b);
 }
 
 static __always_inline u32 wire_need(const u8 *h, u32 have)
 {
-	return have >= 2 && h[0] == 0x02 ? WIRE_HEADER_MAX : DATACONN_HEADER_SHORT;
+	return have >= 2 && h[0] == 0x03 && h[1] == 0x1b ? WIRE_HEADER_MAX : DATACONN_HEADER_SHORT;
 }
 
 static __always_inline int wire_parse(const u8 *h, struct wire_message *m)
@@ -70,11 +72,14 @@ static __always_inline int wire_parse(const u8 *h, struct wire_message *m)
 	m->kind = WIRE_REQUEST;
 	m->op = OP_OTHER;
 	m->failed = 0;
+	m->dialect = h[0];
 	/* A server's farewell carries no magic number: all zeros but for its type. */
 	if (magic == 0) {
 		m->kind = WIRE_OTHER;
 		return type == DATACONN_CLOSE && !m->id && !m->offset && !size && !payload ? 0 : -1;
 	}
+	if (magic < DATACONN_LONGHORN || magic > DATACONN_JIVA)
+		return -1;
 	if (payload > DATACONN_PAYLOAD_MAX || size > 0xffffffff || m->offset >> 62)
 		return -1;
 	if (magic == DATACONN_JIVA && type == DATACONN_JIVA_UNMAP)

@@ -58,7 +58,8 @@ type DataconnConnection struct {
 		Moved    uint32
 		State    uint8
 		Attended uint8
-		Pad      [2]uint8
+		Dialect  uint8
+		Pad      [1]uint8
 		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
@@ -68,7 +69,8 @@ type DataconnConnection struct {
 			Kind    uint8
 			Op      uint8
 			Failed  uint8
-			_       [5]byte
+			Dialect uint8
+			_       [4]byte
 		}
 		Header [64]uint8
 	}
@@ -79,7 +81,8 @@ type DataconnConnection struct {
 		Moved    uint32
 		State    uint8
 		Attended uint8
-		Pad      [2]uint8
+		Dialect  uint8
+		Pad      [1]uint8
 		Message  struct {
 			_       structs.HostLayout
 			Id      uint64
@@ -89,7 +92,8 @@ type DataconnConnection struct {
 			Kind    uint8
 			Op      uint8
 			Failed  uint8
-			_       [5]byte
+			Dialect uint8
+			_       [4]byte
 		}
 		Header [64]uint8
 	}

@@ -83,7 +83,8 @@ struct stream {
 	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
 	u8 attended; /* who has seen the call at hand; see ../deputies.h */
-	u8 pad[2];
+	u8 dialect; /* the messages' so far, as in wire.h; 0 until one has told */
+	u8 pad[1];
 	struct wire_message message;
 	u8 header[WIRE_HEADER_ROOM];
 };
@@ -636,6 +637,17 @@ static __always_inline void stream_leave(struct cursor *u)
 	s->state = STREAM_OUT;
 	s->have = 0;
 	s->skip = 0;
+	s->dialect = 0;
+}
+
+/* Does the message speak as those before it on this stream? */
+static __always_inline bool stream_keeps(struct stream *s)
+{
+	u8 dialect = s->message.dialect;
+
+	if (!s->dialect)
+		s->dialect = dialect;
+	return !dialect || dialect == s->dialect;
 }
 
 /* One step through a buffer: some payload, or some header. Returns 1 at its end. */
@@ -684,7 +696,7 @@ static long stream_step(u32 i, struct cursor *u)
 	}
 	if (have < wire_need(s->header, have))
 		return 0;
-	if (wire_parse(s->header, &s->message)) {
+	if (wire_parse(s->header, &s->message) || !stream_keeps(s)) {
 		stream_leave(u);
 		return 1;
 	}

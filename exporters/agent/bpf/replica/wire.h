@@ -36,6 +36,7 @@ struct wire_message {
 	u8 kind;     /* enum wire_kind */
 	u8 op;       /* enum wire_op, of a request */
 	u8 failed;   /* a response that reports an error */
+	u8 dialect;  /* which of the wire's versions: a stream keeps to its first one; 0 if the message does not tell */
 };
 
 #endif

@@ -10,34 +10,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-#define EEXIST 17
-
 #include "nvme.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-/* The number of the disk that a request is for, a new one at its first sight; IGNORED for requests that
- * have none, which are the controller's own. */
-static __always_inline u32 disk_number(struct request *rq)
-{
-	struct gendisk *disk = BPF_CORE_READ(rq, q, disk);
-	struct disk_key key = { .structure = (u64)disk };
-
-	if (!disk)
-		return IGNORED;
-	bpf_probe_read_kernel_str(key.name, sizeof(key.name), (void *)disk + bpf_core_field_offset(struct gendisk, disk_name));
-	u32 *known = bpf_map_lookup_elem(&disks, &key);
-	if (known)
-		return *known;
-	u32 number = __sync_fetch_and_add(&last_number, 1) + 1;
-	if (!bpf_map_update_elem(&disks, &key, &number, BPF_NOEXIST))
-		return number;
-	known = bpf_map_lookup_elem(&disks, &key); /* another CPU was faster, or the map is full */
-	if (known)
-		return *known;
-	count(EVENT_OTHER);
-	return 0;
-}
 
 /* A command is about to go to the controller. One that is tried again comes here again. */
 SEC("raw_tp/nvme_setup_cmd")
@@ -64,7 +39,7 @@ int nvme_request_ends(struct bpf_raw_tracepoint_args *ctx)
 	struct operation *o = bpf_map_lookup_elem(&operations, &request);
 
 	if (!o) {
-		if (disk_number(rq) != IGNORED)
+		if (disk_number(rq) != IGNORED && begun_since(rq))
 			count(EVENT_UNMATCHED);
 		return 0;
 	}
@@ -95,42 +70,20 @@ static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctr
 {
 	struct export_key key = {};
 	struct nvmet_subsys *subsystem;
-	u32 room = 0;
 
 	export_key_of(req, ctrl, BPF_CORE_READ(req, ns) ? namespace_of(command) : 0, &key);
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 	if (known)
 		return known->number;
-	struct export *fresh = bpf_map_lookup_elem(&scratch, &room);
+	struct export *fresh = export_new();
 	if (!fresh)
 		return 0;
-	__builtin_memset(fresh, 0, sizeof(*fresh));
-	fresh->number = __sync_fetch_and_add(&last_number, 1) + 1;
 	subsystem = (void *)key.subsystem;
 	bpf_probe_read_kernel_str(fresh->nqn, sizeof(fresh->nqn), BPF_CORE_READ(subsystem, subsysnqn));
 	void *entry = (void *)key.port + bpf_core_field_offset(struct nvmet_port, disc_addr);
 	bpf_probe_read_kernel_str(fresh->address, sizeof(fresh->address), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, traddr));
 	bpf_probe_read_kernel_str(fresh->service, sizeof(fresh->service), entry + bpf_core_field_offset(struct nvmf_disc_rsp_page_entry, trsvcid));
-	if (!bpf_map_update_elem(&exports, &key, fresh, BPF_NOEXIST))
-		return fresh->number;
-	known = bpf_map_lookup_elem(&exports, &key);
-	if (known)
-		return known->number;
-	count(EVENT_OTHER);
-	return 0;
-}
-
-static __always_inline void controller_heard(struct nvmet_ctrl *ctrl, u64 now)
-{
-	u64 key = (u64)ctrl;
-	struct controller *known = bpf_map_lookup_elem(&controllers, &key);
-
-	if (known) {
-		known->seen = now;
-		return;
-	}
-	struct controller fresh = { .seen = now, .subsystem = (u64)BPF_CORE_READ(ctrl, subsys) };
-	bpf_map_update_elem(&controllers, &key, &fresh, BPF_ANY);
+	return export_enter(&key, fresh);
 }
 
 /* The target has read a command; of a write that is too large for it, the data is yet to come. */
@@ -146,7 +99,7 @@ int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
 	if (!ctrl)
 		return 0; /* the queue is not connected yet */
 	struct operation o = { .start = bpf_ktime_get_ns(), .controller = (u64)ctrl, .identifier = identifier_of(command), .op = op_of(opcode) };
-	controller_heard(ctrl, o.start);
+	controller_heard(ctrl, (u64)BPF_CORE_READ(ctrl, subsys), o.start);
 	if (!BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
 		return 0; /* the controller's own queue */
 	/* Not entered here: whether the target has this namespace is not known yet. */
@@ -199,7 +152,3 @@ int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
 	operation_add(&o, failed(req));
 	return 0;
 }
-
-/* Puts these types into the object's type information, from which Go's are generated. */
-const enum event *unused_event __attribute__((unused));
-const enum wire_op *unused_op __attribute__((unused));

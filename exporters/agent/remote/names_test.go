@@ -1,4 +1,4 @@
-package nvmeof
+package remote
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	names, err := Known(`lab=nqn\.2026-11\.io\.example:(?P<volume>[^/]+)/(?P<replica>\d+)`)
+	names, err := NVMe(`lab=nqn\.2026-11\.io\.example:(?P<volume>[^/]+)/(?P<replica>\d+)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,36 @@ func TestNames(t *testing.T) {
 	}
 }
 
+func TestISCSINames(t *testing.T) {
+	names, err := ISCSI(`lab=iqn\.2026-11\.io\.example:(?P<volume>.+)-r-(?P<replica>\d+)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		iqn  string
+		lun  uint32
+		want Volume
+	}{
+		// LUN 0 of Longhorn's target is its controller.
+		{"iqn.2019-10.io.longhorn:pvc-81bab972", 1, Volume{Backend: "longhorn-v1", Name: "pvc-81bab972"}},
+		{"iqn.2016-09.com.openebs.cstor:pvc-1", 0, Volume{Backend: "cstor", Name: "pvc-1"}},
+		{"iqn.2016-09.com.openebs.jiva:pvc-1", 0, Volume{Backend: "jiva", Name: "pvc-1"}},
+		{"iqn.2003-01.org.linux-iscsi.host.x8664:sn.1a2b", 0, Volume{Backend: "iscsi", Name: "sn.1a2b"}},
+		{"iqn.2003-01.org.linux-iscsi.host.x8664:sn.1a2b", 1, Volume{Backend: "iscsi", Name: "sn.1a2b/1"}},
+		{"iqn.2026-11.io.example:db-r-2", 0, Volume{Backend: "lab", Name: "db", Replica: "2"}},
+		{"eui.02004567A425678D", 0, Volume{Backend: "iscsi", Name: "eui.02004567A425678D"}},
+		{"iqn.x:", 0, Volume{Backend: "iscsi", Name: "iqn.x:"}},
+		{"iqn.x:" + strings.Repeat("v", 217), 7, Volume{Backend: "iscsi", Name: strings.Repeat("v", maxName)}},
+	} {
+		if got := names.Of(test.iqn, test.lun); got != test.want {
+			t.Errorf("%q: %+v, want %+v", test.iqn, got, test.want)
+		}
+	}
+	if got := names.Of("iqn.x:a\xffb\n", 0); strings.ToValidUTF8(got.Name, "") != got.Name || strings.Contains(got.Name, "\n") {
+		t.Errorf("volume %q", got.Name)
+	}
+}
+
 func TestRulesThatAreNone(t *testing.T) {
 	for rule, want := range map[string]string{
 		"nqn.x:(.*)":          "ENGINE=REGEXP",
@@ -61,8 +91,10 @@ func TestRulesThatAreNone(t *testing.T) {
 		"x=nqn.x:(.*)":        "has no group",
 		"x=nqn.x:(?P<volume>": "missing",
 	} {
-		if _, err := Known(rule); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", rule, err, want)
+		for _, parse := range []func(...string) (Names, error){NVMe, ISCSI} {
+			if _, err := parse(rule); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want one with %q", rule, err, want)
+			}
 		}
 	}
 }

@@ -2,44 +2,51 @@ package collector
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/bpf/nvme"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/nvmeof"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 const (
-	// nvmeQuiet is how long a side is kept loaded with nothing to follow: a reconnect must not lose the
+	// fabricQuiet is how long a side is kept loaded with nothing to follow: a reconnect must not lose the
 	// first operations.
-	nvmeQuiet = time.Minute
-	// nvmeSilence is how long a controller that a target serves may say nothing before its operations are
+	fabricQuiet = time.Minute
+	// fabricSilence is how long a controller that a target serves may say nothing before its operations are
 	// taken for void: they send a sign of life every few seconds, so its connection is gone.
-	nvmeSilence = 90 * time.Second
-	// nvmeAgain is how long a kernel that refuses is left alone.
-	nvmeAgain = time.Minute
-	// nvmeUnnamed is how long a path may be unknown to sysfs before it is given up.
-	nvmeUnnamed = 10 * time.Second
+	fabricSilence = 90 * time.Second
+	// fabricAgain is how long a kernel that refuses is left alone.
+	fabricAgain = time.Minute
+	// fabricUnnamed is how long a path may be unknown to sysfs before it is given up.
+	fabricUnnamed = 10 * time.Second
 )
 
-// nvmeSide is the initiator or the target of this machine. Its collector's mu guards it.
-type nvmeSide struct {
-	*nvmeCollector
+// fabricSide is the initiator or the target of this machine. Its collector's mu guards it.
+type fabricSide struct {
+	*fabricCollector
 	name     string
-	programs []nvmeProgram
-	kernel   *nvmeKernel // nil as long as there is nothing to follow
-	err      error       // why it could not be loaded
-	needed   time.Time   // when there was last something to follow
-	tried    time.Time   // when it was last tried to load it
+	programs []fabricProgram
+	module   string // the kernel's
+	// unnamedView is that of what has no number of its own.
+	unnamedView replica.View
+	kernel      *fabricKernel // nil as long as there is nothing to follow
+	err         error         // why it could not be loaded
+	needed      time.Time     // when there was last something to follow
+	tried       time.Time     // when it was last tried to load it
 	// peers are what the numbers stand for, and unnamed since when those are known that have no name yet.
-	peers   map[uint32]*nvmePeer
+	peers   map[uint32]*fabricPeer
 	unnamed map[uint32]time.Time
 	// doubted are the operations that the kernel's own count had none of at the latest look.
 	doubted map[uint64]uint64
 	// events are the programs' counts before the latest load.
-	events [nvme.Events]uint64
+	events [fabric.Events]uint64
 
 	unseen   uint64 // operations whose end was not seen
 	crowded  uint64 // paths and exports counted as "other" because there are too many
@@ -47,8 +54,8 @@ type nvmeSide struct {
 }
 
 // see notes that labels are in use, and returns those to use instead if there are too many.
-func (s *nvmeSide) see(labels replicaLabels, now time.Time) replicaLabels {
-	if _, known := s.lastSeen[labels]; !known && len(s.lastSeen) >= nvmeMaxPeers {
+func (s *fabricSide) see(labels replicaLabels, now time.Time) replicaLabels {
+	if _, known := s.lastSeen[labels]; !known && len(s.lastSeen) >= fabricMaxPeers {
 		s.crowded++
 		labels = replicaLabels{Volume: "other", Replica: "other", Backend: labels.Backend}
 	}
@@ -57,33 +64,33 @@ func (s *nvmeSide) see(labels replicaLabels, now time.Time) replicaLabels {
 }
 
 // need loads or unloads the side. A kernel that refuses is asked again, and told of once.
-func (s *nvmeSide) need(needed bool, now time.Time) {
+func (s *fabricSide) need(needed bool, now time.Time) {
 	if needed {
 		s.needed = now
 	}
 	switch {
-	case needed && s.kernel == nil && now.Sub(s.tried) >= nvmeAgain:
+	case needed && s.kernel == nil && now.Sub(s.tried) >= fabricAgain:
 		s.tried = now
-		kernel, err := loadNVMe(s.programs)
+		kernel, err := loadFabric(s.wire, s.programs)
 		if err != nil && s.err == nil {
-			s.log.Error("cannot follow NVMe over Fabrics", "side", s.name, "err", err)
+			s.log.Error("cannot follow "+s.wire.title, "side", s.name, "err", err)
 		}
 		s.kernel, s.err = kernel, err
 		if err == nil {
 			s.unnamed, s.doubted = map[uint32]time.Time{}, map[uint64]uint64{}
-			s.log.Info("following NVMe over Fabrics", "side", s.name)
+			s.log.Info("following "+s.wire.title, "side", s.name)
 		}
 	case !needed && s.kernel == nil:
 		s.err, s.tried = nil, time.Time{}
-	case !needed && now.Sub(s.needed) >= nvmeQuiet:
+	case !needed && now.Sub(s.needed) >= fabricQuiet:
 		s.unload(now)
 	}
 }
 
 // unload lets the module go, and keeps what was counted, also under numbers without a name.
-func (s *nvmeSide) unload(now time.Time) {
+func (s *fabricSide) unload(now time.Time) {
 	errs := s.kernel.detach()
-	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
+	latencies, err := readMap[fabric.LatencyKey, fabric.Latency](s.kernel.collection.Maps["latencies"])
 	errs = append(errs, err)
 	numbers := map[uint32]bool{}
 	for key := range latencies {
@@ -106,21 +113,21 @@ func (s *nvmeSide) unload(now time.Time) {
 }
 
 // ignore tells the programs which disks are the machine's own, and which are no more.
-func (s *nvmeSide) ignore(local map[string]bool) error {
+func (s *fabricSide) ignore(local map[string]bool) error {
 	if s.kernel == nil {
 		return nil
 	}
-	disks, err := readMap[nvme.DiskKey, uint32](s.kernel.collection.Maps["disks"])
+	disks, err := readMap[fabric.DiskKey, uint32](s.kernel.collection.Maps["disks"])
 	if err != nil {
 		return err
 	}
 	errs, numbers := []error{}, map[uint32]bool{}
 	for key, number := range disks {
 		switch here := local[text(key.Name[:])]; {
-		case here && number != nvme.Ignored:
-			errs = append(errs, s.kernel.collection.Maps["disks"].Put(key, uint32(nvme.Ignored)))
+		case here && number != fabric.Ignored:
+			errs = append(errs, s.kernel.collection.Maps["disks"].Put(key, uint32(fabric.Ignored)))
 			numbers[number] = true
-		case !here && number == nvme.Ignored:
+		case !here && number == fabric.Ignored:
 			_, err := remove(s.kernel.collection.Maps["disks"], key)
 			errs = append(errs, err)
 		}
@@ -133,13 +140,13 @@ func (s *nvmeSide) ignore(local map[string]bool) error {
 }
 
 // sweep names what is new, and frees what is gone.
-func (s *nvmeSide) sweep(now time.Time) {
+func (s *fabricSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
 	s.err = s.ignore(s.local)
 	var err error
-	if s.programs[0] == initiatorPrograms[0] {
+	if s == s.initiator {
 		err = s.sweepDisks(now)
 	} else {
 		err = s.sweepExports(now)
@@ -149,25 +156,25 @@ func (s *nvmeSide) sweep(now time.Time) {
 
 // sweepDisks names the paths. A disk's name is used again for another path: then either its structure in
 // the kernel is another one, or what sysfs tells of it has changed.
-func (s *nvmeSide) sweepDisks(now time.Time) error {
-	disks, err := readMap[nvme.DiskKey, uint32](s.kernel.collection.Maps["disks"])
+func (s *fabricSide) sweepDisks(now time.Time) error {
+	disks, err := readMap[fabric.DiskKey, uint32](s.kernel.collection.Maps["disks"])
 	if err != nil {
 		return err
 	}
 	latest := map[string]uint32{}
 	for key, number := range disks {
-		if name := text(key.Name[:]); number != nvme.Ignored {
+		if name := text(key.Name[:]); number != fabric.Ignored {
 			latest[name] = max(latest[name], number)
 		}
 	}
 	gone := map[uint32]bool{}
 	var errs []error
-	leave := func(key nvme.DiskKey, number uint32) {
+	leave := func(key fabric.DiskKey, number uint32) {
 		_, err := remove(s.kernel.collection.Maps["disks"], key)
 		errs, gone[number] = append(errs, err), true
 	}
 	for key, number := range disks {
-		if number == nvme.Ignored {
+		if number == fabric.Ignored {
 			continue
 		}
 		name := text(key.Name[:])
@@ -184,7 +191,7 @@ func (s *nvmeSide) sweepDisks(now time.Time) error {
 			}
 			s.nameless++
 			leave(key, number)
-		case !there, peer.path.NQN != path.NQN, peer.path.Address != path.Address, peer.path.Namespace != path.Namespace:
+		case !there, peer.path.Subsystem != path.Subsystem, peer.path.Address != path.Address, peer.path.Number != path.Number:
 			leave(key, number)
 		default:
 			peer.path = path
@@ -195,29 +202,29 @@ func (s *nvmeSide) sweepDisks(now time.Time) error {
 }
 
 // waits says whether a number without a name may still get one.
-func (s *nvmeSide) waits(number uint32, now time.Time) bool {
+func (s *fabricSide) waits(number uint32, now time.Time) bool {
 	since, known := s.unnamed[number]
 	if !known {
 		s.unnamed[number] = now
 		return true
 	}
-	if now.Sub(since) < nvmeUnnamed {
+	if now.Sub(since) < fabricUnnamed {
 		return true
 	}
 	delete(s.unnamed, number)
 	return false
 }
 
-func (s *nvmeSide) pathPeer(path nvmeof.Path, now time.Time) *nvmePeer {
-	p := &nvmePeer{path: path, viewLabels: s.pathLabels(path)}
+func (s *fabricSide) pathPeer(path remote.Path, now time.Time) *fabricPeer {
+	p := &fabricPeer{path: path, viewLabels: s.pathLabels(path)}
 	p.replicaLabels = s.see(p.replicaLabels, now)
 	return p
 }
 
 // sweepExports names what the target serves. One that nobody has used for long, and whose controllers are
 // gone, is forgotten.
-func (s *nvmeSide) sweepExports(now time.Time) error {
-	exports, err := readMap[nvme.ExportKey, nvme.Export](s.kernel.collection.Maps["exports"])
+func (s *fabricSide) sweepExports(now time.Time) error {
+	exports, err := readMap[fabric.ExportKey, fabric.Export](s.kernel.collection.Maps["exports"])
 	if err != nil {
 		return err
 	}
@@ -225,10 +232,9 @@ func (s *nvmeSide) sweepExports(now time.Time) error {
 		if s.peers[e.Number] != nil {
 			continue
 		}
-		nqn := text(e.Nqn[:])
-		v := s.names.Of(nqn, key.Namespace)
-		address := nvmeof.Address(text(e.Address[:]), text(e.Service[:]), "loop")
-		p := &nvmePeer{viewLabels: viewLabels{replicaLabels{v.Name, address, v.Backend}, replica.ViewService}, nqn: nqn, namespace: key.Namespace}
+		p := s.export(key, &e)
+		v := s.names.Of(p.subsystem, key.Namespace)
+		p.viewLabels = viewLabels{replicaLabels{v.Name, s.wire.address(&e), v.Backend}, replica.ViewService}
 		if v.Replica == "" {
 			p.View, p.Replica = replica.ViewFrontend, ""
 		}
@@ -250,13 +256,13 @@ func (s *nvmeSide) sweepExports(now time.Time) error {
 	}
 	clock := s.clock()
 	for _, c := range heard {
-		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(nvmeSilence)
+		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(fabricSilence)
 	}
 	gone := map[uint32]bool{}
 	var errs []error
 	for key, e := range exports {
 		p := s.peers[e.Number]
-		if busy[e.Number] || served[key.Subsystem] {
+		if busy[e.Number] || served[key.Subsystem] || s.wire.aborts && p.backing.Path != "" {
 			p.used, s.lastSeen[p.replicaLabels] = now, now
 		}
 		if now.Sub(p.used) >= replicaRetention/2 {
@@ -267,12 +273,21 @@ func (s *nvmeSide) sweepExports(now time.Time) error {
 	return errors.Join(append(errs, s.retire(gone, now))...)
 }
 
-func (s *nvmeSide) controllers() (map[uint64]nvme.Controller, error) {
-	return readMap[uint64, nvme.Controller](s.kernel.collection.Maps["controllers"])
+// export is what is known of one at its first sight.
+func (s *fabricSide) export(key fabric.ExportKey, e *fabric.Export) *fabricPeer {
+	p := &fabricPeer{subsystem: text(e.Nqn[:]), number: key.Namespace}
+	if s.wire.aborts {
+		p.group, p.number = text(e.Service[:]), e.Inner
+	}
+	return p
+}
+
+func (s *fabricSide) controllers() (map[uint64]fabric.Controller, error) {
+	return readMap[uint64, fabric.Controller](s.kernel.collection.Maps["controllers"])
 }
 
 // sweepOperations frees the operations whose end was not seen.
-func (s *nvmeSide) sweepOperations() error {
+func (s *fabricSide) sweepOperations() error {
 	operations, err := s.operations()
 	if err != nil {
 		return err
@@ -283,41 +298,57 @@ func (s *nvmeSide) sweepOperations() error {
 	}
 	clock := s.clock()
 	doubted := map[uint64]uint64{}
+	old := map[*fabricPeer]bool{}
 	var errs []error
 	for request, o := range operations {
 		peer := s.peers[o.Number]
 		var void bool
-		switch {
+		data := replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"
+		switch c := heard[o.Controller]; {
+		case o.Controller != 0 && o.Start < c.Since:
+			void = true
 		case o.Controller != 0:
-			c := heard[o.Controller]
-			void = o.Start < c.Since || clock-min(max(c.Seen, o.Start), clock) >= uint64(nvmeSilence)
+			silent := clock-min(max(c.Seen, o.Start), clock) >= uint64(fabricSilence)
+			aged := clock-min(o.Start, clock) >= uint64(fabricSilence)
+			if peer == nil || !s.wire.aborts || !data || !peer.backing.CountsInFlight {
+				void = silent
+			} else if old[peer] = old[peer] || aged; aged && peer.backing.InFlight == 0 {
+				void = s.doubted[request] == o.Start
+				doubted[request] = o.Start
+			}
 		// The kernel counts reads and writes; of flushes it tells nothing before 6.16.
-		case peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0 && (replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"):
+		case peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0 && data:
 			void = s.doubted[request] == o.Start
 			doubted[request] = o.Start
 		}
 		if void {
 			was, err := remove(s.kernel.collection.Maps["operations"], request)
 			errs = append(errs, err)
-			if was {
+			switch {
+			case was && o.GivenUp != 0 && peer != nil:
+				s.totals.unanswered[peer.viewLabels]++
+			case was:
 				s.unseen++
 			}
 		}
+	}
+	for _, p := range s.peers {
+		p.old = old[p]
 	}
 	s.doubted = doubted
 	return errors.Join(errs...)
 }
 
-func (s *nvmeSide) operations() (map[uint64]nvme.Operation, error) {
-	return readMap[uint64, nvme.Operation](s.kernel.collection.Maps["operations"])
+func (s *fabricSide) operations() (map[uint64]fabric.Operation, error) {
+	return readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
 }
 
 // retire adds the counts of numbers that are gone to the totals. What is under way has no answer any more.
-func (s *nvmeSide) retire(numbers map[uint32]bool, now time.Time) error {
+func (s *fabricSide) retire(numbers map[uint32]bool, now time.Time) error {
 	latencies, unanswered, err := s.take(numbers)
 	for key, l := range latencies {
 		labels := s.labels(key)
-		counts := nvmeLatency(&l)
+		counts := fabricLatency(&l)
 		s.totals.addLatency(labels, &counts, now)
 		s.lastSeen[labels.replicaLabels] = now
 	}
@@ -333,16 +364,16 @@ func (s *nvmeSide) retire(numbers map[uint32]bool, now time.Time) error {
 }
 
 // labels are those of a histogram; of numbers without a name "other".
-func (s *nvmeSide) labels(key nvme.LatencyKey) latencyLabels {
+func (s *fabricSide) labels(key fabric.LatencyKey) latencyLabels {
 	if peer := s.peers[key.Number]; peer != nil {
 		return latencyLabels{peer.replicaLabels, peer.View, replica.Ops[key.Op]}
 	}
-	return latencyLabels{replicaLabels{Volume: "other", Replica: "other", Backend: "nvme"}, s.otherView(), replica.Ops[key.Op]}
+	return latencyLabels{replicaLabels{Volume: "other", Replica: "other", Backend: s.wire.name}, s.unnamedView, replica.Ops[key.Op]}
 }
 
 // take removes the counts and operations of numbers from the kernel's maps and returns them.
-func (s *nvmeSide) take(numbers map[uint32]bool) (map[nvme.LatencyKey]nvme.Latency, map[uint32]uint64, error) {
-	taken, unanswered := map[nvme.LatencyKey]nvme.Latency{}, map[uint32]uint64{}
+func (s *fabricSide) take(numbers map[uint32]bool) (map[fabric.LatencyKey]fabric.Latency, map[uint32]uint64, error) {
+	taken, unanswered := map[fabric.LatencyKey]fabric.Latency{}, map[uint32]uint64{}
 	if len(numbers) == 0 {
 		return nil, nil, nil
 	}
@@ -358,7 +389,16 @@ func (s *nvmeSide) take(numbers map[uint32]bool) (map[nvme.LatencyKey]nvme.Laten
 			unanswered[o.Number]++
 		}
 	}
-	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
+	given, err := readMap[uint32, uint64](s.kernel.collection.Maps["unanswered"])
+	errs = append(errs, err)
+	for number, n := range given {
+		if numbers[number] {
+			unanswered[number] += n
+			_, err := remove(s.kernel.collection.Maps["unanswered"], number)
+			errs = append(errs, err)
+		}
+	}
+	latencies, err := readMap[fabric.LatencyKey, fabric.Latency](s.kernel.collection.Maps["latencies"])
 	errs = append(errs, err)
 	for key, l := range latencies {
 		if numbers[key.Number] {
@@ -370,16 +410,47 @@ func (s *nvmeSide) take(numbers map[uint32]bool) (map[nvme.LatencyKey]nvme.Laten
 	return taken, unanswered, errors.Join(errs...)
 }
 
-// nvmeLatency is a histogram as the totals have it: one header describes both.
-func nvmeLatency(l *nvme.Latency) replica.Latency {
+// fabricLatency is a histogram as the totals have it: one header describes both.
+func fabricLatency(l *fabric.Latency) replica.Latency {
 	return replica.Latency{Slots: l.Slots, SumNs: l.SumNs, Bytes: l.Bytes, Failed: l.Failed}
 }
 
 // text is a string of the kernel's, up to its end.
-func text(b []int8) string {
+func text(b []int8) string { return unix.ByteSliceToString(raw(b)) }
+
+// raw are the kernel's bytes.
+func raw(b []int8) []byte {
 	raw := make([]byte, len(b))
 	for i, c := range b {
 		raw[i] = byte(c)
 	}
-	return unix.ByteSliceToString(raw)
+	return raw
+}
+
+// check tells what is followed; where nothing is, whether the kernel takes the programs, and what it lacks.
+func (s *fabricSide) check() exporterkit.CheckResult {
+	r := exporterkit.CheckResult{Part: s.wire.name + ": " + s.name, Err: s.err, Optional: true}
+	switch {
+	case s.kernel != nil:
+		r.Note = fmt.Sprintf("%d followed", len(s.peers))
+	case s.err != nil:
+		r.Note = s.wire.title + " is not measured at this end"
+	case !s.loaded():
+		r.Note = fmt.Sprintf("nothing to follow: the kernel has not loaded the module %s", s.module)
+		if kernel, err := tryFabric(s.wire, s.programs); err != nil {
+			r.Err = err
+		} else {
+			r.Err = kernel.Close()
+			r.Note += "; its verifier takes the programs"
+		}
+	default:
+		r.Note = "nothing to follow"
+	}
+	return r
+}
+
+// loaded says whether the side's module is there.
+func (s *fabricSide) loaded() bool {
+	_, err := os.Stat(filepath.Join(s.options.SysFS, "module", s.module))
+	return err == nil
 }

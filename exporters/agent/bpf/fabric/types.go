@@ -1,4 +1,4 @@
-package nvme
+package fabric
 
 // Names of the generated types, without the object's. All times are nanoseconds of CLOCK_MONOTONIC.
 type (

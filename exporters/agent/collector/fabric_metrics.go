@@ -7,12 +7,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/plumbline/plumbline/exporters/agent/bpf/nvme"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
-	"github.com/plumbline/plumbline/exporters/agent/nvmeof"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
 // Labels: volume is the storage engine's name of the volume; path the address of the volume's target,
@@ -23,26 +23,26 @@ var (
 	pathOldest = prometheus.NewDesc("plumbline_volume_path_oldest_seconds",
 		"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none.", pathLabelNames, nil)
 	pathInfo = prometheus.NewDesc("plumbline_volume_path_info",
-		"A path of this host to a volume or to a replica over NVMe over Fabrics; 1. replica is empty for a volume, device what this host uses, subsystem the target's NQN.",
+		"A path of this host to a volume or to a replica over NVMe over Fabrics or iSCSI; 1. replica is empty for a volume, device what this host uses, controller the controller or the session, subsystem the target's NQN or IQN.",
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
 	pathState = prometheus.NewDesc("plumbline_volume_path_state",
-		"The state that a path is in, as the kernel tells it once a second; 1. state is the controller's (live, connecting, …), ana_state the path's (optimized, non-optimized, inaccessible, …), empty without multipathing.",
+		"The state that a path is in, as the kernel tells it once a second; 1. state is the controller's (live, connecting, …) or the iSCSI session's (logged_in, failed, free), ana_state the path's (optimized, non-optimized, inaccessible, …; of iSCSI active/optimized, standby, …), empty without multipathing.",
 		[]string{"volume", "path", "backend", "node", "device", "controller", "state", "ana_state"}, nil)
 	pathDown = prometheus.NewDesc("plumbline_volume_path_down_seconds",
-		"For how long no command can go by this path, in seconds, looked at each second: its controller is not live, or the target has closed the path (ana_state inaccessible, persistent-loss or change); 0 if it is usable. "+
+		"For how long no command can go by this path, in seconds, looked at each second: its controller is not live, its session not logged in, or the target has closed the path (ana_state inaccessible, persistent-loss or change; standby, unavailable, offline or transitioning); 0 if it is usable. "+
 			"What waits for a path is in no other metric of the path.",
 		[]string{"volume", "path", "backend", "node", "device", "controller"}, nil)
 )
 
 // collect returns the metrics. They are sent without the lock.
-func (c *nvmeCollector) collect() (metrics []prometheus.Metric, err error) {
+func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
 	totals := c.totals.copy()
 	errs := []error{c.err}
 	now := &replicaNow{inflight: map[viewLabels]int{}, oldest: map[viewLabels]float64{}, connections: map[viewLabels]int{}}
-	for _, side := range []*nvmeSide{c.initiator, c.target} {
+	for _, side := range []*fabricSide{c.initiator, c.target} {
 		errs = append(errs, side.err, side.add(totals, now))
 		m, err := side.costs()
 		metrics, errs = append(metrics, m...), append(errs, err)
@@ -76,7 +76,7 @@ func (c *nvmeCollector) collect() (metrics []prometheus.Metric, err error) {
 		// Also without any command so far.
 		l := c.pathLabels(p)
 		now.connections[l] += 0
-		if p.State == "live" {
+		if p.Live {
 			now.connections[l]++
 		}
 	}
@@ -89,15 +89,15 @@ func (c *nvmeCollector) collect() (metrics []prometheus.Metric, err error) {
 }
 
 // costs are what the side's programs and maps take.
-func (s *nvmeSide) costs() (metrics []prometheus.Metric, err error) {
+func (s *fabricSide) costs() (metrics []prometheus.Metric, err error) {
 	if s.kernel == nil {
 		return nil, nil
 	}
-	stats := bpfstats.Stats{Collector: "nvme", Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
+	stats := bpfstats.Stats{Collector: s.wire.name, Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
 	for name, p := range s.kernel.collection.Programs {
-		stats.Programs[name] = nvmeCost{p}
+		stats.Programs[name] = fabricCost{p}
 	}
-	for name := range nvmeMapSizes {
+	for name := range fabricMapSizes {
 		stats.Maps[s.name+"_"+name] = s.kernel.collection.Maps[name]
 	}
 	ch := make(chan prometheus.Metric)
@@ -111,11 +111,11 @@ func (s *nvmeSide) costs() (metrics []prometheus.Metric, err error) {
 	return metrics, err
 }
 
-// nvmeCost is a program as its costs are told.
-type nvmeCost struct{ program *ebpf.Program }
+// fabricCost is a program as its costs are told.
+type fabricCost struct{ program *ebpf.Program }
 
 // Stats implements bpfstats.Program.
-func (c nvmeCost) Stats() (ebpf.ProgramStats, error) {
+func (c fabricCost) Stats() (ebpf.ProgramStats, error) {
 	stats, err := c.program.Stats()
 	if err != nil {
 		return ebpf.ProgramStats{}, err
@@ -124,11 +124,11 @@ func (c nvmeCost) Stats() (ebpf.ProgramStats, error) {
 }
 
 // add adds what this side counts now.
-func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
+func (s *fabricSide) add(totals *replicaTotals, now *replicaNow) error {
 	if s.kernel == nil {
 		return nil
 	}
-	latencies, err := readMap[nvme.LatencyKey, nvme.Latency](s.kernel.collection.Maps["latencies"])
+	latencies, err := readMap[fabric.LatencyKey, fabric.Latency](s.kernel.collection.Maps["latencies"])
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,18 @@ func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
 		s.lastSeen[labels.replicaLabels] = created
 		// A histogram keeps the time it was first seen at.
 		s.totals.addLatency(labels, &replica.Latency{}, created)
-		counts := nvmeLatency(&l)
+		counts := fabricLatency(&l)
 		totals.addLatency(labels, &counts, s.totals.latencies[labels].created)
 	}
-	for _, p := range s.peers {
+	given, err := readMap[uint32, uint64](s.kernel.collection.Maps["unanswered"])
+	if err != nil {
+		return err
+	}
+	for number, p := range s.peers {
 		now.inflight[p.viewLabels] += 0
+		if n := given[number]; n > 0 {
+			totals.unanswered[p.viewLabels] += n
+		}
 	}
 	operations, err := s.operations()
 	if err != nil {
@@ -161,16 +168,8 @@ func (s *nvmeSide) add(totals *replicaTotals, now *replicaNow) error {
 	return nil
 }
 
-// otherView is that of what has no number of its own.
-func (s *nvmeSide) otherView() replica.View {
-	if s.programs[0] == initiatorPrograms[0] {
-		return viewPath
-	}
-	return replica.ViewFrontend
-}
-
 // sendInfo tells of paths, and of the replicas that are served here.
-func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
+func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 	clock := time.Now()
 	for _, p := range c.paths {
 		l := c.pathLabels(p)
@@ -182,8 +181,8 @@ func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
 		if since, ok := c.down[p.Disk]; ok {
 			down = clock.Sub(since).Seconds()
 		}
-		send(gauge(pathInfo, 1, l.Volume, l.Replica, l.Backend, c.options.Node, named, p.Head, p.Controller, p.Transport, foreign.Text(p.NQN, 223)))
-		send(gauge(pathState, 1, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller, p.State, p.ANA))
+		send(gauge(pathInfo, 1, l.Volume, l.Replica, l.Backend, c.options.Node, named, p.Head, p.Controller, p.Transport, foreign.Text(p.Subsystem, 223)))
+		send(gauge(pathState, 1, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller, p.State, p.Access))
 		send(gauge(pathDown, down, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller))
 	}
 	sent := map[replicaLabels]bool{}
@@ -192,27 +191,27 @@ func (c *nvmeCollector) sendInfo(send func(prometheus.Metric)) {
 			continue
 		}
 		sent[p.replicaLabels] = true
-		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, nvmeof.Instance(p.nqn), foreign.Path(p.backing.path), p.backing.device))
+		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), foreign.Path(p.backing.Path), p.backing.Device))
 	}
 }
 
-func (s *nvmeSide) sendLosses(send func(prometheus.Metric)) error {
+func (s *fabricSide) sendLosses(send func(prometheus.Metric)) error {
 	events := s.events
 	var err error
 	if s.kernel != nil {
-		var counted [nvme.Events]uint64
+		var counted [fabric.Events]uint64
 		counted, err = s.kernel.events()
 		for i, n := range counted {
 			events[i] += n
 		}
 	}
-	wire := "nvme-" + s.name
-	send(counter(replicaUnmatched, float64(events[nvme.EventUnmatched]), wire))
-	send(counter(replicaOverflow, float64(events[nvme.EventOther]+s.crowded), wire))
+	wire := s.wire.name + "-" + s.name
+	send(counter(replicaUnmatched, float64(events[fabric.EventUnmatched]), wire))
+	send(counter(replicaOverflow, float64(events[fabric.EventOther]+s.crowded), wire))
 	for reason, n := range map[string]uint64{
-		"requests_full": events[nvme.EventLostOperation],
-		"series_full":   events[nvme.EventLostSeries],
-		"end_unseen":    events[nvme.EventReplaced] + s.unseen,
+		"requests_full": events[fabric.EventLostOperation],
+		"series_full":   events[fabric.EventLostSeries],
+		"end_unseen":    events[fabric.EventReplaced] + s.unseen,
 		"path_nameless": s.nameless,
 	} {
 		send(counter(replicaLost, float64(n), wire, reason))

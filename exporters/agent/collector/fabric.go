@@ -1,0 +1,220 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+// fabricInterval is how often it is looked whether the machine uses or serves volumes over a network, and which.
+const fabricInterval = time.Second
+
+// FabricOptions are the own ones of a collector of a storage network.
+type FabricOptions struct {
+	// Names are further rules by which what is served is named: remote.NVMe, remote.ISCSI.
+	Names []string
+}
+
+// fabricWire is a storage network whose operations the kernel itself tells of, at its initiator and at its target.
+type fabricWire struct {
+	// name is the collector's, and title what people call the network.
+	name, title string
+	// load returns the programs of both sides, which have initiator's and target's names.
+	load              func() (*ebpf.CollectionSpec, error)
+	initiator, target []fabricProgram
+	// modules are the kernel's for both sides, without which there is nothing to follow.
+	initiatorModule, targetModule string
+	// read finds what the machine uses, serving whether it can serve anybody.
+	read    func(sysfs string) (remote.Paths, error)
+	serving func(sysfs string) bool
+	// address is where an export is served, and backing what it is made of.
+	address func(e *fabric.Export) string
+	backing func(sysfs string, p *fabricPeer) remote.Backing
+	// aborts says that the target ends operations that the initiator aborts, and nothing tells of it.
+	aborts bool
+}
+
+// newFabric returns a collector of volumes over a network, for the kernel's initiator and target.
+func newFabric(o Options, wire fabricWire, names remote.Names) *fabricCollector {
+	c := &fabricCollector{
+		log: o.Log.With("collector", wire.name), options: o, wire: wire, names: names, clock: monotonic,
+		paths: map[string]remote.Path{}, down: map[string]time.Time{}, totals: newReplicaTotals(), lastSeen: map[replicaLabels]time.Time{},
+	}
+	c.initiator = &fabricSide{fabricCollector: c, name: "initiator", programs: wire.initiator, module: wire.initiatorModule, unnamedView: viewPath, peers: map[uint32]*fabricPeer{}}
+	c.target = &fabricSide{fabricCollector: c, name: "target", programs: wire.target, module: wire.targetModule, unnamedView: replica.ViewFrontend, peers: map[uint32]*fabricPeer{}}
+	return c
+}
+
+// fabricCollector measures volumes over a storage network, on both ends. It attaches nothing as long as
+// the machine neither uses nor serves one.
+type fabricCollector struct {
+	log     *slog.Logger
+	options Options
+	wire    fabricWire
+	names   remote.Names
+	// clock is the kernel's clock of the programs' times; tests let hours pass.
+	clock func() uint64
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+
+	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only, except that
+	// a side is loaded under it.
+	mu                sync.Mutex
+	initiator, target *fabricSide
+	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks, and down since when a path is
+	// not usable.
+	paths map[string]remote.Path
+	local map[string]bool
+	down  map[string]time.Time
+	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
+	totals   *replicaTotals
+	lastSeen map[replicaLabels]time.Time
+	err      error // of the latest look at the paths
+}
+
+// Start implements Collector.
+func (c *fabricCollector) Start(ctx context.Context) error {
+	ctx, c.stop = context.WithCancel(ctx)
+	// A side that cannot be loaded is told of at each scrape, and does not take the other one along.
+	c.look()
+	c.done.Go(func() { every(ctx, c.log, fabricInterval, nil, c.look) })
+	return nil
+}
+
+// look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of
+// sysfs may wait for a controller, so that no lock is held meanwhile.
+func (c *fabricCollector) look() {
+	found, err := c.wire.read(c.options.SysFS)
+	serving := c.wire.serving(c.options.SysFS)
+	c.lookAtBackings()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	now := time.Now()
+	if err == nil {
+		c.local, c.paths = found.Local, map[string]remote.Path{}
+		for _, p := range found.Paths {
+			c.paths[p.Disk] = p
+		}
+	}
+	for disk := range c.down {
+		if p, ok := c.paths[disk]; !ok || p.Usable() {
+			delete(c.down, disk)
+		}
+	}
+	for disk, p := range c.paths {
+		if _, ok := c.down[disk]; !ok && !p.Usable() {
+			c.down[disk] = now
+		}
+	}
+	c.initiator.need(err == nil && found.Connections > 0, now)
+	c.target.need(serving, now)
+	for _, side := range []*fabricSide{c.initiator, c.target} {
+		side.sweep(now)
+	}
+	for labels, seen := range c.lastSeen {
+		if now.Sub(seen) >= replicaRetention {
+			delete(c.lastSeen, labels)
+			c.totals.forget(labels)
+		}
+	}
+}
+
+// lookAtBackings reads what the target's namespaces are made of: of new ones, of those with an operation that gets old, and of all
+// once a minute.
+func (c *fabricCollector) lookAtBackings() {
+	c.mu.Lock()
+	todo := map[*fabricPeer]fabricPeer{}
+	for _, p := range c.target.peers {
+		if p.old || time.Since(p.read) >= time.Minute {
+			todo[p] = *p
+		}
+	}
+	c.mu.Unlock()
+	for p, export := range todo {
+		b := c.wire.backing(c.options.SysFS, &export)
+		c.mu.Lock()
+		p.backing, p.read = b, time.Now()
+		c.mu.Unlock()
+	}
+}
+
+// Update implements exporterkit.Collector.
+func (c *fabricCollector) Update(ch chan<- prometheus.Metric) error {
+	metrics, err := c.collect()
+	for _, m := range metrics {
+		ch <- m
+	}
+	return err
+}
+
+// Check implements Collector.
+func (c *fabricCollector) Check() []exporterkit.CheckResult {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	results := []exporterkit.CheckResult{{Part: c.wire.name + ": paths", Err: c.err, Note: fmt.Sprintf("%d over a network", len(c.paths))}}
+	for _, side := range []*fabricSide{c.initiator, c.target} {
+		results = append(results, side.check())
+	}
+	return results
+}
+
+// Close implements Collector.
+func (c *fabricCollector) Close() error {
+	if c.stop != nil {
+		c.stop()
+	}
+	c.done.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, side := range []*fabricSide{c.initiator, c.target} {
+		if side.kernel != nil {
+			errs = append(errs, side.kernel.Close())
+			side.kernel = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fabricMaxPeers bounds the paths and exports with series of their own; more share one name.
+const fabricMaxPeers = replicaMaxVolumes * 4
+
+// fabricPeer is what a number of the programs stands for: a path, or an export.
+type fabricPeer struct {
+	viewLabels
+	// path is the initiator's.
+	path remote.Path
+	// The others are the target's: the subsystem and the namespace's number in it, of iSCSI the target, its portal group and the
+	// target's own number of the LUN.
+	subsystem, group string
+	number           uint32
+	// backing is as of read, used when the export was last in use, and old says that it has an operation that may be void.
+	backing    remote.Backing
+	read, used time.Time
+	old        bool
+}
+
+// viewPath is the initiator's view of a volume's target, on one path.
+const viewPath = replica.View(100)
+
+// pathLabels name a path.
+func (c *fabricCollector) pathLabels(path remote.Path) viewLabels {
+	v := c.names.Of(path.Subsystem, path.Number)
+	l := viewLabels{replicaLabels{v.Name, path.Address, v.Backend}, viewPath}
+	if v.Replica != "" {
+		l.View = replica.ViewRequest
+	}
+	return l
+}

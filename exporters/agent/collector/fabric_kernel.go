@@ -1,0 +1,133 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+)
+
+// fabricProgram is a program, and the tracepoint of the kernel's module that it is for.
+type fabricProgram struct{ name, tracepoint string }
+
+// fabricMapSizes are the entries of the kernel's maps. The operations of a path or export are bounded by
+// its queues: 128 each, one for each CPU.
+var fabricMapSizes = map[string]uint32{
+	"disks":       fabricMaxPeers,
+	"exports":     fabricMaxPeers,
+	"controllers": fabricMaxPeers,
+	"operations":  64 * replicaMaxVolumes,
+	"latencies":   fabricMaxPeers * 5, // read, write, unmap, sync, other: as they are used
+	"unanswered":  fabricMaxPeers,
+}
+
+// fabricKernel is the kernel side of the initiator or of the target.
+type fabricKernel struct {
+	collection *ebpf.Collection
+	links      []link.Link
+}
+
+// loadFabric loads a side's programs and attaches them. The modules they are for must be loaded.
+func loadFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error) {
+	spec, err := fabricSpec(wire, programs)
+	if err != nil {
+		return nil, err
+	}
+	k := &fabricKernel{}
+	if k.collection, err = ebpf.NewCollection(spec); err != nil {
+		return nil, fmt.Errorf("load: %w", platform.Explain(err))
+	}
+	for _, p := range programs {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: p.tracepoint, Program: k.collection.Programs[p.name]})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", p.name, p.tracepoint, platform.Explain(err)), k.Close())
+		}
+		k.links = append(k.links, l)
+	}
+	if err := k.collection.Variables["attached"].Set(monotonic()); err != nil {
+		return nil, errors.Join(fmt.Errorf("variable attached: %w", err), k.Close())
+	}
+	return k, nil
+}
+
+// tryFabric lets the kernel's verifier look at a side's programs, and attaches nothing. As the modules they are for need not be there, what
+// the programs know of these modules' types is taken for true.
+func tryFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error) {
+	spec, err := fabricSpec(wire, programs)
+	if err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: spec.Types}})
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", platform.Explain(err))
+	}
+	return &fabricKernel{collection: collection}, nil
+}
+
+// fabricSpec is what is to be loaded for a side.
+func fabricSpec(wire fabricWire, programs []fabricProgram) (*ebpf.CollectionSpec, error) {
+	this, err := platform.This()
+	if err != nil {
+		return nil, err
+	}
+	_ = rlimit.RemoveMemlock() // before Linux 5.11; a refusal shows in the load
+	spec, err := wire.load()
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, p := range programs {
+		wanted[p.name] = true
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+	for name, entries := range fabricMapSizes {
+		spec.Maps[name].MaxEntries = entries
+	}
+	// Before Linux 6.1 the kernel warns of maps that grow within such programs: there they take their memory at once.
+	var allocator *btf.Struct
+	if this.Types.TypeByName("bpf_mem_alloc", &allocator) != nil {
+		for _, m := range spec.Maps {
+			m.Flags &^= unix.BPF_F_NO_PREALLOC
+		}
+		spec.Maps["latencies"].MaxEntries = replicaMaxVolumes
+	}
+	return spec, nil
+}
+
+// Close detaches and frees everything.
+func (k *fabricKernel) Close() error {
+	errs := k.detach()
+	k.collection.Close()
+	return errors.Join(errs...)
+}
+
+// detach ends the counting; what was counted can still be read. What begins ends first.
+func (k *fabricKernel) detach() (errs []error) {
+	for i := len(k.links) - 1; i >= 0; i-- {
+		errs = append(errs, k.links[i].Close())
+	}
+	k.links = nil
+	return errs
+}
+
+// events returns the programs' counters, summed over the CPUs.
+func (k *fabricKernel) events() (sums [fabric.Events]uint64, err error) {
+	for event := range sums {
+		var cpus []uint64
+		if err := k.collection.Maps["events"].Lookup(uint32(event), &cpus); err != nil {
+			return sums, fmt.Errorf("map events: %w", err)
+		}
+		for _, n := range cpus {
+			sums[event] += n
+		}
+	}
+	return sums, nil
+}

@@ -1,0 +1,40 @@
+package collector
+
+import (
+	"fmt"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
+)
+
+// iscsiWire is iSCSI. What ends comes before what begins, as with NVMe.
+var iscsiWire = fabricWire{
+	name: "iscsi", title: "iSCSI",
+	load: fabric.LoadIscsi,
+	initiator: []fabricProgram{
+		{fabric.IscsiProgIscsiRequestEnds, "scsi_dispatch_cmd_done"},
+		{fabric.IscsiProgIscsiRequestRefused, "scsi_dispatch_cmd_error"},
+		{fabric.IscsiProgIscsiRequestLate, "scsi_dispatch_cmd_timeout"},
+		{fabric.IscsiProgIscsiRequestBegins, "scsi_dispatch_cmd_start"},
+	},
+	target: []fabricProgram{
+		{fabric.IscsiProgIscsiServiceEnds, "target_cmd_complete"},
+		{fabric.IscsiProgIscsiServiceBegins, "target_sequencer_start"},
+	},
+	initiatorModule: "scsi_transport_iscsi", targetModule: "iscsi_target_mod",
+	read: remote.ReadISCSI, serving: remote.ServingISCSI,
+	address: func(e *fabric.Export) string { return remote.SocketAddress(raw(e.Address[:])) },
+	backing: func(sysfs string, p *fabricPeer) remote.Backing {
+		return remote.ISCSIBacking(sysfs, p.subsystem, p.group, p.number)
+	},
+	aborts: true,
+}
+
+// NewISCSI returns the collector of volumes over iSCSI, for the kernel's initiator and target.
+func NewISCSI(o Options) (Collector, error) {
+	names, err := remote.ISCSI(o.ISCSI.Names...)
+	if err != nil {
+		return nil, fmt.Errorf("--iscsi.name: %w", err)
+	}
+	return newFabric(o, iscsiWire, names), nil
+}

@@ -1,0 +1,289 @@
+package collector
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// What does not need a kernel with iSCSI: the test writes into the kernel's maps what the programs would, and makes a /sys. The
+// programs themselves are proved by tests/kernels.
+
+// iscsiBench is a collector with its programs loaded, not attached.
+type iscsiBench struct {
+	t         *testing.T
+	sysfs     string
+	collector *fabricCollector
+	registry  *prometheus.Registry
+	// ahead is by how much the collector's clock is ahead of the kernel's.
+	ahead time.Duration
+}
+
+func newISCSIBench(t *testing.T) *iscsiBench {
+	t.Helper()
+	testkit.NeedBPF(t)
+	b := &iscsiBench{t: t, sysfs: t.TempDir(), registry: prometheus.NewRegistry()}
+	log := slog.New(slog.NewTextHandler(replicaLog{t}, nil))
+	c, err := NewISCSI(Options{Log: log, Node: "here", SysFS: b.sysfs, ISCSI: FabricOptions{Names: []string{`lab=iqn\.x:(?P<volume>.+)-r-(?P<replica>\d+)`}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.collector = c.(*fabricCollector)
+	b.collector.clock = func() uint64 { return monotonic() + uint64(b.ahead) }
+	for _, side := range []*fabricSide{b.collector.initiator, b.collector.target} {
+		if side.kernel, err = tryFabric(iscsiWire, side.programs); err != nil {
+			t.Fatal(err)
+		}
+		side.needed, side.unnamed, side.doubted = time.Now(), map[uint32]time.Time{}, map[uint64]uint64{}
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	set := exporterkit.NewSet(log)
+	set.Add("iscsi", c)
+	b.registry.MustRegister(set)
+	return b
+}
+
+func (b *iscsiBench) read() replicaReading {
+	b.t.Helper()
+	return (&replicaMeter{t: b.t, registry: b.registry}).read()
+}
+
+// attribute writes a file below /sys.
+func (b *iscsiBench) attribute(value string, path ...string) {
+	b.t.Helper()
+	file := filepath.Join(append([]string{b.sysfs}, path...)...)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *iscsiBench) link(to string, path ...string) {
+	b.t.Helper()
+	file := filepath.Join(append([]string{b.sysfs}, path...)...)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Symlink(to, file); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// session makes one with a disk.
+func (b *iscsiBench) session(number int, iqn, host, disk, inFlight string) {
+	name := fmt.Sprintf("session%d", number)
+	folder := fmt.Sprintf("devices/platform/host%d/%s", number, name)
+	connection := fmt.Sprintf("connection%d:0", number)
+	device := fmt.Sprintf("%s/target%d:0:0/%d:0:0:0", folder, number, number)
+	b.attribute("", "class/iscsi_session", name, "state")
+	b.attribute(iqn, folder, "iscsi_session", name, "targetname")
+	b.attribute("LOGGED_IN", folder, "iscsi_session", name, "state")
+	b.attribute(host, folder, connection, "iscsi_connection", connection, "persistent_address")
+	b.attribute("3260", folder, connection, "iscsi_connection", connection, "persistent_port")
+	b.attribute("running", device, "state")
+	b.attribute(inFlight, device, "block", disk, "inflight")
+	b.attribute("1", device, "block", disk, "queue/iostats")
+	b.link("../"+device+"/block/"+disk, "block", disk)
+}
+
+func (b *iscsiBench) put(side *fabricSide, name string, key, value any) {
+	b.t.Helper()
+	if err := side.kernel.collection.Maps[name].Put(key, value); err != nil {
+		b.t.Fatalf("map %s: %v", name, err)
+	}
+}
+
+// disk does as the programs do with a disk's first command; ended are commands of one kind that have ended.
+func (b *iscsiBench) disk(number uint32, name string, ended uint64) {
+	key := fabric.DiskKey{Structure: uint64(number)}
+	put(key.Name[:], name)
+	b.put(b.collector.initiator, "disks", key, number)
+	b.put(b.collector.initiator, "latencies", fabric.LatencyKey{Number: number, Op: 1}, latencyOf(ended))
+}
+
+func latencyOf(n uint64) fabric.Latency {
+	l := fabric.Latency{SumNs: n * 1e6, Bytes: n * 4096}
+	l.Slots[0] = n
+	return l
+}
+
+func put(to []int8, text string) {
+	for i := range text {
+		to[i] = int8(text[i])
+	}
+}
+
+const pathMetric = "plumbline_volume_path_seconds"
+
+// An initiator's sessions: names, the machine's own disks, what is under way, what was given up, and the end of a session.
+func TestISCSIInitiator(t *testing.T) {
+	b := newISCSIBench(t)
+	b.session(1, "iqn.x:db-r-1", "10.0.0.1", "sda", "0 1")
+	b.session(2, "iqn.x:db", "10.0.0.2", "sdb", "0 0")
+	b.link("../devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sdc", "block/sdc")
+	b.disk(1, "sda", 10)
+	b.disk(2, "sdb", 20)
+	b.disk(3, "sdc", 40)
+	initiator := b.collector.initiator
+	now := monotonic()
+	b.put(initiator, "operations", uint64(0x100), fabric.Operation{Start: now - 5e9, Number: 1, Op: 1})
+	b.put(initiator, "operations", uint64(0x200), fabric.Operation{Start: now - 5e9, Number: 2, Op: 1})             // its end went by unseen
+	b.put(initiator, "operations", uint64(0x300), fabric.Operation{Start: now - 5e9, Number: 2, Op: 0, GivenUp: 1}) // aborted
+	b.put(initiator, "unanswered", uint32(1), uint64(3))
+	b.collector.look()
+
+	one, two := match{"volume": "db", "replica": "10.0.0.1:3260", "backend": "lab"}, match{"volume": "db", "path": "10.0.0.2:3260", "backend": "iscsi"}
+	r := b.read()
+	for what, got := range map[string][2]float64{
+		"replica's requests":    {float64(r.count(requestMetric, one)), 10},
+		"volume's commands":     {float64(r.count(pathMetric, two)), 20},
+		"commands in all":       {float64(r.count(requestMetric, nil) + r.count(pathMetric, nil)), 30},
+		"in flight":             {r.value("plumbline_replica_requests_in_flight", one), 1},
+		"unanswered":            {r.value("plumbline_replica_request_unanswered_total", one), 3},
+		"paths":                 {r.value("plumbline_volume_path_state", match{"state": "logged_in"}), 2},
+		"connections":           {r.value("plumbline_replica_request_connections", one), 1},
+		"the replica's own row": {r.value("plumbline_volume_path_info", match{"device": "sda", "controller": "session1", "subsystem": "iqn.x:db-r-1"}), 1},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s: %v, want %v", what, got[0], got[1])
+		}
+	}
+	if age := r.value("plumbline_replica_oldest_request_seconds", one); age < 5 || age > 300 {
+		t.Errorf("the oldest request is %v s old", age)
+	}
+
+	b.collector.look() // the kernel counts none under way at sdb, twice
+	r = b.read()
+	if lost, given := r.value("plumbline_replica_lost_total", match{"wire": "iscsi-initiator"}), r.value("plumbline_volume_path_unanswered_total", two); lost != 1 || given != 1 {
+		t.Errorf("%v lost and %v unanswered, want 1 and 1", lost, given)
+	}
+
+	// A session goes, with a command under way.
+	for _, path := range []string{"block/sda", "class/iscsi_session/session1", "devices/platform/host1"} {
+		if err := os.RemoveAll(filepath.Join(b.sysfs, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.collector.look()
+	r = b.read()
+	if n, gone := r.count(requestMetric, one), r.value("plumbline_replica_request_unanswered_total", one); n != 10 || gone != 4 {
+		t.Errorf("%d requests and %v unanswered of a session that is gone, want 10 and 4", n, gone)
+	}
+	if lost := r.value("plumbline_replica_lost_total", nil); lost != 1 {
+		t.Errorf("%v lost, want 1", lost)
+	}
+}
+
+// What a target serves: names by where it was asked, what it is made of, and a command that its initiator has aborted.
+func TestISCSITarget(t *testing.T) {
+	const core, lun = "kernel/config/target/core/iblock_0/one", "kernel/config/target/iscsi/iqn.x:db-r-2/tpgt_1/lun/lun_5"
+	b := newISCSIBench(t)
+	b.attribute("", "module/iscsi_target_mod/version")
+	b.attribute("/dev/sdz", core, "udev_path")
+	b.link("../../../../../core/iblock_0/one", lun, "0a1b2c")
+	b.attribute("0 1", "class/block/sdz/inflight")
+	b.attribute("1", "class/block/sdz/queue/iostats")
+	target := b.collector.target
+	e := fabric.Export{Number: 7, Inner: 5}
+	put(e.Nqn[:], "iqn.x:db-r-2")
+	put(e.Service[:], "tpgt_1")
+	put(e.Address[:], "\x02\x00\x0c\xbc\x0a\x00\x00\x02")
+	b.put(target, "exports", fabric.ExportKey{Subsystem: 1, Serial: 2, Port: 3}, e)
+	b.put(target, "latencies", fabric.LatencyKey{Number: 7}, latencyOf(11))
+	now := monotonic()
+	b.put(target, "controllers", uint64(0x900), fabric.Controller{Seen: now, Subsystem: 1})
+	b.put(target, "operations", uint64(0x100), fabric.Operation{Start: now, Controller: 0x900, Number: 7, GivenUp: 1})
+	b.collector.look()
+	b.collector.look() // now it is known what the LUN is made of
+
+	one := match{"volume": "db", "replica": "10.0.0.2:3260", "backend": "lab"}
+	r := b.read()
+	if n, under := r.count(serviceMetric, one), r.value("plumbline_replica_services_in_flight", one); n != 11 || under != 1 {
+		t.Errorf("%d requests served, and %v under way, want 11 and 1", n, under)
+	}
+	if n := r.value("plumbline_replica_info", match{"volume": "db", "replica": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
+		t.Errorf("the replica is told of %v times: %v", n, r["plumbline_replica_info"])
+	}
+
+	// The disk hangs: the command is under way as long as it takes.
+	b.ahead = 2 * fabricSilence
+	look := func() float64 {
+		for range 3 {
+			b.collector.look()
+		}
+		return b.read().value("plumbline_replica_services_in_flight", one)
+	}
+	if n := look(); n != 1 {
+		t.Fatalf("%v under way while the disk hangs", n)
+	}
+	// The disk has nothing to do any more, and no end was told: it was aborted.
+	b.attribute("0 0", "class/block/sdz/inflight")
+	if n := look(); n != 0 {
+		t.Fatalf("%v under way though the disk is idle", n)
+	}
+	r = b.read()
+	if gone, lost := r.value("plumbline_replica_service_unanswered_total", one), r.value("plumbline_replica_lost_total", nil); gone != 1 || lost != 0 {
+		t.Errorf("%v unanswered and %v lost, want 1 and 0", gone, lost)
+	}
+}
+
+// A kernel that has no iSCSI: --check says so, and that the programs would do.
+func TestISCSICheck(t *testing.T) {
+	testkit.NeedBPF(t)
+	c, err := NewISCSI(Options{Log: slog.New(slog.DiscardHandler), Node: "here", SysFS: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*fabricCollector).look()
+	results := c.Check()
+	if len(results) != 3 {
+		t.Fatalf("%d results", len(results))
+	}
+	for i, want := range []string{"0 over a network", "has not loaded the module scsi_transport_iscsi; its verifier takes", "has not loaded the module iscsi_target_mod; its verifier takes"} {
+		if r := results[i]; r.Err != nil || !strings.Contains(r.Note, want) {
+			t.Errorf("%s: %v, %q, want %q", r.Part, r.Err, r.Note, want)
+		}
+	}
+	if _, err := NewISCSI(Options{Log: slog.New(slog.DiscardHandler), ISCSI: FabricOptions{Names: []string{"x"}}}); err == nil || !strings.Contains(err.Error(), "--iscsi.name") {
+		t.Errorf("a rule that is none: %v", err)
+	}
+}
+
+// A machine whose modules lack what the programs read says so, and is asked again later.
+func TestISCSIRefused(t *testing.T) {
+	testkit.NeedBPF(t)
+	sysfs := t.TempDir()
+	wire := iscsiWire
+	wire.initiator = []fabricProgram{{fabric.IscsiProgIscsiRequestEnds, "plumbline_no_such_tracepoint"}}
+	if err := os.MkdirAll(filepath.Join(sysfs, "class/iscsi_session/session1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := newFabric(Options{Log: slog.New(slog.DiscardHandler), SysFS: sysfs}, wire, remote.Names{})
+	c.look()
+	if err := c.initiator.err; err == nil || c.initiator.kernel != nil {
+		t.Fatal("programs are attached to tracepoints that are not there")
+	}
+	if _, err := c.collect(); err == nil {
+		t.Error("a scrape does not say that iSCSI is not measured")
+	}
+	if r := c.Check()[1]; r.Err == nil || !strings.Contains(r.Note, "iSCSI is not measured at this end") {
+		t.Errorf("--check says %v, %q", r.Err, r.Note)
+	}
+}

@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+var (
+	sessionName = regexp.MustCompile(`^session[0-9]+$`)
+	// A host's disk by its SCSI address: host, channel, target, LUN.
+	scsiAddress = regexp.MustCompile(`^([0-9]+):[0-9]+:[0-9]+:([0-9]+)$`)
+)
+
+// ReadISCSI reads /sys/class/iscsi_session and the disks of /sys/block, of which each one's link tells whether a session is above it.
+// Sessions come and go while it is read: what is gone is left out.
+func ReadISCSI(sysfs string) (Paths, error) {
+	all := Paths{Local: map[string]bool{}}
+	sessions, err := entries(filepath.Join(sysfs, "class", "iscsi_session"))
+	for _, name := range sessions {
+		if sessionName.MatchString(name) {
+			all.Connections++
+		}
+	}
+	disks, more := entries(filepath.Join(sysfs, "block"))
+	for _, disk := range disks {
+		link, err := os.Readlink(filepath.Join(sysfs, "block", disk))
+		if err != nil {
+			continue
+		}
+		parts := strings.Split(filepath.ToSlash(link), "/")
+		at := slices.IndexFunc(parts, sessionName.MatchString)
+		if at < 0 {
+			all.Local[disk] = true
+			continue
+		}
+		if p, ok := sessionPath(filepath.Join(sysfs, "block"), disk, parts, at); ok {
+			all.Paths = append(all.Paths, p)
+		}
+	}
+	return all, errors.Join(err, more)
+}
+
+func entries(folder string) (names []string, err error) {
+	found, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range found {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// sessionPath is that of a disk below a session, whose place among the parts of the disk's link is at:
+// …/hostN/sessionN/targetN:N:N/N:N:N:N/block/sdX.
+func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) {
+	below := parts[at+1:]
+	if len(below) < 4 || below[2] != "block" || below[3] != disk {
+		return p, false
+	}
+	address := scsiAddress.FindStringSubmatch(below[1])
+	if address == nil {
+		return p, false
+	}
+	lun, err := strconv.ParseUint(address[2], 10, 32)
+	if err != nil {
+		return p, false
+	}
+	host := filepath.Join(blocks, filepath.Join(parts[:at]...))
+	session := parts[at]
+	folder := filepath.Join(host, session)
+	attributes := filepath.Join(folder, "iscsi_session", session)
+	device := filepath.Join(folder, below[0], below[1])
+	p = Path{
+		Disk: disk, Head: head(blocks, disk), Controller: session,
+		Transport: strings.TrimPrefix(attribute(host, "scsi_host", "host"+address[1], "proc_name"), "iscsi_"),
+		Address:   portal(folder, session), Subsystem: attribute(attributes, "targetname"), Number: uint32(lun),
+		State: strings.ToLower(attribute(attributes, "state")), Access: attribute(device, "access_state"),
+	}
+	if p.Subsystem == "" || p.State == "" {
+		return p, false // the session is going
+	}
+	state := attribute(device, "state")
+	p.Live = p.State == "logged_in"
+	p.Closed = state == "offline" || state == "transport-offline" || state == "blocked" ||
+		p.Access == "standby" || p.Access == "unavailable" || p.Access == "offline" || p.Access == "transitioning"
+	p.InFlight, p.CountsInFlight = inFlight(device, "block", disk)
+	return p, true
+}
+
+// head is the device that is used: a multipath one above the disk, if there is one.
+func head(blocks, disk string) string {
+	above, _ := entries(filepath.Join(blocks, disk, "holders"))
+	for _, name := range above {
+		if strings.HasPrefix(attribute(blocks, disk, "holders", name, "dm", "uuid"), "mpath-") {
+			return name
+		}
+	}
+	return disk
+}
+
+// portal is the address that a session's connection was made to: as it was asked for, else what it came to.
+func portal(folder, session string) string {
+	connection := "connection" + strings.TrimPrefix(session, "session") + ":0"
+	attributes := filepath.Join(folder, connection, "iscsi_connection", connection)
+	for _, kind := range []string{"persistent_", ""} {
+		host, port := attribute(attributes, kind+"address"), attribute(attributes, kind+"port")
+		if address, err := netip.ParseAddr(host); err == nil && port != "" {
+			return Address(address.Unmap().WithZone("").String(), port, "")
+		}
+	}
+	return Address("", "", session)
+}
+
+// ServingISCSI says whether this machine's kernel can serve somebody: its target is there.
+func ServingISCSI(sysfs string) bool {
+	for _, folder := range []string{"module/iscsi_target_mod", "kernel/config/target/iscsi"} {
+		if _, err := os.Stat(filepath.Join(sysfs, folder)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ISCSIBacking returns what a target's LUN, by the target's own number, is made of. group is its portal group's folder, tpgt_1.
+func ISCSIBacking(sysfs, iqn, group string, lun uint32) Backing {
+	if !element(iqn) || !element(group) {
+		return Backing{}
+	}
+	folder := filepath.Join(sysfs, "kernel", "config", "target", "iscsi", iqn, group, "lun", "lun_"+strconv.FormatUint(uint64(lun), 10))
+	names, _ := entries(folder)
+	for _, name := range names {
+		if i, err := os.Lstat(filepath.Join(folder, name)); err != nil || i.Mode()&os.ModeSymlink == 0 {
+			continue
+		}
+		if path := attribute(folder, name, "udev_path"); path != "" {
+			return backing(sysfs, path)
+		}
+	}
+	return Backing{}
+}
+
+// SocketAddress is the address in a struct sockaddr of the kernel's, as HOST:PORT; empty if it is of no kind that is known. Its
+// family is in the machine's byte order, which is little endian wherever the agent is built for.
+func SocketAddress(raw []byte) string {
+	if len(raw) < 28 {
+		return ""
+	}
+	var address netip.Addr
+	switch binary.LittleEndian.Uint16(raw) {
+	case 2: // AF_INET
+		address = netip.AddrFrom4([4]byte(raw[4:8]))
+	case 10: // AF_INET6
+		address = netip.AddrFrom16([16]byte(raw[8:24])).Unmap()
+	default:
+		return ""
+	}
+	port := strconv.Itoa(int(binary.BigEndian.Uint16(raw[2:4])))
+	return foreign.Text(net.JoinHostPort(address.String(), port), maxName)
+}

@@ -1,0 +1,130 @@
+// Package nvmeof knows, from sysfs and configfs, the volumes that this machine uses or serves over NVMe
+// over Fabrics, and how storage engines name them.
+package remote
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+// Volume is what a namespace of a subsystem is to its storage engine; of iSCSI, what a LUN of a target is.
+type Volume struct {
+	// Name is the volume's, and Backend the engine's.
+	Name, Backend string
+	// Replica is empty for the volume itself, else the name of the replica that this is.
+	Replica string
+}
+
+// Names are the rules by which engines name what they serve over a wire, the first that fits counts.
+type Names struct {
+	rules []name
+	// wire is the backend of what no rule fits.
+	wire string
+}
+
+type name struct {
+	backend string
+	pattern *regexp.Regexp
+	// first is the number of a volume that is alone; others have theirs in their names.
+	first uint32
+}
+
+// knownNVMe are the rules of engines that are known. Longhorn's second engine: go-spdk-helper's GetNQN, with
+// the names of its engines and replicas. Mayastor: a volume's target has the volume's UUID, and
+// Kubernetes' name of it is pvc- and that UUID. Whatever else there is names its volumes last.
+var knownNVMe = must(1,
+	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-r-(?P<replica>[0-9a-f]+)`,
+	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?:volume-)?(?P<volume>.+?)(?:-ef?-[0-9a-f]+)?`,
+	`mayastor=nqn\.2019-05\.io\.openebs:(?:nexus-)?(?P<volume>.+)`,
+	`nvme=.*?(?P<volume>[^:]+)`,
+)
+
+// knownISCSI are those of iSCSI. Longhorn's first engine: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor and Jiva: the
+// operators' prefixes of target names. Whatever else there is names its volumes last.
+var knownISCSI = append(must(1,
+	`longhorn-v1=iqn\.2019-10\.io\.longhorn:(?P<volume>.+)`,
+), must(0,
+	`cstor=iqn\.2016-09\.com\.openebs\.cstor:(?P<volume>.+)`,
+	`jiva=iqn\.2016-09\.com\.openebs\.jiva:(?P<volume>.+)`,
+	`iscsi=.*?(?P<volume>[^:]+)`,
+)...)
+
+// NVMe are the names of known engines over NVMe over Fabrics after those of further rules, which are ENGINE=REGEXP: the whole
+// name of a subsystem (NQN), with a group "volume" and, where it is a volume's replica, a group "replica".
+func NVMe(rules ...string) (Names, error) {
+	own, err := parse(1, rules...)
+	return Names{append(own, knownNVMe...), "nvme"}, err
+}
+
+// ISCSI are those over iSCSI, by the whole name of a target (IQN).
+func ISCSI(rules ...string) (Names, error) {
+	own, err := parse(0, rules...)
+	return Names{append(own, knownISCSI...), "iscsi"}, err
+}
+
+func parse(first uint32, rules ...string) ([]name, error) {
+	var names []name
+	for _, rule := range rules {
+		backend, text, ok := strings.Cut(rule, "=")
+		if !ok || backend == "" {
+			return nil, fmt.Errorf("%q is not ENGINE=REGEXP", rule)
+		}
+		pattern, err := regexp.Compile("^(?:" + text + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", rule, err)
+		}
+		if pattern.SubexpIndex("volume") < 0 {
+			return nil, fmt.Errorf(`%q has no group (?P<volume>…)`, rule)
+		}
+		names = append(names, name{backend, pattern, first})
+	}
+	return names, nil
+}
+
+func must(first uint32, rules ...string) []name {
+	names, err := parse(first, rules...)
+	if err != nil {
+		panic(err)
+	}
+	return names
+}
+
+// maxName bounds names in labels.
+const maxName = 128
+
+// Of names a subsystem's namespace, or a target's LUN. Further ones are volumes of their own.
+func (n Names) Of(subsystem string, number uint32) Volume {
+	for _, one := range n.rules {
+		found := one.pattern.FindStringSubmatch(subsystem)
+		if found == nil {
+			continue
+		}
+		v := Volume{Backend: one.backend, Name: found[one.pattern.SubexpIndex("volume")]}
+		if i := one.pattern.SubexpIndex("replica"); i >= 0 {
+			v.Replica = foreign.Text(found[i], maxName)
+		}
+		if one.backend == "mayastor" && uuid.MatchString(v.Name) {
+			v.Name = "pvc-" + v.Name
+		}
+		if number > one.first {
+			v.Name += "/" + strconv.FormatUint(uint64(number), 10)
+		}
+		v.Name = foreign.Text(v.Name, maxName)
+		return v
+	}
+	return Volume{Backend: n.wire, Name: foreign.Text(subsystem, maxName)}
+}
+
+// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name.
+func Instance(subsystem string) string {
+	if i := strings.LastIndexByte(subsystem, ':'); i >= 0 && i+1 < len(subsystem) {
+		subsystem = subsystem[i+1:]
+	}
+	return foreign.Text(subsystem, maxName)
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

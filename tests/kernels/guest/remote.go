@@ -1,0 +1,267 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+const (
+	remoteRequests = 100
+	linkDelay      = 25 * time.Millisecond
+	diskDelay      = 30 * time.Millisecond
+	// Where a disk cannot be read.
+	remoteBroken = 1 << 20
+	// patience is for what a machine does within seconds and an emulator does some time.
+	patience = 3 * time.Minute
+)
+
+// remoteTargets are rig.NVMeTargets or rig.ISCSITargets.
+type remoteTargets interface {
+	Of(i int) *rig.Target
+	Break(i int, offset int64)
+	SlowLink(i int, delay time.Duration)
+	CutLink(i int, cut bool)
+	Disconnect()
+}
+
+// remotePaths are the paths to targets of the kernel's own over a storage network, each behind its own link, which are a volume's
+// replicas by their names. The truth of counts is what is asked for and the kernel's statistics of each path; that of delays what a
+// connection's first packets take, and the kernel's statistics of the disk.
+type remotePaths struct {
+	agent   *agent
+	targets remoteTargets
+	volume  string
+	disks   []string // their folders in sysfs
+	devices []string // and their devices
+	live    string   // what the kernel calls the state of a path that is there
+	out     *outcome.Remote
+	// slowLink and slowDisk are which of them have these delays.
+	slowLink, slowDisk int
+}
+
+// follow waits until all paths are followed: what a path did before is not counted, and it is looked for once a second.
+func (n *remotePaths) follow(t *rig.Scope) {
+	rig.Eventually(t, patience, func() error {
+		m, err := n.agent.scrape()
+		if seen := m.Sum("plumbline_volume_path_state", "volume", n.volume, "state", n.live); err == nil && seen < float64(len(n.disks)) {
+			err = fmt.Errorf("%v paths are followed, of %d", seen, len(n.disks))
+		}
+		return err
+	})
+}
+
+// leave ends all connections, and waits until that is seen.
+func (n *remotePaths) leave(t *rig.Scope) {
+	n.targets.Disconnect()
+	rig.Eventually(t, patience, func() error {
+		m, err := n.agent.scrape()
+		if left := m.Sum("plumbline_volume_path_state", "volume", n.volume); err == nil && left > 0 {
+			err = fmt.Errorf("%v paths are still told of", left)
+		}
+		return err
+	})
+}
+
+// use does something with a device, past the page cache, and returns how long it took on average.
+func (n *remotePaths) use(t *rig.Scope, device string, what func(f *os.File, page []byte) error, times int) time.Duration {
+	f, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
+	t.Check(err)
+	defer f.Close()
+	page, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	t.Check(err)
+	defer func() { t.Check(unix.Munmap(page)) }()
+	began := time.Now()
+	for range times {
+		t.Check(what(f, page))
+	}
+	return time.Since(began) / time.Duration(times)
+}
+
+func readOnce(f *os.File, page []byte) error {
+	_, err := f.ReadAt(page, 0)
+	return err
+}
+
+// count compares counts: with what is asked for at both ends, and with the kernel's own of each path.
+func (n *remotePaths) count(t *rig.Scope) {
+	before, m := n.statistics(t), n.agent.metrics(t)
+	for i := range n.disks {
+		n.use(t, n.devices[i], func(f *os.File, page []byte) error {
+			_, err := f.WriteAt(page, blockSize)
+			return err
+		}, remoteRequests)
+		n.use(t, n.devices[i], readOnce, remoteRequests/2)
+		n.use(t, n.devices[i], func(f *os.File, _ []byte) error { return f.Sync() }, remoteRequests/4)
+	}
+	after := n.statistics(t)
+	for op, made := range map[string]uint64{"write": remoteRequests, "read": remoteRequests / 2, "sync": remoteRequests / 4} {
+		if made *= uint64(len(n.disks)); after[op]-before[op] != made {
+			t.Fatalf("the kernel counted %d of %s on the paths, and %d were made: something else uses them", after[op]-before[op], op, made)
+		}
+		for end, metric := range map[string]string{"initiator": "plumbline_replica_request_duration_seconds", "target": "plumbline_replica_service_seconds"} {
+			f := func(now agentproc.Metrics) float64 {
+				return now.Sum(metric, "volume", n.volume, "op", op) - m.Sum(metric, "volume", n.volume, "op", op)
+			}
+			n.compare(t, end+"'s "+op, made, f)
+		}
+	}
+}
+
+// fail reads what a target's disk cannot read. The kernel does not try such reads again.
+func (n *remotePaths) fail(t *rig.Scope) {
+	const target, failing = 0, 10
+	m := n.agent.metrics(t)
+	n.targets.Break(target, remoteBroken)
+	n.use(t, n.devices[target], func(f *os.File, page []byte) error {
+		if _, err := f.ReadAt(page, remoteBroken); err == nil {
+			return errors.New("a broken place can be read")
+		}
+		return nil
+	}, failing)
+	for end, metric := range map[string]string{"initiator": "plumbline_replica_request_errors_total", "target": "plumbline_replica_service_errors_total"} {
+		f := func(now agentproc.Metrics) float64 {
+			return now.Sum(metric, "volume", n.volume, "op", "read") - m.Sum(metric, "volume", n.volume, "op", "read")
+		}
+		n.compare(t, end+"'s errors", failing, f)
+	}
+}
+
+// compare notes a count once it is what was made, or has not changed for a while.
+func (n *remotePaths) compare(t *rig.Scope, what string, made uint64, f func(agentproc.Metrics) float64) {
+	c := outcome.Count{What: what, Truth: made}
+	c.Counted = uint64(f(n.agent.settled(t, float64(made), f)))
+	say("%s: %d counted of %d", c.What, c.Counted, c.Truth)
+	n.out.Commands = append(n.out.Commands, c)
+}
+
+// statistics are the kernel's counts of all paths: reads, writes without flushes, flushes (Documentation/block/stat.rst).
+func (n *remotePaths) statistics(t *rig.Scope) map[string]uint64 { return n.statisticsOf(t, n.disks) }
+
+func (n *remotePaths) statisticsOf(t *rig.Scope, disks []string) map[string]uint64 {
+	sums := map[string]uint64{}
+	for _, disk := range disks {
+		text, err := os.ReadFile(filepath.Join(disk, "stat"))
+		t.Check(err)
+		fields := strings.Fields(string(text))
+		for op, column := range map[string]int{"read": 0, "write": 4, "sync": 15} {
+			v, err := strconv.ParseUint(fields[column], 10, 64)
+			t.Check(err)
+			sums[op] += v
+		}
+	}
+	// A request that is a flush alone counts as a write, too.
+	sums["write"] -= sums["sync"]
+	return sums
+}
+
+// delay makes one target's link slow, and compares what the agent says of it and of another one's disk, which is slow.
+func (n *remotePaths) delay(t *rig.Scope) {
+	network := func() (network float64, waited time.Duration) {
+		m := n.agent.metrics(t)
+		waited = n.use(t, n.devices[n.slowLink], readOnce, remoteRequests)
+		request, service := n.means(t, m, n.slowLink)
+		return request - service, waited
+	}
+	before, _ := network()
+	alone := n.roundTrip(t, n.slowLink)
+	n.targets.SlowLink(n.slowLink, linkDelay)
+	truth := n.roundTrip(t, n.slowLink) - alone
+	seen, waited := network()
+	n.note("a link's delay", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: seen - before})
+	n.targets.SlowLink(n.slowLink, 0)
+
+	busy, m := n.diskBusy(t, n.slowDisk), n.agent.metrics(t)
+	waited = n.use(t, n.devices[n.slowDisk], readOnce, remoteRequests)
+	truth = (n.diskBusy(t, n.slowDisk) - busy) / remoteRequests
+	_, service := n.means(t, m, n.slowDisk)
+	n.note("a disk's delay", outcome.Delay{Put: diskDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: service})
+}
+
+// roundTrip is how long a target's machine takes to refuse a connection, on average: what a link takes here, where timers are late.
+func (n *remotePaths) roundTrip(t *rig.Scope, i int) float64 {
+	host, _, err := net.SplitHostPort(n.targets.Of(i).Address)
+	t.Check(err)
+	began := time.Now()
+	for range remoteRequests {
+		if c, err := net.Dial("tcp", net.JoinHostPort(host, "9")); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatalf("connecting to nobody: %v, %v", c, err)
+		}
+	}
+	return time.Since(began).Seconds() / remoteRequests
+}
+
+// diskBusy is the kernel's sum of the times that a target's disk took for reads, in seconds.
+func (n *remotePaths) diskBusy(t *rig.Scope, i int) float64 {
+	text, err := os.ReadFile(filepath.Join("/sys/block", n.targets.Of(i).Disk, "stat"))
+	t.Check(err)
+	ms, err := strconv.ParseFloat(strings.Fields(string(text))[3], 64)
+	t.Check(err)
+	return ms / 1e3
+}
+
+func (n *remotePaths) note(what string, d outcome.Delay) {
+	d.What = what
+	say("%s of %.0f ms: %.3f ms seen of %.3f, and %.3f waited for", what, 1e3*d.Put, 1e3*d.Seen, 1e3*d.Truth, 1e3*d.Waited)
+	n.out.Delays = append(n.out.Delays, d)
+}
+
+// means are those of reads since m, at the initiator's end and at the target's.
+func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int) (request, service float64) {
+	labels := []string{"volume", n.volume, "replica", n.targets.Of(i).Address, "op", "read"}
+	mean := func(metric string) float64 {
+		f := func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
+		now := n.agent.settled(t, remoteRequests, f)
+		return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / f(now)
+	}
+	return mean("plumbline_replica_request_duration_seconds"), mean("plumbline_replica_service_seconds")
+}
+
+// stall cuts a link while a request is under way: its age is told, of that path, and not of the replica, which has not got it.
+func (n *remotePaths) stall(t *rig.Scope) {
+	const cut, other = 0, 1
+	n.targets.CutLink(cut, true)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.use(t, n.devices[cut], readOnce, 1)
+	}()
+	age := func(m agentproc.Metrics, metric string, i int) float64 {
+		return m.Sum(metric, "volume", n.volume, "replica", n.targets.Of(i).Address)
+	}
+	rig.Eventually(t, patience, func() error {
+		m, err := n.agent.scrape()
+		if err != nil {
+			return err
+		}
+		request, service := age(m, "plumbline_replica_oldest_request_seconds", cut), age(m, "plumbline_replica_oldest_service_seconds", cut)
+		if service > 0 || age(m, "plumbline_replica_oldest_request_seconds", other) > 0 {
+			t.Fatalf("a cut link shows as replica %v s, another link as %v s", service, age(m, "plumbline_replica_oldest_request_seconds", other))
+		}
+		if request < 3 {
+			return fmt.Errorf("the oldest request is %.1f s old", request)
+		}
+		say("a cut link: the oldest request on that path is %.1f s old", request)
+		return nil
+	})
+	n.targets.CutLink(cut, false)
+	<-done
+	rig.Eventually(t, patience, func() error {
+		m, err := n.agent.scrape()
+		if old := age(m, "plumbline_replica_oldest_request_seconds", cut); err == nil && old > 0 {
+			err = fmt.Errorf("the oldest request is %.1f s old", old)
+		}
+		return err
+	})
+}

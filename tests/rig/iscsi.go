@@ -1,0 +1,142 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ISCSITargets are Targets over iSCSI, by the kernel's own target (LIO), and what this machine has of them by open-iscsi.
+type ISCSITargets struct {
+	*Targets
+	made []string // in configfs, the first that has to go first
+}
+
+const (
+	coreFolder  = configFolder + "/target/core"
+	iscsiFolder = configFolder + "/target/iscsi"
+	iscsiPort   = 3260
+)
+
+// openISCSI is what open-iscsi's programs read. An emulator may stand still for longer than they wait, so nobody asks whether the
+// other end is there.
+const openISCSI = `node.startup = manual
+node.leading_login = No
+node.session.timeo.replacement_timeout = 300
+node.conn[0].timeo.login_timeout = 300
+node.conn[0].timeo.logout_timeout = 300
+node.conn[0].timeo.noop_out_interval = 0
+node.conn[0].timeo.noop_out_timeout = 0
+node.session.initial_login_retry_max = 8
+node.session.scan = auto
+`
+
+// NewISCSITargets sets up targets with these names, each serving a disk of 16 MiB in memory that takes as long as its entry in delays
+// says, if it has one, and starts the initiator's daemon.
+func NewISCSITargets(t T, names []string, delays map[int]time.Duration) *ISCSITargets {
+	n := &ISCSITargets{Targets: newTargets(t, "iscsi", 98, iscsiPort, "target_core_mod", "target_core_iblock", "iscsi_target_mod", "iscsi_tcp", "sd_mod")}
+	n.folder(iscsiFolder)
+	n.startDaemon()
+	t.Cleanup(n.end)
+	for i, name := range names {
+		n.add(name, delays[i])
+	}
+	return n
+}
+
+// startDaemon starts open-iscsi's daemon, and returns once it answers.
+func (n *ISCSITargets) startDaemon() {
+	n.folder("/etc/iscsi")
+	n.write(openISCSI, "/etc/iscsi/iscsid.conf")
+	n.write("InitiatorName=iqn.2026-11.io.plumbline:guest\n", "/etc/iscsi/initiatorname.iscsi")
+	daemon := Start(n.t, exec.Command("iscsid", "--foreground", "--no-pid-file"))
+	Eventually(n.t, time.Minute, func() error {
+		select {
+		case <-daemon.Done:
+			n.t.Fatalf("iscsid ended: %s", daemon.Log)
+		default:
+		}
+		// That there is no session is an error, too, and an answer.
+		if _, err := command(n.t, "iscsiadm", "--mode", "session"); err != nil && !strings.Contains(err.Error(), "No active sessions") {
+			return err
+		}
+		return nil
+	})
+}
+
+// add sets one up (Documentation/target/scripts.rst of the kernel, and what targetcli writes).
+func (n *ISCSITargets) add(iqn string, delay time.Duration) {
+	one := n.Targets.add(iqn, delay)
+	adapter := filepath.Join(coreFolder, fmt.Sprintf("iblock_%d", len(n.targets)))
+	disk := n.folder(adapter, one.Disk)
+	n.write("udev_path=/dev/"+one.Disk, disk, "control")
+	n.write("1", disk, "enable")
+	target := filepath.Join(iscsiFolder, iqn)
+	group := filepath.Join(target, "tpgt_1")
+	lun := n.folder(group, "lun", "lun_0")
+	link := filepath.Join(lun, one.Disk)
+	if err := os.Symlink(disk, link); err != nil {
+		n.t.Fatalf("%v", err)
+	}
+	for attribute, value := range map[string]string{"authentication": "0", "generate_node_acls": "1", "demo_mode_write_protect": "0", "cache_dynamic_acls": "1"} {
+		n.write(value, group, "attrib", attribute)
+	}
+	portal := filepath.Join(group, "np", one.Address)
+	n.inside(one, "mkdir", portal)
+	n.write("1", group, "enable")
+	n.made = append(n.made, link, lun, portal, group, target, disk, adapter)
+}
+
+// Connect has this machine use all targets, and returns the folder of each one's disk in sysfs.
+func (n *ISCSITargets) Connect() []string {
+	var disks []string
+	for _, one := range n.targets {
+		n.node(one, "--op", "new")
+		n.node(one, "--login")
+		Eventually(n.t, time.Minute, func() error {
+			found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block", "sd*"))
+			if len(found) == 0 {
+				return fmt.Errorf("no disk of %s", one.Name)
+			}
+			disks = append(disks, found[0])
+			n.write("300", found[0], "device", "timeout")
+			return nil
+		})
+	}
+	return disks
+}
+
+func (n *ISCSITargets) node(one *Target, args ...string) {
+	n.call("iscsiadm", append([]string{"--mode", "node", "--targetname", one.Name, "--portal", one.Address}, args...)...)
+}
+
+// session is the folder in sysfs of the session with a target; empty if there is none.
+func (n *ISCSITargets) session(one *Target) string {
+	all, _ := filepath.Glob("/sys/class/iscsi_session/session*")
+	for _, folder := range all {
+		if name, err := os.ReadFile(filepath.Join(folder, "targetname")); err == nil && strings.TrimSpace(string(name)) == one.Name {
+			return folder
+		}
+	}
+	return ""
+}
+
+// Disconnect ends all sessions.
+func (n *ISCSITargets) Disconnect() {
+	for _, one := range n.targets {
+		n.node(one, "--logout")
+	}
+}
+
+// end takes it all down, as far as it is there.
+func (n *ISCSITargets) end() {
+	for _, one := range n.targets {
+		if n.session(one) != "" {
+			undo(n.t, "iscsiadm", "--mode", "node", "--targetname", one.Name, "--portal", one.Address, "--logout")
+		}
+	}
+	n.Targets.end(n.made...)
+}
