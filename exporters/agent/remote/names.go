@@ -1,5 +1,5 @@
-// Package nvmeof knows, from sysfs and configfs, the volumes that this machine uses or serves over NVMe
-// over Fabrics, and how storage engines name them.
+// Package remote knows, from sysfs and configfs, the volumes that this machine uses or serves over a storage
+// network, NVMe over Fabrics or iSCSI, and how storage engines name them.
 package remote
 
 import (

@@ -8,7 +8,12 @@ import (
 // fine is an outcome with nothing wrong.
 func fine() Outcome {
 	yes := Feature{Works: true}
-	return Outcome{Query: yes, Replica: yes, Blockio: yes, Duration: 2.5, Phases: 2.500000001, Slept: 1, Waited: 1.01,
+	// The second delay is later than the disk's own statistics, and no later than the reader saw it.
+	paths := func() Remote {
+		return Remote{Commands: []Count{{"reads", 150, 150}}, Delays: []Delay{{What: "a link's delay", Put: .025, Truth: .027, Waited: .026, Seen: .028},
+			{What: "a disk's delay", Put: .03, Truth: .031, Waited: .039, Seen: .035}}}
+	}
+	return Outcome{Query: yes, Replica: yes, NVMe: yes, NVMePaths: paths(), ISCSI: yes, ISCSIPaths: paths(), Blockio: yes, Duration: 2.5, Phases: 2.500000001, Slept: 1, Waited: 1.01,
 		Statements: []Count{{"simple", 200, 200}, {"tls", 100, 100}}, Requests: []Count{{"writes", 400, 400}}, Disk: []Count{{"reads", 7, 7}, {"discards", 0, 0}}}
 }
 
@@ -17,9 +22,9 @@ func TestWrong(t *testing.T) {
 		t.Errorf("nothing is wrong, but: %q", wrong)
 	}
 	bounded := fine()
-	bounded.Missed, bounded.Deputies = 7, true
+	bounded.Missed, bounded.Deputies = 10, true
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
-		t.Errorf("7 of 700 events at most were missed by deputies, and of ours none: %q", wrong)
+		t.Errorf("10 of 1,000 events at most were missed by deputies, and of ours none: %q", wrong)
 	}
 	for _, c := range []struct {
 		want   string
@@ -29,6 +34,12 @@ func TestWrong(t *testing.T) {
 		{"statements, tls: 101 counted of 100", func(o *Outcome) { o.Statements[1].Counted++ }},
 		{"statements: nothing was made", func(o *Outcome) { o.Statements = nil }},
 		{"requests to replicas, writes: 0 counted of 400", func(o *Outcome) { o.Requests[0].Counted = 0 }},
+		{"NVMe/TCP commands, reads: 149 counted of 150", func(o *Outcome) { o.NVMePaths.Commands[0].Counted-- }},
+		{"iSCSI commands, reads: 151 counted of 150", func(o *Outcome) { o.ISCSIPaths.Commands[0].Counted++ }},
+		{"iSCSI commands: nothing was made", func(o *Outcome) { o.ISCSIPaths.Commands = nil }},
+		{"iSCSI, a link's delay of 25.000 ms: 23.000 ms seen of 27.000", func(o *Outcome) { o.ISCSIPaths.Delays[0].Seen = .023 }},
+		{"iSCSI, a link's delay of 25.000 ms: 29.000 ms seen of 27.000", func(o *Outcome) { o.ISCSIPaths.Delays[0].Seen = .029 }},
+		{"NVMe/TCP, a disk's delay of 30.000 ms: 40.000 ms seen of 31.000, and 39.000 waited for", func(o *Outcome) { o.NVMePaths.Delays[1].Seen = .04 }},
 		{"block requests, reads: 0 counted of 7", func(o *Outcome) { o.Disk[0].Counted = 0 }},
 		{"block requests: nothing was made", func(o *Outcome) { o.Disk = nil }},
 		{"phases are 2.506700 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.5067 }},
