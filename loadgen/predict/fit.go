@@ -8,8 +8,9 @@ import (
 
 const (
 	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
-	// measured; by at most mostLonger times either way.
-	leastOthers, mostLonger = 0.05, 2
+	// measured: one that is too long is shortened, to leastOfModel at the least; what one that is too short lacks is taken for a time
+	// that does not depend on storage, such as waking up.
+	leastOthers, leastOfModel = 0.05, 0.5
 	// usualPart of statements wait for a CPU, and unusual is the distance that another part costs.
 	usualPart, unusual = 0.1, 0.002
 	// nearlyAll of a kind's statements flush: all do.
@@ -39,6 +40,8 @@ type fitted struct {
 	needed float64
 	// waits are the seconds of a statement, by kind, that it waits for something else than flushes.
 	waits []float64
+	// stored is the mean time in storage, by kind, before what the phases leave over was added.
+	stored []float64
 	// again is the simulation of the class that the workload is on.
 	again run
 }
@@ -58,6 +61,7 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	if refused := f.storable(w, ops); refused != nil {
 		return nil, refused
 	}
+	ops, _ = operations(f.ownLoad(from.Windows))
 	longest := 0.0
 	for _, t := range f.totals {
 		longest = max(longest, t.mean("sync"))
@@ -91,26 +95,49 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		if refused := f.store(ops); refused != nil && i == tries-1 {
 			return nil, refused
 		}
-		f.own(part)
+		f.own(part, false)
 		f.again = f.simulate(turns, seed)
 		if f.again.commits > 0 {
 			f.per = f.again.flushes / f.again.commits
 		}
 	}
+	f.settle()
 	best := math.Inf(1)
 	for _, p := range parts {
 		tried := *f
 		tried.kinds = slices.Clone(f.kinds)
-		tried.own(p)
+		tried.own(p, true)
 		tried.again = tried.simulate(turns, seed)
 		// Where storage takes most of the time, none of them is much worse: then it is the usual one.
 		if e := tried.distance() + unusual*math.Pow(math.Log(p/usualPart), 2); e < best {
 			best, part = e, p
 		}
 	}
-	f.own(part)
+	f.own(part, true)
 	f.again = f.simulate(turns, seed)
 	return f, nil
+}
+
+// ownLoad picks the windows of the class that the workload is on in which it had like load; all, if these are too few: of a class that
+// is measured as the workload runs there is nothing else.
+func (f *fitted) ownLoad(windows []Load) []Load {
+	var like []Load
+	commits := 0.0
+	for _, t := range f.totals {
+		if t.mean("sync") >= leastSync*t.response.Mean() {
+			commits += t.count
+		}
+	}
+	for _, w := range windows {
+		// A flush may be for several commits.
+		if r := w.rate("sync") * f.seconds; r >= commits/likeLoad/2 && r <= commits*likeLoad {
+			like = append(like, w)
+		}
+	}
+	if len(like) < leastWindows {
+		return windows
+	}
+	return like
 }
 
 // store sets a flush up of the class's operations, so that all flushes take the time that was measured.
@@ -181,30 +208,38 @@ func visits(flush map[string]int, scale float64, ops map[string]Operation) []vis
 	return all
 }
 
-// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
-// time in storage.
-func (f *fitted) own(part float64) {
+// settle compares the waiting for the flushes of others with what was measured: what the model has too much is taken off in the same
+// proportion everywhere, what it has too little is a time of those that waited, such as waking up. Only once, as a time more between flushes
+// has the model wait less.
+func (f *fitted) settle() {
+	f.stored = slices.Clone(f.again.stored)
 	for i, t := range f.totals {
-		cpu := t.mean("cpu", "client")
-		waits := t.mean("runqueue")
-		others, stored := 0.0, t.mean("read", "write", "sync")
-		if f.again.others != nil {
-			others, stored = f.again.others[i], f.again.stored[i]
-		}
+		others := f.again.others[i]
 		f.waits[i] = t.mean("wait")
 		if k := &f.kinds[i]; k.flushes > 0 && others >= leastOthers*t.response.Mean() {
-			longer := min(max(f.waits[i]/others, 1/mostLonger), mostLonger)
-			before := k.longer
-			if before == 0 {
-				before = 1
-			}
-			stored += (longer - before) * others
-			k.longer = longer
-			f.waits[i] = max(f.waits[i]-longer*others, 0)
+			k.longer = min(max(f.waits[i]/others, leastOfModel), 1)
+			f.stored[i] += (k.longer - 1) * others
+			f.waits[i] = max(f.waits[i]-k.longer*others, 0)
+			k.waking = f.waits[i] / f.again.waited[i]
+			f.stored[i] += f.waits[i]
 		}
-		o := own{cpu + f.waits[i], waits, part}
-		left := max(t.response.Mean()-stored, 0)
-		a, b := ownError*o.mean(), storageError*stored
+	}
+}
+
+// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
+// time in storage; settled once the waiting for others' flushes is.
+func (f *fitted) own(part float64, settled bool) {
+	for i, t := range f.totals {
+		o := own{t.mean("cpu", "client"), t.mean("runqueue"), part}
+		if !settled {
+			f.kinds[i].own = o
+			continue
+		}
+		if f.kinds[i].waking == 0 {
+			o.cpu += f.waits[i]
+		}
+		left := max(t.response.Mean()-f.stored[i], 0)
+		a, b := ownError*o.mean(), storageError*f.stored[i]
 		known := (o.mean()/(a*a) + left/(b*b)) / (1/(a*a) + 1/(b*b))
 		f.kinds[i].own = o.scaled(max(known/o.mean(), 0.3))
 	}

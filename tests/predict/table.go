@@ -37,6 +37,8 @@ func predictAll(m *measured) (*table, error) {
 				if from.name == to.name || !ok || !ok2 {
 					continue
 				}
+				// What the page cache of a folder answers no other store's does.
+				w.SameCache = k.reads && !from.folder && !to.folder
 				p, err := predict.Predict(&predict.Input{Version: predict.Version, Workload: w, From: m.Classes[from.name], To: m.Classes[to.name]})
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s to %s: %w", k.name, from.name, to.name, err)
