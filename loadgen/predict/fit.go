@@ -49,8 +49,8 @@ type fitted struct {
 // fit finds a flow that gives what was measured, on the class that it was measured on.
 func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	f := &fitted{per: 1}
-	all, seconds := totals(w.Windows)
-	f.seconds = seconds
+	var all []total
+	all, f.seconds = totals(w.Windows)
 	for _, t := range all {
 		if t.count >= leastCount && t.mean("read", "write", "sync") >= leastShare*t.response.Mean() {
 			f.totals = append(f.totals, t)
@@ -62,9 +62,29 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		return nil, refused
 	}
 	ops, _ = operations(f.ownLoad(from.Windows))
-	longest := 0.0
+	f.mix(w, ops)
+	for i := range tries {
+		if refused := f.store(ops); refused != nil && i == tries-1 {
+			return nil, refused
+		}
+		f.own(usualPart, false)
+		f.again = f.simulate(turns, seed)
+		if f.again.commits > 0 {
+			f.per = f.again.flushes / f.again.commits
+		}
+	}
+	f.settle()
+	f.own(f.bestPart(seed), true)
+	f.again = f.simulate(turns, seed)
+	return f, nil
+}
+
+// mix sets up how often the kinds come, which of them flush, and how much they read.
+func (f *fitted) mix(w Workload, ops map[string]Operation) {
+	longest, response := 0.0, 0.0
 	for _, t := range f.totals {
 		longest = max(longest, t.mean("sync"))
+		response += t.response.Mean() * t.count / f.counted
 	}
 	for _, t := range f.totals {
 		k := kind{name: t.kind, share: t.count / f.counted}
@@ -79,30 +99,16 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		}
 		f.kinds = append(f.kinds, k)
 	}
-	f.clients, f.constant, f.rate = w.Clients, w.Think == Constant, f.counted/seconds
-	if f.clients > 0 {
-		response := 0.0
-		for _, t := range f.totals {
-			response += t.response.Mean() * t.count / f.counted
-		}
-		if f.think = w.ThinkSeconds; f.think == 0 {
-			f.think = max(float64(f.clients)/f.rate-response, 0)
-		}
-	}
-	part := usualPart
 	f.waits = make([]float64, len(f.totals))
-	for i := range tries {
-		if refused := f.store(ops); refused != nil && i == tries-1 {
-			return nil, refused
-		}
-		f.own(part, false)
-		f.again = f.simulate(turns, seed)
-		if f.again.commits > 0 {
-			f.per = f.again.flushes / f.again.commits
-		}
+	f.clients, f.constant, f.rate = w.Clients, w.Think == Constant, f.counted/f.seconds
+	if f.think = w.ThinkSeconds; f.clients > 0 && f.think == 0 {
+		f.think = max(float64(f.clients)/f.rate-response, 0)
 	}
-	f.settle()
-	best := math.Inf(1)
+}
+
+// bestPart is the part of statements that wait for a CPU with which the simulation is nearest to what was measured.
+func (f *fitted) bestPart(seed uint64) float64 {
+	best, part := math.Inf(1), usualPart
 	for _, p := range parts {
 		tried := *f
 		tried.kinds = slices.Clone(f.kinds)
@@ -113,9 +119,7 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 			best, part = e, p
 		}
 	}
-	f.own(part, true)
-	f.again = f.simulate(turns, seed)
-	return f, nil
+	return part
 }
 
 // ownLoad picks the windows of the class that the workload is on in which it had like load; all, if these are too few: of a class that
@@ -142,9 +146,10 @@ func (f *fitted) ownLoad(windows []Load) []Load {
 
 // store sets a flush up of the class's operations, so that all flushes take the time that was measured.
 func (f *fitted) store(ops map[string]Operation) *Refusal {
-	var spent, commits float64
+	var spent, sync, commits float64
 	for i, t := range f.totals {
 		if k := f.kinds[i]; k.flushes > 0 {
+			sync += t.phases["sync"]
 			spent += t.phases["sync"] + t.phases["write"]
 			commits += t.count * k.flushes
 		}
@@ -157,38 +162,10 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 	}
 	flush := spent / commits / f.per // seconds of one
 	f.flush, f.scale = map[string]int{}, 1
-	if s, ok := ops["sync"]; ok {
-		// Calls: the log's writer writes, then syncs.
-		sync := 0.0
-		for i, t := range f.totals {
-			if f.kinds[i].flushes > 0 {
-				sync += t.phases["sync"]
-			}
-		}
-		f.needed = sync / commits / f.per / s.Times.Mean()
-		f.flush["sync"] = max(int(math.Round(f.needed)), 1)
-		if _, ok := ops["write"]; ok {
-			f.flush["write"] = f.flush["sync"]
-		}
-		f.needed /= float64(f.flush["sync"])
+	if _, ok := ops["sync"]; ok {
+		f.ofCalls(ops, sync/commits/f.per)
 	} else {
-		// Requests of a block device, of which others' are among them: only their proportion is known.
-		lead := max(ops["flush"].Times.Count(), 1)
-		mean := 0.0
-		for _, name := range []string{"write", "flush"} {
-			o, ok := ops[name]
-			if !ok {
-				continue
-			}
-			n := 1
-			if ops["flush"].Times.Count() > 0 {
-				n = min(max(int(math.Round(o.Times.Count()/lead)), 1), 4)
-			}
-			f.flush[name] = n
-			mean += float64(n) * o.Times.Mean()
-		}
-		f.scale = flush / mean
-		f.needed = f.scale
+		f.ofRequests(ops, flush)
 	}
 	f.storage.flush = visits(f.flush, f.scale, ops)
 	if f.needed < leastNeeded || f.needed > mostNeeded {
@@ -196,6 +173,40 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 			"measure class and workload at the same time and at the same load"}
 	}
 	return nil
+}
+
+// ofCalls makes a flush of calls on files: the log's writer writes, then syncs; sync is the measured time of that.
+func (f *fitted) ofCalls(ops map[string]Operation, sync float64) {
+	f.needed = sync / ops["sync"].Times.Mean()
+	n := max(int(math.Round(f.needed)), 1)
+	f.flush["sync"] = n
+	if _, ok := ops["write"]; ok {
+		f.flush["write"] = n
+	}
+	f.needed /= float64(n)
+}
+
+// mostRequests of a kind are taken for one flush's.
+const mostRequests = 4
+
+// ofRequests makes a flush of requests of a block device, of which others' are among them: their proportion is known, and the
+// measured time of a flush.
+func (f *fitted) ofRequests(ops map[string]Operation, flush float64) {
+	flushes, mean := ops["flush"].Times.Count(), 0.0
+	for _, name := range []string{"write", "flush"} {
+		o, ok := ops[name]
+		if !ok {
+			continue
+		}
+		n := 1
+		if flushes > 0 {
+			n = min(max(int(math.Round(o.Times.Count()/flushes)), 1), mostRequests)
+		}
+		f.flush[name] = n
+		mean += float64(n) * o.Times.Mean()
+	}
+	f.scale = flush / mean
+	f.needed = f.scale
 }
 
 func visits(flush map[string]int, scale float64, ops map[string]Operation) []visit {
@@ -239,6 +250,10 @@ func (f *fitted) own(part float64, settled bool) {
 			o.cpu += f.waits[i]
 		}
 		left := max(t.response.Mean()-f.stored[i], 0)
+		if o.mean() == 0 || f.stored[i] <= 0 {
+			f.kinds[i].own = own{o.cpu, max(o.waits, left-o.cpu), part} // the phases do not say: what is left is all there is
+			continue
+		}
 		a, b := ownError*o.mean(), storageError*f.stored[i]
 		known := (o.mean()/(a*a) + left/(b*b)) / (1/(a*a) + 1/(b*b))
 		f.kinds[i].own = o.scaled(max(known/o.mean(), 0.3))
