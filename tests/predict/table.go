@@ -100,8 +100,8 @@ func (t *table) score(of func(move) bool) (s score) {
 
 func (s score) cells() []string {
 	of := func(n int) string { return fmt.Sprintf("%d of %d", n, s.moves) }
-	return []string{"moves predicted", fmt.Sprint(s.moves), "refused", fmt.Sprint(s.refused), "median within 10 %", of(s.median), "its interval held", of(s.medianHeld),
-		"p99 within 25 %", of(s.p99), "its interval held ", of(s.p99Held)}
+	return []string{"moves predicted", fmt.Sprint(s.moves), "refused", fmt.Sprint(s.refused), "median within 10 %", of(s.median), "median's interval held", of(s.medianHeld),
+		"p99 within 25 %", of(s.p99), "p99's interval held", of(s.p99Held)}
 }
 
 // noise is how long statements of some loads waited for a CPU.
