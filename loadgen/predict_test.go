@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
@@ -45,5 +46,26 @@ func TestPredict(t *testing.T) {
 	}
 	if text := run(1, "--from-file="+saved, "--to-class-file="+saved); !strings.Contains(text, saved) {
 		t.Error(text)
+	}
+}
+
+// What the probe writes is what predict reads.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	dir := testdb.Folder(t)
+	file := filepath.Join(dir, "class.json")
+	out, err := exec.Command(binary(t), "probe", "--directory="+dir, "--storageclass=r3", "--replicas=3", "--windows=2", "--window=300ms", "--pause=1ms",
+		"--readers=1", "--file-size=4MiB", "--output="+file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c, err := readClass(file)
+	if err != nil || c.Name != "r3" || c.Replicas != 3 || len(c.Windows) != 2 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for _, operation := range []string{"sync", "write", "read"} {
+		if n := c.Windows[0].Operations[operation].Times.Count(); n < 1 {
+			t.Errorf("%v operations of kind %s", n, operation)
+		}
 	}
 }

@@ -8,8 +8,9 @@ import (
 
 const (
 	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
-	// measured; by at most mostLonger times either way.
-	leastOthers, mostLonger = 0.05, 2
+	// measured: one that is too long is shortened, to leastOfModel at the least; what one that is too short lacks is taken for a time
+	// that does not depend on storage, such as waking up.
+	leastOthers, leastOfModel = 0.05, 0.5
 	// usualPart of statements wait for a CPU, and unusual is the distance that another part costs.
 	usualPart, unusual = 0.1, 0.002
 	// nearlyAll of a kind's statements flush: all do.
@@ -39,6 +40,8 @@ type fitted struct {
 	needed float64
 	// waits are the seconds of a statement, by kind, that it waits for something else than flushes.
 	waits []float64
+	// stored is the mean time in storage, by kind, before what the phases leave over was added.
+	stored []float64
 	// again is the simulation of the class that the workload is on.
 	again run
 }
@@ -46,8 +49,8 @@ type fitted struct {
 // fit finds a flow that gives what was measured, on the class that it was measured on.
 func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	f := &fitted{per: 1}
-	all, seconds := totals(w.Windows)
-	f.seconds = seconds
+	var all []total
+	all, f.seconds = totals(w.Windows)
 	for _, t := range all {
 		if t.count >= leastCount && t.mean("read", "write", "sync") >= leastShare*t.response.Mean() {
 			f.totals = append(f.totals, t)
@@ -58,9 +61,30 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	if refused := f.storable(w, ops); refused != nil {
 		return nil, refused
 	}
-	longest := 0.0
+	ops, _ = operations(f.ownLoad(from.Windows))
+	f.mix(w, ops)
+	for i := range tries {
+		if refused := f.store(ops); refused != nil && i == tries-1 {
+			return nil, refused
+		}
+		f.own(usualPart, false)
+		f.again = f.simulate(turns, seed)
+		if f.again.commits > 0 {
+			f.per = f.again.flushes / f.again.commits
+		}
+	}
+	f.settle()
+	f.own(f.bestPart(seed), true)
+	f.again = f.simulate(turns, seed)
+	return f, nil
+}
+
+// mix sets up how often the kinds come, which of them flush, and how much they read.
+func (f *fitted) mix(w Workload, ops map[string]Operation) {
+	longest, response := 0.0, 0.0
 	for _, t := range f.totals {
 		longest = max(longest, t.mean("sync"))
+		response += t.response.Mean() * t.count / f.counted
 	}
 	for _, t := range f.totals {
 		k := kind{name: t.kind, share: t.count / f.counted}
@@ -75,49 +99,57 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		}
 		f.kinds = append(f.kinds, k)
 	}
-	f.clients, f.constant, f.rate = w.Clients, w.Think == Constant, f.counted/seconds
-	if f.clients > 0 {
-		response := 0.0
-		for _, t := range f.totals {
-			response += t.response.Mean() * t.count / f.counted
-		}
-		if f.think = w.ThinkSeconds; f.think == 0 {
-			f.think = max(float64(f.clients)/f.rate-response, 0)
-		}
-	}
-	part := usualPart
 	f.waits = make([]float64, len(f.totals))
-	for i := range tries {
-		if refused := f.store(ops); refused != nil && i == tries-1 {
-			return nil, refused
-		}
-		f.own(part)
-		f.again = f.simulate(turns, seed)
-		if f.again.commits > 0 {
-			f.per = f.again.flushes / f.again.commits
-		}
+	f.clients, f.constant, f.rate = w.Clients, w.Think == Constant, f.counted/f.seconds
+	if f.think = w.ThinkSeconds; f.clients > 0 && f.think == 0 {
+		f.think = max(float64(f.clients)/f.rate-response, 0)
 	}
-	best := math.Inf(1)
+}
+
+// bestPart is the part of statements that wait for a CPU with which the simulation is nearest to what was measured.
+func (f *fitted) bestPart(seed uint64) float64 {
+	best, part := math.Inf(1), usualPart
 	for _, p := range parts {
 		tried := *f
 		tried.kinds = slices.Clone(f.kinds)
-		tried.own(p)
+		tried.own(p, true)
 		tried.again = tried.simulate(turns, seed)
 		// Where storage takes most of the time, none of them is much worse: then it is the usual one.
 		if e := tried.distance() + unusual*math.Pow(math.Log(p/usualPart), 2); e < best {
 			best, part = e, p
 		}
 	}
-	f.own(part)
-	f.again = f.simulate(turns, seed)
-	return f, nil
+	return part
+}
+
+// ownLoad picks the windows of the class that the workload is on in which it had like load; all, if these are too few: of a class that
+// is measured as the workload runs there is nothing else.
+func (f *fitted) ownLoad(windows []Load) []Load {
+	var like []Load
+	commits := 0.0
+	for _, t := range f.totals {
+		if t.mean("sync") >= leastSync*t.response.Mean() {
+			commits += t.count
+		}
+	}
+	for _, w := range windows {
+		// A flush may be for several commits.
+		if r := w.rate("sync") * f.seconds; r >= commits/likeLoad/2 && r <= commits*likeLoad {
+			like = append(like, w)
+		}
+	}
+	if len(like) < leastWindows {
+		return windows
+	}
+	return like
 }
 
 // store sets a flush up of the class's operations, so that all flushes take the time that was measured.
 func (f *fitted) store(ops map[string]Operation) *Refusal {
-	var spent, commits float64
+	var spent, sync, commits float64
 	for i, t := range f.totals {
 		if k := f.kinds[i]; k.flushes > 0 {
+			sync += t.phases["sync"]
 			spent += t.phases["sync"] + t.phases["write"]
 			commits += t.count * k.flushes
 		}
@@ -130,38 +162,10 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 	}
 	flush := spent / commits / f.per // seconds of one
 	f.flush, f.scale = map[string]int{}, 1
-	if s, ok := ops["sync"]; ok {
-		// Calls: the log's writer writes, then syncs.
-		sync := 0.0
-		for i, t := range f.totals {
-			if f.kinds[i].flushes > 0 {
-				sync += t.phases["sync"]
-			}
-		}
-		f.needed = sync / commits / f.per / s.Times.Mean()
-		f.flush["sync"] = max(int(math.Round(f.needed)), 1)
-		if _, ok := ops["write"]; ok {
-			f.flush["write"] = f.flush["sync"]
-		}
-		f.needed /= float64(f.flush["sync"])
+	if _, ok := ops["sync"]; ok {
+		f.ofCalls(ops, sync/commits/f.per)
 	} else {
-		// Requests of a block device, of which others' are among them: only their proportion is known.
-		lead := max(ops["flush"].Times.Count(), 1)
-		mean := 0.0
-		for _, name := range []string{"write", "flush"} {
-			o, ok := ops[name]
-			if !ok {
-				continue
-			}
-			n := 1
-			if ops["flush"].Times.Count() > 0 {
-				n = min(max(int(math.Round(o.Times.Count()/lead)), 1), 4)
-			}
-			f.flush[name] = n
-			mean += float64(n) * o.Times.Mean()
-		}
-		f.scale = flush / mean
-		f.needed = f.scale
+		f.ofRequests(ops, flush)
 	}
 	f.storage.flush = visits(f.flush, f.scale, ops)
 	if f.needed < leastNeeded || f.needed > mostNeeded {
@@ -169,6 +173,40 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 			"measure class and workload at the same time and at the same load"}
 	}
 	return nil
+}
+
+// ofCalls makes a flush of calls on files: the log's writer writes, then syncs; sync is the measured time of that.
+func (f *fitted) ofCalls(ops map[string]Operation, sync float64) {
+	f.needed = sync / ops["sync"].Times.Mean()
+	n := max(int(math.Round(f.needed)), 1)
+	f.flush["sync"] = n
+	if _, ok := ops["write"]; ok {
+		f.flush["write"] = n
+	}
+	f.needed /= float64(n)
+}
+
+// mostRequests of a kind are taken for one flush's.
+const mostRequests = 4
+
+// ofRequests makes a flush of requests of a block device, of which others' are among them: their proportion is known, and the
+// measured time of a flush.
+func (f *fitted) ofRequests(ops map[string]Operation, flush float64) {
+	flushes, mean := ops["flush"].Times.Count(), 0.0
+	for _, name := range []string{"write", "flush"} {
+		o, ok := ops[name]
+		if !ok {
+			continue
+		}
+		n := 1
+		if flushes > 0 {
+			n = min(max(int(math.Round(o.Times.Count()/flushes)), 1), mostRequests)
+		}
+		f.flush[name] = n
+		mean += float64(n) * o.Times.Mean()
+	}
+	f.scale = flush / mean
+	f.needed = f.scale
 }
 
 func visits(flush map[string]int, scale float64, ops map[string]Operation) []visit {
@@ -181,30 +219,42 @@ func visits(flush map[string]int, scale float64, ops map[string]Operation) []vis
 	return all
 }
 
-// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
-// time in storage.
-func (f *fitted) own(part float64) {
+// settle compares the waiting for the flushes of others with what was measured: what the model has too much is taken off in the same
+// proportion everywhere, what it has too little is a time of those that waited, such as waking up. Only once, as a time more between flushes
+// has the model wait less.
+func (f *fitted) settle() {
+	f.stored = slices.Clone(f.again.stored)
 	for i, t := range f.totals {
-		cpu := t.mean("cpu", "client")
-		waits := t.mean("runqueue")
-		others, stored := 0.0, t.mean("read", "write", "sync")
-		if f.again.others != nil {
-			others, stored = f.again.others[i], f.again.stored[i]
-		}
+		others := f.again.others[i]
 		f.waits[i] = t.mean("wait")
 		if k := &f.kinds[i]; k.flushes > 0 && others >= leastOthers*t.response.Mean() {
-			longer := min(max(f.waits[i]/others, 1/mostLonger), mostLonger)
-			before := k.longer
-			if before == 0 {
-				before = 1
-			}
-			stored += (longer - before) * others
-			k.longer = longer
-			f.waits[i] = max(f.waits[i]-longer*others, 0)
+			k.longer = min(max(f.waits[i]/others, leastOfModel), 1)
+			f.stored[i] += (k.longer - 1) * others
+			f.waits[i] = max(f.waits[i]-k.longer*others, 0)
+			k.waking = f.waits[i] / f.again.waited[i]
+			f.stored[i] += f.waits[i]
 		}
-		o := own{cpu + f.waits[i], waits, part}
-		left := max(t.response.Mean()-stored, 0)
-		a, b := ownError*o.mean(), storageError*stored
+	}
+}
+
+// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
+// time in storage; settled once the waiting for others' flushes is.
+func (f *fitted) own(part float64, settled bool) {
+	for i, t := range f.totals {
+		o := own{t.mean("cpu", "client"), t.mean("runqueue"), part}
+		if !settled {
+			f.kinds[i].own = o
+			continue
+		}
+		if f.kinds[i].waking == 0 {
+			o.cpu += f.waits[i]
+		}
+		left := max(t.response.Mean()-f.stored[i], 0)
+		if o.mean() == 0 || f.stored[i] <= 0 {
+			f.kinds[i].own = own{o.cpu, max(o.waits, left-o.cpu), part} // the phases do not say: what is left is all there is
+			continue
+		}
+		a, b := ownError*o.mean(), storageError*f.stored[i]
 		known := (o.mean()/(a*a) + left/(b*b)) / (1/(a*a) + 1/(b*b))
 		f.kinds[i].own = o.scaled(max(known/o.mean(), 0.3))
 	}

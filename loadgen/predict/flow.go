@@ -27,8 +27,10 @@ type kind struct {
 	own   own
 	// reads is how many operations of reading it waits for, on average; flushes the part of them that wait for a flush.
 	reads, flushes float64
-	// longer is how many times as long as in the model it waits for the flushes of others; 0 is 1.
+	// longer is how many times as long as in the model it waits for the flushes of others, up to 1; 0 is 1.
 	longer float64
+	// waking is a time that each statement takes which had to wait for another's flush.
+	waking float64
 }
 
 // own is the time of a statement that no storage has: on a CPU, with a part of all statements also waiting for one.
@@ -91,6 +93,8 @@ type run struct {
 	// for flushes under way and for those that another session made, as the model has it.
 	times          [][]float64
 	stored, others []float64
+	// waited is the part of each kind's statements that waited for another's flush.
+	waited []float64
 	// flushes, and commits that wait for one, were counted, seconds passed, underWay statements were on average.
 	flushes, commits, seconds, underWay float64
 }
@@ -133,7 +137,7 @@ type simulation struct {
 // simulate runs a flow until n statements have ended, after a tenth as many that are not counted. The same seed gives the same run.
 func (f flow) simulate(n int, seed uint64) run {
 	s := &simulation{flow: f, r: rand.New(rand.NewPCG(seed, 1)), skip: n / 10}
-	s.out = run{times: make([][]float64, len(f.kinds)), stored: make([]float64, len(f.kinds)), others: make([]float64, len(f.kinds))}
+	s.out = run{times: make([][]float64, len(f.kinds)), stored: make([]float64, len(f.kinds)), others: make([]float64, len(f.kinds)), waited: make([]float64, len(f.kinds))}
 	for c := range f.clients {
 		s.begin(s.pause(), c)
 	}
@@ -179,6 +183,7 @@ func (f flow) simulate(n int, seed uint64) run {
 	for k, times := range s.out.times {
 		s.out.stored[k] /= max(float64(len(times)), 1)
 		s.out.others[k] /= max(float64(len(times)), 1)
+		s.out.waited[k] /= max(float64(len(times)), 1)
 	}
 	s.out.underWay = s.sum / s.out.seconds
 	return s.out
@@ -230,8 +235,15 @@ func (s *simulation) finish(e event, now float64, leads bool, done int) {
 			if leads {
 				others -= s.flushing
 			}
-			if longer := s.kinds[e.kind].longer; longer > 0 {
-				more = (longer - 1) * others
+			if others < 1e-9 { // what is left of the subtraction
+				others = 0
+			}
+			if k := s.kinds[e.kind]; others > 0 {
+				if k.longer > 0 {
+					more = (k.longer - 1) * others
+				}
+				more += k.waking
+				s.out.waited[e.kind]++
 			}
 		}
 		s.out.others[e.kind] += others

@@ -292,7 +292,7 @@ func (f *fitted) resampled(in *Input, r *rand.Rand) *fitted {
 		}
 		g.flush = kept
 	}
-	g.own(f.kinds[0].own.part)
+	g.own(f.kinds[0].own.part, true)
 	return &g
 }
 

@@ -248,6 +248,30 @@ func renamed(c Class, from, to string) {
 	}
 }
 
+// Phases that say nothing of a CPU, or of whom a statement waits for, still give numbers.
+func TestFewPhases(t *testing.T) {
+	for _, clients := range []int{0, 1, 4} {
+		w := world{clients: clients, think: 0.008, own: own{0.0003, 0.0001, 0.1}, sync: exponentially(0.002)}
+		load, from := w.run(t, "here", 1)
+		w.sync = exponentially(0.004)
+		_, to := w.run(t, "there", 2)
+		for _, window := range load.Windows {
+			sync := window.Statements[0].Phases["sync"]
+			clear(window.Statements[0].Phases)
+			window.Statements[0].Phases["sync"] = sync
+		}
+		p := predicted(t, &Input{Workload: load, From: from, To: to})
+		if p.Refusal != nil {
+			t.Fatal(clients, p.Refusal)
+		}
+		for _, v := range []*Value{p.Statements[0].Median, p.Statements[0].P99} {
+			if !(v.Low > 0) || !(v.Expected > v.Now) || !(v.High > v.Expected) || math.IsInf(v.High, 1) {
+				t.Errorf("%d clients: %+v", clients, v)
+			}
+		}
+	}
+}
+
 // A file with nonsense in it is refused with the field's name.
 func TestReadRefuses(t *testing.T) {
 	w := world{clients: 1, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002)}

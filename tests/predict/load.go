@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -100,7 +101,9 @@ func (k kind) load(t *rig.Scope, clients []client, seed uint64, d time.Duration)
 				answered = time.Now()
 				parts[i].turns++
 				if k.pause > 0 {
-					<-time.After(time.Duration(r.ExpFloat64() * float64(k.pause)))
+					// In the kernel: timers of Go's that are due within a millisecond end together, and sessions would come in groups.
+					pause := unix.NsecToTimespec(int64(r.ExpFloat64() * float64(k.pause)))
+					_ = unix.Nanosleep(&pause, nil) // a signal may end it early: one pause of many
 				}
 			}
 		})

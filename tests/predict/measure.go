@@ -91,7 +91,7 @@ func (m *measured) window(t *rig.Scope, o options, a *agentproc.Agent, s *server
 		}
 		w, ok := m.Workloads[k.name][s.store.name]
 		if !ok {
-			w = predict.Workload{Name: k.name, Engine: "postgresql", Clients: k.clients, Sessions: k.clients, Think: k.think, SameCache: k.reads}
+			w = predict.Workload{Name: k.name, Engine: "postgresql", Clients: k.clients, Sessions: k.clients, Think: k.think}
 		}
 		var one made
 		w.Windows = append(w.Windows, s.during(t, a, k, func() int { one = k.load(t, clients, round<<8, o.window); return one.turns }))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/tests/results/rows"
@@ -23,13 +22,23 @@ type move struct {
 // table is all moves.
 type table struct {
 	moves []move
-	load  []string
+	// queued are the shortest and the longest mean wait for a CPU of a statement in any window, by load.
+	queued map[string][2]float64
 }
 
 // predictAll predicts every move that was measured.
 func predictAll(m *measured) (*table, error) {
-	t := &table{load: m.Load}
+	t := &table{queued: map[string][2]float64{}}
 	for _, k := range kinds {
+		least, most := math.Inf(1), 0.0
+		for _, w := range m.Workloads[k.name] {
+			for _, window := range w.Windows {
+				s := window.Statements[0]
+				mean := s.Phases["runqueue"] / s.Response.Count()
+				least, most = min(least, mean), max(most, mean)
+			}
+		}
+		t.queued[k.name] = [2]float64{least, most}
 		for _, from := range stores {
 			for _, to := range stores {
 				w, ok := m.Workloads[k.name][from.name]
@@ -37,6 +46,8 @@ func predictAll(m *measured) (*table, error) {
 				if from.name == to.name || !ok || !ok2 {
 					continue
 				}
+				// What the page cache of a folder answers no other store's does.
+				w.SameCache = k.reads && !from.folder && !to.folder
 				p, err := predict.Predict(&predict.Input{Version: predict.Version, Workload: w, From: m.Classes[from.name], To: m.Classes[to.name]})
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s to %s: %w", k.name, from.name, to.name, err)
@@ -89,15 +100,36 @@ func (t *table) score(of func(move) bool) (s score) {
 
 func (s score) cells() []string {
 	of := func(n int) string { return fmt.Sprintf("%d of %d", n, s.moves) }
-	return []string{"moves predicted", fmt.Sprint(s.moves), "refused", fmt.Sprint(s.refused), "median within 10 %", of(s.median), "its interval held", of(s.medianHeld),
-		"p99 within 25 %", of(s.p99), "its interval held ", of(s.p99Held)}
+	return []string{"moves predicted", fmt.Sprint(s.moves), "refused", fmt.Sprint(s.refused), "median within 10 %", of(s.median), "median's interval held", of(s.medianHeld),
+		"p99 within 25 %", of(s.p99), "p99's interval held", of(s.p99Held)}
+}
+
+// noise is how long statements of some loads waited for a CPU.
+func (t *table) noise(of func(move) bool) string {
+	least, most := math.Inf(1), 0.0
+	for _, m := range t.moves {
+		if of(m) {
+			least, most = min(least, t.queued[m.kind][0]), max(most, t.queued[m.kind][1])
+		}
+	}
+	return fmt.Sprintf("%.2f to %.2f ms", 1e3*least, 1e3*most)
+}
+
+// group is a score that is told.
+type group struct {
+	name, noise string
+	score
+}
+
+func (g group) cells() []string {
+	return append(g.score.cells(), "waiting for a CPU, a statement", g.noise)
 }
 
 // groups are the scores that are told.
-func (t *table) groups() (names []string, scores []score) {
+func (t *table) groups() (all []group) {
 	add := func(name string, of func(move) bool) {
 		if s := t.score(of); s.moves+s.refused > 0 {
-			names, scores = append(names, name), append(scores, s)
+			all = append(all, group{name, t.noise(of), s})
 		}
 	}
 	add("all moves", func(move) bool { return true })
@@ -106,7 +138,7 @@ func (t *table) groups() (names []string, scores []score) {
 	for _, k := range kinds {
 		add(k.name, func(m move) bool { return m.kind == k.name })
 	}
-	return names, scores
+	return all
 }
 
 func ms(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*seconds) }
@@ -129,18 +161,16 @@ func (t *table) print(w io.Writer) {
 	for _, m := range t.moves {
 		fmt.Fprintln(w, m.name(), m.cells())
 	}
-	names, scores := t.groups()
-	for i, name := range names {
-		fmt.Fprintln(w, name, scores[i].cells())
+	for _, g := range t.groups() {
+		fmt.Fprintln(w, g.name, g.cells())
 	}
 }
 
 // rows writes the scores and each move.
 func (t *table) rows(out *rows.File) {
 	const section, moves = "Predictions of a move to other storage", "Predictions, move by move"
-	names, scores := t.groups()
-	for i, name := range names {
-		out.Add(section, name, append(scores[i].cells(), "load averages", fmt.Sprintf("%s to %s", slices.Min(t.load), slices.Max(t.load)))...)
+	for _, g := range t.groups() {
+		out.Add(section, g.name, g.cells()...)
 	}
 	for _, m := range t.moves {
 		out.Add(moves, m.name(), m.cells()...)

@@ -144,15 +144,25 @@ func (c Config) window(ctx context.Context, log, data int, pause time.Duration) 
 	all.Go(func() {
 		text, at := make([]byte, c.Size), int64(0)
 		failed[c.Readers] = repeat(ctx, pause, func() error {
-			t0 := time.Now()
-			if err := writeAll(log, text, at); err != nil {
+			t0, err := now()
+			if err == nil {
+				err = writeAll(log, text, at)
+			}
+			if err != nil {
 				return err
 			}
-			t1 := time.Now()
-			if err := unix.Fdatasync(log); err != nil {
+			t1, err := now()
+			if err == nil {
+				err = unix.Fdatasync(log)
+			}
+			if err != nil {
 				return err
 			}
-			writes, syncs = append(writes, t1.Sub(t0).Seconds()), append(syncs, time.Since(t1).Seconds())
+			t2, err := now()
+			writes, syncs = append(writes, t1-t0), append(syncs, t2-t1)
+			if err != nil {
+				return err
+			}
 			at = (at + int64(c.Size)) % (segment - int64(c.Size) + 1) / 512 * 512
 			return nil
 		})
@@ -162,11 +172,18 @@ func (c Config) window(ctx context.Context, log, data int, pause time.Duration) 
 			text, blocks := make([]byte, c.Size), c.FileSize/int64(c.Size)
 			failed[i] = repeat(ctx, pause, func() error {
 				at := rand.Int64N(blocks) * int64(c.Size)
-				t0 := time.Now()
+				t0, err := now()
+				if err != nil {
+					return err
+				}
 				if _, err := unix.Pread(data, text, at); err != nil && err != unix.EINTR {
 					return err
 				}
-				reads[i] = append(reads[i], time.Since(t0).Seconds())
+				t1, err := now()
+				if err != nil {
+					return err
+				}
+				reads[i] = append(reads[i], t1-t0)
 				// The next reader of this block is to find it on storage, too.
 				return unix.Fadvise(data, at, int64(c.Size), unix.FADV_DONTNEED)
 			})
@@ -189,6 +206,18 @@ func (c Config) window(ctx context.Context, log, data int, pause time.Duration) 
 	}
 	return l, err
 }
+
+// now is a clock in seconds that stands still while the calling thread is on a CPU: what a call takes by it is what it waits, as the
+// phases of statements have it.
+func now() (float64, error) {
+	var cpu unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &cpu); err != nil {
+		return 0, fmt.Errorf("the thread's CPU time: %w", err)
+	}
+	return time.Since(epoch).Seconds() - time.Duration(cpu.Nano()).Seconds(), nil
+}
+
+var epoch = time.Now()
 
 // repeat does something with pauses until the time is over, on a thread of its own.
 func repeat(ctx context.Context, mean time.Duration, do func() error) error {
