@@ -49,11 +49,10 @@
 #include <bpf/bpf_tracing.h>
 
 #include "histograms.h"
+#include "request.h"
 
 /* More requests than this are in flight only on very large machines. */
 #define MAX_IN_FLIGHT 16384
-
-#define REQ_OP_MASK 0xff
 
 /* Label op; blkio.yaml has the names. */
 enum op {
@@ -135,18 +134,6 @@ static __always_inline u64 after(u64 earlier, u64 later)
 {
 	return later > earlier ? later - earlier : 0;
 }
-
-/* rq_flag returns the mask of a request flag: by the kernel's enum of its bit numbers, if that has a
- * name. Without a name it cannot be looked up: then the kernel is a first one with the enum, and
- * its numbers are those in vmlinux.h, or one before it, with the old values. Another member that
- * came with the same release (6.11) tells which, as a version does not where it was put into
- * an older kernel.
- */
-#define rq_flag(name, old)                                                                         \
-	(bpf_core_enum_value_exists(enum rqf_flags, name)                                          \
-		 ? 1U << bpf_core_enum_value(enum rqf_flags, name)                                 \
-	 : bpf_core_field_exists(struct queue_limits, features) ? 1U << name                       \
-								: (old))
 
 static __always_inline u8 op_of(u32 opf, bool empty)
 {

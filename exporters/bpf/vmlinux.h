@@ -54,6 +54,10 @@ enum {
 };
 
 enum {
+	BPF_RB_NO_WAKEUP = 1,
+};
+
+enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
@@ -126,6 +130,7 @@ struct request {
 	blk_opf_t cmd_flags;
 	req_flags_t rq_flags;
 	unsigned int __data_len;
+	sector_t __sector;
 	struct bio *bio;
 	struct block_device *part;
 	u64 start_time_ns;
@@ -199,6 +204,7 @@ struct pid {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long r10;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
@@ -285,6 +291,7 @@ struct task_struct {
 	unsigned int in_iowait: 1;
 	pid_t pid;
 	pid_t tgid;
+	void *mm;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;

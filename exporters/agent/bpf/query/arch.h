@@ -7,6 +7,7 @@
 #define ARG1(r) ((r)->di)
 #define ARG2(r) ((r)->si)
 #define ARG3(r) ((r)->dx)
+#define ARG4(r) ((r)->r10)
 #define CALL_ARG1(r) ((r)->di)
 #define CALL_ARG2(r) ((r)->si)
 #define CALL_ARG3(r) ((r)->dx)
@@ -25,12 +26,15 @@ enum {
 	NR_newfstatat = 262, NR_unlinkat = 263, NR_renameat = 264, NR_linkat = 265,
 	NR_symlinkat = 266, NR_readlinkat = 267, NR_faccessat = 269, NR_renameat2 = 316,
 	NR_copy_file_range = 326, NR_statx = 332,
+	NR_kill = 62, NR_tkill = 200, NR_tgkill = 234, NR_futex = 202, NR_semop = 65, NR_semtimedop = 220,
+	NR_splice = 275,
 };
 #elif defined(__TARGET_ARCH_arm64)
 #define SYSCALL_NR(r) ((long)(r)->syscallno)
 #define ARG1(r) ((r)->regs[0])
 #define ARG2(r) ((r)->regs[1])
 #define ARG3(r) ((r)->regs[2])
+#define ARG4(r) ((r)->regs[3])
 #define CALL_ARG1(r) ((r)->regs[0])
 #define CALL_ARG2(r) ((r)->regs[1])
 #define CALL_ARG3(r) ((r)->regs[2])
@@ -49,6 +53,8 @@ enum {
 	NR_newfstatat = 79, NR_unlinkat = 35, NR_renameat = 38, NR_linkat = 37,
 	NR_symlinkat = 36, NR_readlinkat = 78, NR_faccessat = 48, NR_renameat2 = 276,
 	NR_copy_file_range = 285, NR_statx = 291,
+	NR_kill = 129, NR_tkill = 130, NR_tgkill = 131, NR_futex = 98, NR_semop = 193, NR_semtimedop = 192,
+	NR_splice = 76,
 };
 #endif
 /* One number on every architecture. */

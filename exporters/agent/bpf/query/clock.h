@@ -294,6 +294,9 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->wakeups = b->unread_wakeup && wakeup_pending(task);
 	b->unread_wakeup = 0;
 	b->behind = 0;
+	b->taken_over = 0;
+	if (tracing)
+		b->awake_since = now;
 	b->busy = 1;
 }
 
@@ -309,7 +312,24 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	b->phase[PHASE_WAIT] = now - start;
 	b->start = start;
 	b->current = c->request;
+	b->taken_over = pid != task->pid;
 	c->pid = task->pid;
+}
+
+/* Tells of a statement that has ended. */
+static __noinline int trace_statement(struct backend *b, struct task_struct *task, u8 request, u64 end)
+{
+	if (!b || !task)
+		return 0;
+	struct trace_event *e = trace_begin(TRACE_STATEMENT, b->start, end);
+	if (!e)
+		return 0;
+	e->of = b->server;
+	e->pid = task->pid;
+	e->what = request & COMMAND_BITS;
+	e->flags = b->taken_over ? TRACE_TAKEN_OVER : 0;
+	trace_tell(e);
+	return 0;
 }
 
 /* Adds the statement that ended at end, with its phases, to the statistics. */
@@ -323,6 +343,8 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 		lose(b->server, LOST_SERIES);
 		return 0;
 	}
+	if (tracing)
+		trace_statement(b, task, request, end);
 	u64 ns = end - b->start;
 	add(&s->count, 1);
 	add(&s->sum_ns, ns);

@@ -206,9 +206,35 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	struct backend *b = backend_of(prev);
 	if (b)
 		leave_cpu(b, prev, preempt || !prev_state);
+	else if (tracing)
+		helper_leaves(prev, preempt ? 0 : prev_state);
 	b = backend_of(next);
 	if (b)
-		enter_cpu(b);
+		enter_cpu(b, next);
+	else if (tracing)
+		helper_enters(next);
+	return 0;
+}
+
+/* Loaded only for tracing. The run queue's locks are held here, so that no task is preempted within it. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(task_waking, struct task_struct *task)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct backend *b = backend_of(task);
+	struct helper *h = b ? NULL : helper_of(task);
+	if (!b && !h)
+		return 0;
+	bool by_server = backend_of(waker) != NULL;
+	if (b) {
+		note_wake(&b->wake, waker, by_server);
+		if (b->is_off && is_file_phase(b->off_kind))
+			follow_helper(waker, &b->wake, true);
+	} else {
+		note_wake(&h->wake, waker, by_server);
+		if (h->asleep && h->direct)
+			follow_helper(waker, &h->wake, false);
+	}
 	return 0;
 }
 

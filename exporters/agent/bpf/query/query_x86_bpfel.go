@@ -97,6 +97,19 @@ type QueryBackend struct {
 	Wakeups       uint32
 	_             [4]byte
 	Behind        uint64
+	AwakeSince    uint64
+	TakenOver     uint8
+	_             [7]byte
+	Wake          struct {
+		_          structs.HostLayout
+		At         uint64
+		Request    uint64
+		RequestEnd uint64
+		Pid        uint32
+		How        uint8
+		Flags      uint8
+		_          [2]byte
+	}
 }
 
 type QueryCommand uint32
@@ -105,6 +118,13 @@ const (
 	QueryCommandOTHER    QueryCommand = 0
 	QueryCommandCOMMANDS QueryCommand = 9
 )
+
+type QueryCompleting struct {
+	_       structs.HostLayout
+	Request [2]uint64
+	End     [2]uint64
+	Task    [2]uint64
+}
 
 type QueryConnection struct {
 	_           structs.HostLayout
@@ -165,6 +185,26 @@ const (
 	QueryExtentEXTENT_LOOKUPS QueryExtent = 1
 	QueryExtentEXTENT_NOTHING QueryExtent = 2
 )
+
+type QueryHelper struct {
+	_          structs.HostLayout
+	Off        uint64
+	Useful     uint64
+	AwakeSince uint64
+	Asleep     uint8
+	Direct     uint8
+	_          [6]byte
+	Wake       struct {
+		_          structs.HostLayout
+		At         uint64
+		Request    uint64
+		RequestEnd uint64
+		Pid        uint32
+		How        uint8
+		Flags      uint8
+		_          [2]byte
+	}
+}
 
 type QueryLoss uint32
 
@@ -264,6 +304,7 @@ const (
 	QueryMapCrews                = "crews"
 	QueryMapEncryptedConnections = "encrypted_connections"
 	QueryMapHanded               = "handed"
+	QueryMapHelpers              = "helpers"
 	QueryMapLost                 = "lost"
 	QueryMapNews                 = "news"
 	QueryMapPopulations          = "populations"
@@ -271,6 +312,9 @@ const (
 	QueryMapPreparedByTask       = "prepared_by_task"
 	QueryMapServers              = "servers"
 	QueryMapStatements           = "statements"
+	QueryMapTraceCompleting      = "trace_completing"
+	QueryMapTraceEvents          = "trace_events"
+	QueryMapTraceLost            = "trace_lost"
 	QueryProgAdopt               = "adopt"
 	QueryProgCensus              = "census"
 	QueryProgInet6Received       = "inet6_received"
@@ -285,6 +329,7 @@ const (
 	QueryProgTaskSignalled       = "task_signalled"
 	QueryProgTaskStarted         = "task_started"
 	QueryProgTaskSwitched        = "task_switched"
+	QueryProgTaskWaking          = "task_waking"
 	QueryProgTlsRead             = "tls_read"
 	QueryProgTlsReadDone         = "tls_read_done"
 	QueryProgTlsWrite            = "tls_write"
@@ -294,6 +339,7 @@ const (
 	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
 	QueryVarServerNames          = "server_names"
+	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
 	QueryVarUnusedCommand        = "unused_command"
@@ -303,6 +349,10 @@ const (
 	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
 	QueryVarUnusedSqlCommand     = "unused_sql_command"
+	QueryVarUnusedTraceEvent     = "unused_trace_event"
+	QueryVarUnusedTraceFlag      = "unused_trace_flag"
+	QueryVarUnusedTraceKind      = "unused_trace_kind"
+	QueryVarUnusedWakeHow        = "unused_wake_how"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -361,6 +411,7 @@ type QueryProgramSpecs struct {
 	TaskSignalled  *ebpf.ProgramSpec `ebpf:"task_signalled"`
 	TaskStarted    *ebpf.ProgramSpec `ebpf:"task_started"`
 	TaskSwitched   *ebpf.ProgramSpec `ebpf:"task_switched"`
+	TaskWaking     *ebpf.ProgramSpec `ebpf:"task_waking"`
 	TlsRead        *ebpf.ProgramSpec `ebpf:"tls_read"`
 	TlsReadDone    *ebpf.ProgramSpec `ebpf:"tls_read_done"`
 	TlsWrite       *ebpf.ProgramSpec `ebpf:"tls_write"`
@@ -378,6 +429,7 @@ type QueryMapSpecs struct {
 	Crews                *ebpf.MapSpec `ebpf:"crews"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
 	Handed               *ebpf.MapSpec `ebpf:"handed"`
+	Helpers              *ebpf.MapSpec `ebpf:"helpers"`
 	Lost                 *ebpf.MapSpec `ebpf:"lost"`
 	News                 *ebpf.MapSpec `ebpf:"news"`
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
@@ -385,6 +437,9 @@ type QueryMapSpecs struct {
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
+	TraceCompleting      *ebpf.MapSpec `ebpf:"trace_completing"`
+	TraceEvents          *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceLost            *ebpf.MapSpec `ebpf:"trace_lost"`
 }
 
 // QueryVariableSpecs contains global variables before they are loaded into the kernel.
@@ -395,6 +450,7 @@ type QueryVariableSpecs struct {
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
+	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
@@ -404,6 +460,10 @@ type QueryVariableSpecs struct {
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.VariableSpec `ebpf:"unused_sql_command"`
+	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
+	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
+	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
+	UnusedWakeHow      *ebpf.VariableSpec `ebpf:"unused_wake_how"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -432,6 +492,7 @@ type QueryMaps struct {
 	Crews                *ebpf.Map `ebpf:"crews"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
 	Handed               *ebpf.Map `ebpf:"handed"`
+	Helpers              *ebpf.Map `ebpf:"helpers"`
 	Lost                 *ebpf.Map `ebpf:"lost"`
 	News                 *ebpf.Map `ebpf:"news"`
 	Populations          *ebpf.Map `ebpf:"populations"`
@@ -439,6 +500,9 @@ type QueryMaps struct {
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
 	Servers              *ebpf.Map `ebpf:"servers"`
 	Statements           *ebpf.Map `ebpf:"statements"`
+	TraceCompleting      *ebpf.Map `ebpf:"trace_completing"`
+	TraceEvents          *ebpf.Map `ebpf:"trace_events"`
+	TraceLost            *ebpf.Map `ebpf:"trace_lost"`
 }
 
 func (m *QueryMaps) Close() error {
@@ -449,6 +513,7 @@ func (m *QueryMaps) Close() error {
 		m.Crews,
 		m.EncryptedConnections,
 		m.Handed,
+		m.Helpers,
 		m.Lost,
 		m.News,
 		m.Populations,
@@ -456,6 +521,9 @@ func (m *QueryMaps) Close() error {
 		m.PreparedByTask,
 		m.Servers,
 		m.Statements,
+		m.TraceCompleting,
+		m.TraceEvents,
+		m.TraceLost,
 	)
 }
 
@@ -467,6 +535,7 @@ type QueryVariables struct {
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
+	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
@@ -476,6 +545,10 @@ type QueryVariables struct {
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.Variable `ebpf:"unused_sql_command"`
+	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
+	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
+	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
+	UnusedWakeHow      *ebpf.Variable `ebpf:"unused_wake_how"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.
@@ -496,6 +569,7 @@ type QueryPrograms struct {
 	TaskSignalled  *ebpf.Program `ebpf:"task_signalled"`
 	TaskStarted    *ebpf.Program `ebpf:"task_started"`
 	TaskSwitched   *ebpf.Program `ebpf:"task_switched"`
+	TaskWaking     *ebpf.Program `ebpf:"task_waking"`
 	TlsRead        *ebpf.Program `ebpf:"tls_read"`
 	TlsReadDone    *ebpf.Program `ebpf:"tls_read_done"`
 	TlsWrite       *ebpf.Program `ebpf:"tls_write"`
@@ -519,6 +593,7 @@ func (p *QueryPrograms) Close() error {
 		p.TaskSignalled,
 		p.TaskStarted,
 		p.TaskSwitched,
+		p.TaskWaking,
 		p.TlsRead,
 		p.TlsReadDone,
 		p.TlsWrite,

@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "../../../bpf/native_histogram.h"
+#include "../trace.h"
 
 /* A statement's time is the sum of these; see clock.h. */
 enum phase {
@@ -56,6 +57,16 @@ enum conn {
 #define UNKNOWN 0x20    /* its command is not known, see prepared.h */
 #define COMMAND_BITS 0x1f
 
+/* Who woke a task last, and when; see ../trace.h and wakes.h. */
+struct wake {
+	u64 at;
+	u64 request;
+	u64 request_end;
+	u32 pid;
+	u8 how;
+	u8 flags;
+};
+
 /* One per process or thread of a database server; freed by the kernel when it ends. */
 struct backend {
 	u32 server;
@@ -103,6 +114,9 @@ struct backend {
 	u32 socket_reads;  /* read calls that were on sockets */
 	u32 wakeups;       /* signals that are taken with a read call each */
 	u64 behind;        /* how long the statement under way had waited for others when it began */
+	u64 awake_since;   /* tracing: when the task last came to a CPU */
+	u8 taken_over;     /* tracing: another task began the statement */
+	struct wake wake;  /* tracing */
 };
 
 /* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */

@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "protocol.h"
+#include "wakes.h"
 
 /* The phase of a task that goes to sleep, and the system call it is in. */
 static __always_inline u32 phase_asleep(struct backend *b, struct task_struct *task, long *nr)
@@ -76,7 +77,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	}
 }
 
-static __always_inline void enter_cpu(struct backend *b)
+static __always_inline void enter_cpu(struct backend *b, struct task_struct *task)
 {
 	if (b->held) {
 		b->preempted += bpf_ktime_get_ns() - b->preempted_at;
@@ -85,6 +86,8 @@ static __always_inline void enter_cpu(struct backend *b)
 	if (!b->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
+	if (tracing)
+		trace_sleep(b, task, now);
 	if (b->busy)
 		b->off_ns = now - b->mark;
 	b->mark = now;

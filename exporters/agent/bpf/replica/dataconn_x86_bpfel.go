@@ -25,6 +25,13 @@ type DataconnAcks struct {
 	WaitNs uint64
 }
 
+type DataconnCompleting struct {
+	_       structs.HostLayout
+	Request [2]uint64
+	End     [2]uint64
+	Task    [2]uint64
+}
+
 type DataconnConnection struct {
 	_             structs.HostLayout
 	Slot          uint32
@@ -36,7 +43,10 @@ type DataconnConnection struct {
 	Sending       uint8
 	Ended         uint8
 	Pad           [3]uint8
+	LocalPort     uint16
+	RemotePort    uint16
 	Orphaned      uint32
+	_             [4]byte
 	First         uint64
 	Orphans       [8]uint64
 	AnsweredRead  uint64
@@ -255,6 +265,9 @@ const (
 	DataconnMapPeers                 = "peers"
 	DataconnMapProcesses             = "processes"
 	DataconnMapScratch               = "scratch"
+	DataconnMapTraceCompleting       = "trace_completing"
+	DataconnMapTraceEvents           = "trace_events"
+	DataconnMapTraceLost             = "trace_lost"
 	DataconnMapWrites                = "writes"
 	DataconnProgReplicaExec          = "replica_exec"
 	DataconnProgReplicaExit          = "replica_exit"
@@ -275,6 +288,7 @@ const (
 	DataconnVarLastConnection        = "last_connection"
 	DataconnVarLastPeer              = "last_peer"
 	DataconnVarPidNamespace          = "pid_namespace"
+	DataconnVarTracing               = "tracing"
 	DataconnVarUnusedCrew            = "unused_crew"
 	DataconnVarUnusedEvent           = "unused_event"
 	DataconnVarUnusedNotice          = "unused_notice"
@@ -283,7 +297,11 @@ const (
 	DataconnVarUnusedRole            = "unused_role"
 	DataconnVarUnusedSocketFlag      = "unused_socket_flag"
 	DataconnVarUnusedSocketState     = "unused_socket_state"
+	DataconnVarUnusedTraceEvent      = "unused_trace_event"
+	DataconnVarUnusedTraceFlag       = "unused_trace_flag"
+	DataconnVarUnusedTraceKind       = "unused_trace_kind"
 	DataconnVarUnusedView            = "unused_view"
+	DataconnVarUnusedWakeHow         = "unused_wake_how"
 )
 
 // LoadDataconn returns the embedded CollectionSpec for Dataconn.
@@ -349,18 +367,21 @@ type DataconnProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnMapSpecs struct {
-	Connections *ebpf.MapSpec `ebpf:"connections"`
-	Crews       *ebpf.MapSpec `ebpf:"crews"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Followed    *ebpf.MapSpec `ebpf:"followed"`
-	Inflight    *ebpf.MapSpec `ebpf:"inflight"`
-	LastAcks    *ebpf.MapSpec `ebpf:"last_acks"`
-	Latencies   *ebpf.MapSpec `ebpf:"latencies"`
-	Notices     *ebpf.MapSpec `ebpf:"notices"`
-	Peers       *ebpf.MapSpec `ebpf:"peers"`
-	Processes   *ebpf.MapSpec `ebpf:"processes"`
-	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
-	Writes      *ebpf.MapSpec `ebpf:"writes"`
+	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	Crews           *ebpf.MapSpec `ebpf:"crews"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Followed        *ebpf.MapSpec `ebpf:"followed"`
+	Inflight        *ebpf.MapSpec `ebpf:"inflight"`
+	LastAcks        *ebpf.MapSpec `ebpf:"last_acks"`
+	Latencies       *ebpf.MapSpec `ebpf:"latencies"`
+	Notices         *ebpf.MapSpec `ebpf:"notices"`
+	Peers           *ebpf.MapSpec `ebpf:"peers"`
+	Processes       *ebpf.MapSpec `ebpf:"processes"`
+	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
+	TraceCompleting *ebpf.MapSpec `ebpf:"trace_completing"`
+	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceLost       *ebpf.MapSpec `ebpf:"trace_lost"`
+	Writes          *ebpf.MapSpec `ebpf:"writes"`
 }
 
 // DataconnVariableSpecs contains global variables before they are loaded into the kernel.
@@ -371,6 +392,7 @@ type DataconnVariableSpecs struct {
 	LastConnection    *ebpf.VariableSpec `ebpf:"last_connection"`
 	LastPeer          *ebpf.VariableSpec `ebpf:"last_peer"`
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
+	Tracing           *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
@@ -379,7 +401,11 @@ type DataconnVariableSpecs struct {
 	UnusedRole        *ebpf.VariableSpec `ebpf:"unused_role"`
 	UnusedSocketFlag  *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.VariableSpec `ebpf:"unused_socket_state"`
+	UnusedTraceEvent  *ebpf.VariableSpec `ebpf:"unused_trace_event"`
+	UnusedTraceFlag   *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
+	UnusedTraceKind   *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
 	UnusedView        *ebpf.VariableSpec `ebpf:"unused_view"`
+	UnusedWakeHow     *ebpf.VariableSpec `ebpf:"unused_wake_how"`
 }
 
 // DataconnObjects contains all objects after they have been loaded into the kernel.
@@ -402,18 +428,21 @@ func (o *DataconnObjects) Close() error {
 //
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnMaps struct {
-	Connections *ebpf.Map `ebpf:"connections"`
-	Crews       *ebpf.Map `ebpf:"crews"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Followed    *ebpf.Map `ebpf:"followed"`
-	Inflight    *ebpf.Map `ebpf:"inflight"`
-	LastAcks    *ebpf.Map `ebpf:"last_acks"`
-	Latencies   *ebpf.Map `ebpf:"latencies"`
-	Notices     *ebpf.Map `ebpf:"notices"`
-	Peers       *ebpf.Map `ebpf:"peers"`
-	Processes   *ebpf.Map `ebpf:"processes"`
-	Scratch     *ebpf.Map `ebpf:"scratch"`
-	Writes      *ebpf.Map `ebpf:"writes"`
+	Connections     *ebpf.Map `ebpf:"connections"`
+	Crews           *ebpf.Map `ebpf:"crews"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Followed        *ebpf.Map `ebpf:"followed"`
+	Inflight        *ebpf.Map `ebpf:"inflight"`
+	LastAcks        *ebpf.Map `ebpf:"last_acks"`
+	Latencies       *ebpf.Map `ebpf:"latencies"`
+	Notices         *ebpf.Map `ebpf:"notices"`
+	Peers           *ebpf.Map `ebpf:"peers"`
+	Processes       *ebpf.Map `ebpf:"processes"`
+	Scratch         *ebpf.Map `ebpf:"scratch"`
+	TraceCompleting *ebpf.Map `ebpf:"trace_completing"`
+	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
+	TraceLost       *ebpf.Map `ebpf:"trace_lost"`
+	Writes          *ebpf.Map `ebpf:"writes"`
 }
 
 func (m *DataconnMaps) Close() error {
@@ -429,6 +458,9 @@ func (m *DataconnMaps) Close() error {
 		m.Peers,
 		m.Processes,
 		m.Scratch,
+		m.TraceCompleting,
+		m.TraceEvents,
+		m.TraceLost,
 		m.Writes,
 	)
 }
@@ -441,6 +473,7 @@ type DataconnVariables struct {
 	LastConnection    *ebpf.Variable `ebpf:"last_connection"`
 	LastPeer          *ebpf.Variable `ebpf:"last_peer"`
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
+	Tracing           *ebpf.Variable `ebpf:"tracing"`
 	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
 	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
@@ -449,7 +482,11 @@ type DataconnVariables struct {
 	UnusedRole        *ebpf.Variable `ebpf:"unused_role"`
 	UnusedSocketFlag  *ebpf.Variable `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.Variable `ebpf:"unused_socket_state"`
+	UnusedTraceEvent  *ebpf.Variable `ebpf:"unused_trace_event"`
+	UnusedTraceFlag   *ebpf.Variable `ebpf:"unused_trace_flag"`
+	UnusedTraceKind   *ebpf.Variable `ebpf:"unused_trace_kind"`
 	UnusedView        *ebpf.Variable `ebpf:"unused_view"`
+	UnusedWakeHow     *ebpf.Variable `ebpf:"unused_wake_how"`
 }
 
 // DataconnPrograms contains all programs after they have been loaded into the kernel.

@@ -12,6 +12,7 @@
 
 #include "../deputies.h"
 #include "../operation.h"
+#include "../trace.h"
 #include "wire.h"
 
 #define AF_UNIX 1
@@ -97,6 +98,7 @@ struct connection {
 	u8 sending; /* the requests in the buffer of the send under way are noted */
 	u8 ended;  /* no more answers can come: user space shall forget it */
 	u8 pad[3];
+	u16 local_port, remote_port; /* 0 on a unix socket */
 	u32 orphaned; /* how many orphans there were since the latest send's end; over ORPHANS if some found no room */
 	u64 first; /* the first request recorded under this id */
 	/* Responses without a request since the latest send's end, by their id + 1; 0 for none. See
@@ -372,6 +374,10 @@ static __noinline struct connection *connection_open(u64 inode, struct sock *sk,
 	c->slot = slot;
 	c->view = view;
 	c->peer = peer_number(sk, slot, view);
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX) {
+		c->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+		c->remote_port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	}
 	connection_renumber(c);
 	if (bpf_map_update_elem(&connections, &inode, c, BPF_NOEXIST))
 		count(EVENT_LOST_CONNECTION);
@@ -531,6 +537,30 @@ static __noinline void operation_begins(struct cursor *u)
 		write_begins(&r, false);
 }
 
+/* Tells of an operation that has ended. */
+static __noinline void trace_operation(struct cursor *u, struct operation *r)
+{
+	struct connection *c = u->connection;
+	struct wire_message *m = &u->stream->message;
+	struct trace_event *e = trace_begin(TRACE_OPERATION, r->start, u->now);
+	u64 task = bpf_get_current_pid_tgid();
+
+	if (!e)
+		return;
+	e->request = m->id;
+	e->offset = r->offset;
+	e->size = r->size;
+	e->of = r->slot;
+	e->pid = task;
+	e->tgid = task >> 32;
+	e->local_port = c->local_port;
+	e->remote_port = c->remote_port;
+	e->what = r->op;
+	e->how = r->view;
+	e->flags = m->failed ? TRACE_FAILED : 0;
+	trace_tell(e);
+}
+
 static __noinline void operation_ends(struct cursor *u)
 {
 	struct connection *c = u->connection;
@@ -553,6 +583,8 @@ static __noinline void operation_ends(struct cursor *u)
 		if (!orphan_take(c, m->id))
 			return;
 	}
+	if (tracing && r->op != OP_PING)
+		trace_operation(u, r);
 	if (r->op == OP_READ && c->answered_read < r->start)
 		c->answered_read = r->start;
 	else if (r->op != OP_READ && r->op != OP_PING && c->answered_write < r->start)
