@@ -56,7 +56,9 @@ struct trace_event {
 enum trace_flag {
 	TRACE_FAILED = 1,       /* request, operation */
 	TRACE_WAKER_SERVER = 2, /* wait: the waker is a followed server's task, whose waits are told of */
-	TRACE_TAKEN_OVER = 4,   /* statement: another task began it, so that waits are missing */
+	TRACE_WAKER_HELPER = 4, /* wait: the waker is another task, whose sleeps were told of when this one began */
+	TRACE_TAKEN_OVER = 8,   /* statement: another task began it, so that waits are missing */
+	TRACE_FLUSHES = 16,     /* request: the kernel flushes the device before it, or after */
 };
 
 /* The agent's map; 4096 is the least there can be. */

@@ -1,6 +1,6 @@
 // Package collector holds the node agent's collectors, one per file group: volume (which
 // block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes), replica (what
-// each replica of a volume adds) and nvme (the same for volumes over NVMe over Fabrics).
+// each replica of a volume adds), nvme (the same for volumes over NVMe over Fabrics) and trace (one statement through all layers).
 package collector
 
 import (
@@ -36,6 +36,10 @@ type Options struct {
 	Query QueryOptions
 	// NVMe are the nvme collector's own.
 	NVMe NVMeOptions
+	// Trace are the trace collector's own.
+	Trace TraceOptions
+	// Tracing is what the trace collector shares with those whose programs tell it of events; nil if it is off.
+	Tracing *Tracing
 }
 
 // calls returns Calls, or new ones.
@@ -72,6 +76,8 @@ type Entry struct {
 // All lists the agent's collectors. A new collector is a new file and one line here.
 func All() []Entry {
 	return []Entry{
+		// Before query and replica, whose programs write to its ring.
+		{"trace", "Statements followed through the layers, one by one: which part of a commit is which layer's, and the slowest as pictures at /slowest. Needs the collector query; costs 2 us for each sleep and block request.", false, NewTrace},
 		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
 		{"device", "Which block devices have requests and complete none.", true, NewDevice},
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},

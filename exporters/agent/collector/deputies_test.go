@@ -30,7 +30,7 @@ func TestQueryDeputies(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "deputised", "fsync": "off"}, nil)
 	waitForServer(t, q, "deputised")
-	names := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel)))
+	names := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil)))
 	for _, without := range missing {
 		t.Run(fmt.Sprint("without ", without), func(t *testing.T) {
 			for _, name := range []string{"socket_received", "socket_sent", "task_ended", "task_executed"} {

@@ -108,7 +108,7 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers)
+	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers, q.options.Tracing)
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -134,6 +134,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
 	q.fleet.onCluster = q.options.Pods != nil
+	q.options.Tracing.named(q.label)
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)
 	}
@@ -172,6 +173,14 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 		q.fleet.send(ch, q.options, sums, rest),
 		q.stats.Update(ch),
 	)
+}
+
+// label is the server label, and the engine, of the server with a number; empty if it has none yet, or ended.
+func (q *query) label(number uint32) (label, engine string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key := q.fleet.keys()[number]
+	return key.label, key.engine
 }
 
 // fill returns how full the maps are that grow with what is observed.

@@ -66,6 +66,39 @@ func is(want float64) func(float64) bool { return func(v float64) bool { return 
 
 func above(bound float64) func(float64) bool { return func(v float64) bool { return v > bound } }
 
+// logOn moves a data directory's write-ahead log to another file system.
+func logOn(t testing.TB, data, mount string) {
+	t.Helper()
+	log := filepath.Join(data, "pg_wal")
+	owner, err := os.Stat(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := owner.Sys().(*syscall.Stat_t)
+	copied := filepath.Join(mount, "pg_wal")
+	if err := os.CopyFS(copied, os.DirFS(log)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(log); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(copied, log); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.Walk(copied, func(path string, _ os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(s.Uid), int(s.Gid))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Lchown(log, int(s.Uid), int(s.Gid)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // hungLog puts a server's write-ahead log on a disk whose writes and syncs can be made to hang.
 func hungLog(t *testing.T, disk **rig.SlowDisk) func(data string) {
 	return func(data string) {
@@ -83,34 +116,7 @@ func hungLog(t *testing.T, disk **rig.SlowDisk) func(data string) {
 		if err := rig.MountExt4(t, d.Device, mount); err != nil {
 			t.Fatal(err)
 		}
-		log := filepath.Join(data, "pg_wal")
-		owner, err := os.Stat(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := owner.Sys().(*syscall.Stat_t)
-		copied := filepath.Join(mount, "pg_wal")
-		if err := os.CopyFS(copied, os.DirFS(log)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(log); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(copied, log); err != nil {
-			t.Fatal(err)
-		}
-		err = filepath.Walk(copied, func(path string, _ os.FileInfo, err error) error {
-			if err != nil {
-				return err
-			}
-			return os.Lchown(path, int(s.Uid), int(s.Gid))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Lchown(log, int(s.Uid), int(s.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		logOn(t, data, mount)
 	}
 }
 

@@ -84,11 +84,11 @@ type sets struct {
 func startSets(b *testing.B) *sets {
 	s := &sets{collector: startQuery(b), crews: map[string]map[string]*platform.Crew{}}
 	p := s.collector.programs
-	attached := attachedPrograms(p.kernel)
+	attached := attachedPrograms(p.kernel, nil)
 	s.crews["everything"] = p.crews
 	s.links = p.links[:len(attached)]
 	for mode, extent := range map[string]bpf.QueryExtent{"look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING} {
-		spec, err := querySpec(p.kernel, 1, p.multi)
+		spec, err := querySpec(p.kernel, 1, p.multi, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func (s *sets) enter(mode string) error {
 	if s.crews[mode] == nil {
 		return nil
 	}
-	for i, name := range slices.Sorted(slices.Values(attachedPrograms(s.collector.programs.kernel))) {
+	for i, name := range slices.Sorted(slices.Values(attachedPrograms(s.collector.programs.kernel, nil))) {
 		l, err := s.crews[mode][name].Attach()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -328,7 +328,7 @@ func (c *cost) programs(b *testing.B) {
 	defer clock.Close()
 	read := func() map[string]*ebpf.ProgramStats {
 		all := map[string]*ebpf.ProgramStats{}
-		for _, name := range attachedPrograms(c.sets.collector.programs.kernel) {
+		for _, name := range attachedPrograms(c.sets.collector.programs.kernel, nil) {
 			if all[name], err = c.sets.collector.programs.programs[name].Stats(); err != nil {
 				b.Fatal(err)
 			}

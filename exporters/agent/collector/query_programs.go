@@ -57,25 +57,29 @@ var (
 )
 
 // attachedPrograms are those that this kernel needs attached for good.
-func attachedPrograms(k *platform.Kernel) []string {
+func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 	created := "task_forked"
 	if k.StartUnderLock {
 		created = "task_started"
 	}
-	return append([]string{created, "task_switched", "task_signalled"}, boundaries[k.Boundary]...)
+	names := append([]string{created, "task_switched", "task_signalled"}, boundaries[k.Boundary]...)
+	if tracing.on() {
+		names = append(names, "task_waking")
+	}
+	return names
 }
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) {
+func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing) (*queryPrograms, error) {
 	p := &queryPrograms{kernel: k}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
-	spec, err := querySpec(k, servers, p.multi)
+	spec, err := querySpec(k, servers, p.multi, tracing)
 	if err != nil {
 		return nil, err
 	}
-	collection, err := ebpf.NewCollection(spec)
+	collection, err := tracing.load(spec)
 	if err != nil {
 		return nil, fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
 	}
@@ -86,7 +90,7 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 		return nil, fmt.Errorf("loading BPF programs: %w", err)
 	}
 	var problems []error
-	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k))) {
+	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k, tracing))) {
 		l, err := p.crews[name].Attach()
 		optional := slices.Contains(notifiers, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
@@ -120,7 +124,7 @@ func loadQueryPrograms(k *platform.Kernel, servers int) (*queryPrograms, error) 
 }
 
 // querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers.
-func querySpec(k *platform.Kernel, servers int, multi bool) (*ebpf.CollectionSpec, error) {
+func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -135,7 +139,10 @@ func querySpec(k *platform.Kernel, servers int, multi bool) (*ebpf.CollectionSpe
 	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
-	attached := attachedPrograms(k)
+	if tracing.on() {
+		spec.Maps["helpers"].MaxEntries = traceHelpers
+	}
+	attached := attachedPrograms(k, tracing)
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
 		return !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
 	})

@@ -43,7 +43,7 @@ func TestQueryUncounted(t *testing.T) {
 		}
 	}
 	before := look(t, q, "unheard").total()
-	for i, name := range slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel))) {
+	for i, name := range slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil))) {
 		if strings.HasSuffix(name, "received") || strings.HasSuffix(name, "sent") {
 			if err := q.programs.links[i].Close(); err != nil {
 				t.Fatal(err)

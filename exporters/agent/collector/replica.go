@@ -78,7 +78,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, c.Close())
 		}
-		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS)
+		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS, f.options.Tracing)
 		if err != nil {
 			this.Features.Lacks(platform.Replicas, err)
 			return errors.Join(err, c.Close())

@@ -46,7 +46,7 @@ const machinePIDNamespace = 0xEFFFFFFC
 // loadReplicaKernel loads the wire's programs, for process ids as this procfs shows them,
 // and attaches those that follow processes. It attaches the others once, too, so that a
 // kernel that refuses them is known at once.
-func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string) (*replicaKernel, error) {
+func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, tracing *Tracing) (*replicaKernel, error) {
 	// Only kernels before 5.11 account BPF memory this way; there, a refusal shows in the load.
 	_ = rlimit.RemoveMemlock()
 	spec, err := wire.load()
@@ -82,7 +82,7 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string) (
 	if err := this.Deputise(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	if k.collection, err = ebpf.NewCollection(spec); err != nil {
+	if k.collection, err = tracing.load(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err))
 	}
 	k.crews = platform.Crews(spec, k.collection)

@@ -229,11 +229,11 @@ int BPF_PROG(task_waking, struct task_struct *task)
 	if (b) {
 		note_wake(&b->wake, waker, by_server);
 		if (b->is_off && is_file_phase(b->off_kind))
-			follow_helper(waker, &b->wake, true);
+			follow_helper(waker, &b->wake, b->mark, true);
 	} else {
 		note_wake(&h->wake, waker, by_server);
 		if (h->asleep && h->direct)
-			follow_helper(waker, &h->wake, false);
+			follow_helper(waker, &h->wake, h->off, false);
 	}
 	return 0;
 }

@@ -188,6 +188,7 @@ const (
 
 type QueryHelper struct {
 	_          structs.HostLayout
+	Since      uint64
 	Off        uint64
 	Useful     uint64
 	AwakeSince uint64

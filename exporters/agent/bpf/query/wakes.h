@@ -15,6 +15,7 @@
 #define HELPER_KEPT 30000000000ULL
 
 struct helper {
+	u64 since;   /* its sleeps are told of from then on */
 	u64 off;     /* when it fell asleep */
 	u64 useful;  /* when somebody last waited for it */
 	u64 awake_since;
@@ -23,10 +24,11 @@ struct helper {
 	struct wake wake;
 };
 
-/* By the task's number. All memory is there from the start: the scheduler's locks forbid to ask for any. */
+/* By the task's number. All memory is there from the start: the scheduler's locks forbid to ask for any. The agent
+ * gives it its size if it traces. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct helper);
 } helpers SEC(".maps");
@@ -90,19 +92,21 @@ static __always_inline void note_wake(struct wake *w, struct task_struct *waker,
 	w->how = how_woken(waker);
 }
 
-/* From now on the waker's own sleeps are told of. */
-static __always_inline void follow_helper(struct task_struct *waker, struct wake *w, bool direct)
+/* From now on the waker's own sleeps are told of. The one that it wakes slept since `asleep`. */
+static __always_inline void follow_helper(struct task_struct *waker, struct wake *w, u64 asleep, bool direct)
 {
 	if (w->how < WAKE_SIGNAL || w->how > WAKE_KERNEL || w->flags & TRACE_WAKER_SERVER)
 		return;
 	struct helper *h = helper_of(waker);
 	if (h) {
 		h->useful = w->at;
+		if (h->since <= asleep)
+			w->flags |= TRACE_WAKER_HELPER;
 		if (direct)
 			h->direct = 1;
 		return;
 	}
-	struct helper new = { .useful = w->at, .direct = direct };
+	struct helper new = { .since = w->at, .useful = w->at, .direct = direct };
 	u32 pid = waker->pid;
 	bpf_map_update_elem(&helpers, &pid, &new, BPF_ANY);
 }

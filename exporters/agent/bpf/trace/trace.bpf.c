@@ -43,6 +43,7 @@ struct issued {
 	u64 at;
 	u64 offset;
 	u32 size;
+	u32 flushes; /* the kernel makes flushes of the device for it, before or after */
 	struct origin origin;
 };
 
@@ -91,6 +92,11 @@ static __always_inline void take_origin(struct request *rq, struct origin *o)
 	bpf_map_delete_elem(&origins, &bio);
 }
 
+static __always_inline u32 flush_sequence(void)
+{
+	return rq_flag(__RQF_FLUSH_SEQ, 1U << 4);
+}
+
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(trace_request_issued, struct request *rq)
 {
@@ -98,7 +104,8 @@ int BPF_PROG(trace_request_issued, struct request *rq)
 	struct issued *before = bpf_map_lookup_elem(&requests, &rq);
 	if (before && rq->start_time_ns && before->at >= rq->start_time_ns)
 		return 0;
-	struct issued i = { .at = bpf_ktime_get_ns(), .offset = rq->__sector * SECTOR, .size = rq->__data_len };
+	struct issued i = { .at = bpf_ktime_get_ns(), .offset = rq->__sector * SECTOR, 
+			    .size = rq->__data_len, .flushes = rq->rq_flags & flush_sequence() };
 	take_origin(rq, &i.origin);
 	bpf_map_update_elem(&requests, &rq, &i, BPF_ANY);
 	return 0;
@@ -143,8 +150,8 @@ SEC("tp_btf/block_rq_complete")
 int BPF_PROG(trace_request_ends, struct request *rq, blk_status_t error, unsigned int nr_bytes)
 {
 	u32 op = rq->cmd_flags & REQ_OP_MASK;
-	/* The first end of a request with a flush of its own before or after is not its last. */
-	if (op >= REQ_OP_DRV_IN || nr_bytes < rq->__data_len || rq->rq_flags & rq_flag(__RQF_FLUSH_SEQ, 1U << 4))
+	/* The first end of a request with a flush of its own before or after is not its last; the flush is marked, too. */
+	if (op >= REQ_OP_DRV_IN || nr_bytes < rq->__data_len || (op != REQ_OP_FLUSH && rq->rq_flags & flush_sequence()))
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	u64 start = rq->start_time_ns;
@@ -171,7 +178,7 @@ int BPF_PROG(trace_request_ends, struct request *rq, blk_status_t error, unsigne
 		e->pid = i.origin.pid;
 		e->tgid = i.origin.tgid;
 		e->what = op;
-		e->flags = error ? TRACE_FAILED : 0;
+		e->flags = (error ? TRACE_FAILED : 0) | (i.flushes ? TRACE_FLUSHES : 0);
 		trace_tell(e);
 	}
 	/* The device's own flush wakes nobody: those who wait for it have requests of their own. */

@@ -21,12 +21,12 @@ type TraceCompleting struct {
 }
 
 type TraceIssued struct {
-	_      structs.HostLayout
-	At     uint64
-	Offset uint64
-	Size   uint32
-	_      [4]byte
-	Origin TraceOrigin
+	_       structs.HostLayout
+	At      uint64
+	Offset  uint64
+	Size    uint32
+	Flushes uint32
+	Origin  TraceOrigin
 }
 
 type TraceOrigin struct {
@@ -64,7 +64,9 @@ type TraceTraceFlag uint32
 const (
 	TraceTraceFlagTRACE_FAILED       TraceTraceFlag = 1
 	TraceTraceFlagTRACE_WAKER_SERVER TraceTraceFlag = 2
-	TraceTraceFlagTRACE_TAKEN_OVER   TraceTraceFlag = 4
+	TraceTraceFlagTRACE_WAKER_HELPER TraceTraceFlag = 4
+	TraceTraceFlagTRACE_TAKEN_OVER   TraceTraceFlag = 8
+	TraceTraceFlagTRACE_FLUSHES      TraceTraceFlag = 16
 )
 
 type TraceTraceKind uint32

@@ -1,0 +1,113 @@
+package collector
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/nativehist"
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+)
+
+// traceMaxServers bounds the values of the label server of the trace collector's series, those of ended servers included; more
+// are counted as "other".
+const traceMaxServers = 4 * maxServers
+
+// The trace collector's metrics. server is as in the query collector's; layer is server, runqueue, client, other, session, file_system, helper,
+// block_queue, block_device, engine, replica_request, replica, replica_block_queue or replica_block_device, see the agent's README, Tracing.
+var (
+	traceChains = prometheus.NewDesc("plumbline_trace_statements_total",
+		"Statements of the sample that were followed through the layers, by how much of the chain is known: exact, ambiguous (several events would fit a step) or incomplete (a step's event is missing).",
+		[]string{"server", "verdict"}, nil)
+	traceReasons = prometheus.NewDesc("plumbline_trace_not_exact_total",
+		"Statements of the sample whose chain is not exact, by reason; one may have several.", []string{"reason"}, nil)
+	traceWaited = prometheus.NewDesc("plumbline_trace_waited_total",
+		"Statements that waited for a file or another session, of which the sample is taken.", nil, nil)
+	traceCrowded = prometheus.NewDesc("plumbline_trace_crowded_total",
+		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
+	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
+		"Events that the programs told of: statements, sleeps, block requests and operations of storage engines.", nil, nil)
+	traceLost = prometheus.NewDesc("plumbline_trace_events_lost_total",
+		"Events that found no room in the ring; statements under way then are incomplete.", nil, nil)
+)
+
+// traceMetrics counts chains.
+type traceMetrics struct {
+	layers *prometheus.HistogramVec
+
+	mu       sync.Mutex
+	servers  map[string]bool
+	verdicts map[traceVerdict]uint64
+	reasons  map[trace.Reason]uint64
+}
+
+type traceVerdict struct {
+	server  string
+	verdict trace.Verdict
+}
+
+func newTraceMetrics() *traceMetrics {
+	return &traceMetrics{
+		// Of each exact chain one observation for each layer that has a part; those of one statement add up to its duration.
+		layers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                         "plumbline_statement_layer_seconds",
+			Help:                         "Time that a statement waited for a layer, of statements of the sample whose chain is exact, in seconds: only requests that statements waited for. A statement's layers add up to its duration.",
+			Buckets:                      nativehist.Bounds,
+			NativeHistogramBucketFactor:  1.1,
+			NativeHistogramZeroThreshold: 1e-9,
+		}, []string{"server", "layer"}),
+		servers: map[string]bool{}, verdicts: map[traceVerdict]uint64{}, reasons: map[trace.Reason]uint64{},
+	}
+}
+
+// server is the label of a server, within bounds. One that has ended, or has no name yet, is "other".
+func (m *traceMetrics) server(label string) string {
+	if label == "" || len(m.servers) >= traceMaxServers && !m.servers[label] {
+		return otherServer
+	}
+	m.servers[label] = true
+	return label
+}
+
+// observe counts a chain.
+func (m *traceMetrics) observe(label string, c *trace.Chain) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	label = m.server(label)
+	m.verdicts[traceVerdict{label, c.Verdict()}]++
+	for _, r := range c.Reasons {
+		m.reasons[r]++
+	}
+	if c.Verdict() != trace.Exact {
+		return
+	}
+	exemplar := prometheus.Labels{"trace_id": c.ID()}
+	for layer, ns := range c.Root.Shares() {
+		// The observers of a HistogramVec take exemplars.
+		m.layers.WithLabelValues(label, string(layer)).(prometheus.ExemplarObserver).ObserveWithExemplar(float64(ns)/1e9, exemplar)
+	}
+}
+
+// send sends all series.
+func (m *traceMetrics) send(ch chan<- prometheus.Metric, counts trace.Counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.layers.Collect(ch)
+	for server := range m.servers {
+		for _, v := range []trace.Verdict{trace.Exact, trace.Ambiguous, trace.Incomplete} {
+			ch <- counter(traceChains, float64(m.verdicts[traceVerdict{server, v}]), server, string(v))
+		}
+	}
+	for _, v := range []trace.Verdict{trace.Exact, trace.Ambiguous, trace.Incomplete} {
+		if n := m.verdicts[traceVerdict{otherServer, v}]; n > 0 && !m.servers[otherServer] {
+			ch <- counter(traceChains, float64(n), otherServer, string(v))
+		}
+	}
+	for _, r := range trace.Reasons {
+		ch <- counter(traceReasons, float64(m.reasons[r]), string(r))
+	}
+	ch <- counter(traceWaited, float64(counts.Waited))
+	ch <- counter(traceCrowded, float64(counts.Crowded))
+	ch <- counter(traceEvents, float64(counts.Events))
+	ch <- counter(traceLost, float64(counts.Lost))
+}

@@ -1,0 +1,82 @@
+package collector
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// traceHelpers bounds the tasks, beside the servers' own, whose sleeps are told of: the entries of the map helpers.
+const traceHelpers = 1024
+
+// tracingMaps are the maps that all programs that tell of events share: bpf/trace.h.
+var tracingMaps = []string{"trace_events", "trace_lost", "trace_completing"}
+
+// Tracing is what the trace collector shares with those whose programs tell it of events. nil is no tracing.
+type Tracing struct {
+	mu     sync.Mutex
+	shared map[string]*ebpf.Map
+	label  func(number uint32) (label, engine string)
+}
+
+// share makes the maps the ones that programs are loaded with from now on; nil ends that.
+func (t *Tracing) share(all map[string]*ebpf.Map) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shared = nil
+	if all == nil {
+		return
+	}
+	t.shared = map[string]*ebpf.Map{}
+	for _, name := range tracingMaps {
+		t.shared[name] = all[name]
+	}
+}
+
+// on tells whether programs are to tell of events.
+func (t *Tracing) on() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.shared != nil
+}
+
+// named says who knows the servers by their numbers in events.
+func (t *Tracing) named(label func(uint32) (label, engine string)) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.label = label
+}
+
+// server returns the label and engine of a server by its number; empty if they are not known.
+func (t *Tracing) server(number uint32) (label, engine string) {
+	t.mu.Lock()
+	f := t.label
+	t.mu.Unlock()
+	if f == nil {
+		return "", ""
+	}
+	return f(number)
+}
+
+// load loads an object whose programs may tell of events. Without tracing the verifier takes that out of them.
+func (t *Tracing) load(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
+	if !t.on() {
+		return ebpf.NewCollection(spec)
+	}
+	if err := spec.Variables["tracing"].Set(true); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, m := range t.shared {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
+	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.shared})
+}

@@ -1,0 +1,175 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxDepth bounds how many tasks may have waited for each other.
+const maxDepth = 8
+
+// builder makes one chain.
+type builder struct {
+	*Joiner
+	chain *Chain
+}
+
+// missing notes why the chain is not exact.
+func (b *builder) missing(r Reason) {
+	if !slices.Contains(b.chain.Reasons, r) {
+		b.chain.Reasons = append(b.chain.Reasons, r)
+	}
+}
+
+// chain follows a statement.
+func (j *Joiner) chain(e *Event) *Chain {
+	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
+	b := &builder{j, c}
+	if e.Flags&flagTakenOver != 0 {
+		b.missing(TakenOver)
+	}
+	for _, l := range j.losses {
+		if l.from <= e.End+settling && l.to >= e.Start {
+			b.missing(LostEvents)
+		}
+	}
+	if j.requests.forgotten > e.Start {
+		b.missing(Forgotten)
+	}
+	b.waits(c.Root, e.Pid, 0)
+	return c
+}
+
+// waits puts a task's sleeps below a span.
+func (b *builder) waits(s *Span, pid uint32, depth int) {
+	t := b.tasks[pid]
+	if t == nil {
+		return
+	}
+	if t.forgotten > s.Start {
+		b.missing(Forgotten)
+	}
+	t.each(s.Start, s.End, func(w *Event) { s.add(b.wait(w, depth)) })
+}
+
+var waitNames = map[uint8]string{waitRead: "asleep in a read", waitWrite: "asleep in a write", waitSync: "asleep in a sync", waitClient: "the client", waitHelper: "asleep"}
+
+// wait is one sleep, with what ended it below.
+func (b *builder) wait(w *Event, depth int) *Span {
+	s := &Span{Layer: Other, What: "asleep, in no call on a file", Start: w.Start, End: w.End}
+	if name := waitNames[w.What]; name != "" {
+		s.What = name
+	}
+	switch {
+	case ofFile(w) || w.What == waitHelper:
+		s.Layer = FileSystem
+	case w.What == waitClient:
+		s.Layer = Client
+	}
+	woken := min(max(w.Middle, w.Start), w.End)
+	s.add(&Span{Layer: Runqueue, What: "woken, ready to run", Start: woken, End: w.End})
+	if woken == w.Start {
+		return s
+	}
+	switch w.How {
+	case wokenByRequest:
+		if r := b.byEnd[requestKey{w.Request, w.RequestEnd}]; r != nil {
+			s.add(b.request(r, Queue, Device))
+		} else {
+			b.missing(RequestUnseen)
+		}
+	case wokenBySignal, wokenByCall, wokenByKernel:
+		b.task(s, w, woken, depth)
+	case wokenUnseen, wokenByOther:
+		if s.Layer == FileSystem {
+			b.missing(WakerUnknown)
+		}
+	}
+	return s
+}
+
+// task puts the task that ended a sleep below it, with its own sleeps.
+func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
+	server := w.Flags&flagWakerServer != 0
+	switch {
+	case !server && s.Layer != FileSystem:
+		return // nobody of the server: a client, a timer's or a pipe's other end
+	case w.How == wokenByCall && s.Layer != FileSystem:
+		return // an interrupt during a call that wakes nobody
+	case depth >= maxDepth:
+		b.missing(TooDeep)
+		return
+	}
+	waker := &Span{Layer: Helper, What: "another task at work", Start: w.Start, End: woken}
+	if server {
+		waker.Layer, waker.What = Session, "another session"
+	} else if w.Flags&flagWakerHelper == 0 {
+		b.missing(HelperUnknown)
+	}
+	b.waits(waker, w.Waker, depth+1)
+	s.add(waker)
+}
+
+// isFlush tells whether a request is for nothing but a flush.
+func isFlush(r *Event) bool { return r.What == blockWrite && r.Size == 0 }
+
+func blockName(r *Event) string {
+	name := "other"
+	switch r.What {
+	case blockRead:
+		name = "read"
+	case blockWrite:
+		name = "write"
+	case blockDiscard:
+		name = "discard"
+	}
+	device := fmt.Sprintf("%d:%d", r.Of>>20, r.Of&(1<<20-1))
+	if isFlush(r) {
+		return "flush of " + device
+	}
+	return fmt.Sprintf("%s of %d bytes at %d of %s", name, r.Size, r.Offset, device)
+}
+
+// request is a block request, with what its device waited for below.
+func (b *builder) request(r *Event, queue, device Layer) *Span {
+	s := &Span{Layer: queue, What: blockName(r), Start: r.Start, End: r.End}
+	if isFlush(r) {
+		// The device's flush is a request of its own, for all that wait for one.
+		if f := b.flush(r, r.End); f != nil {
+			s.add(&Span{Layer: device, What: "the device's flush", Start: f.Middle, End: f.End})
+		} else {
+			b.missing(FlushUnseen)
+		}
+		return s
+	}
+	issued := r.Middle
+	if r.Flags&flagFlushes != 0 {
+		if f := b.flush(r, issued); f != nil {
+			s.add(&Span{Layer: device, What: "the device's flush, before", Start: f.Middle, End: f.End})
+		}
+	}
+	if issued == 0 {
+		b.missing(RequestUnsplit)
+		return s
+	}
+	d := &Span{Layer: device, What: "with the driver", Start: issued, End: r.End}
+	if device == Device {
+		b.below(d, r)
+	}
+	s.add(d)
+	return s
+}
+
+// flush returns the latest flush of a request's device that ended by a time within the request.
+func (b *builder) flush(r *Event, until uint64) *Event {
+	if b.flushes.forgotten > r.Start {
+		b.missing(Forgotten)
+	}
+	var found *Event
+	b.flushes.each(r.Start, until+1, func(f *Event) {
+		if f.Of == r.Of && f.End <= until && (found == nil || f.End > found.End) {
+			found = f
+		}
+	})
+	return found
+}

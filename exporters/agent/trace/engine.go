@@ -1,0 +1,182 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Operations of an engine's wire, enum wire_op of bpf/operation.h.
+const (
+	opRead  = 0
+	opWrite = 1
+	opUnmap = 2
+)
+
+// sameOp tells whether a block request and an operation do the same.
+func sameOp(r, o *Event) bool {
+	return r.What == blockRead && o.What == opRead || r.What == blockWrite && o.What == opWrite || r.What == blockDiscard && o.What == opUnmap
+}
+
+// within tells whether an operation is about a part of a block request, and began while the driver had it. Its end
+// may be told of a little later, as its answer is on its way before the call that sends it returns.
+func within(r, o *Event) bool {
+	return sameOp(r, o) && o.Size > 0 && o.Offset >= r.Offset && o.Offset+uint64(o.Size) <= r.Offset+uint64(r.Size) &&
+		o.Start >= r.Middle && o.Start <= r.End
+}
+
+// below puts the engine's operations for a request below the driver's time, if an engine of this node serves the device. A
+// request may have been split: then its operations cover it, each part once.
+func (b *builder) below(d *Span, r *Event) {
+	if r.Size == 0 {
+		return
+	}
+	if b.operations[viewFrontend].forgotten > d.Start {
+		b.missing(Forgotten)
+	}
+	bySlot := map[uint32][]*Event{}
+	b.operations[viewFrontend].each(d.Start, d.End, func(o *Event) {
+		if within(r, o) {
+			bySlot[o.Of] = append(bySlot[o.Of], o)
+		}
+	})
+	var parts []*Event
+	fits := 0
+	for _, ops := range bySlot {
+		switch covers(r, ops) {
+		case once:
+			parts = ops
+			fits++
+		case oftener:
+			fits += 2
+		}
+	}
+	switch _, served := b.volumes[r.Of]; {
+	case fits > 1:
+		b.missing(TwoOperations)
+		return
+	case fits == 0 && served:
+		b.missing(OperationUnseen)
+		return
+	case fits == 0:
+		return
+	}
+	for _, o := range parts {
+		if b.requested(r, o) {
+			b.missing(TwoRequests)
+			return
+		}
+	}
+	b.volumes[r.Of] = parts[0].Of
+	for _, o := range parts {
+		d.add(b.frontend(o))
+	}
+}
+
+type coverage int
+
+const (
+	partly coverage = iota
+	once
+	oftener
+)
+
+// covers tells how often operations cover a request; it sorts them.
+func covers(r *Event, ops []*Event) coverage {
+	slices.SortFunc(ops, func(a, b *Event) int { return int(int64(a.Offset - b.Offset)) })
+	at := r.Offset
+	for _, o := range ops {
+		if o.Offset < at {
+			return oftener
+		}
+		if o.Offset > at {
+			return partly
+		}
+		at += uint64(o.Size)
+	}
+	if at < r.Offset+uint64(r.Size) {
+		return partly
+	}
+	return once
+}
+
+// requested tells whether an operation may be another device's request, too.
+func (b *builder) requested(r, o *Event) bool {
+	found := false
+	b.requests.each(o.Start, o.Start+1, func(other *Event) {
+		found = found || other != r && other.Of != r.Of && other.Middle != 0 && within(other, o)
+	})
+	return found
+}
+
+// frontend is an engine's operation, with its requests to replicas below.
+func (b *builder) frontend(o *Event) *Span {
+	s := &Span{Layer: Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
+	same := 0
+	b.operations[viewFrontend].each(o.Start, o.End, func(other *Event) {
+		if sameExtent(o, other) && other.Of == o.Of {
+			same++
+		}
+	})
+	if same > 1 {
+		b.missing(TwoFrontends)
+		return s
+	}
+	copies := 0
+	b.operations[viewRequest].each(o.Start, o.End, func(q *Event) {
+		if q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start && q.End <= o.End {
+			copies++
+			s.add(b.replicaRequest(q))
+		}
+	})
+	if copies == 0 {
+		b.missing(CopiesUnseen)
+	}
+	return s
+}
+
+func sameExtent(a, b *Event) bool {
+	return a.What == b.What && a.Offset == b.Offset && a.Size == b.Size
+}
+
+// replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the two ends of one
+// connection number it alike.
+func (b *builder) replicaRequest(q *Event) *Span {
+	s := &Span{Layer: Network, What: fmt.Sprintf("request to the replica at port %d", q.RemotePort), Start: q.Start, End: q.End}
+	var services []*Event
+	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
+		if v.Request == q.Request && sameExtent(q, v) && v.LocalPort == q.RemotePort && v.RemotePort == q.LocalPort && v.Start >= q.Start && v.Start <= q.End {
+			services = append(services, v)
+		}
+	})
+	switch len(services) {
+	case 0: // on another node
+	case 1:
+		s.add(b.service(services[0]))
+	default:
+		b.missing(TwoServices)
+	}
+	return s
+}
+
+// service is a replica's operation, with its block requests below: those that its process made in calls at the operation's
+// place in the file, which is that in the volume.
+func (b *builder) service(v *Event) *Span {
+	s := &Span{Layer: Replica, What: fmt.Sprintf("replica at port %d", v.LocalPort), Start: v.Start, End: v.End}
+	same := 0
+	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
+		if other.Tgid == v.Tgid && other.What == v.What && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {
+			same++
+		}
+	})
+	b.requests.each(v.Start, v.End, func(r *Event) {
+		if r.Tgid != v.Tgid || r.CallOffset == noOffset || r.CallOffset < v.Offset || r.CallOffset >= v.Offset+uint64(v.Size) || r.Start < v.Start || !sameOp(r, v) {
+			return
+		}
+		if same > 1 {
+			b.missing(TwoServices)
+			return
+		}
+		s.add(b.request(r, ReplicaQueue, ReplicaDevice))
+	})
+	return s
+}

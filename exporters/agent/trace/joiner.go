@@ -1,0 +1,327 @@
+package trace
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"hash/fnv"
+	"slices"
+)
+
+// Bounds of what is kept; an event takes 100 bytes.
+const (
+	maxTasks    = 4096  // tasks with sleeps
+	maxWaits    = 512   // sleeps of one task
+	maxRequests = 65536 // block requests
+	maxOps      = 16384 // operations of each view
+	maxFlushes  = 32768 // flushes of devices
+	maxPending  = 4096  // statements that wait for their events
+	maxLosses   = 256   // times at which events were lost
+	// settling is how long a statement waits for events that come after it, ns.
+	settling = uint64(250e6)
+	// taskKept is how long a task without sleeps is kept, ns.
+	taskKept = uint64(60e9)
+)
+
+// Options say what is kept of the statements.
+type Options struct {
+	// Every is how many statements that waited there are to one that is sampled; at least 1.
+	Every int
+	// Slowest is how many of the slowest statements are kept.
+	Slowest int
+	// Keep is for how long a slow statement is kept, ns.
+	Keep uint64
+}
+
+// Verdict is how much of a chain is known.
+type Verdict string
+
+// Verdicts.
+const (
+	// Exact is a chain each of whose steps is known.
+	Exact Verdict = "exact"
+	// Ambiguous is one in which several events would fit a step.
+	Ambiguous Verdict = "ambiguous"
+	// Incomplete is one in which a step's event is missing.
+	Incomplete Verdict = "incomplete"
+)
+
+// Reason is why a chain is not exact.
+type Reason string
+
+// Reasons of incomplete and ambiguous chains.
+const (
+	LostEvents      Reason = "events_lost"        // the ring was full meanwhile
+	Forgotten       Reason = "events_forgotten"   // its events had to make room for later ones
+	TakenOver       Reason = "taken_over"         // two tasks worked on the statement
+	WakerUnknown    Reason = "waker_unknown"      // who ended a call's sleep was not seen, or is an interrupt
+	HelperUnknown   Reason = "helper_unknown"     // a task that was waited for was not followed yet
+	RequestUnseen   Reason = "request_unseen"     // a block request's end was seen, but not told of
+	RequestUnsplit  Reason = "request_unsplit"    // when the driver got a block request was not seen
+	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
+	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
+	CopiesUnseen    Reason = "copies_unseen"      // no replica's request fits the engine's operation
+	TooDeep         Reason = "too_deep"           // tasks waited for tasks that waited for tasks
+	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
+	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
+	TwoFrontends    Reason = "several_frontends"  // ambiguous: a replica's request fits several operations of the engine
+	TwoServices     Reason = "several_services"   // ambiguous: several of a replica's operations fit a request, or its block requests several of them
+)
+
+// Reasons are all reasons of chains that are not exact.
+var Reasons = []Reason{LostEvents, Forgotten, TakenOver, WakerUnknown, HelperUnknown, RequestUnseen, RequestUnsplit, FlushUnseen,
+	OperationUnseen, CopiesUnseen, TooDeep, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
+
+// ambiguous tells reasons of ambiguous chains from those of incomplete ones.
+func (r Reason) ambiguous() bool {
+	return r == TwoOperations || r == TwoRequests || r == TwoFrontends || r == TwoServices
+}
+
+// Chain is one statement followed through the layers.
+type Chain struct {
+	Server  uint32 // the server's number
+	Command uint8  // enum command of the server's protocol
+	PID     uint32
+	Root    *Span
+	Reasons []Reason // each once
+	// Sampled chains are one in Options.Every of those that waited; others are here because they were slow.
+	Sampled bool
+}
+
+// Verdict is how much is known: a chain with a missing step is incomplete, whatever else it is.
+func (c *Chain) Verdict() Verdict {
+	switch {
+	case len(c.Reasons) == 0:
+		return Exact
+	case slices.ContainsFunc(c.Reasons, func(r Reason) bool { return !r.ambiguous() }):
+		return Incomplete
+	}
+	return Ambiguous
+}
+
+// Duration is the statement's, ns.
+func (c *Chain) Duration() uint64 { return c.Root.End - c.Root.Start }
+
+// ID is the chain's number as a trace: 16 bytes in hexadecimal, the same for the same statement.
+func (c *Chain) ID() string {
+	h := fnv.New128a()
+	for _, v := range []uint64{uint64(c.Server), uint64(c.PID), c.Root.Start, c.Root.End} {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], v)
+		h.Write(b[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Counts is what was seen so far.
+type Counts struct {
+	// Events are those that came, Lost those that did not.
+	Events, Lost uint64
+	// Waited are the statements that waited for a file or another session; Crowded those of the sample that had to go
+	// because too many were under way.
+	Waited, Crowded uint64
+}
+
+type requestKey struct{ address, end uint64 }
+
+type task struct {
+	history
+	last uint64 // when it was seen to sleep last
+}
+
+type loss struct{ from, to uint64 }
+
+type pending struct {
+	event   Event
+	sampled bool
+}
+
+// Joiner makes chains of events. It is not safe for use by several goroutines.
+type Joiner struct {
+	options  Options
+	counts   Counts
+	tasks    map[uint32]*task
+	requests history
+	byEnd    map[requestKey]*Event
+	flushes  history
+	// operations by view, see below.
+	operations [views]history
+	// volumes are the slots of the engines whose operations were found under a device's requests.
+	volumes map[uint32]uint32
+	pending []pending
+	losses  []loss
+	slow    []*Chain // the slowest first
+	swept   uint64
+}
+
+// Views of operations, enum view of bpf/replica/track.h.
+const (
+	viewRequest = iota
+	viewService
+	viewFrontend
+	views
+)
+
+// NewJoiner returns a Joiner without events.
+func NewJoiner(o Options) *Joiner {
+	o.Every = max(o.Every, 1)
+	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}}
+	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
+	for i := range j.operations {
+		j.operations[i].limit = maxOps
+	}
+	return j
+}
+
+// Counts returns what was seen so far.
+func (j *Joiner) Counts() Counts { return j.counts }
+
+// Add takes the next event.
+func (j *Joiner) Add(e Event) {
+	j.counts.Events++
+	switch e.Kind {
+	case KindWait:
+		j.addWait(&e)
+	case KindRequest:
+		j.addRequest(&e)
+	case KindOperation:
+		if int(e.How) < len(j.operations) {
+			j.operations[e.How].add(&e)
+		}
+	case KindStatement:
+		j.addStatement(e)
+	}
+}
+
+func (j *Joiner) addWait(e *Event) {
+	t := j.tasks[e.Pid]
+	if t == nil {
+		if len(j.tasks) >= maxTasks {
+			j.forgetTask()
+		}
+		t = &task{}
+		t.limit = maxWaits
+		j.tasks[e.Pid] = t
+	}
+	t.last = e.End
+	t.add(e)
+}
+
+// forgetTask makes room: of the task that slept longest ago.
+func (j *Joiner) forgetTask() {
+	var oldest uint32
+	var found *task
+	for pid, t := range j.tasks {
+		if found == nil || t.last < found.last || t.last == found.last && pid < oldest {
+			oldest, found = pid, t
+		}
+	}
+	delete(j.tasks, oldest)
+}
+
+func (j *Joiner) addRequest(e *Event) {
+	if e.What == blockFlush {
+		j.flushes.add(e)
+		return
+	}
+	if gone := j.requests.add(e); gone != nil {
+		delete(j.byEnd, requestKey{gone.Request, gone.End})
+	}
+	j.byEnd[requestKey{e.Request, e.End}] = e
+}
+
+func (j *Joiner) addStatement(e Event) {
+	if !j.waited(&e) {
+		return
+	}
+	j.counts.Waited++
+	sampled := j.counts.Waited%uint64(j.options.Every) == 0
+	if !sampled && !j.isSlow(e.End-e.Start) {
+		return
+	}
+	if len(j.pending) >= maxPending {
+		if sampled {
+			j.counts.Crowded++
+		}
+		return
+	}
+	j.pending = append(j.pending, pending{e, sampled})
+}
+
+// waited tells whether a statement waited for a file or for another session.
+func (j *Joiner) waited(e *Event) bool {
+	t := j.tasks[e.Pid]
+	if t == nil {
+		return false
+	}
+	found := false
+	t.each(e.Start, e.End, func(w *Event) { found = found || ofFile(w) || w.Flags&flagWakerServer != 0 })
+	return found
+}
+
+// isSlow tells whether a statement would be among the slowest.
+func (j *Joiner) isSlow(duration uint64) bool {
+	n := j.options.Slowest
+	return n > 0 && (len(j.slow) < n || duration > j.slow[len(j.slow)-1].Duration())
+}
+
+// Lost tells that n events were lost between two times.
+func (j *Joiner) Lost(n, from, to uint64) {
+	if n == 0 {
+		return
+	}
+	j.counts.Lost += n
+	if last := len(j.losses) - 1; last >= 0 && j.losses[last].to >= from {
+		j.losses[last].to = max(j.losses[last].to, to)
+		return
+	}
+	j.losses = append(j.losses, loss{from, to})
+	if len(j.losses) > maxLosses {
+		// Rather too many chains incomplete than one of them wrong.
+		j.losses[1].from = j.losses[0].from
+		j.losses = j.losses[1:]
+	}
+}
+
+// Advance tells that all events up to now have been added, and all losses been told of; it returns the chains that
+// are complete with that, as far as they are.
+func (j *Joiner) Advance(now uint64) []*Chain {
+	var chains []*Chain
+	j.pending = slices.DeleteFunc(j.pending, func(p pending) bool {
+		if p.event.End+settling > now {
+			return false
+		}
+		c := j.chain(&p.event)
+		c.Sampled = p.sampled
+		chains = append(chains, c)
+		return true
+	})
+	for _, c := range chains {
+		if j.isSlow(c.Duration()) {
+			j.keepSlow(c)
+		}
+	}
+	j.slow = slices.DeleteFunc(j.slow, func(c *Chain) bool { return c.Root.End+j.options.Keep < now })
+	if now > j.swept+taskKept {
+		j.swept = now
+		for pid, t := range j.tasks {
+			if t.last+taskKept < now {
+				delete(j.tasks, pid)
+			}
+		}
+	}
+	return chains
+}
+
+func (j *Joiner) keepSlow(c *Chain) {
+	at, _ := slices.BinarySearchFunc(j.slow, c, func(a, b *Chain) int {
+		return cmp.Or(cmp.Compare(b.Duration(), a.Duration()), cmp.Compare(a.Root.Start, b.Root.Start))
+	})
+	j.slow = slices.Insert(j.slow, at, c)
+	if len(j.slow) > j.options.Slowest {
+		j.slow = j.slow[:j.options.Slowest]
+	}
+}
+
+// Slowest returns the slowest statements' chains of the last Options.Keep, the slowest first.
+func (j *Joiner) Slowest() []*Chain { return slices.Clone(j.slow) }
