@@ -5,13 +5,18 @@ import (
 	"slices"
 )
 
-// maxDepth bounds how many tasks may have waited for each other.
-const maxDepth = 8
+const (
+	// maxDepth bounds how many tasks may have waited for each other.
+	maxDepth = 8
+	// maxSleeps bounds the sleeps in a chain.
+	maxSleeps = 2000
+)
 
 // builder makes one chain.
 type builder struct {
 	*Joiner
-	chain *Chain
+	chain  *Chain
+	sleeps int
 }
 
 // missing notes why the chain is not exact.
@@ -24,7 +29,7 @@ func (b *builder) missing(r Reason) {
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
 	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
-	b := &builder{j, c}
+	b := &builder{Joiner: j, chain: c}
 	if e.Flags&flagTakenOver != 0 {
 		b.missing(TakenOver)
 	}
@@ -42,6 +47,9 @@ func (j *Joiner) chain(e *Event) *Chain {
 
 // waits puts a task's sleeps below a span.
 func (b *builder) waits(s *Span, pid uint32, depth int) {
+	if b.forgotten > s.Start {
+		b.missing(Forgotten)
+	}
 	t := b.tasks[pid]
 	if t == nil {
 		return
@@ -49,7 +57,13 @@ func (b *builder) waits(s *Span, pid uint32, depth int) {
 	if t.forgotten > s.Start {
 		b.missing(Forgotten)
 	}
-	t.each(s.Start, s.End, func(w *Event) { s.add(b.wait(w, depth)) })
+	t.each(s.Start, s.End, func(w *Event) {
+		if b.sleeps++; b.sleeps > maxSleeps {
+			b.missing(TooLarge)
+			return
+		}
+		s.add(b.wait(w, depth))
+	})
 }
 
 var waitNames = map[uint8]string{waitRead: "asleep in a read", waitWrite: "asleep in a write", waitSync: "asleep in a sync", waitClient: "the client", waitHelper: "asleep"}
@@ -97,7 +111,7 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 	case w.How == wokenByCall && s.Layer != FileSystem:
 		return // an interrupt during a call that wakes nobody
 	case depth >= maxDepth:
-		b.missing(TooDeep)
+		b.missing(TooLarge)
 		return
 	}
 	waker := &Span{Layer: Helper, What: "another task at work", Start: w.Start, End: woken}

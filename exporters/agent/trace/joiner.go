@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/fnv"
+	"maps"
 	"slices"
 )
 
@@ -61,7 +62,7 @@ const (
 	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
 	CopiesUnseen    Reason = "copies_unseen"      // no replica's request fits the engine's operation
-	TooDeep         Reason = "too_deep"           // tasks waited for tasks that waited for tasks
+	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often
 	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
 	TwoFrontends    Reason = "several_frontends"  // ambiguous: a replica's request fits several operations of the engine
@@ -70,7 +71,7 @@ const (
 
 // Reasons are all reasons of chains that are not exact.
 var Reasons = []Reason{LostEvents, Forgotten, TakenOver, WakerUnknown, HelperUnknown, RequestUnseen, RequestUnsplit, FlushUnseen,
-	OperationUnseen, CopiesUnseen, TooDeep, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
+	OperationUnseen, CopiesUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
 
 // ambiguous tells reasons of ambiguous chains from those of incomplete ones.
 func (r Reason) ambiguous() bool {
@@ -138,12 +139,14 @@ type pending struct {
 
 // Joiner makes chains of events. It is not safe for use by several goroutines.
 type Joiner struct {
-	options  Options
-	counts   Counts
-	tasks    map[uint32]*task
-	requests history
-	byEnd    map[requestKey]*Event
-	flushes  history
+	options Options
+	counts  Counts
+	tasks   map[uint32]*task
+	// forgotten is the end of the latest sleep of a task that had to make room.
+	forgotten uint64
+	requests  history
+	byEnd     map[requestKey]*Event
+	flushes   history
 	// operations by view, see below.
 	operations [views]history
 	// volumes are the slots of the engines whose operations were found under a device's requests.
@@ -197,7 +200,7 @@ func (j *Joiner) addWait(e *Event) {
 	t := j.tasks[e.Pid]
 	if t == nil {
 		if len(j.tasks) >= maxTasks {
-			j.forgetTask()
+			j.forgetTasks()
 		}
 		t = &task{}
 		t.limit = maxWaits
@@ -207,16 +210,15 @@ func (j *Joiner) addWait(e *Event) {
 	t.add(e)
 }
 
-// forgetTask makes room: of the task that slept longest ago.
-func (j *Joiner) forgetTask() {
-	var oldest uint32
-	var found *task
-	for pid, t := range j.tasks {
-		if found == nil || t.last < found.last || t.last == found.last && pid < oldest {
-			oldest, found = pid, t
-		}
+// forgetTasks makes room: of the quarter of the tasks that slept longest ago.
+func (j *Joiner) forgetTasks() {
+	pids := slices.SortedFunc(maps.Keys(j.tasks), func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(j.tasks[a].last, j.tasks[b].last), cmp.Compare(a, b))
+	})
+	for _, pid := range pids[:len(pids)/4] {
+		j.forgotten = max(j.forgotten, j.tasks[pid].last)
+		delete(j.tasks, pid)
 	}
-	delete(j.tasks, oldest)
 }
 
 func (j *Joiner) addRequest(e *Event) {

@@ -1,0 +1,112 @@
+package trace
+
+import "testing"
+
+// written is a statement that waited for one write of a device, with an engine's operations as events adds them.
+func written(t *testing.T, events func(*stream)) *Chain {
+	s := newStream(t, Options{})
+	events(s)
+	s.request(0xa, 100, 110, 400, nil)
+	s.wait(1, waitSync, 100, 400, 400, byRequest(0xa, 400))
+	s.statement(1, 100, 400)
+	return s.chain()
+}
+
+// copies are the engine's requests to two replicas, of which one is on this node, with its own disk.
+func copies(s *stream) {
+	s.operation(viewRequest, 140, 200, func(e *Event) { e.LocalPort, e.RemotePort = 40000, 10001 })
+	s.operation(viewRequest, 145, 350, func(e *Event) { e.LocalPort, e.RemotePort = 40001, 10002 })
+	s.request(0xb, 210, 215, 300, func(e *Event) { e.Of, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
+	s.operation(viewService, 200, 345, func(e *Event) { e.Of, e.Tgid, e.LocalPort, e.RemotePort = engine+1, 500, 10002, 40001 })
+}
+
+// The request is followed to the replica that answered last, and to its disk.
+func TestReplicas(t *testing.T) {
+	c := written(t, func(s *stream) {
+		copies(s)
+		s.operation(viewFrontend, 130, 380, nil)
+	})
+	want(t, c, Exact, nil, map[Layer]uint64{
+		Queue: 10, Device: 20 + 20, Engine: 10 + 30, // until the first was sent, and after the last answer
+		Network: 5 + 55 + 5, Replica: 10 + 45, ReplicaQueue: 5, ReplicaDevice: 85,
+	})
+}
+
+// A request that was split below has both its parts.
+func TestSplitRequest(t *testing.T) {
+	part := func(at uint64) func(*Event) {
+		return func(e *Event) { e.Offset, e.Size = 1<<20+at, 4096 }
+	}
+	c := written(t, func(s *stream) {
+		for i := uint64(0); i < 2; i++ {
+			s.operation(viewRequest, 130+100*i, 200+100*i, part(4096*i))
+			s.operation(viewFrontend, 120+100*i, 210+100*i, part(4096*i))
+		}
+	})
+	want(t, c, Exact, nil, map[Layer]uint64{Queue: 10, Device: 10 + 10 + 90, Engine: 20 + 20, Network: 140})
+}
+
+// Of two operations that would fit none is taken.
+func TestAmbiguous(t *testing.T) {
+	volume := func(slot uint32) func(*Event) { return func(e *Event) { e.Of = slot } }
+	for name, c := range map[string]struct {
+		events func(*stream)
+		reason Reason
+	}{
+		"two volumes": {func(s *stream) {
+			s.operation(viewFrontend, 130, 380, nil)
+			s.operation(viewFrontend, 135, 380, volume(99))
+		}, TwoOperations},
+		"two operations of one volume": {func(s *stream) {
+			s.operation(viewFrontend, 130, 200, nil)
+			s.operation(viewFrontend, 220, 380, nil)
+		}, TwoOperations},
+		"another device's request fits, too": {func(s *stream) {
+			s.request(0xc, 105, 110, 390, func(e *Event) { e.Of = other })
+			s.operation(viewFrontend, 130, 380, nil)
+		}, TwoRequests},
+		"two writes to one extent": {func(s *stream) {
+			copies(s)
+			s.operation(viewFrontend, 130, 380, nil)
+			s.operation(viewFrontend, 90, 140, nil) // begun before the device had the request
+		}, TwoFrontends},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := written(t, c.events)
+			if got.Verdict() != Ambiguous || got.Reasons[0] != c.reason {
+				t.Errorf("%s %v, want ambiguous %s", got.Verdict(), got.Reasons, c.reason)
+			}
+		})
+	}
+}
+
+// A device that an engine serves has an operation for each request.
+func TestOperationUnseen(t *testing.T) {
+	s := newStream(t, Options{})
+	at := func(offset uint64) func(*Event) { return func(e *Event) { e.Offset = offset } }
+	s.operation(viewRequest, 130, 190, nil)
+	s.operation(viewFrontend, 120, 195, nil)
+	s.request(0xa, 100, 110, 200, nil)
+	s.wait(1, waitSync, 100, 200, 200, byRequest(0xa, 200))
+	s.statement(1, 100, 200)
+	if c := s.chain(); c.Verdict() != Exact {
+		t.Fatalf("%s %v", c.Verdict(), c.Reasons)
+	}
+	s.request(0xa, 300, 310, 400, at(5<<20))
+	s.wait(1, waitSync, 300, 400, 400, byRequest(0xa, 400))
+	s.statement(1, 300, 400)
+	if c := s.chain(); c.Verdict() != Incomplete || c.Reasons[0] != OperationUnseen {
+		t.Errorf("%s %v, want an operation that was not seen", c.Verdict(), c.Reasons)
+	}
+}
+
+// Reads and writes of other places, at other times, or of another kind are not taken for a request's.
+func TestOthersOperations(t *testing.T) {
+	c := written(t, func(s *stream) {
+		s.operation(viewFrontend, 120, 390, func(e *Event) { e.What = opRead })
+		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Offset += 4096 })
+		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Size = 4096 })
+		s.operation(viewFrontend, 50, 105, nil)
+	})
+	want(t, c, Exact, nil, map[Layer]uint64{Queue: 10, Device: 290})
+}

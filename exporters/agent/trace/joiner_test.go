@@ -1,0 +1,292 @@
+package trace
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+const (
+	us     = 1000
+	ms     = 1000 * us
+	server = 3
+	disk   = 7 << 20
+	other  = 8<<20 | 16
+	engine = 11
+)
+
+// stream makes a joiner's events; the times are in microseconds.
+type stream struct {
+	*Joiner
+	t *testing.T
+}
+
+func newStream(t *testing.T, o Options) *stream { return &stream{NewJoiner(o), t} }
+
+func (s *stream) wait(pid uint32, what uint8, from, woken, to uint64, change func(*Event)) {
+	e := Event{Kind: KindWait, Of: server, Pid: pid, What: what, Start: from * us, Middle: woken * us, End: to * us}
+	change(&e)
+	s.Add(e)
+}
+
+// by is who ended a wait.
+func byRequest(address, end uint64) func(*Event) {
+	return func(e *Event) { e.How, e.Request, e.RequestEnd = wokenByRequest, address, end*us }
+}
+
+func bySession(pid uint32) func(*Event) {
+	return func(e *Event) { e.How, e.Waker, e.Flags = wokenBySignal, pid, flagWakerServer }
+}
+
+func byKernel(pid uint32) func(*Event) {
+	return func(e *Event) { e.How, e.Waker, e.Flags = wokenByKernel, pid, flagWakerHelper }
+}
+
+func (s *stream) request(address, made, issued, end uint64, change func(*Event)) {
+	e := Event{Kind: KindRequest, Of: disk, What: blockWrite, Request: address, Offset: 1 << 20, Size: 8192, CallOffset: noOffset,
+		Start: made * us, Middle: issued * us, End: end * us}
+	if change != nil {
+		change(&e)
+	}
+	s.Add(e)
+}
+
+func (s *stream) flush(address, issued, end uint64) {
+	s.request(address, issued, issued, end, func(e *Event) { e.What, e.Size = blockFlush, 0 })
+}
+
+// operation of 8192 bytes at 1 MiB, number 5 of its connection.
+func (s *stream) operation(view uint8, from, to uint64, change func(*Event)) {
+	e := Event{Kind: KindOperation, How: view, What: opWrite, Of: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: from * us, End: to * us}
+	if change != nil {
+		change(&e)
+	}
+	s.Add(e)
+}
+
+func (s *stream) statement(pid uint32, from, to uint64) {
+	s.Add(Event{Kind: KindStatement, Of: server, Pid: pid, What: 7, Start: from * us, End: to * us})
+}
+
+// chain is the only one that comes of the events.
+func (s *stream) chain() *Chain {
+	s.t.Helper()
+	chains := s.Advance(uint64(1e12))
+	if len(chains) != 1 {
+		s.t.Fatalf("%d chains, want 1", len(chains))
+	}
+	return chains[0]
+}
+
+// want fails unless the chain has this verdict, for these reasons, and these shares in microseconds.
+func want(t *testing.T, c *Chain, v Verdict, reasons []Reason, shares map[Layer]uint64) {
+	t.Helper()
+	if c.Verdict() != v || !slices.Equal(c.Reasons, reasons) {
+		t.Errorf("%s %v, want %s %v", c.Verdict(), c.Reasons, v, reasons)
+	}
+	var sum uint64
+	got := map[Layer]uint64{}
+	for l, ns := range c.Root.Shares() {
+		got[l] = ns / us
+		sum += ns
+	}
+	if !maps.Equal(got, shares) {
+		t.Errorf("shares %v, want %v", got, shares)
+	}
+	if sum != c.Duration() {
+		t.Errorf("shares add up to %d of %d ns", sum, c.Duration())
+	}
+}
+
+// A commit that writes its log and has the device flushed.
+func TestCommit(t *testing.T) {
+	s := newStream(t, Options{})
+	s.request(0xa, 110, 120, 150, nil)
+	s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
+	s.flush(0xf, 175, 190)
+	s.request(0xb, 170, 0, 191, func(e *Event) { e.Size = 0 })
+	s.wait(1, waitSync, 165, 192, 195, byRequest(0xb, 191))
+	s.statement(1, 50, 200)
+	want(t, s.chain(), Exact, nil, map[Layer]uint64{
+		Server: 50 + 5 + 5, Runqueue: 9 + 3, FileSystem: 10 + 1 + 5 + 1, Queue: 10 + 5 + 1, Device: 30 + 15,
+	})
+}
+
+// Several commits wait for the one that flushes the log for all; each has that one's requests, as far as it waited for them.
+func TestGroupCommit(t *testing.T) {
+	s := newStream(t, Options{})
+	s.request(0xa, 100, 100, 300, nil)
+	s.wait(1, waitSync, 100, 300, 310, byRequest(0xa, 300))
+	for pid := uint32(2); pid < 6; pid++ {
+		s.wait(pid, 6, 200, 320, 330, bySession(1))
+		s.statement(pid, 190, 340)
+	}
+	s.statement(1, 90, 325)
+	chains := s.Advance(uint64(1e12))
+	if len(chains) != 5 {
+		t.Fatalf("%d chains, want 5", len(chains))
+	}
+	for _, c := range chains[:4] {
+		// 300 to 310 the leader waited for a CPU, then it worked.
+		want(t, c, Exact, nil, map[Layer]uint64{Server: 10 + 10, Device: 100, Runqueue: 10 + 10, Session: 10})
+	}
+	want(t, chains[4], Exact, nil, map[Layer]uint64{Server: 10 + 15, Device: 200, Runqueue: 10})
+}
+
+// A sync that waits for the journal has the journal's requests.
+func TestJournal(t *testing.T) {
+	s := newStream(t, Options{})
+	s.request(0xa, 120, 130, 200, func(e *Event) { e.Pid = 77 })
+	s.wait(77, waitHelper, 125, 200, 205, byRequest(0xa, 200))
+	s.wait(1, waitSync, 100, 220, 230, byKernel(77))
+	s.statement(1, 90, 240)
+	want(t, s.chain(), Exact, nil, map[Layer]uint64{Server: 20, Runqueue: 5 + 10, Helper: 25 + 15, Queue: 5, Device: 70})
+}
+
+// What is not known is said, never made up.
+func TestIncomplete(t *testing.T) {
+	unseen := func(*Event) {}
+	for name, c := range map[string]struct {
+		events  func(*stream)
+		reasons []Reason
+	}{
+		"who woke it was not seen":    {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, unseen) }, []Reason{WakerUnknown}},
+		"the request was not told of": {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150)) }, []Reason{RequestUnseen}},
+		"another request at its address": {func(s *stream) {
+			s.request(0xa, 90, 95, 140, nil)
+			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+		}, []Reason{RequestUnseen}},
+		"issued before the programs": {func(s *stream) {
+			s.request(0xa, 90, 0, 150, nil)
+			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+		}, []Reason{RequestUnsplit}},
+		"no flush": {func(s *stream) {
+			s.flush(0xf, 50, 99) // over before it was asked for
+			s.request(0xa, 110, 0, 150, func(e *Event) { e.Size = 0 })
+			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+		}, []Reason{FlushUnseen}},
+		"a helper that was not followed": {func(s *stream) {
+			s.wait(1, waitSync, 100, 150, 160, func(e *Event) { e.How, e.Waker = wokenByKernel, 77 })
+		}, []Reason{HelperUnknown}},
+		"events lost": {func(s *stream) {
+			s.request(0xa, 100, 100, 150, nil)
+			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+			s.Lost(3, 120*us, 130*us)
+		}, []Reason{LostEvents}},
+		"waits forgotten": {func(s *stream) {
+			for i := uint64(0); i <= maxWaits; i++ {
+				s.wait(1, waitClient, 95+i, 95+i, 96+i, unseen)
+			}
+			s.request(0xa, 700, 700, 750, nil)
+			s.wait(1, waitSync, 700, 750, 760, byRequest(0xa, 750))
+		}, []Reason{Forgotten}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, Options{})
+			c.events(s)
+			s.statement(1, 90, 1000)
+			got := s.chain()
+			if got.Verdict() != Incomplete || !slices.Equal(got.Reasons, c.reasons) {
+				t.Errorf("%s %v, want incomplete %v", got.Verdict(), got.Reasons, c.reasons)
+			}
+		})
+	}
+}
+
+// Losses before and after a statement are not its.
+func TestLossesOfOthers(t *testing.T) {
+	s := newStream(t, Options{})
+	s.Lost(1, 0, 50*us)
+	s.request(0xa, 100, 100, 150, nil)
+	s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+	s.statement(1, 90, 170)
+	s.Lost(1, 400*ms, 500*ms)
+	if c := s.chain(); c.Verdict() != Exact {
+		t.Errorf("%s %v", c.Verdict(), c.Reasons)
+	}
+	if n := s.Counts().Lost; n != 2 {
+		t.Errorf("%d events lost, want 2", n)
+	}
+}
+
+// Tasks that wait for each other in turns end the search.
+func TestTasksInCircles(t *testing.T) {
+	s := newStream(t, Options{})
+	for i := uint64(0); i < 20; i++ {
+		s.wait(uint32(1+i%2), 6, 100, 200, 201, bySession(uint32(2-i%2)))
+	}
+	s.statement(1, 90, 300)
+	if c := s.chain(); c.Verdict() != Incomplete || !slices.Contains(c.Reasons, TooLarge) {
+		t.Errorf("%s %v, want too large", c.Verdict(), c.Reasons)
+	}
+}
+
+// One in so many of those that waited is sampled, and the slowest are kept, sampled or not.
+func TestSample(t *testing.T) {
+	s := newStream(t, Options{Every: 10, Slowest: 3, Keep: 1000 * ms})
+	sampled := 0
+	for i := uint64(0); i < 100; i++ {
+		at := 1000 + i*1000
+		length := 100 + i*7%100
+		s.request(0xa, at, at, at+length, nil)
+		s.wait(1, waitSync, at, at+length, at+length, byRequest(0xa, at+length))
+		s.statement(1, at, at+length)
+		s.statement(2, at, at+length+500) // it does not wait
+		for _, c := range s.Advance((at+length)*us + settling) {
+			if c.Sampled {
+				sampled++
+			}
+		}
+	}
+	if n := s.Counts().Waited; n != 100 || sampled != 10 {
+		t.Errorf("%d waited, %d sampled; want 100 and 10", n, sampled)
+	}
+	var slowest []uint64
+	for _, c := range s.Slowest() {
+		slowest = append(slowest, c.Duration()/us)
+	}
+	if !slices.Equal(slowest, []uint64{199, 198, 197}) {
+		t.Errorf("slowest %v", slowest)
+	}
+	s.Advance(uint64(1e12))
+	if n := len(s.Slowest()); n != 0 {
+		t.Errorf("%d slow statements are kept for ever", n)
+	}
+}
+
+// A statement waits for events that come later, as long as they may.
+func TestLateEvents(t *testing.T) {
+	s := newStream(t, Options{})
+	s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
+	s.statement(1, 90, 170)
+	if n := len(s.Advance(170*us + settling - 1)); n != 0 {
+		t.Fatalf("%d chains before their time", n)
+	}
+	s.request(0xa, 100, 100, 150, nil)
+	if c := s.chain(); c.Verdict() != Exact {
+		t.Errorf("%s %v", c.Verdict(), c.Reasons)
+	}
+}
+
+// Memory is bounded, whatever comes.
+func TestBounds(t *testing.T) {
+	s := newStream(t, Options{Every: 1, Slowest: 5, Keep: 1})
+	const n = maxRequests + 1000
+	for i := uint64(0); i < n; i++ {
+		s.request(i, i, i, i+1, nil)
+		s.flush(i, i, i+1)
+		s.operation(viewFrontend, i, i+1, nil)
+		s.wait(uint32(i), waitSync, i, i+1, i+1, byRequest(i, i+1))
+		s.statement(uint32(i), i, i+2)
+		s.Lost(1, i*us, i*us)
+	}
+	if kept := len(s.requests.events); kept != maxRequests || len(s.byEnd) > maxRequests {
+		t.Errorf("%d requests, %d by their ends", kept, len(s.byEnd))
+	}
+	if len(s.tasks) > maxTasks || len(s.pending) > maxPending || len(s.losses) > maxLosses || len(s.flushes.events) > maxFlushes || len(s.operations[viewFrontend].events) > maxOps {
+		t.Errorf("%d tasks, %d statements, %d losses", len(s.tasks), len(s.pending), len(s.losses))
+	}
+	if crowded := uint64(n - maxPending); s.Counts().Crowded != crowded {
+		t.Errorf("%d statements were not followed, want %d", s.Counts().Crowded, crowded)
+	}
+}
