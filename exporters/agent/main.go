@@ -25,7 +25,8 @@ func run(args []string) int {
 	app := exporterkit.New("plumbline-agent", "Measures where the time of each database statement goes on this node.", ":9437",
 		"plumbline-agent --node=$(hostname)",
 		"plumbline-agent --check",
-		"plumbline-agent --no-collector.query --volume.identity-file=/etc/plumbline/volumes.yaml")
+		"plumbline-agent --no-collector.query --volume.identity-file=/etc/plumbline/volumes.yaml",
+		"plumbline-agent --collector.trace --trace.sample=1")
 	hostname, _ := os.Hostname()
 	var opts collector.Options
 	app.Flags.Flag("node", "Value of the node label; the Kubernetes node's name on a cluster.").
@@ -45,6 +46,11 @@ func run(args []string) int {
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
 	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is what follows the last colon.").
 		StringsVar(&opts.NVMe.Names)
+	app.Flags.Flag("trace.sample", "With --collector.trace, one in so many of the statements that waited for a file or another session is followed; 1 is all.").
+		Default("10").IntVar(&opts.Trace.Sample)
+	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows.").
+		Default("20").IntVar(&opts.Trace.Slowest)
+	ring := app.Flags.Flag("trace.ring-size", "Room for events that are not read yet, rounded up to a power of two: 8MB are 70,000.").Default("8MB").Bytes()
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
 	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
 		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.Deputised), string(platform.Functions))
@@ -55,6 +61,7 @@ func run(args []string) int {
 	}
 	log := app.Parse(args)
 	opts.Log = log
+	opts.Trace.RingBytes = uint64(*ring)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	set := app.NewSet(log)
@@ -102,6 +109,9 @@ func run(args []string) int {
 		}
 		results = append(results, r)
 	}
+	if *enabled["trace"] {
+		opts.Tracing = &collector.Tracing{}
+	}
 	var started []collector.Collector
 	for _, e := range collector.All() {
 		if !*enabled[e.Name] {
@@ -120,6 +130,9 @@ func run(args []string) int {
 			continue
 		}
 		started = append(started, c)
+		if p, ok := c.(collector.Pager); ok {
+			app.AddPages(p.Pages()...)
+		}
 		set.Add(e.Name, c)
 		results = append(results, c.Check()...)
 	}

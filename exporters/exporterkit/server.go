@@ -38,7 +38,19 @@ type App struct {
 	web       *web.FlagConfig
 	telemetry *string
 	timeout   *time.Duration
+	pages     []Page
 }
+
+// Page is what a program serves beside its metrics, to whoever may read those.
+type Page struct {
+	Path string
+	// Text is its name on the landing page; empty if it is not there.
+	Text    string
+	Handler http.Handler
+}
+
+// AddPages adds pages, before Serve.
+func (a *App) AddPages(pages ...Page) { a.pages = append(a.pages, pages...) }
 
 // New returns an App that listens on address unless told otherwise by --web.listen-address.
 // examples are whole command lines shown by --help.
@@ -100,11 +112,13 @@ func (a *App) Serve(ctx context.Context, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name:        a.Name,
-		Description: a.Description,
-		Links:       []web.LandingLinks{{Address: *a.telemetry, Text: "Metrics"}},
-	})
+	links := []web.LandingLinks{{Address: *a.telemetry, Text: "Metrics"}}
+	for _, p := range a.pages {
+		if p.Text != "" {
+			links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text})
+		}
+	}
+	landing, err := web.NewLandingPage(web.LandingConfig{Name: a.Name, Description: a.Description, Links: links})
 	if err != nil {
 		return fmt.Errorf("landing page: %w", err)
 	}
@@ -114,6 +128,9 @@ func (a *App) Serve(ctx context.Context, log *slog.Logger) error {
 		fmt.Fprintln(w, "healthy")
 	})
 	mux.Handle(*a.telemetry, a.metrics(log))
+	for _, p := range a.pages {
+		mux.Handle(p.Path, whole(p.Handler))
+	}
 
 	server := newServer(mux)
 	done := make(chan error, 1)

@@ -1,0 +1,50 @@
+package collector
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+// Pager is a collector with pages of its own beside its metrics.
+type Pager interface {
+	Pages() []exporterkit.Page
+}
+
+// Pages implements Pager.
+func (t *tracer) Pages() []exporterkit.Page {
+	return []exporterkit.Page{
+		{Path: "/slowest", Text: "Slowest statements", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+			_ = trace.WriteHTML(w, t.statements()) // a client that is gone needs no answer
+		})},
+		{Path: "/slowest.json", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = trace.WriteJSON(w, t.statements())
+		})},
+	}
+}
+
+// statements are the slowest ones.
+func (t *tracer) statements() (all []trace.Statement) {
+	t.mu.Lock()
+	chains := t.slowest
+	t.mu.Unlock()
+	boot := time.Now().Add(-time.Duration(monotonic()))
+	for _, c := range chains {
+		label, engine := t.options.Tracing.server(c.Server)
+		if label == "" {
+			label = otherServer
+		}
+		command := ""
+		if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
+			command = commands[c.Command]
+		}
+		all = append(all, c.Report(label, command, boot))
+	}
+	return all
+}

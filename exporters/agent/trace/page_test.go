@@ -1,0 +1,71 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func slowStatement(t *testing.T, server string) Statement {
+	s := newStream(t, Options{})
+	s.request(0xa, 110, 120, 150, nil)
+	s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
+	s.statement(1, 50, 200)
+	return s.chain().Report(server, "commit", time.Unix(1000, 0))
+}
+
+// The page has a bar for each step, and shows what others wrote as text.
+func TestPage(t *testing.T) {
+	const hostile = `<script>alert("1")</script>&'`
+	var out bytes.Buffer
+	if err := WriteHTML(&out, []Statement{slowStatement(t, hostile)}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if strings.Contains(text, "<script") || !strings.Contains(text, "&lt;script&gt;") {
+		t.Errorf("a server's name is not escaped:\n%s", text)
+	}
+	for _, want := range []string{"write of 8192 bytes at 1048576 of 7:0", "commit, 150.0 µs", "margin-left: 33.333%; width: 40.000%", `class="exact"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	for _, never := range []string{"http:", "https:", "src=", "ZgotmplZ"} {
+		if strings.Contains(text, never) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+}
+
+// The JSON has all steps, and layers that add up to the statement.
+func TestJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteJSON(&out, []Statement{slowStatement(t, "s")}); err != nil {
+		t.Fatal(err)
+	}
+	var got []Statement
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, s := range got[0].Layers {
+		sum += s
+	}
+	if n := len(got[0].Steps); n != 5 || sum < got[0].Seconds*0.999999 || sum > got[0].Seconds*1.000001 {
+		t.Errorf("%d steps, layers of %v s in %v s", n, sum, got[0].Seconds)
+	}
+	out.Reset()
+	if err := WriteJSON(&out, nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
+		t.Errorf("without statements: %q, %v", out.String(), err)
+	}
+}
+
+// A page without statements says so.
+func TestEmptyPage(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteHTML(&out, nil); err != nil || !strings.Contains(out.String(), "None yet") {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+}

@@ -1,0 +1,49 @@
+package trace
+
+import "time"
+
+// Statement is a chain as people and programs read it: without the statement's text, which nobody has.
+type Statement struct {
+	TraceID string    `json:"trace_id"`
+	Server  string    `json:"server"`
+	Command string    `json:"command"`
+	Start   time.Time `json:"start"`
+	Seconds float64   `json:"seconds"`
+	Verdict Verdict   `json:"verdict"`
+	Reasons []Reason  `json:"reasons,omitempty"`
+	// Layers are how long each was waited for, in seconds; they add up to Seconds.
+	Layers map[Layer]float64 `json:"layers"`
+	Steps  []Step            `json:"steps"`
+}
+
+// Step is one span of a chain, the statement itself first, each followed by what is below it.
+type Step struct {
+	Depth int    `json:"depth"`
+	Layer Layer  `json:"layer"`
+	What  string `json:"what"`
+	// Offset and Seconds are from the statement's start, and the step's length.
+	Offset  float64 `json:"offset"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Report makes a Statement of a chain whose server and command have these names. boot is when the events' clock was zero.
+func (c *Chain) Report(server, command string, boot time.Time) Statement {
+	s := Statement{
+		TraceID: c.ID(), Server: server, Command: command, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
+		Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
+	}
+	for layer, ns := range c.Root.Shares() {
+		s.Layers[layer] = seconds(ns)
+	}
+	s.add(c.Root, 0, c.Root.Start)
+	return s
+}
+
+func (s *Statement) add(span *Span, depth int, start uint64) {
+	s.Steps = append(s.Steps, Step{depth, span.Layer, span.What, seconds(span.Start - start), seconds(span.End - span.Start)})
+	for _, below := range span.Below {
+		s.add(below, depth+1, start)
+	}
+}
+
+func seconds(ns uint64) float64 { return float64(ns) / 1e9 }
