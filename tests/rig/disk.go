@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,22 @@ func OwnMounts() error {
 // flushed. It keeps nothing in the page cache, so that each call on a file gets to it.
 type SlowFiles struct {
 	Reads, Writes, Syncs *Delay
+
+	part atomic.Pointer[filePart]
+}
+
+// filePart is from an offset in each file up to another one.
+type filePart struct{ from, to int64 }
+
+// Only holds back only those reads and writes that touch this part of a file, from now on.
+func (f *SlowFiles) Only(from, to int64) { f.part.Store(&filePart{from, to}) }
+
+// hold holds back a read or write.
+func (f *SlowFiles) hold(d *Delay, off int64, length int) {
+	if p := f.part.Load(); p != nil && (off >= p.to || off+int64(length) <= p.from) {
+		return
+	}
+	d.Hold(time.Now())
 }
 
 // NewSlowFiles mounts the folder backing, which is on a real disk, at another one.
@@ -193,13 +210,13 @@ func (f *slowFile) PassthroughFd() (int, bool) { return 0, false }
 
 // Read holds back, then reads.
 func (f *slowFile) Read(ctx context.Context, data []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	f.files.Reads.Hold(time.Now())
+	f.files.hold(f.files.Reads, off, len(data))
 	return f.LoopbackFile.Read(ctx, data, off)
 }
 
 // Write holds back, then writes.
 func (f *slowFile) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
-	f.files.Writes.Hold(time.Now())
+	f.files.hold(f.files.Writes, off, len(data))
 	return f.LoopbackFile.Write(ctx, data, off)
 }
 

@@ -38,6 +38,11 @@ func newTestVolume(t testing.TB, n int, options ...string) *testVolume {
 // this machine run engines, too. change may alter the wire before it is loaded.
 func startReplicaCollector(t testing.TB, v *testVolume, change ...func(*replicaWire)) *replicaMeter {
 	t.Helper()
+	return startReplicaWire(t, testWire(v, change...), v.ProcFS, nil)
+}
+
+// testWire is the wire of the test's own volumes.
+func testWire(v *testVolume, change ...func(*replicaWire)) replicaWire {
 	wire := dataconnWire()
 	recognise := wire.recognise
 	wire.recognise = func(args []string, hostname func() string) (*replicaProcess, error) {
@@ -50,14 +55,14 @@ func startReplicaCollector(t testing.TB, v *testVolume, change ...func(*replicaW
 	for _, c := range change {
 		c(&wire)
 	}
-	return startReplicaWire(t, wire, v.ProcFS)
+	return wire
 }
 
-func startReplicaWire(t testing.TB, wire replicaWire, procfs string) *replicaMeter {
+func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *Tracing) *replicaMeter {
 	t.Helper()
 	testkit.NeedBPF(t)
 	log := slog.New(slog.NewTextHandler(replicaLog{t}, nil))
-	c := newReplica(Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", Boundary: testBoundary()}, wire)
+	c := newReplica(Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", Boundary: testBoundary(), Tracing: tracing}, wire)
 	m := &replicaMeter{t: t, collector: c, registry: prometheus.NewRegistry()}
 	c.wires[0].clock = func() uint64 { return monotonic() + m.ahead.Load() }
 	if err := c.Start(context.Background()); err != nil {

@@ -70,7 +70,7 @@ func startSelf(t *testing.T, self replicaProcess) *replicaMeter {
 		}
 		return &self, nil
 	}
-	m := startReplicaWire(t, wire, "/proc")
+	m := startReplicaWire(t, wire, "/proc", nil)
 	m.followed(1)
 	return m
 }

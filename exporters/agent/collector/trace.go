@@ -66,6 +66,7 @@ type tracer struct {
 	mu      sync.Mutex
 	counts  trace.Counts
 	slowest []*trace.Chain
+	joined  uint64 // all events up to then
 	err     error
 }
 
@@ -162,7 +163,7 @@ func (t *tracer) follow(ctx context.Context) {
 	for {
 		err := t.step(joiner, &seen)
 		t.mu.Lock()
-		t.counts, t.slowest, t.err = joiner.Counts(), joiner.Slowest(), err
+		t.counts, t.slowest, t.joined, t.err = joiner.Counts(), joiner.Slowest(), seen.joined, err
 		t.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -172,8 +173,8 @@ func (t *tracer) follow(ctx context.Context) {
 	}
 }
 
-// traceProgress is up to where losses were looked at.
-type traceProgress struct{ lost, at uint64 }
+// traceProgress is up to where losses were looked at and events joined.
+type traceProgress struct{ lost, at, joined uint64 }
 
 // step reads the events that there are and hands on the chains that are complete with them.
 func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
@@ -189,6 +190,7 @@ func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
 		for _, c := range joiner.Advance(begun) {
 			t.take(c)
 		}
+		seen.joined = begun
 	}
 	return errors.Join(err, lostErr)
 }

@@ -2,11 +2,22 @@ package collector
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -53,4 +64,262 @@ func (a *traced) take(c *trace.Chain) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.chains = append(a.chains, c)
+}
+
+// of returns the chains of a server's statements of one command, without those of the first statements, of `after`.
+func (a *traced) of(label string, after uint64) (all []*trace.Chain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.chains {
+		if l, _ := a.options.Tracing.server(c.Server); l == label && c.Root.Start >= after {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// settled waits until all statements that have ended are joined, and returns a server's chains since then.
+func (a *traced) settled(label string, after uint64) []*trace.Chain {
+	a.t.Helper()
+	end := monotonic()
+	testkit.Eventually(a.t, time.Minute, func() error {
+		a.tracer.mu.Lock()
+		defer a.tracer.mu.Unlock()
+		if a.tracer.joined < end+uint64(time.Second) {
+			return errors.New("statements wait for their events")
+		}
+		return nil
+	})
+	return a.of(label, after)
+}
+
+// spans returns all spans of a chain.
+func spans(s *trace.Span) []*trace.Span {
+	all := []*trace.Span{s}
+	for _, below := range s.Below {
+		all = append(all, spans(below)...)
+	}
+	return all
+}
+
+// wantExact fails unless nearly all chains are exact: on a busy machine an interrupt may fall into another one.
+func wantExact(t testing.TB, chains []*trace.Chain, least int) {
+	t.Helper()
+	found := map[trace.Verdict]int{}
+	reasons := map[trace.Reason]int{}
+	for _, c := range chains {
+		found[c.Verdict()]++
+		for _, r := range c.Reasons {
+			reasons[r]++
+		}
+		var sum uint64
+		for _, ns := range c.Root.Shares() {
+			sum += ns
+		}
+		if sum != c.Duration() {
+			t.Errorf("the layers of a statement add up to %d of %d ns", sum, c.Duration())
+		}
+	}
+	t.Logf("%d chains: %v %v", len(chains), found, reasons)
+	if len(chains) < least {
+		t.Errorf("%d chains, want at least %d", len(chains), least)
+	}
+	if 100*found[trace.Exact] < 99*len(chains) {
+		t.Errorf("%d of %d chains are exact: %v", found[trace.Exact], len(chains), reasons)
+	}
+}
+
+// diskWrite is a write of a device that a chain waited for.
+type diskWrite struct {
+	offset, size int64
+	start        uint64
+}
+
+// writesOf returns the writes with data that a chain waited for, of a device.
+func writesOf(c *trace.Chain, device string) map[diskWrite]bool {
+	found := map[diskWrite]bool{}
+	for _, s := range spans(c.Root) {
+		var w diskWrite
+		var on string
+		if n, _ := fmt.Sscanf(s.What, "write of %d bytes at %d of %s", &w.size, &w.offset, &on); n == 3 && on == device && s.Layer == trace.Queue {
+			w.start = s.End // a span may be cut at its beginning
+			found[w] = true
+		}
+	}
+	return found
+}
+
+// deviceNumber is a block device's number as chains have it.
+func deviceNumber(t testing.TB, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := info.Sys().(*syscall.Stat_t).Rdev
+	return fmt.Sprintf("%d:%d", unix.Major(n), unix.Minor(n))
+}
+
+// tracedServer starts a PostgreSQL server whose log is on a file system of its own, made on a device, and warms it up:
+// from then on all tasks that its commits wait for are known.
+func tracedServer(t testing.TB, a *traced, device string) (*servertest.Postgres, *pgx.Conn) {
+	t.Helper()
+	mount := filepath.Join(t.TempDir(), "log")
+	if err := os.Mkdir(mount, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	openUp(t, mount)
+	if err := rig.MountExt4(t, device, mount, "-J", "size=4"); err != nil {
+		t.Fatal(err)
+	}
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "traced", "autovacuum": "off", "max_wal_size": "64MB", "min_wal_size": "32MB",
+		"wal_init_zero": "on", "checkpoint_timeout": "1h"}, func(data string) { logOn(t, data, mount) })
+	waitForServer(t, a.query, "traced")
+	c := pg.Connect(t)
+	run(t, c, "create table t (s text)")
+	run(t, c, "alter table t alter s set storage external")
+	for range 10 {
+		run(t, c, commitOf8KB)
+	}
+	return pg, c
+}
+
+// commitOf8KB writes as much to the log.
+const commitOf8KB = "insert into t select string_agg(md5(random()::text), '') from generate_series(1, 240)"
+
+// openUp lets everybody into a folder and those above it, up to the file system's.
+func openUp(t testing.TB, dir string) {
+	t.Helper()
+	for ; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Every commit leads to the requests that it waited for, also when another session has flushed the log for it; a delay of the
+// requests in one range is in exactly the chains that have such a request, and one of the disk's flushes in the flushes.
+func TestTraceDelays(t *testing.T) {
+	ownMounts(t)
+	disk, err := rig.NewSlowDisk(t, t.TempDir(), 256<<20)
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	a := startTraced(t, TraceOptions{Sample: 1})
+	pg, c := tracedServer(t, a, disk.Device)
+	device := deviceNumber(t, disk.Device)
+
+	t.Run("exact", func(t *testing.T) {
+		const commits = 200
+		begin := monotonic()
+		for range commits {
+			run(t, c, commitOf8KB)
+		}
+		chains := a.settled("traced", begin)
+		// A commit whose request is over before it gets to sleep did not wait.
+		wantExact(t, chains, commits*9/10)
+	})
+	t.Run("one range", func(t *testing.T) {
+		const delay = 200 * time.Millisecond
+		var end int64
+		for _, c := range a.of("traced", 0) {
+			for w := range writesOf(c, device) {
+				end = max(end, w.offset+w.size)
+			}
+		}
+		from, to := end+64<<10, end+128<<10
+		disk.Only(from, to)
+		disk.Writes.Take()
+		disk.Writes.Set(delay)
+		begin := monotonic()
+		for range 30 {
+			run(t, c, commitOf8KB)
+		}
+		disk.Writes.Set(0)
+		held := disk.Writes.Take()
+		chains := a.settled("traced", begin)
+		wantExact(t, chains, 27)
+		delayed := map[diskWrite]bool{}
+		var slow, others []float64
+		for _, c := range chains {
+			hit := false
+			for w := range writesOf(c, device) {
+				if w.offset < to && w.offset+w.size > from {
+					delayed[w], hit = true, true
+				}
+			}
+			share := float64(c.Root.Shares()[trace.Device]) / 1e9
+			if hit {
+				slow = append(slow, share)
+				if share < delay.Seconds() {
+					t.Errorf("a chain with a write in the range has %.6f s of the device, the range's delay is %v", share, delay)
+				}
+			} else {
+				others = append(others, share)
+			}
+		}
+		t.Logf("%d writes held back; %d chains with them, %d without, device's median there %.6f s", held.Times, len(slow), len(others), median(others))
+		if held.Times == 0 || len(delayed) != held.Times {
+			t.Errorf("chains have %d writes in the range, the disk held back %d", len(delayed), held.Times)
+		}
+		if median(others) >= delay.Seconds() {
+			t.Errorf("chains without a write in the range have a median of %.6f s of the device", median(others))
+		}
+	})
+	t.Run("flushes", func(t *testing.T) {
+		const delay, commits = 50 * time.Millisecond, 20
+		disk.Syncs.Set(delay)
+		begin := monotonic()
+		for range commits {
+			run(t, c, commitOf8KB)
+		}
+		disk.Syncs.Set(0)
+		chains := a.settled("traced", begin)
+		wantExact(t, chains, commits)
+		for _, c := range chains {
+			var flushed uint64
+			for _, s := range spans(c.Root) {
+				if s.What == "the device's flush" && s.Layer == trace.Device {
+					flushed += s.End - s.Start
+				}
+			}
+			if flushed < uint64(delay) {
+				t.Errorf("a commit waited %d ns for flushes, each takes %v", flushed, delay)
+			}
+		}
+	})
+	t.Run("group commit", func(t *testing.T) {
+		disk.Syncs.Set(5 * time.Millisecond)
+		begin := monotonic()
+		pg.Bench(t, "insert into t values ('');\n", "-c", "4", "-j", "2", "-t", "50")
+		disk.Syncs.Set(0)
+		chains := a.settled("traced", begin)
+		wantExact(t, chains, 200*9/10)
+		followers := 0
+		for _, c := range chains {
+			for _, s := range spans(c.Root) {
+				if s.Layer == trace.Session && len(writesOf(&trace.Chain{Root: s}, device))+len(flushesOf(s)) > 0 {
+					followers++
+					break
+				}
+			}
+		}
+		t.Logf("%d of %d commits waited for another session's requests", followers, len(chains))
+		if followers == 0 {
+			t.Error("no commit is seen to wait for the flush of another one")
+		}
+	})
+	if n := a.tracer.counts.Lost; n != 0 {
+		t.Errorf("%d events lost", n)
+	}
+}
+
+// flushesOf are the flushes of devices below a span.
+func flushesOf(s *trace.Span) (all []*trace.Span) {
+	for _, below := range spans(s) {
+		if below.What == "the device's flush" {
+			all = append(all, below)
+		}
+	}
+	return all
 }
