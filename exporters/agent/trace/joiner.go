@@ -11,13 +11,14 @@ import (
 
 // Bounds of what is kept; an event takes 100 bytes.
 const (
-	maxTasks    = 4096  // tasks with sleeps
-	maxWaits    = 512   // sleeps of one task
-	maxRequests = 65536 // block requests
-	maxOps      = 16384 // operations of each view
-	maxFlushes  = 32768 // flushes of devices
-	maxPending  = 4096  // statements that wait for their events
-	maxLosses   = 256   // times at which events were lost
+	maxTasks    = 4096    // tasks with sleeps
+	maxWaits    = 512     // sleeps of one task
+	maxAllWaits = 1 << 17 // sleeps of all tasks
+	maxRequests = 65536   // block requests
+	maxOps      = 16384   // operations of each view
+	maxFlushes  = 32768   // flushes of devices
+	maxPending  = 4096    // statements that wait for their events
+	maxLosses   = 256     // times at which events were lost
 	// settling is how long a statement waits for events that come after it, ns.
 	settling = uint64(250e6)
 	// taskKept is how long a task without sleeps is kept, ns.
@@ -142,6 +143,7 @@ type Joiner struct {
 	options Options
 	counts  Counts
 	tasks   map[uint32]*task
+	waits   int // sleeps of all tasks
 	// forgotten is the end of the latest sleep of a task that had to make room.
 	forgotten uint64
 	requests  history
@@ -197,17 +199,19 @@ func (j *Joiner) Add(e Event) {
 }
 
 func (j *Joiner) addWait(e *Event) {
+	if j.tasks[e.Pid] == nil && len(j.tasks) >= maxTasks || j.waits >= maxAllWaits {
+		j.forgetTasks()
+	}
 	t := j.tasks[e.Pid]
 	if t == nil {
-		if len(j.tasks) >= maxTasks {
-			j.forgetTasks()
-		}
 		t = &task{}
 		t.limit = maxWaits
 		j.tasks[e.Pid] = t
 	}
 	t.last = e.End
-	t.add(e)
+	if t.add(e) == nil {
+		j.waits++
+	}
 }
 
 // forgetTasks makes room: of the quarter of the tasks that slept longest ago.
@@ -217,8 +221,13 @@ func (j *Joiner) forgetTasks() {
 	})
 	for _, pid := range pids[:len(pids)/4] {
 		j.forgotten = max(j.forgotten, j.tasks[pid].last)
-		delete(j.tasks, pid)
+		j.forget(pid)
 	}
+}
+
+func (j *Joiner) forget(pid uint32) {
+	j.waits -= len(j.tasks[pid].events)
+	delete(j.tasks, pid)
 }
 
 func (j *Joiner) addRequest(e *Event) {
@@ -308,7 +317,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 		j.swept = now
 		for pid, t := range j.tasks {
 			if t.last+taskKept < now {
-				delete(j.tasks, pid)
+				j.forget(pid)
 			}
 		}
 	}

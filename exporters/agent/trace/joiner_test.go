@@ -268,6 +268,25 @@ func TestLateEvents(t *testing.T) {
 	}
 }
 
+// The sleeps of all tasks together are bounded, too, and who lost some is told of as that.
+func TestBoundOfSleeps(t *testing.T) {
+	s := newStream(t, Options{})
+	for i := uint64(0); i < 3*maxAllWaits; i++ {
+		s.wait(uint32(i%1000), waitSync, i, i+1, i+1, func(*Event) {})
+	}
+	kept := 0
+	for _, task := range s.tasks {
+		kept += len(task.events)
+	}
+	if kept != s.waits || kept > maxAllWaits {
+		t.Errorf("%d sleeps are kept, counted as %d", kept, s.waits)
+	}
+	s.statement(1, 1, 3*maxAllWaits)
+	if c := s.chain(); !slices.Contains(c.Reasons, Forgotten) {
+		t.Errorf("%s %v, want forgotten events", c.Verdict(), c.Reasons)
+	}
+}
+
 // Memory is bounded, whatever comes.
 func TestBounds(t *testing.T) {
 	s := newStream(t, Options{Every: 1, Slowest: 5, Keep: 1})
