@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -102,7 +104,8 @@ func spans(s *trace.Span) []*trace.Span {
 	return all
 }
 
-// wantExact fails unless nearly all chains are exact: on a busy machine an interrupt may fall into another one.
+// wantExact fails unless nearly all chains are exact: a task of the kernel that a commit waits for is not known when it is met
+// first, and on a busy machine an interrupt may fall into another one.
 func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 	t.Helper()
 	found := map[trace.Verdict]int{}
@@ -124,7 +127,7 @@ func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 	if len(chains) < least {
 		t.Errorf("%d chains, want at least %d", len(chains), least)
 	}
-	if 100*found[trace.Exact] < 99*len(chains) {
+	if len(chains)-found[trace.Exact] > 2+len(chains)/100 {
 		t.Errorf("%d of %d chains are exact: %v", found[trace.Exact], len(chains), reasons)
 	}
 }
@@ -172,9 +175,9 @@ func tracedServer(t testing.TB, a *traced, device string) (*servertest.Postgres,
 	if err := rig.MountExt4(t, device, mount, "-J", "size=4"); err != nil {
 		t.Fatal(err)
 	}
-	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "traced", "autovacuum": "off", "max_wal_size": "64MB", "min_wal_size": "32MB",
-		"wal_init_zero": "on", "checkpoint_timeout": "1h"}, func(data string) { logOn(t, data, mount) })
-	waitForServer(t, a.query, "traced")
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": tracedName, "autovacuum": "off", "max_wal_size": "64MB", "min_wal_size": "32MB",
+		"wal_init_zero": "on", "checkpoint_timeout": "1h", "wal_writer_delay": "10s"}, func(data string) { logOn(t, data, mount) })
+	waitForServer(t, a.query, tracedName)
 	c := pg.Connect(t)
 	run(t, c, "create table t (s text)")
 	run(t, c, "alter table t alter s set storage external")
@@ -183,6 +186,9 @@ func tracedServer(t testing.TB, a *traced, device string) (*servertest.Postgres,
 	}
 	return pg, c
 }
+
+// tracedName is the server's label: other tests of this kind may run beside.
+var tracedName = fmt.Sprintf("traced-%d", os.Getpid())
 
 // commitOf8KB writes as much to the log.
 const commitOf8KB = "insert into t select string_agg(md5(random()::text), '') from generate_series(1, 240)"
@@ -215,14 +221,15 @@ func TestTraceDelays(t *testing.T) {
 		for range commits {
 			run(t, c, commitOf8KB)
 		}
-		chains := a.settled("traced", begin)
+		chains := a.settled(tracedName, begin)
 		// A commit whose request is over before it gets to sleep did not wait.
 		wantExact(t, chains, commits*9/10)
+		wantShown(t, a, uint64(len(chains)))
 	})
 	t.Run("one range", func(t *testing.T) {
 		const delay = 200 * time.Millisecond
 		var end int64
-		for _, c := range a.of("traced", 0) {
+		for _, c := range a.of(tracedName, 0) {
 			for w := range writesOf(c, device) {
 				end = max(end, w.offset+w.size)
 			}
@@ -237,9 +244,11 @@ func TestTraceDelays(t *testing.T) {
 		}
 		disk.Writes.Set(0)
 		held := disk.Writes.Take()
-		chains := a.settled("traced", begin)
+		chains := a.settled(tracedName, begin)
 		wantExact(t, chains, 27)
 		delayed := map[diskWrite]bool{}
+		// A statement that is kept from the CPU while its request is under way waits for the rest of it only, so that
+		// the device's share may be less on a busy machine. The statement is not over before, in any case.
 		var slow, others []float64
 		for _, c := range chains {
 			hit := false
@@ -251,8 +260,8 @@ func TestTraceDelays(t *testing.T) {
 			share := float64(c.Root.Shares()[trace.Device]) / 1e9
 			if hit {
 				slow = append(slow, share)
-				if share < delay.Seconds() {
-					t.Errorf("a chain with a write in the range has %.6f s of the device, the range's delay is %v", share, delay)
+				if c.Duration() < uint64(delay) {
+					t.Errorf("a statement with a write in the range took %d ns, the range's delay is %v", c.Duration(), delay)
 				}
 			} else {
 				others = append(others, share)
@@ -262,8 +271,8 @@ func TestTraceDelays(t *testing.T) {
 		if held.Times == 0 || len(delayed) != held.Times {
 			t.Errorf("chains have %d writes in the range, the disk held back %d", len(delayed), held.Times)
 		}
-		if median(others) >= delay.Seconds() {
-			t.Errorf("chains without a write in the range have a median of %.6f s of the device", median(others))
+		if len(slow) == 0 || median(slow) < delay.Seconds()/2 || median(others) >= delay.Seconds()/2 {
+			t.Errorf("a delay of %v in one range: chains with such writes have %v s of the device, those without %v s", delay, slow, others)
 		}
 	})
 	t.Run("flushes", func(t *testing.T) {
@@ -274,18 +283,21 @@ func TestTraceDelays(t *testing.T) {
 			run(t, c, commitOf8KB)
 		}
 		disk.Syncs.Set(0)
-		chains := a.settled("traced", begin)
+		chains := a.settled(tracedName, begin)
 		wantExact(t, chains, commits)
+		var flushed []float64
 		for _, c := range chains {
-			var flushed uint64
-			for _, s := range spans(c.Root) {
-				if s.What == "the device's flush" && s.Layer == trace.Device {
-					flushed += s.End - s.Start
-				}
+			var sum uint64
+			for _, s := range flushesOf(c.Root) {
+				sum += s.End - s.Start
 			}
-			if flushed < uint64(delay) {
-				t.Errorf("a commit waited %d ns for flushes, each takes %v", flushed, delay)
+			flushed = append(flushed, float64(sum)/1e9)
+			if c.Duration() < uint64(delay) {
+				t.Errorf("a commit took %d ns, a flush takes %v", c.Duration(), delay)
 			}
+		}
+		if len(flushed) == 0 || median(flushed) < delay.Seconds()/2 {
+			t.Errorf("commits waited %v s for flushes, each takes %v", flushed, delay)
 		}
 	})
 	t.Run("group commit", func(t *testing.T) {
@@ -293,7 +305,7 @@ func TestTraceDelays(t *testing.T) {
 		begin := monotonic()
 		pg.Bench(t, "insert into t values ('');\n", "-c", "4", "-j", "2", "-t", "50")
 		disk.Syncs.Set(0)
-		chains := a.settled("traced", begin)
+		chains := a.settled(tracedName, begin)
 		wantExact(t, chains, 200*9/10)
 		followers := 0
 		for _, c := range chains {
@@ -314,6 +326,39 @@ func TestTraceDelays(t *testing.T) {
 	}
 }
 
+// wantShown fails unless metrics and pages have at least so many of the server's statements.
+func wantShown(t testing.TB, a *traced, statements uint64) {
+	t.Helper()
+	observed, exact := uint64(0), 0.0
+	for _, f := range gather(t, a.tracer) {
+		for _, m := range f.Metric {
+			l := labels(m)
+			if l["server"] != tracedName {
+				continue
+			}
+			switch {
+			case f.GetName() == "plumbline_statement_layer_seconds" && l["layer"] == string(trace.Server):
+				observed = m.Histogram.GetSampleCount()
+				if len(m.Histogram.Exemplars) == 0 || m.Histogram.Exemplars[0].Label[0].GetName() != "trace_id" {
+					t.Error("the layers' histogram has no exemplar that names a trace")
+				}
+			case f.GetName() == "plumbline_trace_statements_total" && l["verdict"] == string(trace.Exact):
+				exact = m.Counter.GetValue()
+			}
+		}
+	}
+	if 100*observed < 99*statements || float64(observed) != exact {
+		t.Errorf("%d statements in the layers' histogram, %v exact ones; want most of %d", observed, exact, statements)
+	}
+	for _, page := range a.tracer.Pages() {
+		answer := httptest.NewRecorder()
+		page.Handler.ServeHTTP(answer, httptest.NewRequest("GET", page.Path, nil))
+		if text := answer.Body.String(); answer.Code != 200 || !strings.Contains(text, tracedName) || strings.Contains(text, "string_agg") {
+			t.Errorf("%s: status %d, names the server: %v", page.Path, answer.Code, strings.Contains(text, tracedName))
+		}
+	}
+}
+
 // flushesOf are the flushes of devices below a span.
 func flushesOf(s *trace.Span) (all []*trace.Span) {
 	for _, below := range spans(s) {
@@ -322,4 +367,54 @@ func flushesOf(s *trace.Span) (all []*trace.Span) {
 		}
 	}
 	return all
+}
+
+// What cannot be is refused before anything is loaded.
+func TestTraceOptions(t *testing.T) {
+	for name, o := range map[string]Options{
+		"a sample of less than nothing": {Tracing: &Tracing{}, Trace: TraceOptions{Sample: -1}},
+		"too many slow statements":      {Tracing: &Tracing{}, Trace: TraceOptions{Slowest: maxTraceSlowest + 1}},
+		"too large a ring":              {Tracing: &Tracing{}, Trace: TraceOptions{RingBytes: maxTraceRing + 1}},
+		"nobody who tells of events":    {},
+	} {
+		o.Log = slog.New(slog.DiscardHandler)
+		if _, err := NewTrace(o); err == nil {
+			t.Errorf("%s is not refused", name)
+		}
+	}
+	c, err := NewTrace(Options{Log: slog.New(slog.DiscardHandler), Tracing: &Tracing{}, Trace: TraceOptions{RingBytes: 5000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.(*tracer).options.Trace; got.RingBytes != 8192 || got.Sample != defaultTraceSample || got.Slowest != defaultTraceSlowest {
+		t.Errorf("options %+v", got)
+	}
+}
+
+// Without the collector nothing of it is loaded: no program at wake-ups, and smaller ones elsewhere.
+func TestTracingOff(t *testing.T) {
+	a := startTraced(t, TraceOptions{})
+	with := a.query.programs
+	without := startQuery(t).programs
+	if without.programs["task_waking"] != nil || with.programs["task_waking"] == nil {
+		t.Error("task_waking is loaded without tracing, or not with it")
+	}
+	if n := without.objects.TraceEvents.MaxEntries(); n > uint32(os.Getpagesize()) {
+		t.Errorf("a ring of %d bytes without tracing", n)
+	}
+	size := func(p *queryPrograms) int {
+		info, err := p.programs["task_switched"].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := info.TranslatedSize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Logf("task_switched has %d bytes without tracing, %d with it", size(without), size(with))
+	if size(without) >= size(with) {
+		t.Error("task_switched is as large without tracing as with it")
+	}
 }

@@ -12,7 +12,7 @@ import (
 // Bounds of what is kept; an event takes 100 bytes.
 const (
 	maxTasks    = 4096    // tasks with sleeps
-	maxWaits    = 512     // sleeps of one task
+	maxWaits    = 8192    // sleeps of one task
 	maxAllWaits = 1 << 17 // sleeps of all tasks
 	maxRequests = 65536   // block requests
 	maxOps      = 16384   // operations of each view

@@ -177,14 +177,14 @@ func TestIncomplete(t *testing.T) {
 			for i := uint64(0); i <= maxWaits; i++ {
 				s.wait(1, waitClient, 95+i, 95+i, 96+i, unseen)
 			}
-			s.request(0xa, 700, 700, 750, nil)
-			s.wait(1, waitSync, 700, 750, 760, byRequest(0xa, 750))
-		}, []Reason{Forgotten}},
+			s.request(0xa, 9700, 9700, 9750, nil)
+			s.wait(1, waitSync, 9700, 9750, 9760, byRequest(0xa, 9750))
+		}, []Reason{Forgotten, TooLarge}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStream(t, Options{})
 			c.events(s)
-			s.statement(1, 90, 1000)
+			s.statement(1, 90, 10000)
 			got := s.chain()
 			if got.Verdict() != Incomplete || !slices.Equal(got.Reasons, c.reasons) {
 				t.Errorf("%s %v, want incomplete %v", got.Verdict(), got.Reasons, c.reasons)

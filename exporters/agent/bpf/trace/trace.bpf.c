@@ -100,14 +100,16 @@ static __always_inline u32 flush_sequence(void)
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(trace_request_issued, struct request *rq)
 {
+	/* Apart from rq, whose type the verifier of Linux 6.1 forgets where it is read from memory again. */
+	struct request *key = rq;
 	/* One that the driver got before and gave back keeps its first time. */
-	struct issued *before = bpf_map_lookup_elem(&requests, &rq);
+	struct issued *before = bpf_map_lookup_elem(&requests, &key);
 	if (before && rq->start_time_ns && before->at >= rq->start_time_ns)
 		return 0;
 	struct issued i = { .at = bpf_ktime_get_ns(), .offset = rq->__sector * SECTOR, 
 			    .size = rq->__data_len, .flushes = rq->rq_flags & flush_sequence() };
 	take_origin(rq, &i.origin);
-	bpf_map_update_elem(&requests, &rq, &i, BPF_ANY);
+	bpf_map_update_elem(&requests, &key, &i, BPF_ANY);
 	return 0;
 }
 
@@ -155,10 +157,11 @@ int BPF_PROG(trace_request_ends, struct request *rq, blk_status_t error, unsigne
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	u64 start = rq->start_time_ns;
-	struct issued *known = bpf_map_lookup_elem(&requests, &rq), i = {};
+	struct request *key = rq;
+	struct issued *known = bpf_map_lookup_elem(&requests, &key), i = {};
 	if (known) {
 		i = *known;
-		bpf_map_delete_elem(&requests, &rq);
+		bpf_map_delete_elem(&requests, &key);
 	}
 	if (!known || i.at < start) {
 		/* A flush alone, which another request does for it; or it was there before the programs. */
