@@ -13,6 +13,7 @@ var Exported = []string{
 	"plumbline_query_duration_seconds",
 	"plumbline_replica_request_duration_seconds",
 	"plumbline_replica_service_seconds",
+	"plumbline_statement_layer_seconds",
 	"plumbline_volume_frontend_seconds",
 	"plumbline_volume_path_seconds",
 }
