@@ -50,6 +50,8 @@ func run(args []string) int {
 		Default("10").IntVar(&opts.Trace.Sample)
 	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows.").
 		Default("20").IntVar(&opts.Trace.Slowest)
+	app.Flags.Flag("trace.otlp-endpoint", "Where traces of the sample and of slow statements are sent by OTLP over HTTP, such as http://tempo:4318/v1/traces; headers and certificates by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_HEADERS). Nowhere if empty.").
+		StringVar(&opts.Trace.OTLP)
 	ring := app.Flags.Flag("trace.ring-size", "Room for events that are not read yet, rounded up to a power of two: 8MB are 70,000.").Default("8MB").Bytes()
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
 	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").

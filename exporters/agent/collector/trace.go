@@ -21,6 +21,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/exporters/agent/trace/otlp"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -32,6 +33,8 @@ type TraceOptions struct {
 	Slowest int
 	// RingBytes is the room for events that are not read yet, rounded up to a power of two; 0 is defaultTraceRing.
 	RingBytes uint64
+	// OTLP is where traces are sent, such as http://tempo:4318/v1/traces; nowhere if empty.
+	OTLP string
 }
 
 const (
@@ -58,6 +61,7 @@ type tracer struct {
 	stats      bpfstats.Stats
 	results    []exporterkit.CheckResult
 	metrics    *traceMetrics
+	exporter   *otlp.Exporter // nil if traces are sent nowhere
 	stop       context.CancelFunc
 	wait       sync.WaitGroup
 	// sink takes the chains of the sample, in tests.
@@ -90,7 +94,15 @@ func NewTrace(o Options) (Collector, error) {
 	}
 	// A power of two of at least a page, as the kernel wants it.
 	t.RingBytes = 1 << bits.Len64(max(t.RingBytes, uint64(os.Getpagesize()))-1)
-	return &tracer{log: o.Log.With("collector", "trace"), options: o, metrics: newTraceMetrics()}, nil
+	c := &tracer{log: o.Log.With("collector", "trace"), options: o, metrics: newTraceMetrics()}
+	if t.OTLP != "" {
+		exporter, err := otlp.New(t.OTLP, o.Node, c.log)
+		if err != nil {
+			return nil, err
+		}
+		c.exporter = exporter
+	}
+	return c, nil
 }
 
 // traceAttachments are the programs that this kernel needs, in the order in which they are attached: of a request whose
@@ -140,6 +152,11 @@ func (t *tracer) Start(ctx context.Context) error {
 	}
 	if t.reader, err = ringbuf.NewReader(t.collection.Maps["trace_events"]); err != nil {
 		return errors.Join(fmt.Errorf("ring of events: %w", err), t.Close())
+	}
+	if t.exporter != nil {
+		if err := t.exporter.Start(ctx); err != nil {
+			return errors.Join(err, t.Close())
+		}
 	}
 	t.options.Tracing.share(t.collection.Maps)
 	ctx, t.stop = context.WithCancel(ctx)
@@ -227,8 +244,11 @@ func (t *tracer) lost() (n uint64, err error) {
 	return n, nil
 }
 
-// take counts a chain.
+// take counts a chain of the sample, and sends any.
 func (t *tracer) take(c *trace.Chain) {
+	if t.exporter != nil {
+		t.exporter.Export(t.report(c, time.Now().Add(-time.Duration(monotonic()))))
+	}
 	if !c.Sampled {
 		return
 	}
@@ -245,6 +265,12 @@ func (t *tracer) Update(ch chan<- prometheus.Metric) error {
 	counts, err := t.counts, t.err
 	t.mu.Unlock()
 	t.metrics.send(ch, counts)
+	if t.exporter != nil {
+		sent, failed, crowded := t.exporter.Counts()
+		ch <- counter(traceExported, float64(sent))
+		ch <- counter(traceUnsent, float64(failed), "failed")
+		ch <- counter(traceUnsent, float64(crowded), "crowded")
+	}
 	t.stats.Fill = map[string]bpfstats.Fill{"trace_events": {Entries: t.reader.AvailableBytes(), Max: t.reader.BufferSize()}}
 	return errors.Join(err, t.stats.Update(ch))
 }
@@ -260,6 +286,9 @@ func (t *tracer) Close() error {
 	}
 	t.wait.Wait()
 	var errs []error
+	if t.exporter != nil {
+		errs = append(errs, t.exporter.Close())
+	}
 	if t.reader != nil {
 		errs = append(errs, t.reader.Close())
 	}

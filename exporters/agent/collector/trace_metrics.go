@@ -27,6 +27,11 @@ var (
 		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
 	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
 		"Events that the programs told of: statements, sleeps, block requests and operations of storage engines.", nil, nil)
+	// With --trace.otlp-endpoint only.
+	traceExported = prometheus.NewDesc("plumbline_trace_exported_total",
+		"Traces that were sent by OTLP: of the sample, and of slow statements.", nil, nil)
+	traceUnsent = prometheus.NewDesc("plumbline_trace_export_lost_total",
+		"Traces that were not sent by OTLP, by reason: the endpoint did not take them (failed), or too many waited (crowded).", []string{"reason"}, nil)
 	traceLost = prometheus.NewDesc("plumbline_trace_events_lost_total",
 		"Events that found no room in the ring; statements under way then are incomplete.", nil, nil)
 )

@@ -36,15 +36,20 @@ func (t *tracer) statements() (all []trace.Statement) {
 	t.mu.Unlock()
 	boot := time.Now().Add(-time.Duration(monotonic()))
 	for _, c := range chains {
-		label, engine := t.options.Tracing.server(c.Server)
-		if label == "" {
-			label = otherServer
-		}
-		command := ""
-		if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
-			command = commands[c.Command]
-		}
-		all = append(all, c.Report(label, command, boot))
+		all = append(all, t.report(c, boot))
 	}
 	return all
+}
+
+// report names what a chain has numbers for. boot is when the kernel's clock was zero.
+func (t *tracer) report(c *trace.Chain, boot time.Time) trace.Statement {
+	label, engine := t.options.Tracing.server(c.Server)
+	if label == "" {
+		label = otherServer
+	}
+	command := ""
+	if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
+		command = commands[c.Command]
+	}
+	return c.Report(label, command, boot)
 }

@@ -375,6 +375,7 @@ func TestTraceOptions(t *testing.T) {
 		"a sample of less than nothing": {Tracing: &Tracing{}, Trace: TraceOptions{Sample: -1}},
 		"too many slow statements":      {Tracing: &Tracing{}, Trace: TraceOptions{Slowest: maxTraceSlowest + 1}},
 		"too large a ring":              {Tracing: &Tracing{}, Trace: TraceOptions{RingBytes: maxTraceRing + 1}},
+		"no address":                    {Tracing: &Tracing{}, Trace: TraceOptions{OTLP: "tempo:4318"}},
 		"nobody who tells of events":    {},
 	} {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -1,0 +1,181 @@
+// Package otlp sends chains as traces to whatever takes OTLP over HTTP: Tempo, Jaeger, an OpenTelemetry collector.
+package otlp
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	pb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+)
+
+const (
+	// maxWaiting bounds the traces that wait to be sent; a chain has 2,000 sleeps at most, and mostly ten steps.
+	maxWaiting = 512
+	// batch is how many are sent at once.
+	batch = 64
+	// patience is how long one batch may take, tries again included.
+	patience = 10 * time.Second
+	// logEvery is how often failures are told of in the log.
+	logEvery = time.Minute
+)
+
+// Exporter sends traces. What cannot be sent is counted and gone: it never holds up whoever hands them over.
+type Exporter struct {
+	client  otlptrace.Client
+	node    string
+	log     *slog.Logger
+	waiting chan trace.Statement
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	told    time.Time
+
+	sent, failed, crowded atomic.Uint64
+}
+
+// New returns an Exporter to an endpoint such as http://tempo:4318/v1/traces; Start starts it. Certificates and headers are
+// taken from OpenTelemetry's own variables, OTEL_EXPORTER_OTLP_HEADERS and so on. node is the traces' host.name.
+func New(endpoint, node string, log *slog.Logger) (*Exporter, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is no address of an OTLP collector; one is http://HOST:4318/v1/traces", endpoint)
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return &Exporter{
+		client: otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(patience),
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: patience / 2, MaxElapsedTime: patience})),
+		node: node, log: log, waiting: make(chan trace.Statement, maxWaiting),
+	}, nil
+}
+
+// Start begins to send, until Close.
+func (e *Exporter) Start(ctx context.Context) error {
+	if err := e.client.Start(ctx); err != nil {
+		return fmt.Errorf("OTLP: %w", err)
+	}
+	ctx, e.stop = context.WithCancel(ctx)
+	e.done.Go(func() { e.send(ctx) })
+	return nil
+}
+
+// Close ends it; what waits is not sent.
+func (e *Exporter) Close() error {
+	if e.stop == nil {
+		return nil
+	}
+	e.stop()
+	e.done.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return e.client.Stop(ctx)
+}
+
+// Export hands over a trace; it does not wait.
+func (e *Exporter) Export(s trace.Statement) {
+	select {
+	case e.waiting <- s:
+	default:
+		e.crowded.Add(1)
+	}
+}
+
+// Counts are the traces that were sent, those that could not be, and those for which there was no room.
+func (e *Exporter) Counts() (sent, failed, crowded uint64) {
+	return e.sent.Load(), e.failed.Load(), e.crowded.Load()
+}
+
+func (e *Exporter) send(ctx context.Context) {
+	for {
+		var first trace.Statement
+		select {
+		case <-ctx.Done():
+			return
+		case first = <-e.waiting:
+		}
+		n := uint64(1)
+		spans := []*pb.ResourceSpans{e.spans(first)}
+		for len(e.waiting) > 0 && n < batch {
+			spans = append(spans, e.spans(<-e.waiting))
+			n++
+		}
+		limited, cancel := context.WithTimeout(ctx, patience)
+		err := e.client.UploadTraces(limited, spans)
+		cancel()
+		if err == nil {
+			e.sent.Add(n)
+			continue
+		}
+		e.failed.Add(n)
+		if now := time.Now(); now.Sub(e.told) > logEvery && ctx.Err() == nil {
+			e.told = now
+			e.log.Warn("traces could not be sent; is the OTLP collector there?", "traces", n, "err", err)
+		}
+	}
+}
+
+// spans are a statement's trace. Each server is a service.
+func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
+	id, _ := hex.DecodeString(s.TraceID) // made by hex.EncodeToString
+	var spans []*pb.Span
+	var above [][]byte // span of each depth
+	for i, step := range s.Steps {
+		own := spanID(id, i)
+		start := s.Start.Add(duration(step.Offset))
+		span := &pb.Span{
+			TraceId: id, SpanId: own, Name: string(step.Layer), Kind: pb.Span_SPAN_KIND_INTERNAL,
+			StartTimeUnixNano: uint64(start.UnixNano()), EndTimeUnixNano: uint64(start.Add(duration(step.Seconds)).UnixNano()),
+			Attributes: []*common.KeyValue{text("plumbline.layer", string(step.Layer)), text("plumbline.step", step.What)},
+		}
+		if above = append(above[:step.Depth], own); step.Depth > 0 {
+			span.ParentSpanId = above[step.Depth-1]
+		} else {
+			span.Name, span.Kind = s.Command, pb.Span_SPAN_KIND_SERVER
+			span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)))
+		}
+		spans = append(spans, span)
+	}
+	return &pb.ResourceSpans{
+		Resource:   &resource.Resource{Attributes: []*common.KeyValue{text("service.name", s.Server), text("host.name", e.node)}},
+		ScopeSpans: []*pb.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "plumbline-agent"}, Spans: spans}},
+	}
+}
+
+func reasons(s trace.Statement) string {
+	var all []string
+	for _, r := range s.Reasons {
+		all = append(all, string(r))
+	}
+	return strings.Join(all, " ")
+}
+
+// duration rounds, as a float of seconds is a little off.
+func duration(seconds float64) time.Duration { return time.Duration(seconds*1e9 + 0.5) }
+
+func text(key, value string) *common.KeyValue {
+	// Protobuf takes valid UTF-8 only, and one server's name must not hold up the others' traces.
+	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\uFFFD")}}}
+}
+
+// spanID is the same for the same step of the same trace.
+func spanID(trace []byte, step int) []byte {
+	h := fnv.New64a()
+	h.Write(trace)
+	_ = binary.Write(h, binary.LittleEndian, uint64(step)) // a hash takes all
+	return h.Sum(nil)
+}

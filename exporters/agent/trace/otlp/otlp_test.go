@@ -1,0 +1,182 @@
+package otlp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	pb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func statement(server string) trace.Statement {
+	return trace.Statement{
+		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", Start: time.Unix(1000, 0), Seconds: 0.01,
+		Verdict: trace.Exact, Layers: map[trace.Layer]float64{trace.Server: 0.01},
+		Steps: []trace.Step{
+			{Depth: 0, Layer: trace.Server, What: "statement", Seconds: 0.01},
+			{Depth: 1, Layer: trace.FileSystem, What: "asleep in a sync", Offset: 0.001, Seconds: 0.008},
+			{Depth: 2, Layer: trace.Queue, What: "write of 8192 bytes", Offset: 0.002, Seconds: 0.006},
+			{Depth: 1, Layer: trace.FileSystem, What: "asleep in a sync", Offset: 0.0095, Seconds: 0.0005},
+		},
+	}
+}
+
+// start starts an exporter to a server, a fake one that speaks OTLP.
+func start(t *testing.T, handler http.HandlerFunc) *Exporter {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	e, err := New(s.URL, "node1", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func received(t *testing.T, r *http.Request) *collector.ExportTraceServiceRequest {
+	body, err := io.ReadAll(r.Body)
+	if err == nil && r.Header.Get("Content-Encoding") == "gzip" {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(body)); err == nil {
+			body, err = io.ReadAll(z)
+		}
+	}
+	var request collector.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(body, &request)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return &request
+}
+
+// A trace arrives with its steps below each other, at their times, and under its server's name, whatever that is.
+func TestExport(t *testing.T) {
+	got := make(chan *pb.ResourceSpans, 1)
+	e := start(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/traces" {
+			t.Errorf("sent to %s", r.URL.Path)
+		}
+		got <- received(t, r).ResourceSpans[0]
+	})
+	e.Export(statement("bad\xffname"))
+	var spans *pb.ResourceSpans
+	select {
+	case spans = <-got:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was sent")
+	}
+	if a := spans.Resource.Attributes; a[0].Value.GetStringValue() != "bad\uFFFDname" || a[1].Value.GetStringValue() != "node1" {
+		t.Errorf("resource %v", a)
+	}
+	all := spans.ScopeSpans[0].Spans
+	if len(all) != 4 {
+		t.Fatalf("%d spans, want 4", len(all))
+	}
+	for i, parent := range []int{-1, 0, 1, 0} {
+		s := all[i]
+		if hex.EncodeToString(s.TraceId) != "000102030405060708090a0b0c0d0e0f" || len(s.SpanId) != 8 {
+			t.Errorf("span %d: trace %x, span %x", i, s.TraceId, s.SpanId)
+		}
+		if parent < 0 && len(s.ParentSpanId) != 0 || parent >= 0 && !bytes.Equal(s.ParentSpanId, all[parent].SpanId) {
+			t.Errorf("span %d is below %x", i, s.ParentSpanId)
+		}
+	}
+	if s := all[2]; s.StartTimeUnixNano != 1000_002_000_000 || s.EndTimeUnixNano != 1000_008_000_000 || s.Name != "block_queue" {
+		t.Errorf("%s from %d to %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano)
+	}
+	if all[0].Name != "commit" {
+		t.Errorf("the statement's span is %s", all[0].Name)
+	}
+	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1, 0, 0) })
+}
+
+func counts(e *Exporter, sent, failed, crowded uint64) error {
+	s, f, c := e.Counts()
+	if s != sent || f != failed || c != crowded {
+		return fmt.Errorf("%d sent, %d failed, %d without room; want %d, %d and %d", s, f, c, sent, failed, crowded)
+	}
+	return nil
+}
+
+// What the other end refuses is counted, and the next one is sent all the same.
+func TestRefused(t *testing.T) {
+	refuse := make(chan bool, 2)
+	e := start(t, func(w http.ResponseWriter, r *http.Request) {
+		if <-refuse {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	refuse <- true
+	e.Export(statement("s"))
+	testkit.Eventually(t, time.Minute, func() error { return counts(e, 0, 1, 0) })
+	refuse <- false
+	e.Export(statement("s"))
+	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1, 1, 0) })
+}
+
+// An endpoint that hangs holds up nobody: what finds no room is counted, and Close ends it.
+func TestHung(t *testing.T) {
+	begun, release := make(chan bool, 1), make(chan bool)
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		begun <- true
+		<-release
+	}))
+	defer s.Close()
+	defer close(release)
+	e, err := New(s.URL, "node1", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	e.Export(statement("s"))
+	select {
+	case <-begun:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was sent")
+	}
+	for range maxWaiting + 7 {
+		e.Export(statement("s"))
+	}
+	if err := counts(e, 0, 0, 7); err != nil {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only whole addresses are taken.
+func TestAddresses(t *testing.T) {
+	for address, good := range map[string]bool{
+		"http://tempo:4318": true, "https://tempo:4318/v1/traces": true, "tempo:4318": false, "": false, "grpc://tempo:4317": false, "http://": false,
+	} {
+		if _, err := New(address, "n", slog.New(slog.DiscardHandler)); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
