@@ -321,6 +321,38 @@ func TestTraceDelays(t *testing.T) {
 			t.Error("no commit is seen to wait for the flush of another one")
 		}
 	})
+	t.Run("journal", func(t *testing.T) {
+		// Unlike fdatasync, fsync waits for the file's times to be in the journal.
+		run(t, c, "alter system set wal_sync_method = 'fsync'")
+		run(t, c, "select pg_reload_conf()")
+		testkit.Eventually(t, time.Minute, func() error {
+			var method string
+			if err := c.QueryRow(context.Background(), "show wal_sync_method").Scan(&method); err != nil || method != "fsync" {
+				return fmt.Errorf("wal_sync_method is %s: %w", method, err)
+			}
+			return nil
+		})
+		run(t, c, commitOf8KB) // the journal's task is met
+		begin := monotonic()
+		for range 50 {
+			run(t, c, commitOf8KB)
+		}
+		chains := a.settled(tracedName, begin)
+		wantExact(t, chains, 45)
+		journals := 0
+		for _, c := range chains {
+			for _, s := range spans(c.Root) {
+				if s.Layer == trace.Helper && len(writesOf(&trace.Chain{Root: s}, device)) > 0 {
+					journals++
+					break
+				}
+			}
+		}
+		t.Logf("%d of %d commits waited for the journal's writes", journals, len(chains))
+		if journals == 0 {
+			t.Error("no commit is seen to wait for the journal's writes")
+		}
+	})
 	if n := a.tracer.counts.Lost; n != 0 {
 		t.Errorf("%d events lost", n)
 	}
