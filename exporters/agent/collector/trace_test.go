@@ -73,7 +73,7 @@ func (a *traced) of(label string, after uint64) (all []*trace.Chain) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.chains {
-		if l, _ := a.options.Tracing.server(c.Server); l == label && c.Root.Start >= after {
+		if c.ServerName == label && c.Root.Start >= after {
 			all = append(all, c)
 		}
 	}

@@ -114,9 +114,9 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 		b.missing(TooLarge)
 		return
 	}
-	waker := &Span{Layer: Helper, What: "another task at work", Start: w.Start, End: woken}
+	waker := &Span{Layer: Helper, What: fmt.Sprintf("task %d", w.Waker), Start: w.Start, End: woken}
 	if server {
-		waker.Layer, waker.What = Session, "another session"
+		waker.Layer, waker.What = Session, fmt.Sprintf("another session, task %d", w.Waker)
 	} else if w.Flags&flagWakerHelper == 0 {
 		b.missing(HelperUnknown)
 	}
