@@ -24,7 +24,7 @@ func TestTraceReplicas(t *testing.T) {
 	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
 	v.StartReplica(r)
 
-	a := startTraced(t, TraceOptions{Sample: 1})
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
 	m := startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
 	v.Start()
 	m.followed(3)

@@ -211,7 +211,7 @@ func TestTraceDelays(t *testing.T) {
 	if err != nil {
 		testkit.Skip(t, err.Error())
 	}
-	a := startTraced(t, TraceOptions{Sample: 1})
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
 	pg, c := tracedServer(t, a, disk.Device)
 	device := deviceNumber(t, disk.Device)
 
