@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/trace"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/exporters/agent/trace/otlp"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -244,18 +246,27 @@ func (t *tracer) lost() (n uint64, err error) {
 	return n, nil
 }
 
-// take counts a chain of the sample, and sends any.
+// take names a chain, sends it, and counts it if it is of the sample.
 func (t *tracer) take(c *trace.Chain) {
+	t.name(c)
 	if t.exporter != nil {
-		t.exporter.Export(t.report(c, time.Now().Add(-time.Duration(monotonic()))))
+		t.exporter.Export(c.Report(bootTime()))
 	}
 	if !c.Sampled {
 		return
 	}
-	label, _ := t.options.Tracing.server(c.Server)
-	t.metrics.observe(label, c)
+	t.metrics.observe(c)
 	if t.sink != nil {
 		t.sink(c)
+	}
+}
+
+// name gives a chain the names of its server and command. A server that has no name yet, or has ended already, is "other".
+func (t *tracer) name(c *trace.Chain) {
+	label, engine := t.options.Tracing.server(c.Server)
+	c.ServerName = cmp.Or(label, otherServer)
+	if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
+		c.CommandName = commands[c.Command]
 	}
 }
 

@@ -65,20 +65,20 @@ func newTraceMetrics() *traceMetrics {
 	}
 }
 
-// server is the label of a server, within bounds. One that has ended, or has no name yet, is "other".
+// server is the label of a server, within bounds.
 func (m *traceMetrics) server(label string) string {
-	if label == "" || len(m.servers) >= traceMaxServers && !m.servers[label] {
-		return otherServer
+	if len(m.servers) >= traceMaxServers && !m.servers[label] {
+		label = otherServer
 	}
 	m.servers[label] = true
 	return label
 }
 
 // observe counts a chain.
-func (m *traceMetrics) observe(label string, c *trace.Chain) {
+func (m *traceMetrics) observe(c *trace.Chain) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	label = m.server(label)
+	label := m.server(c.ServerName)
 	m.verdicts[traceVerdict{label, c.Verdict()}]++
 	for _, r := range c.Reasons {
 		m.reasons[r]++
@@ -101,11 +101,6 @@ func (m *traceMetrics) send(ch chan<- prometheus.Metric, counts trace.Counts) {
 	for server := range m.servers {
 		for _, v := range []trace.Verdict{trace.Exact, trace.Ambiguous, trace.Incomplete} {
 			ch <- counter(traceChains, float64(m.verdicts[traceVerdict{server, v}]), server, string(v))
-		}
-	}
-	for _, v := range []trace.Verdict{trace.Exact, trace.Ambiguous, trace.Incomplete} {
-		if n := m.verdicts[traceVerdict{otherServer, v}]; n > 0 && !m.servers[otherServer] {
-			ch <- counter(traceChains, float64(n), otherServer, string(v))
 		}
 	}
 	for _, r := range trace.Reasons {

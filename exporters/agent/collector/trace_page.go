@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
@@ -34,22 +33,12 @@ func (t *tracer) statements() (all []trace.Statement) {
 	t.mu.Lock()
 	chains := t.slowest
 	t.mu.Unlock()
-	boot := time.Now().Add(-time.Duration(monotonic()))
+	boot := bootTime()
 	for _, c := range chains {
-		all = append(all, t.report(c, boot))
+		all = append(all, c.Report(boot))
 	}
 	return all
 }
 
-// report names what a chain has numbers for. boot is when the kernel's clock was zero.
-func (t *tracer) report(c *trace.Chain, boot time.Time) trace.Statement {
-	label, engine := t.options.Tracing.server(c.Server)
-	if label == "" {
-		label = otherServer
-	}
-	command := ""
-	if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
-		command = commands[c.Command]
-	}
-	return c.Report(label, command, boot)
-}
+// bootTime is when the kernel's monotonic clock was zero, by the wall clock as it is now.
+func bootTime() time.Time { return time.Now().Add(-time.Duration(monotonic())) }

@@ -24,7 +24,7 @@ func TestTraceReplicas(t *testing.T) {
 	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
 	v.StartReplica(r)
 
-	a := startTraced(t, TraceOptions{Sample: 1})
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
 	m := startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
 	v.Start()
 	m.followed(3)
@@ -47,24 +47,24 @@ func TestTraceReplicas(t *testing.T) {
 	}
 	complete := 0
 	for _, c := range commit() {
-		if c.Verdict() != trace.Exact || len(writesOf(c, device)) == 0 {
-			continue // the write was over before the commit, which had no CPU, could sleep for it
-		}
-		complete++
 		found := map[trace.Layer]int{}
 		for _, s := range spans(c.Root) {
 			found[s.Layer]++
 		}
-		writes := len(writesOf(c, device))
 		// Each part of a write has one operation of the engine, and that two copies, each with a disk's request or more.
-		parts := found[trace.Engine]
-		if parts < writes || found[trace.Network] != 2*parts || found[trace.Replica] != 2*parts || found[trace.ReplicaDevice] < 2*parts {
+		writes, parts := len(writesOf(c, device)), found[trace.Engine]
+		if found[trace.Network] > 2*parts || found[trace.Replica] > found[trace.Network] {
 			t.Errorf("%d writes, with below them %v", writes, found)
 		}
+		// What is over before the commit, which had no CPU, could sleep for it, it has not waited for.
+		if writes > 0 && parts >= writes && found[trace.Network] == 2*parts && found[trace.Replica] == 2*parts && found[trace.ReplicaDevice] >= 2*parts {
+			complete++
+		}
 	}
-
 	if complete < commits/2 {
-		t.Errorf("%d of %d commits lead to a write of the log's device", complete, commits)
+		t.Errorf("%d of %d commits lead to writes of the log's device and through the engine to both replicas' disks", complete, commits)
+	} else {
+		t.Logf("%d of %d commits lead to both replicas' disks", complete, commits)
 	}
 
 	const delay = 20 * time.Millisecond

@@ -10,6 +10,8 @@ const (
 	maxDepth = 8
 	// maxSleeps bounds the sleeps in a chain.
 	maxSleeps = 2000
+	// raceTime is how long before a task is off its CPU it may have been woken already, ns.
+	raceTime = uint64(1e6)
 )
 
 // builder makes one chain.
@@ -87,10 +89,15 @@ func (b *builder) wait(w *Event, depth int) *Span {
 	}
 	switch w.How {
 	case wokenByRequest:
-		if r := b.byEnd[requestKey{w.Request, w.RequestEnd}]; r != nil {
-			s.add(b.request(r, Queue, Device))
-		} else {
+		r := b.byEnd[requestKey{w.Request, w.RequestEnd}]
+		switch {
+		case w.RequestEnd+raceTime < w.Start:
+			// The task that ended it went to another CPU meanwhile, where its end was not noted: a later wake-up is not that request's.
+			b.missing(WakerUnknown)
+		case r == nil:
 			b.missing(RequestUnseen)
+		default:
+			s.add(b.request(r, Queue, Device))
 		}
 	case wokenBySignal, wokenByCall, wokenByKernel:
 		b.task(s, w, woken, depth)
@@ -114,9 +121,9 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 		b.missing(TooLarge)
 		return
 	}
-	waker := &Span{Layer: Helper, What: "another task at work", Start: w.Start, End: woken}
+	waker := &Span{Layer: Helper, What: fmt.Sprintf("task %d", w.Waker), Start: w.Start, End: woken}
 	if server {
-		waker.Layer, waker.What = Session, "another session"
+		waker.Layer, waker.What = Session, fmt.Sprintf("another session, task %d", w.Waker)
 	} else if w.Flags&flagWakerHelper == 0 {
 		b.missing(HelperUnknown)
 	}

@@ -83,9 +83,11 @@ func (r Reason) ambiguous() bool {
 type Chain struct {
 	Server  uint32 // the server's number
 	Command uint8  // enum command of the server's protocol
-	PID     uint32
-	Root    *Span
-	Reasons []Reason // each once
+	// ServerName and CommandName are for reports; whoever knows them sets them.
+	ServerName, CommandName string
+	PID                     uint32
+	Root                    *Span
+	Reasons                 []Reason // each once
 	// Sampled chains are one in Options.Every of those that waited; others are here because they were slow.
 	Sampled bool
 }

@@ -156,6 +156,10 @@ func TestIncomplete(t *testing.T) {
 			s.request(0xa, 90, 95, 140, nil)
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
 		}, []Reason{RequestUnseen}},
+		"a request that was over before": {func(s *stream) {
+			s.request(0xa, 5000, 5000, 5100, nil)
+			s.wait(1, waitSync, 7000, 7150, 7160, byRequest(0xa, 5100))
+		}, []Reason{WakerUnknown}},
 		"issued before the programs": {func(s *stream) {
 			s.request(0xa, 90, 0, 150, nil)
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))

@@ -13,7 +13,9 @@ func slowStatement(t *testing.T, server string) Statement {
 	s.request(0xa, 110, 120, 150, nil)
 	s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
 	s.statement(1, 50, 200)
-	return s.chain().Report(server, "commit", time.Unix(1000, 0))
+	c := s.chain()
+	c.ServerName, c.CommandName = server, "commit"
+	return c.Report(time.Unix(1000, 0))
 }
 
 // The page has a bar for each step, and shows what others wrote as text.

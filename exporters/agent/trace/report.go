@@ -26,10 +26,10 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Report makes a Statement of a chain whose server and command have these names. boot is when the events' clock was zero.
-func (c *Chain) Report(server, command string, boot time.Time) Statement {
+// Report makes a Statement of a chain. boot is when the events' clock was zero.
+func (c *Chain) Report(boot time.Time) Statement {
 	s := Statement{
-		TraceID: c.ID(), Server: server, Command: command, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
+		TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
 		Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
 	}
 	for layer, ns := range c.Root.Shares() {
