@@ -38,10 +38,10 @@ type fabricWire struct {
 	// read finds what the machine uses, serving whether it can serve anybody.
 	read    func(sysfs string) (remote.Paths, error)
 	serving func(sysfs string) bool
-	// address is where an export is served, and backing what it is made of.
-	address func(e *fabric.Export) string
+	// export fills in how the target itself names an export and returns the address where it is served; backing is what it is made of.
+	export  func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) (address string)
 	backing func(sysfs string, p *fabricPeer) remote.Backing
-	// aborts says that the target ends operations that the initiator aborts, and nothing tells of it.
+	// aborts says that the target ends operations that the initiator aborts, of which nothing tells, and that an idle initiator says nothing.
 	aborts bool
 }
 

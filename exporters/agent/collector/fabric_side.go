@@ -232,9 +232,9 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 		if s.peers[e.Number] != nil {
 			continue
 		}
-		p := s.export(key, &e)
+		p := &fabricPeer{subsystem: text(e.Nqn[:])}
 		v := s.names.Of(p.subsystem, key.Namespace)
-		p.viewLabels = viewLabels{replicaLabels{v.Name, s.wire.address(&e), v.Backend}, replica.ViewService}
+		p.viewLabels = viewLabels{replicaLabels{v.Name, s.wire.export(&key, &e, p), v.Backend}, replica.ViewService}
 		if v.Replica == "" {
 			p.View, p.Replica = replica.ViewFrontend, ""
 		}
@@ -273,20 +273,11 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 	return errors.Join(append(errs, s.retire(gone, now))...)
 }
 
-// export is what is known of one at its first sight.
-func (s *fabricSide) export(key fabric.ExportKey, e *fabric.Export) *fabricPeer {
-	p := &fabricPeer{subsystem: text(e.Nqn[:]), number: key.Namespace}
-	if s.wire.aborts {
-		p.group, p.number = text(e.Service[:]), e.Inner
-	}
-	return p
-}
-
 func (s *fabricSide) controllers() (map[uint64]fabric.Controller, error) {
 	return readMap[uint64, fabric.Controller](s.kernel.collection.Maps["controllers"])
 }
 
-// sweepOperations frees the operations whose end was not seen.
+// sweepOperations frees the operations whose end was not seen, or that were given up.
 func (s *fabricSide) sweepOperations() error {
 	operations, err := s.operations()
 	if err != nil {
@@ -297,46 +288,50 @@ func (s *fabricSide) sweepOperations() error {
 		return err
 	}
 	clock := s.clock()
+	for _, p := range s.peers {
+		p.old = false
+	}
 	doubted := map[uint64]uint64{}
-	old := map[*fabricPeer]bool{}
 	var errs []error
 	for request, o := range operations {
 		peer := s.peers[o.Number]
-		var void bool
-		data := replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"
-		switch c := heard[o.Controller]; {
-		case o.Controller != 0 && o.Start < c.Since:
-			void = true
-		case o.Controller != 0:
-			silent := clock-min(max(c.Seen, o.Start), clock) >= uint64(fabricSilence)
-			aged := clock-min(o.Start, clock) >= uint64(fabricSilence)
-			if peer == nil || !s.wire.aborts || !data || !peer.backing.CountsInFlight {
-				void = silent
-			} else if old[peer] = old[peer] || aged; aged && peer.backing.InFlight == 0 {
-				void = s.doubted[request] == o.Start
-				doubted[request] = o.Start
-			}
-		// The kernel counts reads and writes; of flushes it tells nothing before 6.16.
-		case peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0 && data:
-			void = s.doubted[request] == o.Start
+		void, doubt := s.judge(&o, peer, heard[o.Controller], clock)
+		if doubt {
 			doubted[request] = o.Start
+			void = s.doubted[request] == o.Start
 		}
-		if void {
-			was, err := remove(s.kernel.collection.Maps["operations"], request)
-			errs = append(errs, err)
-			switch {
-			case was && o.GivenUp != 0 && peer != nil:
-				s.totals.unanswered[peer.viewLabels]++
-			case was:
-				s.unseen++
-			}
+		if !void {
+			continue
 		}
-	}
-	for _, p := range s.peers {
-		p.old = old[p]
+		was, err := remove(s.kernel.collection.Maps["operations"], request)
+		errs = append(errs, err)
+		switch {
+		case was && o.GivenUp != 0 && peer != nil:
+			s.totals.unanswered[peer.viewLabels]++
+		case was:
+			s.unseen++
+		}
 	}
 	s.doubted = doubted
 	return errors.Join(errs...)
+}
+
+// judge says whether an operation is void, as its end cannot come any more, or whether that is so if the next look says the same.
+func (s *fabricSide) judge(o *fabric.Operation, peer *fabricPeer, heard fabric.Controller, clock uint64) (void, doubt bool) {
+	// The kernel counts reads and writes; of flushes it tells nothing before 6.16.
+	data := replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"
+	silent := func(since uint64) bool { return clock-min(since, clock) >= uint64(fabricSilence) }
+	switch {
+	case o.Controller == 0:
+		return false, data && peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0
+	case o.Start < heard.Since:
+		return true, false
+	case s.wire.aborts && data && peer != nil && peer.backing.CountsInFlight:
+		old := silent(o.Start)
+		peer.old = peer.old || old
+		return false, old && peer.backing.InFlight == 0
+	}
+	return silent(max(heard.Seen, o.Start)), false
 }
 
 func (s *fabricSide) operations() (map[uint64]fabric.Operation, error) {

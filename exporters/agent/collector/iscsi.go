@@ -23,7 +23,10 @@ var iscsiWire = fabricWire{
 	},
 	initiatorModule: "scsi_transport_iscsi", targetModule: "iscsi_target_mod",
 	read: remote.ReadISCSI, serving: remote.ServingISCSI,
-	address: func(e *fabric.Export) string { return remote.SocketAddress(raw(e.Address[:])) },
+	export: func(_ *fabric.ExportKey, e *fabric.Export, p *fabricPeer) string {
+		p.group, p.number = text(e.Service[:]), e.Inner
+		return remote.SocketAddress(raw(e.Address[:]))
+	},
 	backing: func(sysfs string, p *fabricPeer) remote.Backing {
 		return remote.ISCSIBacking(sysfs, p.subsystem, p.group, p.number)
 	},

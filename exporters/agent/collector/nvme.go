@@ -22,7 +22,8 @@ var nvmeWire = fabricWire{
 	},
 	initiatorModule: "nvme_fabrics", targetModule: "nvmet",
 	read: remote.ReadNVMe, serving: remote.ServingNVMe,
-	address: func(e *fabric.Export) string {
+	export: func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) string {
+		p.number = key.Namespace
 		return remote.Address(text(e.Address[:]), text(e.Service[:]), "loop")
 	},
 	backing: func(sysfs string, p *fabricPeer) remote.Backing {
