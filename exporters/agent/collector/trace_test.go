@@ -128,7 +128,12 @@ func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 	if len(chains) < least {
 		t.Errorf("%d chains, want at least %d", len(chains), least)
 	}
-	if len(chains)-found[trace.Exact] > 2+len(chains)/100 {
+	allowed := 2 + len(chains)/100
+	if len(testPlatform(t).Missing("block_io_done")) > 0 {
+		// Before Linux 6.2 the kernel refuses a task's storage now and then (bpf/README.md): 2 of 20 wake-ups were unseen once.
+		allowed += len(chains) / 10
+	}
+	if len(chains)-found[trace.Exact] > allowed {
 		t.Errorf("%d of %d chains are exact: %v", found[trace.Exact], len(chains), reasons)
 	}
 }
