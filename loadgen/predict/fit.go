@@ -63,6 +63,12 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	}
 	ops, _ = operations(f.ownLoad(from.Windows))
 	f.mix(w, ops)
+	for i, k := range f.kinds {
+		if k.reads > mostReadsEach {
+			return nil, &Refusal{Unexplained, fmt.Sprintf("%s would make %.0f reads to read for as long as it does (%s)", k.name, k.reads, ms(f.totals[i].mean("read"))),
+				"measure class and workload at the same time and at the same load"}
+		}
+	}
 	for i := range tries {
 		if refused := f.store(ops); refused != nil && i == tries-1 {
 			return nil, refused
@@ -178,7 +184,7 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 // ofCalls makes a flush of calls on files: the log's writer writes, then syncs; sync is the measured time of that.
 func (f *fitted) ofCalls(ops map[string]Operation, sync float64) {
 	f.needed = sync / ops["sync"].Times.Mean()
-	n := max(int(math.Round(f.needed)), 1)
+	n := int(min(max(math.Round(f.needed), 1), mostRequests))
 	f.flush["sync"] = n
 	if _, ok := ops["write"]; ok {
 		f.flush["write"] = n
@@ -186,8 +192,12 @@ func (f *fitted) ofCalls(ops map[string]Operation, sync float64) {
 	f.needed /= float64(n)
 }
 
-// mostRequests of a kind are taken for one flush's.
-const mostRequests = 4
+const (
+	// mostRequests of a kind are taken for one flush's.
+	mostRequests = 4
+	// mostReadsEach are the most operations of reading that a statement is taken to make.
+	mostReadsEach = 1000
+)
 
 // ofRequests makes a flush of requests of a block device, of which others' are among them: their proportion is known, and the
 // measured time of a flush.
@@ -200,7 +210,7 @@ func (f *fitted) ofRequests(ops map[string]Operation, flush float64) {
 		}
 		n := 1
 		if flushes > 0 {
-			n = min(max(int(math.Round(o.Times.Count()/flushes)), 1), mostRequests)
+			n = int(min(max(math.Round(o.Times.Count()/flushes), 1), mostRequests))
 		}
 		f.flush[name] = n
 		mean += float64(n) * o.Times.Mean()

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 const (
@@ -56,7 +58,7 @@ func Predict(in *Input) (*Prediction, error) {
 	if err := in.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Prediction{Workload: in.Workload.Name, From: in.From.Name, To: in.To.Name}
+	p := &Prediction{Workload: label.Value(in.Workload.Name), From: label.Value(in.From.Name), To: label.Value(in.To.Name)}
 	if p.Refusal = p.predict(in); p.Refusal != nil {
 		p.Statements = nil
 	}

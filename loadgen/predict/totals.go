@@ -2,8 +2,9 @@ package predict
 
 import (
 	"maps"
-	"math"
 	"slices"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
 // total is what all windows have of one kind of statement.
@@ -31,7 +32,7 @@ func totals(windows []Window) (all []total, seconds float64) {
 		for _, s := range w.Statements {
 			t := by[s.Kind]
 			if t == nil {
-				t = &total{kind: s.Kind, phases: map[string]float64{}}
+				t = &total{kind: label.Value(s.Kind), phases: map[string]float64{}}
 				by[s.Kind] = t
 			}
 			t.response = t.response.Add(s.Response)
@@ -71,11 +72,3 @@ func operations(windows []Load) (all map[string]Operation, seconds float64) {
 
 // rate is how many operations of a kind there were in a second of a window.
 func (l Load) rate(name string) float64 { return l.Operations[name].Times.Count() / l.Seconds }
-
-// share is a's part of b, 0 of nothing.
-func share(a, b float64) float64 {
-	if b == 0 || math.IsNaN(a/b) {
-		return 0
-	}
-	return a / b
-}
