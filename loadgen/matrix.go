@@ -51,6 +51,7 @@ func (p *program) addMatrix() {
 	c.Flag("seed", "Of a random order.").Default("1").Uint64Var(&r.Seed)
 	c.Flag("max-warmup", "Warm up each run until its rate is steady, at most this long and no longer than the run; 0s: two seconds for all.").Default("30s").DurationVar(&r.MaxWarmup)
 	c.Flag("cooldown", "Do nothing for this long before each run.").Default("0s").DurationVar(&r.Cooldown)
+	c.Flag("precondition", "Write fio's files in full before each run, so that a thin volume has all of their blocks; --no-precondition measures their allocation, too.").Default("true").BoolVar(&r.Precondition)
 	c.Flag("drop-caches", "Empty the page cache before each run; needs root.").BoolVar(&r.DropCaches)
 	c.Flag("output", "Write the whole result to this file, as JSON.").StringVar(&out)
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)

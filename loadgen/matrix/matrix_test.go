@@ -134,7 +134,7 @@ func TestReadTargets(t *testing.T) {
 func TestRun(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	r := Runner{FIO: testkit.Tool(t, "fio"), Pgbench: testkit.Tool(t, "pgbench"), Sysbench: testkit.Tool(t, "sysbench"), ProcFS: "/proc",
-		Scale: 0.0001, MaxClients: 2, Least: 1500 * time.Millisecond, Only: []string{"pgbench init", "pgbench 4 clients", "fio write 8k d32"},
+		Scale: 0.0001, MaxClients: 2, Least: 1500 * time.Millisecond, Precondition: true, Only: []string{"pgbench init", "pgbench 4 clients", "fio write 8k d32"},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	targets := []Target{{StorageClass: "local", Local: true, Replicas: 1, Engine: "postgres", DSN: db.DSN(), Directory: testdb.Folder(t)},
 		{StorageClass: "empty", Engine: "postgres"}}
@@ -145,7 +145,11 @@ func TestRun(t *testing.T) {
 	if len(report.Rows) != 6 {
 		t.Fatalf("%d rows, want 3 steps on 2 classes", len(report.Rows))
 	}
+	prepared := map[string]string{"pgbench init": "checkpoint syncfs", "pgbench 4 clients": "vacuum checkpoint syncfs", "fio write 8k d32": "files written in full checkpoint syncfs"}
 	for _, row := range report.Rows {
+		if did := strings.Join(row.Prepared, " "); row.StorageClass == "local" && did != prepared[row.Step] {
+			t.Errorf("before %s: %q, want %q", row.Step, did, prepared[row.Step])
+		}
 		switch {
 		case row.StorageClass == "empty":
 			if !strings.Contains(row.Error, "the target has no") {

@@ -43,43 +43,48 @@ func (r *Runner) inOrder(targets []Target, step string, round int) []Target {
 	return targets
 }
 
-// prepare brings a target into the same state before each run, as far as it can: nothing left to
-// write from the run before. It returns what was done, and what failed, for the row.
-func (r *Runner) prepare(ctx context.Context, target Target) []string {
-	var done []string
-	note := func(what string, err error) {
-		if err != nil {
-			what += " failed: " + err.Error()
-		}
-		done = append(done, what)
+// note says in a row what was done before the run, or what failed of it, and returns err.
+func (row *Row) note(what string, err error) error {
+	if err != nil {
+		what += " failed: " + err.Error()
 	}
+	row.Prepared = append(row.Prepared, what)
+	return err
+}
+
+// prepare brings a target, whose tables or files are there, into the same state before each run, as far as it can: no dead rows and
+// nothing left to write from the run before. The row says what was done; what fails does not keep the run from being made.
+func (r *Runner) prepare(ctx context.Context, target Target, row *Row) {
 	if target.DSN != "" && target.Engine == "postgres" {
-		note("checkpoint", checkpoint(ctx, target.DSN))
+		if row.step.FIO == nil && row.step.Init == nil {
+			_ = row.note("vacuum", execute(ctx, target.DSN, "vacuum (analyze)"))
+		}
+		// It needs the role pg_checkpoint.
+		_ = row.note("checkpoint", execute(ctx, target.DSN, "checkpoint"))
 	}
 	if target.Directory != "" {
-		note("syncfs", syncfs(target.Directory))
+		_ = row.note("syncfs", syncfs(target.Directory))
 	}
 	if r.DropCaches {
-		note("drop_caches", os.WriteFile(filepath.Join(r.ProcFS, "sys/vm/drop_caches"), []byte("3"), 0o200))
+		_ = row.note("drop_caches", os.WriteFile(filepath.Join(r.ProcFS, "sys/vm/drop_caches"), []byte("3"), 0o200))
 	}
 	if r.Cooldown > 0 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(r.Cooldown):
-			note("cool-down of "+r.Cooldown.String(), nil)
+			_ = row.note("cool-down of "+r.Cooldown.String(), nil)
 		}
 	}
-	return done
 }
 
-// checkpoint makes a server write what the run before has left. It needs the role pg_checkpoint.
-func checkpoint(ctx context.Context, dsn string) error {
+// execute sends a server one command.
+func execute(ctx context.Context, dsn, command string) error {
 	db, err := adapter.Connect(ctx, dsn)
 	if err != nil {
 		return err
 	}
 	defer db.Close(ctx)
-	_, err = db.Exec(ctx, "checkpoint")
+	_, err = db.Exec(ctx, command)
 	return err
 }
 

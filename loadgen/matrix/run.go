@@ -52,6 +52,8 @@ type Runner struct {
 	Cooldown time.Duration
 	// DropCaches empties the kernel's page cache before each run; it needs root.
 	DropCaches bool
+	// Precondition writes fio's files in full before each run, so that a thin volume has all of their blocks.
+	Precondition bool
 	// MaxWarmup bounds how long a run warms up until its rate is steady; 0: the fixed warm-up alone.
 	MaxWarmup time.Duration
 	// Prometheus watches the classes; without it no layers are recorded.
@@ -144,7 +146,6 @@ func (r *Runner) one(ctx context.Context, name string, step, published Step, tar
 	if n := step.clients(); n != published.clients() {
 		row.Doubts = append(row.Doubts, fmt.Sprintf("%d clients instead of %d", n, published.clients()))
 	}
-	row.Prepared = r.prepare(ctx, target)
 	r.Log.Info("running", "matrix", name, "step", step.Name, "round", round, "storageclass", target.StorageClass, "for", step.Duration)
 	watch := r.watch()
 	if err := r.row(ctx, target, &row); err != nil {
@@ -180,6 +181,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		return supervisor.Load
 	}
 	measure := func(once func(context.Context) adapter.Ended) error {
+		r.prepare(ctx, target, row)
 		// A tool that ends by itself is not started again: a restart would hide why.
 		var ended adapter.Ended
 		// Not from before the tables were made: that is other work.
@@ -199,7 +201,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 	}
 	switch {
 	case step.FIO != nil:
-		return r.fio(target, row, set, supervisor, load("fio"), measure)
+		return r.fio(ctx, target, row, set, supervisor, load("fio"), measure)
 	case step.Init != nil, step.Pgbench != nil, step.Scan != nil:
 		if err := needs("dsn", target.DSN); err != nil {
 			return err
@@ -230,6 +232,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 			return err
 		}
 		if step.Init != nil {
+			r.prepare(ctx, target, row)
 			row.Phases, err = tool.Remake(ctx)
 			return err
 		}
@@ -253,7 +256,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 	return fmt.Errorf("step %q does nothing", step.Name)
 }
 
-func (r *Runner) fio(target Target, row *Row, set *metrics.Set, supervisor *adapter.Supervisor, load *metrics.Load, measure func(func(context.Context) adapter.Ended) error) error {
+func (r *Runner) fio(ctx context.Context, target Target, row *Row, set *metrics.Set, supervisor *adapter.Supervisor, load *metrics.Load, measure func(func(context.Context) adapter.Ended) error) error {
 	if err := needs("directory", target.Directory); err != nil {
 		return err
 	}
@@ -263,8 +266,13 @@ func (r *Runner) fio(target Target, row *Row, set *metrics.Set, supervisor *adap
 	if err != nil {
 		return err
 	}
-	err = errors.Join(measure(tool.Once), tool.Cleanup())
-	if err != nil {
+	if r.Precondition {
+		err = row.note("files written in full", tool.Make(ctx))
+	}
+	if err == nil {
+		err = measure(tool.Once)
+	}
+	if err = errors.Join(err, tool.Cleanup()); err != nil {
 		return err
 	}
 	row.MBPerSecond = row.Result.Rate * float64(f.BlockKiB) * 1024 / 1e6

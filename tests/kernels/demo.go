@@ -26,7 +26,7 @@ var small = []string{"LAB_CLASSES=local longhorn-r1", "LAB_RATE=2", "LAB_CLIENTS
 // machine with udev has or loads by itself.
 const inGuest = `set -eu
 for m in ext4 loop fuse; do modprobe "$m"; done
-case " $LAB_CLASSES " in *" nvme-"*) modprobe -a nvme-tcp nvmet-tcp dm-raid veth ;; esac
+case " $LAB_CLASSES " in *" nvme-"*) modprobe -a nvme-tcp nvmet-tcp dm-raid dm-delay veth ;; esac
 mkfs.ext4 -q /dev/vda
 mkdir -p /mnt/lab
 mount /dev/vda /mnt/lab

@@ -15,7 +15,7 @@ func TestKernels(t *testing.T) {
 	if testing.Short() {
 		testkit.Skip(t, "boots three emulated machines, which takes minutes")
 	}
-	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "iscsid", "initdb", "ebpf_exporter", "longhorn-engine"} {
+	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "lvcreate", "iscsid", "initdb", "ebpf_exporter", "longhorn-engine"} {
 		testkit.Tool(t, tool)
 	}
 	testkit.NeedRoot(t)

@@ -85,18 +85,25 @@ func New(config Config, load, syncs *metrics.Load, log *slog.Logger, up func()) 
 	return &Tool{config: config, load: load, syncs: syncs, log: log, up: up}, nil
 }
 
+// place are the arguments that say which files, how many and how large.
+func (t *Tool) place() []string {
+	c := t.config
+	return []string{
+		"--name=" + files, "--directory=" + c.Directory, "--filename_format=" + files + ".$jobnum",
+		"--size=" + c.Size, "--numjobs=" + strconv.Itoa(c.Jobs),
+		"--thread", // one process, so that a kill ends all of it
+	}
+}
+
 func (t *Tool) arguments() []string {
 	c := t.config
-	a := []string{
-		"--name=" + files, "--directory=" + c.Directory, "--filename_format=" + files + ".$jobnum",
-		"--rw=" + c.RW, "--bs=" + c.BlockSize, "--size=" + c.Size, "--ioengine=" + c.Engine,
-		"--iodepth=" + strconv.Itoa(c.IODepth), "--numjobs=" + strconv.Itoa(c.Jobs),
-		"--thread", // one process, so that a kill ends all of it
-		"--group_reporting", "--time_based", "--runtime=" + forever,
+	a := append(t.place(),
+		"--rw="+c.RW, "--bs="+c.BlockSize, "--ioengine="+c.Engine, "--iodepth="+strconv.Itoa(c.IODepth),
+		"--group_reporting", "--time_based", "--runtime="+forever,
 		"--output-format=json+", "--status-interval=1", "--eta=never",
 		"--lat_percentiles=1", "--clat_percentiles=0", // submission included
 		"--continue_on_error=io", "--randrepeat=0",
-	}
+	)
 	if c.ReadShare > 0 {
 		a = append(a, "--rwmixread="+strconv.Itoa(c.ReadShare))
 	}
@@ -198,6 +205,22 @@ func (t *Tool) Total() uint64 { return t.total.Load() }
 
 // PID is the process ID of the fio under way, 0 if there is none.
 func (t *Tool) PID() int { return int(t.pid.Load()) }
+
+// Make writes the files in full and syncs them, unless they are there. Otherwise fio only reserves the room of files that it writes
+// to, and the first write of each block allocates it, which on a thin volume takes longer than any later one.
+func (t *Tool) Make(ctx context.Context) error {
+	last := ""
+	p := adapter.Process{
+		Command: append([]string{t.config.Path}, append(t.place(), "--rw=write", "--overwrite=1", "--create_only=1")...), Env: []string{"LC_ALL=C"},
+		Stop: syscall.SIGINT, Grace: stopGrace,
+		Stderr: func(line string) { last = line },
+	}
+	t.log.Info("writing fio's files", "directory", t.config.Directory, "files", t.config.Jobs, "size", t.config.Size)
+	if err := p.Run(ctx); err != nil {
+		return adapter.Describe("fio, writing its files", err, last)
+	}
+	return nil
+}
 
 // Cleanup removes fio's files.
 func (t *Tool) Cleanup() error {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,50 @@ func TestLive(t *testing.T) {
 	}
 	if left, err := filepath.Glob(tool.config.Directory + "/*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// Files that Make has written hold data in every block, which a file that fio only reserved room for does not; and they are the ones
+// that the load writes to.
+func TestMake(t *testing.T) {
+	tool, _, load, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "4k",
+		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 2, Rate: 100})
+	if err := tool.Make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]os.FileInfo{}
+	look := func() []string {
+		names, err := filepath.Glob(tool.config.Directory + "/*")
+		if err != nil || len(names) != 2 {
+			t.Fatalf("files %v, %v; want one for each of two jobs", names, err)
+		}
+		return names
+	}
+	for _, name := range look() {
+		text, err := os.ReadFile(name)
+		if err != nil || len(text) != 1<<20 {
+			t.Fatalf("%s: %d bytes, %v", name, len(text), err)
+		}
+		for block := range slices.Chunk(text, 4096) {
+			if !slices.ContainsFunc(block, func(b byte) bool { return b != 0 }) {
+				t.Fatalf("%s has a block without data", name)
+			}
+		}
+		if made[name], err = os.Stat(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := testload.Start(t, func(ctx context.Context) { tool.Once(ctx) })
+	testload.Await(t, load, 20)
+	stop()
+	for _, name := range look() {
+		if now, err := os.Stat(name); err != nil || !os.SameFile(now, made[name]) {
+			t.Errorf("%s is another file now: %v", name, err)
+		}
+	}
+	broken, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), Size: "much", Jobs: 1})
+	if err := broken.Make(t.Context()); err == nil || !strings.Contains(err.Error(), "size") {
+		t.Errorf("a size that is none: %v; want fio's own words", err)
 	}
 }
 

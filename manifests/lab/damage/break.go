@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,8 +28,8 @@ type kind struct {
 	name string
 	// process names what is broken of a class; "" if it is nothing of the lab's.
 	process func(c *config.Class) string
-	// does says what is done, in words; PROCESS and CLASS stand for names.
-	does  string
+	// does says what is done to a class, in words; PROCESS and CLASS stand for names.
+	does  func(c *config.Class) string
 	begin func(ctx context.Context, b *breaker) (Mend, error)
 }
 
@@ -54,26 +55,39 @@ const group = "plumbline-break"
 const writes = 30
 
 var kinds = []kind{
-	{"replica", lastReplica, "replica PROCESS of class CLASS is stopped for half of each 40 ms, as on a node whose CPU is taken", func(ctx context.Context, b *breaker) (Mend, error) {
+	{"replica", lastReplica, always("replica PROCESS of class CLASS is stopped for half of each 40 ms, as on a node whose CPU is taken"), func(ctx context.Context, b *breaker) (Mend, error) {
 		return Halve(ctx, b.record.PID), nil
 	}},
-	{"disk", lastReplica, fmt.Sprintf("what replica PROCESS of class CLASS writes to its disk is limited to %d writes/s, as on a small cloud disk; the limit is a cgroup's, above the block device", writes), func(_ context.Context, b *breaker) (Mend, error) {
+	{"disk", lastWithDisk, diskDoes, func(ctx context.Context, b *breaker) (Mend, error) {
+		if linked(b.class) {
+			return b.slow(ctx, "slow-disk", diskDelay, "")
+		}
 		return Throttle(group, b.record.PID, filepath.Join(b.lab.Dir, "classes"), WritesPerSecond(writes))
 	}},
-	{"cpu", nil, "four busy loops a CPU, each in a session of its own, take the machine's CPU", func(_ context.Context, b *breaker) (Mend, error) {
+	{"cpu", nil, always("four busy loops a CPU, each in a session of its own, take the machine's CPU"), func(_ context.Context, b *breaker) (Mend, error) {
 		return Hog(mark(b.lab.Dir)...)
 	}},
-	{"lock", anyProcess, "a session of class CLASS locks a table that every transaction needs, for 300 ms of each 400", func(ctx context.Context, b *breaker) (Mend, error) {
+	{"lock", anyProcess, always("a session of class CLASS locks a table that every transaction needs, for 300 ms of each 400"), func(ctx context.Context, b *breaker) (Mend, error) {
 		return LockStorm(ctx, b.class.SocketDirectory(), "pgbench_branches", mark(b.lab.Dir)...), nil
 	}},
-	{"network", lastLinked, "all that goes to replica PROCESS of class CLASS takes " + linkDelay() + " longer, as over a bad link", func(ctx context.Context, b *breaker) (Mend, error) {
-		mend := func() error { return mendLinks(context.WithoutCancel(ctx), b.lab.Dir, b.record) }
-		return mend, link(ctx, b.lab.Dir, b.record, "slow", b.record.Process, linkDelay())
+	{"network", lastLinked, always("all that goes to replica PROCESS of class CLASS takes " + delay(linkDelay) + " longer, as over a bad link"), func(ctx context.Context, b *breaker) (Mend, error) {
+		return b.slow(ctx, "slow", linkDelay, "ms")
 	}},
-	{"stall", bridge, "process PROCESS, which serves the blocks of class CLASS's volume, is stopped: the volume's device hangs", func(_ context.Context, b *breaker) (Mend, error) {
+	{"stall", bridge, always("process PROCESS, which serves the blocks of class CLASS's volume, is stopped: the volume's device hangs"), func(_ context.Context, b *breaker) (Mend, error) {
 		pid := b.record.PID
 		return func() error { return alive(syscall.Kill(pid, syscall.SIGCONT)) }, syscall.Kill(pid, syscall.SIGSTOP)
 	}},
+}
+
+func always(text string) func(*config.Class) string {
+	return func(*config.Class) string { return text }
+}
+
+func diskDoes(c *config.Class) string {
+	if linked(c) {
+		return "each write of replica PROCESS of class CLASS takes its disk " + delay(diskDelay) + " longer"
+	}
+	return fmt.Sprintf("what replica PROCESS of class CLASS writes to its disk is limited to %d writes/s, as on a small cloud disk; the limit is a cgroup's, above the block device", writes)
 }
 
 // Kinds names the ways to break a lab.
@@ -92,21 +106,59 @@ func lastReplica(c *config.Class) string {
 	return c.Backend.Replicas[len(c.Backend.Replicas)-1].Name
 }
 
-// lastLinked is the last replica of a class whose replicas are behind links of their own.
+// linked says whether a class's replicas are behind links, and on disks, that can be made slower.
+func linked(c *config.Class) bool {
+	_, ok := c.Backend.Files[linkScript]
+	return ok && len(c.Backend.Replicas) > 0
+}
+
+// lastLinked is the last replica of such a class.
 func lastLinked(c *config.Class) string {
-	if _, ok := c.Backend.Files[linkScript]; !ok || len(c.Backend.Replicas) == 0 {
+	if !linked(c) {
 		return ""
 	}
 	return c.Backend.Replicas[len(c.Backend.Replicas)-1].Name
 }
 
-// linkScript is the file of a class by which its links are changed: `slow REPLICA DELAY`, and `fast` for all.
+// lastWithDisk is the last replica of a class whose disk can be made slower.
+func lastWithDisk(c *config.Class) string { return cmp.Or(lastReplica(c), lastLinked(c)) }
+
+// linkScript is the file of a class by which its links and disks are changed: `slow REPLICA DELAY`, `slow-disk REPLICA MILLISECONDS`,
+// and `fast` for all.
 const linkScript = "nvme.sh"
 
-// linkDelay is by how much a link is made slower.
-func linkDelay() string { return cmp.Or(os.Getenv("LAB_LINK_DELAY"), "10ms") }
+// These variables say by how much a link, and each write to a disk, is made slower.
+const (
+	linkDelay = "LAB_LINK_DELAY"
+	diskDelay = "LAB_DISK_DELAY"
+)
 
-// link has a class's script change its links, in the namespaces of one of its processes.
+// delay is a variable's value, as it stands there.
+func delay(variable string) string { return cmp.Or(os.Getenv(variable), "10ms") }
+
+// milliseconds is a variable's value as a number.
+func milliseconds(variable string) (int64, error) {
+	d, err := time.ParseDuration(delay(variable))
+	if err == nil && (d < time.Millisecond || d != d.Truncate(time.Millisecond)) {
+		err = errors.New("not whole milliseconds")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s=%s is no delay, such as 10ms: %w", variable, delay(variable), err)
+	}
+	return d.Milliseconds(), nil
+}
+
+// slow has a class's script make something slower by a variable's value.
+func (b *breaker) slow(ctx context.Context, what, variable, unit string) (Mend, error) {
+	ms, err := milliseconds(variable)
+	if err != nil {
+		return nil, err
+	}
+	mend := func() error { return mendLinks(context.WithoutCancel(ctx), b.lab.Dir, b.record) }
+	return mend, link(ctx, b.lab.Dir, b.record, what, b.record.Process, strconv.FormatInt(ms, 10)+unit)
+}
+
+// link has a class's script change its links or disks, in the namespaces of one of its processes.
 func link(ctx context.Context, dir string, r record, args ...string) error {
 	script := filepath.Join(dir, "classes", r.Class, linkScript)
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--target=%d", r.PID), "--mount", "--net", "sh", script}, args...)...)
@@ -116,8 +168,11 @@ func link(ctx context.Context, dir string, r record, args ...string) error {
 	return nil
 }
 
-// mendLinks makes the links of a class as fast as they were, if its process is there.
+// mendLinks makes the links and disks of a class as fast as they were, if it has such and its process is there.
 func mendLinks(ctx context.Context, dir string, r record) error {
+	if _, err := os.Stat(filepath.Join(dir, "classes", r.Class, linkScript)); err != nil {
+		return nil
+	}
 	p, err := supervise.At(dir).Process(ctx, r.Process)
 	if err != nil || !p.Runs() || p.PID <= 1 {
 		return nil // it makes its link anew
@@ -207,7 +262,7 @@ func Begin(ctx context.Context, lab *config.Lab, name, class string) (*Broken, e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("break %s: %w", name, err), os.Remove(recordPath(lab.Dir)))
 	}
-	what := strings.NewReplacer("PROCESS", b.record.Process, "CLASS", b.record.Class).Replace(k.does)
+	what := strings.NewReplacer("PROCESS", b.record.Process, "CLASS", b.record.Class).Replace(k.does(b.class))
 	return &Broken{name, b.record.Class, what, mend, lab.Dir}, nil
 }
 
@@ -268,7 +323,7 @@ func Heal(ctx context.Context, dir string) (string, error) {
 			problems = append(problems, alive(syscall.Kill(r.PID, syscall.SIGCONT)))
 		}
 	}
-	if r.Kind == "network" {
+	if r.Kind == "network" || r.Kind == "disk" {
 		problems = append(problems, mendLinks(ctx, dir, *r))
 	}
 	problems = append(problems, Unthrottle(group, filepath.Join(dir, "classes")), endMarked(dir))

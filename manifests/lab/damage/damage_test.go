@@ -160,6 +160,22 @@ func TestHealAfterCrash(t *testing.T) {
 	}
 }
 
+// How slow a link or disk becomes is whole milliseconds, or an error that names the variable.
+func TestMilliseconds(t *testing.T) {
+	for value, want := range map[string]int64{"": 10, "1ms": 1, "20ms": 20, "1.5s": 1500} {
+		t.Setenv(diskDelay, value)
+		if got, err := milliseconds(diskDelay); err != nil || got != want {
+			t.Errorf("%q: %d, %v, want %d", value, got, err, want)
+		}
+	}
+	for _, value := range []string{"20", "-5ms", "100us", "1.5ms", "soon; reboot"} {
+		t.Setenv(diskDelay, value)
+		if got, err := milliseconds(diskDelay); err == nil || !strings.Contains(err.Error(), diskDelay) {
+			t.Errorf("%q: %d, %v; want an error that names the variable", value, got, err)
+		}
+	}
+}
+
 // A lab is not broken twice, nor in a way or in a class that there is not.
 func TestRefused(t *testing.T) {
 	lab := &config.Lab{Dir: t.TempDir()}

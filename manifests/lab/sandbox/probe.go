@@ -60,7 +60,7 @@ func probeLoop() error {
 func probeNVMe() error {
 	for _, file := range []string{"/dev/nvme-fabrics", "/sys/module/nvmet_tcp", "/sys/module/dm_raid", "/sys/module/veth"} {
 		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("no NVMe over TCP (%w); try `modprobe -a nvme-tcp nvmet-tcp dm-raid veth`", err)
+			return fmt.Errorf("no NVMe over TCP (%w); try `modprobe -a nvme-tcp nvmet-tcp dm-raid dm-delay veth`", err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,10 +84,10 @@ func stats(t *rig.Scope) blockdevice.Diskstats {
 	return blockdevice.Diskstats{}
 }
 
-// counts returns what blockio counted on the disk: reads, writes without and with flushes, discards.
-func (b *blocks) counts(m agentproc.Metrics) (read, write, flush, discard uint64) {
+// counts returns what blockio counted on a device, by the kernel's name of it: reads, writes without and with flushes, discards.
+func counts(m agentproc.Metrics, device string) (read, write, flush, discard uint64) {
 	of := func(op string) uint64 {
-		return uint64(m.Sum("ebpf_exporter_blkio_total_seconds", "device", filepath.Base(disk), "op", op))
+		return uint64(m.Sum("ebpf_exporter_blkio_total_seconds", "device", device, "op", op))
 	}
 	return of("read"), of("write") + of("other"), of("flush"), of("discard")
 }
@@ -97,22 +98,16 @@ func (b *blocks) compare(t *rig.Scope, out *outcome.Outcome) {
 		return
 	}
 	s := stats(t)
-	out.Disk = b.settled(t, "database", []outcome.Count{
+	out.Disk = b.settled(t, filepath.Base(disk), "database", []outcome.Count{
 		{What: "reads", Truth: s.ReadIOs - b.before.ReadIOs},
 		// Flushes that are answered are writes there.
 		{What: "writes and flushes", Truth: s.WriteIOs - b.before.WriteIOs},
 		{What: "discards", Truth: s.DiscardIOs - b.before.DiscardIOs},
 	}, func(read, write, flush, discard uint64) []uint64 { return []uint64{read, write + flush, discard} })
 
-	m, err := b.scrape()
-	t.Check(err)
-	r0, w0, f0, _ := b.counts(m)
 	before := stats(t)
-	use(t)
+	out.Disk = append(out.Disk, b.alone(t, disk, "alone")...)
 	after := stats(t)
-	out.Disk = append(out.Disk, b.settled(t, "alone", []outcome.Count{
-		{What: "reads", Truth: reads}, {What: "writes", Truth: writes}, {What: "flushes", Truth: flushes},
-	}, func(read, write, flush, _ uint64) []uint64 { return []uint64{read - r0, write - w0, flush - f0} })...)
 	if n := after.ReadIOs - before.ReadIOs; n != reads {
 		t.Fatalf("the kernel counted %d reads of %d: something else uses the disk", n, reads)
 	}
@@ -121,14 +116,35 @@ func (b *blocks) compare(t *rig.Scope, out *outcome.Outcome) {
 	}
 }
 
+// alone uses a device that nobody else does, and compares blockio with what is made there.
+func (b *blocks) alone(t *rig.Scope, path, when string) []outcome.Count {
+	device := kernelName(t, path)
+	m, err := b.scrape()
+	t.Check(err)
+	r0, w0, f0, _ := counts(m, device)
+	use(t, path)
+	return b.settled(t, device, when, []outcome.Count{
+		{What: "reads", Truth: reads}, {What: "writes", Truth: writes}, {What: "flushes", Truth: flushes},
+	}, func(read, write, flush, _ uint64) []uint64 { return []uint64{read - r0, write - w0, flush - f0} })
+}
+
+// kernelName is the kernel's name of a device, such as dm-0, which its file need not have.
+func kernelName(t *rig.Scope, path string) string {
+	var s unix.Stat_t
+	t.Check(unix.Stat(path, &s))
+	folder, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev)))
+	t.Check(err)
+	return filepath.Base(folder)
+}
+
 // settled compares once blockio has counted all, or long after its quarter of a second.
-func (b *blocks) settled(t *rig.Scope, when string, truth []outcome.Count, counted func(read, write, flush, discard uint64) []uint64) []outcome.Count {
+func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Count, counted func(read, write, flush, discard uint64) []uint64) []outcome.Count {
 	equal := func() error {
 		m, err := b.scrape()
 		if err != nil {
 			return err
 		}
-		for i, n := range counted(b.counts(m)) {
+		for i, n := range counted(counts(m, device)) {
 			truth[i].Counted = n
 		}
 		for _, c := range truth {
@@ -146,9 +162,9 @@ func (b *blocks) settled(t *rig.Scope, when string, truth []outcome.Count, count
 	return truth
 }
 
-// use writes, reads and flushes the disk.
-func use(t *rig.Scope) {
-	f, err := os.OpenFile(disk, os.O_RDWR|unix.O_DIRECT, 0)
+// use writes, reads and flushes a device.
+func use(t *rig.Scope, path string) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
 	t.Check(err)
 	defer f.Close()
 	page, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)

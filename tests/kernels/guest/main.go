@@ -91,6 +91,7 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 	shown.hide(t)
 	unmountWork(t)
 	blocks.compare(t, out)
+	blocks.measureLVM(t, out)
 }
 
 // mountWork makes a file system on the disk, and mounts it.
