@@ -178,7 +178,8 @@ static __always_inline void replaced(u64 request)
 
 static __always_inline void begins(u64 request, struct operation *o)
 {
-	long err = bpf_map_update_elem(&operations, &request, o, BPF_NOEXIST);
+	/* An int: before Linux 6.4 the upper half of what the kernel returns is not the sign's. */
+	int err = bpf_map_update_elem(&operations, &request, o, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
 		replaced(request);

@@ -394,7 +394,7 @@ static __always_inline void write_begins(struct operation *r, bool frontend)
 	if (!w) {
 		struct write fresh = { .start = r->start };
 
-		if (bpf_map_update_elem(&writes, &key, &fresh, BPF_NOEXIST) == -E2BIG)
+		if ((int)bpf_map_update_elem(&writes, &key, &fresh, BPF_NOEXIST) == -E2BIG)
 			count(EVENT_LOST_GROUP);
 		w = bpf_map_lookup_elem(&writes, &key);
 		if (!w)
@@ -517,7 +517,8 @@ static __noinline void operation_begins(struct cursor *u)
 		c->first = m->id;
 		c->fresh = 0;
 	}
-	long err = bpf_map_update_elem(&inflight, &key, &r, BPF_NOEXIST);
+	/* An int: before Linux 6.4 the upper half of what the kernel returns is not the sign's. */
+	int err = bpf_map_update_elem(&inflight, &key, &r, BPF_NOEXIST);
 	/* It is there already when a send is tried again: the first try counts. */
 	if (err == -EEXIST)
 		return;
