@@ -17,7 +17,7 @@ func TestNotWorking(t *testing.T) {
 	one.outcome.Disk = []outcome.Count{{What: "reads", Truth: 3, Counted: 3}, {What: "writes", Truth: 4, Counted: 4}}
 	var text strings.Builder
 	printMatrix(&text, []measured{one})
-	for _, want := range []string{"| no | - | no | - | - | yes | 7 of 7 |\n", "6.12: no replica: no such type\n"} {
+	for _, want := range []string{"| no | - | no | - | - | no | - | - | yes | 7 of 7 |\n", "6.12: no replica: no such type\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
