@@ -470,7 +470,8 @@ static __always_inline void write_answered(struct operation *r)
 		count(EVENT_OVERLAP);
 		return;
 	}
-	if (w->overlap)
+	/* One that began later is another write's: this one's own was over in the moment it began, as above. */
+	if (w->overlap || w->start > r->start)
 		count(EVENT_OVERLAP);
 	else if (w->last)
 		write_done(&key, w);
