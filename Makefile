@@ -204,6 +204,7 @@ bench: build ## What measuring costs, as ratios in one run: per block I/O, per r
 	@$(GO) test -run '^$$' -bench Overhead -benchtime 1x -v ./exporters/blockio
 	@$(GO) test -run '^$$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/collector
 	@$(GO) test -run '^$$' -bench StatementCost -benchtime 1x -timeout 1h -v ./exporters/agent/collector
+	@$(GO) test -run '^$$' -bench 'Trace$$' -benchtime 1x -v ./exporters/agent/collector
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
 
 .PHONY: accuracy
