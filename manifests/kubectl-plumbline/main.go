@@ -161,27 +161,35 @@ func subject(target, namespace string) (kind string, s why.Subject, err error) {
 	return "", s, fmt.Errorf("%q: no kind %q; want claim, pod, server or class", target, kind)
 }
 
-// why says all of a claim, of a pod's claims, of a server or of a class.
-func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	kind, s, err := subject(c.o.target, c.o.namespace)
+// subjects returns what is asked about, and what that comes to: a pod is its claims, all else itself.
+func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Subject, err error) {
+	kind, asked, err := subject(c.o.target, c.o.namespace)
 	if err != nil {
-		return err
+		return asked, nil, err
 	}
-	subjects := []why.Subject{s}
 	switch kind {
 	case "claim":
-		if err := c.claim(ctx, s.Namespace, s.Claim); err != nil {
-			return err
+		if err := c.claim(ctx, asked.Namespace, asked.Claim); err != nil {
+			return asked, nil, err
 		}
 	case "pod":
-		claims, err := c.claimsOf(ctx, s.Namespace, s.Pod)
+		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
 		if err != nil {
-			return err
+			return asked, nil, err
 		}
-		subjects = nil
 		for _, claim := range claims {
-			subjects = append(subjects, why.Subject{Namespace: s.Namespace, Claim: claim})
+			all = append(all, why.Subject{Namespace: asked.Namespace, Claim: claim})
 		}
+		return asked, all, nil
+	}
+	return asked, []why.Subject{asked}, nil
+}
+
+// why says all of a claim, of a pod's claims, of a server or of a class.
+func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
+	_, subjects, err := c.subjects(ctx)
+	if err != nil {
+		return err
 	}
 	prometheus, err := c.findPrometheus(ctx)
 	if err != nil {

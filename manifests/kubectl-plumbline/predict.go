@@ -7,36 +7,23 @@ import (
 	"io"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
-	"github.com/plumbline/plumbline/rules/why"
 )
 
 // predict says what a server's response times would be on other storage, or why that cannot be known.
 func (c *cluster) predict(ctx context.Context, w io.Writer) error {
-	kind, s, err := subject(c.o.target, c.o.namespace)
+	asked, subjects, err := c.subjects(ctx)
 	if err != nil {
 		return err
 	}
-	switch kind {
-	case "claim":
-		if err := c.claim(ctx, s.Namespace, s.Claim); err != nil {
-			return err
-		}
-	case "pod":
-		claims, err := c.claimsOf(ctx, s.Namespace, s.Pod)
-		if err != nil {
-			return err
-		}
-		if len(claims) > 1 {
-			return fmt.Errorf("%s has %d claims: ask about the one of its write-ahead log", s, len(claims))
-		}
-		s = why.Subject{Namespace: s.Namespace, Claim: claims[0]}
+	if len(subjects) > 1 {
+		return fmt.Errorf("%s has %d claims: ask about the one of its write-ahead log", asked, len(subjects))
 	}
 	prometheus, err := c.findPrometheus(ctx)
 	if err != nil {
 		return err
 	}
 	q := c.o.predict
-	q.Subject, q.At, q.Window, q.Think = s, c.now(), c.o.window, predict.Think(c.o.think)
+	q.Subject, q.At, q.Window, q.Think = subjects[0], c.now(), c.o.window, predict.Think(c.o.think)
 	in, err := q.Input(ctx, prometheus)
 	if err != nil {
 		return err

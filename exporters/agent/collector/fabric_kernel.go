@@ -120,14 +120,6 @@ func (k *fabricKernel) detach() (errs []error) {
 
 // events returns the programs' counters, summed over the CPUs.
 func (k *fabricKernel) events() (sums [fabric.Events]uint64, err error) {
-	for event := range sums {
-		var cpus []uint64
-		if err := k.collection.Maps["events"].Lookup(uint32(event), &cpus); err != nil {
-			return sums, fmt.Errorf("map events: %w", err)
-		}
-		for _, n := range cpus {
-			sums[event] += n
-		}
-	}
-	return sums, nil
+	err = sumCPUs(k.collection.Maps["events"], sums[:])
+	return sums, err
 }

@@ -4,6 +4,7 @@
 #ifndef __PLUMBLINE_SCSI_H__
 #define __PLUMBLINE_SCSI_H__
 
+#include "../../../bpf/request.h"
 #include "fabric.h"
 
 enum scsi_opcode {
@@ -40,8 +41,6 @@ enum scsi_service_action {
 /* The parts of a command's result at the initiator: the target's status, and whether there was an answer at all. */
 #define SCSI_STATUS(result) ((result) & 0xff)
 #define SCSI_HOST(result) ((result) >> 16 & 0xff)
-
-#define REQ_OP_MASK 0xff /* of request.cmd_flags */
 
 #define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
 #define SOCKADDR_IN 8   /* what tells of struct sockaddr_in: family, port, address */

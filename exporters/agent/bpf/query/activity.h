@@ -168,8 +168,7 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 	if (!b->socket) {
 		u32 kind = READ_ONCE(b->off_kind);
 		u64 wait_start = READ_ONCE(b->wait_start);
-		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING ||
-		    (kind != PHASE_READ && kind != PHASE_WRITE && kind != PHASE_SYNC))
+		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING || !is_file_phase(kind))
 			return false;
 		a->kind = ACTIVITY_BACKGROUND;
 		a->phase = kind;
