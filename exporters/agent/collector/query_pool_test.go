@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 
@@ -71,4 +72,59 @@ func poolClient(t *testing.T, my *servertest.MariaDB, id, rounds int) {
 			}
 		}
 	}
+}
+
+// A thread that reads one commit after another, both of which others answer, in whichever order, has nothing under way; and when a client
+// leaves, no time is added to what was counted before.
+func TestQueryThreadPoolHandsOver(t *testing.T) {
+	pool := servertest.StartPool(t)
+	q := startQuery(t)
+	name := defaultName(t, q, pool.PID)
+	for _, c := range []struct {
+		name  string
+		first int
+		looks bool
+	}{
+		{"the older one first", 1, false},
+		{"the younger one first", 2, false},
+		// Whoever looks meanwhile sees the first thread's time on a CPU, which later is a wait of the second one: apart from the sums.
+		{"the older one first, looked at", 1, true},
+		{"the younger one first, looked at", 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := during(t, q, name, 2, func() { handOver(t, pool, c.first, c.looks, q, name) })
+			wantCounts(t, got, map[string]uint64{"commit": 2})
+			if !c.looks {
+				wantSum(t, got)
+			}
+		})
+	}
+}
+
+// handOver lets one thread of a pool read two commits, and another one answer them, the younger one or the older one first.
+func handOver(t *testing.T, pool *servertest.Pool, first int, looks bool, q *query, name string) {
+	t.Helper()
+	clients := map[int]net.Conn{1: pool.Dial(0, 1), 2: pool.Dial(0, 2)}
+	for i := range 2 {
+		if _, err := clients[i+1].Write([]byte("\x07\x00\x00\x00\x03commit")); err != nil {
+			t.Fatal(err)
+		}
+		pool.Do(1, "read", i+1)
+	}
+	pool.Do(2, "answer", first)
+	if looks {
+		// The thread is at the younger one only.
+		wantGauge(t, q, name, "plumbline_query_in_flight wait", is(float64(2-first)))
+	}
+	pool.Do(2, "answer", 3-first)
+	pool.Do(2, "rest", 0)
+	if looks {
+		wantGauge(t, q, name, "plumbline_query_in_flight wait", is(0))
+	}
+	for i, client := range clients {
+		client.Close()
+		pool.Do(0, "close", i)
+	}
+	// It wakes, finds nothing to do and goes back to sleep.
+	pool.Do(1, "rest", 0)
 }

@@ -212,14 +212,33 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	return b->blocked_client && is_poll(nr) ? PHASE_CLIENT : PHASE_WAIT;
 }
 
-/* Statements that one task began and another one answers: their beginnings, by the first task's number.
- * That one learns of it when it looks. */
+/* Statements that one task began and another one answers: the beginning of the latest one, by the first task's
+ * number. That one learns of it when it looks: what it has under way is always the latest that it began. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, u32);
 	__type(value, u64);
 } handed SEC(".maps");
+
+/* Several tasks may take from the same one at once. */
+#define HAND_TRIES 4
+
+/* A statement that the task with this number began at start is another one's now. */
+static __always_inline void hand_over(u32 pid, u64 start)
+{
+	for (int i = 0; i < HAND_TRIES; i++) {
+		u64 *latest = bpf_map_lookup_elem(&handed, &pid);
+		if (!latest) {
+			if (!bpf_map_update_elem(&handed, &pid, &start, BPF_NOEXIST))
+				return;
+			continue;
+		}
+		u64 seen = *latest;
+		if (seen >= start || __sync_val_compare_and_swap(latest, seen, start) == seen)
+			return;
+	}
+}
 
 /* Whether the statement that a task has under way is another's by now. */
 static __always_inline bool is_handed(struct backend *b, struct task_struct *task)
@@ -306,7 +325,7 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	u32 pid = c->pid;
 	u64 start = c->start;
 	if (pid != task->pid)
-		bpf_map_update_elem(&handed, &pid, &start, BPF_ANY);
+		hand_over(pid, start);
 	begin(b, task, now);
 	b->phase[PHASE_RUNQUEUE] = 0;
 	b->phase[PHASE_WAIT] = now - start;
