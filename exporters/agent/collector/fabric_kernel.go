@@ -120,6 +120,6 @@ func (k *fabricKernel) detach() (errs []error) {
 
 // events returns the programs' counters, summed over the CPUs.
 func (k *fabricKernel) events() (sums [fabric.Events]uint64, err error) {
-	err = sumCPUs(k.collection.Maps["events"], sums[:])
+	err = addEvents(k.collection.Maps["events"], sums[:])
 	return sums, err
 }

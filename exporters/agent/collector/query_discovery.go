@@ -170,15 +170,11 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 
 // noticesLost returns how many notices the kernel could not keep.
 func (q *query) noticesLost() uint64 {
-	var perCPU []uint64
-	if err := q.programs.objects.Lost.Lookup(lossEntry(otherNumber, bpf.QueryLossLOST_NEWS), &perCPU); err != nil {
+	n, err := q.kernel.lost(otherNumber, bpf.QueryLossLOST_NEWS)
+	if err != nil {
 		return 0 // the scrape tells
 	}
-	sum := uint64(0)
-	for _, n := range perCPU {
-		sum += n
-	}
-	return sum
+	return n
 }
 
 // walk looks through all processes.

@@ -320,13 +320,10 @@ func (k kernelSide) unmarked(number uint32) (uint64, error) {
 }
 
 // lost counts what the kernel lost of a server for one reason.
-func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (n uint64, err error) {
-	var perCPU []uint64
-	if err := k.programs.objects.Lost.Lookup(lossEntry(number, reason), &perCPU); err != nil {
+func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (uint64, error) {
+	n, err := onAllCPUs(k.programs.objects.Lost, lossEntry(number, reason))
+	if err != nil {
 		return 0, fmt.Errorf("losses: %w", err)
-	}
-	for _, of := range perCPU {
-		n += of
 	}
 	return n, nil
 }

@@ -207,22 +207,8 @@ func (k *replicaKernel) mark(pid, by int) error {
 
 // events returns the programs' counters, summed over the CPUs.
 func (k *replicaKernel) events() (sums [replica.Events]uint64, err error) {
-	err = sumCPUs(k.collection.Maps["events"], sums[:])
+	err = addEvents(k.collection.Maps["events"], sums[:])
 	return sums, err
-}
-
-// sumCPUs adds the entries of an array of counters up over the CPUs: entry i to sums[i].
-func sumCPUs(m *ebpf.Map, sums []uint64) error {
-	for i := range sums {
-		var cpus []uint64
-		if err := m.Lookup(uint32(i), &cpus); err != nil {
-			return fmt.Errorf("map events: %w", err)
-		}
-		for _, n := range cpus {
-			sums[i] += n
-		}
-	}
-	return nil
 }
 
 // readReplicaMap returns a copy of a hash map. It reads by buckets, because a walk key by

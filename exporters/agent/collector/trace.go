@@ -235,13 +235,10 @@ func (t *tracer) read(joiner *trace.Joiner) (drained bool, err error) {
 }
 
 // lost counts the events that found no room.
-func (t *tracer) lost() (n uint64, err error) {
-	var cpus []uint64
-	if err := t.collection.Maps["trace_lost"].Lookup(uint32(0), &cpus); err != nil {
+func (t *tracer) lost() (uint64, error) {
+	n, err := onAllCPUs(t.collection.Maps["trace_lost"], 0)
+	if err != nil {
 		return 0, fmt.Errorf("map trace_lost: %w", err)
-	}
-	for _, of := range cpus {
-		n += of
 	}
 	return n, nil
 }

@@ -17,7 +17,7 @@ import (
 type Pool struct {
 	PID     int
 	t       testing.TB
-	port    int
+	address string
 	in      io.Writer
 	answers *bufio.Scanner
 }
@@ -47,15 +47,11 @@ func StartPool(t testing.TB) *Pool {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("poolserver: %v", err)
-		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 	p := &Pool{PID: cmd.Process.Pid, t: t, in: in, answers: bufio.NewScanner(out)}
-	if _, err := fmt.Sscan(p.answer(), &p.port); err != nil {
-		t.Fatal(err)
-	}
+	p.address = p.answer()
 	return p
 }
 
@@ -82,7 +78,7 @@ func (p *Pool) Do(thread int, what string, connection int) {
 // Dial makes a connection that one of its threads accepts as this number.
 func (p *Pool) Dial(thread, connection int) net.Conn {
 	p.t.Helper()
-	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+	c, err := net.Dial("tcp", p.address)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -1,17 +1,17 @@
 // Command poolserver stands in for a MariaDB whose pool of threads does what a test tells it: which thread reads
 // from which connection, and which answers. It speaks of MySQL's protocol only what an answer needs.
 //
-// It prints its port, and then takes lines of standard input: a thread's number, what it does (accept, read, answer,
+// It prints its address, and then takes lines of standard input: a thread's number, what it does (accept, read, answer,
 // close, rest) and a connection's number. Each line is answered when that is done. A thread without work sleeps.
 package main
 
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
-
-	"golang.org/x/sys/unix"
+	"time"
 )
 
 // ok is the packet that ends a statement without rows.
@@ -25,17 +25,17 @@ func main() {
 }
 
 func serve() error {
-	listener, port, err := listen()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	fmt.Println(port)
+	fmt.Println(listener.Addr())
 	var threads [3]chan func()
 	for i := range threads {
 		threads[i] = make(chan func())
 		go thread(threads[i])
 	}
-	connections := map[int]int{}
+	connections := map[int]net.Conn{}
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var who, at int
@@ -53,24 +53,6 @@ func serve() error {
 	return in.Err()
 }
 
-// listen returns a socket that listens on some port of the loopback.
-func listen() (fd, port int, err error) {
-	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return 0, 0, err
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return 0, 0, err
-	}
-	if err := unix.Listen(fd, 16); err != nil {
-		return 0, 0, err
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		return 0, 0, err
-	}
-	return fd, name.(*unix.SockaddrInet4).Port, nil
-}
-
 // thread does what it is given on an operating system's thread of its own.
 func thread(work <-chan func()) {
 	runtime.LockOSThread()
@@ -80,22 +62,24 @@ func thread(work <-chan func()) {
 }
 
 // do does one thing with a connection on the thread that calls it.
-func do(what string, at, listener int, connections map[int]int) error {
-	fd, known := connections[at]
-	if !known && what != "accept" && what != "rest" {
+func do(what string, at int, listener net.Listener, connections map[int]net.Conn) error {
+	c := connections[at]
+	if c == nil && what != "accept" && what != "rest" {
 		return fmt.Errorf("no connection %d", at)
 	}
 	var err error
 	switch what {
 	case "accept":
-		connections[at], _, err = unix.Accept(listener)
+		if c, err = listener.Accept(); err == nil {
+			connections[at] = c
+			err = c.SetDeadline(time.Now().Add(time.Minute)) // a test that is wrong ends, too
+		}
 	case "read":
-		var request [4096]byte
-		_, err = unix.Read(fd, request[:])
+		_, err = c.Read(make([]byte, 4096))
 	case "answer":
-		_, err = unix.Write(fd, ok)
+		_, err = c.Write(ok)
 	case "close":
-		err = unix.Close(fd)
+		err = c.Close()
 		delete(connections, at)
 	case "rest":
 	default:
