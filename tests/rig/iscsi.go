@@ -19,6 +19,7 @@ const (
 	coreFolder  = configFolder + "/target/core"
 	iscsiFolder = configFolder + "/target/iscsi"
 	iscsiPort   = 3260
+	sdFolder    = "/sys/bus/scsi/drivers/sd"
 )
 
 // openISCSI is what open-iscsi's programs read. An emulator may stand still for longer than they wait, so nobody asks whether the
@@ -102,7 +103,8 @@ func (n *ISCSITargets) Connect() []string {
 				return fmt.Errorf("no disk of %s", one.Name)
 			}
 			disks = append(disks, found[0])
-			n.write("300", found[0], "device", "timeout")
+			// Not by the disk's own link to its device, which comes after the disk.
+			n.write("300", filepath.Dir(filepath.Dir(found[0])), "timeout")
 			return nil
 		})
 	}
@@ -139,4 +141,42 @@ func (n *ISCSITargets) end() {
 		}
 	}
 	n.Targets.end(n.made...)
+}
+
+// ScanWhileSetUp takes a target's disk from its device and sets it up anew so many times, and meanwhile asks the target which LUNs it has
+// as fast as it answers, as a scan does, and returns how often. Some questions are sent when the device has no disk, and answered when
+// it has one.
+func (n *ISCSITargets) ScanWhileSetUp(i, times int) (scans int) {
+	one := n.targets[i]
+	found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*"))
+	if len(found) != 1 {
+		n.t.Fatalf("devices of %s: %v, not one", one.Name, found)
+	}
+	address := filepath.Base(found[0])
+	host, _, _ := strings.Cut(address, ":")
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := os.WriteFile("/sys/class/scsi_host/host"+host+"/scan", []byte("- - -"), 0o644); err != nil {
+				done <- err
+				return
+			}
+			scans++
+		}
+	}()
+	for range times {
+		n.write(address, sdFolder, "unbind")
+		n.write(address, sdFolder, "bind")
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		n.t.Fatalf("%v", err)
+	}
+	return scans
 }

@@ -194,8 +194,9 @@ const fabricMaxPeers = replicaMaxVolumes * 4
 // fabricPeer is what a number of the programs stands for: a path, or an export.
 type fabricPeer struct {
 	viewLabels
-	// path is the initiator's.
+	// path is the initiator's, and left when it was first gone from sysfs, by the collector's clock; 0 if it is there.
 	path remote.Path
+	left uint64
 	// The others are the target's: the subsystem and the namespace's number in it, of iSCSI the target, its portal group and the
 	// target's own number of the LUN.
 	subsystem, group string
@@ -204,6 +205,17 @@ type fabricPeer struct {
 	backing    remote.Backing
 	read, used time.Time
 	old        bool
+}
+
+// stays says whether a path that is gone from sysfs may still be used: for a while in any case, and as long as an operation is under way
+// whose answer may come. What the kernel last counted under way says nothing of it any more.
+func (p *fabricPeer) stays(busy bool, clock uint64) bool {
+	if p.left == 0 {
+		p.left = clock
+	}
+	p.path.CountsInFlight = false
+	gone := time.Duration(clock - min(p.left, clock))
+	return gone < fabricLeaving || busy && gone < fabricSilence
 }
 
 // viewPath is the initiator's view of a volume's target, on one path.

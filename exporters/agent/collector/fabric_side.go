@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,6 +27,8 @@ const (
 	fabricAgain = time.Minute
 	// fabricUnnamed is how long a path may be unknown to sysfs before it is given up.
 	fabricUnnamed = 10 * time.Second
+	// fabricLeaving is how long a path that is gone from sysfs is kept: the kernel still sends to its disk, such as a last flush.
+	fabricLeaving = 10 * time.Second
 )
 
 // fabricSide is the initiator or the target of this machine. Its collector's mu guards it.
@@ -112,8 +115,8 @@ func (s *fabricSide) unload(now time.Time) {
 	s.log.Info("nothing more to follow", "side", s.name)
 }
 
-// ignore tells the programs which disks are the machine's own, and which are no more.
-func (s *fabricSide) ignore(local map[string]bool) error {
+// ignore tells the programs which disks are the machine's own, and which are no more. A path's disk may have had the name before.
+func (s *fabricSide) ignore(local map[string]bool, now time.Time) error {
 	if s.kernel == nil {
 		return nil
 	}
@@ -121,22 +124,23 @@ func (s *fabricSide) ignore(local map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	errs, numbers := []error{}, map[uint32]bool{}
+	errs, numbers, paths := []error{}, map[uint32]bool{}, map[uint32]bool{}
 	for key, number := range disks {
 		switch here := local[text(key.Name[:])]; {
 		case here && number != fabric.Ignored:
 			errs = append(errs, s.kernel.collection.Maps["disks"].Put(key, uint32(fabric.Ignored)))
-			numbers[number] = true
+			if s.peers[number] == nil {
+				numbers[number] = true
+			} else {
+				paths[number] = true
+			}
 		case !here && number == fabric.Ignored:
 			_, err := remove(s.kernel.collection.Maps["disks"], key)
 			errs = append(errs, err)
 		}
 	}
 	_, _, err = s.take(numbers)
-	for number := range numbers {
-		delete(s.peers, number)
-	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, s.retire(paths, now))...)
 }
 
 // sweep names what is new, and frees what is gone.
@@ -144,7 +148,7 @@ func (s *fabricSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
-	s.err = s.ignore(s.local)
+	s.err = s.ignore(s.local, now)
 	var err error
 	if s == s.initiator {
 		err = s.sweepDisks(now)
@@ -166,6 +170,10 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 		if name := text(key.Name[:]); number != fabric.Ignored {
 			latest[name] = max(latest[name], number)
 		}
+	}
+	busy, err := s.busy()
+	if err != nil {
+		return err
 	}
 	gone := map[uint32]bool{}
 	var errs []error
@@ -191,10 +199,12 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 			}
 			s.nameless++
 			leave(key, number)
+		case !there && peer.stays(busy[number], s.clock()):
+			s.lastSeen[peer.replicaLabels] = now
 		case !there, peer.path.Subsystem != path.Subsystem, peer.path.Address != path.Address, peer.path.Number != path.Number:
 			leave(key, number)
 		default:
-			peer.path = path
+			peer.path, peer.left = path, 0
 			s.lastSeen[peer.replicaLabels] = now
 		}
 	}
@@ -242,7 +252,7 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 		p.used = now
 		s.peers[e.Number] = p
 	}
-	operations, err := s.operations()
+	busy, err := s.busy()
 	if err != nil {
 		return err
 	}
@@ -250,10 +260,7 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	busy, served := map[uint32]bool{}, map[uint64]bool{}
-	for _, o := range operations {
-		busy[o.Number] = true
-	}
+	served := map[uint64]bool{}
 	clock := s.clock()
 	for _, c := range heard {
 		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(fabricSilence)
@@ -334,8 +341,21 @@ func (s *fabricSide) judge(o *fabric.Operation, peer *fabricPeer, heard fabric.C
 	return silent(max(heard.Seen, o.Start)), false
 }
 
+// operations are those under way of paths and exports.
 func (s *fabricSide) operations() (map[uint64]fabric.Operation, error) {
-	return readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
+	all, err := readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
+	maps.DeleteFunc(all, func(_ uint64, o fabric.Operation) bool { return o.Number == fabric.Ignored })
+	return all, err
+}
+
+// busy are the numbers that have an operation under way.
+func (s *fabricSide) busy() (map[uint32]bool, error) {
+	operations, err := s.operations()
+	busy := map[uint32]bool{}
+	for _, o := range operations {
+		busy[o.Number] = true
+	}
+	return busy, err
 }
 
 // retire adds the counts of numbers that are gone to the totals. What is under way has no answer any more.

@@ -144,8 +144,9 @@ func TestISCSIInitiator(t *testing.T) {
 	initiator := b.collector.initiator
 	now := monotonic()
 	b.put(initiator, "operations", uint64(0x100), fabric.Operation{Start: now - 5e9, Number: 1, Op: 1})
-	b.put(initiator, "operations", uint64(0x200), fabric.Operation{Start: now - 5e9, Number: 2, Op: 1})             // its end went by unseen
-	b.put(initiator, "operations", uint64(0x300), fabric.Operation{Start: now - 5e9, Number: 2, Op: 0, GivenUp: 1}) // aborted
+	b.put(initiator, "operations", uint64(0x200), fabric.Operation{Start: now - 5e9, Number: 2, Op: 1})              // its end went by unseen
+	b.put(initiator, "operations", uint64(0x300), fabric.Operation{Start: now - 5e9, Number: 2, Op: 0, GivenUp: 1})  // aborted
+	b.put(initiator, "operations", uint64(0x400), fabric.Operation{Start: now - 5e9, Number: fabric.Ignored, Op: 5}) // was for no disk
 	b.put(initiator, "unanswered", uint32(1), uint64(3))
 	b.collector.look()
 
@@ -181,13 +182,31 @@ func TestISCSIInitiator(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.collector.look()
-	r = b.read()
-	if n, gone := r.count(requestMetric, one), r.value("plumbline_replica_request_unanswered_total", one); n != 10 || gone != 4 {
-		t.Errorf("%d requests and %v unanswered of a session that is gone, want 10 and 4", n, gone)
+	// Its answer may yet come: the disk goes from sysfs before its last command ends.
+	for _, step := range []struct {
+		ahead                time.Duration
+		inFlight, unanswered float64
+	}{{0, 1, 3}, {80 * time.Second, 1, 3}, {100 * time.Second, 0, 4}} {
+		b.ahead = step.ahead
+		b.collector.look()
+		r = b.read()
+		under, gone := r.value("plumbline_replica_requests_in_flight", one), r.value("plumbline_replica_request_unanswered_total", one)
+		if n := r.count(requestMetric, one); n != 10 || under != step.inFlight || gone != step.unanswered {
+			t.Errorf("%v after a session went: %d requests, %v under way and %v unanswered, want 10, %v and %v", step.ahead, n, under, gone, step.inFlight, step.unanswered)
+		}
 	}
 	if lost := r.value("plumbline_replica_lost_total", nil); lost != 1 {
 		t.Errorf("%v lost, want 1", lost)
+	}
+
+	// The other one goes, too, and its disk's name is at once that of one of the machine's own.
+	if err := os.RemoveAll(filepath.Join(b.sysfs, "block/sdb")); err != nil {
+		t.Fatal(err)
+	}
+	b.link("../devices/pci0000:00/ata2/host5/target5:0:0/5:0:0:0/block/sdb", "block/sdb")
+	b.collector.look()
+	if n := b.read().count(pathMetric, two); n != 20 {
+		t.Errorf("%d commands of a path whose disk's name is another one's, want 20", n)
 	}
 }
 

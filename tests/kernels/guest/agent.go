@@ -23,14 +23,16 @@ const (
 type agent struct {
 	process *rig.Process
 	out     *outcome.Outcome
+	// flickered says that disks over iSCSI were made which were gone before they could be named: their commands count under no path's name.
+	flickered bool
 }
 
 // startAgent starts the agent and returns once it answers.
 func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
 	say("starting the agent")
-	a := &agent{rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
+	a := &agent{out: out, process: rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
 		// The emulator is slow.
-		"--scrape.collector-timeout="+scrapeTimeout.String())), out}
+		"--scrape.collector-timeout="+scrapeTimeout.String()))}
 	var m agentproc.Metrics
 	rig.Eventually(t, 10*time.Minute, func() (err error) {
 		select {
@@ -145,5 +147,8 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 				say("lost: %s %v %v", name, one.Label, n)
 			}
 		}
+	}
+	if a.flickered {
+		out.Lost -= uint64(m.Sum("plumbline_replica_lost_total", "wire", "iscsi-initiator", "reason", "path_nameless"))
 	}
 }

@@ -13,6 +13,8 @@ const (
 	iscsiVolume  = "pvc-iscsi"
 	iscsiTargets = 2
 	iscsiPrefix  = "iqn.2026-11.io.plumbline:"
+	// leaveDelay lets the agent look at a path that leaves several times.
+	leaveDelay = 3 * time.Second
 	// iscsiName tells the agent how they are named.
 	iscsiName = `guest=iqn\.2026-11\.io\.plumbline:(?P<volume>.+)-r-(?P<replica>[0-9]+)`
 )
@@ -43,5 +45,13 @@ func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	n.fail(t)
 	n.delay(t)
 	n.stall(t)
+	// Its disk is gone from sysfs long before its last flush ends.
+	targets.SlowLink(slowLink, leaveDelay)
+	n.leave(t)
+	targets.SlowLink(slowLink, 0)
+	targets.Connect()
+	n.follow(t)
+	say("scans while a disk is set up anew: %d", targets.ScanWhileSetUp(slowLink, 40))
+	a.flickered = true
 	n.leave(t)
 }

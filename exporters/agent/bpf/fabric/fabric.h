@@ -141,7 +141,7 @@ struct {
 u32 last_number; /* the latest number handed out */
 u64 attached;    /* since when all programs are there, by CLOCK_MONOTONIC; user space sets it */
 
-/* Number of disks that user space does not want to hear of, such as those of this machine. */
+/* Number of disks that user space does not want to hear of, such as those of this machine, and of commands that are for no disk. */
 #define IGNORED 0xffffffff
 
 static __always_inline void count(u32 event)
@@ -170,6 +170,8 @@ static __always_inline void replaced(u64 request)
 {
 	struct operation *o = bpf_map_lookup_elem(&operations, &request);
 
+	if (o && o->number == IGNORED)
+		return;
 	if (o && o->given_up && o->number)
 		give_up(o->number);
 	else
@@ -206,7 +208,8 @@ static __always_inline void operation_add(struct operation *o, bool failed)
 
 static __always_inline void ends(u64 request, struct operation *o, bool failed)
 {
-	operation_add(o, failed);
+	if (o->number != IGNORED)
+		operation_add(o, failed);
 	bpf_map_delete_elem(&operations, &request);
 }
 

@@ -20,14 +20,17 @@ static __always_inline struct request *request_of(u64 command)
 	return (void *)command - bpf_core_type_size(struct request);
 }
 
-/* A command is about to go to the host's driver. One that is tried again comes here again. */
+/* A command is about to go to the host's driver. One that is tried again comes here again. One that the kernel sends to a device that has
+ * no disk yet, as while it looks for more of them, may end when it has one: it is kept, so that its end is not one without a beginning.
+ */
 SEC("raw_tp/scsi_dispatch_cmd_start")
 int iscsi_request_begins(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct request *rq = request_of(ctx->args[0]);
+	bool diskless = !BPF_CORE_READ(rq, q, disk);
 	u32 number = disk_number(rq);
 
-	if (number == IGNORED)
+	if (number == IGNORED && !diskless)
 		return 0;
 	struct operation o = { .start = bpf_ktime_get_ns(), .number = number, .op = op_of_request(rq) };
 	if (o.op == OP_READ || o.op == OP_WRITE)
