@@ -106,6 +106,16 @@ func everything(t *testing.T) map[string][]*unstructured.Unstructured {
 			if n := dropping(all[name]); n != 2 {
 				return fmt.Errorf("%s: %d monitors of base drop metrics, want 2", name, n)
 			}
+		case name == "optional/trace":
+			all[name] = overlay(t, []string{manifests("base")}, []string{dir})
+			if args := arguments(all[name], "plumbline-agent"); !slices.Contains(args, "--collector.trace") {
+				return fmt.Errorf("%s: the agent's arguments are %q", name, args)
+			}
+		case name == "optional/trace/otlp":
+			all[name] = overlay(t, []string{manifests("base")}, []string{filepath.Dir(dir), dir})
+			if args := arguments(all[name], "plumbline-agent"); len(args) != 4 || !strings.HasPrefix(args[3], "--trace.otlp-endpoint=http") {
+				return fmt.Errorf("%s: the agent's arguments are %q", name, args)
+			}
 		case parent == "openebs":
 			all[name] = overlay(t, []string{manifests("engines", "openebs")}, []string{dir})
 		default:
@@ -117,6 +127,18 @@ func everything(t *testing.T) map[string][]*unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// arguments are those of a workload's first container.
+func arguments(objects []*unstructured.Unstructured, name string) []string {
+	for _, o := range objects {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if o.GetName() == name && len(containers) > 0 {
+			args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+			return args
+		}
+	}
+	return nil
 }
 
 // dropping counts the monitors whose endpoints all drop metrics; one with an endpoint that does not is left out.

@@ -38,8 +38,8 @@ func (p part) addOptions(root string, objects []object) ([][]object, error) {
 				}
 				more := after[len(before):]
 				for j, v := range more {
-					if s, ok := v.(string); ok && mayastorURL[s] != "" {
-						more[j] = mayastorURL[s]
+					if s, ok := v.(string); ok && arguments[s] != "" {
+						more[j] = arguments[s]
 					}
 				}
 				set(target, append(at(target, path...).([]any), itemsIf(option.when, more)), path...)

@@ -27,7 +27,10 @@ type option struct{ dir, when string }
 
 var parts = []part{
 	{template: "priorityclass.yaml", from: "base", only: "PriorityClass", when: "$.Values.priorityClass.create"},
-	{template: "agent.yaml", from: "base/agent", when: "$.Values.agent.enabled", values: "$.Values.agent", image: "agent", change: agent},
+	{template: "agent.yaml", from: "base/agent", when: "$.Values.agent.enabled", values: "$.Values.agent", image: "agent", change: agent, options: []option{
+		{"optional/trace", "$.Values.agent.trace.enabled"},
+		{"optional/trace/otlp", "and $.Values.agent.trace.enabled $.Values.agent.trace.otlpEndpoint"},
+	}},
 	{template: "blockio.yaml", from: "base/blockio", when: "$.Values.blockio.enabled", values: "$.Values.blockio", image: "blockio"},
 	{template: "longhorn.yaml", from: "engines/longhorn/cluster", when: "$.Values.longhorn.enabled", values: "$.Values.longhorn",
 		image: "longhorn-exporter", engine: "longhorn-system"},
@@ -213,6 +216,10 @@ func agent(o object) {
 		at(o, "spec", "template", "metadata", "annotations").(object)["checksum/controls"] = hole(controls + " | sha256sum")
 	case "ConfigMap":
 		set(o, hole(controls+" | quote"), "data", "classes")
+	case "NetworkPolicy":
+		if at(o, "metadata", "name") == "plumbline-agent-otlp" {
+			set(o, hole(`include "plumbline.otlpPort" $`), "spec", "egress", 0, "ports", 0, "port")
+		}
 	}
 }
 
@@ -253,9 +260,11 @@ func openebsAddresses(o object) {
 	}
 }
 
-// mayastorURL is the component's argument, and what stands in its place.
-var mayastorURL = map[string]string{
+// arguments are those of components in whose place others stand.
+var arguments = map[string]string{
 	"--mayastor.url=http://openebs-api-rest.openebs:8081": "--mayastor.url=" + hole(`include "plumbline.mayastorURL" $`),
+	"--trace.sample=10": "--trace.sample=" + hole("$.Values.agent.trace.sample"),
+	"--trace.otlp-endpoint=http://tempo.tracing:4318/v1/traces": "--trace.otlp-endpoint=" + hole("$.Values.agent.trace.otlpEndpoint"),
 }
 
 // longhornManager is Longhorn's own service.

@@ -76,6 +76,12 @@ imagePullSecrets:
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
 {{- end -}}
 
+{{/* The port that traces are sent to: the address's own, or that of its scheme. */}}
+{{- define "plumbline.otlpPort" -}}
+{{- $url := urlParse .Values.agent.trace.otlpEndpoint -}}
+{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
+{{- end -}}
+
 {{/* Prometheus' address: the operator's own service has the same name in every release, the community's chart without it RELEASE-server. */}}
 {{- define "plumbline.prometheusURL" -}}
 {{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
