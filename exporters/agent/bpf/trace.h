@@ -50,7 +50,7 @@ struct trace_event {
 	u8 what;         /* statement: its command; wait: what for; request: REQ_OP_; operation: enum wire_op */
 	u8 how;          /* wait: enum wake_how; operation: enum view */
 	u8 flags;        /* TRACE_... */
-	u32 pad;
+	u32 peer;        /* operation: its connection's other end, or a replica's own address, by the number of replica/track.h */
 };
 
 enum trace_flag {

@@ -84,6 +84,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 			return errors.Join(err, c.Close())
 		}
 		f.kernel = kernel
+		f.options.Tracing.namedReplicas(f.replicaOf)
 		if err := f.scan(); err != nil {
 			return errors.Join(err, c.Close())
 		}
@@ -162,6 +163,8 @@ type replicaFollower struct {
 	volumes map[string]bool
 	// totals are the counts of connections and processes that are gone.
 	totals *replicaTotals
+	// peers are those that the latest sweep has seen, by number.
+	peers map[uint32]replica.PeerKey
 	// idle says since when a peer has no connection.
 	idle     map[uint32]time.Time
 	lastSeen map[replicaLabels]time.Time

@@ -37,6 +37,7 @@ func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaNow, error)
 	if err != nil {
 		return nil, err
 	}
+	f.peers = peers
 	result := &replicaNow{
 		peers:       peers,
 		connections: map[viewLabels]int{},

@@ -113,14 +113,9 @@ func (f *replicaFollower) labels(n *followedProcess, view replica.View, peer uin
 	if view == replica.ViewFrontend {
 		return l
 	}
-	key, ok := peers[peer]
-	switch {
-	case !ok:
-		l.Replica = "other"
-	case key.Family == replica.Unix:
-		l.Replica = f.localReplica(n)
-	default:
-		l.Replica = f.wire.control(peerAddress(key)).String()
+	l.Replica = "other"
+	if key, ok := peers[peer]; ok {
+		l.Replica = f.address(n, key)
 	}
 	if _, known := f.lastSeen[l]; !known && len(f.lastSeen) >= replicaMaxSeries {
 		if !f.crowded[peer] && len(f.crowded) < replicaMaxSeries {
@@ -130,6 +125,26 @@ func (f *replicaFollower) labels(n *followedProcess, view replica.View, peer uin
 		l.Replica = "other"
 	}
 	return l
+}
+
+// address names a replica by a process's other end, or by its own.
+func (f *replicaFollower) address(n *followedProcess, key replica.PeerKey) string {
+	if key.Family == replica.Unix {
+		return f.localReplica(n)
+	}
+	return f.wire.control(peerAddress(key)).String()
+}
+
+// replicaOf names the replica of an event; empty if its process is not followed any more, or no sweep has seen its connection yet.
+func (f *replicaFollower) replicaOf(process, peer uint32) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.bySlot[process]
+	key, known := f.peers[peer]
+	if n == nil || !known {
+		return ""
+	}
+	return f.address(n, key)
 }
 
 // localReplica names the one replica of a volume whose data stays on the engine's node and

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -70,12 +71,26 @@ func TestTraceReplicas(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	disk.Writes.Set(delay)
 	defer disk.Writes.Set(0)
+	// Each copy is named by its address, as in metrics.
+	missing := map[string]bool{}
+	for _, r := range v.Replicas {
+		missing["replica "+r.Address], missing["request to replica "+r.Address] = true, true
+	}
+	named := maps.Clone(missing)
 	var shares []float64
 	for _, c := range commit() {
+		for _, s := range spans(c.Root) {
+			if delete(missing, s.What); (s.Layer == trace.Network || s.Layer == trace.Replica) && !named[s.What] {
+				t.Errorf("%q, want one of %v", s.What, named)
+			}
+		}
 		shares = append(shares, float64(c.Root.Shares()[trace.ReplicaDevice])/1e9)
 		if c.Duration() < uint64(delay) {
 			t.Errorf("a commit took %d ns, one replica's disk takes %v", c.Duration(), delay)
 		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("no commit waited for %v", missing)
 	}
 	// A commit that is kept from the CPU meanwhile waits for the rest only.
 	if len(shares) == 0 || median(shares) < delay.Seconds()/2 {

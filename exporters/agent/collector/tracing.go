@@ -18,6 +18,8 @@ type Tracing struct {
 	mu     sync.Mutex
 	shared map[string]*ebpf.Map
 	label  func(number uint32) (label, engine string)
+	// replica names a replica by an operation's process and peer.
+	replica func(process, peer uint32) string
 }
 
 // share makes the maps the ones that programs are loaded with from now on; nil ends that.
@@ -52,6 +54,27 @@ func (t *Tracing) named(label func(uint32) (label, engine string)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.label = label
+}
+
+// namedReplicas says who knows the replicas by the numbers in events.
+func (t *Tracing) namedReplicas(replica func(process, peer uint32) string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.replica = replica
+}
+
+// replicaName is what metrics call a replica of an event; empty if that is not known.
+func (t *Tracing) replicaName(process, peer uint32) string {
+	t.mu.Lock()
+	f := t.replica
+	t.mu.Unlock()
+	if f == nil {
+		return ""
+	}
+	return f(process, peer)
 }
 
 // server returns the label and engine of a server by its number; empty if they are not known.

@@ -138,10 +138,20 @@ func sameExtent(a, b *Event) bool {
 	return a.What == b.What && a.Offset == b.Offset && a.Size == b.Size
 }
 
+// replica is what to call an operation's replica: as metrics do, or, if they do not yet, by its port.
+func (b *builder) replica(o *Event, port uint16) string {
+	if b.options.Replica != nil {
+		if name := b.options.Replica(o.Of, o.Peer); name != "" {
+			return "replica " + name
+		}
+	}
+	return fmt.Sprintf("replica at port %d", port)
+}
+
 // replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the two ends of one
 // connection number it alike.
 func (b *builder) replicaRequest(q *Event) *Span {
-	s := &Span{Layer: Network, What: fmt.Sprintf("request to the replica at port %d", q.RemotePort), Start: q.Start, End: q.End}
+	s := &Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
 	var services []*Event
 	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
 		if v.Request == q.Request && sameExtent(q, v) && v.LocalPort == q.RemotePort && v.RemotePort == q.LocalPort && v.Start >= q.Start && v.Start <= q.End {
@@ -161,7 +171,7 @@ func (b *builder) replicaRequest(q *Event) *Span {
 // service is a replica's operation, with its block requests below: those that its process made in calls at the operation's
 // place in the file, which is that in the volume.
 func (b *builder) service(v *Event) *Span {
-	s := &Span{Layer: Replica, What: fmt.Sprintf("replica at port %d", v.LocalPort), Start: v.Start, End: v.End}
+	s := &Span{Layer: Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
 	same := 0
 	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
 		if other.Tgid == v.Tgid && other.What == v.What && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {

@@ -1,6 +1,10 @@
 package trace
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+)
 
 // written is a statement that waited for one write of a device, with an engine's operations as events adds them.
 func written(t *testing.T, events func(*stream)) *Chain {
@@ -30,6 +34,42 @@ func TestReplicas(t *testing.T) {
 		Queue: 10, Device: 20 + 20, Engine: 10 + 30, // until the first was sent, and after the last answer
 		Network: 5 + 55 + 5, Replica: 10 + 45, ReplicaQueue: 5, ReplicaDevice: 85,
 	})
+}
+
+// A replica has the name that metrics have for it, if there is one.
+func TestReplicaNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		named func(process, peer uint32) string
+		want  []string
+	}{
+		"nobody knows it": {nil, []string{"request to replica at port 10001", "request to replica at port 10002", "replica at port 10002"}},
+		"the engine's": {func(process, peer uint32) string {
+			if process == engine && peer == 8 {
+				return "10.42.1.7:10000"
+			}
+			return ""
+		}, []string{"request to replica at port 10001", "request to replica 10.42.1.7:10000", "replica at port 10002"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, Options{Replica: c.named})
+			s.operation(viewRequest, 140, 200, func(e *Event) { e.LocalPort, e.RemotePort, e.Peer = 40000, 10001, 7 })
+			s.operation(viewRequest, 145, 350, func(e *Event) { e.LocalPort, e.RemotePort, e.Peer = 40001, 10002, 8 })
+			s.operation(viewService, 200, 345, func(e *Event) { e.Of, e.LocalPort, e.RemotePort, e.Peer = engine+1, 10002, 40001, 8 })
+			s.operation(viewFrontend, 130, 380, nil)
+			s.request(0xa, 100, 110, 400, nil)
+			s.wait(1, waitSync, 100, 400, 400, byRequest(0xa, 400))
+			s.statement(1, 100, 400)
+			var got []string
+			for _, step := range s.chain().Report(time.Unix(1000, 0)).Steps {
+				if step.Layer == Network || step.Layer == Replica {
+					got = append(got, step.What)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
 }
 
 // A request that was split below has both its parts.

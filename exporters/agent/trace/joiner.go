@@ -33,6 +33,8 @@ type Options struct {
 	Slowest int
 	// Keep is for how long a slow statement is kept, ns.
 	Keep uint64
+	// Replica names a replica by an operation's process and peer, as metrics do; empty if it is not known. nil knows none.
+	Replica func(process, peer uint32) string
 }
 
 // Verdict is how much of a chain is known.

@@ -558,6 +558,7 @@ static __noinline void trace_operation(struct cursor *u, struct operation *r)
 	e->tgid = task >> 32;
 	e->local_port = c->local_port;
 	e->remote_port = c->remote_port;
+	e->peer = r->peer;
 	e->what = r->op;
 	e->how = r->view;
 	e->flags = m->failed ? TRACE_FAILED : 0;

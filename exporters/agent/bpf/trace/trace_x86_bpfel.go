@@ -56,7 +56,7 @@ type TraceTraceEvent struct {
 	What       uint8
 	How        uint8
 	Flags      uint8
-	Pad        uint32
+	Peer       uint32
 }
 
 type TraceTraceFlag uint32
