@@ -286,7 +286,7 @@ func (s *fabricSide) controllers() (map[uint64]fabric.Controller, error) {
 
 // sweepOperations frees the operations whose end was not seen, or that were given up.
 func (s *fabricSide) sweepOperations() error {
-	operations, err := s.operations()
+	operations, err := s.allOperations()
 	if err != nil {
 		return err
 	}
@@ -301,6 +301,14 @@ func (s *fabricSide) sweepOperations() error {
 	doubted := map[uint64]uint64{}
 	var errs []error
 	for request, o := range operations {
+		if o.Number == fabric.Ignored {
+			// One that was aborted has no end, and its memory may never be another one's.
+			if clock-min(o.Start, clock) >= uint64(fabricSilence) {
+				_, err := remove(s.kernel.collection.Maps["operations"], request)
+				errs = append(errs, err)
+			}
+			continue
+		}
 		peer := s.peers[o.Number]
 		void, doubt := s.judge(&o, peer, heard[o.Controller], clock)
 		if doubt {
@@ -341,9 +349,14 @@ func (s *fabricSide) judge(o *fabric.Operation, peer *fabricPeer, heard fabric.C
 	return silent(max(heard.Seen, o.Start)), false
 }
 
+// allOperations are those under way, also for no disk.
+func (s *fabricSide) allOperations() (map[uint64]fabric.Operation, error) {
+	return readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
+}
+
 // operations are those under way of paths and exports.
 func (s *fabricSide) operations() (map[uint64]fabric.Operation, error) {
-	all, err := readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
+	all, err := s.allOperations()
 	maps.DeleteFunc(all, func(_ uint64, o fabric.Operation) bool { return o.Number == fabric.Ignored })
 	return all, err
 }

@@ -198,6 +198,9 @@ func TestISCSIInitiator(t *testing.T) {
 	if lost := r.value("plumbline_replica_lost_total", nil); lost != 1 {
 		t.Errorf("%v lost, want 1", lost)
 	}
+	if left, err := initiator.allOperations(); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v: operations that have no end are kept", left, err)
+	}
 
 	// The other one goes, too, and its disk's name is at once that of one of the machine's own.
 	if err := os.RemoveAll(filepath.Join(b.sysfs, "block/sdb")); err != nil {
