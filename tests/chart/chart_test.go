@@ -141,7 +141,7 @@ func TestValues(t *testing.T) {
 		{"trace", matrix["trace"], map[string]int{"NetworkPolicy": 3}, []string{"- --kubernetes\n        - --collector.trace\n        - --trace.sample=3\n        - --trace.slowest=50\n"}, []string{"otlp"}},
 		{"otlp", matrix["otlp"], map[string]int{"NetworkPolicy": 4}, []string{"- --trace.sample=10\n        - --trace.otlp-endpoint=https://collector.example.org/v1/traces\n", "- port: 443\n      protocol: TCP\n  - ports:\n    - port: 53"}, nil},
 		{"otlp port", matrix["otlp port"], map[string]int{"NetworkPolicy": 4}, []string{"- port: 4318\n"}, nil},
-		{"not traced", append(matrix["otlp"], "agent.trace.enabled=false"), map[string]int{"NetworkPolicy": 3}, nil, []string{"trace", "otlp"}},
+		{"not traced", append(matrix["otlp"], "agent.trace.enabled=false"), map[string]int{"NetworkPolicy": 3}, nil, []string{"--collector.trace", "--trace.", "otlp"}},
 		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", "- name: two"}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},

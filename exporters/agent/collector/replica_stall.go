@@ -21,6 +21,12 @@ type watchedSocket struct {
 	age    uint64
 	mark   uint64
 
+	// half is the message of which a part was sent, and no more since the look before, though nothing keeps the process from
+	// sending the rest; halfway says that there is one, and sent are the bytes that the programs saw it send.
+	half    uint64
+	halfway bool
+	sent    uint32
+
 	// offset is what the kernel has moved for the process in the direction of the answers,
 	// less what the programs saw: it stays the same unless bytes go by unseen.
 	offset      uint32
@@ -30,8 +36,8 @@ type watchedSocket struct {
 	missedUntil uint64 // operations from before are taken for answered unseen
 }
 
-// look takes a newer look at a socket. before and after are when the look began and ended.
-func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, before, after uint64) {
+// look takes a newer look at a socket. before and after are when the look began and ended, and stopped says that its process stands still.
+func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, before, after uint64, stopped bool) {
 	mark := s.Front
 	switch {
 	case w.tcp:
@@ -45,6 +51,7 @@ func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, befo
 		w.age = before - min(before, w.since)
 	}
 	w.unread, w.mark = s.Unread, mark
+	w.lookHalfway(s, c, stopped)
 	if c == nil || c.Id != w.connection {
 		w.known, w.missedSince, w.missedUntil = false, 0, 0
 	}
@@ -53,6 +60,15 @@ func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, befo
 		if w.tcp {
 			w.count(s, c, before)
 		}
+	}
+}
+
+// lookHalfway finds a message that was sent in part. The other end has taken that part; of a unix socket this is not to be seen, and
+// a process that is stopped is what is known to hold up the rest.
+func (w *watchedSocket) lookHalfway(s *replica.SocketState, c *replica.Connection, stopped bool) {
+	w.halfway = c != nil && c.Id == w.connection && c.Tx.Skip > 0 && c.Tx.Moved == w.sent && (w.tcp && s.Unsent == 0 || !w.tcp && stopped)
+	if c != nil {
+		w.half, w.sent = c.Tx.Message.Id, c.Tx.Moved
 	}
 }
 

@@ -380,7 +380,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 			for _, steps := range c.steps {
 				for _, s := range steps {
 					connection.Tx.Moved = s.moved
-					w.look(&replica.SocketState{Written: s.written, Unsent: s.unsent}, connection, s.at*second, s.at*second)
+					w.look(&replica.SocketState{Written: s.written, Unsent: s.unsent}, connection, s.at*second, s.at*second, false)
 				}
 			}
 			if w.missedUntil != c.until*second {

@@ -117,7 +117,7 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 		}
 		if alive && !f.answeredUnseen(key, &o, w) {
 			result.inflight[l]++
-			if o.View != uint8(replica.ViewRequest) || !f.notRead(inode) {
+			if o.View != uint8(replica.ViewRequest) || !f.heldByEngine(inode, key.Id) {
 				result.oldest[l] = max(result.oldest[l], float64(clock-min(clock, o.Start))/1e9)
 			}
 			continue

@@ -113,7 +113,7 @@ func (f *replicaFollower) lookAt(states []replica.SocketState, connections map[u
 		if c != nil {
 			w.peer = c.Peer
 		}
-		w.look(s, c, before, after)
+		w.look(s, c, before, after, n.stopped.since != 0)
 		watched[s.Inode] = w
 		// An engine that has given a replica up may keep its dead connection and never read
 		// from it again.
@@ -189,9 +189,9 @@ func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]replica
 	return l, n.Role == replica.Engine && !n.UnseenFrontend || l.Replica != ""
 }
 
-// notRead says whether an answer has arrived that the engine does not read: then it is not the
-// replica that makes the request old.
-func (f *replicaFollower) notRead(inode uint64) bool {
+// heldByEngine says whether it is the engine that makes a request old, not the replica: an answer has arrived that it does not read, or
+// it has sent a part of the request and does not go on.
+func (f *replicaFollower) heldByEngine(inode, request uint64) bool {
 	w := f.sockets[inode]
-	return w != nil && w.view == replica.ViewRequest && w.unread > 0 && w.age > 0
+	return w != nil && w.view == replica.ViewRequest && (w.unread > 0 && w.age > 0 || w.halfway && w.half == request)
 }
