@@ -3,7 +3,6 @@ package collector
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -286,7 +285,7 @@ func (s *fabricSide) controllers() (map[uint64]fabric.Controller, error) {
 
 // sweepOperations frees the operations whose end was not seen, or that were given up.
 func (s *fabricSide) sweepOperations() error {
-	operations, err := s.allOperations()
+	operations, err := s.operations()
 	if err != nil {
 		return err
 	}
@@ -349,16 +348,9 @@ func (s *fabricSide) judge(o *fabric.Operation, peer *fabricPeer, heard fabric.C
 	return silent(max(heard.Seen, o.Start)), false
 }
 
-// allOperations are those under way, also for no disk.
-func (s *fabricSide) allOperations() (map[uint64]fabric.Operation, error) {
-	return readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
-}
-
-// operations are those under way of paths and exports.
+// operations are those under way, also those for no disk, whose number is nobody's.
 func (s *fabricSide) operations() (map[uint64]fabric.Operation, error) {
-	all, err := s.allOperations()
-	maps.DeleteFunc(all, func(_ uint64, o fabric.Operation) bool { return o.Number == fabric.Ignored })
-	return all, err
+	return readMap[uint64, fabric.Operation](s.kernel.collection.Maps["operations"])
 }
 
 // busy are the numbers that have an operation under way.

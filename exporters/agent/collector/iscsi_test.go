@@ -198,7 +198,7 @@ func TestISCSIInitiator(t *testing.T) {
 	if lost := r.value("plumbline_replica_lost_total", nil); lost != 1 {
 		t.Errorf("%v lost, want 1", lost)
 	}
-	if left, err := initiator.allOperations(); err != nil || len(left) != 0 {
+	if left, err := initiator.operations(); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v: operations that have no end are kept", left, err)
 	}
 
