@@ -39,7 +39,7 @@ var quiet = map[string]string{
 }
 
 // startDatabase starts a server with its data in dir, an empty folder, and the agent.
-func startDatabase(t *rig.Scope, o options, name, dir string) *database {
+func startDatabase(t *rig.Scope, o options, name, dir string, flags ...string) *database {
 	settings := map[string]string{"cluster_name": name}
 	for k, v := range quiet {
 		settings[k] = v
@@ -54,7 +54,7 @@ func startDatabase(t *rig.Scope, o options, name, dir string) *database {
 	t.Check(err)
 	t.Cleanup(func() { t.Check(s.Stop()) })
 	d := &database{Server: s, t: t, name: name}
-	d.agent = startAgent(t, o)
+	d.agent = startAgent(t, o, flags...)
 	d.client, d.control = d.connect(), d.connect()
 	rig.Eventually(t, 2*time.Minute, func() error {
 		if d.scrape().Sum("plumbline_server_info", "server", name) != 1 {

@@ -33,44 +33,30 @@ var workloads = []workload{
 	{"TPC-B", nil, 7},
 }
 
-// benched is what pgbench says of a run, and what the kernel says of pgbench.
+// benched is what pgbench says of a run.
 type benched struct {
 	transactions float64
-	// latency is pgbench's mean of a transaction, client the time of one that pgbench itself was on
-	// a CPU or waited for one, in seconds.
-	latency, client float64
+	// latency is the mean of a transaction, in seconds.
+	latency float64
 }
 
 // bench runs pgbench on one connection.
 func (d *database) bench(o options, args ...string) benched {
 	args = append([]string{"-n", "-M", "prepared", "-c", "1", "-T", fmt.Sprintf("%.0f", o.seconds.Seconds())}, args...)
-	p := rig.StartProcess(d.t, "/", rig.Tool(d.t, "pgbench"), append(args, d.URL)...)
-	// The account goes with the process: what is missing is the time since the last look.
-	var client float64
-	every := time.NewTicker(50 * time.Millisecond)
-	defer every.Stop()
-	for ended := false; !ended; {
-		select {
-		case <-p.Done:
-			ended = true
-		case <-every.C:
-			if s, err := schedstat(p.PID()); err == nil {
-				client = s.onCPU + s.waiting
-			}
-		}
+	out, err := exec.Command(rig.Tool(d.t, "pgbench"), append(args, d.URL)...).CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("pgbench: %w\n%s", err, out)
 	}
 	value := func(line *regexp.Regexp) float64 {
-		m := line.FindStringSubmatch(p.Log.String())
+		m := line.FindSubmatch(out)
 		if m == nil {
-			d.t.Fatalf("pgbench told nothing like %s:\n%s", line, p.Log)
+			d.t.Fatalf("pgbench told nothing like %s:\n%s", line, out)
 		}
-		v, err := strconv.ParseFloat(m[1], 64)
+		v, err := strconv.ParseFloat(string(m[1]), 64)
 		d.t.Check(err)
 		return v
 	}
-	b := benched{transactions: value(countLine), latency: value(latencyLine) / 1e3}
-	b.client = client / b.transactions
-	return b
+	return benched{transactions: value(countLine), latency: value(latencyLine) / 1e3}
 }
 
 // fillBench makes pgbench's tables.
@@ -86,29 +72,64 @@ func (d *database) all(m agentproc.Metrics) (count, seconds float64) {
 	return m.Sum(name, "server", d.name), m.Seconds(name, "server", d.name)
 }
 
-// agreePgbench compares pgbench's mean latency of a transaction with the time of its
-// statements by the agent and the client's own by the kernel, which it should be the sum of.
+// wakeup is how long the server took from the wake-up for a statement until it began it.
+func (d *database) wakeup(m agentproc.Metrics) float64 {
+	return m.Sum("plumbline_query_wakeup_seconds_total", "server", d.name)
+}
+
+// clientScript tells, at its end, how often pgbench has woken the server, and how long it had taken since it was woken itself:
+// its way to a CPU, and its own time until the next statement was on its way.
+//
+//go:embed client.bt
+var clientScript string
+
+// agreePgbench compares pgbench's mean latency of a transaction with the sum of what it is made of: the wake-ups of the
+// server and its statements by the agent, and the client's part between two of them.
 func agreePgbench(t *rig.Scope, o options) {
-	d := startDatabase(t, o, "accuracy-pgbench", "")
+	d := startDatabase(t, o, "accuracy-pgbench", "", "--collector.trace")
 	d.fillBench()
 	for _, w := range workloads {
-		count, seconds := d.all(d.scrape())
+		before := d.scrape()
+		count, seconds := d.all(before)
+		tracer := rig.StartBpftrace(t, rig.Tool(t, "bpftrace"), clientScript, nil)
 		b := d.bench(o, w.args...)
-		var c, s float64
+		output := tracer.Stop()
+		var after agentproc.Metrics
 		rig.Eventually(t, time.Minute, func() error {
-			if c, s = d.all(d.scrape()); c-count < b.transactions*w.statements {
+			after = d.scrape()
+			if c, _ := d.all(after); c-count < b.transactions*w.statements {
 				return fmt.Errorf("%v statements counted of %v", c-count, b.transactions*w.statements)
 			}
 			return nil
 		})
+		c, s := d.all(after)
+		made := b.transactions * w.statements
 		agent := (s - seconds) / b.transactions
+		woken := (d.wakeup(after) - d.wakeup(before)) / b.transactions
+		seen, mean := told(t, output, "client")
+		// Of nearly all statements: an interrupt's work may be done by another task.
+		client := mean * w.statements
 		what := "pgbench's mean latency, " + w.name
-		cells := []string{"statements made", fmt.Sprintf("%.0f", b.transactions*w.statements), "counted", fmt.Sprintf("%.0f", c-count),
-			"pgbench", us(b.latency), "agent's statements", us(agent), "client's CPU and run queue", us(b.client),
-			"explained", fmt.Sprintf("%.1f %%", 100*(agent+b.client)/b.latency)}
+		cells := []string{"statements made", fmt.Sprintf("%.0f", made), "counted", fmt.Sprintf("%.0f", c-count),
+			"pgbench", us(b.latency), "server, from its wake-up to the statement", us(woken), "agent's statements", us(agent),
+			"client, from its wake-up to the server's", us(client), "seen of these", fmt.Sprintf("%.2f %%", 100*seen/made),
+			"explained", fmt.Sprintf("%.1f %%", 100*(woken+agent+client)/b.latency)}
 		o.out.Add(benchSection, what, cells...)
 		t.Logf("%s: %v", what, cells)
 	}
+}
+
+// told is a count, and a mean in seconds, that a script of bpftrace printed on a line with a name.
+func told(t *rig.Scope, output, name string) (count, mean float64) {
+	m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(output)
+	if m == nil {
+		t.Fatalf("bpftrace told nothing of %s: %s", name, output)
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	t.Check(err)
+	ns, err := strconv.ParseFloat(m[2], 64)
+	t.Check(err)
+	return n, ns / n / 1e9
 }
 
 const benchSection = "Accuracy: a transaction's latency from its parts"
@@ -157,17 +178,7 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	})
 	bc, bs := blocks()
 	output := tracer.Stop()
-	said := func(name string) (count, mean float64) {
-		m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(output)
-		if m == nil {
-			t.Fatalf("bpftrace told nothing of %s: %s", name, output)
-		}
-		n, err := strconv.ParseFloat(m[1], 64)
-		t.Check(err)
-		ns, err := strconv.ParseFloat(m[2], 64)
-		t.Check(err)
-		return n, ns / n / 1e9
-	}
+	said := func(name string) (count, mean float64) { return told(t, output, name) }
 	c, s := d.all(after)
 	n, mean := said("query")
 	agree(t, o, "bpftrace, TPC-B: uprobes' statements and the agent's", n, mean, c-count, (s-seconds)/(c-count))

@@ -34,7 +34,7 @@ enum wake_how {
 struct trace_event {
 	u64 start;
 	u64 end;
-	u64 middle;      /* wait: when the task was woken; request: when the driver got it, 0 if it never did */
+	u64 middle;      /* statement: when the task was woken for it, its start if that is not known; wait: when the task was woken; request: when the driver got it, 0 if it never did */
 	u64 request;     /* request: its address; wait: that of the one whose end woke the task; operation: its number on its connection */
 	u64 request_end; /* wait: when that one ended */
 	u64 offset;      /* request: on the device, in bytes; operation: in the volume */

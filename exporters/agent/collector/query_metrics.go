@@ -40,6 +40,10 @@ var (
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
 		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
 		[]string{"server", "engine"}, nil)
+	// With --collector.trace only. 0 of statements whose task was not asleep when they came.
+	queryWakeup = prometheus.NewDesc("plumbline_query_wakeup_seconds_total",
+		"Time from when a statement's bytes woke the server's process or thread until the statement began, in seconds; with --collector.trace only: a CPU's way out of its idle state and the kernel's until the bytes are read. In no duration; the wait for a CPU is in the phase runqueue instead.",
+		[]string{"server", "engine", "command"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
 		"Events that are missing from a server's query metrics, by reason.", []string{"server", "engine", "reason"}, nil)
 	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
@@ -145,7 +149,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		if created == nil {
 			continue
 		}
-		if err := t.send(ch, key, created); err != nil {
+		if err := t.send(ch, key, created, o.Tracing.on()); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -210,8 +214,9 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 	}
 }
 
-// send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value.
-func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) error {
+// send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value. Wake-ups are
+// known only where statements are traced.
+func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, traced bool) error {
 	var hits, misses, unknown, pipelined, pipelinedNs uint64
 	var problems []error
 	for reason, n := range t.lost {
@@ -235,6 +240,9 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account) e
 			continue
 		}
 		ch <- h
+		if traced {
+			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, name)
+		}
 		for phase, ns := range s.PhaseNs {
 			// A statement that ended while this scrape was made is in none of its parts.
 			ns = max(ns, a.shown[command][phase])

@@ -21,6 +21,7 @@ func (t *total) add(o *bpf.QueryStats) {
 	t.Unknown += o.Unknown
 	t.Pipelined += o.Pipelined
 	t.PipelinedNs += o.PipelinedNs
+	t.WakeupNs += o.WakeupNs
 	for i, n := range o.PhaseNs {
 		t.PhaseNs[i] += n
 	}

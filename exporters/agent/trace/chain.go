@@ -30,7 +30,10 @@ func (b *builder) missing(r Reason) {
 
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
-	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
+	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Woken: e.Start, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
+	if e.Middle > 0 {
+		c.Woken = min(e.Middle, e.Start)
+	}
 	b := &builder{Joiner: j, chain: c}
 	if e.Flags&flagTakenOver != 0 {
 		b.missing(TakenOver)

@@ -89,7 +89,9 @@ type Chain struct {
 	ServerName, CommandName string
 	PID                     uint32
 	Root                    *Span
-	Reasons                 []Reason // each once
+	// Woken is when the task was woken for the statement; its start if that is not known.
+	Woken   uint64
+	Reasons []Reason // each once
 	// Sampled chains are one in Options.Every of those that waited; others are here because they were slow.
 	Sampled bool
 }

@@ -111,7 +111,7 @@ tr.block_device div, tr.replica_block_device div { background: #c05040; }
 Each bar is one step, below the one that waited for it.</p>
 {{- range .}}
 <h2>{{.Server}}: {{.Command}}, {{time .Seconds}}</h2>
-<p class="small">{{.Start.UTC.Format "2006-01-02 15:04:05.000000"}} UTC, trace {{.TraceID}}, <span class="{{.Verdict}}">{{.Verdict}}</span>{{range .Reasons}} {{.}}{{end}}<br>
+<p class="small">{{.Start.UTC.Format "2006-01-02 15:04:05.000000"}} UTC, trace {{.TraceID}}, <span class="{{.Verdict}}">{{.Verdict}}</span>{{range .Reasons}} {{.}}{{end}}{{if .WakeupSeconds}}; its bytes woke the server's task {{time .WakeupSeconds}} before{{end}}<br>
 {{range .Shares}}{{.Layer}} {{time .Seconds}} ({{printf "%.0f" .Percent}} %) {{end}}</p>
 <table>
 {{- range .Bars}}

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,27 @@ func TestJSON(t *testing.T) {
 	out.Reset()
 	if err := WriteJSON(&out, nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
 		t.Errorf("without statements: %q, %v", out.String(), err)
+	}
+}
+
+// How long the server was awake before a statement began is told where it is known.
+func TestWakeup(t *testing.T) {
+	for middle, want := range map[uint64]float64{0: 0, 40: 1e-5, 50: 0, 60: 0} {
+		s := newStream(t, Options{})
+		s.request(0xa, 110, 120, 150, nil)
+		s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
+		s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, What: 7, Start: 50 * us, Middle: middle * us, End: 200 * us})
+		r := s.chain().Report(time.Unix(1000, 0))
+		if math.Abs(r.WakeupSeconds-want) > 1e-12 || math.Abs(r.Seconds-150e-6) > 1e-12 {
+			t.Errorf("woken at %d us, begun at 50: %v s before, for %v s", middle, r.WakeupSeconds, r.Seconds)
+		}
+		var out bytes.Buffer
+		if err := WriteHTML(&out, []Statement{r}); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(out.String(), "woke the server's task 10.0 µs before"); told != (want > 0) {
+			t.Errorf("woken at %d us: the page tells of it: %v", middle, told)
+		}
 	}
 }
 

@@ -9,8 +9,10 @@ type Statement struct {
 	Command string    `json:"command"`
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds"`
-	Verdict Verdict   `json:"verdict"`
-	Reasons []Reason  `json:"reasons,omitempty"`
+	// WakeupSeconds is from when its bytes woke the server's task until Start; 0 if that is not known.
+	WakeupSeconds float64  `json:"wakeup_seconds"`
+	Verdict       Verdict  `json:"verdict"`
+	Reasons       []Reason `json:"reasons,omitempty"`
 	// Layers are how long each was waited for, in seconds; they add up to Seconds.
 	Layers map[Layer]float64 `json:"layers"`
 	Steps  []Step            `json:"steps"`
@@ -30,7 +32,7 @@ type Step struct {
 func (c *Chain) Report(boot time.Time) Statement {
 	s := Statement{
 		TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
-		Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
+		WakeupSeconds: seconds(c.Root.Start - c.Woken), Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
 	}
 	for layer, ns := range c.Root.Shares() {
 		s.Layers[layer] = seconds(ns)

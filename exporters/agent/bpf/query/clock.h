@@ -288,12 +288,22 @@ static __always_inline bool wakeup_pending(struct task_struct *task)
 	return BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]) & 1UL << (SIGURG - 1);
 }
 
+/* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle
+ * state, and the task reads only then. A wake-up from before it slept is another one's. */
+static __always_inline u64 wakeup_before(struct backend *b, u64 start)
+{
+	u64 at = b->wake.at;
+	return at >= b->idle_since && at < start ? start - at : 0;
+}
+
 /* A request begins; it arrived when the task was woken for it. */
 static __always_inline void begin(struct backend *b, struct task_struct *task, u64 now)
 {
 	u64 woken = 0;
 	if (b->slept)
 		woken = queued_so_far(task) - b->queued;
+	if (tracing)
+		b->wakeup = b->slept && b->idle_since ? wakeup_before(b, now - woken) : 0;
 	b->slept = 0;
 	b->is_off = 0;
 	b->wait_start = 0;
@@ -332,6 +342,7 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	b->start = start;
 	b->current = c->request;
 	b->taken_over = pid != task->pid;
+	b->wakeup = 0;
 	c->pid = task->pid;
 }
 
@@ -343,6 +354,7 @@ static __noinline int trace_statement(struct backend *b, struct task_struct *tas
 	struct trace_event *e = trace_begin(TRACE_STATEMENT, b->start, end);
 	if (!e)
 		return 0;
+	e->middle = b->start - b->wakeup;
 	e->of = b->server;
 	e->pid = task->pid;
 	e->what = request & COMMAND_BITS;
@@ -362,8 +374,10 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 		lose(b->server, LOST_SERIES);
 		return 0;
 	}
-	if (tracing)
+	if (tracing) {
 		trace_statement(b, task, request, end);
+		add(&s->wakeup_ns, b->wakeup);
+	}
 	u64 ns = end - b->start;
 	add(&s->count, 1);
 	add(&s->sum_ns, ns);

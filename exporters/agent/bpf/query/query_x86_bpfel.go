@@ -98,6 +98,8 @@ type QueryBackend struct {
 	_             [4]byte
 	Behind        uint64
 	AwakeSince    uint64
+	IdleSince     uint64
+	Wakeup        uint64
 	TakenOver     uint8
 	_             [7]byte
 	Wake          struct {
@@ -292,6 +294,7 @@ type QueryStats struct {
 	Unknown     uint64
 	Pipelined   uint64
 	PipelinedNs uint64
+	WakeupNs    uint64
 	Slots       [242]uint64
 }
 

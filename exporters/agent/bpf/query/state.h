@@ -115,6 +115,8 @@ struct backend {
 	u32 wakeups;       /* signals that are taken with a read call each */
 	u64 behind;        /* how long the statement under way had waited for others when it began */
 	u64 awake_since;   /* tracing: when the task last came to a CPU */
+	u64 idle_since;    /* tracing: when it last fell asleep without a request under way */
+	u64 wakeup;        /* tracing: how long before start it was woken for the request; 0 if that is not known */
 	u8 taken_over;     /* tracing: another task began the statement */
 	struct wake wake;  /* tracing */
 };
@@ -161,6 +163,7 @@ struct stats {
 	u64 unknown;       /* executions of prepared statements whose command is not known: OTHER */
 	u64 pipelined;     /* statements that were read together with earlier ones of their connection */
 	u64 pipelined_ns;  /* and how long they waited for those, which is not in their duration */
+	u64 wakeup_ns;     /* tracing: from wake-ups for statements to their starts */
 	u64 slots[NATIVE_SLOTS];
 };
 

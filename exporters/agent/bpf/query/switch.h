@@ -42,6 +42,8 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 		if (!runnable) {
 			b->slept = 1;
 			b->queued = queued_so_far(task);
+			if (tracing)
+				b->idle_since = bpf_ktime_get_ns();
 			/* It has no client: one of the server's own, which may wait for the disk. */
 			if (!b->socket) {
 				now = bpf_ktime_get_ns();
@@ -64,6 +66,8 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	u32 kind = phase_asleep(b, task, &nr);
 	if (kind == PHASE_WAIT && proto_rests(b, task, nr, now)) {
 		b->slept = 1;
+		if (tracing)
+			b->idle_since = now;
 		return;
 	}
 	fall_asleep(b, kind, ran, now);

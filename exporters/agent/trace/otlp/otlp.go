@@ -146,7 +146,7 @@ func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
 			span.ParentSpanId = above[step.Depth-1]
 		} else {
 			span.Name, span.Kind = s.Command, pb.Span_SPAN_KIND_SERVER
-			span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)))
+			span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)), number("plumbline.wakeup_seconds", s.WakeupSeconds))
 		}
 		spans = append(spans, span)
 	}
@@ -170,6 +170,10 @@ func duration(seconds float64) time.Duration { return time.Duration(seconds*1e9 
 func text(key, value string) *common.KeyValue {
 	// Protobuf takes valid UTF-8 only, and one server's name must not hold up the others' traces.
 	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\uFFFD")}}}
+}
+
+func number(key string, value float64) *common.KeyValue {
+	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: value}}}
 }
 
 // spanID is the same for the same step of the same trace.

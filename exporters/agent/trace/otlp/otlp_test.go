@@ -23,7 +23,7 @@ import (
 
 func statement(server string) trace.Statement {
 	return trace.Statement{
-		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", Start: time.Unix(1000, 0), Seconds: 0.01,
+		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", Start: time.Unix(1000, 0), Seconds: 0.01, WakeupSeconds: 3e-5,
 		Verdict: trace.Exact, Layers: map[trace.Layer]float64{trace.Server: 0.01},
 		Steps: []trace.Step{
 			{Depth: 0, Layer: trace.Server, What: "statement", Seconds: 0.01},
@@ -109,6 +109,15 @@ func TestExport(t *testing.T) {
 	}
 	if all[0].Name != "commit" {
 		t.Errorf("the statement's span is %s", all[0].Name)
+	}
+	wakeup := -1.0
+	for _, a := range all[0].Attributes {
+		if a.Key == "plumbline.wakeup_seconds" {
+			wakeup = a.Value.GetDoubleValue()
+		}
+	}
+	if wakeup != 3e-5 {
+		t.Errorf("the wake-up before the statement took %v s", wakeup)
 	}
 	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1, 0, 0) })
 }

@@ -1,0 +1,81 @@
+package collector
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// wakeups is what the query collector has of the time from a server's wake-ups to its statements, in seconds.
+func wakeups(t testing.TB, a *traced, label string) (sum float64, series int) {
+	t.Helper()
+	for _, f := range gather(t, a.query) {
+		if f.GetName() != "plumbline_query_wakeup_seconds_total" {
+			continue
+		}
+		for _, m := range f.Metric {
+			if labels(m)["server"] == label {
+				sum += m.GetCounter().GetValue()
+				series++
+			}
+		}
+	}
+	return sum, series
+}
+
+// A statement's bytes wake the server after the client has begun to send them, and before the statement begins; how long
+// before is in the metric, once for each statement.
+func TestTraceWakeup(t *testing.T) {
+	ownMounts(t)
+	disk, err := rig.NewSlowDisk(t, t.TempDir(), 256<<20)
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: 1})
+	_, c := tracedServer(t, a, disk.Device)
+
+	const commits = 50
+	// So long that every commit waits for it, and is followed.
+	disk.Syncs.Set(5 * time.Millisecond)
+	before, series := wakeups(t, a, tracedName)
+	if series == 0 {
+		t.Error("there are no wake-ups of the server")
+	}
+	begin := monotonic()
+	var sent []uint64
+	for range commits {
+		sent = append(sent, monotonic())
+		run(t, c, commitOf8KB)
+	}
+	disk.Syncs.Set(0)
+	chains := a.settled(tracedName, begin)
+	after, _ := wakeups(t, a, tracedName)
+	if len(chains) != commits {
+		t.Fatalf("%d statements were followed, %d made", len(chains), commits)
+	}
+	slices.SortFunc(chains, func(a, b *trace.Chain) int { return cmp.Compare(a.Root.Start, b.Root.Start) })
+	var woken int
+	var sum float64
+	for i, c := range chains {
+		if c.Woken < sent[i] || c.Woken > c.Root.Start {
+			t.Errorf("commit %d: sent at %d, woken %d ns later, begun %d ns later", i, sent[i], int64(c.Woken-sent[i]), int64(c.Root.Start-sent[i]))
+		}
+		if c.Woken < c.Root.Start {
+			woken++
+		}
+		sum += float64(c.Root.Start-c.Woken) / 1e9
+	}
+	t.Logf("%d of %d statements woke the server; %.1f us before they began, on average", woken, commits, 1e6*sum/float64(max(woken, 1)))
+	// The server may still be awake when the next statement comes, but rarely.
+	if woken < commits/2 {
+		t.Errorf("%d of %d statements woke the server", woken, commits)
+	}
+	if diff := after - before - sum; diff < -1e-6 || diff > 1e-6 {
+		t.Errorf("the metric has %.6f s of wake-ups, the statements have %.6f s", after-before, sum)
+	}
+}
