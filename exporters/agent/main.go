@@ -50,7 +50,7 @@ func run(args []string) int {
 		StringsVar(&opts.ISCSI.Names)
 	app.Flags.Flag("trace.sample", "With --collector.trace, one in so many of the statements that waited for a file or another session is followed; 1 is all.").
 		Default("10").IntVar(&opts.Trace.Sample)
-	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows.").
+	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows, and of the slowest requests to replicas of this node.").
 		Default("20").IntVar(&opts.Trace.Slowest)
 	app.Flags.Flag("trace.otlp-endpoint", "Where traces of the sample and of slow statements are sent by OTLP over HTTP, such as http://tempo:4318/v1/traces; headers and certificates by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_HEADERS). Nowhere if empty.").
 		StringVar(&opts.Trace.OTLP)

@@ -31,7 +31,7 @@ import (
 type TraceOptions struct {
 	// Sample is how many statements that waited there are to one that is followed; 0 is defaultTraceSample.
 	Sample int
-	// Slowest is how many of the slowest statements are kept for the page; 0 is defaultTraceSlowest.
+	// Slowest is how many of the slowest statements are kept for the page, and of the slowest requests to replicas of this node; 0 is defaultTraceSlowest.
 	Slowest int
 	// RingBytes is the room for events that are not read yet, rounded up to a power of two; 0 is defaultTraceRing.
 	RingBytes uint64
@@ -72,8 +72,10 @@ type tracer struct {
 	mu      sync.Mutex
 	counts  trace.Counts
 	slowest []*trace.Chain
-	joined  uint64 // all events up to then
-	err     error
+	// slowestServed are the slowest requests of engines elsewhere to replicas of this node.
+	slowestServed []*trace.Chain
+	joined        uint64 // all events up to then
+	err           error
 }
 
 // NewTrace returns the collector of single statements' chains.
@@ -183,7 +185,7 @@ func (t *tracer) follow(ctx context.Context) {
 	for {
 		err := t.step(joiner, &seen)
 		t.mu.Lock()
-		t.counts, t.slowest, t.joined, t.err = joiner.Counts(), joiner.Slowest(), seen.joined, err
+		t.counts, t.slowest, t.slowestServed, t.joined, t.err = joiner.Counts(), joiner.Slowest(), joiner.SlowestServed(), seen.joined, err
 		t.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -261,6 +263,9 @@ func (t *tracer) take(c *trace.Chain) {
 
 // name gives a chain the names of its server and command. A server that has no name yet, or has ended already, is "other".
 func (t *tracer) name(c *trace.Chain) {
+	if c.Request != "" {
+		return // a replica's, which has its name
+	}
 	label, engine := t.options.Tracing.server(c.Server)
 	c.ServerName = cmp.Or(label, otherServer)
 	if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {

@@ -19,20 +19,35 @@ func (t *tracer) Pages() []exporterkit.Page {
 		{Path: "/slowest", Text: "Slowest statements", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-			_ = trace.WriteHTML(w, t.statements()) // a client that is gone needs no answer
+			_ = trace.WriteHTML(w, t.slow(), t.served()) // a client that is gone needs no answer
 		})},
-		{Path: "/slowest.json", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = trace.WriteJSON(w, t.statements())
-		})},
+		{Path: "/slowest.json", Handler: jsonPage(t.slow)},
+		{Path: "/slowest-served.json", Handler: jsonPage(t.served)},
 	}
 }
 
-// statements are the slowest ones.
-func (t *tracer) statements() (all []trace.Statement) {
+func jsonPage(statements func() []trace.Statement) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = trace.WriteJSON(w, statements())
+	})
+}
+
+// slow are the slowest statements.
+func (t *tracer) slow() []trace.Statement {
 	t.mu.Lock()
-	chains := t.slowest
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	return reports(t.slowest)
+}
+
+// served are the slowest requests of engines elsewhere to replicas of this node.
+func (t *tracer) served() []trace.Statement {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return reports(t.slowestServed)
+}
+
+func reports(chains []*trace.Chain) (all []trace.Statement) {
 	boot := bootTime()
 	for _, c := range chains {
 		all = append(all, c.Report(boot))

@@ -97,4 +97,7 @@ func TestTraceReplicas(t *testing.T) {
 		t.Errorf("%v s for the replicas' disks, of which one takes %v", shares, delay)
 	}
 	m.read().clean(t)
+	if served := a.tracer.served(); len(served) != 0 {
+		t.Errorf("%d requests of engines elsewhere, such as %+v", len(served), served[0])
+	}
 }

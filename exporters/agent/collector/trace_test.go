@@ -396,7 +396,9 @@ func wantShown(t testing.TB, a *traced, statements uint64) {
 	for _, page := range a.tracer.Pages() {
 		answer := httptest.NewRecorder()
 		page.Handler.ServeHTTP(answer, httptest.NewRequest("GET", page.Path, nil))
-		if text := answer.Body.String(); answer.Code != 200 || !strings.Contains(text, tracedName) || strings.Contains(text, "string_agg") {
+		// Nobody serves requests of engines elsewhere here.
+		named := page.Path != "/slowest-served.json"
+		if text := answer.Body.String(); answer.Code != 200 || strings.Contains(text, tracedName) != named || strings.Contains(text, "string_agg") {
 			t.Errorf("%s: status %d, names the server: %v", page.Path, answer.Code, strings.Contains(text, tracedName))
 		}
 	}

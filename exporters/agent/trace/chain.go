@@ -28,6 +28,18 @@ func (b *builder) missing(r Reason) {
 	}
 }
 
+// losses notes whether events were lost that may belong to what lies between two times.
+func (b *builder) losses(from, to uint64) {
+	for _, l := range b.lost {
+		if l.from <= to+settling && l.to >= from {
+			b.missing(LostEvents)
+		}
+	}
+	if b.requests.forgotten > from {
+		b.missing(Forgotten)
+	}
+}
+
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
 	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Woken: e.Start, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
@@ -38,14 +50,7 @@ func (j *Joiner) chain(e *Event) *Chain {
 	if e.Flags&flagTakenOver != 0 {
 		b.missing(TakenOver)
 	}
-	for _, l := range j.losses {
-		if l.from <= e.End+settling && l.to >= e.Start {
-			b.missing(LostEvents)
-		}
-	}
-	if j.requests.forgotten > e.Start {
-		b.missing(Forgotten)
-	}
+	b.losses(e.Start, e.End)
 	b.waits(c.Root, e.Pid, 0)
 	return c
 }

@@ -138,12 +138,18 @@ func sameExtent(a, b *Event) bool {
 	return a.What == b.What && a.Offset == b.Offset && a.Size == b.Size
 }
 
-// replica is what to call an operation's replica: as metrics do, or, if they do not yet, by its port.
+// replicaName is what metrics call an operation's replica; empty if they do not yet.
+func (j *Joiner) replicaName(o *Event) string {
+	if j.options.Replica == nil {
+		return ""
+	}
+	return j.options.Replica(o.Of, o.Peer)
+}
+
+// replica is what to call an operation's replica: as metrics do, or else by its port.
 func (b *builder) replica(o *Event, port uint16) string {
-	if b.options.Replica != nil {
-		if name := b.options.Replica(o.Of, o.Peer); name != "" {
-			return "replica " + name
-		}
+	if name := b.replicaName(o); name != "" {
+		return "replica " + name
 	}
 	return fmt.Sprintf("replica at port %d", port)
 }
@@ -154,12 +160,15 @@ func (b *builder) replicaRequest(q *Event) *Span {
 	s := &Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
 	var services []*Event
 	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
-		if v.Request == q.Request && sameExtent(q, v) && v.LocalPort == q.RemotePort && v.RemotePort == q.LocalPort && v.Start >= q.Start && v.Start <= q.End {
+		if sameRequest(q, v) {
 			services = append(services, v)
 		}
 	})
 	switch len(services) {
-	case 0: // on another node
+	case 0: // on another node, where it is a trace of its own, if it is slow
+		if name := b.replicaName(q); name != "" && q.LocalPort != 0 {
+			s.Elsewhere = requestID(name, q.LocalPort, q)
+		}
 	case 1:
 		s.add(b.service(services[0]))
 	default:

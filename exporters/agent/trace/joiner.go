@@ -29,9 +29,10 @@ const (
 type Options struct {
 	// Every is how many statements that waited there are to one that is sampled; at least 1.
 	Every int
-	// Slowest is how many of the slowest statements are kept.
+	// Slowest is how many of the slowest statements are kept, and as many of the slowest requests that replicas of this node serve for
+	// engines elsewhere.
 	Slowest int
-	// Keep is for how long a slow statement is kept, ns.
+	// Keep is for how long they are kept, ns.
 	Keep uint64
 	// Replica names a replica by an operation's process and peer, as metrics do; empty if it is not known. nil knows none.
 	Replica func(process, peer uint32) string
@@ -81,8 +82,10 @@ func (r Reason) ambiguous() bool {
 	return r == TwoOperations || r == TwoRequests || r == TwoFrontends || r == TwoServices
 }
 
-// Chain is one statement followed through the layers.
+// Chain is one statement followed through the layers, or a replica's part of one whose engine is on another node.
 type Chain struct {
+	// Request is the chain's number as a trace, if it is a replica's request; a statement's is made of what follows.
+	Request string
 	Server  uint32 // the server's number
 	Command uint8  // enum command of the server's protocol
 	// ServerName and CommandName are for reports; whoever knows them sets them.
@@ -112,8 +115,16 @@ func (c *Chain) Duration() uint64 { return c.Root.End - c.Root.Start }
 
 // ID is the chain's number as a trace: 16 bytes in hexadecimal, the same for the same statement.
 func (c *Chain) ID() string {
+	if c.Request != "" {
+		return c.Request
+	}
+	return newID(nil, uint64(c.Server), uint64(c.PID), c.Root.Start, c.Root.End)
+}
+
+func newID(name []byte, numbers ...uint64) string {
 	h := fnv.New128a()
-	for _, v := range []uint64{uint64(c.Server), uint64(c.PID), c.Root.Start, c.Root.End} {
+	h.Write(name)
+	for _, v := range numbers {
 		var b [8]byte
 		binary.LittleEndian.PutUint64(b[:], v)
 		h.Write(b[:])
@@ -160,9 +171,12 @@ type Joiner struct {
 	// volumes are the slots of the engines whose operations were found under a device's requests.
 	volumes map[uint32]uint32
 	pending []pending
-	losses  []loss
-	slow    []*Chain // the slowest first
-	swept   uint64
+	lost    []loss
+	slow    ranking
+	// Of requests that replicas of this node serve, see served.go.
+	candidates []*Event // the slowest first
+	slowServed ranking
+	swept      uint64
 }
 
 // Views of operations, enum view of bpf/replica/track.h.
@@ -178,6 +192,7 @@ func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
 	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
+	j.slow.limit, j.slowServed.limit = o.Slowest, o.Slowest
 	for i := range j.operations {
 		j.operations[i].limit = maxOps
 	}
@@ -198,6 +213,9 @@ func (j *Joiner) Add(e Event) {
 	case KindOperation:
 		if int(e.How) < len(j.operations) {
 			j.operations[e.How].add(&e)
+		}
+		if e.How == viewService {
+			j.addServed(&e)
 		}
 	case KindStatement:
 		j.addStatement(e)
@@ -253,7 +271,7 @@ func (j *Joiner) addStatement(e Event) {
 	}
 	j.counts.Waited++
 	sampled := j.counts.Waited%uint64(j.options.Every) == 0
-	if !sampled && !j.isSlow(e.End-e.Start) {
+	if !sampled && !j.slow.admits(e.End-e.Start) {
 		return
 	}
 	if len(j.pending) >= maxPending {
@@ -276,27 +294,21 @@ func (j *Joiner) waited(e *Event) bool {
 	return found
 }
 
-// isSlow tells whether a statement would be among the slowest.
-func (j *Joiner) isSlow(duration uint64) bool {
-	n := j.options.Slowest
-	return n > 0 && (len(j.slow) < n || duration > j.slow[len(j.slow)-1].Duration())
-}
-
 // Lost tells that n events were lost between two times.
 func (j *Joiner) Lost(n, from, to uint64) {
 	if n == 0 {
 		return
 	}
 	j.counts.Lost += n
-	if last := len(j.losses) - 1; last >= 0 && j.losses[last].to >= from {
-		j.losses[last].to = max(j.losses[last].to, to)
+	if last := len(j.lost) - 1; last >= 0 && j.lost[last].to >= from {
+		j.lost[last].to = max(j.lost[last].to, to)
 		return
 	}
-	j.losses = append(j.losses, loss{from, to})
-	if len(j.losses) > maxLosses {
+	j.lost = append(j.lost, loss{from, to})
+	if len(j.lost) > maxLosses {
 		// Rather too many chains incomplete than one of them wrong.
-		j.losses[1].from = j.losses[0].from
-		j.losses = j.losses[1:]
+		j.lost[1].from = j.lost[0].from
+		j.lost = j.lost[1:]
 	}
 }
 
@@ -314,11 +326,20 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 		return true
 	})
 	for _, c := range chains {
-		if j.isSlow(c.Duration()) {
-			j.keepSlow(c)
+		if j.slow.admits(c.Duration()) {
+			j.slow.add(c)
 		}
 	}
-	j.slow = slices.DeleteFunc(j.slow, func(c *Chain) bool { return c.Root.End+j.options.Keep < now })
+	for _, c := range j.settleServed(now) {
+		if j.slowServed.admits(c.Duration()) {
+			j.slowServed.add(c)
+			chains = append(chains, c)
+		}
+	}
+	if now > j.options.Keep {
+		j.slow.expire(now - j.options.Keep)
+		j.slowServed.expire(now - j.options.Keep)
+	}
 	if now > j.swept+taskKept {
 		j.swept = now
 		for pid, t := range j.tasks {
@@ -330,15 +351,8 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 	return chains
 }
 
-func (j *Joiner) keepSlow(c *Chain) {
-	at, _ := slices.BinarySearchFunc(j.slow, c, func(a, b *Chain) int {
-		return cmp.Or(cmp.Compare(b.Duration(), a.Duration()), cmp.Compare(a.Root.Start, b.Root.Start))
-	})
-	j.slow = slices.Insert(j.slow, at, c)
-	if len(j.slow) > j.options.Slowest {
-		j.slow = j.slow[:j.options.Slowest]
-	}
-}
-
 // Slowest returns the slowest statements' chains of the last Options.Keep, the slowest first.
-func (j *Joiner) Slowest() []*Chain { return slices.Clone(j.slow) }
+func (j *Joiner) Slowest() []*Chain { return slices.Clone(j.slow.chains) }
+
+// SlowestServed returns those of the requests that replicas of this node served for engines elsewhere.
+func (j *Joiner) SlowestServed() []*Chain { return slices.Clone(j.slowServed.chains) }

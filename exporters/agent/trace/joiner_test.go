@@ -306,8 +306,8 @@ func TestBounds(t *testing.T) {
 	if kept := len(s.requests.events); kept != maxRequests || len(s.byEnd) > maxRequests {
 		t.Errorf("%d requests, %d by their ends", kept, len(s.byEnd))
 	}
-	if len(s.tasks) > maxTasks || len(s.pending) > maxPending || len(s.losses) > maxLosses || len(s.flushes.events) > maxFlushes || len(s.operations[viewFrontend].events) > maxOps {
-		t.Errorf("%d tasks, %d statements, %d losses", len(s.tasks), len(s.pending), len(s.losses))
+	if len(s.tasks) > maxTasks || len(s.pending) > maxPending || len(s.lost) > maxLosses || len(s.flushes.events) > maxFlushes || len(s.operations[viewFrontend].events) > maxOps {
+		t.Errorf("%d tasks, %d statements, %d losses", len(s.tasks), len(s.pending), len(s.lost))
 	}
 	if crowded := uint64(n - maxPending); s.Counts().Crowded != crowded {
 		t.Errorf("%d statements were not followed, want %d", s.Counts().Crowded, crowded)

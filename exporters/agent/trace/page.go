@@ -58,13 +58,17 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.3f", 100*part/whole)
 }
 
-// WriteHTML writes a page that needs nothing from elsewhere and runs no script.
-func WriteHTML(w io.Writer, statements []Statement) error {
-	var all []waterfall
+// WriteHTML writes a page of statements, and of requests that replicas served for engines elsewhere. It needs nothing from elsewhere
+// and runs no script.
+func WriteHTML(w io.Writer, statements, served []Statement) error {
+	return page.Execute(w, struct{ Statements, Served []waterfall }{waterfalls(statements), waterfalls(served)})
+}
+
+func waterfalls(statements []Statement) (all []waterfall) {
 	for _, s := range statements {
 		all = append(all, newWaterfall(s))
 	}
-	return page.Execute(w, all)
+	return all
 }
 
 // WriteJSON writes the same for programs.
@@ -109,19 +113,28 @@ tr.block_device div, tr.replica_block_device div { background: #c05040; }
 <h1>Slowest statements</h1>
 <p>Those of the last ten minutes that waited for a file or another session, the slowest first; the same as <a href="slowest.json">JSON</a>.
 Each bar is one step, below the one that waited for it.</p>
-{{- range .}}
-<h2>{{.Server}}: {{.Command}}, {{time .Seconds}}</h2>
-<p class="small">{{.Start.UTC.Format "2006-01-02 15:04:05.000000"}} UTC, trace {{.TraceID}}, <span class="{{.Verdict}}">{{.Verdict}}</span>{{range .Reasons}} {{.}}{{end}}{{if .WakeupSeconds}}; its bytes woke the server's task {{time .WakeupSeconds}} before{{end}}<br>
-{{range .Shares}}{{.Layer}} {{time .Seconds}} ({{printf "%.0f" .Percent}} %) {{end}}</p>
-<table>
-{{- range .Bars}}
-<tr class="{{.Layer}}"><td style="padding-left: {{.Depth}}em">{{.Layer}}</td><td>{{.What}}</td><td>{{time .Offset}}</td><td>{{time .Seconds}}</td><td class="bar"><div style="margin-left: {{.Left}}%; width: {{.Width}}%"></div></td></tr>
+{{- range .Statements}}{{template "one" .}}
+{{- else}}
+<p>None yet.</p>
 {{- end}}
-</table>
-{{- if .More}}<p class="small">and {{.More}} more steps, in the JSON</p>{{end}}
+<h1>Slowest requests to replicas of this node</h1>
+<p>Those of the last ten minutes from engines on other nodes; the same as <a href="slowest-served.json">JSON</a>. On the engine's node, the step of
+the statement that waited has the same trace number.</p>
+{{- range .Served}}{{template "one" .}}
 {{- else}}
 <p>None yet.</p>
 {{- end}}
 </body>
 </html>
+{{- define "one"}}
+<h2>{{.Server}}: {{.Command}}, {{time .Seconds}}</h2>
+<p class="small">{{.Start.UTC.Format "2006-01-02 15:04:05.000000"}} UTC, trace {{.TraceID}}, <span class="{{.Verdict}}">{{.Verdict}}</span>{{range .Reasons}} {{.}}{{end}}{{if .WakeupSeconds}}; its bytes woke the server's task {{time .WakeupSeconds}} before{{end}}<br>
+{{range .Shares}}{{.Layer}} {{time .Seconds}} ({{printf "%.0f" .Percent}} %) {{end}}</p>
+<table>
+{{- range .Bars}}
+<tr class="{{.Layer}}"><td style="padding-left: {{.Depth}}em">{{.Layer}}</td><td>{{.What}}{{with .ReplicaTraceID}}<span class="small">, there trace {{.}}</span>{{end}}</td><td>{{time .Offset}}</td><td>{{time .Seconds}}</td><td class="bar"><div style="margin-left: {{.Left}}%; width: {{.Width}}%"></div></td></tr>
+{{- end}}
+</table>
+{{- if .More}}<p class="small">and {{.More}} more steps, in the JSON</p>{{end}}
+{{- end}}
 `))

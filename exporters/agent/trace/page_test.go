@@ -23,7 +23,7 @@ func slowStatement(t *testing.T, server string) Statement {
 func TestPage(t *testing.T) {
 	const hostile = `<script>alert("1")</script>&'`
 	var out bytes.Buffer
-	if err := WriteHTML(&out, []Statement{slowStatement(t, hostile)}); err != nil {
+	if err := WriteHTML(&out, []Statement{slowStatement(t, hostile)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -77,7 +77,7 @@ func TestWakeup(t *testing.T) {
 			t.Errorf("woken at %d us, begun at 50: %v s before, for %v s", middle, r.WakeupSeconds, r.Seconds)
 		}
 		var out bytes.Buffer
-		if err := WriteHTML(&out, []Statement{r}); err != nil {
+		if err := WriteHTML(&out, []Statement{r}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if told := strings.Contains(out.String(), "woke the server's task 10.0 µs before"); told != (want > 0) {
@@ -89,7 +89,7 @@ func TestWakeup(t *testing.T) {
 // A page without statements says so.
 func TestEmptyPage(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteHTML(&out, nil); err != nil || !strings.Contains(out.String(), "None yet") {
+	if err := WriteHTML(&out, nil, nil); err != nil || !strings.Contains(out.String(), "None yet") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
 }

@@ -2,8 +2,10 @@ package trace
 
 import "time"
 
-// Statement is a chain as people and programs read it: without the statement's text, which nobody has.
+// Statement is a chain as people and programs read it: without the statement's text, which nobody has. If the chain is a replica's
+// request, Server is the replica and Command what is requested.
 type Statement struct {
+	Request bool      `json:"replica_request,omitempty"`
 	TraceID string    `json:"trace_id"`
 	Server  string    `json:"server"`
 	Command string    `json:"command"`
@@ -26,12 +28,14 @@ type Step struct {
 	// Offset and Seconds are from the statement's start, and the step's length.
 	Offset  float64 `json:"offset"`
 	Seconds float64 `json:"seconds"`
+	// ReplicaTraceID is the number of the trace of the same request on the replica's node, if that is another one.
+	ReplicaTraceID string `json:"replica_trace_id,omitempty"`
 }
 
 // Report makes a Statement of a chain. boot is when the events' clock was zero.
 func (c *Chain) Report(boot time.Time) Statement {
 	s := Statement{
-		TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
+		Request: c.Request != "", TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
 		WakeupSeconds: seconds(c.Root.Start - c.Woken), Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
 	}
 	for layer, ns := range c.Root.Shares() {
@@ -42,7 +46,7 @@ func (c *Chain) Report(boot time.Time) Statement {
 }
 
 func (s *Statement) add(span *Span, depth int, start uint64) {
-	s.Steps = append(s.Steps, Step{depth, span.Layer, span.What, seconds(span.Start - start), seconds(span.End - span.Start)})
+	s.Steps = append(s.Steps, Step{depth, span.Layer, span.What, seconds(span.Start - start), seconds(span.End - span.Start), span.Elsewhere})
 	for _, below := range span.Below {
 		s.add(below, depth+1, start)
 	}

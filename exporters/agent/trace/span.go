@@ -45,6 +45,8 @@ type Span struct {
 	What       string
 	Start, End uint64
 	Below      []*Span
+	// Elsewhere is the number, as a trace, of the same request as another node's agent sees it; empty if there is no other node.
+	Elsewhere string
 }
 
 // add puts a span below another one, cut to its time; what lies outside is left away.
@@ -63,7 +65,7 @@ func (s *Span) cut(from, to uint64) *Span {
 	if from == s.Start && to == s.End {
 		return s
 	}
-	c := &Span{Layer: s.Layer, What: s.What, Start: from, End: to}
+	c := &Span{Layer: s.Layer, What: s.What, Start: from, End: to, Elsewhere: s.Elsewhere}
 	for _, b := range s.Below {
 		c.add(b)
 	}

@@ -146,7 +146,13 @@ func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
 			span.ParentSpanId = above[step.Depth-1]
 		} else {
 			span.Name, span.Kind = s.Command, pb.Span_SPAN_KIND_SERVER
-			span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)), number("plumbline.wakeup_seconds", s.WakeupSeconds))
+			if !s.Request {
+				span.Attributes = append(span.Attributes, text("db.operation.name", s.Command))
+			}
+			span.Attributes = append(span.Attributes, text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)), number("plumbline.wakeup_seconds", s.WakeupSeconds))
+		}
+		if there, _ := hex.DecodeString(step.ReplicaTraceID); len(there) > 0 {
+			span.Links = []*pb.Span_Link{{TraceId: there, SpanId: spanID(there, 0)}}
 		}
 		spans = append(spans, span)
 	}
