@@ -28,7 +28,7 @@ type options struct {
 	receive, thanos                        string
 	save, past                             bool
 	volumes, nodes, every                  int
-	interval, settle, measure              time.Duration
+	interval, evaluate, settle, measure    time.Duration
 }
 
 func main() {
@@ -49,11 +49,12 @@ func main() {
 	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
 	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
-	app.Flag("metrics", "read drops what no rule, dashboard or command reads, as manifests/kubernetes/optional/drop-unread does; all keeps all.").Default("all").EnumVar(&o.metrics, "all", "read")
+	app.Flag("metrics", "read drops what no rule, dashboard or command reads, as manifests/kubernetes/optional/drop-unread does; all keeps all.").Default("read").EnumVar(&o.metrics, "all", "read")
 	app.Flag("receive", "What is sent on to a Thanos receiver, which is measured, too: recorded (what rules record, and alerts), all, or none.").Default("none").EnumVar(&o.receive, "none", "recorded", "all")
 	app.Flag("thanos", "Thanos' program file, for --receive (tools/build thanos).").Default("build/bin/thanos").StringVar(&o.thanos)
 	app.Flag("past", "Give Prometheus the past that the rules look back at, made from what they record in a first run; --no-past measures a young one.").Default("true").BoolVar(&o.past)
-	app.Flag("interval", "Interval of scrapes and of rules.").Default("30s").DurationVar(&o.interval)
+	app.Flag("interval", "Interval of scrapes.").Default("30s").DurationVar(&o.interval)
+	app.Flag("evaluate", "Interval of the rules that have none of their own.").Default("1m").DurationVar(&o.evaluate)
 	app.Flag("settle", "Wait this long after all targets are up: rules look back 5 minutes.").Default("6m").DurationVar(&o.settle)
 	app.Flag("measure", "Measure this long.").Default("3m").DurationVar(&o.measure)
 	kingpin.MustParse(app.Parse(os.Args[1:]))

@@ -182,7 +182,7 @@ func withPast(ctx context.Context, o options, s *shape.Shape, exposition string)
 		return "", err
 	}
 	began := time.Now()
-	samples, err := writePast(ctx, o.promtool, folder, all, o.interval)
+	samples, err := writePast(ctx, o.promtool, folder, all, o.evaluate)
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(folder))
 	}

@@ -96,7 +96,7 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 		p.targets++
 	}
 	settings := map[string]any{
-		"global": map[string]any{"scrape_interval": model.Duration(o.interval).String(), "evaluation_interval": model.Duration(o.interval).String(),
+		"global": map[string]any{"scrape_interval": model.Duration(o.interval).String(), "evaluation_interval": model.Duration(o.evaluate).String(),
 			"scrape_timeout": model.Duration(o.interval).String(), "scrape_native_histograms": true},
 		"rule_files":     []string{filepath.Join(rules, "*.rules.yaml")},
 		"scrape_configs": scraped,
@@ -238,6 +238,7 @@ func (m measured) write(out io.Writer, file *rows.File, o options, s *shape.Shap
 	if o.metrics == "read" {
 		what += ", without the metrics that nothing reads"
 	}
+	what += ", rules every " + model.Duration(o.evaluate).String()
 	cells := []string{
 		"series", fmt.Sprintf("%.0f", m.series),
 		"of a volume with database, of a node", fmt.Sprintf("%d, %d", shape.Series(s.Volume), shape.Series(s.Node)),
@@ -245,7 +246,7 @@ func (m measured) write(out io.Writer, file *rows.File, o options, s *shape.Shap
 		"samples/s", fmt.Sprintf("%.0f", m.samples),
 		"memory", fmt.Sprintf("%.1f GB", m.memory/1e9),
 		"CPUs used", fmt.Sprintf("%.2f", m.cpu),
-		"one evaluation of all rules", fmt.Sprintf("%.1f s of each %s", m.rules, o.interval),
+		"one evaluation of all rules", fmt.Sprintf("%.1f s of each %s", m.rules, o.evaluate),
 		"slowest group", fmt.Sprintf("%s, %.1f s", m.slowestGroup, m.slowest),
 		"evaluations missed", fmt.Sprintf("%.0f", m.missed),
 	}
