@@ -142,6 +142,11 @@ e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some
 	@tools/build prometheus alertmanager thanos victoria-metrics vmalert
 	@$(GO) run ./tests/distributed
 
+.PHONY: e2e-traces
+e2e-traces: build ## Traces of commits, across nodes, in a real Jaeger; two minutes and the build.
+	@tools/build longhorn-engine jaeger
+	@$(GO) test -tags e2e -count=1 -v -timeout 20m -run TracesInJaeger ./exporters/agent/collector
+
 .PHONY: e2e-storage
 e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures beside the systems' own; about 25 minutes.
 	@tools/install-packages ceph gluster

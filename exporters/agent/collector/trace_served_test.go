@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -25,58 +27,78 @@ func only(role replica.Role) func(*replicaWire) {
 	}
 }
 
-// Two agents, one of which knows the engine and the other one the replicas, as on two nodes: each request to a replica that a
-// commit waited for is a step with a number on one, and the trace of that number on the other.
-func TestTraceAcrossNodes(t *testing.T) {
+// twoNodes are two agents, one of which knows the engine of a volume and the other one its two replicas, as on two nodes, and a
+// server whose log is on the volume.
+type twoNodes struct {
+	t                testing.TB
+	engine, replicas *traced
+	meters           map[string]*replicaMeter
+	client           *pgx.Conn
+}
+
+// startTwoNodes starts them; traces go to an OTLP endpoint, unless that is empty.
+func startTwoNodes(t testing.TB, endpoint string) *twoNodes {
 	testkit.NeedRoot(t)
 	testkit.Tool(t, "longhorn-bridge")
 	ownMounts(t)
 	v := newTestVolume(t, 2)
-	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
-	m := startReplicaWire(t, testWire(v, only(replica.Engine)), v.ProcFS, a.options.Tracing)
+	o := TraceOptions{Sample: 1, Slowest: maxTraceSlowest, OTLP: endpoint}
+	n := &twoNodes{t: t, engine: startTraced(t, o), meters: map[string]*replicaMeter{}}
+	n.meters["engine"] = startReplicaWire(t, testWire(v, only(replica.Engine)), v.ProcFS, n.engine.options.Tracing)
 	v.Start()
-	m.followed(1)
+	n.meters["engine"].followed(1)
 	loop, err := rig.AttachLoop(t, v.Bridge())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c := tracedServer(t, a, loop)
+	_, n.client = tracedServer(t, n.engine, loop)
 	// From now on: what the file system's making wrote is no commit's.
-	b := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
-	n := startReplicaWire(t, testWire(v, only(replica.Replica)), v.ProcFS, b.options.Tracing)
-	n.followed(2)
-	served := func() map[string]*trace.Chain {
-		b.tracer.mu.Lock()
-		defer b.tracer.mu.Unlock()
-		all := map[string]*trace.Chain{}
-		for _, c := range b.tracer.slowestServed {
-			all[c.ID()] = c
-		}
-		return all
-	}
+	n.replicas = startTracer(t, o)
+	n.meters["replicas"] = startReplicaWire(t, testWire(v, only(replica.Replica)), v.ProcFS, n.replicas.options.Tracing)
+	n.meters["replicas"].followed(2)
 	// Both know the replicas' addresses once a look at their connections has come by.
 	testkit.Eventually(t, time.Minute, func() error {
-		begin := monotonic()
-		run(t, c, commitOf8KB)
-		for _, c := range a.settled(tracedName, begin) {
+		for _, c := range n.commit(1) {
 			for _, s := range spans(c.Root) {
-				if s.Elsewhere != "" && len(served()) > 0 {
+				if s.Elsewhere != "" && len(n.served()) > 0 {
 					return nil
 				}
 			}
 		}
 		return errors.New("no replica has a name yet")
 	})
+	return n
+}
 
-	const commits = 50
+// commit commits so often, and returns the chains of that.
+func (n *twoNodes) commit(times int) []*trace.Chain {
+	n.t.Helper()
 	begin := monotonic()
-	for range commits {
-		run(t, c, commitOf8KB)
+	for range times {
+		run(n.t, n.client, commitOf8KB)
 	}
-	chains := a.settled(tracedName, begin)
+	n.replicas.settled(tracedName, begin)
+	return n.engine.settled(tracedName, begin)
+}
+
+// served are the slowest requests to replicas, by their numbers as traces.
+func (n *twoNodes) served() map[string]*trace.Chain {
+	n.replicas.tracer.mu.Lock()
+	defer n.replicas.tracer.mu.Unlock()
+	all := map[string]*trace.Chain{}
+	for _, c := range n.replicas.tracer.slowestServed {
+		all[c.ID()] = c
+	}
+	return all
+}
+
+// Each request to a replica that a commit waited for is a step with a number on one node, and the trace of that number on the other.
+func TestTraceAcrossNodes(t *testing.T) {
+	n := startTwoNodes(t, "")
+	const commits = 50
+	chains := n.commit(commits)
 	wantExact(t, chains, commits*9/10)
-	b.settled(tracedName, begin)
-	there := served()
+	there := n.served()
 	steps, found := 0, 0
 	for _, c := range chains {
 		for _, s := range spans(c.Root) {
@@ -103,10 +125,7 @@ func TestTraceAcrossNodes(t *testing.T) {
 	if steps < commits {
 		t.Errorf("%d requests to replicas in %d commits", steps, commits)
 	}
-	if len(b.of(tracedName, begin)) == 0 {
-		t.Error("the second agent follows no statement")
-	}
-	for name, m := range map[string]*replicaMeter{"engine": m, "replicas": n} {
+	for name, m := range n.meters {
 		t.Run(name, func(t *testing.T) { m.read().clean(t) })
 	}
 }

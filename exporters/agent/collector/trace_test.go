@@ -38,29 +38,39 @@ type traced struct {
 // startTraced follows every statement that waits.
 func startTraced(t testing.TB, o TraceOptions) *traced {
 	t.Helper()
+	a := startTracer(t, o)
+	a.query = a.start(NewQuery).(*query)
+	return a
+}
+
+// startTracer is startTraced on a node without a server.
+func startTracer(t testing.TB, o TraceOptions) *traced {
+	t.Helper()
 	testkit.NeedBPF(t)
-	all := &traced{t: t, options: Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary(), Trace: o, Tracing: &Tracing{}}}
-	start := func(make Factory) Collector {
-		c, err := make(all.options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if tr, ok := c.(*tracer); ok {
-			tr.sink = all.take
-		}
-		if err := c.Start(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return c
+	a := &traced{t: t, options: Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary(), Trace: o, Tracing: &Tracing{}}}
+	a.tracer = a.start(NewTrace).(*tracer)
+	return a
+}
+
+// start makes a collector and starts it.
+func (a *traced) start(make Factory) Collector {
+	a.t.Helper()
+	c, err := make(a.options)
+	if err != nil {
+		a.t.Fatal(err)
 	}
-	all.tracer = start(NewTrace).(*tracer)
-	all.query = start(NewQuery).(*query)
-	return all
+	if tr, ok := c.(*tracer); ok {
+		tr.sink = a.take
+	}
+	if err := c.Start(context.Background()); err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			a.t.Error(err)
+		}
+	})
+	return c
 }
 
 func (a *traced) take(c *trace.Chain) {
