@@ -38,8 +38,8 @@ func TestPoliciesAllowDNS(t *testing.T) {
 			}
 			seen++
 			for namespace := range dns {
-				if !slices.Contains(allowed, namespace) {
-					t.Errorf("%s: %s allows DNS in %v, not in %s", path, p.Name, allowed, namespace)
+				if got := allowed[namespace]; !slices.Equal(got, []string{"TCP", "UDP"}) {
+					t.Errorf("%s: %s allows DNS of %s by %v, want TCP and UDP", path, p.Name, namespace, got)
 				}
 			}
 		}
@@ -53,24 +53,22 @@ func TestPoliciesAllowDNS(t *testing.T) {
 	}
 }
 
-// dnsOf are the namespaces whose DNS a policy allows, by UDP and TCP.
-func dnsOf(p networking.NetworkPolicy) (namespaces []string) {
+// dnsOf are the protocols by which a policy allows DNS, by the DNS's namespace.
+func dnsOf(p networking.NetworkPolicy) map[string][]string {
+	allowed := map[string][]string{}
 	for _, rule := range p.Spec.Egress {
 		for _, to := range rule.To {
 			if to.NamespaceSelector == nil {
 				continue
 			}
 			namespace := to.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
-			protocols := 0
 			for _, port := range rule.Ports {
-				if port.Port != nil && dns[namespace] != 0 && port.Port.IntVal == dns[namespace] {
-					protocols++
+				if port.Port != nil && port.Protocol != nil && dns[namespace] != 0 && port.Port.IntVal == dns[namespace] {
+					allowed[namespace] = append(allowed[namespace], string(*port.Protocol))
 				}
 			}
-			if protocols == 2 {
-				namespaces = append(namespaces, namespace)
-			}
+			slices.Sort(allowed[namespace])
 		}
 	}
-	return namespaces
+	return allowed
 }

@@ -40,7 +40,8 @@ var (
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
 		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
 		[]string{"server", "engine"}, nil)
-	// With --collector.trace only. 0 of statements whose task was not asleep when they came.
+	// Not of Redis, one thread of which serves all. 0 of statements whose task was not asleep when they came, or was woken by another process, too,
+	// and of those that another thread of a pool has read.
 	queryWakeup = prometheus.NewDesc("plumbline_query_wakeup_seconds_total",
 		"Time from when a statement's bytes woke the server's process or thread until the statement began, in seconds; with --collector.trace only: a CPU's way out of its idle state and the kernel's until the bytes are read. In no duration; the wait for a CPU is in the phase runqueue instead.",
 		[]string{"server", "engine", "command"}, nil)
@@ -240,7 +241,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 			continue
 		}
 		ch <- h
-		if traced {
+		if traced && key.engine != string(server.Redis) {
 			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, name)
 		}
 		for phase, ns := range s.PhaseNs {

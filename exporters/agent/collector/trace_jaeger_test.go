@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,7 +141,7 @@ func TestTracesInJaeger(t *testing.T) {
 				request, err = j.trace(s.Elsewhere)
 				return err
 			})
-			wantService(t, request, n.served()[s.Elsewhere].ServerName)
+			wantService(t, request, strings.TrimPrefix(s.What, "request to "))
 			links++
 		}
 	}

@@ -36,17 +36,20 @@ func jsonPage(statements func() []trace.Statement) http.Handler {
 // slow are the slowest statements.
 func (t *tracer) slow() []trace.Statement {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return reports(t.slowest)
+	chains := t.slowest
+	t.mu.Unlock()
+	return reports(chains)
 }
 
 // served are the slowest requests of engines elsewhere to replicas of this node.
 func (t *tracer) served() []trace.Statement {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return reports(t.slowestServed)
+	chains := t.slowestServed
+	t.mu.Unlock()
+	return reports(chains)
 }
 
+// reports may take a while, and chains do not change: without the lock.
 func reports(chains []*trace.Chain) (all []trace.Statement) {
 	boot := bootTime()
 	for _, c := range chains {

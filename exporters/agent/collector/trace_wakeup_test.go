@@ -2,10 +2,14 @@ package collector
 
 import (
 	"cmp"
+	"crypto/tls"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -39,9 +43,11 @@ func TestTraceWakeup(t *testing.T) {
 	a := startTraced(t, TraceOptions{Sample: 1, Slowest: 1})
 	_, c := tracedServer(t, a, disk.Device)
 
-	const commits = 50
+	const commits = 20
 	// So long that every commit waits for it, and is followed.
-	disk.Syncs.Set(5 * time.Millisecond)
+	disk.Syncs.Set(50 * time.Millisecond)
+	// The latest statement is counted after its client has the answer.
+	a.settled(tracedName, 0)
 	before, series := wakeups(t, a, tracedName)
 	if series == 0 {
 		t.Error("there are no wake-ups of the server")
@@ -77,5 +83,27 @@ func TestTraceWakeup(t *testing.T) {
 	}
 	if diff := after - before - sum; diff < -1e-6 || diff > 1e-6 {
 		t.Errorf("the metric has %.6f s of wake-ups, the statements have %.6f s", after-before, sum)
+	}
+}
+
+// A server with threads that decrypt what wakes them has wake-ups, too: the statement begins when its encrypted bytes came.
+func TestTraceWakeupEncrypted(t *testing.T) {
+	my := servertest.StartMariaDB(t, encryptedMariaDB(t)...)
+	a := startTraced(t, TraceOptions{})
+	name := defaultName(t, a.query, my.PID)
+	db := my.Open(t, func(c *mysql.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} })
+	db.SetMaxOpenConns(1)
+	const statements = 200
+	got := during(t, a.query, name, statements, func() {
+		for range statements {
+			if err := db.QueryRow("select 1").Scan(new(int)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantCounts(t, got, map[string]uint64{"select": statements})
+	wantSum(t, got)
+	if sum, _ := wakeups(t, a, name); sum <= 0 {
+		t.Errorf("%v s of wake-ups in %d statements", sum, statements)
 	}
 }

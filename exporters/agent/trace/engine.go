@@ -10,6 +10,7 @@ const (
 	opRead  = 0
 	opWrite = 1
 	opUnmap = 2
+	opSync  = 3
 )
 
 // sameOp tells whether a block request and an operation do the same.
@@ -166,7 +167,7 @@ func (b *builder) replicaRequest(q *Event) *Span {
 	})
 	switch len(services) {
 	case 0: // on another node, where it is a trace of its own, if it is slow
-		if name := b.replicaName(q); name != "" && q.LocalPort != 0 {
+		if name := b.replicaName(q); name != "" && q.LocalPort != 0 && !b.chain.lost() {
 			s.Elsewhere = requestID(name, q.LocalPort, q)
 		}
 	case 1:

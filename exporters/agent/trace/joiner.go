@@ -23,6 +23,8 @@ const (
 	settling = uint64(250e6)
 	// taskKept is how long a task without sleeps is kept, ns.
 	taskKept = uint64(60e9)
+	// engineKept is how long the connection of an engine is remembered that makes no requests, ns.
+	engineKept = uint64(600e9)
 )
 
 // Options say what is kept of the statements.
@@ -174,7 +176,8 @@ type Joiner struct {
 	lost    []loss
 	slow    ranking
 	// Of requests that replicas of this node serve, see served.go.
-	candidates []*Event // the slowest first
+	candidates []*Event         // the slowest first
+	engines    map[ports]uint64 // connections of engines of this node, and when they were seen last
 	slowServed ranking
 	swept      uint64
 }
@@ -190,7 +193,7 @@ const (
 // NewJoiner returns a Joiner without events.
 func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
-	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}}
+	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
 	j.slow.limit, j.slowServed.limit = o.Slowest, o.Slowest
 	for i := range j.operations {
@@ -214,8 +217,11 @@ func (j *Joiner) Add(e Event) {
 		if int(e.How) < len(j.operations) {
 			j.operations[e.How].add(&e)
 		}
-		if e.How == viewService {
+		switch {
+		case e.How == viewService:
 			j.addServed(&e)
+		case e.How == viewRequest && e.LocalPort != 0:
+			j.addEngine(&e)
 		}
 	case KindStatement:
 		j.addStatement(e)
@@ -330,12 +336,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 			j.slow.add(c)
 		}
 	}
-	for _, c := range j.settleServed(now) {
-		if j.slowServed.admits(c.Duration()) {
-			j.slowServed.add(c)
-			chains = append(chains, c)
-		}
-	}
+	chains = append(chains, j.settleServed(now)...)
 	if now > j.options.Keep {
 		j.slow.expire(now - j.options.Keep)
 		j.slowServed.expire(now - j.options.Keep)
@@ -347,6 +348,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 				j.forget(pid)
 			}
 		}
+		maps.DeleteFunc(j.engines, func(_ ports, last uint64) bool { return last+engineKept < now })
 	}
 	return chains
 }

@@ -12,7 +12,7 @@ type Statement struct {
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds"`
 	// WakeupSeconds is from when its bytes woke the server's task until Start; 0 if that is not known.
-	WakeupSeconds float64  `json:"wakeup_seconds"`
+	WakeupSeconds float64  `json:"wakeup_seconds,omitempty"`
 	Verdict       Verdict  `json:"verdict"`
 	Reasons       []Reason `json:"reasons,omitempty"`
 	// Layers are how long each was waited for, in seconds; they add up to Seconds.

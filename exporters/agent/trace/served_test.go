@@ -94,6 +94,14 @@ func TestServedHere(t *testing.T) {
 			s.operation(viewService, 200, 345, atReplica)
 			s.operation(viewRequest, 140, 350, fromEngine)
 		}},
+		"its engine is here, and has not answered": {byAddress, func(s *stream) {
+			s.operation(viewRequest, 10, 20, fromEngine)
+			s.operation(viewService, 200, 345, atReplica)
+		}},
+		"events were lost": {byAddress, func(s *stream) {
+			s.operation(viewService, 200, 345, atReplica)
+			s.Lost(1, 300*us, 400*us)
+		}},
 		"nobody knows the replica": {nil, func(s *stream) { s.operation(viewService, 200, 345, atReplica) }},
 		"a unix socket": {byAddress, func(s *stream) {
 			s.operation(viewService, 200, 345, func(e *Event) { e.Of = engine + 1 })
@@ -116,7 +124,7 @@ func TestServedBounds(t *testing.T) {
 	for i := range uint64(n) {
 		s.operation(viewService, 1000, 1001+i*7919%n, atReplica)
 	}
-	if len(s.candidates) > maxCandidates {
+	if len(s.candidates) > minCandidates {
 		t.Errorf("%d candidates", len(s.candidates))
 	}
 	if chains := s.Advance(uint64(1e12)); len(chains) < 5 {
@@ -129,8 +137,33 @@ func TestServedBounds(t *testing.T) {
 	if !slices.Equal(got, []uint64{n, n - 1, n - 2, n - 3, n - 4}) {
 		t.Errorf("the slowest took %v us", got)
 	}
+	for i := range uint64(2 * maxEngines) {
+		s.operation(viewRequest, 1, 2, func(e *Event) { e.LocalPort, e.RemotePort = uint16(1+i), 10001 })
+	}
+	if len(s.engines) != maxEngines {
+		t.Errorf("%d connections of engines are remembered", len(s.engines))
+	}
 	s.options.Keep = 1
 	if s.Advance(uint64(2e12)); len(s.SlowestServed()) != 0 {
 		t.Errorf("%d are kept for ever", len(s.SlowestServed()))
+	}
+	if len(s.engines) != 0 {
+		t.Errorf("%d connections of engines are kept for ever", len(s.engines))
+	}
+}
+
+// Where events were lost, a replica's part may be among them, on this node.
+func TestElsewhereUnknown(t *testing.T) {
+	s := newStream(t, Options{Replica: byAddress})
+	s.operation(viewRequest, 140, 350, fromEngine)
+	s.operation(viewFrontend, 130, 380, nil)
+	s.request(0xa, 100, 110, 400, nil)
+	s.wait(1, waitSync, 100, 400, 400, byRequest(0xa, 400))
+	s.statement(1, 100, 400)
+	s.Lost(1, 300*us, 350*us)
+	for _, step := range s.chain().Report(time.Unix(1000, 0)).Steps {
+		if step.ReplicaTraceID != "" {
+			t.Errorf("%q is said to be another node's", step.What)
+		}
 	}
 }

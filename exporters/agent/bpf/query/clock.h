@@ -289,11 +289,11 @@ static __always_inline bool wakeup_pending(struct task_struct *task)
 }
 
 /* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle
- * state, and the task reads only then. A wake-up from before it slept is another one's. */
+ * state, and the task reads only then. A wake-up from before it slept is another one's, and so may one by another process. */
 static __always_inline u64 wakeup_before(struct backend *b, u64 start)
 {
 	u64 at = b->wake.at;
-	return at >= b->idle_since && at < start ? start - at : 0;
+	return b->slept && !b->unread_wakeup && b->idle_since && at >= b->idle_since && at < start ? start - at : 0;
 }
 
 /* A request begins; it arrived when the task was woken for it. */
@@ -303,7 +303,7 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	if (b->slept)
 		woken = queued_so_far(task) - b->queued;
 	if (tracing)
-		b->wakeup = b->slept && b->idle_since ? wakeup_before(b, now - woken) : 0;
+		b->wakeup = wakeup_before(b, now - woken);
 	b->slept = 0;
 	b->is_off = 0;
 	b->wait_start = 0;

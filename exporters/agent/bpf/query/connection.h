@@ -68,6 +68,7 @@ static __always_inline struct connection *encrypted_at(struct backend *b, struct
 	e->understood = 0;
 	e->unread = 0;
 	e->tls_answered = 0;
+	e->begun = 0;
 	e->request = 0;
 	e->answered = 0;
 	e->bound = 0;

@@ -134,9 +134,10 @@ static __always_inline int mysql_received(struct backend *b, struct connection *
 		c->answered = 0;
 	}
 	/* A command without an answer (close statement) does not begin the next one. */
-	bool boundary = !c->head_len && !c->skip && !c->request && !mysql(c)->preparing;
+	bool boundary = !c->head_len && !c->skip && !c->request && !mysql(c)->preparing && !c->begun;
 	if (!b->busy || boundary)
 		begin(b, task, bpf_ktime_get_ns());
+	c->begun = 0;
 	c->start = b->start;
 	c->pid = task->pid;
 	struct feed f = { .b = b, .c = c, .names = names };

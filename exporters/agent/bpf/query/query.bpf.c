@@ -82,8 +82,10 @@ static __always_inline bool encrypted(struct backend *b, struct connection *c, s
 	struct connection *e = encrypted_at(b, c, task, b->socket);
 	if (e && record == TLS_DATA) {
 		e->unread = 1;
-		if (!b->busy)
+		if (!b->busy) {
 			begin(b, task, bpf_ktime_get_ns());
+			e->begun = 1;
+		}
 	}
 	return true;
 }

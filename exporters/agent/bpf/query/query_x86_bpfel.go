@@ -139,11 +139,12 @@ type QueryConnection struct {
 	Tls         uint8
 	Unread      uint8
 	TlsAnswered uint8
+	Begun       uint8
 	Named       uint8
 	Request     uint8
 	Answered    uint8
 	Bound       uint8
-	_           [2]byte
+	_           [1]byte
 	Socket      uint64
 	Inode       uint64
 	Start       uint64

@@ -132,6 +132,7 @@ struct connection {
 	u8 tls;            /* the socket's bytes are encrypted */
 	u8 unread;         /* TLS: encrypted data came and has not been answered */
 	u8 tls_answered;   /* TLS: the handshake is over */
+	u8 begun;          /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
 	u8 named;          /* it has prepared statements */
 	u8 request;        /* request under assembly, or under way: command | HAS_STATEMENT */
 	u8 answered;       /* an answer to it was sent, in part at least */

@@ -147,9 +147,9 @@ func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
 		} else {
 			span.Name, span.Kind = s.Command, pb.Span_SPAN_KIND_SERVER
 			if !s.Request {
-				span.Attributes = append(span.Attributes, text("db.operation.name", s.Command))
+				span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), number("plumbline.wakeup_seconds", s.WakeupSeconds))
 			}
-			span.Attributes = append(span.Attributes, text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)), number("plumbline.wakeup_seconds", s.WakeupSeconds))
+			span.Attributes = append(span.Attributes, text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)))
 		}
 		if there, _ := hex.DecodeString(step.ReplicaTraceID); len(there) > 0 {
 			span.Links = []*pb.Span_Link{{TraceId: there, SpanId: spanID(there, 0)}}
