@@ -16,7 +16,7 @@ import (
 )
 
 // rootPackages are what the guest's program runs, for a root of another architecture.
-var rootPackages = []string{"postgresql", "coreutils", "dash", "e2fsprogs", "kmod", "lvm2", "mount", "util-linux", "iproute2", "open-iscsi"}
+var rootPackages = []string{"postgresql", "coreutils", "dash", "e2fsprogs", "kmod", "lvm2", "mount", "util-linux", "iproute2", "open-iscsi", "tgt", "istgt"}
 
 // foreign says whether programs of an architecture do not run on this machine.
 func foreign(arch string) bool { return arch != runtime.GOARCH }

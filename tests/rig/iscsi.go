@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ISCSITargets are Targets over iSCSI, by the kernel's own target (LIO), and what this machine has of them by open-iscsi.
+// ISCSITargets are Targets over iSCSI, by the kernel's own target (LIO) or programs in user space (iscsi_user.go), and what this machine
+// has of them by open-iscsi.
 type ISCSITargets struct {
 	*Targets
 	made []string // in configfs, the first that has to go first

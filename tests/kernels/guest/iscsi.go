@@ -30,6 +30,7 @@ func measureISCSI(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	}
 	say("%d iSCSI targets", iscsiTargets)
 	t.Check(rig.Run(say, func(t *rig.Scope) { useISCSI(t, a, &out.ISCSIPaths) }))
+	t.Check(rig.Run(say, func(t *rig.Scope) { useUserISCSI(t, a, &out.ISCSIPaths) }))
 }
 
 func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {

@@ -94,9 +94,11 @@ func readOnce(f *os.File, page []byte) error {
 	return err
 }
 
-// count compares counts: with what is asked for at both ends, and with the kernel's own of each path.
-func (n *remotePaths) count(t *rig.Scope) {
-	before, m := n.statistics(t), n.agent.metrics(t)
+// exercised is what exercise does to each device.
+var exercised = map[string]uint64{"write": remoteRequests, "read": remoteRequests / 2, "sync": remoteRequests / 4}
+
+// exercise writes, reads and flushes each device.
+func (n *remotePaths) exercise(t *rig.Scope) {
 	for i := range n.disks {
 		n.use(t, n.devices[i], func(f *os.File, page []byte) error {
 			_, err := f.WriteAt(page, blockSize)
@@ -105,8 +107,14 @@ func (n *remotePaths) count(t *rig.Scope) {
 		n.use(t, n.devices[i], readOnce, remoteRequests/2)
 		n.use(t, n.devices[i], func(f *os.File, _ []byte) error { return f.Sync() }, remoteRequests/4)
 	}
+}
+
+// count compares counts: with what is asked for at both ends, and with the kernel's own of each path.
+func (n *remotePaths) count(t *rig.Scope) {
+	before, m := n.statistics(t), n.agent.metrics(t)
+	n.exercise(t)
 	after := n.statistics(t)
-	for op, made := range map[string]uint64{"write": remoteRequests, "read": remoteRequests / 2, "sync": remoteRequests / 4} {
+	for op, made := range exercised {
 		if made *= uint64(len(n.disks)); after[op]-before[op] != made {
 			t.Fatalf("the kernel counted %d of %s on the paths, and %d were made: something else uses them", after[op]-before[op], op, made)
 		}
