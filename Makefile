@@ -73,7 +73,7 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 
 .PHONY: kubectl-plumbline
-kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, status, why, predict.
+kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, verify, status, why, predict.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 
@@ -143,7 +143,7 @@ e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some
 	@$(GO) run ./tests/distributed
 
 .PHONY: e2e-traces
-e2e-traces: build ## Traces of commits, across nodes, in a real Jaeger; two minutes and the build.
+e2e-traces: build ## Traces of commits, across nodes, in a real Jaeger; three minutes and the build.
 	@tools/build longhorn-engine jaeger
 	@$(GO) test -tags e2e -count=1 -v -timeout 20m -run TracesInJaeger ./exporters/agent/collector
 

@@ -42,7 +42,7 @@ func (p *program) addProbe() {
 	c.Flag("file-size", "Size of the file that is read; more than the storage's own caches, if these are not to answer.").Default("256MiB").BytesVar(&r.fileSize)
 	c.Flag("window", "Length of a window.").Default("5s").DurationVar(&r.config.Window)
 	c.Flag("windows", "How many windows of each pause: how much they differ is how sure a prediction is.").Default("8").IntVar(&r.config.Windows)
-	c.Flag("output", "File to write, as loadgen predict --class-file reads it; standard output if empty.").StringVar(&r.output)
+	c.Flag("output", "File to write, for loadgen predict --from-class-file and --to-class-file; standard output if empty.").StringVar(&r.output)
 }
 
 func (r *probeRun) run(ctx context.Context, out io.Writer) error {

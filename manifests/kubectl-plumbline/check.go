@@ -157,7 +157,7 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 	}
 	fmt.Fprint(w, `Not to be known without a pod on each node: whether the kernel has BTF (/sys/kernel/btf/vmlinux), whether
 lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent asks for.
-Once it is installed, the agent says it of its node: kubectl -n plumbline-node exec POD -- /plumbline-agent --check
+Once it is installed, the agent says it of its node: kubectl -n NAMESPACE exec POD -- /plumbline-agent --check
 `)
 	if len(unfit) > 0 {
 		return fmt.Errorf("not fit: %s", strings.Join(unfit, ", "))
