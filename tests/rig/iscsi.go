@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -106,45 +105,11 @@ func (n *ISCSITargets) Connect() []string {
 			}
 			disks = append(disks, found[0])
 			// Not by the disk's own link to its device, which comes after the disk.
-			n.write(strconv.Itoa(defaultTimeout), filepath.Dir(filepath.Dir(found[0])), "timeout")
+			n.write("300", filepath.Dir(filepath.Dir(found[0])), "timeout")
 			return nil
 		})
 	}
 	return disks
-}
-
-// defaultTimeout is how long the initiator waits for a command, in seconds: an emulator may stand still.
-const defaultTimeout = 300
-
-// Timeout sets how long the initiator waits for a command to a target until it aborts it, in seconds; 0 is the rig's own time.
-func (n *ISCSITargets) Timeout(i int, seconds int) {
-	if seconds == 0 {
-		seconds = defaultTimeout
-	}
-	n.write(strconv.Itoa(seconds), n.device(i), "timeout")
-}
-
-// TimedOut is how many commands to a target have taken longer than that. Needs Linux 6.0.
-func (n *ISCSITargets) TimedOut(i int) uint64 {
-	text, err := os.ReadFile(filepath.Join(n.device(i), "iotmo_cnt"))
-	if err != nil {
-		n.t.Fatalf("%v", err)
-	}
-	count, err := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 64)
-	if err != nil {
-		n.t.Fatalf("iotmo_cnt: %v", err)
-	}
-	return count
-}
-
-// device is the folder in sysfs of a target's SCSI device.
-func (n *ISCSITargets) device(i int) string {
-	one := n.targets[i]
-	found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*"))
-	if len(found) != 1 {
-		n.t.Fatalf("devices of %s: %v, not one", one.Name, found)
-	}
-	return found[0]
 }
 
 func (n *ISCSITargets) node(one *Target, args ...string) {
@@ -183,7 +148,12 @@ func (n *ISCSITargets) end() {
 // as fast as it answers, as a scan does, and returns how often. Some questions are sent when the device has no disk, and answered when
 // it has one.
 func (n *ISCSITargets) ScanWhileSetUp(i, times int) (scans int) {
-	address := filepath.Base(n.device(i))
+	one := n.targets[i]
+	found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*"))
+	if len(found) != 1 {
+		n.t.Fatalf("devices of %s: %v, not one", one.Name, found)
+	}
+	address := filepath.Base(found[0])
 	host, _, _ := strings.Cut(address, ":")
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {

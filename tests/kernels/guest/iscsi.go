@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/rig"
 )
@@ -14,9 +13,6 @@ const (
 	iscsiVolume  = "pvc-iscsi"
 	iscsiTargets = 2
 	iscsiPrefix  = "iqn.2026-11.io.plumbline:"
-	// abortDelay is longer than the initiator then waits for an answer.
-	abortDelay   = 3 * time.Second
-	abortTimeout = 1 // seconds
 	// leaveDelay lets the agent look at a path that leaves several times.
 	leaveDelay = 3 * time.Second
 	// iscsiName tells the agent how they are named.
@@ -50,7 +46,6 @@ func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	n.fail(t)
 	n.delay(t)
 	n.stall(t)
-	abort(t, n, targets, slowLink)
 	// Its disk is gone from sysfs long before its last flush ends.
 	targets.SlowLink(slowLink, leaveDelay)
 	n.leave(t)
@@ -60,31 +55,4 @@ func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	say("scans while a disk is set up anew: %d", targets.ScanWhileSetUp(slowLink, 40))
 	a.flickered = true
 	n.leave(t)
-}
-
-// abort makes a target's link so slow that the initiator aborts a command before it is answered, and tries it again. What was aborted is not
-// under way any more, at either end.
-func abort(t *rig.Scope, n *remotePaths, targets *rig.ISCSITargets, i int) {
-	timedOut := targets.TimedOut(i)
-	targets.SlowLink(i, abortDelay)
-	targets.Timeout(i, abortTimeout)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n.use(t, n.devices[i], readOnce, 1)
-	}()
-	rig.Eventually(t, patience, func() error {
-		if targets.TimedOut(i) == timedOut {
-			return fmt.Errorf("no command took longer than %d s over a link of %v", abortTimeout, abortDelay)
-		}
-		return nil
-	})
-	// The next try has time.
-	targets.Timeout(i, 0)
-	<-done
-	targets.SlowLink(i, 0)
-	say("%d commands aborted", targets.TimedOut(i)-timedOut)
-	for end, metric := range map[string]string{"initiator": "plumbline_replica_requests_in_flight", "target": "plumbline_replica_services_in_flight"} {
-		n.compare(t, end+"'s commands under way after an abort", 0, func(now agentproc.Metrics) float64 { return now.Sum(metric, "volume", n.volume) })
-	}
 }
