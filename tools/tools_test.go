@@ -50,6 +50,7 @@ func TestVersions(t *testing.T) {
 		"k6":              {"version"},
 		"helm":            {"version"},
 		"krew":            {"version"},
+		"jaeger":          {"version"},
 		"kubectl":         {"version", "--client"},
 	}
 	asked := 0
