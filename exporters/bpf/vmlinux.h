@@ -220,6 +220,7 @@ struct pt_regs {
 
 struct sched_info {
 	unsigned long long run_delay;
+	unsigned long long last_arrival;
 };
 
 typedef struct {
@@ -286,6 +287,7 @@ struct task_io_accounting {
 
 struct task_struct {
 	unsigned int __state;
+	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	unsigned int in_iowait: 1;

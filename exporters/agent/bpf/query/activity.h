@@ -60,6 +60,11 @@ static __always_inline void add_phase(struct activity *a, u32 kind, u64 ns)
 		a->phase_ns[i] += i == kind ? ns : 0;
 }
 
+static __always_inline bool is_on_cpu(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->on_cpu) && READ_ONCE(task->on_cpu);
+}
+
 /* Copies a statement's clock; false if it changed meanwhile. */
 static __always_inline bool read_clock(struct backend *b, struct task_struct *task, struct activity *a, u64 now)
 {
@@ -71,6 +76,10 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u32 kind = READ_ONCE(b->off_kind);
 	bool off = READ_ONCE(b->is_off);
 	bool sent = READ_ONCE(b->sent);
+	/* In this order: when a program lets go, how long it stood still is known. And before the phases: that time leaves
+	 * `preempted` only after it got into its phase, so that either it is here or the sum does not add up. */
+	bool held = READ_ONCE(b->held);
+	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
 #pragma unroll
 	for (int i = 0; i < PHASES; i++) {
@@ -78,12 +87,14 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 		sum += ns;
 		a->phase_ns[i] = sent ? READ_ONCE(b->sent_phase[i]) : ns;
 	}
+	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
+	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just leaving. */
+	bool unseen = off && (ready || kind == PHASE_RUNQUEUE) && is_on_cpu(task);
 	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start)
 		return false;
-	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
 	a->age_ns = now > start ? now - start : 0;
 	a->wait_ns = 0;
-	a->phase = !off ? PHASE_CPU : kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
+	a->phase = !off || unseen ? PHASE_CPU : kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
 	if (off && kind != PHASE_RUNQUEUE && !ready && now > wait_start && wait_start)
 		a->wait_ns = now - wait_start;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
@@ -101,11 +112,14 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 		add_phase(a, kind, off_ns - queued);
 	}
 	/* And the time since mark. How much of a wait that is over was spent in the run queue shows
-	 * only when the task runs: until then it is left out. */
-	if (now > mark) {
-		if (!off)
-			a->phase_ns[PHASE_CPU] += now - mark;
-		else if (kind == PHASE_RUNQUEUE)
+	 * only when the task runs, for how long a program of ours stood still only when it lets go, and
+	 * since when a task runs that was not seen to come to a CPU only at its next event: until then it is left out. */
+	if (now > mark && !unseen) {
+		if (!off) {
+			u64 still = preempted < now - mark ? preempted : now - mark;
+			a->phase_ns[PHASE_RUNQUEUE] += held ? 0 : still;
+			a->phase_ns[PHASE_CPU] += held ? 0 : now - mark - still;
+		} else if (kind == PHASE_RUNQUEUE)
 			a->phase_ns[PHASE_RUNQUEUE] += now - mark;
 		else if (!ready)
 			add_phase(a, kind, now - mark);

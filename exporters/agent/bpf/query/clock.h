@@ -10,6 +10,7 @@
 
 #include "arch.h"
 #include "state.h"
+#include "wakes.h"
 
 #define O_CREAT 00000100
 #define O_TRUNC 00001000
@@ -64,18 +65,58 @@ static __always_inline int release(struct backend *b)
 	return 0;
 }
 
+/* The task came to a CPU at that time. */
+static __always_inline void on_cpu_since(struct backend *b, struct task_struct *task, u64 at)
+{
+	if (tracing)
+		trace_sleep(b, task, at);
+	if (b->busy)
+		b->off_ns = at - b->mark;
+	b->mark = at;
+	b->is_off = 0;
+}
+
+/* When the task last came to a CPU, by the scheduler's own clock; 0 where the kernel does not say. */
+static __always_inline u64 last_arrival(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->sched_info.last_arrival) ? task->sched_info.last_arrival : 0;
+}
+
+/* The task is on a CPU and was not seen to come there: a kernel may keep a program out of a switch, as some virtual
+ * machines' kernels do where the task that leaves is their own. The scheduler knows when it was; how far its clock is
+ * from ours showed at the last switch that was seen. */
+static __noinline int arrived_unseen(struct backend *b, struct task_struct *task, u64 now)
+{
+	if (!b || !task)
+		return 0;
+	u64 at = b->clock_distance ? last_arrival(task) + b->clock_distance : now;
+	if (at < b->mark)
+		at = b->mark;
+	if (at > now)
+		at = now;
+	on_cpu_since(b, task, at);
+	return 0;
+}
+
 /* Accounts for everything up to now; the task is on a CPU. */
 static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
 {
+	if (b->is_off)
+		arrived_unseen(b, task, now);
+	else if (b->off_ns)
+		b->clock_distance = b->mark - last_arrival(task);
 	settle(b, task);
 	u64 ran = now - b->mark;
 	u64 preempted = b->preempted;
 	if (preempted) {
-		b->preempted = 0;
-		/* A part of it may have come after the clock was read. */
-		if (preempted > ran)
-			preempted = ran;
+		/* A part of it may have come after the clock was read: that one is left for the next time. */
+		u64 left = preempted > ran ? preempted - ran : 0;
+		preempted -= left;
 		b->phase[PHASE_RUNQUEUE] += preempted;
+		/* In this order, see read_clock(). */
+		barrier();
+		b->preempted = left;
+		barrier();
 	}
 	b->phase[PHASE_CPU] += ran - preempted;
 	b->mark = now;

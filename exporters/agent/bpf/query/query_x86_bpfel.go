@@ -85,6 +85,7 @@ type QueryBackend struct {
 	Heard         uint32
 	LookedHeard   uint32
 	LookedCpu     uint64
+	ClockDistance uint64
 	PreemptedAt   uint64
 	Preempted     uint64
 	Phase         [7]uint64

@@ -103,6 +103,7 @@ struct backend {
 	u32 heard;         /* runs of programs for the client's socket */
 	u32 looked_heard;  /* that and the CPU time when the agent last looked; see count_unheard() */
 	u64 looked_cpu;
+	u64 clock_distance; /* from the scheduler's clock to ours, by which an unseen arrival on a CPU gets its time; 0: not known */
 	u64 preempted_at;  /* held: when the program lost the CPU */
 	u64 preempted;     /* for how long since mark a program had no CPU, not yet in phase[] */
 	u64 phase[PHASES];

@@ -4,7 +4,6 @@
 
 #include "clock.h"
 #include "protocol.h"
-#include "wakes.h"
 
 /* The phase of a task that goes to sleep, and the system call it is in. */
 static __always_inline u32 phase_asleep(struct backend *b, struct task_struct *task, long *nr)
@@ -89,13 +88,7 @@ static __always_inline void enter_cpu(struct backend *b, struct task_struct *tas
 	}
 	if (!b->is_off)
 		return;
-	u64 now = bpf_ktime_get_ns();
-	if (tracing)
-		trace_sleep(b, task, now);
-	if (b->busy)
-		b->off_ns = now - b->mark;
-	b->mark = now;
-	b->is_off = 0;
+	on_cpu_since(b, task, bpf_ktime_get_ns());
 }
 
 #endif

@@ -1,0 +1,180 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// cpuTime is what the kernel says a task has run.
+func cpuTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran int64
+	if _, err := fmt.Sscan(string(text), &ran); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ran)
+}
+
+// A kernel may hide a switch from every program. A statement that was not seen to come back to a CPU has its time there all
+// the same, and what it was told to wait before.
+func TestQuerySwitchUnseen(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unseen", "jit": "off", "max_parallel_workers_per_gather": "0"}, nil)
+	waitForServer(t, q, "unseen")
+	c := pg.Connect(t)
+	pid := int(c.PgConn().PID())
+	run(t, c, "select pg_sleep(0.01)")
+
+	attached := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil)))
+	switches := slices.Index(attached, "task_switched")
+	before, ran := look(t, q, "unseen"), cpuTime(t, pid)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Exec(context.Background(),
+			"select count(*) from generate_series(1, 5000) a, generate_series(1, 5000) b where (select pg_sleep(1)) is not null")
+		done <- err
+	}()
+	wantGauge(t, q, "unseen", "plumbline_query_in_flight wait", is(1))
+	if err := q.programs.links[switches].Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantGauge(t, q, "unseen", "plumbline_query_in_flight cpu", is(1))
+	link, err := q.programs.crews["task_switched"].Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.programs.links[switches] = link
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	got := since(t, q, "unseen", before, 1)
+	ran = cpuTime(t, pid) - ran
+	wantCounts(t, got, map[string]uint64{"select": 1})
+	wantSum(t, got)
+	wantAtLeast(t, got, "select", "wait", time.Second)
+	// Another switch may have come before the program was attached again.
+	if cpu := got.phases["select"]["cpu"]; math.Abs(cpu-ran.Seconds()) > 0.2*ran.Seconds() {
+		t.Errorf("%.3f s of cpu, the kernel says %v; of %v", cpu, ran, got.phases["select"])
+	}
+}
+
+// A server is preempted anywhere, also within our programs. Who looks just then must not be told more of any phase than it
+// will have had: what was told once stays told, and the phases would never add up again.
+func TestQueryLookedAtWhilePreempted(t *testing.T) {
+	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes")
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	holds, first, second := r.Connect(t, "tcp"), r.Connect(t, "tcp"), r.Connect(t, "tcp")
+	// What is read at once is parsed in one program's run, in which the server spends much of its time.
+	const commands = 1000
+	ping := strings.Repeat(servertest.RESP("PING"), commands)
+	turn := func() error {
+		for _, send := range []struct {
+			to   *servertest.RedisConn
+			text string
+		}{
+			{holds, servertest.RESP("DEBUG", "SLEEP", "0.002")},
+			// The server sleeps meanwhile, and then serves both in one turn, whose clock is the first one's.
+			{first, servertest.RESP("PING")}, {second, ping},
+		} {
+			if _, err := send.to.Send(send.text, 0); err != nil {
+				return err
+			}
+		}
+		for _, c := range []struct {
+			of *servertest.RedisConn
+			n  int
+		}{{holds, 1}, {first, 1}, {second, commands}} {
+			for range c.n {
+				if _, err := c.of.Answer(); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	interruptCPU(t, r.PID)
+	before := look(t, q, name)
+	looks := 0
+	for n := range uint64(500) {
+		done := make(chan error, 1)
+		go func() { done <- turn() }()
+		for over := false; !over; looks++ {
+			look(t, q, name)
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+				over = true
+			default:
+			}
+		}
+		got := since(t, q, name, before, (n+1)*(commands+2))
+		sum, duration := 0.0, 0.0
+		for command := range got.sums {
+			duration += got.sums[command]
+			for _, v := range got.phases[command] {
+				sum += v
+			}
+		}
+		if math.Abs(sum-duration) > 0.0005 {
+			t.Fatalf("after %d turns and %d looks: %.6f s, but the phases add up to %.6f s: %v", n+1, looks, duration, sum, got.phases)
+		}
+	}
+}
+
+// interruptCPU lets a process run on one CPU alone, and takes that from it for 3 ms after each 0.5 ms.
+func interruptCPU(t *testing.T, pid int) {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		testkit.Skip(t, "needs a second CPU, to look from")
+	}
+	cpu := unix.CPUSet{}
+	cpu.Set(runtime.NumCPU() - 1)
+	if err := unix.SchedSetaffinity(pid, &cpu); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	t.Cleanup(func() {
+		close(stop)
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	go func() {
+		// The thread ends with the goroutine, as it is not unlocked.
+		runtime.LockOSThread()
+		err := unix.SchedSetaffinity(0, &cpu)
+		if err == nil {
+			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		}
+		for err == nil {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			case <-time.After(500 * time.Microsecond):
+			}
+			for busy := time.Now(); time.Since(busy) < 3*time.Millisecond; {
+			}
+		}
+		stopped <- err
+	}()
+}
