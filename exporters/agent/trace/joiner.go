@@ -174,11 +174,11 @@ type Joiner struct {
 	volumes map[uint32]uint32
 	pending []pending
 	lost    []loss
-	slow    ranking
+	slow    ranking[*Chain]
 	// Of requests that replicas of this node serve, see served.go.
-	candidates []*Event         // the slowest first
+	candidates ranking[*Event]  // of which it has to show whose they are
 	engines    map[ports]uint64 // connections of engines of this node, and when they were seen last
-	slowServed ranking
+	slowServed ranking[*Chain]
 	swept      uint64
 }
 
@@ -195,7 +195,9 @@ func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
 	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
-	j.slow.limit, j.slowServed.limit = o.Slowest, o.Slowest
+	chainSpan := func(c *Chain) (start, end uint64) { return c.Root.Start, c.Root.End }
+	j.slow, j.slowServed = newRanking(o.Slowest, chainSpan), newRanking(o.Slowest, chainSpan)
+	j.candidates = newRanking(max(minCandidates, o.Slowest), func(v *Event) (start, end uint64) { return v.Start, v.End })
 	for i := range j.operations {
 		j.operations[i].limit = maxOps
 	}
@@ -332,9 +334,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 		return true
 	})
 	for _, c := range chains {
-		if j.slow.admits(c.Duration()) {
-			j.slow.add(c)
-		}
+		j.slow.add(c)
 	}
 	chains = append(chains, j.settleServed(now)...)
 	if now > j.options.Keep {
@@ -354,7 +354,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 }
 
 // Slowest returns the slowest statements' chains of the last Options.Keep, the slowest first.
-func (j *Joiner) Slowest() []*Chain { return slices.Clone(j.slow.chains) }
+func (j *Joiner) Slowest() []*Chain { return slices.Clone(j.slow.kept) }
 
 // SlowestServed returns those of the requests that replicas of this node served for engines elsewhere.
-func (j *Joiner) SlowestServed() []*Chain { return slices.Clone(j.slowServed.chains) }
+func (j *Joiner) SlowestServed() []*Chain { return slices.Clone(j.slowServed.kept) }

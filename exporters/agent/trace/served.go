@@ -1,9 +1,6 @@
 package trace
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // A replica of this node serves engines of other nodes, too, whose statements are not known here. Both agents know such a
 // request by the same number: it is a trace of its own here, and the step of the statement's trace there names it.
@@ -38,17 +35,7 @@ func (j *Joiner) addServed(v *Event) {
 	if v.RemotePort == 0 || j.isEngine(v) || !j.slowServed.admits(v.End-v.Start) {
 		return
 	}
-	limit := max(minCandidates, j.options.Slowest)
-	at, _ := slices.BinarySearchFunc(j.candidates, v, func(a, b *Event) int {
-		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start))
-	})
-	if at == limit {
-		return
-	}
-	j.candidates = slices.Insert(j.candidates, at, v)
-	if len(j.candidates) > limit {
-		j.candidates = j.candidates[:limit]
-	}
+	j.candidates.add(v)
 }
 
 // isEngine tells whether an engine of this node is at the other end of a replica's operation's connection.
@@ -59,7 +46,7 @@ func (j *Joiner) isEngine(v *Event) bool {
 
 // settleServed makes chains of the candidates whose events have all come, and returns those that are among the slowest.
 func (j *Joiner) settleServed(now uint64) (chains []*Chain) {
-	j.candidates = slices.DeleteFunc(j.candidates, func(v *Event) bool {
+	j.candidates.kept = slices.DeleteFunc(j.candidates.kept, func(v *Event) bool {
 		if v.End+settling > now {
 			return false
 		}

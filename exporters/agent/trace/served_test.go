@@ -124,8 +124,8 @@ func TestServedBounds(t *testing.T) {
 	for i := range uint64(n) {
 		s.operation(viewService, 1000, 1001+i*7919%n, atReplica)
 	}
-	if len(s.candidates) > minCandidates {
-		t.Errorf("%d candidates", len(s.candidates))
+	if n := len(s.candidates.kept); n > minCandidates {
+		t.Errorf("%d candidates", n)
 	}
 	if chains := s.Advance(uint64(1e12)); len(chains) < 5 {
 		t.Fatalf("%d chains", len(chains))
