@@ -35,8 +35,9 @@
  *     fraction of a microsecond (recursion_misses in bpftool prog);
  *   - for a millisecond or so, completions while another tracer attaches to or detaches from
  *     block_rq_complete (seen on 6.18: 1 to 26 requests, the same ones by every program on it);
- *   - a few completions in interrupts, why is not known: in a Firecracker guest on 6.18, 0 to 0.02 %
- *     of 20,000 reads/s and 0.1 to 0.9 % of 400 I/Os/s, slow ones among them. Any program on
+ *   - completions in interrupts while something runs whose events the kernel gives to no program: in a
+ *     Firecracker guest on 6.18 that is process 1, and at times the idle task of a CPU. There 0 to 0.02 %
+ *     of 20,000 reads/s and 0.1 to 0.9 % of 400 I/Os/s were missed, slow ones among them. Any program on
  *     block_rq_complete and block_io_done misses the same ones without recursion_misses;
  *     /proc/diskstats, and fio's own count, have them.
  *

@@ -60,9 +60,18 @@ static __always_inline void add_phase(struct activity *a, u32 kind, u64 ns)
 		a->phase_ns[i] += i == kind ? ns : 0;
 }
 
-static __always_inline bool is_on_cpu(struct task_struct *task)
+/* Whether a task is on a CPU; a kernel for one CPU does not say. The kernel sets it after it has added to run_delay. */
+enum on_cpu {
+	NOT_ON_CPU,
+	ON_CPU,
+	PERHAPS_ON_CPU,
+};
+
+static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 {
-	return bpf_core_field_exists(task->on_cpu) && READ_ONCE(task->on_cpu);
+	if (!bpf_core_field_exists(task->on_cpu))
+		return PERHAPS_ON_CPU;
+	return READ_ONCE(task->on_cpu) ? ON_CPU : NOT_ON_CPU;
 }
 
 /* Copies a statement's clock; false if it changed meanwhile. */
@@ -87,42 +96,44 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 		sum += ns;
 		a->phase_ns[i] = sent ? READ_ONCE(b->sent_phase[i]) : ns;
 	}
+	enum on_cpu where = on_cpu(task);
+	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
-	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just leaving. */
-	bool unseen = off && (ready || kind == PHASE_RUNQUEUE) && is_on_cpu(task);
-	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start)
+	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
+	    READ_ONCE(b->held) != held || READ_ONCE(b->preempted) != preempted)
 		return false;
+	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just leaving. */
+	bool unseen = off && where == ON_CPU;
+	bool away = off ? !unseen : where == NOT_ON_CPU; /* not off: a program stands still */
 	a->age_ns = now > start ? now - start : 0;
 	a->wait_ns = 0;
-	a->phase = !off || unseen ? PHASE_CPU : kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
-	if (off && kind != PHASE_RUNQUEUE && !ready && now > wait_start && wait_start)
+	a->phase = !away ? PHASE_CPU : !off || kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
+	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)
 		a->wait_ns = now - wait_start;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
 		return true;
-	/* The last time off the CPU is given to its phases late, see settle(). */
-	if (off_ns) {
-		u64 queued = off_ns;
-		if (kind != PHASE_RUNQUEUE) {
-			u64 delta = queued_so_far(task) - queued_before;
-			if (delta < queued)
-				queued = delta;
-		}
+	/* The last time off the CPU is given to its phases late, see settle(); how much of it was in the run queue is not
+	 * known the moment the task comes to a CPU. */
+	if (off_ns && where != NOT_ON_CPU) {
+		u64 queued = queued_of(kind, off_ns, delay, preempted);
 		a->phase_ns[PHASE_RUNQUEUE] += queued;
 		add_phase(a, kind, off_ns - queued);
 	}
 	/* And the time since mark. How much of a wait that is over was spent in the run queue shows
 	 * only when the task runs, for how long a program of ours stood still only when it lets go, and
 	 * since when a task runs that was not seen to come to a CPU only at its next event: until then it is left out. */
-	if (now > mark && !unseen) {
+	if (now > mark && !unseen && !held) {
+		u64 since = now - mark;
 		if (!off) {
-			u64 still = preempted < now - mark ? preempted : now - mark;
-			a->phase_ns[PHASE_RUNQUEUE] += held ? 0 : still;
-			a->phase_ns[PHASE_CPU] += held ? 0 : now - mark - still;
-		} else if (kind == PHASE_RUNQUEUE)
-			a->phase_ns[PHASE_RUNQUEUE] += now - mark;
-		else if (!ready)
-			add_phase(a, kind, now - mark);
+			u64 still = preempted < since ? preempted : since;
+			a->phase_ns[PHASE_RUNQUEUE] += still;
+			a->phase_ns[PHASE_CPU] += since - still;
+		} else if (kind == PHASE_RUNQUEUE) {
+			a->phase_ns[PHASE_RUNQUEUE] += since;
+		} else if (!ready) {
+			add_phase(a, kind, since);
+		}
 	}
 	return true;
 }
@@ -182,7 +193,7 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 	if (!b->socket) {
 		u32 kind = READ_ONCE(b->off_kind);
 		u64 wait_start = READ_ONCE(b->wait_start);
-		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING || !is_file_phase(kind))
+		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING || on_cpu(task) == ON_CPU || !is_file_phase(kind))
 			return false;
 		a->kind = ACTIVITY_BACKGROUND;
 		a->phase = kind;

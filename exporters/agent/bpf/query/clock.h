@@ -30,18 +30,23 @@ static __always_inline u64 reads_so_far(struct task_struct *task)
 	return bpf_core_field_exists(task->ioac.syscr) ? task->ioac.syscr : 0;
 }
 
+/* How much of a time off the CPU was in the run queue: all of it, or by how much run_delay grew since then, without
+ * what it grew by while a program stood still afterwards. */
+static __always_inline u64 queued_of(u32 kind, u64 off_ns, u64 delay, u64 preempted)
+{
+	if (kind == PHASE_RUNQUEUE)
+		return off_ns;
+	u64 queued = delay > preempted ? delay - preempted : 0;
+	return queued < off_ns ? queued : off_ns;
+}
+
 /* Gives the last time off the CPU to its phases. It is done late because the kernel adds
  * the time in the run queue to run_delay only after sched_switch. */
 static __always_inline void settle(struct backend *b, struct task_struct *task)
 {
 	if (!b->off_ns)
 		return;
-	u64 queued = b->off_ns;
-	if (b->off_kind != PHASE_RUNQUEUE) {
-		u64 delta = queued_so_far(task) - b->queued;
-		if (delta < queued)
-			queued = delta;
-	}
+	u64 queued = queued_of(b->off_kind, b->off_ns, queued_so_far(task) - b->queued, b->preempted);
 	b->phase[PHASE_RUNQUEUE] += queued;
 	u32 kind = b->off_kind;
 	if (kind < PHASES)
@@ -65,6 +70,21 @@ static __always_inline int release(struct backend *b)
 	return 0;
 }
 
+/* The part of `preempted` that came after the clock was read as now. */
+static __always_inline u64 stood_still_after(struct backend *b, u64 now)
+{
+	return b->preempted && b->preempted_at >= now ? b->preempted_last : 0;
+}
+
+/* The program that holds the task goes on at that time. */
+static __always_inline void program_goes_on(struct backend *b, u64 at)
+{
+	u64 ns = at > b->preempted_at ? at - b->preempted_at : 0;
+	b->preempted_last = ns;
+	b->preempted += ns;
+	b->stands_still = 0;
+}
+
 /* The task came to a CPU at that time. */
 static __always_inline void on_cpu_since(struct backend *b, struct task_struct *task, u64 at)
 {
@@ -76,42 +96,71 @@ static __always_inline void on_cpu_since(struct backend *b, struct task_struct *
 	b->is_off = 0;
 }
 
-/* When the task last came to a CPU, by the scheduler's own clock; 0 where the kernel does not say. */
+/* A kernel may keep the programs out of a switch, as some virtual machines' kernels do where the task that leaves is
+ * their own. Then a task that is on a CPU was not seen to come there. The scheduler knows when it did, by its own clock;
+ * how far that is from ours shows at each switch that is seen. The two drift apart, so that this holds for a while only. */
+#define DISTANCE_KEPT 10000000000ULL
+#define DISTANCE_ERROR 1000000ULL
+
+/* When the task last came to a CPU, by the scheduler's clock; 0 where the kernel does not say. */
 static __always_inline u64 last_arrival(struct task_struct *task)
 {
 	return bpf_core_field_exists(task->sched_info.last_arrival) ? task->sched_info.last_arrival : 0;
 }
 
-/* The task is on a CPU and was not seen to come there: a kernel may keep a program out of a switch, as some virtual
- * machines' kernels do where the task that leaves is their own. The scheduler knows when it was; how far its clock is
- * from ours showed at the last switch that was seen. */
+/* The task came to a CPU at mark, and nothing has happened since. The kernel may leave last_arrival as it was. */
+static __always_inline void take_distance(struct backend *b, struct task_struct *task)
+{
+	u64 arrival = last_arrival(task);
+	if (arrival == b->arrival)
+		return;
+	b->arrival = arrival;
+	b->distance = b->mark - arrival;
+	b->distance_at = b->mark;
+}
+
+/* When an arrival was that nobody saw, of a task that had left at `left`. Where that cannot be told: now, since who
+ * looked meanwhile was told that it was away. */
+static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64 now)
+{
+	u64 at = arrival + b->distance;
+	if (!arrival || !b->distance || now > b->distance_at + DISTANCE_KEPT || at + DISTANCE_ERROR < left || at > now)
+		return now;
+	return at < left ? left : at;
+}
+
+/* Makes up for an arrival that was not seen. */
 static __noinline int arrived_unseen(struct backend *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task)
 		return 0;
-	u64 at = b->clock_distance ? last_arrival(task) + b->clock_distance : now;
-	if (at < b->mark)
-		at = b->mark;
-	if (at > now)
-		at = now;
-	on_cpu_since(b, task, at);
+	if (b->is_off) {
+		on_cpu_since(b, task, time_of(b, b->unseen ?: last_arrival(task), b->mark, now));
+		b->unseen = 0;
+	}
+	if (b->stands_still)
+		program_goes_on(b, time_of(b, last_arrival(task), b->preempted_at, now));
 	return 0;
 }
 
 /* Accounts for everything up to now; the task is on a CPU. */
 static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
 {
-	if (b->is_off)
+	if (b->is_off || b->stands_still)
 		arrived_unseen(b, task, now);
-	else if (b->off_ns)
-		b->clock_distance = b->mark - last_arrival(task);
+	else if (b->off_ns && !b->preempted)
+		take_distance(b, task);
 	settle(b, task);
 	u64 ran = now - b->mark;
 	u64 preempted = b->preempted;
 	if (preempted) {
-		/* A part of it may have come after the clock was read: that one is left for the next time. */
-		u64 left = preempted > ran ? preempted - ran : 0;
+		/* What came after the clock was read is left for the next time. */
+		u64 left = stood_still_after(b, now);
 		preempted -= left;
+		if (preempted > ran) {
+			left += preempted - ran;
+			preempted = ran;
+		}
 		b->phase[PHASE_RUNQUEUE] += preempted;
 		/* In this order, see read_clock(). */
 		barrier();
@@ -348,7 +397,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->slept = 0;
 	b->is_off = 0;
 	b->wait_start = 0;
-	b->preempted = 0;
+	b->preempted = stood_still_after(b, now);
+	b->unseen = 0;
 	b->sent = 0;
 	b->complete = 0;
 	b->current = 0;

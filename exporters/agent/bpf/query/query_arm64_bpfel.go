@@ -67,11 +67,13 @@ type QueryBackend struct {
 	Shared        uint8
 	LockWait      uint8
 	Held          uint8
+	StandsStill   uint8
 	Attended      uint8
+	_             [3]byte
 	OffKind       QueryPhase
 	ReadCall      uint8
 	UnreadWakeup  uint8
-	_             [2]byte
+	_             [6]byte
 	Socket        uint64
 	SocketInode   uint64
 	TlsSession    uint64
@@ -85,9 +87,13 @@ type QueryBackend struct {
 	Heard         uint32
 	LookedHeard   uint32
 	LookedCpu     uint64
-	ClockDistance uint64
 	PreemptedAt   uint64
+	PreemptedLast uint64
 	Preempted     uint64
+	Distance      uint64
+	DistanceAt    uint64
+	Arrival       uint64
+	Unseen        uint64
 	Phase         [7]uint64
 	SentAt        uint64
 	SentPhase     [7]uint64

@@ -86,6 +86,7 @@ struct backend {
 	u8 shared;         /* and the clock is not the current one's alone: which command gets what shows at the end */
 	u8 lock_wait;      /* asleep until another session gives up a lock */
 	u8 held;           /* a program works on the clock; see hold() */
+	u8 stands_still;   /* held: the program has no CPU */
 	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;      /* the last time asleep was in a read call */
@@ -103,9 +104,13 @@ struct backend {
 	u32 heard;         /* runs of programs for the client's socket */
 	u32 looked_heard;  /* that and the CPU time when the agent last looked; see count_unheard() */
 	u64 looked_cpu;
-	u64 clock_distance; /* from the scheduler's clock to ours, by which an unseen arrival on a CPU gets its time; 0: not known */
-	u64 preempted_at;  /* held: when the program lost the CPU */
+	u64 preempted_at;  /* held: when the program last lost the CPU */
+	u64 preempted_last; /* and for how long */
 	u64 preempted;     /* for how long since mark a program had no CPU, not yet in phase[] */
+	u64 distance;      /* from the scheduler's clock to ours, as it was at distance_at; 0: not known */
+	u64 distance_at;
+	u64 arrival;       /* the scheduler's last_arrival then */
+	u64 unseen;        /* last_arrival of an arrival that was not seen, where another one has come since; 0: none has */
 	u64 phase[PHASES];
 	u64 sent_at;             /* the last send, where that ends a statement */
 	u64 sent_phase[PHASES];  /* and phase[] then */

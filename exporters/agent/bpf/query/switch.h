@@ -28,12 +28,25 @@ static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u6
 	b->off_kind = kind;
 }
 
+/* The task loses the CPU within a program that works on its clock, which must stay as it is. */
+static __always_inline void program_stops(struct backend *b, struct task_struct *task, u64 now)
+{
+	/* The last program that stood still goes on, although nobody saw it. */
+	if (b->stands_still)
+		program_goes_on(b, time_of(b, last_arrival(task), b->preempted_at, now));
+	/* When the task comes back, the kernel forgets when it came here. */
+	else if (b->is_off && !b->unseen)
+		b->unseen = last_arrival(task);
+	b->preempted_at = now;
+	b->stands_still = 1;
+}
+
 static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
 {
 	u64 now;
 	long nr;
 	if (b->held) {
-		b->preempted_at = bpf_ktime_get_ns();
+		program_stops(b, task, bpf_ktime_get_ns());
 		return;
 	}
 	if (!b->busy) {
@@ -54,8 +67,9 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	u64 ran = now - b->mark;
+	u64 ran = b->phase[PHASE_CPU];
 	advance(b, task, now);
+	ran = b->phase[PHASE_CPU] - ran;
 	b->is_off = 1;
 	if (runnable) {
 		b->off_kind = PHASE_RUNQUEUE;
@@ -65,6 +79,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	u32 kind = phase_asleep(b, task, &nr);
 	if (kind == PHASE_WAIT && proto_rests(b, task, nr, now)) {
 		b->slept = 1;
+		b->off_kind = kind;
 		if (tracing)
 			b->idle_since = now;
 		return;
@@ -83,7 +98,8 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 static __always_inline void enter_cpu(struct backend *b, struct task_struct *task)
 {
 	if (b->held) {
-		b->preempted += bpf_ktime_get_ns() - b->preempted_at;
+		if (b->stands_still)
+			program_goes_on(b, bpf_ktime_get_ns());
 		return;
 	}
 	if (!b->is_off)
