@@ -78,9 +78,10 @@ type fabricCollector struct {
 	local map[string]bool
 	down  map[string]time.Time
 	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
-	totals   *replicaTotals
-	lastSeen map[replicaLabels]time.Time
-	err      error // of the latest look at the paths
+	totals     *replicaTotals
+	operations operationsSeen
+	lastSeen   map[replicaLabels]time.Time
+	err        error // of the latest look at the paths
 }
 
 // Start implements Collector.

@@ -61,6 +61,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 			send(counter(d.bytes, float64(l.Bytes), values...))
 		}
 	}
+	send(counter(replicaOperations, float64(c.operations.add(totals.latencies)), c.wire.name))
 	for labels, n := range totals.unanswered {
 		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
 	}

@@ -180,6 +180,7 @@ type replicaFollower struct {
 	problems   uint64 // processes that could not be followed
 	refused    uint64 // processes that are not root's
 	overflow   uint64 // processes counted under volume "other", connections under replica "other"
+	operations operationsSeen
 	resynced   uint64 // operations void because their answer went by unseen
 	expired    uint64 // writes whose end was not seen
 	lookErrors uint64 // looks at the sockets that failed

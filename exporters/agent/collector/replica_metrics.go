@@ -78,6 +78,8 @@ var (
 		"Writes not in plumbline_replica_last_ack_total because another one to the same extent was under way.", []string{"wire"}, nil)
 	replicaOverflow = prometheus.NewDesc("plumbline_replica_label_overflow_total",
 		`Connections and processes counted under replica="other" or volume="other" because there are too many.`, []string{"wire"}, nil)
+	replicaOperations = prometheus.NewDesc("plumbline_replica_operations_total",
+		"Operations in the histograms of replicas, frontends and paths on this node, in all of them together: what plumbline_replica_lost_total is compared with.", []string{"wire"}, nil)
 	replicaLost = prometheus.NewDesc("plumbline_replica_lost_total",
 		"Events that are missing from the replica metrics, by reason.", []string{"wire", "reason"}, nil)
 	replicaProblems = prometheus.NewDesc("plumbline_replica_process_errors_total",
@@ -167,6 +169,7 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 			send(counter(d.bytes, float64(l.Bytes), values...))
 		}
 	}
+	send(counter(replicaOperations, float64(f.operations.add(totals.latencies)), f.wire.name))
 	for labels, a := range totals.acks {
 		send(counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...))
 		send(counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.values(replica.ViewRequest)...))

@@ -94,6 +94,24 @@ func (t *replicaTotals) forget(labels replicaLabels) {
 	}
 }
 
+// operationsSeen counts the operations in all histograms, also in those that are forgotten by now.
+type operationsSeen struct{ shown, total uint64 }
+
+// add takes what the histograms have now. A histogram that is gone took its share of shown along.
+func (o *operationsSeen) add(latencies map[latencyLabels]*latencyTotal) uint64 {
+	now := uint64(0)
+	for _, l := range latencies {
+		for _, n := range l.Slots {
+			now += n
+		}
+	}
+	if now > o.shown {
+		o.total += now - o.shown
+	}
+	o.shown = now
+	return o.total
+}
+
 // peerNames returns the address of each peer number.
 func (f *replicaFollower) peerNames() (map[uint32]replica.PeerKey, error) {
 	keys, err := readReplicaMap[replica.PeerKey, uint32](f.kernel, "peers")
