@@ -42,8 +42,11 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	totals := c.totals.copy()
 	errs := []error{c.err}
 	now := &replicaNow{inflight: map[viewLabels]int{}, oldest: map[viewLabels]float64{}, connections: map[viewLabels]int{}}
+	whole := true
 	for _, side := range []*fabricSide{c.initiator, c.target} {
-		errs = append(errs, side.err, side.add(totals, now))
+		err := side.add(totals, now)
+		whole = whole && err == nil
+		errs = append(errs, side.err, err)
 		m, err := side.costs()
 		metrics, errs = append(metrics, m...), append(errs, err)
 	}
@@ -61,7 +64,11 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 			send(counter(d.bytes, float64(l.Bytes), values...))
 		}
 	}
-	send(counter(replicaOperations, float64(c.operations.add(totals.latencies)), c.wire.name))
+	// A side that could not be read is not gone.
+	if whole {
+		c.operations.add(totals.latencies)
+	}
+	send(counter(replicaOperations, float64(c.operations.total), c.wire.name))
 	for labels, n := range totals.unanswered {
 		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
 	}

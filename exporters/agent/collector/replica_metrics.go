@@ -169,7 +169,8 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 			send(counter(d.bytes, float64(l.Bytes), values...))
 		}
 	}
-	send(counter(replicaOperations, float64(f.operations.add(totals.latencies)), f.wire.name))
+	f.operations.add(totals.latencies)
+	send(counter(replicaOperations, float64(f.operations.total), f.wire.name))
 	for labels, a := range totals.acks {
 		send(counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...))
 		send(counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.values(replica.ViewRequest)...))

@@ -98,7 +98,7 @@ func (t *replicaTotals) forget(labels replicaLabels) {
 type operationsSeen struct{ shown, total uint64 }
 
 // add takes what the histograms have now. A histogram that is gone took its share of shown along.
-func (o *operationsSeen) add(latencies map[latencyLabels]*latencyTotal) uint64 {
+func (o *operationsSeen) add(latencies map[latencyLabels]*latencyTotal) {
 	now := uint64(0)
 	for _, l := range latencies {
 		for _, n := range l.Slots {
@@ -109,7 +109,6 @@ func (o *operationsSeen) add(latencies map[latencyLabels]*latencyTotal) uint64 {
 		o.total += now - o.shown
 	}
 	o.shown = now
-	return o.total
 }
 
 // peerNames returns the address of each peer number.

@@ -17,8 +17,8 @@ func TestOperationsSeen(t *testing.T) {
 	}
 	want := func(n uint64) {
 		t.Helper()
-		if got := seen.add(totals.latencies); got != n {
-			t.Errorf("%d operations, want %d", got, n)
+		if seen.add(totals.latencies); seen.total != n {
+			t.Errorf("%d operations, want %d", seen.total, n)
 		}
 	}
 	want(0)

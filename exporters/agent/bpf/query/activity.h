@@ -87,7 +87,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	bool sent = READ_ONCE(b->sent);
 	/* In this order: when a program lets go, how long it stood still is known. And before the phases: that time leaves
 	 * `preempted` only after it got into its phase, so that either it is here or the sum does not add up. */
-	bool held = READ_ONCE(b->held);
+	bool held = READ_ONCE(b->held) || READ_ONCE(b->stands_still);
 	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
 #pragma unroll
@@ -100,7 +100,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
 	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
-	    READ_ONCE(b->held) != held || READ_ONCE(b->preempted) != preempted)
+	    (READ_ONCE(b->held) || READ_ONCE(b->stands_still)) != held || READ_ONCE(b->preempted) != preempted)
 		return false;
 	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just leaving. */
 	bool unseen = off && where == ON_CPU;

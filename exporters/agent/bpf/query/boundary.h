@@ -24,7 +24,7 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 		received_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	return release(b);
+	return release(b, task);
 }
 
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
@@ -40,7 +40,7 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 		sent_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	return release(b);
+	return release(b, task);
 }
 
 SEC("tp_btf/sock_recv_length")

@@ -63,13 +63,6 @@ static __always_inline void hold(struct backend *b)
 	barrier();
 }
 
-static __always_inline int release(struct backend *b)
-{
-	barrier();
-	b->held = 0;
-	return 0;
-}
-
 /* The part of `preempted` that came after the clock was read as now. */
 static __always_inline u64 stood_still_after(struct backend *b, u64 now)
 {
@@ -101,6 +94,7 @@ static __always_inline void on_cpu_since(struct backend *b, struct task_struct *
  * how far that is from ours shows at each switch that is seen. The two drift apart, so that this holds for a while only. */
 #define DISTANCE_KEPT 10000000000ULL
 #define DISTANCE_ERROR 1000000ULL
+#define NEVER 1 /* as an arrival: it is not known */
 
 /* When the task last came to a CPU, by the scheduler's clock; 0 where the kernel does not say. */
 static __always_inline u64 last_arrival(struct task_struct *task)
@@ -108,15 +102,21 @@ static __always_inline u64 last_arrival(struct task_struct *task)
 	return bpf_core_field_exists(task->sched_info.last_arrival) ? task->sched_info.last_arrival : 0;
 }
 
-/* The task came to a CPU at mark, and nothing has happened since. The kernel may leave last_arrival as it was. */
-static __always_inline void take_distance(struct backend *b, struct task_struct *task)
+/* The last arrival since the task has left; the kernel does not note each. */
+static __always_inline u64 arrival_since(struct backend *b, struct task_struct *task)
 {
 	u64 arrival = last_arrival(task);
-	if (arrival == b->arrival)
+	return arrival && arrival != b->left ? arrival : NEVER;
+}
+
+/* The task came to a CPU at mark, and nothing has happened since. */
+static __always_inline void take_distance(struct backend *b, struct task_struct *task)
+{
+	u64 arrival = arrival_since(b, task);
+	if (arrival == NEVER)
 		return;
 	b->arrival = arrival;
 	b->distance = b->mark - arrival;
-	b->distance_at = b->mark;
 }
 
 /* When an arrival was that nobody saw, of a task that had left at `left`. Where that cannot be told: now, since who
@@ -124,9 +124,26 @@ static __always_inline void take_distance(struct backend *b, struct task_struct 
 static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64 now)
 {
 	u64 at = arrival + b->distance;
-	if (!arrival || !b->distance || now > b->distance_at + DISTANCE_KEPT || at + DISTANCE_ERROR < left || at > now)
+	if (arrival == NEVER || !b->distance || arrival - b->arrival > DISTANCE_KEPT || at + DISTANCE_ERROR < left || at > now)
 		return now;
 	return at < left ? left : at;
+}
+
+/* A program goes on that stood still, and was not seen to. */
+static __noinline int goes_on_unseen(struct backend *b, struct task_struct *task)
+{
+	if (b && task)
+		program_goes_on(b, time_of(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
+	return 0;
+}
+
+static __always_inline int release(struct backend *b, struct task_struct *task)
+{
+	if (b->stands_still)
+		goes_on_unseen(b, task);
+	barrier();
+	b->held = 0;
+	return 0;
 }
 
 /* Makes up for an arrival that was not seen. */
@@ -134,19 +151,21 @@ static __noinline int arrived_unseen(struct backend *b, struct task_struct *task
 {
 	if (!b || !task)
 		return 0;
-	if (b->is_off) {
-		on_cpu_since(b, task, time_of(b, b->unseen ?: last_arrival(task), b->mark, now));
-		b->unseen = 0;
-	}
-	if (b->stands_still)
-		program_goes_on(b, time_of(b, last_arrival(task), b->preempted_at, now));
+	u64 at = time_of(b, b->unseen ?: arrival_since(b, task), b->mark, now);
+	on_cpu_since(b, task, at);
+	b->unseen = 0;
+	/* Where the arrival is not known, a program may have stood still before: that is in the time away. */
+	if (at > b->preempted_at)
+		b->preempted = 0;
 	return 0;
 }
 
 /* Accounts for everything up to now; the task is on a CPU. */
 static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
 {
-	if (b->is_off || b->stands_still)
+	if (b->stands_still)
+		goes_on_unseen(b, task);
+	if (b->is_off)
 		arrived_unseen(b, task, now);
 	else if (b->off_ns && !b->preempted)
 		take_distance(b, task);
@@ -162,7 +181,7 @@ static __always_inline void advance(struct backend *b, struct task_struct *task,
 			preempted = ran;
 		}
 		b->phase[PHASE_RUNQUEUE] += preempted;
-		/* In this order, see read_clock(). */
+		/* In this order, see read_clock(). Another CPU of arm64 may see it otherwise, within nanoseconds. */
 		barrier();
 		b->preempted = left;
 		barrier();
@@ -390,14 +409,17 @@ static __always_inline u64 wakeup_before(struct backend *b, u64 start)
 static __always_inline void begin(struct backend *b, struct task_struct *task, u64 now)
 {
 	u64 woken = 0;
+	if (b->stands_still)
+		goes_on_unseen(b, task);
+	u64 stood_still = stood_still_after(b, now);
 	if (b->slept)
-		woken = queued_so_far(task) - b->queued;
+		woken = queued_of(PHASE_WAIT, ~0ULL, queued_so_far(task) - b->queued, stood_still);
 	if (tracing)
 		b->wakeup = wakeup_before(b, now - woken);
 	b->slept = 0;
 	b->is_off = 0;
 	b->wait_start = 0;
-	b->preempted = stood_still_after(b, now);
+	b->preempted = stood_still;
 	b->unseen = 0;
 	b->sent = 0;
 	b->complete = 0;

@@ -183,7 +183,7 @@ int tls_read_done(struct pt_regs *ctx)
 	if (e) {
 		hold(b);
 		client_said(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
-		release(b);
+		release(b, task);
 	}
 	return 0;
 }
@@ -347,7 +347,7 @@ static __always_inline int ended(struct task_struct *task)
 	hold(b);
 	abandon(b, task, bpf_ktime_get_ns());
 	b->busy = 0;
-	release(b);
+	release(b, task);
 	if (b->leader && task->pid == task->tgid)
 		tell(task->tgid);
 	return 0;

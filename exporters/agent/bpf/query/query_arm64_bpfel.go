@@ -90,8 +90,8 @@ type QueryBackend struct {
 	PreemptedAt   uint64
 	PreemptedLast uint64
 	Preempted     uint64
+	Left          uint64
 	Distance      uint64
-	DistanceAt    uint64
 	Arrival       uint64
 	Unseen        uint64
 	Phase         [7]uint64

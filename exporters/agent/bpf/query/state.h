@@ -106,10 +106,10 @@ struct backend {
 	u64 looked_cpu;
 	u64 preempted_at;  /* held: when the program last lost the CPU */
 	u64 preempted_last; /* and for how long */
-	u64 preempted;     /* for how long since mark a program had no CPU, not yet in phase[] */
-	u64 distance;      /* from the scheduler's clock to ours, as it was at distance_at; 0: not known */
-	u64 distance_at;
-	u64 arrival;       /* the scheduler's last_arrival then */
+	u64 preempted;     /* for how long programs had no CPU, not yet in phase[] */
+	u64 left;          /* the scheduler's last_arrival when the task last left the CPU */
+	u64 distance;      /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
+	u64 arrival;       /* by the scheduler's clock */
 	u64 unseen;        /* last_arrival of an arrival that was not seen, where another one has come since; 0: none has */
 	u64 phase[PHASES];
 	u64 sent_at;             /* the last send, where that ends a statement */

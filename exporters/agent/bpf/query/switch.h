@@ -31,12 +31,12 @@ static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u6
 /* The task loses the CPU within a program that works on its clock, which must stay as it is. */
 static __always_inline void program_stops(struct backend *b, struct task_struct *task, u64 now)
 {
-	/* The last program that stood still goes on, although nobody saw it. */
 	if (b->stands_still)
-		program_goes_on(b, time_of(b, last_arrival(task), b->preempted_at, now));
+		goes_on_unseen(b, task);
 	/* When the task comes back, the kernel forgets when it came here. */
 	else if (b->is_off && !b->unseen)
-		b->unseen = last_arrival(task);
+		b->unseen = arrival_since(b, task);
+	b->left = last_arrival(task);
 	b->preempted_at = now;
 	b->stands_still = 1;
 }
@@ -61,6 +61,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 				now = bpf_ktime_get_ns();
 				fall_asleep(b, phase_asleep(b, task, &nr), now - b->mark, now);
 				b->mark = now;
+				b->left = last_arrival(task);
 				b->is_off = 1;
 			}
 		}
@@ -70,9 +71,10 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	u64 ran = b->phase[PHASE_CPU];
 	advance(b, task, now);
 	ran = b->phase[PHASE_CPU] - ran;
-	b->is_off = 1;
+	b->left = last_arrival(task);
 	if (runnable) {
 		b->off_kind = PHASE_RUNQUEUE;
+		b->is_off = 1;
 		return;
 	}
 	b->queued = queued_so_far(task);
@@ -80,11 +82,13 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	if (kind == PHASE_WAIT && proto_rests(b, task, nr, now)) {
 		b->slept = 1;
 		b->off_kind = kind;
+		b->is_off = 1;
 		if (tracing)
 			b->idle_since = now;
 		return;
 	}
 	fall_asleep(b, kind, ran, now);
+	b->is_off = 1;
 	if (b->read_call && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
 		/* The kernel counts a read call at its end: one count, one call. */
 		u64 call = reads_so_far(task) + 1;
