@@ -71,7 +71,11 @@ static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 {
 	if (!bpf_core_field_exists(task->on_cpu))
 		return PERHAPS_ON_CPU;
-	return READ_ONCE(task->on_cpu) ? ON_CPU : NOT_ON_CPU;
+	/* It became smaller in Linux 7: a load of the size that it has. */
+	barrier();
+	u64 on = BPF_CORE_READ_BITFIELD(task, on_cpu);
+	barrier();
+	return on ? ON_CPU : NOT_ON_CPU;
 }
 
 /* Copies a statement's clock; false if it changed meanwhile. */
