@@ -160,7 +160,8 @@ func (o Outcome) Wrong() []string {
 	if o.Missed > o.tolerated() {
 		say("%d runs of the agent's programs were missed", o.Missed)
 	}
-	if o.Lost > 0 {
+	// What a missed run leaves, such as an end whose beginning was missed, is told of as lost, too.
+	if o.Lost > 0 && (!o.Deputies || o.Lost > o.Missed) {
 		say("%d events lost", o.Lost)
 	}
 	return wrong

@@ -26,6 +26,10 @@ func TestWrong(t *testing.T) {
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
 		t.Errorf("10 of 1,000 events at most were missed by deputies, and of ours none: %q", wrong)
 	}
+	bounded.Lost = 10
+	if wrong := bounded.Wrong(); len(wrong) > 0 {
+		t.Errorf("10 at most were missed, and 10 ends had no beginning: %q", wrong)
+	}
 	for _, c := range []struct {
 		want   string
 		change func(*Outcome)
@@ -50,6 +54,8 @@ func TestWrong(t *testing.T) {
 		{"1 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 1 }},
 		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Deputies = 39, true }},
 		{"1 events lost", func(o *Outcome) { o.Lost = 1 }},
+		{"1 events lost", func(o *Outcome) { o.Lost, o.Deputies = 1, true }},
+		{"6 events lost", func(o *Outcome) { o.Lost, o.Missed, o.Deputies = 6, 5, true }},
 	} {
 		o := fine()
 		c.change(&o)
