@@ -27,8 +27,8 @@ func TestLookedBackAt(t *testing.T) {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
-	if far["replica:slowdown:ratio"] != 3*time.Hour {
-		t.Errorf("replica:slowdown:ratio is looked at over %s, want 3h", far["replica:slowdown:ratio"])
+	if far["replica:slowdown:ratio4m"] != 3*time.Hour {
+		t.Errorf("replica:slowdown:ratio4m is looked at over %s, want 3h", far["replica:slowdown:ratio4m"])
 	}
 }
 
