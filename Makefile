@@ -212,6 +212,15 @@ bench: build ## What measuring costs, as ratios in one run: per block I/O, per r
 	@$(GO) test -run '^$$' -bench 'Trace$$' -benchtime 1x -v ./exporters/agent/collector
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
 
+.PHONY: bench-wires
+bench-wires: ## What following NVMe/TCP and iSCSI costs, in a guest whose kernel has both ends; about 8 minutes.
+	@tools/install-packages kernels
+	@mkdir -p build/kernels-wires build/results
+	@CGO_ENABLED=0 $(GO) test -c -o build/kernels-wires/collector.test ./exporters/agent/collector
+	@$(GO) run ./tests/kernels --timeout=30m boot --share=build/kernels-wires 6.12 -- \
+		build/kernels-wires/collector.test -test.run '^$$' -test.bench Fabric -test.benchtime 1x -test.v -fabric.results=/run/host
+	@cp build/kernels-wires/*.jsonl build/results/
+
 .PHONY: accuracy
 accuracy: build ## Known delays at each layer against what is read of it; about 10 minutes.
 	@tools/install-packages bpf test bench

@@ -94,6 +94,7 @@ struct gendisk {
 	int first_minor;
 	char disk_name[32];
 	const struct block_device_operations *fops;
+	u64 diskseq;
 };
 
 struct block_device {

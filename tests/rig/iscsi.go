@@ -95,21 +95,28 @@ func (n *ISCSITargets) add(iqn string, delay time.Duration) {
 // Connect has this machine use all targets, and returns the folder of each one's disk in sysfs.
 func (n *ISCSITargets) Connect() []string {
 	var disks []string
-	for _, one := range n.targets {
-		n.node(one, "--op", "new")
-		n.node(one, "--login")
-		Eventually(n.t, time.Minute, func() error {
-			found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block", "sd*"))
-			if len(found) == 0 {
-				return fmt.Errorf("no disk of %s", one.Name)
-			}
-			disks = append(disks, found[0])
-			// Not by the disk's own link to its device, which comes after the disk.
-			n.write("300", filepath.Dir(filepath.Dir(found[0])), "timeout")
-			return nil
-		})
+	for i := range n.targets {
+		disks = append(disks, n.ConnectTo(i))
 	}
 	return disks
+}
+
+// ConnectTo has this machine use one target, and returns the folder of its disk in sysfs.
+func (n *ISCSITargets) ConnectTo(i int) (disk string) {
+	one := n.targets[i]
+	n.node(one, "--op", "new")
+	n.node(one, "--login")
+	Eventually(n.t, time.Minute, func() error {
+		found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block", "sd*"))
+		if len(found) == 0 {
+			return fmt.Errorf("no disk of %s", one.Name)
+		}
+		disk = found[0]
+		// Not by the disk's own link to its device, which comes after the disk.
+		n.write("300", filepath.Dir(filepath.Dir(disk)), "timeout")
+		return nil
+	})
+	return disk
 }
 
 func (n *ISCSITargets) node(one *Target, args ...string) {
@@ -129,10 +136,13 @@ func (n *ISCSITargets) session(one *Target) string {
 
 // Disconnect ends all sessions.
 func (n *ISCSITargets) Disconnect() {
-	for _, one := range n.targets {
-		n.node(one, "--logout")
+	for i := range n.targets {
+		n.DisconnectFrom(i)
 	}
 }
+
+// DisconnectFrom ends the session with one target.
+func (n *ISCSITargets) DisconnectFrom(i int) { n.node(n.targets[i], "--logout") }
 
 // end takes it all down, as far as it is there.
 func (n *ISCSITargets) end() {
@@ -144,17 +154,30 @@ func (n *ISCSITargets) end() {
 	n.Targets.end(n.made...)
 }
 
+// device is the SCSI address of the device of a target that has a disk.
+func (n *ISCSITargets) device(i int) string {
+	one := n.targets[i]
+	found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block"))
+	if len(found) != 1 {
+		n.t.Fatalf("devices of %s with a disk: %v, not one", one.Name, found)
+	}
+	return filepath.Base(filepath.Dir(found[0]))
+}
+
+// SetUpAnew takes a target's disk from its device and sets it up anew so many times. Its name stays, and its memory changes hands.
+func (n *ISCSITargets) SetUpAnew(i, times int) {
+	address := n.device(i)
+	for range times {
+		n.write(address, sdFolder, "unbind")
+		n.write(address, sdFolder, "bind")
+	}
+}
+
 // ScanWhileSetUp takes a target's disk from its device and sets it up anew so many times, and meanwhile asks the target which LUNs it has
 // as fast as it answers, as a scan does, and returns how often. Some questions are sent when the device has no disk, and answered when
 // it has one.
 func (n *ISCSITargets) ScanWhileSetUp(i, times int) (scans int) {
-	one := n.targets[i]
-	found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*"))
-	if len(found) != 1 {
-		n.t.Fatalf("devices of %s: %v, not one", one.Name, found)
-	}
-	address := filepath.Base(found[0])
-	host, _, _ := strings.Cut(address, ":")
+	host, _, _ := strings.Cut(n.device(i), ":")
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -171,10 +194,7 @@ func (n *ISCSITargets) ScanWhileSetUp(i, times int) (scans int) {
 			scans++
 		}
 	}()
-	for range times {
-		n.write(address, sdFolder, "unbind")
-		n.write(address, sdFolder, "bind")
-	}
+	n.SetUpAnew(i, times)
 	close(stop)
 	if err := <-done; err != nil {
 		n.t.Fatalf("%v", err)

@@ -72,10 +72,10 @@ type fabricCollector struct {
 	// a side is loaded under it.
 	mu                sync.Mutex
 	initiator, target *fabricSide
-	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks, and down since when a path is
-	// not usable.
+	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks by their sequence, and down since
+	// when a path is not usable.
 	paths map[string]remote.Path
-	local map[string]bool
+	local map[uint64]bool
 	down  map[string]time.Time
 	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
 	totals     *replicaTotals

@@ -45,17 +45,25 @@ func loadFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error
 	if k.collection, err = ebpf.NewCollection(spec); err != nil {
 		return nil, fmt.Errorf("load: %w", platform.Explain(err))
 	}
+	if err := k.attach(programs); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// attach begins the counting.
+func (k *fabricKernel) attach(programs []fabricProgram) error {
 	for _, p := range programs {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: p.tracepoint, Program: k.collection.Programs[p.name]})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", p.name, p.tracepoint, platform.Explain(err)), k.Close())
+			return fmt.Errorf("attach %s to %s: %w", p.name, p.tracepoint, platform.Explain(err))
 		}
 		k.links = append(k.links, l)
 	}
 	if err := k.collection.Variables["attached"].Set(monotonic()); err != nil {
-		return nil, errors.Join(fmt.Errorf("variable attached: %w", err), k.Close())
+		return fmt.Errorf("variable attached: %w", err)
 	}
-	return k, nil
+	return nil
 }
 
 // tryFabric lets the kernel's verifier look at a side's programs, and attaches nothing. As the modules they are for need not be there, what

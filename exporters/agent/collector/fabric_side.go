@@ -114,32 +114,31 @@ func (s *fabricSide) unload(now time.Time) {
 	s.log.Info("nothing more to follow", "side", s.name)
 }
 
-// ignore tells the programs which disks are the machine's own, and which are no more. A path's disk may have had the name before.
-func (s *fabricSide) ignore(local map[string]bool, now time.Time) error {
-	if s.kernel == nil {
-		return nil
-	}
-	disks, err := readMap[fabric.DiskKey, uint32](s.kernel.collection.Maps["disks"])
+// disks are the numbers of the disks that the programs have heard of, by the kernel's own number of each.
+func (s *fabricSide) disks() (map[uint64]uint32, error) {
+	return readMap[uint64, uint32](s.kernel.collection.Maps["disks"])
+}
+
+// ignore tells the programs which disks are the machine's own, and which are no more.
+func (s *fabricSide) ignore(local map[uint64]bool) error {
+	disks, err := s.disks()
 	if err != nil {
 		return err
 	}
-	errs, numbers, paths := []error{}, map[uint32]bool{}, map[uint32]bool{}
-	for key, number := range disks {
-		switch here := local[text(key.Name[:])]; {
+	errs, numbers := []error{}, map[uint32]bool{}
+	for disk, number := range disks {
+		switch here := local[disk]; {
 		case here && number != fabric.Ignored:
-			errs = append(errs, s.kernel.collection.Maps["disks"].Put(key, uint32(fabric.Ignored)))
-			if s.peers[number] == nil {
-				numbers[number] = true
-			} else {
-				paths[number] = true
-			}
+			errs = append(errs, s.kernel.collection.Maps["disks"].Put(disk, uint32(fabric.Ignored)))
+			delete(s.unnamed, number)
+			numbers[number] = true
 		case !here && number == fabric.Ignored:
-			_, err := remove(s.kernel.collection.Maps["disks"], key)
+			_, err := remove(s.kernel.collection.Maps["disks"], disk)
 			errs = append(errs, err)
 		}
 	}
 	_, _, err = s.take(numbers)
-	return errors.Join(append(errs, err, s.retire(paths, now))...)
+	return errors.Join(append(errs, err)...)
 }
 
 // sweep names what is new, and frees what is gone.
@@ -147,27 +146,25 @@ func (s *fabricSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
-	s.err = s.ignore(s.local, now)
 	var err error
 	if s == s.initiator {
-		err = s.sweepDisks(now)
+		err = errors.Join(s.ignore(s.local), s.sweepDisks(now))
 	} else {
 		err = s.sweepExports(now)
 	}
-	s.err = errors.Join(s.err, err, s.sweepOperations())
+	s.err = errors.Join(err, s.sweepOperations())
 }
 
-// sweepDisks names the paths. A disk's name is used again for another path: then either its structure in
-// the kernel is another one, or what sysfs tells of it has changed.
+// sweepDisks names the paths.
 func (s *fabricSide) sweepDisks(now time.Time) error {
-	disks, err := readMap[fabric.DiskKey, uint32](s.kernel.collection.Maps["disks"])
+	disks, err := s.disks()
 	if err != nil {
 		return err
 	}
-	latest := map[string]uint32{}
-	for key, number := range disks {
-		if name := text(key.Name[:]); number != fabric.Ignored {
-			latest[name] = max(latest[name], number)
+	paths := map[uint64]remote.Path{}
+	for _, p := range s.paths {
+		if p.Sequence != 0 {
+			paths[p.Sequence] = p
 		}
 	}
 	busy, err := s.busy()
@@ -176,17 +173,15 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 	}
 	gone := map[uint32]bool{}
 	var errs []error
-	leave := func(key fabric.DiskKey, number uint32) {
-		_, err := remove(s.kernel.collection.Maps["disks"], key)
+	leave := func(disk uint64, number uint32) {
+		_, err := remove(s.kernel.collection.Maps["disks"], disk)
 		errs, gone[number] = append(errs, err), true
 	}
-	for key, number := range disks {
+	for disk, number := range disks {
 		if number == fabric.Ignored {
 			continue
 		}
-		name := text(key.Name[:])
-		path, there := s.paths[name]
-		there = there && latest[name] == number
+		path, there := paths[disk]
 		peer := s.peers[number]
 		switch {
 		case peer == nil && there:
@@ -197,11 +192,12 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 				continue
 			}
 			s.nameless++
-			leave(key, number)
+			leave(disk, number)
 		case !there && peer.stays(busy[number], s.clock()):
 			s.lastSeen[peer.replicaLabels] = now
+		// A disk stays when its session is moved to another portal.
 		case !there, peer.path.Subsystem != path.Subsystem, peer.path.Address != path.Address, peer.path.Number != path.Number:
-			leave(key, number)
+			leave(disk, number)
 		default:
 			peer.path, peer.left = path, 0
 			s.lastSeen[peer.replicaLabels] = now

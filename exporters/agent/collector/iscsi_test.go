@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -100,8 +101,19 @@ func (b *iscsiBench) session(number int, iqn, host, disk, inFlight string) {
 	b.attribute("running", device, "state")
 	b.attribute(inFlight, device, "block", disk, "inflight")
 	b.attribute("1", device, "block", disk, "queue/iostats")
+	b.attribute(fmt.Sprint(sequenceOf(number)), device, "block", disk, "diskseq")
 	b.link("../"+device+"/block/"+disk, "block", disk)
 }
+
+// local makes a disk of the machine's own.
+func (b *iscsiBench) local(number int, disk string) {
+	device := fmt.Sprintf("devices/pci0000:00/ata%d/host%d/target%d:0:0/%d:0:0:0/block/%s", number, number, number, number, disk)
+	b.attribute(fmt.Sprint(sequenceOf(number)), device, "diskseq")
+	b.link("../"+device, "block", disk)
+}
+
+// sequenceOf is the kernel's own number of the disk that is the number-th of a test.
+func sequenceOf(number int) uint64 { return 100 + uint64(number) }
 
 func (b *iscsiBench) put(side *fabricSide, name string, key, value any) {
 	b.t.Helper()
@@ -111,10 +123,8 @@ func (b *iscsiBench) put(side *fabricSide, name string, key, value any) {
 }
 
 // disk does as the programs do with a disk's first command; ended are commands of one kind that have ended.
-func (b *iscsiBench) disk(number uint32, name string, ended uint64) {
-	key := fabric.DiskKey{Structure: uint64(number)}
-	put(key.Name[:], name)
-	b.put(b.collector.initiator, "disks", key, number)
+func (b *iscsiBench) disk(number uint32, ended uint64) {
+	b.put(b.collector.initiator, "disks", sequenceOf(int(number)), number)
 	b.put(b.collector.initiator, "latencies", fabric.LatencyKey{Number: number, Op: 1}, latencyOf(ended))
 }
 
@@ -137,10 +147,10 @@ func TestISCSIInitiator(t *testing.T) {
 	b := newISCSIBench(t)
 	b.session(1, "iqn.x:db-r-1", "10.0.0.1", "sda", "0 1")
 	b.session(2, "iqn.x:db", "10.0.0.2", "sdb", "0 0")
-	b.link("../devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sdc", "block/sdc")
-	b.disk(1, "sda", 10)
-	b.disk(2, "sdb", 20)
-	b.disk(3, "sdc", 40)
+	b.local(3, "sdc")
+	b.disk(1, 10)
+	b.disk(2, 20)
+	b.disk(3, 40)
 	initiator := b.collector.initiator
 	now := monotonic()
 	b.put(initiator, "operations", uint64(0x100), fabric.Operation{Start: now - 5e9, Number: 1, Op: 1})
@@ -206,10 +216,32 @@ func TestISCSIInitiator(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(b.sysfs, "block/sdb")); err != nil {
 		t.Fatal(err)
 	}
-	b.link("../devices/pci0000:00/ata2/host5/target5:0:0/5:0:0:0/block/sdb", "block/sdb")
+	b.local(5, "sdb")
+	b.disk(5, 80)
 	b.collector.look()
 	if n := b.read().count(pathMetric, two); n != 20 {
 		t.Errorf("%d commands of a path whose disk's name is another one's, want 20", n)
+	}
+}
+
+// A disk's name, and its memory, are another one's at once: nothing of the new path is counted as the old one's, also at the first look.
+func TestISCSINameUsedAgain(t *testing.T) {
+	b := newISCSIBench(t)
+	b.session(1, "iqn.x:old", "10.0.0.1", "sda", "0 0")
+	b.disk(1, 10)
+	b.collector.look()
+	if err := errors.Join(os.RemoveAll(filepath.Join(b.sysfs, "block/sda")), os.RemoveAll(filepath.Join(b.sysfs, "devices/platform/host1"))); err != nil {
+		t.Fatal(err)
+	}
+	b.session(2, "iqn.x:new", "10.0.0.2", "sda", "0 0")
+	b.disk(2, 3)
+	for range 3 {
+		b.collector.look()
+		b.put(b.collector.initiator, "latencies", fabric.LatencyKey{Number: 2, Op: 1}, latencyOf(7))
+		r := b.read()
+		if old, fresh := r.count(pathMetric, match{"volume": "old"}), r.count(pathMetric, match{"volume": "new"}); old != 10 || fresh != 7 {
+			t.Fatalf("%d commands of the path that is gone, and %d of the new one, want 10 and 7", old, fresh)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ var (
 // ReadISCSI reads /sys/class/iscsi_session and the disks of /sys/block, of which each one's link tells whether a session is above it.
 // Sessions come and go while it is read: what is gone is left out.
 func ReadISCSI(sysfs string) (Paths, error) {
-	all := Paths{Local: map[string]bool{}}
+	all := Paths{Local: map[uint64]bool{}}
 	sessions, err := entries(filepath.Join(sysfs, "class", "iscsi_session"))
 	for _, name := range sessions {
 		if sessionName.MatchString(name) {
@@ -40,7 +40,10 @@ func ReadISCSI(sysfs string) (Paths, error) {
 		parts := strings.Split(filepath.ToSlash(link), "/")
 		at := slices.IndexFunc(parts, sessionName.MatchString)
 		if at < 0 {
-			all.Local[disk] = true
+			// Others than SCSI's never are what the programs hear of.
+			if n := len(parts); n > 3 && parts[n-2] == "block" && scsiAddress.MatchString(parts[n-3]) {
+				all.addLocal(sequence(sysfs, "block", disk))
+			}
 			continue
 		}
 		if p, ok := sessionPath(filepath.Join(sysfs, "block"), disk, parts, at); ok {
@@ -95,6 +98,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 	p.Closed = state == "offline" || state == "transport-offline" || state == "blocked" ||
 		p.Access == "standby" || p.Access == "unavailable" || p.Access == "offline" || p.Access == "transitioning"
 	p.InFlight, p.CountsInFlight = inFlight(device, "block", disk)
+	p.Sequence = sequence(device, "block", disk)
 	return p, true
 }
 

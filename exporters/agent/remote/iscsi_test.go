@@ -42,6 +42,7 @@ func TestReadISCSI(t *testing.T) {
 		one + "target2:0:0/2:0:0:1/access_state":                                           "active/optimized\n",
 		one + "target2:0:0/2:0:0:1/block/sda/inflight":                                     "       1        4\n",
 		one + "target2:0:0/2:0:0:1/block/sda/queue/iostats":                                "1\n",
+		one + "target2:0:0/2:0:0:1/block/sda/diskseq":                                      "12\n",
 		one + "target2:0:0/2:0:0:1/block/sda/holders/dm-0/dm/uuid":                         "mpath-360000000000000000e00000000010001\n",
 		"devices/pci0000:00/0000:00:05.0/host3/scsi_host/host3/proc_name":                  "iscsi_iser\n",
 		two + "iscsi_session/session2/targetname":                                          strings.Repeat("i", 5000) + "\x00\xff",
@@ -53,7 +54,8 @@ func TestReadISCSI(t *testing.T) {
 		two + "target3:0:0/3:0:0:0/state":                                                  "blocked\n",
 		two + "target3:0:0/3:0:0:0/block/sdb/inflight":                                     "0 0\n",
 		"devices/platform/host4/session9/target4:0:0/4:0:0:0/block/sde/inflight":           "0 0\n", // its session is going
-		"devices/pci0000:00/0000:00:01.0/ata1/host0/target0:0:0/0:0:0:0/block/sdc/stat":    "",
+		"devices/pci0000:00/0000:00:01.0/ata1/host0/target0:0:0/0:0:0:0/block/sdc/diskseq": "9\n",
+		"devices/virtual/block/dm-0/diskseq":                                               "10\n", // no command of SCSI's is for it
 		"devices/virtual/block/dm-0/dm/uuid":                                               "mpath-360000000000000000e00000000010001\n",
 		"devices/platform/host5/session5/target5:0:0/5:0:0:99999999999/block/sdf/inflight": "",
 	})
@@ -77,10 +79,10 @@ func TestReadISCSI(t *testing.T) {
 	got.Paths[1].Subsystem = ""
 	want := Paths{
 		Connections: 3,
-		Local:       map[string]bool{"sdc": true, "dm-0": true},
+		Local:       map[uint64]bool{9: true},
 		Paths: []Path{
 			{Disk: "sda", Head: "dm-0", Controller: "session1", Transport: "tcp", Address: "10.99.1.2:3260", Subsystem: "iqn.2026-11.io.example:a",
-				Number: 1, State: "logged_in", Live: true, Access: "active/optimized", InFlight: 5, CountsInFlight: true},
+				Number: 1, State: "logged_in", Live: true, Access: "active/optimized", InFlight: 5, CountsInFlight: true, Sequence: 12},
 			{Disk: "sdb", Head: "sdb", Controller: "session2", Transport: "iser", Address: "[fe80::1]:3260", State: "failed", Closed: true},
 		},
 	}

@@ -18,7 +18,7 @@ var (
 // ReadNVMe reads /sys/class/nvme. Controllers come and go while it is read: what is gone is left
 // out.
 func ReadNVMe(sysfs string) (Paths, error) {
-	c := Paths{Local: map[string]bool{}}
+	c := Paths{Local: map[uint64]bool{}}
 	class := filepath.Join(sysfs, "class", "nvme")
 	entries, err := os.ReadDir(class)
 	if errors.Is(err, os.ErrNotExist) {
@@ -43,7 +43,7 @@ func ReadNVMe(sysfs string) (Paths, error) {
 			switch {
 			case parts == nil || transport == "":
 			case local:
-				c.Local[d.Name()] = true
+				c.addLocal(sequence(folder, d.Name()))
 			default:
 				namespace, _ := strconv.ParseUint(attribute(folder, d.Name(), "nsid"), 10, 32)
 				p := Path{
@@ -56,6 +56,7 @@ func ReadNVMe(sysfs string) (Paths, error) {
 				p.Live = p.State == "live"
 				p.Closed = p.Access == "inaccessible" || p.Access == "persistent-loss" || p.Access == "change"
 				p.InFlight, p.CountsInFlight = inFlight(folder, d.Name())
+				p.Sequence = sequence(folder, d.Name())
 				c.Paths = append(c.Paths, p)
 			}
 		}

@@ -10,6 +10,7 @@ func TestReadNVMe(t *testing.T) {
 	sysfs := tree(t, map[string]string{
 		"class/nvme/nvme0/transport":               "pcie\n",
 		"class/nvme/nvme0/nvme0n1/nsid":            "1\n",
+		"class/nvme/nvme0/nvme0n1/diskseq":         "4\n",
 		"class/nvme/nvme1/transport":               "tcp\n",
 		"class/nvme/nvme1/address":                 "traddr=10.99.1.2,trsvcid=4420,src_addr=10.99.1.1\n",
 		"class/nvme/nvme1/subsysnqn":               "nqn.2019-05.io.openebs:x\n",
@@ -18,6 +19,7 @@ func TestReadNVMe(t *testing.T) {
 		"class/nvme/nvme1/nvme3c1n2/ana_state":     "optimized\n",
 		"class/nvme/nvme1/nvme3c1n2/inflight":      "       2        3\n",
 		"class/nvme/nvme1/nvme3c1n2/queue/iostats": "1\n",
+		"class/nvme/nvme1/nvme3c1n2/diskseq":       "8\n",
 		"class/nvme/nvme1/hwmon1/name":             "nvme\n",
 		"class/nvme/nvme2/transport":               "tcp\n",
 		"class/nvme/nvme2/address":                 "traddr=fe80::1,trsvcid=4420\n",
@@ -36,10 +38,10 @@ func TestReadNVMe(t *testing.T) {
 	}
 	want := Paths{
 		Connections: 3,
-		Local:       map[string]bool{"nvme0n1": true},
+		Local:       map[uint64]bool{4: true},
 		Paths: []Path{
 			{Disk: "nvme3c1n2", Head: "nvme3n2", Controller: "nvme1", Transport: "tcp", Address: "10.99.1.2:4420",
-				Subsystem: "nqn.2019-05.io.openebs:x", Number: 7, State: "live", Live: true, Access: "optimized", InFlight: 5, CountsInFlight: true},
+				Subsystem: "nqn.2019-05.io.openebs:x", Number: 7, State: "live", Live: true, Access: "optimized", InFlight: 5, CountsInFlight: true, Sequence: 8},
 			{Disk: "nvme4n1", Head: "nvme4n1", Controller: "nvme4", Transport: "fc", Address: "nn-0x1:pn-0x2", Subsystem: "nqn.x:y", Number: 1},
 		},
 	}

@@ -14,6 +14,8 @@ type Path struct {
 	// Disk is the kernel's name of the namespace on this path (nvme0c1n1, or nvme0n1 without
 	// multipathing; sda), and Head the block device that is used, whatever its path.
 	Disk, Head string
+	// Sequence is the kernel's own number of the disk (diskseq), which no other disk ever gets; 0 if it cannot be read.
+	Sequence uint64
 	// Controller is the kernel's name of the controller (nvme1) or session (session1).
 	Controller string
 	// Transport is tcp, rdma, fc or loop, of iSCSI its driver's (tcp, iser, …), and Address the target's, as HOST:PORT where it has both.
@@ -40,8 +42,8 @@ type Paths struct {
 	Paths []Path
 	// Connections is how many controllers or sessions there are, also without a disk.
 	Connections int
-	// Local are the disks of the same kind on the machine itself.
-	Local map[string]bool
+	// Local are the disks of the same kind on the machine itself, by Path.Sequence.
+	Local map[uint64]bool
 }
 
 // maxAttribute bounds what is read of an attribute in sysfs or configfs.
@@ -65,6 +67,19 @@ func Address(host, port, other string) string {
 		return foreign.Text(host, maxName)
 	}
 	return foreign.Text(net.JoinHostPort(host, port), maxName)
+}
+
+// sequence is the kernel's number of a disk, whose folder this is; 0 if it cannot be read.
+func sequence(folder ...string) uint64 {
+	n, _ := strconv.ParseUint(attribute(append(folder[:len(folder):len(folder)], "diskseq")...), 10, 64)
+	return n
+}
+
+// addLocal notes a disk of this machine's own.
+func (p *Paths) addLocal(sequence uint64) {
+	if sequence != 0 {
+		p.Local[sequence] = true
+	}
 }
 
 // inFlight is how many reads and writes the kernel counts at a disk, if it counts them.

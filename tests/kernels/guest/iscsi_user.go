@@ -15,19 +15,24 @@ const (
 	tgtTarget   = "iqn.2019-10.io.longhorn:" + tgtVolume
 	istgtVolume = "pvc-istgt"
 	istgtTarget = "iqn.2016-09.com.openebs.cstor:" + istgtVolume
+	userTurns   = 2
 )
 
-// useUserISCSI uses targets in user space: the kernel's initiator is the same, and the other end is another one.
+// useUserISCSI uses targets in user space: the kernel's initiator is the same, and the other end is another one. They take turns, so that
+// the names of the one's disks, and mostly their memory, too, are at once the other's.
 func useUserISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	targets := rig.NewUserISCSITargets(t, tgtTarget, istgtTarget)
-	disks := targets.Connect()
-	for i, volume := range []string{tgtVolume, istgtVolume} {
-		n := &remotePaths{agent: a, targets: targets, volume: volume, disks: disks[i : i+1], devices: []string{"/dev/" + filepath.Base(disks[i])},
-			live: "logged_in", out: out}
-		n.follow(t)
-		n.countInitiator(t, fmt.Sprintf("%s's", volume))
+	for range userTurns {
+		for i, volume := range []string{tgtVolume, istgtVolume} {
+			disk := targets.ConnectTo(i)
+			n := &remotePaths{agent: a, targets: targets, volume: volume, disks: []string{disk}, devices: []string{"/dev/" + filepath.Base(disk)},
+				live: "logged_in", out: out}
+			n.follow(t)
+			n.countInitiator(t, fmt.Sprintf("%s's", volume))
+			targets.ScanWhileSetUp(i, 10)
+			targets.DisconnectFrom(i)
+		}
 	}
-	targets.Disconnect()
 }
 
 // countInitiator compares counts with the kernel's own of the path: a target may have no cache, and gets no flushes then.

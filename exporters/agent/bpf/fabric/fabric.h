@@ -20,17 +20,9 @@ enum event {
 	EVENTS,
 };
 
-#define DISK_NAME 32
 #define NQN_SIZE 224 /* 223 bytes at most, by the specification, and a zero */
 #define ADDRESS_SIZE 64
 #define SERVICE_SIZE 32
-
-/* A namespace as the initiator has it, on one path. Names are used again; then its structure is
- * another one. */
-struct disk_key {
-	u64 structure;
-	char name[DISK_NAME];
-};
 
 /* A namespace that a target here serves, on one of its ports; of SCSI a LUN, as the initiator numbers it. A
  * subsystem's serial number, which is random, or what its name comes to, tells it from another one in
@@ -78,10 +70,13 @@ struct latency_key {
 };
 
 /* Sizes are the kernel's memory. Those given as 1 are set by user space before loading. */
+/* The numbers of the disks that the initiator has, one for each path, by the kernel's own number of a disk (sysfs: diskseq), which no
+ * other disk ever gets: names and structures are used again at once.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, struct disk_key);
+	__type(key, u64);
 	__type(value, u32);
 } disks SEC(".maps");
 
@@ -218,11 +213,10 @@ static __always_inline void ends(u64 request, struct operation *o, bool failed)
 static __always_inline u32 disk_number(struct request *rq)
 {
 	struct gendisk *disk = BPF_CORE_READ(rq, q, disk);
-	struct disk_key key = { .structure = (u64)disk };
 
 	if (!disk)
 		return IGNORED;
-	bpf_probe_read_kernel_str(key.name, sizeof(key.name), (void *)disk + bpf_core_field_offset(struct gendisk, disk_name));
+	u64 key = BPF_CORE_READ(disk, diskseq);
 	u32 *known = bpf_map_lookup_elem(&disks, &key);
 	if (known)
 		return *known;

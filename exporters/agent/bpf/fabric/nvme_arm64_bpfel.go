@@ -20,12 +20,6 @@ type NvmeController struct {
 	Subsystem uint64
 }
 
-type NvmeDiskKey struct {
-	_         structs.HostLayout
-	Structure uint64
-	Name      [32]int8
-}
-
 type NvmeEvent uint32
 
 const (

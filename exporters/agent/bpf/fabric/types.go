@@ -2,8 +2,6 @@ package fabric
 
 // Names of the generated types, without the object's. All times are nanoseconds of CLOCK_MONOTONIC.
 type (
-	// DiskKey is a namespace as the initiator has it, on one path.
-	DiskKey = NvmeDiskKey
 	// ExportKey is a namespace that a target here serves, on one of its ports.
 	ExportKey = NvmeExportKey
 	// Export is what is known of it.
