@@ -150,12 +150,18 @@ func New(title string, d *soak.Data) *Report {
 			r.note("the generator was saturated on %s (%s): its response times include its own delay", s.StorageClass, s.Load)
 		}
 	}
+	// A class that was never reached has no samples, and is not left out for that.
+	for _, t := range d.Plan.Targets {
+		if key := [2]string{canary, t.StorageClass}; classes[key] == nil {
+			classes[key] = &Class{Load: canary, StorageClass: t.StorageClass, ToLocal: math.NaN()}
+		}
+	}
 	services := map[[2]string]*stats.Distribution{}
+	for key := range classes {
+		services[key] = &stats.Distribution{}
+	}
 	for _, s := range d.Samples {
 		key := [2]string{s.Load, s.StorageClass}
-		if services[key] == nil {
-			services[key] = &stats.Distribution{}
-		}
 		services[key].Merge(&s.Service)
 	}
 	r.marks(d)
@@ -166,7 +172,7 @@ func New(title string, d *soak.Data) *Report {
 	}
 	for key, c := range classes {
 		c.Response, c.Service = result.Sum(&c.all), result.Sum(services[key])
-		if l := classes[[2]string{c.Load, r.local}]; l != nil && l.all.Count() > 0 {
+		if l := classes[[2]string{c.Load, r.local}]; l != nil && l.all.Count() > 0 && c.all.Count() > 0 {
 			c.ToLocal = c.all.Quantile(0.95).Seconds() / l.all.Quantile(0.95).Seconds()
 		}
 		for _, change := range stats.Changes(c.P50) {

@@ -2,7 +2,9 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -331,6 +333,14 @@ func TestVerdictUnplanned(t *testing.T) {
 				d.Samples[i].Completed = 0
 			}
 		}, "transactions was completed"},
+		"a class without a sample": {func(d *soak.Data) {
+			d.Samples = slices.DeleteFunc(d.Samples, func(s soak.Sample) bool { return s.StorageClass == "r3" })
+		}, "r3: it was never reached"},
+		"a class that was down all the time": {func(d *soak.Data) {
+			d.Samples = slices.DeleteFunc(d.Samples, func(s soak.Sample) bool { return s.StorageClass == "r3" })
+			d.Samples = append(d.Samples, soak.Sample{Time: began.Add(20 * time.Minute), StorageClass: "r3", Load: "canary",
+				Outages: []result.Outage{{Began: began, Seconds: 1200, Errors: map[string]uint64{"connection": 80}}}})
+		}, "r3: it was never reached"},
 	} {
 		d := run(1)
 		d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
@@ -338,8 +348,12 @@ func TestVerdictUnplanned(t *testing.T) {
 			t.Fatalf("without anything else the verdict is %q, %q", v.Heading(), v.Sentences)
 		}
 		c.change(d)
-		if v := New("", d).Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), c.want) {
+		r := New("", d)
+		if v := r.Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), c.want) {
 			t.Errorf("%s: the verdict is %q, %q, without %q", name, v.Heading(), v.Sentences, c.want)
+		}
+		if err := errors.Join(r.WriteHTML(io.Discard), r.WriteMarkdown(io.Discard)); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if v := New("", &soak.Data{Began: began}).Verdict(); v.Planned || v.Heading() != "No canary has measured anything." {

@@ -64,6 +64,9 @@ func (v *Verdict) add(sentence string) {
 
 // judge says of a class what was, and whether all of it was planned.
 func (r *Report) judge(c Class) (planned bool, words []string) {
+	if c.Offered == 0 {
+		return false, []string{"it was never reached, or its tables were never made: no transaction was sent"}
+	}
 	if c.Completed == 0 {
 		return false, []string{fmt.Sprintf("none of %d transactions was completed", c.Offered)}
 	}
