@@ -47,7 +47,9 @@ type Class struct {
 	Changes            []Change
 	Outages            Outages
 	Saturated          bool // the generator, at some time
-	all                stats.Distribution
+	// unfit are the transactions that failed or were skipped without a fault or a phase, calm those that were due then.
+	unfit, calm uint64
+	all         stats.Distribution
 }
 
 // Outages sums up the times in which transactions were due and none was committed.
@@ -165,6 +167,12 @@ func New(title string, d *soak.Data) *Report {
 		services[key].Merge(&s.Service)
 	}
 	r.marks(d)
+	for _, s := range d.Samples {
+		if r.when(s.Time) == "" {
+			c := classes[[2]string{s.Load, s.StorageClass}]
+			c.unfit, c.calm = c.unfit+s.Failed+s.Skipped, c.calm+s.Offered
+		}
+	}
 	for _, t := range d.Plan.Targets {
 		if t.Local {
 			r.local = t.StorageClass

@@ -126,7 +126,8 @@ func TestReport(t *testing.T) {
 	v := r.Verdict()
 	if want := []string{
 		fmt.Sprintf("local: the median response stayed at %s.", result.Milliseconds(local.Response.Quantile(0.5))),
-		"r3: the median response changed 2 times with a fault or a phase; at the end it is what it was at the beginning; without a commit for 5.3 s in all.",
+		"r3: the median response changed 2 times with a fault or a phase; at the end it is what it was at the beginning; without a commit for 5.3 s in all; " +
+			"30 of 11400 transactions failed or were skipped (0.26 %), all with a fault or a phase.",
 		"fault odd could not be done.",
 		"the soak did not run from 2026-11-21 00:05:00 to 2026-11-21 00:06:00.",
 	}; v.Planned || !slices.Equal(v.Sentences, want) {
@@ -328,6 +329,14 @@ func TestVerdictUnplanned(t *testing.T) {
 			}
 		}, "the median response changed one time as the control's did at about that time"},
 		"a generator without CPU": {func(d *soak.Data) { d.Samples[3].Saturated = true }, "the generator was saturated"},
+		"failures": {func(d *soak.Data) {
+			for i := range d.Samples {
+				if s := &d.Samples[i]; s.StorageClass == "local" && s.Time.Sub(began) <= 3*time.Minute {
+					s.Failed, s.Completed = 2, s.Completed-2
+				}
+			}
+		}, "local: the median response stayed at 1.11 ms; 36 of 11400 transactions failed or were skipped (0.32 %), 36 of them without a fault or a phase, where 0.1 % may"},
+		"what was skipped": {func(d *soak.Data) { d.Samples[0].Skipped = 20 }, "20 of 11400 transactions failed or were skipped (0.18 %), 20 of them"},
 		"no transaction": {func(d *soak.Data) {
 			for i := range d.Samples {
 				d.Samples[i].Completed = 0
@@ -355,6 +364,13 @@ func TestVerdictUnplanned(t *testing.T) {
 		if err := errors.Join(r.WriteHTML(io.Discard), r.WriteMarkdown(io.Discard)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// A lost connection now and then is told, and no more.
+	d := run(1)
+	d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
+	d.Samples[0].Failed, d.Samples[0].Completed = 3, 97
+	if v := New("", d).Verdict(); !v.Planned || !strings.Contains(v.Sentences[0], "; 3 of 11400 transactions failed or were skipped (0.026 %).") {
+		t.Errorf("with three failures the verdict is %q, %q", v.Heading(), v.Sentences)
 	}
 	if v := New("", &soak.Data{Began: began}).Verdict(); v.Planned || v.Heading() != "No canary has measured anything." {
 		t.Errorf("of nothing the verdict is %+v", v)
