@@ -215,8 +215,8 @@ func (r *Report) note(format string, a ...any) {
 	}
 }
 
-// marks pairs the begin and end of each phase and fault. What never ended lasts to the end, or
-// to where the soak was cut off.
+// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so; so does a phase in
+// which the soak was killed.
 func (r *Report) marks(d *soak.Data) {
 	open := map[[2]string]int{}
 	for _, e := range d.Events {
@@ -238,7 +238,17 @@ func (r *Report) marks(d *soak.Data) {
 			if i, ok := open[key]; ok {
 				r.Marks[i].To = e.Time
 				delete(open, key)
+				if e.Detail == soak.Killed {
+					r.Marks[i].tell(e.Detail)
+					r.note("%s %s from %s on: %s", e.Kind, e.Name, clock(r.Marks[i].From), e.Detail)
+				}
 			}
+		}
+	}
+	for _, i := range open {
+		m := &r.Marks[i]
+		if m.tell("not over at the last sample"); m.To.Before(m.From) {
+			m.To = m.From
 		}
 	}
 	// The soak's own runs are shown by what lies between them.
@@ -267,6 +277,14 @@ func (r *Report) marks(d *soak.Data) {
 	}
 	slices.SortStableFunc(others, func(a, b Mark) int { return a.From.Compare(b.From) })
 	r.Marks = others
+}
+
+// tell adds to a mark's detail.
+func (m *Mark) tell(more string) {
+	if m.Detail != "" {
+		more = m.Detail + "; " + more
+	}
+	m.Detail = more
 }
 
 // before returns the time of the last sample before at.

@@ -138,6 +138,75 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// kept writes a soak's folder and reads it.
+func kept(t *testing.T, d *soak.Data) *soak.Data {
+	t.Helper()
+	folder := t.TempDir()
+	write := func(name string, values ...any) {
+		var text strings.Builder
+		for _, v := range values {
+			line, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString(string(line) + "\n")
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var events, samples []any
+	for _, e := range d.Events {
+		events = append(events, e)
+	}
+	for _, s := range d.Samples {
+		samples = append(samples, s)
+	}
+	write("soak.json", map[string]any{"began": d.Began, "plan": d.Plan})
+	write("events.jsonl", events...)
+	write("samples.jsonl", samples...)
+	back, err := soak.Read(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// A soak that was killed in a phase wrote no end of it: it lasts to the last sample before, and explains nothing after that. One that
+// is still under way lasts to the last sample of all. The report says both.
+func TestKilledInAPhase(t *testing.T) {
+	d := run(1)
+	d.Plan.Interval = 10 * time.Second
+	event := func(at time.Duration) soak.Event {
+		return soak.Event{Time: began.Add(at), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin, Detail: "tpcb-like at 200/s"}
+	}
+	// Killed after minute 5, started again at minute 6; no fault explains what happens at minutes 10 and 15.
+	d.Events = []soak.Event{d.Events[0], event(3 * time.Minute), d.Events[1], event(19 * time.Minute)}
+	r := New("", kept(t, d))
+	var phases []string
+	for _, m := range r.Marks {
+		if m.Kind == soak.PhaseEvent {
+			phases = append(phases, fmt.Sprintf("%v to %v: %s", m.From.Sub(began), m.To.Sub(began), m.Detail))
+		}
+	}
+	if want := []string{"3m0s to 5m0s: tpcb-like at 200/s; " + soak.Killed, "19m0s to 20m0s: tpcb-like at 200/s; not over at the last sample"}; !slices.Equal(phases, want) {
+		t.Errorf("phases %q, want %q", phases, want)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "phase burst from 2026-11-21 00:03:00 on: the soak was killed in it") {
+		t.Errorf("notes %q", notes)
+	}
+	for _, c := range r.Classes {
+		for _, x := range c.Changes {
+			if x.When != "" {
+				t.Errorf("a change at minute %v is %s", x.Time.Sub(began), x.When)
+			}
+		}
+	}
+	if len(r.Classes[1].Changes) != 2 {
+		t.Errorf("changes %+v", r.Classes[1].Changes)
+	}
+}
+
 // A run slowed by 20 % differs from the first, and more than 5 % of it are beyond the first's
 // p95; the same run again does not.
 func TestCompare(t *testing.T) {
