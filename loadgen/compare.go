@@ -33,7 +33,7 @@ type compareRun struct {
 func (p *program) addCompare() {
 	var r compareRun
 	c := p.add("compare", "Compare two matrices, two baselines or two soaks. Exit code 0: nothing is slower; 3: something surely is; "+
-		"4: nothing is, but --must-see's slowdown could not have been seen; 1: they cannot be compared; 2: a wrong command line.",
+		"4: nothing is, but --must-see's slowdown could not have been seen; 1: they cannot be compared, or something failed on one side only; 2: a wrong command line.",
 		func(context.Context, *slog.Logger) error { return r.run(os.Stdout) },
 		"loadgen compare last-week.json today.json",
 		"loadgen compare --must-see=10 baseline-2026-10.json baseline-2026-11.json",
@@ -64,7 +64,9 @@ func (r *compareRun) run(out io.Writer) error {
 	switch {
 	case found.Slower():
 		return slower
-	case r.mustSee > 0 && len(found.Blind(r.mustSee/100)) > 0:
+	case found.Mismatch() != nil:
+		return found.Mismatch()
+	case r.mustSee > 0 && (len(found.Blind(r.mustSee/100)) > 0 || len(found.Failures) > 0):
 		return inconclusive
 	}
 	return nil

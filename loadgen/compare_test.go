@@ -15,12 +15,16 @@ import (
 	"github.com/plumbline/plumbline/loadgen/result"
 )
 
-// runs is the file of a matrix whose rounds had these rates.
+// runs is the file of a matrix whose rounds had these rates; that of 0 failed.
 func runs(t *testing.T, rates ...float64) string {
 	t.Helper()
 	r := matrix.Report{Matrix: "wal", Scale: 1, Repeat: len(rates)}
 	for i, rate := range rates {
-		r.Rows = append(r.Rows, matrix.Row{Step: "wal", StorageClass: "r3", Round: i + 1, Result: &result.Result{Rate: rate}})
+		row := matrix.Row{Step: "wal", StorageClass: "r3", Round: i + 1, Error: "no room"}
+		if rate > 0 {
+			row.Result, row.Error = &result.Result{Rate: rate}, ""
+		}
+		r.Rows = append(r.Rows, row)
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -37,6 +41,7 @@ func runs(t *testing.T, rates ...float64) string {
 func TestCompareExitCodes(t *testing.T) {
 	t.Parallel()
 	quick, slow, few := runs(t, 1000, 1010, 990, 1005, 995, 1000), runs(t, 800, 810, 790, 805, 795, 800), runs(t, 1000, 990)
+	broken, worse := runs(t, 1000, 1010, 0, 1005, 995, 1000), runs(t, 800, 810, 0, 805, 795, 800)
 	rough := runs(t, 1000, 600, 1500, 800, 1200, 1000)
 	for _, c := range []struct {
 		args []string
@@ -52,6 +57,13 @@ func TestCompareExitCodes(t *testing.T) {
 		{[]string{"--must-see=10", quick, quick}, 0, "no difference that counts"},
 		{[]string{"--must-see=10", quick, slow}, 3, "surely slower"},
 		{[]string{"--must-see=500", quick, few}, 4, "too few"},
+		{[]string{quick, broken}, 1, "failed on one side only: wal on r3: 0 of 6 runs failed in the first, 1 of 6 in the second"},
+		{[]string{broken, quick}, 1, "**failed in the first**: wal on r3"},
+		{[]string{"--json", quick, broken}, 1, `"side": "second"`},
+		{[]string{broken, broken}, 0, "- failed in both: wal on r3"},
+		{[]string{"--must-see=10", broken, broken}, 4, "- failed in both"},
+		{[]string{quick, worse}, 3, "**failed in the second**: wal on r3"},
+		{[]string{quick, runs(t, 0, 0)}, 1, "nothing in common that was measured: wal on r3: 0 of 6 runs failed in the first, 2 of 2 in the second"},
 		{[]string{quick, "none.json"}, 1, "no such file"},
 		{[]string{"--must-see=4", quick, quick}, 1, "must be above --threshold"},
 		{[]string{"--threshold=-1", quick, quick}, 1, "must be a number that is not below 0"},

@@ -38,7 +38,7 @@ func (p *program) addPgbench() {
 	c.Flag("latency-limit", "Do not send a transaction that is already later than this; it counts as skipped, and as slow. 0: send all.").
 		Default("0s").DurationVar(&config.LatencyLimit)
 	c.Flag("max-tries", "How often a transaction is tried that fails to serialize.").Default("1").IntVar(&config.MaxTries)
-	c.Flag("init", "Make pgbench's tables first if they are missing.").BoolVar(&initialize)
+	c.Flag("init", "Make pgbench's tables first if they are missing; loadgen's own of another scale are made afresh, others are refused.").BoolVar(&initialize)
 	c.Flag("scale", "Scale factor for --init.").Default("10").IntVar(&config.Scale)
 	c.Flag("work-dir", "Folder for a few links while pgbench runs; the system's temporary folder if empty.").StringVar(&config.WorkDir)
 }

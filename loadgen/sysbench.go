@@ -34,7 +34,7 @@ func (p *program) addSysbench() {
 	c.Flag("threads", "Threads, each with a connection.").Default("4").IntVar(&config.Threads)
 	c.Flag("tables", "Tables.").Default("1").IntVar(&config.Tables)
 	c.Flag("table-size", "Rows of each table.").Default("10000").IntVar(&config.TableSize)
-	c.Flag("init", "Make sysbench's tables first if they are missing.").BoolVar(&tables)
+	c.Flag("init", "Make sysbench's tables first if they are missing; loadgen's own of another size are made afresh, others are refused.").BoolVar(&tables)
 	c.Flag("work-dir", "Folder for a few small files while sysbench runs; the system's temporary folder if empty.").StringVar(&config.WorkDir)
 }
 

@@ -59,6 +59,8 @@ type Comparison struct {
 	Lines     []Line   `json:"lines"`
 	OnlyA     []string `json:"only_first,omitempty"`
 	OnlyB     []string `json:"only_second,omitempty"`
+	// Failures are what could not be measured on a side, or not always.
+	Failures []Failure `json:"failures,omitempty"`
 }
 
 // familyAlpha is the chance that any pair at all is called different though none is.
@@ -101,6 +103,9 @@ func Paths(a, b string, threshold float64) (*Comparison, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(pairs) == 0 && len(c.Failures) > 0 {
+		return nil, fmt.Errorf("%s and %s have nothing in common that was measured: %s", a, b, list(c.Failures))
 	}
 	if len(pairs) == 0 {
 		return nil, fmt.Errorf("%s and %s have nothing in common", a, b)

@@ -170,6 +170,41 @@ func TestLongSoaks(t *testing.T) {
 	}
 }
 
+// A soak that was killed in a phase wrote no end of it. Of the second only the intervals of the phase are left out, not all after it.
+func TestKilledInAPhase(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 3))
+	whole, killed := makeSoak(t, random, 720, 1), makeSoak(t, random, 720, 1)
+	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	var text strings.Builder
+	for _, e := range []soak.Event{
+		{Time: began, Kind: soak.SoakEvent, Name: "soak", What: soak.Begin},
+		{Time: began.Add(10 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin},
+		{Time: began.Add(20*time.Minute + 5*time.Second), Kind: soak.SoakEvent, Name: "soak", What: soak.Begin},
+		{Time: began.Add(60 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin},
+		{Time: began.Add(70 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.End},
+		{Time: began.Add(120 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin}, // killed for good
+	} {
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString(string(line) + "\n")
+	}
+	if err := os.WriteFile(filepath.Join(killed, "events.jsonl"), []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Paths(whole, killed, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of 720 intervals, two times 60 and the one or two after.
+	for _, l := range c.Lines {
+		if n := l.Second.Values; n < 720-2*62 || n > 720-2*61 {
+			t.Errorf("%s: %d intervals of the killed one are compared", l.Metric, n)
+		}
+	}
+}
+
 // TestSoaks: soaks of two hours of the same system are not told apart but by chance, +10 % is told in
 // half a day's, and what a planned fault did is not compared.
 func TestSoaks(t *testing.T) {

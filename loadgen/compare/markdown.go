@@ -17,6 +17,16 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "%d compared: %d slower, %d faster, %d without a difference, %d not told apart, %d too short.\n\n",
 		len(c.Lines), count[Slower], count[Faster], count[Same], count[Unsure], count[TooShort])
+	for _, side := range []FailedSide{First, Second, Both} {
+		for _, f := range c.Failures {
+			if f.Side == side {
+				fmt.Fprintf(&b, "- %s: %s.\n", map[FailedSide]string{First: "**failed in the first**", Second: "**failed in the second**", Both: "failed in both"}[side], f)
+			}
+		}
+	}
+	if len(c.Failures) > 0 {
+		b.WriteString("\n")
+	}
 	fmt.Fprintf(&b, "A ratio is the second's time to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",
 		(1-c.Alpha)*100, c.Threshold*100)
 	b.WriteString("| what | measure | ratio | verdict | least slowdown that would show | second slower in | doubts |\n|---|---|---:|---|---:|---:|---|\n")

@@ -43,6 +43,7 @@ func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 	if a, b, err = alike(pathA, a, pathB, b); err != nil {
 		return nil, err
 	}
+	c.Failures = failedClasses(a, b)
 	classesA, classesB := classes(a), classes(b)
 	var pairs []pair
 	for _, class := range classesA {
@@ -76,11 +77,12 @@ func alike(pathA string, a *soak.Data, pathB string, b *soak.Data) (*soak.Data, 
 	return a, b, err
 }
 
-// classes are those with a canary.
+// classes are those of which a canary has response times.
 func classes(d *soak.Data) []string {
 	var out []string
-	for _, s := range d.Samples {
-		if s.Load == canaryLoad && !slices.Contains(out, s.StorageClass) {
+	for i := range d.Samples {
+		s := &d.Samples[i]
+		if s.Load == canaryLoad && s.Response.Count() > 0 && !slices.Contains(out, s.StorageClass) {
 			out = append(out, s.StorageClass)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -235,6 +236,14 @@ func fromServer(err error) bool {
 	return errors.As(err, &pg) || errors.As(err, &my)
 }
 
+// postgresStorage and mysqlStorage are the codes by which a server says that its storage fails it.
+var (
+	// disk_full, io_error, data_corrupted, index_corrupted.
+	postgresStorage = []string{"53100", "58030", "XX001", "XX002"}
+	// Disk full, error on read, error on write, error of the storage engine, table is full.
+	mysqlStorage = []uint16{1021, 1024, 1026, 1030, 1114}
+)
+
 // errorKind sorts an error. An unknown answer of the server is Other.
 func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 	var pg *pgconn.PgError
@@ -254,6 +263,8 @@ func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 			return metrics.Deadlock
 		case pg.Code == "57014", pg.Code == "55P03", pg.Code == "25P03":
 			return metrics.Timeout
+		case slices.Contains(postgresStorage, pg.Code):
+			return metrics.Storage
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), pg.Severity == "FATAL":
 			return metrics.Connection
 		}
@@ -268,6 +279,9 @@ func errorKind(ctx context.Context, err error) metrics.ErrorKind {
 			return metrics.ReadOnly
 		case 1053, 1927: // shutdown, connection was killed
 			return metrics.Connection
+		}
+		if slices.Contains(mysqlStorage, my.Number) {
+			return metrics.Storage
 		}
 		return metrics.Other
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -263,5 +265,36 @@ func TestOutages(t *testing.T) {
 	want(11, 2)
 	if last := o.kept[1]; last.Over || last.Took != time.Second || last.Errors[metrics.ReadOnly] != 1 {
 		t.Errorf("the last is %v", last)
+	}
+}
+
+// Errors of the server's storage are an outage; those of a statement are none.
+func TestStorageErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want metrics.ErrorKind
+	}{
+		{&pgconn.PgError{Severity: "ERROR", Code: "53100"}, metrics.Storage}, // could not extend file: no space left on device
+		{&pgconn.PgError{Severity: "ERROR", Code: "58030"}, metrics.Storage},
+		{&pgconn.PgError{Severity: "FATAL", Code: "58030"}, metrics.Storage},
+		{&pgconn.PgError{Severity: "ERROR", Code: "XX001"}, metrics.Storage},
+		{&pgconn.PgError{Severity: "ERROR", Code: "XX000"}, metrics.Other},
+		{&pgconn.PgError{Severity: "ERROR", Code: "53200"}, metrics.Other}, // out of memory
+		{&mysql.MySQLError{Number: 1021}, metrics.Storage},
+		{&mysql.MySQLError{Number: 1030}, metrics.Storage},
+		{&mysql.MySQLError{Number: 1114}, metrics.Storage},
+		{&mysql.MySQLError{Number: 1062}, metrics.Other}, // duplicate key
+	} {
+		kind := errorKind(t.Context(), fmt.Errorf("update: %w", c.err))
+		if kind != c.want {
+			t.Errorf("%v is %s, want %s", c.err, kind, c.want)
+		}
+		o := &NewOwnMetrics(prometheus.NewRegistry()).load(metrics.Labels{}).outages
+		began := time.Now()
+		o.failed(kind, began, began.Add(time.Second))
+		o.committed(began.Add(3 * time.Second))
+		if storage := c.want == metrics.Storage; storage != (len(o.kept) == 1) || storage && (o.kept[0].Took != 3*time.Second || o.kept[0].Errors[metrics.Storage] != 1) {
+			t.Errorf("after %v the outages are %+v", c.err, o.kept)
+		}
 	}
 }

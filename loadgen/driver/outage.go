@@ -40,7 +40,7 @@ func (o Outage) Result() result.Outage {
 	return result.Outage{Began: o.Began.UTC(), Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors}
 }
 
-// outages finds the outages of a load. One begins with what failed because no server took it: at
+// outages finds the outages of a load. One begins with what failed because no server, or its storage, took it: at
 // its intended start, or at the last commit if that was later. It ends with the next commit.
 type outages struct {
 	without       prometheus.Counter
@@ -60,7 +60,9 @@ type outages struct {
 // failed notes that something failed, of a transaction that was due then. What another transaction
 // was in the way of (a deadlock) or the statement itself was to blame for is no outage.
 func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
-	if kind != metrics.Connection && kind != metrics.Timeout && kind != metrics.ReadOnly {
+	switch kind {
+	case metrics.Connection, metrics.Timeout, metrics.ReadOnly, metrics.Storage:
+	default:
 		return
 	}
 	o.mu.Lock()

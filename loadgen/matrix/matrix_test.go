@@ -214,6 +214,26 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// Each step is measured on tables of its own size, not on those that the step before it left.
+func TestSizes(t *testing.T) {
+	db := testdb.StartPostgres(t)
+	r := Runner{Sysbench: testkit.Tool(t, "sysbench"), ProcFS: "/proc", Scale: 0.0001, MaxClients: 2, Least: time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, c := range []struct {
+		step         string
+		tables, rows int
+	}{{"sysbench 10 threads", 10, 1000}, {"sysbench 300 threads", 3, 2000}} {
+		r.Only = []string{c.step}
+		report, err := r.Run(t.Context(), "mayastor", []Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN()}})
+		if err != nil || len(report.Rows) != 1 || report.Rows[0].Error != "" || report.Rows[0].Result.Completed == 0 {
+			t.Fatalf("%s: %v, %+v", c.step, err, report)
+		}
+		tables := db.Count("select count(*) from pg_tables where tablename like 'sbtest%'")
+		if last := db.Count("select max(id) from sbtest3"); tables != c.tables || last != c.rows {
+			t.Errorf("%s: %d tables of %d rows, want %d of %d", c.step, tables, last, c.tables, c.rows)
+		}
+	}
+}
+
 // canceller cancels when something is logged so many times.
 type canceller struct {
 	slog.Handler

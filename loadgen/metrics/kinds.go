@@ -21,6 +21,7 @@ const (
 	Deadlock      ErrorKind = "deadlock"
 	Timeout       ErrorKind = "timeout"
 	ReadOnly      ErrorKind = "read_only" // the server is a standby, or was made one
+	Storage       ErrorKind = "storage"   // the server answers that its disk is full, fails, or holds damaged data
 	Other         ErrorKind = "other"
 )
 
@@ -46,7 +47,7 @@ const (
 
 var (
 	phases         = []Phase{Init, Warmup, Steady, Stopped}
-	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, ReadOnly, Other}
+	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, ReadOnly, Storage, Other}
 	skipReasons    = []SkipReason{Late, Down}
 	restartReasons = []RestartReason{Exited, Killed, StartFailed, ServerDown}
 )

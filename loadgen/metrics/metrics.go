@@ -84,7 +84,7 @@ func NewSet(registry prometheus.Registerer) *Set {
 		skipped: counter("loadgen_skipped_total",
 			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; a tool's are counted as target rate times the time down).", "reason"),
 		errors: counter("loadgen_errors_total",
-			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), other.", "kind"),
+			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), storage (the server's disk is full, fails, or holds damaged data), other.", "kind"),
 		restarts: counter("loadgen_restarts_total",
 			"Times the tool was started again, by reason: exit, killed, start_failed, server_down.", "reason"),
 		parseErrors: counter("loadgen_parse_errors_total",

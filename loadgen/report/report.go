@@ -47,7 +47,9 @@ type Class struct {
 	Changes            []Change
 	Outages            Outages
 	Saturated          bool // the generator, at some time
-	all                stats.Distribution
+	// unfit are the transactions that failed or were skipped without a fault or a phase, calm those that were due then.
+	unfit, calm uint64
+	all         stats.Distribution
 }
 
 // Outages sums up the times in which transactions were due and none was committed.
@@ -150,15 +152,27 @@ func New(title string, d *soak.Data) *Report {
 			r.note("the generator was saturated on %s (%s): its response times include its own delay", s.StorageClass, s.Load)
 		}
 	}
+	// A class that was never reached has no samples, and is not left out for that.
+	for _, t := range d.Plan.Targets {
+		if key := [2]string{canary, t.StorageClass}; classes[key] == nil {
+			classes[key] = &Class{Load: canary, StorageClass: t.StorageClass, ToLocal: math.NaN()}
+		}
+	}
 	services := map[[2]string]*stats.Distribution{}
+	for key := range classes {
+		services[key] = &stats.Distribution{}
+	}
 	for _, s := range d.Samples {
 		key := [2]string{s.Load, s.StorageClass}
-		if services[key] == nil {
-			services[key] = &stats.Distribution{}
-		}
 		services[key].Merge(&s.Service)
 	}
 	r.marks(d)
+	for _, s := range d.Samples {
+		if r.when(s.Time) == "" {
+			c := classes[[2]string{s.Load, s.StorageClass}]
+			c.unfit, c.calm = c.unfit+s.Failed+s.Skipped, c.calm+s.Offered
+		}
+	}
 	for _, t := range d.Plan.Targets {
 		if t.Local {
 			r.local = t.StorageClass
@@ -166,7 +180,7 @@ func New(title string, d *soak.Data) *Report {
 	}
 	for key, c := range classes {
 		c.Response, c.Service = result.Sum(&c.all), result.Sum(services[key])
-		if l := classes[[2]string{c.Load, r.local}]; l != nil && l.all.Count() > 0 {
+		if l := classes[[2]string{c.Load, r.local}]; l != nil && l.all.Count() > 0 && c.all.Count() > 0 {
 			c.ToLocal = c.all.Quantile(0.95).Seconds() / l.all.Quantile(0.95).Seconds()
 		}
 		for _, change := range stats.Changes(c.P50) {
@@ -201,8 +215,8 @@ func (r *Report) note(format string, a ...any) {
 	}
 }
 
-// marks pairs the begin and end of each phase and fault. What never ended lasts to the end, or
-// to where the soak was cut off.
+// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so; so does a phase in
+// which the soak was killed.
 func (r *Report) marks(d *soak.Data) {
 	open := map[[2]string]int{}
 	for _, e := range d.Events {
@@ -224,7 +238,17 @@ func (r *Report) marks(d *soak.Data) {
 			if i, ok := open[key]; ok {
 				r.Marks[i].To = e.Time
 				delete(open, key)
+				if e.Detail == soak.Killed {
+					r.Marks[i].tell(e.Detail)
+					r.note("%s %s from %s on: %s", e.Kind, e.Name, clock(r.Marks[i].From), e.Detail)
+				}
 			}
+		}
+	}
+	for _, i := range open {
+		m := &r.Marks[i]
+		if m.tell("not over at the last sample"); m.To.Before(m.From) {
+			m.To = m.From
 		}
 	}
 	// The soak's own runs are shown by what lies between them.
@@ -253,6 +277,14 @@ func (r *Report) marks(d *soak.Data) {
 	}
 	slices.SortStableFunc(others, func(a, b Mark) int { return a.From.Compare(b.From) })
 	r.Marks = others
+}
+
+// tell adds to a mark's detail.
+func (m *Mark) tell(more string) {
+	if m.Detail != "" {
+		more = m.Detail + "; " + more
+	}
+	m.Detail = more
 }
 
 // before returns the time of the last sample before at.

@@ -2,7 +2,9 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -124,7 +126,8 @@ func TestReport(t *testing.T) {
 	v := r.Verdict()
 	if want := []string{
 		fmt.Sprintf("local: the median response stayed at %s.", result.Milliseconds(local.Response.Quantile(0.5))),
-		"r3: the median response changed 2 times with a fault or a phase; at the end it is what it was at the beginning; without a commit for 5.3 s in all.",
+		"r3: the median response changed 2 times with a fault or a phase; at the end it is what it was at the beginning; without a commit for 5.3 s in all; " +
+			"30 of 11400 transactions failed or were skipped (0.26 %), all with a fault or a phase.",
 		"fault odd could not be done.",
 		"the soak did not run from 2026-11-21 00:05:00 to 2026-11-21 00:06:00.",
 	}; v.Planned || !slices.Equal(v.Sentences, want) {
@@ -132,6 +135,75 @@ func TestReport(t *testing.T) {
 	}
 	if !gap {
 		t.Errorf("the minute the soak was not running is not marked: %+v", r.Marks)
+	}
+}
+
+// kept writes a soak's folder and reads it.
+func kept(t *testing.T, d *soak.Data) *soak.Data {
+	t.Helper()
+	folder := t.TempDir()
+	write := func(name string, values ...any) {
+		var text strings.Builder
+		for _, v := range values {
+			line, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString(string(line) + "\n")
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var events, samples []any
+	for _, e := range d.Events {
+		events = append(events, e)
+	}
+	for _, s := range d.Samples {
+		samples = append(samples, s)
+	}
+	write("soak.json", map[string]any{"began": d.Began, "plan": d.Plan})
+	write("events.jsonl", events...)
+	write("samples.jsonl", samples...)
+	back, err := soak.Read(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// A soak that was killed in a phase wrote no end of it: it lasts to the last sample before, and explains nothing after that. One that
+// is still under way lasts to the last sample of all. The report says both.
+func TestKilledInAPhase(t *testing.T) {
+	d := run(1)
+	d.Plan.Interval = 10 * time.Second
+	event := func(at time.Duration) soak.Event {
+		return soak.Event{Time: began.Add(at), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin, Detail: "tpcb-like at 200/s"}
+	}
+	// Killed after minute 5, started again at minute 6; no fault explains what happens at minutes 10 and 15.
+	d.Events = []soak.Event{d.Events[0], event(3 * time.Minute), d.Events[1], event(19 * time.Minute)}
+	r := New("", kept(t, d))
+	var phases []string
+	for _, m := range r.Marks {
+		if m.Kind == soak.PhaseEvent {
+			phases = append(phases, fmt.Sprintf("%v to %v: %s", m.From.Sub(began), m.To.Sub(began), m.Detail))
+		}
+	}
+	if want := []string{"3m0s to 5m0s: tpcb-like at 200/s; " + soak.Killed, "19m0s to 20m0s: tpcb-like at 200/s; not over at the last sample"}; !slices.Equal(phases, want) {
+		t.Errorf("phases %q, want %q", phases, want)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "phase burst from 2026-11-21 00:03:00 on: the soak was killed in it") {
+		t.Errorf("notes %q", notes)
+	}
+	for _, c := range r.Classes {
+		for _, x := range c.Changes {
+			if x.When != "" {
+				t.Errorf("a change at minute %v is %s", x.Time.Sub(began), x.When)
+			}
+		}
+	}
+	if len(r.Classes[1].Changes) != 2 {
+		t.Errorf("changes %+v", r.Classes[1].Changes)
 	}
 }
 
@@ -326,11 +398,27 @@ func TestVerdictUnplanned(t *testing.T) {
 			}
 		}, "the median response changed one time as the control's did at about that time"},
 		"a generator without CPU": {func(d *soak.Data) { d.Samples[3].Saturated = true }, "the generator was saturated"},
+		"failures": {func(d *soak.Data) {
+			for i := range d.Samples {
+				if s := &d.Samples[i]; s.StorageClass == "local" && s.Time.Sub(began) <= 3*time.Minute {
+					s.Failed, s.Completed = 2, s.Completed-2
+				}
+			}
+		}, "local: the median response stayed at 1.11 ms; 36 of 11400 transactions failed or were skipped (0.32 %), 36 of them without a fault or a phase, where 0.1 % may"},
+		"what was skipped": {func(d *soak.Data) { d.Samples[0].Skipped = 20 }, "20 of 11400 transactions failed or were skipped (0.18 %), 20 of them"},
 		"no transaction": {func(d *soak.Data) {
 			for i := range d.Samples {
 				d.Samples[i].Completed = 0
 			}
 		}, "transactions was completed"},
+		"a class without a sample": {func(d *soak.Data) {
+			d.Samples = slices.DeleteFunc(d.Samples, func(s soak.Sample) bool { return s.StorageClass == "r3" })
+		}, "r3: it was never reached"},
+		"a class that was down all the time": {func(d *soak.Data) {
+			d.Samples = slices.DeleteFunc(d.Samples, func(s soak.Sample) bool { return s.StorageClass == "r3" })
+			d.Samples = append(d.Samples, soak.Sample{Time: began.Add(20 * time.Minute), StorageClass: "r3", Load: "canary",
+				Outages: []result.Outage{{Began: began, Seconds: 1200, Errors: map[string]uint64{"connection": 80}}}})
+		}, "r3: it was never reached"},
 	} {
 		d := run(1)
 		d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
@@ -338,9 +426,20 @@ func TestVerdictUnplanned(t *testing.T) {
 			t.Fatalf("without anything else the verdict is %q, %q", v.Heading(), v.Sentences)
 		}
 		c.change(d)
-		if v := New("", d).Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), c.want) {
+		r := New("", d)
+		if v := r.Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), c.want) {
 			t.Errorf("%s: the verdict is %q, %q, without %q", name, v.Heading(), v.Sentences, c.want)
 		}
+		if err := errors.Join(r.WriteHTML(io.Discard), r.WriteMarkdown(io.Discard)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A lost connection now and then is told, and no more.
+	d := run(1)
+	d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
+	d.Samples[0].Failed, d.Samples[0].Completed = 3, 97
+	if v := New("", d).Verdict(); !v.Planned || !strings.Contains(v.Sentences[0], "; 3 of 11400 transactions failed or were skipped (0.026 %).") {
+		t.Errorf("with three failures the verdict is %q, %q", v.Heading(), v.Sentences)
 	}
 	if v := New("", &soak.Data{Began: began}).Verdict(); v.Planned || v.Heading() != "No canary has measured anything." {
 		t.Errorf("of nothing the verdict is %+v", v)

@@ -13,6 +13,9 @@ import (
 // notBack is from which difference on, as a share, a class's last level is not its first one again.
 const notBack = 0.1
 
+// mostUnfit is the share of transactions that may fail or be skipped without a fault or a phase, as in a baseline's run.
+const mostUnfit = 0.001
+
 // Verdict is what a soak's canaries have shown: a sentence for each storage class, and whether all of that was
 // planned. What happens while a fault or a phase is in effect, or shortly after it, is.
 type Verdict struct {
@@ -64,6 +67,9 @@ func (v *Verdict) add(sentence string) {
 
 // judge says of a class what was, and whether all of it was planned.
 func (r *Report) judge(c Class) (planned bool, words []string) {
+	if c.Offered == 0 {
+		return false, []string{"it was never reached, or its tables were never made: no transaction was sent"}
+	}
 	if c.Completed == 0 {
 		return false, []string{fmt.Sprintf("none of %d transactions was completed", c.Offered)}
 	}
@@ -108,6 +114,17 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 		unplanned("%s of %d s or more without a fault", countOf(apart, "outage"), markedOutage)
 	case c.Outages.Count > 0:
 		words = append(words, fmt.Sprintf("without a commit for %.1f s in all", c.Outages.Total))
+	}
+	if bad := c.Failed + c.Skipped; bad > 0 {
+		all := fmt.Sprintf("%d of %d transactions failed or were skipped (%.2g %%)", bad, c.Offered, 100*float64(bad)/float64(c.Offered))
+		switch {
+		case float64(c.unfit) > mostUnfit*float64(c.calm):
+			unplanned("%s, %d of them without a fault or a phase, where %g %% may", all, c.unfit, 100*mostUnfit)
+		case c.unfit > 0:
+			words = append(words, all)
+		default:
+			words = append(words, all+", all with a fault or a phase")
+		}
 	}
 	if c.Saturated {
 		unplanned("the generator was saturated, so that its own delay is in this")

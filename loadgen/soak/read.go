@@ -30,7 +30,8 @@ type Data struct {
 	Plan    Plan
 	Samples []Sample
 	// Every is the interval of the samples: the plan's, or a multiple of it.
-	Every  time.Duration
+	Every time.Duration
+	// Events are those of the folder, and the ends of phases in which the soak was killed.
 	Events []Event
 	// Torn is how many lines could not be read, such as the last of a killed soak.
 	Torn int
@@ -70,6 +71,7 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 			return nil, err
 		case err == nil && slices.Equal(now, files):
 			c.end()
+			d.endKilled()
 			return d, nil
 		}
 		*d = before // a day has just ended, and its file has another name

@@ -134,11 +134,18 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 	}
 	retry := adapter.Supervisor{Load: load, Log: s.log}
 	load.SetPhase(metrics.Init)
+	var down unreached
 	err = retry.Retry(ctx, "making loadgen's tables on "+t.StorageClass, func(ctx context.Context) error {
 		s.tables[t.StorageClass].Lock()
 		defer s.tables[t.StorageClass].Unlock()
-		return d.Init(ctx)
+		began := time.Now()
+		err := d.Init(ctx)
+		if err != nil && ctx.Err() != nil {
+			return err // the end of the load
+		}
+		return down.tried(began, err)
 	})
+	s.keepUnreached(name, t.StorageClass, &down)
 	if err != nil {
 		load.SetPhase(metrics.Stopped)
 		if ctx.Err() == nil {

@@ -14,19 +14,25 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// Init makes pgbench's tables unless they are there and complete. It may be called again at
-// any time: tables that an earlier, interrupted call left half made are made afresh; complete
-// ones are never touched, whatever their scale.
+// madeHere is the comment on pgbench_branches that tells tables that loadgen made from others'. pgbench drops the table when it
+// makes it afresh, and the comment goes with it.
+const madeHere = "made by loadgen"
+
+// Init makes pgbench's tables unless they are there, complete and of the scale asked for. It may be called again at
+// any time: tables that an earlier, interrupted call left half made are made afresh, and so are loadgen's own of
+// another scale. Complete ones of another scale that loadgen did not make are refused, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
-	scale, err := t.existing(ctx)
-	if err != nil {
+	there, err := t.existing(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	if scale > 0 {
-		if scale != t.config.Scale {
-			t.log.Warn("pgbench's tables exist with another scale and are left as they are", "scale", scale, "asked", t.config.Scale)
-		}
+	case there.scale == t.config.Scale:
 		return nil
+	case there.scale > 0 && !there.ours:
+		return adapter.Final(fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: "+
+			"ask for scale %[1]d, take another database, or drop them", there.scale, t.config.Scale))
+	case there.scale > 0:
+		t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "asked", t.config.Scale)
 	}
 	_, err = t.Remake(ctx)
 	return err
@@ -64,7 +70,20 @@ func (t *Tool) Remake(ctx context.Context) ([]InitPhase, error) {
 	if err != nil {
 		return nil, adapter.Describe("pgbench --initialize", err, last)
 	}
-	return phases, nil
+	return phases, t.sign(ctx)
+}
+
+// sign marks the tables as loadgen's.
+func (t *Tool) sign(ctx context.Context) error {
+	db, err := adapter.Connect(ctx, t.config.DSN)
+	if err != nil {
+		return err
+	}
+	defer db.Close(context.WithoutCancel(ctx))
+	if _, err := db.Exec(ctx, "comment on table pgbench_branches is '"+madeHere+"'"); err != nil {
+		return fmt.Errorf("marking pgbench's tables as loadgen's: %w", err)
+	}
+	return nil
 }
 
 // initPhase fits a phase in the last line of pgbench --initialize (13 to 18).
@@ -86,30 +105,37 @@ func ParseInit(line string) (phases []InitPhase) {
 	return phases
 }
 
-// existing returns the scale of complete tables, 0 if there are none. pgbench makes the primary
-// keys last, so they tell a complete set from the rest of an interrupted one.
-func (t *Tool) existing(ctx context.Context) (int, error) {
+// tables are pgbench's as they are in the database.
+type tables struct {
+	scale int // 0: there are none, or they are half made
+	ours  bool
+}
+
+// existing looks at the tables. pgbench makes the primary keys last, so they tell a complete set from the rest of an
+// interrupted one.
+func (t *Tool) existing(ctx context.Context) (tables, error) {
 	db, err := adapter.Connect(ctx, t.config.DSN)
 	if err != nil {
-		return 0, err
+		return tables{}, err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
+	var there tables
 	var keys int
-	err = db.QueryRow(ctx, `select count(*) from pg_index where indisprimary and indrelid in
-		(to_regclass('pgbench_accounts'), to_regclass('pgbench_branches'), to_regclass('pgbench_tellers'))`).Scan(&keys)
+	err = db.QueryRow(ctx, `select count(*), coalesce(obj_description(to_regclass('pgbench_branches'), 'pg_class'), '') = $1
+		from pg_index where indisprimary and indrelid in
+		(to_regclass('pgbench_accounts'), to_regclass('pgbench_branches'), to_regclass('pgbench_tellers'))`, madeHere).Scan(&keys, &there.ours)
 	if err != nil {
-		return 0, fmt.Errorf("looking for pgbench's tables: %w", err)
+		return tables{}, fmt.Errorf("looking for pgbench's tables: %w", err)
 	}
 	if keys < 3 {
-		return 0, nil
+		return tables{}, nil
 	}
-	var scale int
-	if err := db.QueryRow(ctx, "select count(*) from pgbench_branches").Scan(&scale); err != nil {
+	if err := db.QueryRow(ctx, "select count(*) from pgbench_branches").Scan(&there.scale); err != nil {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.Code == "42P01" { // undefined_table
-			return 0, nil
+			return tables{}, nil
 		}
-		return 0, fmt.Errorf("reading pgbench's scale: %w", err)
+		return tables{}, fmt.Errorf("reading pgbench's scale: %w", err)
 	}
-	return scale, nil
+	return there, nil
 }

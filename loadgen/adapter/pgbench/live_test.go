@@ -211,6 +211,31 @@ func TestInitIsIdempotent(t *testing.T) {
 	}
 }
 
+// Tables of another scale are not measured for those asked for: loadgen's own are made afresh, others are refused and stay.
+func TestInitOfAnotherScale(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	scale := func() int { return r.db.Count("select count(*) from pgbench_branches") }
+	r.tool.config.Scale = 2
+	if err := r.tool.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := scale(); n != 2 {
+		t.Errorf("the tables have scale %d, asked was 2", n)
+	}
+	r.db.Exec("comment on table pgbench_branches is null") // as if somebody else had made them
+	if err := r.tool.Init(t.Context()); err != nil {
+		t.Errorf("tables of the scale asked for: %v", err)
+	}
+	r.tool.config.Scale = 1
+	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "scale 2, not 1") {
+		t.Errorf("somebody's tables of scale 2, asked for 1: %v", err)
+	}
+	if n := scale(); n != 2 {
+		t.Errorf("somebody's tables of scale 2 have scale %d now", n)
+	}
+}
+
 // A reader that is late loses nothing; the writer waits for it.
 func TestTerminalKeepsEveryLine(t *testing.T) {
 	terminal, err := newTerminal()

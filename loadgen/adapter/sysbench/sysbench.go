@@ -76,8 +76,7 @@ func (t *Tool) folder() (string, error) {
 	}
 	options, err := t.config.Target.options()
 	if err == nil {
-		options = append(options, fmt.Sprintf("threads=%d", t.config.Threads), fmt.Sprintf("tables=%d", t.config.Tables),
-			fmt.Sprintf("table-size=%d", t.config.TableSize), "time=0", "events=0")
+		options = append(options, fmt.Sprintf("threads=%d", t.config.Threads), "time=0", "events=0")
 		err = os.WriteFile(filepath.Join(folder, "options"), []byte(strings.Join(options, "\n")+"\n"), 0o600)
 	}
 	if err == nil {
@@ -88,6 +87,13 @@ func (t *Tool) folder() (string, error) {
 		return "", err
 	}
 	return folder, nil
+}
+
+// command is sysbench's command line. The options of a test are only read there: from a file sysbench takes none that it does not
+// know before it has loaded the test, and says nothing.
+func (t *Tool) command(folder, test, what string) []string {
+	return []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"),
+		fmt.Sprintf("--tables=%d", t.config.Tables), fmt.Sprintf("--table-size=%d", t.config.TableSize), test, what}
 }
 
 // Once runs sysbench until it ends or ctx does.
@@ -107,7 +113,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 	var reading sync.WaitGroup
 	reading.Go(func() { adapter.Lines(events, r.event) })
 	p := adapter.Process{
-		Command: []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"), filepath.Join(folder, "loadgen.lua"), "run"},
+		Command: t.command(folder, filepath.Join(folder, "loadgen.lua"), "run"),
 		Env: []string{"LC_ALL=C", "LOADGEN_SCRIPT=" + t.config.Script, "LOADGEN_STOP=" + stop,
 			"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64)},
 		Files: []*os.File{write}, Grace: stopGrace,
@@ -201,36 +207,61 @@ func (r *run) ended(err error) adapter.Ended {
 	return adapter.End("sysbench", err, r.lastWords, r.serverDown)
 }
 
-// Init makes sysbench's tables unless they are there and complete; half-made ones of an
-// interrupted call are made afresh.
+// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an
+// interrupted call are made afresh, and so are loadgen's own of another size. Others are refused, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
-	if complete, err := t.config.Target.complete(ctx, t.config.Tables); err != nil || complete {
+	db, err := t.config.Target.open(ctx)
+	if err != nil {
 		return err
 	}
-	t.log.Info("making sysbench's tables", "tables", t.config.Tables, "rows", t.config.TableSize)
-	for _, command := range []string{"cleanup", "prepare"} {
-		folder, err := t.folder()
-		if err != nil {
+	defer db.close()
+	there, err := t.config.Target.tables(ctx, db)
+	if err != nil {
+		return fmt.Errorf("looking for sysbench's tables: %w", err)
+	}
+	fit, drop, err := t.config.plan(there)
+	if err != nil {
+		return adapter.Final(err)
+	}
+	if fit {
+		return nil
+	}
+	if len(drop) > 0 {
+		t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
+		if err := t.config.Target.drop(ctx, db, drop); err != nil {
 			return err
 		}
-		var last string
-		note := func(line string) {
-			if strings.HasPrefix(line, "FATAL: ") && last == "" {
-				last = line
-			}
+	}
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	return t.config.Target.sign(ctx, db, t.config.Tables, t.config.TableSize)
+}
+
+// prepare has sysbench make the tables.
+func (t *Tool) prepare(ctx context.Context) error {
+	t.log.Info("making sysbench's tables", "tables", t.config.Tables, "rows", t.config.TableSize)
+	folder, err := t.folder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	var last string
+	note := func(line string) {
+		if strings.HasPrefix(line, "FATAL: ") && last == "" {
+			last = line
 		}
-		p := adapter.Process{
-			Command: []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"), t.config.Script, command},
-			Grace:   stopGrace, Stdout: note, Stderr: note,
-		}
-		err = p.Run(ctx)
-		os.RemoveAll(folder)
-		if adapter.NotStarted(err) {
-			return adapter.Final(err)
-		}
-		if err != nil {
-			return adapter.Describe("sysbench "+command, err, last)
-		}
+	}
+	p := adapter.Process{
+		Command: t.command(folder, t.config.Script, "prepare"),
+		Grace:   stopGrace, Stdout: note, Stderr: note,
+	}
+	err = p.Run(ctx)
+	if adapter.NotStarted(err) {
+		return adapter.Final(err)
+	}
+	if err != nil {
+		return adapter.Describe("sysbench prepare", err, last)
 	}
 	return nil
 }

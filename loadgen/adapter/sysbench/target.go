@@ -1,8 +1,6 @@
 package sysbench
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"net"
 	"strconv"
@@ -44,34 +42,4 @@ func (t Target) options() ([]string, error) {
 	}
 	return []string{"db-driver=pgsql", "pgsql-host=" + c.Host, "pgsql-port=" + strconv.Itoa(int(c.Port)), "pgsql-user=" + c.User,
 		"pgsql-password=" + c.Password, "pgsql-db=" + c.Database}, nil
-}
-
-// complete says whether all of sysbench's tables are there with their secondary index, which
-// sysbench makes last.
-func (t Target) complete(ctx context.Context, tables int) (bool, error) {
-	var n int
-	if t.Engine == "mysql" {
-		db, err := sql.Open("mysql", t.DSN)
-		if err != nil {
-			return false, err
-		}
-		defer db.Close()
-		err = db.QueryRowContext(ctx, `select count(distinct table_name) from information_schema.statistics
-			where table_schema = database() and table_name like 'sbtest%' and index_name like 'k\_%'`).Scan(&n)
-		if err != nil {
-			return false, fmt.Errorf("looking for sysbench's tables: %w", err)
-		}
-		return n >= tables, nil
-	}
-	db, err := adapter.Connect(ctx, t.DSN)
-	if err != nil {
-		return false, err
-	}
-	defer db.Close(context.WithoutCancel(ctx))
-	err = db.QueryRow(ctx, `select count(distinct tablename) from pg_indexes
-		where schemaname = current_schema() and tablename like 'sbtest%' and indexname like 'k\_%'`).Scan(&n)
-	if err != nil {
-		return false, fmt.Errorf("looking for sysbench's tables: %w", err)
-	}
-	return n >= tables, nil
 }

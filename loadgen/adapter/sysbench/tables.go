@@ -1,0 +1,137 @@
+package sysbench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// prefix is what sysbench's tables are called, a number after it.
+const prefix = "sbtest"
+
+// table is one of sysbench's in the database.
+type table struct {
+	// whole: it has its secondary index, which sysbench makes last.
+	whole bool
+	// ours: loadgen made it, with so many rows.
+	ours bool
+	// rows are those it was made with, or else its last key.
+	rows int
+}
+
+// markForm is the comment on a table that loadgen made. A table that is made afresh by hand has none.
+const markForm = "made by loadgen with %d rows"
+
+func mark(rows int) string { return fmt.Sprintf(markForm, rows) }
+
+// marked reads a mark.
+func marked(comment string) (rows int, ok bool) {
+	if _, err := fmt.Sscanf(comment, markForm, &rows); err != nil || comment != mark(rows) {
+		return 0, false
+	}
+	return rows, true
+}
+
+// lookFor lists the tables of the engine's current schema: their names, whether they have the index, their comments.
+func (t Target) lookFor() string {
+	if t.Engine == "mysql" {
+		return `select t.table_name, exists(select 1 from information_schema.statistics s where s.table_schema = t.table_schema
+			and s.table_name = t.table_name and s.index_name like 'k\_%'), t.table_comment
+			from information_schema.tables t where t.table_schema = database() and t.table_name like '` + prefix + `%'`
+	}
+	return `select c.relname, exists(select from pg_index x join pg_class i on i.oid = x.indexrelid where x.indrelid = c.oid
+		and i.relname like 'k\_%'), coalesce(obj_description(c.oid, 'pg_class'), '')
+		from pg_class c join pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = current_schema() and c.relkind in ('r', 'p') and c.relname like '` + prefix + `%'`
+}
+
+// tables returns sysbench's tables by their numbers.
+func (t Target) tables(ctx context.Context, db database) (map[int]table, error) {
+	there := map[int]table{}
+	err := db.each(ctx, t.lookFor(), func(scan func(...any) error) error {
+		var name, comment string
+		var one table
+		if err := scan(&name, &one.whole, &comment); err != nil {
+			return err
+		}
+		digits := strings.TrimPrefix(name, prefix)
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || strconv.Itoa(n) != digits {
+			return nil // somebody's table of a like name
+		}
+		one.rows, one.ours = marked(comment)
+		there[n] = one
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for n, one := range there {
+		if one.ours || !one.whole {
+			continue
+		}
+		// The last key is at hand, a count would read all of the table.
+		err := db.each(ctx, fmt.Sprintf("select coalesce(max(id), 0) from %s%d", prefix, n), func(scan func(...any) error) error { return scan(&one.rows) })
+		if err != nil {
+			return nil, err
+		}
+		there[n] = one
+	}
+	return there, nil
+}
+
+// plan compares the tables with those asked for. They fit, or those to be dropped before they are made: loadgen's own and the
+// rest of an interrupted call, in which one at least has no index. What may be somebody else's is an error.
+func (c Config) plan(there map[int]table) (fit bool, drop []int, err error) {
+	fit = true
+	interrupted := false
+	for n := 1; n <= c.Tables; n++ {
+		one, ok := there[n]
+		fit = fit && ok && one.whole && c.fits(one)
+		interrupted = interrupted || ok && !one.whole
+	}
+	if fit {
+		return true, nil, nil
+	}
+	for n, one := range there {
+		switch {
+		case one.ours, n <= c.Tables && interrupted:
+			drop = append(drop, n)
+		case n <= c.Tables:
+			return false, nil, fmt.Errorf("%s%d exists with a last key of %d, and loadgen did not make it; asked for are %d tables of %d rows: "+
+				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.rows, c.Tables, c.TableSize, c.Script)
+		}
+	}
+	return false, drop, nil
+}
+
+// fits says whether a table has the rows asked for. Two of the tests change how many there are, so that the last key of a table
+// whose beginning is not known says nothing.
+func (c Config) fits(one table) bool {
+	return one.rows == c.TableSize || !one.ours && (c.Script == "oltp_insert" || c.Script == "oltp_delete")
+}
+
+// drop drops tables.
+func (t Target) drop(ctx context.Context, db database, numbers []int) error {
+	for _, n := range numbers {
+		if err := db.exec(ctx, fmt.Sprintf("drop table %s%d", prefix, n)); err != nil {
+			return fmt.Errorf("dropping %s%d: %w", prefix, n, err)
+		}
+	}
+	return nil
+}
+
+// sign marks the tables that were just made as loadgen's.
+func (t Target) sign(ctx context.Context, db database, tables, rows int) error {
+	statement := "comment on table %s%d is '%s'"
+	if t.Engine == "mysql" {
+		statement = "alter table %s%d comment = '%s'"
+	}
+	for n := 1; n <= tables; n++ {
+		if err := db.exec(ctx, fmt.Sprintf(statement, prefix, n, mark(rows))); err != nil {
+			return fmt.Errorf("marking %s%d as loadgen's: %w", prefix, n, err)
+		}
+	}
+	return nil
+}
