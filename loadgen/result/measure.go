@@ -16,7 +16,8 @@ type Warmup struct{ Least, Most time.Duration }
 
 // Measure does work for duration and returns what load counted in that time. The time starts
 // when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
-// early if ctx or work does.
+// early if ctx or work does. What is under way at its end may end in good order and is counted, but
+// how long that takes is not in the time.
 func Measure(ctx context.Context, load *metrics.Load, target float64, warmup Warmup, duration time.Duration, work func(context.Context)) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -33,6 +34,10 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	for running := true; running; {
 		select {
 		case <-done:
+			running = false
+		case <-ctx.Done():
+			ended = time.Now()
+			<-done
 			running = false
 		case now := <-poll.C:
 			if began.IsZero() && load.Phase() == metrics.Steady {
