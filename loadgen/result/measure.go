@@ -12,7 +12,11 @@ import (
 // Warmup is how long a load runs before it is measured. Least is what the load itself needs until
 // it calls itself steady; what it counted in that time is thrown away. With Most, it goes on until
 // its rate is steady, at most that long.
-type Warmup struct{ Least, Most time.Duration }
+type Warmup struct {
+	Least, Most time.Duration
+	// Beside are further loads that the same work makes: what they counted in that time is thrown away, too.
+	Beside []*metrics.Load
+}
 
 // Measure does work for duration and returns what load counted in that time. The time starts
 // when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
@@ -46,7 +50,9 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 				}
 				if now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed) {
 					if warmup.Least > 0 || warmup.Most > 0 {
-						load.ResetTally()
+						for _, l := range append([]*metrics.Load{load}, warmup.Beside...) {
+							l.ResetTally()
+						}
 					}
 					began, cpu = now, cpuTime()
 				}
