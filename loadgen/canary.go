@@ -130,10 +130,9 @@ func awaitTables(ctx context.Context, log *slog.Logger, retry *adapter.Superviso
 
 // addOutages puts into a result the outages that reached into its time.
 func addOutages(r *result.Result, d *driver.Driver) {
-	began := time.Now().Add(-time.Duration(r.Seconds * float64(time.Second)))
 	all, after := d.Outages()
 	for _, o := range all {
-		if o.Began.Add(o.Took).Before(began) {
+		if o.Began.Add(o.Took).Before(r.Began()) {
 			continue
 		}
 		r.Outages = append(r.Outages, o.Result())

@@ -128,8 +128,10 @@ func one(ctx context.Context, config Config, target matrix.Target, log *slog.Log
 		}
 	}
 	reached, hours, run := make(chan bool, 1), sliced{length: Slice}, pieces{}
-	b.Result, err = result.Measure(ctx, load, c.Rate, result.Warmup{Least: c.Warmup}, config.Most, func(ctx context.Context) {
-		ctx, stop := context.WithCancel(ctx)
+	// Known well enough, it is told to end from outside, so that the time in which the last ones end is not in its rate.
+	measured, stop := context.WithCancel(ctx)
+	defer stop()
+	b.Result, err = result.Measure(measured, load, c.Rate, result.Warmup{Least: c.Warmup}, config.Most, func(ctx context.Context) {
 		defer stop()
 		go func() {
 			reached <- waitPrecise(ctx, load, config, &hours, func(now time.Time) {
@@ -148,11 +150,12 @@ func one(ctx context.Context, config Config, target matrix.Target, log *slog.Log
 	// As it was decided: the few transactions that still ended then may tip the balance.
 	b.Precise = <-reached
 	now, tally := time.Now(), load.Tally()
+	began := b.Result.Began()
 	if !hours.began.IsZero() {
 		hours.add(now, true, func() stats.Distribution { return tally.Response })
 	}
 	b.Hours, b.Pieces = hours.hours(b.Expected), run.kept
-	if expected := share(b.Expected, now.Add(-time.Duration(b.Result.Seconds*float64(time.Second))), now); expected > mostExpected {
+	if expected := share(b.Expected, began, began.Add(time.Duration(b.Result.Seconds*float64(time.Second)))); expected > mostExpected {
 		b.Spoilt = fmt.Sprintf("%.0f %% of the run lay in the times at which it is expected to be slow", 100*expected)
 		// Not what was offered less what completed: a warm-up's transactions may complete after it.
 	} else if bad := tally.Unfit(); float64(bad) > mostBad*float64(tally.Offered) {

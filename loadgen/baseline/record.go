@@ -39,7 +39,7 @@ type RecordClass struct {
 	Intervals    []Piece       `json:"intervals"`
 }
 
-// Piece is the response times of one interval of a run, in seconds.
+// Piece is the response times of one interval of a run, in seconds. P95 of fewer than 20 is the longest of the interval.
 type Piece struct {
 	End      time.Time `json:"end"`
 	Count    uint64    `json:"count"`

@@ -50,6 +50,27 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// An interval's p95 is of its own times, though they are few and an interval before had a longer one.
+func TestPieceOfFew(t *testing.T) {
+	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
+	var p pieces
+	var all stats.Distribution
+	for second := range 31 {
+		p.add(began.Add(time.Duration(second)*time.Second), all.Clone, expects(nil))
+		if all.Observe(2 * time.Millisecond); second == 4 {
+			all.Observe(3 * time.Second)
+		}
+	}
+	if len(p.kept) != 3 || p.kept[0].P95 < 2.95 {
+		t.Fatalf("intervals %+v, want three, and 3 s as the first one's p95", p.kept)
+	}
+	for _, x := range p.kept[1:] {
+		if x.Count != 10 || x.P95 < 0.00195 || x.P95 > 0.00205 {
+			t.Errorf("%+v, all ten were of 2 ms", x)
+		}
+	}
+}
+
 func TestRecordRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "baseline.json")
 	file, err := os.Create(path)

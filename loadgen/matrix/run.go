@@ -70,7 +70,7 @@ type Row struct {
 	Result       *result.Result      `json:"result,omitempty"`
 	Phases       []pgbench.InitPhase `json:"phases,omitempty"` // of making tables
 	MBPerSecond  float64             `json:"mb_per_second,omitempty"`
-	Sync         *result.Latency     `json:"sync,omitempty"` // fdatasync calls, in seconds
+	Sync         *result.Latency     `json:"sync,omitempty"` // fdatasync calls, in seconds, without the warm-up's
 	Began        time.Time           `json:"began"`          // of the run, warm-up included
 	Ended        time.Time           `json:"ended"`
 	CPUIdle      float64             `json:"cpu_idle"`       // share of all CPUs' time meanwhile, on the generator's machine
@@ -180,13 +180,14 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		supervisor.Load = set.Load(labels, metrics.Options{NoResponse: true})
 		return supervisor.Load
 	}
-	measure := func(once func(context.Context) adapter.Ended) error {
+	// beside are further loads that the tool makes.
+	measure := func(once func(context.Context) adapter.Ended, beside ...*metrics.Load) error {
 		r.prepare(ctx, target, row)
 		// A tool that ends by itself is not started again: a restart would hide why.
 		var ended adapter.Ended
 		// Not from before the tables were made: that is other work.
 		defer r.watch().into(row)
-		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration)}, step.Duration, func(ctx context.Context) {
+		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration), Beside: beside}, step.Duration, func(ctx context.Context) {
 			ended = once(ctx)
 			supervisor.Load.SetPhase(metrics.Stopped)
 		})
@@ -256,7 +257,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 	return fmt.Errorf("step %q does nothing", step.Name)
 }
 
-func (r *Runner) fio(ctx context.Context, target Target, row *Row, set *metrics.Set, supervisor *adapter.Supervisor, load *metrics.Load, measure func(func(context.Context) adapter.Ended) error) error {
+func (r *Runner) fio(ctx context.Context, target Target, row *Row, set *metrics.Set, supervisor *adapter.Supervisor, load *metrics.Load, measure func(func(context.Context) adapter.Ended, ...*metrics.Load) error) error {
 	if err := needs("directory", target.Directory); err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ func (r *Runner) fio(ctx context.Context, target Target, row *Row, set *metrics.
 		err = row.note("files written in full", tool.Make(ctx))
 	}
 	if err == nil {
-		err = measure(tool.Once)
+		err = measure(tool.Once, syncs)
 	}
 	if err = errors.Join(err, tool.Cleanup()); err != nil {
 		return err

@@ -30,6 +30,7 @@ type fitted struct {
 	flow
 	totals  []total // of the kinds of the flow
 	counted float64 // statements of these in all windows
+	rare    []total // kinds that are left out of it
 	seconds float64
 	// per is how many flushes there are to a commit.
 	per float64
@@ -52,10 +53,13 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	var all []total
 	all, f.seconds = totals(w.Windows)
 	for _, t := range all {
-		if t.count >= leastCount && t.mean("read", "write", "sync") >= leastShare*t.response.Mean() {
+		if t.count >= leastCount && t.response.Mean() > 0 && t.mean("read", "write", "sync") >= leastShare*t.response.Mean() {
 			f.totals = append(f.totals, t)
 			f.counted += t.count
 		}
+	}
+	if refused := f.leaveOut(); refused != nil {
+		return nil, refused
 	}
 	ops, _ := operations(from.Windows)
 	if refused := f.storable(w, ops); refused != nil {
@@ -64,8 +68,8 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	ops, _ = operations(f.ownLoad(from.Windows))
 	f.mix(w, ops)
 	for i, k := range f.kinds {
-		if k.reads > mostReadsEach {
-			return nil, &Refusal{Unexplained, fmt.Sprintf("%s would make %.0f reads to read for as long as it does (%s)", k.name, k.reads, ms(f.totals[i].mean("read"))),
+		if !(k.reads <= mostReadsEach) {
+			return nil, &Refusal{Unexplained, fmt.Sprintf("%s would make more than %d reads to read for as long as it does (%s)", k.name, mostReadsEach, ms(f.totals[i].mean("read"))),
 				"measure class and workload at the same time and at the same load"}
 		}
 	}
@@ -75,7 +79,7 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		}
 		f.own(usualPart, false)
 		f.again = f.simulate(turns, seed)
-		if f.again.commits > 0 {
+		if f.again.commits > 0 && f.again.flushes > 0 { // of few, the flush may have begun before the first that is counted
 			f.per = f.again.flushes / f.again.commits
 		}
 	}
@@ -174,8 +178,12 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 		f.ofRequests(ops, flush)
 	}
 	f.storage.flush = visits(f.flush, f.scale, ops)
-	if f.needed < leastNeeded || f.needed > mostNeeded {
-		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, which is %.2g times what the class's own measurements say", ms(flush), f.needed),
+	if !(f.needed >= leastNeeded && f.needed <= mostNeeded) {
+		said := fmt.Sprintf("which is %.2g times what the class's own measurements say", f.needed)
+		if !finite(f.needed) {
+			said = "and the class's own measurements say next to nothing"
+		}
+		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, %s", ms(flush), said),
 			"measure class and workload at the same time and at the same load"}
 	}
 	return nil
@@ -296,7 +304,9 @@ func (f *fitted) vague(there flow, quantiles []float64) []map[float64]float64 {
 func (f *fitted) distance() float64 {
 	sum := 0.0
 	for i, t := range f.totals {
-		slices.Sort(f.again.times[i])
+		if slices.Sort(f.again.times[i]); len(f.again.times[i]) == 0 {
+			continue
+		}
 		for _, q := range []float64{0.5, 0.9, 0.95, 0.99} {
 			d := math.Log(quantile(f.again.times[i], q) / t.response.Quantile(q))
 			sum += d * d * t.count / f.counted

@@ -30,6 +30,13 @@ func FuzzRead(f *testing.F) {
 			in.Workload.SameCache = true
 			in.Workload.Windows[0].Statements[0].Phases["read"] = 1e12
 			in.From.Windows[0].Operations["read"] = in.From.Windows[0].Operations["sync"]
+		},
+		func(in *Input) {
+			win := &in.Workload.Windows[0]
+			win.Statements = append(win.Statements, Statement{"rollback", Histogram{[]float64{0.004}, []float64{200, 0}}, map[string]float64{"sync": 0.5}})
+			for i := range in.Workload.Windows {
+				in.Workload.Windows[i].Statements[0].Response.Counts[2] = 1e6
+			}
 		}} {
 		in := small()
 		change(&in)
@@ -50,6 +57,9 @@ func FuzzRead(f *testing.F) {
 		}
 		if p.Refusal == nil && len(p.Statements) == 0 {
 			t.Error("neither numbers nor a reason")
+		}
+		if p.Refusal != nil && !strings.Contains(text, "NaN") && !strings.Contains(text, "Inf") && (strings.Contains(p.Refusal.Text, "NaN") || strings.Contains(p.Refusal.Text, "Inf")) {
+			t.Error(p.Refusal.Text)
 		}
 		for _, s := range p.Statements {
 			if s.Refusal != nil {

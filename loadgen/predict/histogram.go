@@ -23,14 +23,14 @@ func (h Histogram) validate() error {
 	}
 	before := 0.0
 	for i, b := range h.Bounds {
-		if !(b > before) || math.IsInf(b, 1) {
-			return fmt.Errorf("bounds[%d] is %v after %v; bounds are seconds above 0, and rise", i, b, before)
+		if !(b > before) || !possible(b) {
+			return fmt.Errorf("bounds[%d] is %v after %v; bounds are seconds above 0, at most %g, and rise", i, b, before, mostNumber)
 		}
 		before = b
 	}
 	for i, c := range h.Counts {
-		if !(c >= 0) || math.IsInf(c, 1) {
-			return fmt.Errorf("counts[%d] is %v; want 0 or more", i, c)
+		if !possible(c) {
+			return fmt.Errorf("counts[%d] is %v; want 0 to %g", i, c, mostNumber)
 		}
 	}
 	if last := h.Counts[len(h.Counts)-1]; last > 0.005*h.Count() {

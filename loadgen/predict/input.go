@@ -2,10 +2,8 @@ package predict
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // Input is what a prediction goes by: a workload where it is now, the same time's measurements of the class it is on,
@@ -126,17 +124,17 @@ func (in *Input) Validate() error {
 		return fmt.Errorf("version is %d; this program reads %d", in.Version, Version)
 	case w.Clients < 0 || w.Clients > 10_000:
 		return fmt.Errorf("workload.clients is %d; want 0 to 10000", w.Clients)
-	case w.Sessions < 0 || !(w.Cores >= 0) || math.IsInf(w.Cores, 1):
-		return errors.New("workload.sessions and workload.cores must not be below 0")
-	case !(w.ThinkSeconds >= 0) || math.IsInf(w.ThinkSeconds, 1):
-		return fmt.Errorf("workload.think_seconds is %v; want 0 or more", w.ThinkSeconds)
+	case w.Sessions < 0 || !possible(w.Cores):
+		return fmt.Errorf("workload.sessions and workload.cores must not be below 0, nor above %g", mostNumber)
+	case !possible(w.ThinkSeconds):
+		return fmt.Errorf("workload.think_seconds is %v; want 0 to %g", w.ThinkSeconds, mostNumber)
 	case w.Think != "" && w.Think != Exponential && w.Think != Constant:
 		return fmt.Errorf("workload.think is %q; want %s or %s", w.Think, Exponential, Constant)
 	}
 	for i, win := range w.Windows {
 		at := fmt.Sprintf("workload.windows[%d]", i)
-		if !positive(win.Seconds) {
-			return fmt.Errorf("%s.seconds is %v; want more than 0", at, win.Seconds)
+		if err := long(win.Seconds); err != nil {
+			return fmt.Errorf("%s.%w", at, err)
 		}
 		for j, s := range win.Statements {
 			at := fmt.Sprintf("%s.statements[%d]", at, j)
@@ -147,8 +145,8 @@ func (in *Input) Validate() error {
 				return fmt.Errorf("%s.response (%s): %w", at, s.Kind, err)
 			}
 			for phase, seconds := range s.Phases {
-				if !(seconds >= 0) || math.IsInf(seconds, 1) {
-					return fmt.Errorf("%s.phases.%s (%s) is %v; want 0 or more", at, phase, s.Kind, seconds)
+				if !possible(seconds) {
+					return fmt.Errorf("%s.phases.%s (%s) is %v; want 0 to %g", at, phase, s.Kind, seconds, mostNumber)
 				}
 			}
 		}
@@ -162,19 +160,35 @@ func (in *Input) Validate() error {
 	return nil
 }
 
-func positive(v float64) bool { return v > 0 && !math.IsInf(v, 1) }
+const (
+	// mostNumber is above all that anybody measures: sums and ratios of what is not are numbers, too.
+	mostNumber = 1e15
+	// leastWindow is the shortest window, in seconds.
+	leastWindow = 1e-3
+)
+
+// possible is whether a number may have been measured.
+func possible(v float64) bool { return v >= 0 && v <= mostNumber }
+
+// long checks a window's length.
+func long(seconds float64) error {
+	if seconds >= leastWindow && seconds <= mostNumber {
+		return nil
+	}
+	return fmt.Errorf("seconds is %v; want %g to %g", seconds, leastWindow, mostNumber)
+}
 
 func (c Class) validate() error {
 	for i, l := range c.Windows {
-		if !positive(l.Seconds) {
-			return fmt.Errorf("windows[%d].seconds is %v; want more than 0", i, l.Seconds)
+		if err := long(l.Seconds); err != nil {
+			return fmt.Errorf("windows[%d].%w", i, err)
 		}
 		for name, o := range l.Operations {
 			if err := o.Times.validate(); err != nil {
 				return fmt.Errorf("windows[%d].operations.%s.times: %w", i, name, err)
 			}
-			if !(o.Bytes >= 0) || math.IsInf(o.Bytes, 1) {
-				return fmt.Errorf("windows[%d].operations.%s.bytes is %v; want 0 or more", i, name, o.Bytes)
+			if !possible(o.Bytes) {
+				return fmt.Errorf("windows[%d].operations.%s.bytes is %v; want 0 to %g", i, name, o.Bytes, mostNumber)
 			}
 		}
 	}

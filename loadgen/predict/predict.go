@@ -75,14 +75,12 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if refused := saturated(in.Workload, f.totalCPU(in.Workload), "now"); refused != nil {
 		return refused
 	}
-	doubts, believed := make([]*Refusal, len(f.totals)), 0
+	doubts := make([]*Refusal, len(f.totals))
 	for i := range f.totals {
-		if doubts[i] = f.believable(i); doubts[i] == nil {
-			believed++
-		}
+		doubts[i] = f.believable(i)
 	}
-	if believed == 0 {
-		return doubts[0]
+	if refused := f.ofMost(doubts); refused != nil {
+		return refused
 	}
 	to, refused := f.like(in)
 	if refused != nil {
@@ -99,23 +97,45 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	quantiles := []float64{0.5, 0.99}
 	spread, vague := f.spread(in, to, quantiles), f.vague(there, quantiles)
 	for i, t := range f.totals {
-		if doubts[i] != nil {
-			p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: doubts[i]})
-			continue
-		}
-		slices.Sort(out.times[i])
 		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
+		slices.Sort(out.times[i])
 		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
 			// Of what is measured later there are no more windows than of what was measured now.
 			d := deviation(spread[i][q])
 			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
 			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
+			if doubts[i] == nil && (len(spread[i][q]) < leastSpread || !v.usable()) {
+				doubts[i] = noNumber(t.kind)
+			}
+		}
+		if doubts[i] != nil {
+			one = Predicted{Kind: t.kind, Refusal: doubts[i]}
 		}
 		p.Statements = append(p.Statements, one)
 	}
+	if refused := f.ofMost(doubts); refused != nil {
+		return refused
+	}
+	for _, t := range f.rare {
+		p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: f.tooRare(t)})
+	}
 	p.notes(in, f)
 	return nil
+}
+
+// ofMost is, where every kind is doubted, the doubt of the one that there are most of.
+func (f *fitted) ofMost(doubts []*Refusal) *Refusal {
+	most := 0
+	for i, t := range f.totals {
+		if doubts[i] == nil {
+			return nil
+		}
+		if t.count > f.totals[most].count {
+			most = i
+		}
+	}
+	return doubts[most]
 }
 
 // simulated is a quantile of a kind, simulated where the workload is now; off its distance from the measured one.
@@ -283,7 +303,7 @@ func (f *fitted) resampled(in *Input, r *rand.Rand) *fitted {
 	all, _ := totals(windows)
 	g.totals, g.kinds, g.waits = slices.Clone(f.totals), slices.Clone(f.kinds), slices.Clone(f.waits)
 	for i, t := range f.totals {
-		if at := slices.IndexFunc(all, func(o total) bool { return o.kind == t.kind }); at >= 0 {
+		if at := slices.IndexFunc(all, func(o total) bool { return o.kind == t.kind }); at >= 0 && all[at].count >= 1 {
 			g.totals[i] = all[at]
 		}
 	}

@@ -285,6 +285,9 @@ func TestReadRefuses(t *testing.T) {
 		"counts":         {func(in *Input) { in.Workload.Windows[0].Statements[0].Response.Counts[0] = -1 }, "workload.windows[0].statements[0].response (commit)"},
 		"phases":         {func(in *Input) { in.Workload.Windows[0].Statements[0].Phases["cpu"] = -1 }, "phases.cpu"},
 		"seconds":        {func(in *Input) { in.From.Windows[0].Seconds = 0 }, "from.windows[0].seconds"},
+		"no time":        {func(in *Input) { in.Workload.Windows[1].Seconds = 1e-300 }, "workload.windows[1].seconds is 1e-300; want 0.001"},
+		"endless counts": {func(in *Input) { in.To.Windows[1].Operations["sync"].Times.Counts[1] = 1e300 }, "to.windows[1].operations.sync.times: counts[1] is 1e+300"},
+		"endless phases": {func(in *Input) { in.Workload.Windows[0].Statements[0].Phases["cpu"] = 1e300 }, "phases.cpu (commit) is 1e+300"},
 		"think":          {func(in *Input) { in.Workload.Think = "hard" }, "workload.think"},
 	} {
 		t.Run(name, func(t *testing.T) {

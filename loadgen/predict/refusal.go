@@ -20,6 +20,8 @@ const (
 	Waits Reason = "other-waits"
 	// Unexplained: the model does not give what was measured where the workload is now.
 	Unexplained Reason = "not-explained"
+	// Rare: there are too few of a kind among all for the simulation to tell.
+	Rare Reason = "rare"
 	// Engine: the database's way to its log is not modelled.
 	Engine Reason = "engine"
 )
@@ -68,7 +70,9 @@ func (f *fitted) storable(w Workload, ops map[string]Operation) *Refusal {
 		all, _ := totals(w.Windows)
 		most, count := 0.0, 0.0
 		for _, t := range all {
-			most = max(most, t.mean("read", "write", "sync")/t.response.Mean())
+			if response := t.response.Mean(); response > 0 && t.count >= leastCount { // of a few it may be anything
+				most = max(most, t.mean("read", "write", "sync")/response)
+			}
 			count = max(count, t.count)
 		}
 		if count < leastCount {
@@ -111,7 +115,10 @@ func (f *fitted) believable(i int) *Refusal {
 		return &Refusal{Waits, fmt.Sprintf("%.0f %% of the time of %s is waiting for something else than storage and the flushes of others: locks, perhaps, whose holders wait for storage", 100*waits, t.kind),
 			"what it waits for: kubectl plumbline why, pg_stat_activity"}
 	}
-	if t.response.beyond(0.5, f.simulated(i, 0.5)) > mostOff {
+	if !finite(f.simulated(i, 0.5)) {
+		return noNumber(t.kind)
+	}
+	if !(t.response.beyond(0.5, f.simulated(i, 0.5)) <= mostOff) {
 		return &Refusal{Unexplained, fmt.Sprintf("the model says %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
 			"is the number of sessions right (--clients)? Measure workload and class at the same time"}
 	}

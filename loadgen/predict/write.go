@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -39,7 +40,7 @@ func (p *Prediction) notes(in *Input, f *fitted) {
 	all, _ := totals(w.Windows)
 	for _, t := range all {
 		known := false
-		for _, o := range f.totals {
+		for _, o := range slices.Concat(f.totals, f.rare) {
 			known = known || o.kind == t.kind
 		}
 		if !known {

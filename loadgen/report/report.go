@@ -196,7 +196,7 @@ func New(title string, d *soak.Data) *Report {
 		r.Done = min(r.Last.Sub(d.Began).Seconds()/d.Plan.Duration.Seconds(), 1)
 	}
 	if d.Torn > 0 {
-		r.note("%d lines of the soak's folder could not be read", d.Torn)
+		r.note("%s", d.Unread())
 	}
 	return r
 }

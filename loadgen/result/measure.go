@@ -12,11 +12,16 @@ import (
 // Warmup is how long a load runs before it is measured. Least is what the load itself needs until
 // it calls itself steady; what it counted in that time is thrown away. With Most, it goes on until
 // its rate is steady, at most that long.
-type Warmup struct{ Least, Most time.Duration }
+type Warmup struct {
+	Least, Most time.Duration
+	// Beside are further loads that the same work makes: what they counted in that time is thrown away, too.
+	Beside []*metrics.Load
+}
 
 // Measure does work for duration and returns what load counted in that time. The time starts
 // when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
-// early if ctx or work does.
+// early if ctx or work does. What is under way at its end may end in good order and is counted, but
+// how long that takes is not in the time.
 func Measure(ctx context.Context, load *metrics.Load, target float64, warmup Warmup, duration time.Duration, work func(context.Context)) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -34,6 +39,10 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 		select {
 		case <-done:
 			running = false
+		case <-ctx.Done():
+			ended = time.Now()
+			<-done
+			running = false
 		case now := <-poll.C:
 			if began.IsZero() && load.Phase() == metrics.Steady {
 				if warm.IsZero() {
@@ -41,7 +50,9 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 				}
 				if now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed) {
 					if warmup.Least > 0 || warmup.Most > 0 {
-						load.ResetTally()
+						for _, l := range append([]*metrics.Load{load}, warmup.Beside...) {
+							l.ResetTally()
+						}
 					}
 					began, cpu = now, cpuTime()
 				}

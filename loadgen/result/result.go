@@ -104,6 +104,9 @@ func New(labels metrics.Labels, target float64, took time.Duration, t metrics.Ta
 	return r
 }
 
+// Began is when the measured time began. A result that was read does not know.
+func (r Result) Began() time.Time { return r.parts.Began }
+
 func named[K ~string](m map[K]uint64) map[string]uint64 {
 	out := map[string]uint64{}
 	for k, n := range m {

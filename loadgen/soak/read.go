@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,6 +22,9 @@ const most = 100_000
 
 // rereads is how often a folder is read anew because a file got another name meanwhile.
 const rereads = 5
+
+// mostTorn is how many lines that cannot be read are named.
+const mostTorn = 5
 
 // longestLine is that of a sample with every slot of its distributions in use.
 const longestLine = 4 << 20
@@ -33,8 +38,18 @@ type Data struct {
 	Every time.Duration
 	// Events are those of the folder, and the ends of phases in which the soak was killed.
 	Events []Event
-	// Torn is how many lines could not be read, such as the last of a killed soak.
-	Torn int
+	// Torn is how many lines could not be read, such as the last of a killed soak; TornAt are the first of them, as file:line.
+	Torn   int
+	TornAt []string
+}
+
+// Unread says how many lines could not be read, and which.
+func (d *Data) Unread() string {
+	more := ""
+	if n := d.Torn - len(d.TornAt); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%d lines of the soak's folder could not be read: %s%s", d.Torn, strings.Join(d.TornAt, ", "), more)
 }
 
 // Read reads a soak's folder, at any time.
@@ -99,7 +114,7 @@ func readState(folder string) (*Data, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return d, lines(file, &d.Torn, func(e Event) { d.Events = append(d.Events, e) })
+	return d, lines(file, eventsFile, d, func(e Event) { d.Events = append(d.Events, e) })
 }
 
 // collector puts samples together that end in the same interval.
@@ -120,7 +135,7 @@ func (c *collector) read(path string) error {
 			return err
 		}
 	}
-	return lines(from, &c.data.Torn, c.add)
+	return lines(from, filepath.Base(path), c.data, c.add)
 }
 
 func (c *collector) add(s Sample) {
@@ -172,17 +187,33 @@ func (c *collector) end() {
 	slices.SortStableFunc(c.data.Samples, func(a, b Sample) int { return a.Time.Compare(b.Time) })
 }
 
-// lines calls take with each line's value; those that cannot be read are counted.
-func lines[T any](from io.Reader, torn *int, take func(T)) error {
-	s := bufio.NewScanner(from)
-	s.Buffer(nil, longestLine)
-	for s.Scan() {
-		var one T
-		if json.Unmarshal(s.Bytes(), &one) != nil {
-			*torn++
-			continue
+// lines calls take with each line's value; those that cannot be read are counted, the first with the file's name.
+func lines[T any](from io.Reader, name string, d *Data, take func(T)) error {
+	r := bufio.NewReaderSize(from, 64<<10)
+	var line []byte
+	for number := 1; ; number++ {
+		line = line[:0]
+		part, err := r.ReadSlice('\n')
+		for ; err == bufio.ErrBufferFull; part, err = r.ReadSlice('\n') {
+			// Of one that is too long no more is kept than shows that it is.
+			line = append(line, part[:min(len(part), longestLine+1-len(line))]...)
 		}
-		take(one)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		line = append(line, part...)
+		var one T
+		switch {
+		case len(bytes.TrimSpace(line)) == 0:
+		case len(line) > longestLine || json.Unmarshal(line, &one) != nil:
+			if d.Torn++; len(d.TornAt) < mostTorn {
+				d.TornAt = append(d.TornAt, fmt.Sprintf("%s:%d", name, number))
+			}
+		default:
+			take(one)
+		}
+		if err == io.EOF {
+			return nil
+		}
 	}
-	return s.Err()
 }

@@ -22,7 +22,7 @@ const (
 // samples appends to the day's file.
 type samples struct {
 	folder  string
-	file    *os.File
+	file    *lineFile
 	day     string
 	closing sync.WaitGroup // compressions under way
 }
@@ -42,7 +42,7 @@ func openSamples(folder string, now time.Time) (*samples, error) {
 	}
 	left, err := filepath.Glob(filepath.Join(folder, daysPattern))
 	if err != nil {
-		return nil, errors.Join(err, s.file.Close())
+		return nil, errors.Join(err, s.file.close())
 	}
 	for _, path := range left {
 		s.compress(path)
@@ -58,8 +58,7 @@ func (s *samples) write(line []byte, at time.Time) error {
 		turned = s.turn()
 		s.day = today
 	}
-	_, err := s.file.Write(line)
-	return errors.Join(turned, err)
+	return errors.Join(turned, s.file.write(line))
 }
 
 // turn closes the day's file and opens the next.
@@ -77,7 +76,7 @@ func (s *samples) turn() error {
 		// The open file is that one, whatever it is called; it is read under either name.
 		return errors.Join(err, os.Rename(old, path))
 	}
-	err = s.file.Close()
+	err = s.file.close()
 	s.file = next
 	s.compress(old)
 	return err
@@ -118,7 +117,7 @@ func gzipped(path string) (err error) {
 // close waits for compressions.
 func (s *samples) close() error {
 	s.closing.Wait()
-	return s.file.Close()
+	return s.file.close()
 }
 
 // samplesFiles are those of a folder in their order; of a day that is compressed its .gz alone.

@@ -80,6 +80,10 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 		s.tables[t.StorageClass] = &sync.Mutex{}
 	}
 	registry.MustRegister(s.progress, s.faults, s.unsaved)
+	for _, file := range store.lost(folder) {
+		s.unsaved.Inc()
+		log.Warn("the last line is only half there, and lost: the soak was killed while it wrote it", "file", file)
+	}
 	return s, nil
 }
 

@@ -59,7 +59,7 @@ type state struct {
 type store struct {
 	mu      sync.Mutex
 	samples *samples
-	events  *os.File
+	events  *lineFile
 }
 
 // open begins a soak in folder, or goes on with the one that is there.
@@ -113,25 +113,15 @@ func same(a, b Plan) bool {
 	return reflect.DeepEqual(kept(a), kept(b))
 }
 
-// appendTo opens a file for appending. Half a line that a killed soak left is ended, so that it
-// spoils no other.
-func appendTo(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
+// lost are the files in which a line was only half there.
+func (s *store) lost(folder string) (files []string) {
+	if s.samples.file.lost {
+		files = append(files, filepath.Join(folder, samplesFile))
 	}
-	info, err := f.Stat()
-	if err == nil && info.Size() > 0 {
-		last := make([]byte, 1)
-		if _, err = f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
-			_, err = f.Write([]byte("\n"))
-		}
+	if s.events.lost {
+		files = append(files, filepath.Join(folder, eventsFile))
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return files
 }
 
 func (s *store) sample(v Sample) error {
@@ -151,8 +141,7 @@ func (s *store) event(v Event) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err = s.events.Write(append(line, '\n'))
-	return err
+	return s.events.write(append(line, '\n'))
 }
 
-func (s *store) close() error { return errors.Join(s.samples.close(), s.events.Close()) }
+func (s *store) close() error { return errors.Join(s.samples.close(), s.events.close()) }

@@ -134,7 +134,8 @@ func (d *Distribution) Stddev() float64 {
 	return math.Sqrt(max(d.sumsq/float64(d.n)-m*m, 0))
 }
 
-// Quantile returns the duration that a share q of all do not exceed, 0 if empty.
+// Quantile returns the duration that a share q of all do not exceed, 0 if empty. Of fewer than 1/(1-q) values it is the longest, such
+// as a p95 of fewer than 20.
 func (d *Distribution) Quantile(q float64) time.Duration {
 	return d.rank(uint64(math.Ceil(q * float64(d.n))))
 }
@@ -195,7 +196,8 @@ func (d *Distribution) Merge(o *Distribution) {
 	d.max = max(d.max, o.max)
 }
 
-// Since returns what was counted since d was earlier. Its Max is that of all.
+// Since returns what was counted since d was earlier. Its Max, which is also the quantile of few values, is exact if it is longer than
+// any before; one that is not is known to its slot's width.
 func (d *Distribution) Since(earlier *Distribution) Distribution {
 	c := d.Clone()
 	earlier.each(func(i int, n uint64) bool {
@@ -206,7 +208,20 @@ func (d *Distribution) Since(earlier *Distribution) Distribution {
 	c.n -= earlier.n
 	c.sum -= earlier.sum
 	c.sumsq -= earlier.sumsq
+	if d.max <= earlier.max {
+		c.max = c.longest()
+	}
 	return c
+}
+
+// longest is the middle of the last slot that is not empty, at most the maximum; 0 if all are.
+func (d *Distribution) longest() time.Duration {
+	var last time.Duration
+	d.each(func(i int, _ uint64) bool {
+		last = min(middle(i), d.max)
+		return true
+	})
+	return last
 }
 
 // Clone returns an independent copy.

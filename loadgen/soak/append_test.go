@@ -1,0 +1,161 @@
+package soak
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// filling is a file on a disk that has room for so many bytes more, and of which nothing may be taken back if it is stubborn.
+type filling struct {
+	*os.File
+	room     int
+	stubborn bool
+}
+
+func (f *filling) Write(b []byte) (int, error) {
+	if len(b) <= f.room {
+		f.room -= len(b)
+		return f.File.Write(b)
+	}
+	n, err := f.File.Write(b[:f.room])
+	f.room = 0
+	if err == nil {
+		err = syscall.ENOSPC
+	}
+	return n, err
+}
+
+func (f *filling) Truncate(size int64) error {
+	if f.stubborn {
+		return syscall.EIO
+	}
+	return f.File.Truncate(size)
+}
+
+// A sample and an event that a full disk took half of cost only themselves: what is written once there is room again is read.
+func TestHalfWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		stubborn bool
+		torn     int
+	}{"taken back": {false, 0}, "that cannot be taken back": {true, 4}} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			s, _, err := open(folder, longPlan(1), evening)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var disks []*filling
+			for _, l := range []*lineFile{s.samples.file, s.events} {
+				disk := &filling{l.on.(*os.File), 1 << 20, c.stubborn}
+				l.on, disks = disk, append(disks, disk)
+			}
+			keep := func(second int) error {
+				at := evening.Add(time.Duration(second) * time.Second)
+				a := s.sample(sampleAt(at, "r3", uint64(second), time.Millisecond))
+				b := s.event(Event{at, PhaseEvent, fmt.Sprint(second), Begin, ""})
+				if (a == nil) != (b == nil) {
+					t.Fatalf("%v, %v", a, b)
+				}
+				return a
+			}
+			for second, room := range []int{1 << 20, 40, 0, 20, 1 << 20, 1 << 20} {
+				for _, disk := range disks {
+					disk.room = room
+				}
+				if err := keep(second + 1); (err == nil) != (room > 40) {
+					t.Fatalf("second %d with room of %d: %v", second+1, room, err)
+				}
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			d := read(t, folder)
+			var seconds []uint64
+			for _, v := range d.Samples {
+				seconds = append(seconds, v.Completed)
+			}
+			var told []string
+			for _, e := range d.Events {
+				told = append(told, e.Name)
+			}
+			if !slices.Equal(seconds, []uint64{1, 5, 6}) || !slices.Equal(told, []string{"1", "5", "6"}) {
+				t.Errorf("samples %v and events %v are read, want 1, 5 and 6 of each", seconds, told)
+			}
+			if d.Torn != c.torn {
+				t.Errorf("%d lines are torn, want %d", d.Torn, c.torn)
+			}
+		})
+	}
+}
+
+// Half a line that a kill left is ended when the soak goes on, counted as lost and told once; a whole one that lacks only its end is not
+// lost, and what is read of the folder names the file and the line.
+func TestHalfALineIsTold(t *testing.T) {
+	folder := t.TempDir()
+	plan := longPlan(1)
+	write := func(path, text string) {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(folder, path), os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := func() (lost float64, log string) {
+		t.Helper()
+		var b strings.Builder
+		s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&b, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.store.sample(sampleAt(time.Now(), "r3", 7, time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.store.close(); err != nil {
+			t.Fatal(err)
+		}
+		return testutil.ToFloat64(s.unsaved), b.String()
+	}
+	if lost, log := begin(); lost != 0 || log != "" {
+		t.Errorf("a new folder: %v lost, %s", lost, log)
+	}
+	write(samplesFile, `{"time":"2026-11-2`)
+	write(eventsFile, `{"time":"2026-11-23T22:00:00Z","kind":"phase","name":"whole","what":"begin"}`)
+	lost, log := begin()
+	if lost != 1 || strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, filepath.Join(folder, samplesFile)) {
+		t.Errorf("%v lost, want 1; told:\n%s", lost, log)
+	}
+	if lost, log := begin(); lost != 0 || log != "" {
+		t.Errorf("told again: %v lost, %s", lost, log)
+	}
+	// Longer than any line that is read.
+	write(samplesFile, strings.Repeat("\x00", longestLine+10)+"\n")
+	if lost, log := begin(); lost != 0 || log != "" {
+		t.Errorf("an ended line: %v lost, %s", lost, log)
+	}
+	d := read(t, folder)
+	at := []string{samplesFile + ":2", samplesFile + ":5"}
+	if d.Torn != 2 || !slices.Equal(d.TornAt, at) || len(d.Samples) != 4 || len(d.Events) != 1 {
+		t.Errorf("%d torn at %q, want 2 at %q; %d samples, want 4; %d events, want 1", d.Torn, d.TornAt, at, len(d.Samples), len(d.Events))
+	}
+	if want := "2 lines of the soak's folder could not be read: samples.jsonl:2, samples.jsonl:5"; d.Unread() != want {
+		t.Errorf("%q, want %q", d.Unread(), want)
+	}
+	write(samplesFile, strings.Repeat("{\n", 100))
+	if d := read(t, folder); d.Torn != 102 || len(d.TornAt) != mostTorn || !strings.HasSuffix(d.Unread(), "samples.jsonl:9 and 97 more") {
+		t.Errorf("%d torn: %s", d.Torn, d.Unread())
+	}
+}
