@@ -18,6 +18,8 @@ type Class struct {
 	Reference string `json:"reference"`
 	Steps     int    `json:"steps"`  // that both have measured
 	Rounds    int    `json:"rounds"` // in which both have measured all of these
+	// LeftOut are the steps that one of the two has measured and the other one has not, which are in no figure of it.
+	LeftOut []string `json:"left_out,omitempty"`
 	// Ratio is the time of an operation as a multiple of the reference's, the geometric mean over steps
 	// and rounds; 0 if there is none.
 	Ratio float64 `json:"ratio,omitempty"`
@@ -74,8 +76,13 @@ func (r *Report) compareClass(c *Class) {
 	var ours, theirs [][]float64
 	for _, step := range r.Steps() {
 		a, b := Times(r.Rates(step, c.Reference)), Times(r.Rates(step, c.StorageClass))
-		if slices.Max(a) > 0 && slices.Max(b) > 0 {
+		switch first, second := slices.Max(a) > 0, slices.Max(b) > 0; {
+		case first && second:
 			theirs, ours = append(theirs, a), append(ours, b)
+		case first:
+			c.LeftOut = append(c.LeftOut, step+", not measured on "+c.StorageClass)
+		case second:
+			c.LeftOut = append(c.LeftOut, step+", not measured on "+c.Reference)
 		}
 	}
 	c.Steps = len(ours)
@@ -137,6 +144,9 @@ func (c *Class) say() {
 	if c.Words == "" {
 		c.Words = fmt.Sprintf("an operation's time is %s %s: with 95 %% confidence between %s and %s, over %s",
 			words.Change(d.Ratio), on(d.Ratio), words.Change(d.Low), words.Change(d.High), rounds)
+	}
+	if len(c.LeftOut) > 0 {
+		c.Words += "; without " + strings.Join(c.LeftOut, "; ")
 	}
 }
 

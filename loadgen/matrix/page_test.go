@@ -88,6 +88,17 @@ func TestClasses(t *testing.T) {
 	if c := holed.class("longhorn-r3"); c.Rounds != 5 || c.Steps != 2 || c.Difference == nil {
 		t.Errorf("with a hole: %+v", c)
 	}
+	// A class that failed its hard step is not faster for it without a word.
+	easy := simulated(6)
+	for i := range easy.Rows {
+		if row := &easy.Rows[i]; row.Step == "fio wal 8k" && row.StorageClass == "twin" {
+			row.Result, row.Error = nil, "broken"
+		}
+	}
+	easy.sumUp()
+	if c := easy.class("twin"); c.Steps != 1 || len(c.LeftOut) != 1 || !strings.HasSuffix(c.Words, "; without fio wal 8k, not measured on twin") {
+		t.Errorf("with a step that failed on one class: %+v", c)
+	}
 	other := simulated(6)
 	other.Targets[0].Local = false
 	other.Targets[0], other.Targets[2] = other.Targets[2], other.Targets[0]
