@@ -53,10 +53,7 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running"),
 			m.Spec.NodeID, name, m.Spec.DataEngine)
 	}
-	if len(objects) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	return c.o.Cluster.outcome(len(objects), []string{"nodes", "instancemanagers"}, errs...)
 }
 
 func (c *nodes) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -75,10 +75,7 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 			r.collect(ch)
 		}
 	}
-	if len(places) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	return c.o.Cluster.outcome(len(places), []string{"replicas"}, errs...)
 }
 
 // place is where a replica is.

@@ -5,6 +5,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -88,6 +89,14 @@ func All() []Entry {
 		{"cstor", "cStor volumes, replicas and pools.", false, "kubernetes", NewCStor},
 		{"jiva", "Jiva volumes and replicas.", false, "kubernetes", NewJiva},
 	}
+}
+
+// outcome is the error of a collector that sent n things known from the kinds named, beside its own errs.
+func outcome(objects *kube.Objects, n int, kinds []string, errs ...error) error {
+	if err := errors.Join(append(errs, objects.Err(kinds...))...); err != nil || n > 0 {
+		return err
+	}
+	return exporterkit.ErrNoData
 }
 
 // states sends one series per known state. An unknown one gives zeros only.

@@ -98,10 +98,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
 		}
 	}
-	if len(volumes) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return nil
+	return outcome(c.o.Objects, len(volumes), []string{"jivavolumes"})
 }
 
 func (c *jiva) Check(context.Context) []exporterkit.CheckResult { return nil }

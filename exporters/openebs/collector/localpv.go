@@ -125,10 +125,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
 		}
 	}
-	if sent == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	return outcome(c.o.Objects, sent, []string{"persistentvolumes", "lvmvolumes", "zfsvolumes"}, errs...)
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path;
