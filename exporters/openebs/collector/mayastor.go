@@ -146,16 +146,16 @@ func (m *mayastor) poll(parent context.Context) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errors.Join(errs[:]...); err != nil && m.lastErr == nil {
+	err := errors.Join(errs[:]...)
+	if err != nil && m.lastErr == nil {
 		m.o.Log.Warn("Mayastor's REST API fails", "err", label.Text(err.Error(), maxLogged))
 	} else if err == nil && m.lastErr != nil {
 		m.o.Log.Info("Mayastor's REST API answers again")
 	}
-	m.lastErr = nil
+	m.lastErr = err
 	for _, err := range errs {
 		if err != nil {
 			m.errors[reasonOf(err)]++
-			m.lastErr = err
 		}
 	}
 	for _, err := range bad {
@@ -287,6 +287,10 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	name := volumeNames(m.o.Objects)
 	for _, v := range m.volumes {
 		m.collectVolume(ch, v, name(v.Spec.UUID))
+	}
+	if m.lastErr != nil {
+		// Its text only: a poll that panicked was none of this scrape's.
+		return fmt.Errorf("the last poll of Mayastor's REST API failed: %s", label.Text(m.lastErr.Error(), maxLogged))
 	}
 	return nil
 }
