@@ -5,7 +5,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -91,9 +90,9 @@ func All() []Entry {
 	}
 }
 
-// outcome is the error of a collector that sent n things known from the kinds named, beside its own errs.
-func outcome(objects *kube.Objects, n int, kinds []string, errs ...error) error {
-	if err := errors.Join(append(errs, objects.Err(kinds...))...); err != nil || n > 0 {
+// outcome is the error of a collector that sent n things known from the kinds named.
+func outcome(objects *kube.Objects, n int, kinds ...string) error {
+	if err := objects.Err(kinds...); err != nil || n > 0 {
 		return err
 	}
 	return exporterkit.ErrNoData

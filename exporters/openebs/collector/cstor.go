@@ -112,7 +112,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		}
 		gauge(ch, healthyReplicas, float64(healthy), name, BackendCStor)
 	}
-	return outcome(c.o.Objects, len(volumes)+len(pools), []string{"cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances"})
+	return outcome(c.o.Objects, len(volumes)+len(pools), "cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")
 }
 
 func (c *cstor) Check(context.Context) []exporterkit.CheckResult { return nil }

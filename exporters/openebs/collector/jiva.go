@@ -98,7 +98,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
 		}
 	}
-	return outcome(c.o.Objects, len(volumes), []string{"jivavolumes"})
+	return outcome(c.o.Objects, len(volumes), "jivavolumes")
 }
 
 func (c *jiva) Check(context.Context) []exporterkit.CheckResult { return nil }
