@@ -56,6 +56,7 @@ func TestObjects(t *testing.T) {
 		`plumbline_openebs_diskpool_state{node="node-a",pool="pool-on-a",state="Created"} 1`,
 		`plumbline_openebs_pool_state{backend="cstor",node="node-a",pool="cspc-1",state="ONLINE"} 1`,
 		`plumbline_volume_healthy_replicas{backend="mayastor",volume="imported"} 1`,
+		`plumbline_openebs_pool_info{backend="mayastor",device="sdb"`,
 		`plumbline_openebs_localpv_info{backend="localpv-hostpath"`,
 		`plumbline_kubernetes_unknown_values_total{resource="diskpools"} `,
 		`plumbline_kubernetes_objects{resource="diskpools"} 2`,

@@ -25,6 +25,9 @@ func TestMayastorAnswers(t *testing.T) {
 			f := startMayastor(t, mayastorAnswers(t, full, "127.0.0.1:1"))
 			registry := mayastorRegistry(t, f, "mayastor")
 			await(t, registry, `plumbline_openebs_mayastor_up 1`, `plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`)
+			if full {
+				await(t, registry, `plumbline_openebs_pool_info{backend="mayastor",device="sdb"`)
+			}
 			exposition.Golden(t, registry, "testdata/mayastor-"+name+".prom", volatile...)
 		})
 	}
