@@ -54,6 +54,7 @@ type Objects struct {
 	log      *slog.Logger
 	requests *atomic.Uint64
 	client   dynamic.Interface
+	now      func() time.Time
 
 	mu      sync.Mutex
 	kinds   map[string]*kind // by resource
@@ -74,6 +75,7 @@ type kind struct {
 	rejected  uint64
 	unknown   uint64
 	errors    map[string]uint64 // by reason
+	health    health
 }
 
 // Object is what is kept of an object.
@@ -98,7 +100,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 
 // New returns Objects that follow nothing yet.
 func New(config *rest.Config, log *slog.Logger) (*Objects, error) {
-	c := &Objects{log: log, requests: &atomic.Uint64{}, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
+	c := &Objects{log: log, requests: &atomic.Uint64{}, now: time.Now, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, c.requests} })
 	client, err := dynamic.NewForConfig(config)
@@ -193,12 +195,16 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 			o.FieldSelector = k.fields
 			list, err := resource.List(ctx, o)
 			if err != nil && k.optional && apierrors.IsNotFound(err) {
-				return &unstructured.UnstructuredList{}, nil
+				list, err = &unstructured.UnstructuredList{}, nil
 			}
 			if err != nil {
 				c.failed(k, err)
+				return nil, err
 			}
-			return list, err
+			if list.GetContinue() == "" { // the last page
+				c.note(k.health.well)
+			}
+			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = k.fields
@@ -207,15 +213,20 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 				// A silent watch that ends soon: the next one may find the kind.
 				silent := watch.NewFake()
 				time.AfterFunc(absentInterval, silent.Stop)
+				c.note(k.health.well)
 				return silent, nil
 			}
 			if err != nil {
 				c.failed(k, err)
 				return nil, err
 			}
+			c.note(k.health.opened)
+			w = followed{w, sync.OnceFunc(func() { c.note(k.health.ended) })}
 			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 				if e.Type == watch.Error {
 					c.failed(k, apierrors.FromObject(e.Object))
+				} else {
+					c.note(k.health.well)
 				}
 				return e, true
 			}), nil
@@ -239,6 +250,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	if err != nil {
 		return err
 	}
+	c.note(func(now time.Time) { k.health.began = now })
 	go k.informer.RunWithContext(ctx)
 	return nil
 }
@@ -336,19 +348,21 @@ func (c *Objects) failed(k *kind, err error) {
 	case apierrors.IsNotFound(err):
 		reason = "missing"
 	}
-	c.mu.Lock()
-	k.errors[reason]++
-	c.mu.Unlock()
-	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", label.Text(err.Error(), 512))
+	text := label.Text(err.Error(), 512)
+	c.note(func(now time.Time) {
+		k.errors[reason]++
+		k.health.failed(now, reason, text)
+	})
+	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", text)
 }
 
-// Update implements exporterkit.Collector: the state of the connection.
+// Update implements exporterkit.Collector: the state of the connection. Its error is Err's, of all kinds.
 func (c *Objects) Update(ch chan<- prometheus.Metric) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(c.requests.Load()))
 	for _, k := range c.kinds {
-		ch <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, boolean(k.informer != nil && k.informer.HasSynced()), k.resource.Resource)
+		ch <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, boolean(k.synced()), k.resource.Resource)
 		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(len(k.objects)), k.resource.Resource)
 		ch <- prometheus.MustNewConstMetric(rejectedDesc, prometheus.CounterValue, float64(k.rejected), k.resource.Resource)
 		ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(k.unknown), k.resource.Resource)
@@ -356,7 +370,7 @@ func (c *Objects) Update(ch chan<- prometheus.Metric) error {
 			ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(k.errors[reason]), k.resource.Resource, reason)
 		}
 	}
-	return nil
+	return c.errOf(nil)
 }
 
 // Checked is the outcome of Check for a kind.
@@ -416,16 +430,6 @@ func All[P Object](c *Objects, resource string) map[string]P {
 
 // Requests is how many requests were sent to the API server.
 func (c *Objects) Requests() uint64 { return c.requests.Load() }
-
-// Synced waits until every kind was listed; it is false if ctx ended before.
-func (c *Objects) Synced(ctx context.Context) bool {
-	for _, k := range c.kinds {
-		if !cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
-			return false
-		}
-	}
-	return true
-}
 
 // Changed receives after every change; several changes may come as one.
 func (c *Objects) Changed() <-chan struct{} { return c.changed }

@@ -101,6 +101,19 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
+// While it is not known what is to be healed, no number of healthy replicas is claimed.
+func TestHealIsNotAnswered(t *testing.T) {
+	for name, answer := range map[string]string{"refused": "Launching heal operation was unsuccessful\n", "another volume's": "Brick h:/b\nNumber of entries: 0\n"} {
+		t.Run(name, func(t *testing.T) {
+			_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), map[string]string{heal: answer}), "all")
+			text := exposition.Text(t, r)
+			if strings.Contains(text, "\nplumbline_volume_healthy_replicas{") || !strings.Contains(text, "\nplumbline_volume_desired_replicas{") {
+				t.Errorf("want the replicas that are meant to be, and none that are healthy:\n%s", text)
+			}
+		})
+	}
+}
+
 // A program that is missing, hangs or ends without a word is said so.
 func TestCallsThatFail(t *testing.T) {
 	script := func(text string) string {
@@ -142,6 +155,7 @@ func TestLocalBricksOnly(t *testing.T) {
 func TestHealthyReplicas(t *testing.T) {
 	yes, no := true, false
 	b := func(up *bool, heal float64) *brick { return &brick{up: up, heal: &heal} }
+	unasked := func(up *bool) *brick { return &brick{up: up} }
 	arbiter := b(&yes, 0)
 	arbiter.arbiter = true
 	for name, test := range map[string]struct {
@@ -154,7 +168,14 @@ func TestHealthyReplicas(t *testing.T) {
 		"one is being given": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), b(&yes, 0)}}, 2, true},
 		"the worst set":      {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(&yes, 0), b(&no, 0), b(&no, 0)}}, 0, true},
 		"arbiter":            {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&no, 0), arbiter}}, 1, true},
-		"not known":          {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
+		"no heal count":      {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), unasked(&yes)}}, 0, false},
+		"one down, no count": {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no)}}, 0, false},
+		"gone, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), unasked(&no)}}, 2, true},
+		"last, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&no), unasked(&no)}}, 1, true},
+		"arbiter's no count": {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), {up: &yes, arbiter: true}}}, 2, true},
+		"lost, other not known": {volume{replicas: 2, set: 2,
+			bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no), unasked(&no)}}, 0, true},
+		"not known": {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
 	} {
 		if n, known := test.v.healthy(); n != test.want || known != test.known {
 			t.Errorf("%s: %d, %v; want %d, %v", name, n, known, test.want, test.known)

@@ -28,25 +28,43 @@ type brick struct {
 // healthy is how many replicas hold all data and are there, in the worst of the replica sets; false
 // if it is not known. In a set in which something is to be healed, the bricks that list it have it.
 func (v *volume) healthy() (int, bool) {
-	least := v.replicas
+	least, known := v.replicas, true
 	for first := 0; first < len(v.bricks); first += v.set {
-		up, sources := 0, 0
-		for _, b := range v.bricks[first:min(first+v.set, len(v.bricks))] {
-			switch {
-			case b.up == nil:
-				return 0, false
-			case !*b.up || b.arbiter:
-				continue
-			}
-			up++
-			if b.heal != nil && *b.heal > 0 {
-				sources++
-			}
+		n, sure := healthyOf(v.bricks[first:min(first+v.set, len(v.bricks))])
+		if sure {
+			least = min(least, n)
 		}
-		if sources > 0 {
-			up = sources
-		}
-		least = min(least, up)
+		known = known && sure
+	}
+	if !known && least > 0 { // nothing is worse than a set of which none is left
+		return 0, false
 	}
 	return least, true
+}
+
+// healthyOf is healthy for one replica set.
+func healthyOf(set []*brick) (int, bool) {
+	up, sources, unknown := 0, 0, 0
+	for _, b := range set {
+		switch {
+		case b.up == nil:
+			return 0, false
+		case !*b.up || b.arbiter:
+			continue
+		}
+		up++
+		switch {
+		case b.heal == nil:
+			unknown++
+		case *b.heal > 0:
+			sources++
+		}
+	}
+	switch {
+	case unknown > 0 && up > 1:
+		return 0, false // a lone brick has what there is, listed or not
+	case sources > 0:
+		return sources, true
+	}
+	return up, true
 }

@@ -70,10 +70,7 @@ func (e *engine) Update(ch chan<- prometheus.Metric) error {
 	for _, v := range volumes {
 		v.collectEngine(ch)
 	}
-	if len(volumes) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return nil
+	return e.o.Cluster.outcome(len(volumes), []string{"engines", "instancemanagers"})
 }
 
 func (v *volume) collectEngine(ch chan<- prometheus.Metric) {

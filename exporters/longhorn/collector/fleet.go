@@ -39,7 +39,7 @@ func NewFleet(o FleetOptions) *Fleet {
 }
 
 // Set makes targets the volumes that are polled: new ones start, missing ones stop and
-// their series end, changed ones start afresh. Pollers end with ctx.
+// their series end, changed ones are polled afresh and keep what was heard last until then. Pollers end with ctx.
 func (f *Fleet) Set(ctx context.Context, targets []Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

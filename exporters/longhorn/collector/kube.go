@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -41,12 +42,24 @@ func all[P kube.Object](c *Cluster, resource string) map[string]P {
 	return kube.All[P](c.Objects, resource)
 }
 
+// outcome is the error of a collector that sent n things known from the kinds named, beside its own errs.
+func (c *Cluster) outcome(n int, kinds []string, errs ...error) error {
+	if c != nil {
+		errs = append(errs, c.Err(kinds...))
+	}
+	if err := errors.Join(errs...); err != nil || n > 0 {
+		return err
+	}
+	return exporterkit.ErrNoData
+}
+
 // settle is how long the list of targets waits for more changes after one.
 const settle = 500 * time.Millisecond
 
-// Feed tells fleet which engines run, now and after every change, until ctx ends.
+// Feed tells fleet which engines run, now and after every change, until ctx ends. Engines and where they run it must know;
+// without the replicas' objects, if they cannot be listed, replicas are named as the engines name them.
 func (c *Cluster) Feed(ctx context.Context, fleet *Fleet) {
-	if !c.Synced(ctx) {
+	if !c.Synced(ctx, "engines", "instancemanagers") || !c.Settled(ctx, "replicas") {
 		return
 	}
 	for {

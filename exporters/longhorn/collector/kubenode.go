@@ -25,16 +25,16 @@ var (
 )
 
 type nodes struct {
-	o     Options
-	disks *disk.Finder
+	o        Options
+	disks    *disk.Finder
+	untraced *disk.Untraced
 }
 
 // NewNodes makes the collector of nodes, disks and instance managers.
-func NewNodes(o Options) Collector { return &nodes{o: o, disks: o.finder()} }
+func NewNodes(o Options) Collector { return &nodes{o, o.finder(), disk.NewUntraced(o.Log, "node")} }
 
 func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 	objects := all[*nodeObject](c.o.Cluster, "nodes")
-	var errs []error
 	for node, o := range objects {
 		for name, s := range o.Status.DiskStatus {
 			device := ""
@@ -43,20 +43,19 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 				if errors.Is(err, disk.ErrPending) {
 					continue
 				}
-				device, errs = found, append(errs, err)
+				c.untraced.Note(s.DiskPath, err)
+				device = found
 			}
 			exporterkit.Gauge(ch, diskInfo, 1, node, name, s.DiskPath, s.DiskType, device)
 			exporterkit.Gauge(ch, diskReplicas, float64(len(s.ScheduledReplica)), node, name)
 		}
 	}
+	c.untraced.Send(ch)
 	for name, m := range all[*managerObject](c.o.Cluster, "instancemanagers") {
 		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running"),
 			m.Spec.NodeID, name, m.Spec.DataEngine)
 	}
-	if len(objects) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	return c.o.Cluster.outcome(len(objects), []string{"nodes", "instancemanagers"})
 }
 
 func (c *nodes) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -76,10 +76,7 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 			gauge(volumeDegraded, float64(since.Unix()), name)
 		}
 	}
-	if len(objects) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return bad
+	return c.o.Cluster.outcome(len(objects), []string{"volumes", "replicas"}, bad)
 }
 
 // health is how Longhorn's own scheduler reads a replica (longhorn-manager datastore).

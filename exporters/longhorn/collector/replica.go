@@ -44,12 +44,15 @@ var (
 )
 
 type replicas struct {
-	o     Options
-	disks *disk.Finder
+	o        Options
+	disks    *disk.Finder
+	untraced *disk.Untraced
 }
 
 // NewReplica makes the collector of what replicas say and where they are.
-func NewReplica(o Options) Collector { return &replicas{o: o, disks: o.finder()} }
+func NewReplica(o Options) Collector {
+	return &replicas{o, o.finder(), disk.NewUntraced(o.Log, "replica")}
+}
 
 func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 	volumes := c.o.Fleet.list()
@@ -58,27 +61,25 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 		// On a cluster a replica has a place whether its volume is attached or not.
 		places = c.o.Cluster.places()
 	}
-	errs := make([]error, 0, len(places))
 	for _, p := range places {
 		if p.device == "" && p.directory != "" && p.node == c.o.Node {
 			found, err := c.disks.Find(p.directory)
 			if errors.Is(err, disk.ErrPending) {
 				continue // it has no series before its disk is known, or known to be unknown
 			}
-			p.device, errs = found, append(errs, err)
+			c.untraced.Note(p.directory, err)
+			p.device = found
 		}
 		exporterkit.Gauge(ch, replicaInfo, 1,
 			p.volume, p.replica, p.node, p.device, p.address, p.backend)
 	}
+	c.untraced.Send(ch)
 	for _, v := range volumes {
 		for _, r := range v.replicas() {
 			r.collect(ch)
 		}
 	}
-	if len(places) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	return c.o.Cluster.outcome(len(places), []string{"replicas"})
 }
 
 // place is where a replica is.

@@ -40,9 +40,15 @@ type replicaState struct {
 	sampled    *sampled                                // nil: not measured
 }
 
-func startReplica(parent context.Context, v *volume, name, address string, api engineAPI) *replica {
+// startReplica polls a replica. If former polled the same one, its first poll goes on from what that one heard.
+func startReplica(parent context.Context, v *volume, name, address string, api engineAPI, former *replica) *replica {
 	ctx, cancel := context.WithCancel(parent)
 	r := &replica{volume: v, name: name, address: address, cancel: cancel, asked: make(chan struct{})}
+	if former != nil && former.name == name {
+		former.mu.Lock()
+		r.known, r.seen = former.known, former.seen
+		former.mu.Unlock()
+	}
 	var first sync.WaitGroup
 	first.Add(1)
 	go func() {
@@ -63,7 +69,7 @@ func (r *replica) run(ctx context.Context, first *sync.WaitGroup) {
 	call := r.volume.controlOf(r.address)
 	control, agent, err := dialReplica(call, r.volume.target.Volume)
 	if err != nil {
-		r.volume.failed("replica "+r.name, "connect", err)
+		r.store(replicaState{}, map[string]error{"connect": err})
 		first.Done()
 		return
 	}

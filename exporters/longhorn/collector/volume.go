@@ -40,6 +40,7 @@ type volume struct {
 	rebuilds uint64            // rebuilds seen to begin
 	wo       map[string]bool   // replicas that were write-only when last seen
 	pollers  map[string]*replica
+	former   map[string]*replica // pollers of the former target, until this one has its own
 	lastErr  error
 }
 
@@ -55,12 +56,25 @@ func newVolume(o FleetOptions, t Target) *volume {
 	return v
 }
 
-// inherit goes on with the counters of the same volume's former poller.
+// inherit goes on with the counters of the same volume's former poller, and with what it heard last until the first poll, which
+// is soon: a target changes with each rebuild, in which nothing may look new.
 func (v *volume) inherit(old *volume) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	v.sampled, v.errors = old.sampled, maps.Clone(old.errors)
 	v.rebuilds, v.wo = old.rebuilds, old.wo
+	if v.target.Backend != old.target.Backend {
+		return
+	}
+	v.metricOK, v.listed, v.listOK, v.state = old.metricOK, old.listed, old.listOK, old.state
+	v.former = old.pollers
+}
+
+// forget ends what was inherited, as a poll that fails does.
+func (v *volume) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.metricOK, v.listed, v.listOK, v.state, v.former = false, nil, false, nil, nil
 }
 
 func (v *volume) start(parent context.Context) {
@@ -69,6 +83,7 @@ func (v *volume) start(parent context.Context) {
 	api, err := newEngine(v.target, v.opts.dialer)
 	if err != nil {
 		v.failed("engine", "connect", err)
+		v.forget()
 		close(v.asked)
 		return
 	}
@@ -124,7 +139,8 @@ func (v *volume) every(ctx context.Context, interval time.Duration, first *sync.
 func (v *volume) pollMetrics(ctx context.Context, api engineAPI) {
 	call, cancel := context.WithTimeout(ctx, v.opts.Poll.Timeout)
 	defer cancel()
-	m, err := api.metrics(call)
+	var m *enginerpc.Metrics
+	err := exporterkit.Recovered(func() (err error) { m, err = api.metrics(call); return err })
 	now := time.Now()
 	if err == nil {
 		err = checkMetrics(m)
@@ -317,9 +333,10 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 	}
 	for address, name := range names {
 		if v.pollers[address] == nil {
-			v.pollers[address] = startReplica(ctx, v, name, address, api)
+			v.pollers[address] = startReplica(ctx, v, name, address, api, v.former[address])
 		}
 	}
+	v.former = nil
 }
 
 // replicas returns the replicas' pollers by name.

@@ -112,10 +112,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		}
 		gauge(ch, healthyReplicas, float64(healthy), name, BackendCStor)
 	}
-	if len(volumes)+len(pools) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return nil
+	return outcome(c.o.Objects, len(volumes)+len(pools), "cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")
 }
 
 func (c *cstor) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -54,10 +54,7 @@ func (c *diskPool) Update(ch chan<- prometheus.Metric) error {
 	for name, p := range objects {
 		states(ch, diskPoolState, p.Status.State, diskPoolStates, p.Spec.Node, name)
 	}
-	if len(objects) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return nil
+	return outcome(c.o.Objects, len(objects), "diskpools")
 }
 
 func (c *diskPool) Check(context.Context) []exporterkit.CheckResult { return nil }

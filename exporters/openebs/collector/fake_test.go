@@ -29,6 +29,7 @@ type fakeMayastor struct {
 	status  int            // of every answer, if not 200
 	raw     string         // instead of every answer, if not empty
 	hang    chan struct{}  // every answer waits for it, if not nil
+	stuck   string         // the path that is never answered, if not empty
 }
 
 func startMayastor(t *testing.T, answers map[string]any) *fakeMayastor {
@@ -46,6 +47,9 @@ func startMayastor(t *testing.T, answers map[string]any) *fakeMayastor {
 func (f *fakeMayastor) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	hang, code, raw := f.hang, f.status, f.raw
+	if f.stuck != "" && strings.HasSuffix(r.URL.Path, f.stuck) {
+		hang = make(chan struct{})
+	}
 	answer, ok := f.answers[strings.TrimPrefix(r.URL.Path, "/v0")]
 	body, err := json.Marshal(page(answer, r.URL.Query().Get("starting_token")))
 	f.mu.Unlock()

@@ -98,7 +98,8 @@ func TestSlowServers(t *testing.T) {
 			registry := mayastorRegistry(t, &fakeMayastor{url: server.URL}, "mayastor")
 			const counter = "plumbline_openebs_mayastor_errors_total"
 			rises(t, func() string { return exposition.Text(t, registry) }, counter+`{reason="timeout"}`, counter+`{reason="answer"}`, counter+`{reason="unavailable"}`)
-			await(t, registry, "plumbline_openebs_mayastor_up 0", `plumbline_scrape_collector_success{collector="mayastor"} 1`)
+			await(t, registry, "plumbline_openebs_mayastor_up 0", `plumbline_scrape_collector_success{collector="mayastor"} 0`,
+				`plumbline_scrape_collector_timeouts_total{collector="mayastor"} 0`)
 		})
 	}
 }

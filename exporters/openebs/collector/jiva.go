@@ -3,7 +3,9 @@ package collector
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +76,9 @@ func (c *jiva) Start(context.Context) error { return nil }
 
 func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 	volumes := kube.All[*jivaVolume](c.o.Objects, "jivavolumes")
-	for name, v := range volumes {
+	// In order, so that of two volumes of one name always the same one is told of.
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		v := volumes[name]
 		if v.Spec.PV != "" {
 			name = v.Spec.PV
 		}
@@ -98,10 +102,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
 		}
 	}
-	if len(volumes) == 0 {
-		return exporterkit.ErrNoData
-	}
-	return nil
+	return outcome(c.o.Objects, len(volumes), "jivavolumes")
 }
 
 func (c *jiva) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -56,6 +56,7 @@ func TestObjects(t *testing.T) {
 		`plumbline_openebs_diskpool_state{node="node-a",pool="pool-on-a",state="Created"} 1`,
 		`plumbline_openebs_pool_state{backend="cstor",node="node-a",pool="cspc-1",state="ONLINE"} 1`,
 		`plumbline_volume_healthy_replicas{backend="mayastor",volume="imported"} 1`,
+		`plumbline_openebs_pool_info{backend="mayastor",device="sdb"`,
 		`plumbline_openebs_localpv_info{backend="localpv-hostpath"`,
 		`plumbline_kubernetes_unknown_values_total{resource="diskpools"} `,
 		`plumbline_kubernetes_objects{resource="diskpools"} 2`,
@@ -152,4 +153,21 @@ func TestHostpathDevice(t *testing.T) {
 	}
 	o.Objects.Put("persistentvolumes", volume)
 	await(t, registry, `plumbline_volume_replica_info{address="",backend="localpv-hostpath",device="`+device+`",node="node-c",replica="pvc-host",volume="pvc-host"} 1`)
+}
+
+// A directory whose disk cannot be found is counted and leaves the label device empty; it does not fail the collector.
+func TestUntraceableHostpath(t *testing.T) {
+	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-c", ProcFS: "/proc", SysFS: "/sys", RootFS: "/"}
+	var err error
+	if o.Objects, err = kube.New(&rest.Config{Host: "https://127.0.0.1:1"}, o.Log); err != nil {
+		t.Fatal(err)
+	}
+	registry := registryOf(t, t.Context(), o, "localpv")
+	volume := kubetest.Read(t, "testdata/objects.yaml")[0]
+	if err := unstructured.SetNestedField(volume.Object, "/no/such/directory", "spec", "local", "path"); err != nil {
+		t.Fatal(err)
+	}
+	o.Objects.Put("persistentvolumes", volume)
+	await(t, registry, `plumbline_volume_replica_info{address="",backend="localpv-hostpath",device="",node="node-c",replica="pvc-host",volume="pvc-host"} 1`,
+		`plumbline_untraced_paths{collector="localpv"} 1`, `plumbline_scrape_collector_success{collector="localpv"} 1`)
 }

@@ -61,8 +61,9 @@ type zfsVolume struct {
 func (*zfsVolume) Odd() string { return "" }
 
 type localPV struct {
-	o     Options
-	disks *disk.Finder
+	o        Options
+	disks    *disk.Finder
+	untraced *disk.Untraced
 }
 
 // NewLocalPV makes the collector of the local engines' volumes.
@@ -71,7 +72,7 @@ func NewLocalPV(o Options) Collector {
 	// A cluster without one of these engines has no such resource.
 	kube.FollowIfServed[lvmVolume](o.Objects, schema.GroupVersionResource{Group: "local.openebs.io", Version: "v1alpha1", Resource: "lvmvolumes"}, "")
 	kube.FollowIfServed[zfsVolume](o.Objects, schema.GroupVersionResource{Group: "zfs.openebs.io", Version: "v1", Resource: "zfsvolumes"}, "")
-	return &localPV{o, &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}}
+	return &localPV{o, &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, disk.NewUntraced(o.Log, "localpv")}
 }
 
 func (c *localPV) Start(context.Context) error { return nil }
@@ -80,7 +81,6 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	lvm := kube.All[*lvmVolume](c.o.Objects, "lvmvolumes")
 	zfs := kube.All[*zfsVolume](c.o.Objects, "zfsvolumes")
 	sent := 0
-	var errs []error
 	send := func(volume, backend, node, pool, path, device string) {
 		sent++
 		gauge(ch, localInfo, 1, volume, backend, node, pool, path)
@@ -96,7 +96,8 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				if errors.Is(err, disk.ErrPending) {
 					continue // it has no series before its disk is known, or known to be unknown
 				}
-				device, errs = found, append(errs, err)
+				c.untraced.Note(v.Spec.Local.Path, err)
+				device = found
 			}
 			send(name, BackendHostpath, v.node(), "", v.Spec.Local.Path, device)
 		case v.Spec.CSI != nil && v.Spec.CSI.Driver == lvmDriver:
@@ -125,10 +126,8 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
 		}
 	}
-	if sent == 0 {
-		return exporterkit.ErrNoData
-	}
-	return errors.Join(errs...)
+	c.untraced.Send(ch)
+	return outcome(c.o.Objects, sent, "persistentvolumes", "lvmvolumes", "zfsvolumes")
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path;

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -50,13 +48,11 @@ var (
 	mayastorNodeStates   = []string{"Unknown", "Online", "Offline"}
 )
 
-// deviceEvery is every how many polls the nodes' block devices are listed again.
-const deviceEvery = 30
-
 type mayastor struct {
-	o      Options
-	client *restClient
-	asked  chan struct{} // closed after the first poll
+	o       Options
+	client  *restClient
+	devices *devices
+	asked   chan struct{} // closed after the first poll
 
 	mu      sync.Mutex
 	up      bool
@@ -68,19 +64,18 @@ type mayastor struct {
 	pools   []restPool
 	nodes   []restNode
 	// Where things are outlives a failed poll, unlike their state.
-	address map[string]string            // of replicas, by uuid
-	disks   map[string]string            // kernel names by node/pool
-	devices map[string]map[string]string // kernel names by node and path
-	polls   int
+	address map[string]string // of replicas, by uuid
+	disks   map[string]string // paths of the pools' disks, by node/pool
 }
 
 // NewMayastor makes the collector of Mayastor's control plane.
 func NewMayastor(o Options) Collector {
-	m := &mayastor{o: o, asked: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}, devices: map[string]map[string]string{}}
+	m := &mayastor{o: o, asked: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}}
 	if o.Objects != nil {
 		followVolumes(o.Objects) // for the names of volumes
 	}
 	m.client = newRESTClient(o.Mayastor)
+	m.devices = newDevices(o, m.client, m.count)
 	return m
 }
 
@@ -142,20 +137,22 @@ func (m *mayastor) poll(parent context.Context) {
 			addresses[r.UUID] = u.Host
 		}
 	}
-	devices := m.pollDevices(ctx, nodes)
+	if errs[2] == nil {
+		m.devices.refresh(parent, nodes)
+	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errors.Join(errs[:]...); err != nil && m.lastErr == nil {
+	err := errors.Join(errs[:]...)
+	if err != nil && m.lastErr == nil {
 		m.o.Log.Warn("Mayastor's REST API fails", "err", label.Text(err.Error(), maxLogged))
 	} else if err == nil && m.lastErr != nil {
 		m.o.Log.Info("Mayastor's REST API answers again")
 	}
-	m.lastErr = nil
+	m.lastErr = err
 	for _, err := range errs {
 		if err != nil {
 			m.errors[reasonOf(err)]++
-			m.lastErr = err
 		}
 	}
 	for _, err := range bad {
@@ -168,13 +165,6 @@ func (m *mayastor) poll(parent context.Context) {
 	}
 	m.up = m.lastErr == nil
 	m.volumes, m.pools, m.nodes = volumes, pools, nodes
-	if errs[2] == nil {
-		// Nodes that are gone take their devices with them.
-		maps.DeleteFunc(m.devices, func(name string, _ map[string]string) bool {
-			return !slices.ContainsFunc(nodes, func(n restNode) bool { return n.ID == name })
-		})
-	}
-	maps.Copy(m.devices, devices)
 	if errs[3] == nil {
 		m.address = addresses
 	}
@@ -182,46 +172,18 @@ func (m *mayastor) poll(parent context.Context) {
 		m.disks = map[string]string{}
 		for _, p := range pools {
 			if p.State != nil && len(p.State.Disks) > 0 {
-				m.disks[p.State.Node+"/"+p.ID] = m.devices[p.State.Node][diskPath(p.State.Disks[0])]
+				m.disks[p.State.Node+"/"+p.ID] = diskPath(p.State.Disks[0])
 			}
 		}
 	}
-	m.polls++
 	m.lookForOdd()
 }
 
-// pollDevices lists, now and then, the block devices of the nodes that are online.
-func (m *mayastor) pollDevices(ctx context.Context, nodes []restNode) map[string]map[string]string {
-	found := map[string]map[string]string{}
-	for _, node := range nodes {
-		if m.devices[node.ID] != nil && m.polls%deviceEvery != 0 || node.State == nil || node.State.Status != "Online" {
-			continue
-		}
-		var devices []restDevice
-		if err := listDevices(ctx, m.client, node.ID, &devices); err != nil {
-			m.mu.Lock()
-			m.errors[reasonOf(err)]++
-			m.mu.Unlock()
-			m.o.Log.Warn("Mayastor does not list a node's block devices", "node", label.Value(node.ID), "err", label.Text(err.Error(), maxLogged))
-			continue
-		}
-		names := map[string]string{}
-		for _, d := range devices {
-			disk := d.Name
-			if d.Partition != nil && d.Partition.Parent != "" {
-				disk = d.Partition.Parent
-			}
-			for _, p := range append(d.Links, d.Name) {
-				names[p] = path.Base(disk)
-			}
-		}
-		found[node.ID] = names
-	}
-	return found
-}
-
-func listDevices(ctx context.Context, c *restClient, node string, into *[]restDevice) error {
-	return list(ctx, c, "/nodes/"+url.PathEscape(node)+"/block_devices", url.Values{"all": {"true"}}, maxListed, into)
+// count counts a call that failed beside the polls.
+func (m *mayastor) count(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.errors[reasonOf(err)]++
 }
 
 // lookForOdd counts states that are not known, and logs each once.
@@ -276,7 +238,9 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 		if len(p.State.Disks) > 0 {
 			disk = p.State.Disks[0]
 		}
-		gauge(ch, mayastorPool, 1, p.State.Node, p.ID, BackendMayastor, disk, m.disks[p.State.Node+"/"+p.ID])
+		if device, pending := m.device(p.State.Node, p.ID); !pending {
+			gauge(ch, mayastorPool, 1, p.State.Node, p.ID, BackendMayastor, disk, device)
+		}
 		states(ch, poolState, p.State.Status, mayastorStates, p.State.Node, p.ID, BackendMayastor)
 	}
 	for _, n := range m.nodes {
@@ -288,6 +252,10 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	for _, v := range m.volumes {
 		m.collectVolume(ch, v, name(v.Spec.UUID))
 	}
+	if m.lastErr != nil {
+		// Its text only: a poll that panicked was none of this scrape's.
+		return fmt.Errorf("the last poll of Mayastor's REST API failed: %s", label.Text(m.lastErr.Error(), maxLogged))
+	}
 	return nil
 }
 
@@ -296,7 +264,9 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 	states(ch, volumeState, v.State.Status, mayastorVolumeStates, name, BackendMayastor)
 	healthy := 0
 	for replica, r := range v.State.Topology {
-		gauge(ch, replicaInfo, 1, name, replica, r.Node, m.disks[r.Node+"/"+r.Pool], m.address[replica], BackendMayastor)
+		if device, pending := m.device(r.Node, r.Pool); !pending {
+			gauge(ch, replicaInfo, 1, name, replica, r.Node, device, m.address[replica], BackendMayastor)
+		}
 		states(ch, replicaState, r.State, mayastorStates, name, replica, BackendMayastor)
 		if r.Usage != nil {
 			gauge(ch, mayastorAllocated, float64(r.Usage.Allocated), name, replica)
@@ -316,6 +286,11 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 		gauge(ch, mayastorTarget, 1, name, BackendMayastor, t.Node)
 		gauge(ch, mayastorRebuilds, float64(t.Rebuilds), name, BackendMayastor)
 	}
+}
+
+// device is the kernel's name of a pool's disk; while it is pending the pool and its replicas have no series that names it.
+func (m *mayastor) device(node, pool string) (name string, pending bool) {
+	return m.devices.name(node, m.disks[node+"/"+pool])
 }
 
 // diskPath is the path in a disk's URI, as in aio:///dev/sdb?blk_size=512.

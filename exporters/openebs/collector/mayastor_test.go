@@ -25,6 +25,9 @@ func TestMayastorAnswers(t *testing.T) {
 			f := startMayastor(t, mayastorAnswers(t, full, "127.0.0.1:1"))
 			registry := mayastorRegistry(t, f, "mayastor")
 			await(t, registry, `plumbline_openebs_mayastor_up 1`, `plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`)
+			if full {
+				await(t, registry, `plumbline_openebs_pool_info{backend="mayastor",device="sdb"`)
+			}
 			exposition.Golden(t, registry, "testdata/mayastor-"+name+".prom", volatile...)
 		})
 	}
@@ -36,17 +39,18 @@ func TestMayastorBadAnswers(t *testing.T) {
 		return fmt.Sprintf(`plumbline_openebs_mayastor_errors_total{reason=%q}`, reason)
 	}
 	const volumeA = `plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-a"}`
+	const failed = `plumbline_scrape_collector_success{collector="mayastor"} 0`
 	for name, test := range map[string]struct {
 		change func(*fakeMayastor)
 		count  string   // the counter that must rise
 		absent []string // beginnings of series that must not be there
 		there  []string
 	}{
-		"no JSON":     {func(f *fakeMayastor) { f.raw = "<html>" }, errors("answer"), []string{"plumbline_volume_", "plumbline_openebs_pool"}, []string{"plumbline_openebs_mayastor_up 0"}},
-		"no entries":  {func(f *fakeMayastor) { f.raw = "{}" }, errors("answer"), []string{"plumbline_volume_"}, nil},
-		"error":       {func(f *fakeMayastor) { f.status = http.StatusServiceUnavailable }, errors("status"), []string{"plumbline_volume_"}, nil},
-		"hang":        {func(f *fakeMayastor) { f.hang = make(chan struct{}) }, errors("timeout"), []string{"plumbline_volume_"}, nil},
-		"pools only":  {func(f *fakeMayastor) { delete(f.answers, "/volumes") }, errors("status"), []string{"plumbline_volume_"}, []string{"plumbline_openebs_pool_info{"}},
+		"no JSON":     {func(f *fakeMayastor) { f.raw = "<html>" }, errors("answer"), []string{"plumbline_volume_", "plumbline_openebs_pool"}, []string{"plumbline_openebs_mayastor_up 0", failed}},
+		"no entries":  {func(f *fakeMayastor) { f.raw = "{}" }, errors("answer"), []string{"plumbline_volume_"}, []string{failed}},
+		"error":       {func(f *fakeMayastor) { f.status = http.StatusServiceUnavailable }, errors("status"), []string{"plumbline_volume_"}, []string{failed}},
+		"hang":        {func(f *fakeMayastor) { f.hang = make(chan struct{}) }, errors("timeout"), []string{"plumbline_volume_"}, []string{failed}},
+		"pools only":  {func(f *fakeMayastor) { delete(f.answers, "/volumes") }, errors("status"), []string{"plumbline_volume_"}, []string{"plumbline_openebs_pool_info{", failed}},
 		"one bad":     {func(f *fakeMayastor) { volume(f, 0)["spec"].(map[string]any)["num_replicas"] = "three" }, errors("answer"), []string{volumeA}, []string{`plumbline_volume_desired_replicas{backend="mayastor",volume="pvc-vol-b"}`}},
 		"one without": {func(f *fakeMayastor) { delete(volume(f, 0)["spec"].(map[string]any), "num_replicas") }, errors("answer"), []string{volumeA}, nil},
 		"unknown state": {func(f *fakeMayastor) { volume(f, 0)["state"].(map[string]any)["status"] = "Hibernating" },
@@ -68,7 +72,7 @@ func TestMayastorBadAnswers(t *testing.T) {
 				nodes = append(nodes, node)
 			}
 			f.answers["/nodes"] = nodes
-		}, errors("answer"), []string{"plumbline_openebs_node_state"}, []string{volumeA}},
+		}, errors("answer"), []string{"plumbline_openebs_node_state"}, []string{volumeA, failed}},
 		"progress": {func(f *fakeMayastor) { replica(f, 0)["rebuild-progress"] = 4711 }, errors("answer"), []string{`plumbline_openebs_replica_rebuild_progress_ratio{replica="rep-a",volume="pvc-vol-a"}`}, []string{volumeA}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package collector
 
 import (
+	"maps"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -29,6 +32,9 @@ type persistentVolume struct {
 			} `json:"required"`
 		} `json:"nodeAffinity"`
 	} `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
 }
 
 // Odd implements kube.Object.
@@ -59,12 +65,19 @@ const mayastorDriver = "io.openebs.csi-mayastor"
 
 // volumeNames returns a function from Mayastor's UUID of a volume to the name of its
 // PersistentVolume: the one that the API server knows, else the one that dynamic
-// provisioning gives.
+// provisioning gives. Of several, as after one was made anew by hand, it is always the same:
+// one that is bound, else any, and of these the first by name.
 func volumeNames(o *kube.Objects) func(uuid string) string {
 	names := map[string]string{}
 	if o != nil {
-		for name, v := range kube.All[*persistentVolume](o, "persistentvolumes") {
-			if v.Spec.CSI != nil && v.Spec.CSI.Driver == mayastorDriver {
+		volumes := kube.All[*persistentVolume](o, "persistentvolumes")
+		for _, name := range slices.Sorted(maps.Keys(volumes)) {
+			v := volumes[name]
+			if v.Spec.CSI == nil || v.Spec.CSI.Driver != mayastorDriver {
+				continue
+			}
+			first, taken := names[v.Spec.CSI.Handle]
+			if !taken || !volumes[first].bound() && v.bound() {
 				names[v.Spec.CSI.Handle] = name
 			}
 		}
@@ -76,3 +89,5 @@ func volumeNames(o *kube.Objects) func(uuid string) string {
 		return "pvc-" + uuid
 	}
 }
+
+func (v *persistentVolume) bound() bool { return v.Status.Phase == "Bound" }

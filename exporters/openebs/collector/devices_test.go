@@ -1,0 +1,82 @@
+package collector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// A node that does not list its devices keeps neither another node's from being known nor the states of anything from being heard.
+func TestDevicesOfNodeThatHangs(t *testing.T) {
+	answers := mayastorAnswers(t, true, "127.0.0.1:1")
+	second := clone(answers["/nodes"].([]any)[0]).(map[string]any)
+	second["id"] = "node-2"
+	answers["/nodes"] = append(answers["/nodes"].([]any), second)
+	pool := clone(answers["/pools"].([]any)[0]).(map[string]any)
+	pool["id"] = "pool-2"
+	pool["state"].(map[string]any)["node"] = "node-2"
+	answers["/pools"] = append(answers["/pools"].([]any), pool)
+	answers["/nodes/node-2/block_devices"] = answers["/nodes/node-1/block_devices"]
+	f := startMayastor(t, answers)
+	f.stuck = "/nodes/node-1/block_devices"
+
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	registry := registryOf(t, ctx, Options{Log: slog.New(slog.DiscardHandler), RootFS: "/", Mayastor: f.url,
+		Interval: 50 * time.Millisecond, Timeout: time.Minute}, "mayastor")
+	const (
+		info = `plumbline_openebs_pool_info{backend="mayastor",device=`
+		disk = `disk="aio:///dev/disk/by-id/d1?blk_size=512",`
+	)
+	await(t, registry, `plumbline_openebs_mayastor_up 1`, `plumbline_scrape_collector_success{collector="mayastor"} 1`,
+		info+`"sdb",`+disk+`node="node-2",pool="pool-2"} 1`,
+		info+`"",`+disk+`node="node-1",pool="pool-1"} 1`)
+	f.set(func() { volume(f, 0)["state"].(map[string]any)["status"] = "Faulted" })
+	await(t, registry, `plumbline_openebs_volume_state{backend="mayastor",state="Faulted",volume="pvc-vol-a"} 1`)
+	f.set(func() { f.stuck = "" })
+	await(t, registry, info+`"sdb",`+disk+`node="node-1",pool="pool-1"} 1`)
+}
+
+// Until a node was asked for its devices nothing is said of them; when it is gone they are forgotten.
+func TestDevicesArePending(t *testing.T) {
+	answers := mayastorAnswers(t, true, "127.0.0.1:1")
+	f := startMayastor(t, answers)
+	gate := make(chan struct{})
+	f.hang = gate
+	failed := make(chan error, 1)
+	d := newDevices(Options{Log: slog.New(slog.DiscardHandler), Timeout: time.Minute}, newRESTClient(f.url), func(err error) { failed <- err })
+	d.timeout = time.Minute
+	var node restNode
+	if err := json.Unmarshal([]byte(`{"id":"node-1","state":{"status":"Online"}}`), &node); err != nil {
+		t.Fatal(err)
+	}
+	if name, pending := d.name("node-1", "/dev/disk/by-id/d1"); name != "" || pending {
+		t.Errorf("a node that nobody knows: %q, %v", name, pending)
+	}
+	d.refresh(t.Context(), []restNode{node})
+	if name, pending := d.name("node-1", "/dev/disk/by-id/d1"); name != "" || !pending {
+		t.Errorf("a node that is being asked: %q, %v", name, pending)
+	}
+	close(gate)
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if _, pending := d.name("node-1", ""); pending {
+			return errors.New("still pending")
+		}
+		return nil
+	})
+	if len(failed) > 0 {
+		t.Error(<-failed)
+	}
+	if name, _ := d.name("node-1", "/dev/disk/by-id/d1"); name != "sdb" {
+		t.Errorf("a node that answered: %q", name)
+	}
+	d.refresh(t.Context(), nil)
+	if name, pending := d.name("node-1", "/dev/disk/by-id/d1"); name != "" || pending {
+		t.Errorf("a node that is gone: %q, %v", name, pending)
+	}
+}
