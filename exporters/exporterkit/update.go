@@ -17,6 +17,8 @@ type member struct {
 	collector Collector
 	running   *run // the Update under way; nil if none is
 	counts    counts
+	// panicked is the panic that was counted last: who asks in the background may tell of one panic at each scrape.
+	panicked *panicError
 }
 
 // counts are a collector's since the start.
@@ -146,8 +148,10 @@ func (m *member) cameLate(r *run, err error) {
 // countResult counts what went wrong in an Update; m.mu is held.
 func (m *member) countResult(dropped uint64, err error) {
 	m.counts.dropped += dropped
-	if errors.As(err, new(*panicError)) {
+	var panicked *panicError
+	if errors.As(err, &panicked) && panicked != m.panicked {
 		m.counts.panics++
+		m.panicked = panicked
 	}
 }
 

@@ -79,6 +79,21 @@ func TestPanicIsRecovered(t *testing.T) {
 	}
 }
 
+// Who asks in the background and panics there tells of it until the next answer: that is one panic.
+func TestPanicOfABackgroundIsCountedOnce(t *testing.T) {
+	set := NewSet(slog.New(slog.DiscardHandler))
+	poll := func() error { return Recovered(func() error { panic("bad answer") }) }
+	latest := poll()
+	set.Add("polls", updateFunc(func(chan<- prometheus.Metric) error { return fmt.Errorf("latest answer: %w", latest) }))
+	registry := registryOf(set)
+	for _, want := range []int{1, 2} {
+		for range 3 {
+			has(t, exposition.Text(t, registry), state("panics_total", "polls", want))
+		}
+		latest = poll()
+	}
+}
+
 // rude is a value that panics again when it is printed.
 type rude struct{}
 

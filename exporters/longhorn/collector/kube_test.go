@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,23 @@ func TestObjects(t *testing.T) {
 			exposition.Golden(t, registry, filepath.Join("testdata", "objects-"+version+".prom"), volatile...)
 			if got := cluster.targets(); fmt.Sprint(got) != fmt.Sprint(targets) {
 				t.Errorf("targets are\n%+v\nwant\n%+v", got, targets)
+			}
+
+			// Should a volume have two active engines here, it is one target, and the same one each time.
+			i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetName() == targets[0].EngineName })
+			twin := objects[i].DeepCopy()
+			twin.SetName(targets[0].EngineName + "-twin")
+			server.Apply(twin)
+			testkit.Eventually(t, time.Minute, func() error {
+				if e := all[*engineObject](cluster, "engines")[twin.GetName()]; e == nil || e.Status.CurrentState != "running" {
+					return fmt.Errorf("the second engine is not seen to run")
+				}
+				return nil
+			})
+			for range 50 {
+				if got := cluster.targets(); fmt.Sprint(got) != fmt.Sprint(targets) {
+					t.Fatalf("with a second engine targets are\n%+v\nwant\n%+v", got, targets)
+				}
 			}
 
 			volume := objects[0]

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sort"
@@ -199,7 +200,11 @@ func (c *Cluster) targets() []Target {
 		}
 	}
 	var targets []Target
-	for name, e := range all[*engineObject](c, "engines") {
+	engines := all[*engineObject](c, "engines")
+	taken := map[string]bool{} // volumes
+	// By name: should a volume have two active ones here, the same one is asked each time.
+	for _, name := range slices.Sorted(maps.Keys(engines)) {
+		e := engines[name]
 		manager := managers[e.Status.InstanceManagerName]
 		// While a volume moves from one node to another it has two engines, one active.
 		if !e.Spec.Active || e.Status.CurrentState != "running" || manager == nil || manager.Status.IP == "" {
@@ -215,6 +220,10 @@ func (c *Cluster) targets() []Target {
 		if t.Backend != BackendV1 && t.Backend != BackendV2 {
 			continue
 		}
+		if taken[t.Volume] {
+			continue
+		}
+		taken[t.Volume] = true
 		sort.Slice(t.Replicas, func(i, j int) bool { return t.Replicas[i].Name < t.Replicas[j].Name })
 		targets = append(targets, t)
 	}
