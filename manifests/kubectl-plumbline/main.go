@@ -31,10 +31,13 @@ const patience = 5 * time.Minute
 type options struct {
 	kubeconfig, context, namespace string
 	prometheus, url                string
-	window, wait                   time.Duration
-	target                         string
-	predict                        ask.Question
-	think                          string
+	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
+	cluster      string
+	clusterNamed bool
+	window, wait time.Duration
+	target       string
+	predict      ask.Question
+	think        string
 }
 
 const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
@@ -49,6 +52,7 @@ Examples:
   kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
   kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
   kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
+  kubectl plumbline why data-shop-1 -n shop --cluster=eu-1         # where Prometheus, Thanos or Mimir has several clusters
   kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
   kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
 
@@ -65,6 +69,7 @@ func main() {
 	app.Flag("namespace", "Namespace of the claim or pod; the context's own if empty.").Short('n').StringVar(&o.namespace)
 	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").StringVar(&o.prometheus)
 	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&o.url)
+	app.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
 	app.Flag("window", "How far back the means go.").Default("5m").DurationVar(&o.window)
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
 	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
@@ -195,10 +200,14 @@ func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	if err != nil {
 		return err
 	}
+	api, err := c.oneCluster(ctx, prometheus)
+	if err != nil {
+		return err
+	}
 	told := 0
 	var problems []error
 	for _, s := range subjects {
-		f, err := why.Find(ctx, prometheus, s, c.now(), c.o.window)
+		f, err := why.Find(ctx, api, s, c.now(), c.o.window)
 		if errors.Is(err, why.ErrUnknown) && len(subjects) > 1 {
 			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", s)
 			problems = append(problems, err)

@@ -45,29 +45,38 @@ type asker struct {
 }
 
 func newAsker(ctx context.Context, api API, at time.Time, window time.Duration) *asker {
-	return &asker{ctx: ctx, api: api, at: at, window: window, of: strings.NewReplacer(), err: new(error), classic: new(bool)}
+	a := &asker{ctx: ctx, api: api, at: at, window: window, err: new(error), classic: new(bool)}
+	return a.about(Target{})
 }
 
 // about returns the same asker for another target.
 func (a *asker) about(t Target) *asker {
 	b := *a
-	b.of = matchers(t)
+	cluster, named := Only(a.api)
+	if !named {
+		cluster = t.Cluster
+	}
+	b.of = matchers(t, cluster, named)
 	return &b
 }
 
-// matchers fill in a target's labels.
-func matchers(t Target) *strings.Replacer {
+// matchers fill in a target's labels, and the cluster's: $cluster is of any if none is named.
+func matchers(t Target, cluster string, named bool) *strings.Replacer {
 	of := func(labels ...string) string {
 		var all []string
-		if t.Cluster != "" {
-			labels = append(labels, "cluster", t.Cluster)
+		if named || cluster != "" {
+			labels = append(labels, "cluster", cluster)
 		}
 		for i := 0; i < len(labels); i += 2 {
 			all = append(all, labels[i]+"="+strconv.Quote(labels[i+1]))
 		}
 		return strings.Join(all, ",")
 	}
-	return strings.NewReplacer("$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
+	alone, last, before := "", "", ""
+	if named {
+		alone, last, before = "{"+of()+"}", ","+of(), of()+","
+	}
+	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
 		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.Class))
 }
 

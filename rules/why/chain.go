@@ -57,8 +57,11 @@ const pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/par
 // there and belong together. A Prometheus that does not answer is a missing link, too.
 func FollowChain(ctx context.Context, api API, at time.Time, window time.Duration) *Chain {
 	c := &chain{asker: newAsker(ctx, api, at, window)}
-	for _, link := range []func() Link{c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
+	for _, link := range []func() Link{c.among, c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
 		l := link()
+		if *c.err == nil && l.Name == "" {
+			continue
+		}
 		if *c.err != nil {
 			l = Link{Name: "Prometheus", Missing: (*c.err).Error(), Next: []string{
 				"Is the address right? In the chart it is the value prometheus.url. Services that may be it: kubectl get services --all-namespaces | grep -i prometheus",

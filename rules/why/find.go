@@ -86,6 +86,17 @@ func Classes(ctx context.Context, api API, at time.Time) ([]string, error) {
 	return slices.Compact(classes), *a.err
 }
 
+// Nodes lists the nodes of which the agent is heard, by name.
+func Nodes(ctx context.Context, api API, at time.Time) ([]string, error) {
+	a := newAsker(ctx, api, at, 0)
+	var nodes []string
+	for _, s := range a.vector("nodes") {
+		nodes = append(nodes, string(s.Metric["node"]))
+	}
+	slices.Sort(nodes)
+	return nodes, *a.err
+}
+
 // String names a subject as its user did.
 func (s Subject) String() string {
 	switch {
