@@ -2,22 +2,17 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 )
 
@@ -29,8 +24,9 @@ type cluster struct {
 	now    func() time.Time
 	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
 	silent bool
-	// asked is the Prometheus that was chosen, as its user would name it.
+	// asked is the Prometheus that was chosen, as its user would name it; notes takes which it is and why, if there is one.
 	asked string
+	notes io.Writer
 }
 
 func newCluster(config *rest.Config, o options) (*cluster, error) {
@@ -44,7 +40,7 @@ func newCluster(config *rest.Config, o options) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{o: o, base: base, client: client, now: time.Now}, nil
+	return &cluster{o: o, base: base, client: client, notes: os.Stderr, now: time.Now}, nil
 }
 
 // statusError is an API server's refusal.
@@ -132,86 +128,6 @@ func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]strin
 		return nil, fmt.Errorf("pod %s/%s mounts no claim", namespace, name)
 	}
 	return claims, nil
-}
-
-// service is one that may be Prometheus'.
-type service struct {
-	Metadata meta
-	Spec     struct {
-		Ports []struct {
-			Name string
-			Port int
-		}
-	}
-}
-
-// findPrometheus returns the Prometheus that the user named, or the one that is there.
-func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
-	if c.o.url != "" {
-		u, err := url.Parse(c.o.url)
-		if err != nil {
-			return nil, fmt.Errorf("--prometheus-url: %w", err)
-		}
-		c.asked = u.Redacted()
-		return prometheusAt(c.o.url, http.DefaultClient)
-	}
-	if c.o.prometheus != "" {
-		namespace, rest, ok := strings.Cut(c.o.prometheus, "/")
-		name, port, ok2 := strings.Cut(rest, ":")
-		if !ok || !ok2 || namespace == "" || name == "" || port == "" {
-			return nil, fmt.Errorf("--prometheus=%s: want NAMESPACE/SERVICE:PORT", c.o.prometheus)
-		}
-		c.asked = c.o.prometheus
-		return c.prometheusBehind(namespace, name, port)
-	}
-	var candidates, reasons []string
-	var silent promv1.API
-	for _, selector := range []string{"operated-prometheus=true", "app.kubernetes.io/name=prometheus", "app=prometheus", "app=kube-prometheus-stack-prometheus"} {
-		var list struct{ Items []service }
-		if err := c.get(ctx, "/api/v1/services", url.Values{"labelSelector": {selector}}, &list); err != nil {
-			return nil, fmt.Errorf("looking for Prometheus: %w; name it with --prometheus", err)
-		}
-		for _, s := range list.Items {
-			port, ok := webPort(s)
-			where := fmt.Sprintf("%s/%s:%d", s.Metadata.Namespace, s.Metadata.Name, port)
-			if !ok || slices.Contains(candidates, where) {
-				continue
-			}
-			candidates = append(candidates, where)
-			p, err := c.prometheusBehind(s.Metadata.Namespace, s.Metadata.Name, strconv.Itoa(port))
-			if err != nil {
-				return nil, err
-			}
-			// Of several the one that has our rules.
-			v, _, err := p.Query(ctx, "count(server:volume:info or plumbline_volume_info)", c.now())
-			if vector, ok := v.(model.Vector); err == nil && ok && len(vector) > 0 {
-				c.asked = where
-				return p, nil
-			}
-			if err == nil && silent == nil {
-				silent, c.asked = p, where
-			}
-			reasons = append(reasons, fmt.Sprintf("%s: %v", where, cmp.Or(err, errEmpty)))
-		}
-	}
-	if c.silent && silent != nil {
-		return silent, nil
-	}
-	if len(candidates) == 0 {
-		return nil, fmt.Errorf("no service of a Prometheus found; name it with --prometheus=NAMESPACE/SERVICE:PORT")
-	}
-	return nil, fmt.Errorf("no Prometheus with Plumbline's series: %s; name another with --prometheus=NAMESPACE/SERVICE:PORT", strings.Join(reasons, "; "))
-}
-
-var errEmpty = errors.New("it has none of Plumbline's series")
-
-func webPort(s service) (int, bool) {
-	for _, p := range s.Spec.Ports {
-		if slices.Contains([]string{"web", "http-web", "http"}, p.Name) || p.Port == 9090 || len(s.Spec.Ports) == 1 {
-			return p.Port, true
-		}
-	}
-	return 0, false
 }
 
 // prometheusBehind is a Prometheus behind the API server's proxy.

@@ -111,16 +111,21 @@ func main() {
 		do := func(c *cluster) error { return c.verify(ctx, os.Stdout) }
 		if o.url != "" {
 			// Nothing but Prometheus is asked, so a pod without an account can.
-			err = do(&cluster{o: o, now: time.Now})
+			err = do(&cluster{o: o, notes: os.Stderr, now: time.Now})
 		} else {
 			err = run(o, do)
 		}
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubectl-plumbline:", err)
+		tell(os.Stderr, err)
 		cancel()
 		os.Exit(1)
 	}
+}
+
+// tell prints an error, in which may be what others answered.
+func tell(w io.Writer, err error) {
+	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
 }
 
 // run does something with the cluster of a kubeconfig.
@@ -205,12 +210,12 @@ func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
 		return err
 	}
 	told := 0
-	var problems []error
+	var problems []string
 	for _, s := range subjects {
 		f, err := why.Find(ctx, api, s, c.now(), c.o.window)
 		if errors.Is(err, why.ErrUnknown) && len(subjects) > 1 {
-			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", s)
-			problems = append(problems, err)
+			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", why.Clean(s.String()))
+			problems = append(problems, err.Error())
 			continue
 		}
 		if err != nil {
@@ -222,7 +227,7 @@ func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
 		pen.Why(f)
 	}
 	if told == 0 {
-		return errors.Join(problems...)
+		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error
 			continue
 		}
 		if linux++; !slices.Contains(heard, n.Metadata.Name) {
-			silent = append(silent, n.Metadata.Name)
+			silent = append(silent, why.Clean(n.Metadata.Name))
 		}
 	}
 	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", linux-len(silent), linux)
@@ -106,7 +106,7 @@ func (c *cluster) firing(ctx context.Context, w io.Writer, p promv1.API) error {
 		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || !strings.Contains(string(a.Annotations["runbook_url"]), "/rules/runbooks/") {
 			continue
 		}
-		line := fmt.Sprintf("  %-8s %s: %s", a.Labels["severity"], a.Labels["alertname"], why.Clean(string(a.Annotations["summary"])))
+		line := fmt.Sprintf("  %-8s %s: %s", why.Clean(string(a.Labels["severity"])), why.Clean(string(a.Labels["alertname"])), why.Clean(string(a.Annotations["summary"])))
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}

@@ -148,6 +148,9 @@ func Clean(text string) string {
 	}, text)
 }
 
+// Line is an error as one line without what a terminal would obey or hide: there may be a peer's words in it.
+func Line(err error) string { return Clean(strings.Join(strings.Fields(err.Error()), " ")) }
+
 // number asks a question with one answer; NaN if there is none.
 func (a *asker) number(name string) float64 {
 	v := a.vector(name)

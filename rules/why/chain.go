@@ -63,7 +63,7 @@ func FollowChain(ctx context.Context, api API, at time.Time, window time.Duratio
 			continue
 		}
 		if *c.err != nil {
-			l = Link{Name: "Prometheus", Missing: (*c.err).Error(), Next: []string{
+			l = Link{Name: "Prometheus", Missing: Line(*c.err), Next: []string{
 				"Is the address right? In the chart it is the value prometheus.url. Services that may be it: kubectl get services --all-namespaces | grep -i prometheus",
 				"Through the API server: may you? kubectl auth can-i get services --subresource=proxy --namespace NAMESPACE",
 				"Does a network policy in Prometheus' namespace refuse who asks?",
