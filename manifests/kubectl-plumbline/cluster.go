@@ -22,6 +22,8 @@ type cluster struct {
 	base   *url.URL
 	client *http.Client
 	now    func() time.Time
+	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
+	patience time.Duration
 	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
 	silent bool
 	// asked is the Prometheus that was chosen, as its user would name it; notes takes which it is and why, if there is one.

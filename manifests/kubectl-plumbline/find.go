@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
@@ -38,6 +41,13 @@ type candidate struct {
 	// err says why it is not the one: errEmpty if it answers and has none of our series.
 	err error
 }
+
+// candidatePatience is how long a candidate may take to answer, and atOnce how many are asked at the same time: whoever may make services can
+// make many that never answer.
+const (
+	candidatePatience = 10 * time.Second
+	atOnce            = 32
+)
 
 var errEmpty = errors.New("it has none of Plumbline's series")
 
@@ -123,16 +133,29 @@ func webPort(s service) (int, bool) {
 	return 0, false
 }
 
-// tryAll asks each candidate whether it has our series.
+// tryAll asks each candidate whether it has our series, each with a deadline of its own and beside the others.
 func (c *cluster) tryAll(ctx context.Context, all []*candidate) {
+	var wait sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
 	for _, one := range all {
-		one.err = c.try(ctx, one.api)
+		turns <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			one.err = c.try(ctx, one.api)
+		})
 	}
+	wait.Wait()
 }
 
-func (c *cluster) try(ctx context.Context, p promv1.API) error {
+func (c *cluster) try(all context.Context, p promv1.API) error {
+	patience := cmp.Or(c.patience, candidatePatience)
+	ctx, cancel := context.WithTimeout(all, patience)
+	defer cancel()
 	v, _, err := p.Query(ctx, "count(server:volume:info or plumbline_volume_info)", c.now())
 	if err != nil {
+		if ctx.Err() != nil && all.Err() == nil {
+			return fmt.Errorf("no answer within %v", patience)
+		}
 		return err
 	}
 	if vector, ok := v.(model.Vector); !ok || len(vector) == 0 {

@@ -150,3 +150,33 @@ func TestHostileWords(t *testing.T) {
 		}
 	}
 }
+
+// A service that never answers is given up after its own time, and does not keep the others from being asked, however many of them there are.
+func TestHanging(t *testing.T) {
+	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	const each = 200 * time.Millisecond
+	var services []called
+	for i := range 2 * atOnce {
+		services = append(services, called{fmt.Sprintf("evil/p-%d:9090", i), hangs})
+	}
+	services = append(services, called{"monitoring/p:9090", lab()})
+	c, notes := fake(t, services...)
+	c.patience = each
+	began := time.Now()
+	out, err := c.ask(t)
+	if took := time.Since(began); took > 20*each {
+		t.Errorf("it took %v, %d services of %v each", took, len(services), each)
+	}
+	if err != nil || !strings.Contains(out, "r3 commits") || c.asked != "monitoring/p:9090" {
+		t.Errorf("asked %s: %v\n%s", c.asked, err, out)
+	}
+	if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", each); !strings.Contains(notes.String(), want) {
+		t.Errorf("%q is not said: %s", want, notes)
+	}
+
+	c, _ = fake(t, called{"a/p:9090", hangs})
+	c.patience = each
+	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "a/p:9090: no answer within 200ms") || !strings.Contains(err.Error(), "--prometheus=") {
+		t.Errorf("only one that hangs: %v", err)
+	}
+}
