@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,8 @@ type cluster struct {
 	now    func() time.Time
 	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
 	patience time.Duration
+	// mostAnswer is how many bytes an answer of Prometheus may have; mostOfPrometheus if it is 0.
+	mostAnswer int64
 	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
 	silent bool
 	// asked is the Prometheus that was chosen, as its user would name it; notes takes which it is and why, if there is one.
@@ -134,11 +137,11 @@ func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]strin
 
 // prometheusBehind is a Prometheus behind the API server's proxy.
 func (c *cluster) prometheusBehind(namespace, name, port string) (promv1.API, error) {
-	return prometheusAt(c.base.JoinPath("api/v1/namespaces", namespace, "services", name+":"+port, "proxy").String(), c.client)
+	return c.prometheusAt(c.base.JoinPath("api/v1/namespaces", namespace, "services", name+":"+port, "proxy").String(), c.client, true)
 }
 
-func prometheusAt(address string, client *http.Client) (promv1.API, error) {
-	prometheus, err := api.NewClient(api.Config{Address: address, RoundTripper: readOnly{client}})
+func (c *cluster) prometheusAt(address string, client *http.Client, proxied bool) (promv1.API, error) {
+	prometheus, err := api.NewClient(api.Config{Address: address, RoundTripper: readOnly{client, proxied, cmp.Or(c.mostAnswer, mostOfPrometheus)}})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +149,16 @@ func prometheusAt(address string, client *http.Client) (promv1.API, error) {
 }
 
 // readOnly makes a GET of each POST, so that the right to "get" is enough to ask through the API server.
-type readOnly struct{ client *http.Client }
+type readOnly struct {
+	client *http.Client
+	// proxied says that a service is asked through the API server, with the user's rights there.
+	proxied bool
+	// most is how many bytes an answer may have.
+	most int64
+}
+
+// mostOfPrometheus is more than the answers about a large cluster's volumes have.
+const mostOfPrometheus = 256 << 20
 
 // mostQuery is the longest query that is asked by GET; API servers and what is before them take at least 8 KiB.
 const mostQuery = 7 << 10
@@ -172,8 +184,17 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 		request.Header.Del("Content-Type")
 	}
 	answer, err := transport.RoundTrip(request)
-	if err != nil || answer.StatusCode < http.StatusBadRequest {
-		return answer, err
+	if err != nil {
+		return nil, err
+	}
+	if to := answer.Header.Get("Location"); r.proxied && to != "" {
+		// It would be followed with the user's token, whatever host it leads to.
+		answer.Body.Close()
+		return nil, fmt.Errorf("it answers with a redirect to %q, which is not followed: is it Prometheus?", to)
+	}
+	if answer.StatusCode < http.StatusBadRequest {
+		answer.Body = &bounded{answer.Body, r.most, r.most}
+		return answer, nil
 	}
 	// The API server's own refusal is not one of Prometheus', and says why.
 	const most = 64 << 10
@@ -188,4 +209,19 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil
+}
+
+// bounded is an answer's body of which no more than most bytes are read.
+type bounded struct {
+	io.ReadCloser
+	left, most int64
+}
+
+// Read is io.Reader's.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", b.most)
+	}
+	return n, err
 }

@@ -62,7 +62,7 @@ func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
 			return nil, fmt.Errorf("--prometheus-url: %w", err)
 		}
 		c.choose(u.Redacted(), "as --prometheus-url or PLUMBLINE_PROMETHEUS_URL names it")
-		return prometheusAt(c.o.url, http.DefaultClient)
+		return c.prometheusAt(c.o.url, http.DefaultClient, false)
 	case c.o.prometheus != "":
 		namespace, rest, ok := strings.Cut(c.o.prometheus, "/")
 		name, port, ok2 := strings.Cut(rest, ":")
