@@ -157,14 +157,22 @@ func (a *asker) number(name string) float64 {
 	if len(v) == 0 {
 		return math.NaN()
 	}
-	return float64(v[0].Value)
+	return figure(v[0].Value)
+}
+
+// figure is a value as a time or a count; NaN, as one that is not there, if it can be neither.
+func figure(v model.SampleValue) float64 {
+	if v >= 0 && !math.IsInf(float64(v), 1) {
+		return float64(v)
+	}
+	return math.NaN()
 }
 
 // by asks a question with an answer for each value of a label. NaN are left out.
 func (a *asker) by(name string, label model.LabelName) map[string]float64 {
 	values := map[string]float64{}
 	for _, s := range a.vector(name) {
-		if v := float64(s.Value); Known(v) {
+		if v := figure(s.Value); Known(v) {
 			values[string(s.Metric[label])] = v
 		}
 	}

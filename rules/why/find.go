@@ -59,7 +59,7 @@ func (a *asker) slowest(targets []Target) Target {
 	for _, what := range []string{"all commit means", "all statement means"} {
 		means := map[key]float64{}
 		for _, v := range a.vector(what) {
-			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = float64(v.Value)
+			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = figure(v.Value)
 		}
 		var slowest Target
 		most := math.NaN()
