@@ -53,9 +53,17 @@ var errEmpty = errors.New("it has none of Plumbline's series")
 
 // findPrometheus returns the Prometheus that the user named, or the one that is there.
 func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
+	p, err := c.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &warned{p, c, map[string]bool{}}, nil
+}
+
+func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 	switch {
 	case c.o.url != "" && c.o.prometheus != "":
-		return nil, fmt.Errorf("both --prometheus-url and --prometheus are set; unset one, maybe in PLUMBLINE_PROMETHEUS_URL or PLUMBLINE_PROMETHEUS")
+		return nil, fmt.Errorf("both --prometheus-url and --prometheus are set; unset one, maybe in the environment: PLUMBLINE_PROMETHEUS_URL, PLUMBLINE_PROMETHEUS")
 	case c.o.url != "":
 		u, err := url.Parse(c.o.url)
 		if err != nil {
