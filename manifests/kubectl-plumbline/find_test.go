@@ -104,6 +104,11 @@ func TestChosen(t *testing.T) {
 	if _, err := f.findPrometheus(t.Context()); err == nil || !strings.Contains(err.Error(), "PLUMBLINE_PROMETHEUS") {
 		t.Errorf("named twice: %v", err)
 	}
+	f.o.prometheusFlag = true
+	f.o.prefer()
+	if _, err := f.findPrometheus(t.Context()); err != nil || f.asked != "monitoring/p:9090" {
+		t.Errorf("named on the command line, another by the environment: %s, %v", f.asked, err)
+	}
 }
 
 // What a peer answers does not reach a terminal as it is, and has no lines of its own: neither in an answer nor in an error.

@@ -31,6 +31,8 @@ const patience = 5 * time.Minute
 type options struct {
 	kubeconfig, context, namespace string
 	prometheus, url                string
+	// prometheusFlag and urlFlag say that it was named on the command line, and not by the environment.
+	prometheusFlag, urlFlag bool
 	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
 	cluster      string
 	clusterNamed bool
@@ -67,8 +69,8 @@ func main() {
 	app.Flag("kubeconfig", "The kubeconfig file; as kubectl finds it if empty.").StringVar(&o.kubeconfig)
 	app.Flag("context", "The kubeconfig's context.").StringVar(&o.context)
 	app.Flag("namespace", "Namespace of the claim or pod; the context's own if empty.").Short('n').StringVar(&o.namespace)
-	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").StringVar(&o.prometheus)
-	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&o.url)
+	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").IsSetByUser(&o.prometheusFlag).StringVar(&o.prometheus)
+	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").IsSetByUser(&o.urlFlag).StringVar(&o.url)
 	app.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
 	app.Flag("window", "How far back the means go.").Default("5m").DurationVar(&o.window)
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
@@ -93,6 +95,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "kubectl-plumbline: %v; try kubectl plumbline --help\n", err)
 		os.Exit(2)
 	}
+	o.prefer()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, patience+o.wait)
@@ -120,6 +123,17 @@ func main() {
 		tell(os.Stderr, err)
 		cancel()
 		os.Exit(1)
+	}
+}
+
+// prefer takes what is named on the command line where the environment names another Prometheus.
+func (o *options) prefer() {
+	switch {
+	case o.url == "" || o.prometheus == "" || o.urlFlag == o.prometheusFlag:
+	case o.urlFlag:
+		o.prometheus = ""
+	default:
+		o.url = ""
 	}
 }
 
