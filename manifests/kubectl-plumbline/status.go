@@ -78,7 +78,7 @@ func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error
 	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", linux-len(silent), linux)
 	if len(silent) > 0 {
 		slices.Sort(silent)
-		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and kubectl -n plumbline-node get pods -o wide.\n", some(silent))
+		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and %s\n", some(silent), why.Pods)
 	}
 	return nil
 }
