@@ -148,7 +148,7 @@ func TestHostileWords(t *testing.T) {
 						t.Errorf("%s, %s, named %t: in %s: %q", name, command, named, what, text)
 					}
 				}
-				if name == "errors" && err == nil {
+				if name == "errors" && err == nil && !strings.Contains(out.String(), "Which alerts fire is not known: ") {
 					t.Errorf("%s: no error", command)
 				}
 			}
