@@ -15,6 +15,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/rules/why"
 )
 
 // predictRun is the command line of `loadgen predict`.
@@ -23,9 +24,12 @@ type predictRun struct {
 	fromClass, toClass string
 	save               string
 	question           ask.Question
-	json, sameCache    bool
-	clients            int
-	think              string
+	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
+	cluster         string
+	clusterNamed    bool
+	json, sameCache bool
+	clients         int
+	think           string
 }
 
 func (p *program) addPredict() {
@@ -39,6 +43,7 @@ func (p *program) addPredict() {
 		"loadgen predict --from-file=shop.json --from-class-file=local.json --to-class-file=longhorn-r3.json")
 	c.Flag("from-file", "What was measured, as a file (loadgen/predict/schema.json), instead of Prometheus.").StringVar(&r.file)
 	c.Flag("prometheus", "URL of a Prometheus that has Plumbline's series.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&r.prometheus)
+	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&r.clusterNamed).StringVar(&r.cluster)
 	c.Flag("server", "The database server, as the agent calls it.").StringVar(&r.question.Subject.Server)
 	c.Flag("to", "Storage class asked about.").StringVar(&r.question.Class)
 	c.Flag("to-replicas", "Number of replicas asked about, of the storage engine that the server is on.").IntVar(&r.question.Replicas)
@@ -135,7 +140,14 @@ func (r *predictRun) input(ctx context.Context) (*predict.Input, error) {
 		return nil, fmt.Errorf("--prometheus: %w", err)
 	}
 	r.question.At, r.question.Clients, r.question.Think, r.question.SameCache = time.Now(), r.clients, predict.Think(r.think), r.sameCache
-	return r.question.Input(ctx, promv1.NewAPI(client))
+	var store why.API = promv1.NewAPI(client)
+	if r.clusterNamed {
+		store = why.Within(store, r.cluster)
+	}
+	if err := why.OneCluster(ctx, store, r.question.At); err != nil {
+		return nil, err
+	}
+	return r.question.Input(ctx, store)
 }
 
 // readClass reads what loadgen probe wrote.

@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
@@ -46,6 +49,21 @@ func TestPredict(t *testing.T) {
 	}
 	if text := run(1, "--from-file="+saved, "--to-class-file="+saved); !strings.Contains(text, saved) {
 		t.Error(text)
+	}
+}
+
+// Over a store of several clusters it asks of the one that is named, and of none before one is.
+func TestPredictCluster(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(whytest.Clusters(map[string]float64{"": 4, "eu": 5}).Handler(nil))
+	defer server.Close()
+	for cluster, want := range map[string]string{"": "", "eu": "", "us": `"", "eu"`, "none": `"", "eu"`} {
+		r := predictRun{prometheus: server.URL, cluster: cluster, clusterNamed: cluster != "none"}
+		r.question = ask.Question{Subject: why.Subject{Server: "r3"}, Class: "r1", Window: 20 * time.Second, Windows: 4}
+		in, err := r.input(t.Context())
+		if want == "" && (err != nil || len(in.Workload.Windows) != 4) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--cluster=NAME")) {
+			t.Errorf("cluster %q: %+v, %v", cluster, in, err)
+		}
 	}
 }
 

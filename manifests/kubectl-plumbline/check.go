@@ -129,7 +129,7 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 		info := n.Status.NodeInfo
 		verdict, why := n.judge()
 		count[verdict]++
-		fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", n.Metadata.Name, verdict, words.Clean(info.KernelVersion), words.Clean(info.Architecture), words.Clean(info.OSImage), words.Clean(info.ContainerRuntimeVersion))
+		fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", words.Clean(n.Metadata.Name), verdict, words.Clean(info.KernelVersion), words.Clean(info.Architecture), words.Clean(info.OSImage), words.Clean(info.ContainerRuntimeVersion))
 		if why != "" {
 			fmt.Fprintf(w, "    %s\n", why)
 		}
@@ -170,6 +170,7 @@ func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
 	if err := c.get(ctx, "/version", nil, &answer); err != nil {
 		return "", false, err
 	}
+	answer.GitVersion = words.Clean(answer.GitVersion)
 	v, ok := parseVersion(answer.GitVersion)
 	if !ok || v.less(leastKubernetes) {
 		return fmt.Sprintf("Kubernetes: %s is older than %s, which the manifests need.", answer.GitVersion, leastKubernetes), false, nil
@@ -241,9 +242,9 @@ func (c *cluster) checkClasses(ctx context.Context) (string, bool, error) {
 	for _, s := range list.Items {
 		what := engines[s.Provisioner]
 		if what == "" {
-			what = s.Provisioner + ": not known; its volumes' block devices are seen if they are the nodes'"
+			what = words.Clean(s.Provisioner) + ": not known; its volumes' block devices are seen if they are the nodes'"
 		}
-		lines = append(lines, fmt.Sprintf("  %-24s %s", s.Metadata.Name, what))
+		lines = append(lines, fmt.Sprintf("  %-24s %s", words.Clean(s.Metadata.Name), what))
 	}
 	return strings.Join(lines, "\n"), true, nil
 }

@@ -5,19 +5,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 )
 
@@ -27,10 +23,15 @@ type cluster struct {
 	base   *url.URL
 	client *http.Client
 	now    func() time.Time
+	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
+	patience time.Duration
+	// mostAnswer is how many bytes an answer of Prometheus may have; mostOfPrometheus if it is 0.
+	mostAnswer int64
 	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
 	silent bool
-	// asked is the Prometheus that was chosen, as its user would name it.
+	// asked is the Prometheus that was chosen, as its user would name it; notes takes which it is and why, if there is one.
 	asked string
+	notes io.Writer
 }
 
 func newCluster(config *rest.Config, o options) (*cluster, error) {
@@ -44,7 +45,7 @@ func newCluster(config *rest.Config, o options) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{o: o, base: base, client: client, now: time.Now}, nil
+	return &cluster{o: o, base: base, client: client, notes: os.Stderr, now: time.Now}, nil
 }
 
 // statusError is an API server's refusal.
@@ -134,93 +135,13 @@ func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]strin
 	return claims, nil
 }
 
-// service is one that may be Prometheus'.
-type service struct {
-	Metadata meta
-	Spec     struct {
-		Ports []struct {
-			Name string
-			Port int
-		}
-	}
-}
-
-// findPrometheus returns the Prometheus that the user named, or the one that is there.
-func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
-	if c.o.url != "" {
-		u, err := url.Parse(c.o.url)
-		if err != nil {
-			return nil, fmt.Errorf("--prometheus-url: %w", err)
-		}
-		c.asked = u.Redacted()
-		return prometheusAt(c.o.url, http.DefaultClient)
-	}
-	if c.o.prometheus != "" {
-		namespace, rest, ok := strings.Cut(c.o.prometheus, "/")
-		name, port, ok2 := strings.Cut(rest, ":")
-		if !ok || !ok2 || namespace == "" || name == "" || port == "" {
-			return nil, fmt.Errorf("--prometheus=%s: want NAMESPACE/SERVICE:PORT", c.o.prometheus)
-		}
-		c.asked = c.o.prometheus
-		return c.prometheusBehind(namespace, name, port)
-	}
-	var candidates, reasons []string
-	var silent promv1.API
-	for _, selector := range []string{"operated-prometheus=true", "app.kubernetes.io/name=prometheus", "app=prometheus", "app=kube-prometheus-stack-prometheus"} {
-		var list struct{ Items []service }
-		if err := c.get(ctx, "/api/v1/services", url.Values{"labelSelector": {selector}}, &list); err != nil {
-			return nil, fmt.Errorf("looking for Prometheus: %w; name it with --prometheus", err)
-		}
-		for _, s := range list.Items {
-			port, ok := webPort(s)
-			where := fmt.Sprintf("%s/%s:%d", s.Metadata.Namespace, s.Metadata.Name, port)
-			if !ok || slices.Contains(candidates, where) {
-				continue
-			}
-			candidates = append(candidates, where)
-			p, err := c.prometheusBehind(s.Metadata.Namespace, s.Metadata.Name, strconv.Itoa(port))
-			if err != nil {
-				return nil, err
-			}
-			// Of several the one that has our rules.
-			v, _, err := p.Query(ctx, "count(server:volume:info or plumbline_volume_info)", c.now())
-			if vector, ok := v.(model.Vector); err == nil && ok && len(vector) > 0 {
-				c.asked = where
-				return p, nil
-			}
-			if err == nil && silent == nil {
-				silent, c.asked = p, where
-			}
-			reasons = append(reasons, fmt.Sprintf("%s: %v", where, cmp.Or(err, errEmpty)))
-		}
-	}
-	if c.silent && silent != nil {
-		return silent, nil
-	}
-	if len(candidates) == 0 {
-		return nil, fmt.Errorf("no service of a Prometheus found; name it with --prometheus=NAMESPACE/SERVICE:PORT")
-	}
-	return nil, fmt.Errorf("no Prometheus with Plumbline's series: %s; name another with --prometheus=NAMESPACE/SERVICE:PORT", strings.Join(reasons, "; "))
-}
-
-var errEmpty = errors.New("it has none of Plumbline's series")
-
-func webPort(s service) (int, bool) {
-	for _, p := range s.Spec.Ports {
-		if slices.Contains([]string{"web", "http-web", "http"}, p.Name) || p.Port == 9090 || len(s.Spec.Ports) == 1 {
-			return p.Port, true
-		}
-	}
-	return 0, false
-}
-
 // prometheusBehind is a Prometheus behind the API server's proxy.
 func (c *cluster) prometheusBehind(namespace, name, port string) (promv1.API, error) {
-	return prometheusAt(c.base.JoinPath("api/v1/namespaces", namespace, "services", name+":"+port, "proxy").String(), c.client)
+	return c.prometheusAt(c.base.JoinPath("api/v1/namespaces", namespace, "services", name+":"+port, "proxy").String(), c.client, true)
 }
 
-func prometheusAt(address string, client *http.Client) (promv1.API, error) {
-	prometheus, err := api.NewClient(api.Config{Address: address, RoundTripper: readOnly{client}})
+func (c *cluster) prometheusAt(address string, client *http.Client, proxied bool) (promv1.API, error) {
+	prometheus, err := api.NewClient(api.Config{Address: address, RoundTripper: readOnly{client, proxied, cmp.Or(c.mostAnswer, mostOfPrometheus)}})
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +149,16 @@ func prometheusAt(address string, client *http.Client) (promv1.API, error) {
 }
 
 // readOnly makes a GET of each POST, so that the right to "get" is enough to ask through the API server.
-type readOnly struct{ client *http.Client }
+type readOnly struct {
+	client *http.Client
+	// proxied says that a service is asked through the API server, with the user's rights there.
+	proxied bool
+	// most is how many bytes an answer may have.
+	most int64
+}
+
+// mostOfPrometheus is more than the answers about a large cluster's volumes have.
+const mostOfPrometheus = 256 << 20
 
 // mostQuery is the longest query that is asked by GET; API servers and what is before them take at least 8 KiB.
 const mostQuery = 7 << 10
@@ -254,8 +184,17 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 		request.Header.Del("Content-Type")
 	}
 	answer, err := transport.RoundTrip(request)
-	if err != nil || answer.StatusCode < http.StatusBadRequest {
-		return answer, err
+	if err != nil {
+		return nil, err
+	}
+	if to := answer.Header.Get("Location"); r.proxied && to != "" {
+		// It would be followed with the user's token, whatever host it leads to.
+		answer.Body.Close()
+		return nil, fmt.Errorf("it answers with a redirect to %q, which is not followed: is it Prometheus?", to)
+	}
+	if answer.StatusCode < http.StatusBadRequest {
+		answer.Body = &bounded{answer.Body, r.most, r.most}
+		return answer, nil
 	}
 	// The API server's own refusal is not one of Prometheus', and says why.
 	const most = 64 << 10
@@ -270,4 +209,19 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil
+}
+
+// bounded is an answer's body of which no more than most bytes are read.
+type bounded struct {
+	io.ReadCloser
+	left, most int64
+}
+
+// Read is io.Reader's.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", b.most)
+	}
+	return n, err
 }

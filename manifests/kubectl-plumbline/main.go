@@ -31,10 +31,15 @@ const patience = 5 * time.Minute
 type options struct {
 	kubeconfig, context, namespace string
 	prometheus, url                string
-	window, wait                   time.Duration
-	target                         string
-	predict                        ask.Question
-	think                          string
+	// prometheusFlag and urlFlag say that it was named on the command line, and not by the environment.
+	prometheusFlag, urlFlag bool
+	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
+	cluster      string
+	clusterNamed bool
+	window, wait time.Duration
+	target       string
+	predict      ask.Question
+	think        string
 }
 
 const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
@@ -49,6 +54,7 @@ Examples:
   kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
   kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
   kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
+  kubectl plumbline why data-shop-1 -n shop --cluster=eu-1         # where Prometheus, Thanos or Mimir has several clusters
   kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
   kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
 
@@ -63,8 +69,9 @@ func main() {
 	app.Flag("kubeconfig", "The kubeconfig file; as kubectl finds it if empty.").StringVar(&o.kubeconfig)
 	app.Flag("context", "The kubeconfig's context.").StringVar(&o.context)
 	app.Flag("namespace", "Namespace of the claim or pod; the context's own if empty.").Short('n').StringVar(&o.namespace)
-	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").StringVar(&o.prometheus)
-	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&o.url)
+	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").IsSetByUser(&o.prometheusFlag).StringVar(&o.prometheus)
+	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").IsSetByUser(&o.urlFlag).StringVar(&o.url)
+	app.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
 	app.Flag("window", "How far back the means go.").Default("5m").DurationVar(&o.window)
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
 	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
@@ -88,6 +95,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "kubectl-plumbline: %v; try kubectl plumbline --help\n", err)
 		os.Exit(2)
 	}
+	o.prefer()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, patience+o.wait)
@@ -106,16 +114,32 @@ func main() {
 		do := func(c *cluster) error { return c.verify(ctx, os.Stdout) }
 		if o.url != "" {
 			// Nothing but Prometheus is asked, so a pod without an account can.
-			err = do(&cluster{o: o, now: time.Now})
+			err = do(&cluster{o: o, notes: os.Stderr, now: time.Now})
 		} else {
 			err = run(o, do)
 		}
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubectl-plumbline:", err)
+		tell(os.Stderr, err)
 		cancel()
 		os.Exit(1)
 	}
+}
+
+// prefer takes what is named on the command line where the environment names another Prometheus.
+func (o *options) prefer() {
+	switch {
+	case o.url == "" || o.prometheus == "" || o.urlFlag == o.prometheusFlag:
+	case o.urlFlag:
+		o.prometheus = ""
+	default:
+		o.url = ""
+	}
+}
+
+// tell prints an error, in which may be what others answered.
+func tell(w io.Writer, err error) {
+	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
 }
 
 // run does something with the cluster of a kubeconfig.
@@ -195,13 +219,17 @@ func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	if err != nil {
 		return err
 	}
+	api, err := c.oneCluster(ctx, prometheus)
+	if err != nil {
+		return err
+	}
 	told := 0
-	var problems []error
+	var problems []string
 	for _, s := range subjects {
-		f, err := why.Find(ctx, prometheus, s, c.now(), c.o.window)
+		f, err := why.Find(ctx, api, s, c.now(), c.o.window)
 		if errors.Is(err, why.ErrUnknown) && len(subjects) > 1 {
-			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", s)
-			problems = append(problems, err)
+			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", why.Clean(s.String()))
+			problems = append(problems, err.Error())
 			continue
 		}
 		if err != nil {
@@ -213,7 +241,7 @@ func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
 		pen.Why(f)
 	}
 	if told == 0 {
-		return errors.Join(problems...)
+		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
 }

@@ -22,9 +22,13 @@ func (c *cluster) predict(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	api, err := c.oneCluster(ctx, prometheus)
+	if err != nil {
+		return err
+	}
 	q := c.o.predict
 	q.Subject, q.At, q.Window, q.Think = subjects[0], c.now(), c.o.window, predict.Think(c.o.think)
-	in, err := q.Input(ctx, prometheus)
+	in, err := q.Input(ctx, api)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/rules/why"
 )
@@ -20,13 +19,17 @@ func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	if err != nil {
 		return err
 	}
-	if err := c.measuring(ctx, w, prometheus); err != nil {
+	api, err := c.oneCluster(ctx, prometheus)
+	if err != nil {
 		return err
 	}
-	if err := firing(ctx, w, prometheus); err != nil {
+	if err := c.measuring(ctx, w, api); err != nil {
 		return err
 	}
-	classes, err := why.Classes(ctx, prometheus, c.now())
+	if err := c.firing(ctx, w, prometheus); err != nil {
+		return err
+	}
+	classes, err := why.Classes(ctx, api, c.now())
 	if err != nil {
 		return err
 	}
@@ -38,7 +41,7 @@ func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
 	var findings []*why.Finding
 	for _, class := range classes {
-		f, err := why.Find(ctx, prometheus, why.Subject{Class: class}, c.now(), c.o.window)
+		f, err := why.Find(ctx, api, why.Subject{Class: class}, c.now(), c.o.window)
 		if errors.Is(err, why.ErrUnknown) {
 			continue
 		}
@@ -53,16 +56,10 @@ func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
 }
 
 // measuring says on which nodes the agent is heard of, and how much it follows.
-func (c *cluster) measuring(ctx context.Context, w io.Writer, p promv1.API) error {
-	heard, _, err := p.Query(ctx, "group by (node) (plumbline_volume_info or plumbline_server_info or plumbline_device_in_flight)", c.now())
+func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error {
+	heard, err := why.Nodes(ctx, api, c.now())
 	if err != nil {
-		return fmt.Errorf("asking Prometheus: %w", err)
-	}
-	on := map[string]bool{}
-	if v, ok := heard.(model.Vector); ok {
-		for _, s := range v {
-			on[string(s.Metric["node"])] = true
-		}
+		return err
 	}
 	nodes, err := c.nodes(ctx)
 	if err != nil {
@@ -74,14 +71,14 @@ func (c *cluster) measuring(ctx context.Context, w io.Writer, p promv1.API) erro
 		if n.Status.NodeInfo.OperatingSystem != "linux" {
 			continue
 		}
-		if linux++; !on[n.Metadata.Name] {
-			silent = append(silent, n.Metadata.Name)
+		if linux++; !slices.Contains(heard, n.Metadata.Name) {
+			silent = append(silent, why.Clean(n.Metadata.Name))
 		}
 	}
 	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", linux-len(silent), linux)
 	if len(silent) > 0 {
 		slices.Sort(silent)
-		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and kubectl -n plumbline-node get pods -o wide.\n", some(silent))
+		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and %s\n", some(silent), why.Pods)
 	}
 	return nil
 }
@@ -96,17 +93,25 @@ func some(names []string) string {
 }
 
 // firing lists Plumbline's alerts, by the address of their runbooks.
-func firing(ctx context.Context, w io.Writer, p promv1.API) error {
+func (c *cluster) firing(ctx context.Context, w io.Writer, p promv1.API) error {
 	answer, err := p.Alerts(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("asking Prometheus for alerts: %w", err)
+	}
+	if err != nil {
+		// A store need not have rules of its own, as where vmalert or a ruler evaluates them.
+		fmt.Fprintf(w, "Which alerts fire is not known: %s\n", why.Line(err))
+		return nil
 	}
 	var lines []string
 	for _, a := range answer.Alerts {
+		if !c.ours(a.Labels) {
+			continue
+		}
 		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || !strings.Contains(string(a.Annotations["runbook_url"]), "/rules/runbooks/") {
 			continue
 		}
-		line := fmt.Sprintf("  %-8s %s: %s", a.Labels["severity"], a.Labels["alertname"], why.Clean(string(a.Annotations["summary"])))
+		line := fmt.Sprintf("  %-8s %s: %s", why.Clean(string(a.Labels["severity"])), why.Clean(string(a.Labels["alertname"])), why.Clean(string(a.Annotations["summary"])))
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}

@@ -29,7 +29,7 @@ func (c *cluster) verify(ctx context.Context, w io.Writer) error {
 	until := time.Now().Add(c.o.wait)
 	for {
 		look, done := context.WithTimeout(ctx, oneLook)
-		chain := why.FollowChain(look, prometheus, c.now(), c.o.window)
+		chain := why.FollowChain(look, c.among(prometheus), c.now(), c.o.window)
 		done()
 		if chain.Broken() == nil || !time.Now().Add(askAgain).Before(until) {
 			return c.tell(w, chain)

@@ -45,29 +45,38 @@ type asker struct {
 }
 
 func newAsker(ctx context.Context, api API, at time.Time, window time.Duration) *asker {
-	return &asker{ctx: ctx, api: api, at: at, window: window, of: strings.NewReplacer(), err: new(error), classic: new(bool)}
+	a := &asker{ctx: ctx, api: api, at: at, window: window, err: new(error), classic: new(bool)}
+	return a.about(Target{})
 }
 
 // about returns the same asker for another target.
 func (a *asker) about(t Target) *asker {
 	b := *a
-	b.of = matchers(t)
+	cluster, named := Only(a.api)
+	if !named {
+		cluster = t.Cluster
+	}
+	b.of = matchers(t, cluster, named)
 	return &b
 }
 
-// matchers fill in a target's labels.
-func matchers(t Target) *strings.Replacer {
+// matchers fill in a target's labels, and the cluster's: $cluster is of any if none is named.
+func matchers(t Target, cluster string, named bool) *strings.Replacer {
 	of := func(labels ...string) string {
 		var all []string
-		if t.Cluster != "" {
-			labels = append(labels, "cluster", t.Cluster)
+		if named || cluster != "" {
+			labels = append(labels, "cluster", cluster)
 		}
 		for i := 0; i < len(labels); i += 2 {
 			all = append(all, labels[i]+"="+strconv.Quote(labels[i+1]))
 		}
 		return strings.Join(all, ",")
 	}
-	return strings.NewReplacer("$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
+	alone, last, before := "", "", ""
+	if named {
+		alone, last, before = "{"+of()+"}", ","+of(), of()+","
+	}
+	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
 		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.Class))
 }
 
@@ -139,20 +148,31 @@ func Clean(text string) string {
 	}, text)
 }
 
+// Line is an error as one line without what a terminal would obey or hide: there may be a peer's words in it.
+func Line(err error) string { return Clean(strings.Join(strings.Fields(err.Error()), " ")) }
+
 // number asks a question with one answer; NaN if there is none.
 func (a *asker) number(name string) float64 {
 	v := a.vector(name)
 	if len(v) == 0 {
 		return math.NaN()
 	}
-	return float64(v[0].Value)
+	return figure(v[0].Value)
+}
+
+// figure is a value as a time or a count; NaN, as one that is not there, if it can be neither.
+func figure(v model.SampleValue) float64 {
+	if v >= 0 && !math.IsInf(float64(v), 1) {
+		return float64(v)
+	}
+	return math.NaN()
 }
 
 // by asks a question with an answer for each value of a label. NaN are left out.
 func (a *asker) by(name string, label model.LabelName) map[string]float64 {
 	values := map[string]float64{}
 	for _, s := range a.vector(name) {
-		if v := float64(s.Value); Known(v) {
+		if v := figure(s.Value); Known(v) {
 			values[string(s.Metric[label])] = v
 		}
 	}

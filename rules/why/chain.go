@@ -51,16 +51,20 @@ type chain struct {
 	servers map[serverKey]bool
 }
 
-const pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/part-of=plumbline --output wide"
+// Pods is the command that lists Plumbline's pods, in whatever namespaces they are.
+const Pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/part-of=plumbline --output wide"
 
 // FollowChain asks a Prometheus whether a statement's time, its phases, its volume and that volume's claim are
 // there and belong together. A Prometheus that does not answer is a missing link, too.
 func FollowChain(ctx context.Context, api API, at time.Time, window time.Duration) *Chain {
 	c := &chain{asker: newAsker(ctx, api, at, window)}
-	for _, link := range []func() Link{c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
+	for _, link := range []func() Link{c.among, c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
 		l := link()
+		if *c.err == nil && l.Name == "" {
+			continue
+		}
 		if *c.err != nil {
-			l = Link{Name: "Prometheus", Missing: (*c.err).Error(), Next: []string{
+			l = Link{Name: "Prometheus", Missing: Line(*c.err), Next: []string{
 				"Is the address right? In the chart it is the value prometheus.url. Services that may be it: kubectl get services --all-namespaces | grep -i prometheus",
 				"Through the API server: may you? kubectl auth can-i get services --subresource=proxy --namespace NAMESPACE",
 				"Does a network policy in Prometheus' namespace refuse who asks?",
@@ -129,7 +133,7 @@ func (c *chain) where(name string, like func(model.Metric) bool) map[serverKey]b
 
 func (c *chain) agents() Link {
 	l := Link{Name: "agent", Missing: "Prometheus has no series of the agent: no agent runs, or Prometheus does not scrape it.", Next: []string{
-		"Does it run on each node? " + pods,
+		"Does it run on each node? " + Pods,
 		"Does Prometheus take it? kube-prometheus-stack's takes only monitors with its own release's label: helm upgrade … --reuse-values --set prometheus.release=RELEASE. Without the operator Prometheus must scrape pods with the annotation prometheus.io/scrape.",
 		"Is it a target that fails? Prometheus' page /targets says why; the network policies let in prometheus.namespace alone.",
 	}}
@@ -153,7 +157,7 @@ func (c *chain) known() Link {
 	c.servers = c.of("known servers")
 	return Link{Name: "server", Found: c.names(), Missing: "No database server is known: none runs on a node that is measured, or it runs under another name.", Next: []string{
 		"Start a PostgreSQL, MySQL or MariaDB with a volume, and test again; the agent looks at all processes of the node.",
-		"Is the agent on the database's node? " + pods,
+		"Is the agent on the database's node? " + Pods,
 	}}
 }
 

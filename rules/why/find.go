@@ -59,7 +59,7 @@ func (a *asker) slowest(targets []Target) Target {
 	for _, what := range []string{"all commit means", "all statement means"} {
 		means := map[key]float64{}
 		for _, v := range a.vector(what) {
-			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = float64(v.Value)
+			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = figure(v.Value)
 		}
 		var slowest Target
 		most := math.NaN()
@@ -84,6 +84,17 @@ func Classes(ctx context.Context, api API, at time.Time) ([]string, error) {
 	}
 	slices.Sort(classes)
 	return slices.Compact(classes), *a.err
+}
+
+// Nodes lists the nodes of which the agent is heard, by name.
+func Nodes(ctx context.Context, api API, at time.Time) ([]string, error) {
+	a := newAsker(ctx, api, at, 0)
+	var nodes []string
+	for _, s := range a.vector("nodes") {
+		nodes = append(nodes, string(s.Metric["node"]))
+	}
+	slices.Sort(nodes)
+	return nodes, *a.err
 }
 
 // String names a subject as its user did.

@@ -136,6 +136,7 @@ func TestValues(t *testing.T) {
 			"image: registry.example.org/plumbline/kubectl-plumbline:0.", "helm.sh/hook: test"}, []string{"openshift-dns"}},
 		{"test without the operator", matrix["no operator"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus-server.monitoring\n"}, nil},
 		{"test at url", matrix["test at url"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus.metrics:9091/prom\n", "--wait=1m30s"}, nil},
+		{"test of a cluster", append(matrix["test at url"], "prometheus.cluster=eu #1"), map[string]int{"Pod": 1}, []string{`- "--cluster=eu #1"`}, nil},
 		{"test on openshift", matrix["openshift"], map[string]int{"Pod": 1}, []string{"openshift-dns"}, nil},
 		{"no test", matrix["no test"], map[string]int{"Pod": 0}, nil, []string{"plumbline-test", "kubectl-plumbline"}},
 		{"trace", matrix["trace"], map[string]int{"NetworkPolicy": 3}, []string{"- --kubernetes\n        - --collector.trace\n        - --trace.sample=3\n        - --trace.slowest=50\n"}, []string{"otlp"}},

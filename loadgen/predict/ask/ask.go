@@ -179,8 +179,19 @@ func (a *asker) number(name string, t why.Target) float64 {
 }
 
 func (a *asker) of(t why.Target) map[string]string {
-	return map[string]string{"server": labels("cluster", t.Cluster, "node", t.Node, "server", t.Server),
-		"window": duration(a.q.Window)}
+	return map[string]string{"server": a.within(t.Cluster, labels("node", t.Node, "server", t.Server)), "window": duration(a.q.Window)}
+}
+
+// within adds the matcher of the cluster that is asked about, or of the target's if all are; "" is any then.
+func (a *asker) within(cluster, matchers string) string {
+	matcher := labels("cluster", cluster)
+	if name, named := why.Only(a.api); named {
+		matcher = fmt.Sprintf("cluster=%q", name)
+	}
+	if matchers == "" || matcher == "" {
+		return matchers + matcher
+	}
+	return matchers + "," + matcher
 }
 
 // statements are those of a server in the window that ends then.
@@ -209,14 +220,15 @@ func (a *asker) statements(t why.Target, at time.Time) predict.Window {
 // volumes finds the devices of the class asked about: its volumes', or those of the engine's volumes with so many replicas.
 func (a *asker) volumes(t why.Target) {
 	a.source = key{t.Cluster, t.Node, t.Device}
+	everywhere := matchers(map[string]string{"cluster": a.within(t.Cluster, "")})
 	desired := map[[2]model.LabelValue]float64{}
 	if a.q.Replicas > 0 {
-		for _, s := range a.vector(questions["replicas"].native, a.q.At) {
+		for _, s := range a.vector(everywhere.Replace(questions["replicas"].native), a.q.At) {
 			desired[[2]model.LabelValue{s.Metric["cluster"], s.Metric["volume"]}] = float64(s.Value)
 		}
 	}
 	devices := map[key]bool{}
-	for _, s := range a.vector(questions["volumes"].native, a.q.At) {
+	for _, s := range a.vector(everywhere.Replace(questions["volumes"].native), a.q.At) {
 		m := s.Metric
 		k := key{string(m["cluster"]), string(m["node"]), string(m["device"])}
 		wanted := a.q.Class != "" && string(m["storageclass"]) == a.q.Class ||
@@ -243,10 +255,7 @@ func (a *asker) requests(at time.Time) map[key]predict.Load {
 	one := func(of map[string]bool) string {
 		return fmt.Sprintf("%q", strings.Join(slices.Sorted(maps.Keys(of)), "|"))
 	}
-	devices := "node=~" + one(nodes) + ",device=~" + one(names)
-	if a.source.cluster != "" {
-		devices += "," + labels("cluster", a.source.cluster)
-	}
+	devices := a.within(a.source.cluster, "node=~"+one(nodes)+",device=~"+one(names))
 	of := map[string]string{"devices": devices, "window": duration(a.q.Window)}
 	deviceOf := func(m model.Metric) key { return key{a.source.cluster, string(m["node"]), string(m["device"])} }
 	bytes := map[key]float64{}

@@ -9,7 +9,7 @@ import (
 )
 
 // question is one to Prometheus, of native histograms and, where they are not there, of classic ones. $server stands for a
-// server's matchers, $devices for those of block devices, $window for the window.
+// server's matchers, $devices for those of block devices, $cluster for its cluster's, $window for the window.
 type question struct{ native, classic string }
 
 var questions = map[string]question{
@@ -20,13 +20,13 @@ var questions = map[string]question{
 		`sum by (node, device, op, le) (increase(ebpf_exporter_blkio_total_seconds_bucket{$devices,op=~"read|write|flush"}[$window]))`},
 	"bytes":    {native: `sum by (node, device) (increase(node_disk_written_bytes_total{$devices}[$window])) / (sum by (node, device) (increase(node_disk_writes_completed_total{$devices}[$window])) > 0)`},
 	"sessions": {native: `max(plumbline_query_backends{$server})`},
-	"volumes":  {native: `group by (cluster, node, device, volume, storageclass, backend) (plumbline_volume_info)`},
-	"replicas": {native: `max by (cluster, volume) (plumbline_volume_desired_replicas)`},
+	"volumes":  {native: `group by (cluster, node, device, volume, storageclass, backend) (plumbline_volume_info{$cluster})`},
+	"replicas": {native: `max by (cluster, volume) (plumbline_volume_desired_replicas{$cluster})`},
 }
 
 // Queries returns every query, with matchers that match nothing, for who checks their names.
 func Queries() []string {
-	fill := matchers(map[string]string{"server": `server="s",node="n"`, "devices": `node="n",device=~"d"`, "window": "5m"})
+	fill := matchers(map[string]string{"server": `server="s",node="n"`, "devices": `node="n",device=~"d"`, "cluster": `cluster="c"`, "window": "5m"})
 	var all []string
 	for _, q := range questions {
 		for _, text := range []string{q.native, q.classic} {

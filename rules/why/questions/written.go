@@ -5,14 +5,16 @@ package questions
 //go:generate go run ./generate -out asked.go
 
 // Written are all questions there are, by name, as they are written: of native histograms. $server, $volume, $device, $node
-// and $class stand for matchers, $window for the window. Windows differ from the rules' five minutes, so that measured
+// and $class stand for matchers, $cluster for that of the cluster alone, $window for the window. Windows differ from the rules' five minutes, so that measured
 // series are asked for; the rules' own are where an engine's figures have no other common name.
 var Written = map[string]string{
 	// Who there is.
-	"servers": `server:volume:info`,
-	"volumes": `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info)`,
-	"wal":     `server:sync_volume:info`,
-	"control": `storageclass:control:info`,
+	"clusters": `group by (cluster) (plumbline_volume_info or plumbline_server_info or plumbline_feature_available or server:volume:info)`,
+	"nodes":    `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,
+	"servers":  `server:volume:info{$cluster}`,
+	"volumes":  `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info{$cluster})`,
+	"wal":      `server:sync_volume:info{$cluster}`,
+	"control":  `storageclass:control:info{$cluster}`,
 
 	// Statements.
 	"commits":          `histogram_count(sum(increase(plumbline_query_duration_seconds{$server,command="commit"}[$window])))`,
@@ -24,8 +26,8 @@ var Written = map[string]string{
 	"statement p99":    `histogram_quantile(0.99, sum(rate(plumbline_query_duration_seconds{$server}[$window])))`,
 	"statement phases": `sum by (phase) (increase(plumbline_query_phase_seconds_total{$server}[$window]))`,
 	// Of every server there is: one question, however many.
-	"all commit means":    `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{command="commit"}[$window])))`,
-	"all statement means": `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds[$window])))`,
+	"all commit means":    `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{command="commit",$cluster}[$window])))`,
+	"all statement means": `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{$cluster}[$window])))`,
 	"blocked":             `avg(avg_over_time(plumbline_query_blocked{$server}[$window]))`,
 	"blocked for":         `max(plumbline_query_blocked_oldest_seconds{$server})`,
 	"server stuck":        `max(server:stuck_seconds:max{$server})`,
@@ -59,20 +61,20 @@ var Written = map[string]string{
 	"replica service by engine": `max by (replica) (replica:write_service_seconds:mean5m{$volume,source!="wire"})`,
 
 	// The chain from a statement to its claim.
-	"agents":              `count(plumbline_feature_available{feature="statements"})`,
-	"agents that measure": `sum(plumbline_feature_available{feature="statements"})`,
-	"known servers":       `group by (cluster, node, server) (plumbline_server_info)`,
-	"native durations":    `count(histogram_count(plumbline_query_duration_seconds))`,
-	"recorded durations":  `count(server:queries:rate5m)`,
-	"all statements":      `histogram_count(sum by (cluster, node, server) (increase(plumbline_query_duration_seconds[$window]))) > 0`,
-	"all phases":          `sum by (cluster, node, server) (increase(plumbline_query_phase_seconds_total[$window])) > 0`,
-	"data volumes":        `group by (cluster, node, server, volume) (plumbline_server_volume_info{purpose="data"})`,
-	"claims":              `group by (cluster, node, volume) (plumbline_volume_info{persistentvolumeclaim!=""})`,
-	"renamed claims":      `count(plumbline_volume_info{exported_namespace!=""})`,
+	"agents":              `count(plumbline_feature_available{feature="statements",$cluster})`,
+	"agents that measure": `sum(plumbline_feature_available{feature="statements",$cluster})`,
+	"known servers":       `group by (cluster, node, server) (plumbline_server_info{$cluster})`,
+	"native durations":    `count(histogram_count(plumbline_query_duration_seconds{$cluster}))`,
+	"recorded durations":  `count(server:queries:rate5m{$cluster})`,
+	"all statements":      `histogram_count(sum by (cluster, node, server) (increase(plumbline_query_duration_seconds{$cluster}[$window]))) > 0`,
+	"all phases":          `sum by (cluster, node, server) (increase(plumbline_query_phase_seconds_total{$cluster}[$window])) > 0`,
+	"data volumes":        `group by (cluster, node, server, volume) (plumbline_server_volume_info{purpose="data",$cluster})`,
+	"claims":              `group by (cluster, node, volume) (plumbline_volume_info{persistentvolumeclaim!="",$cluster})`,
+	"renamed claims":      `count(plumbline_volume_info{exported_namespace!="",$cluster})`,
 
 	// What the rules say.
 	"suspect": `storageclass:suspect:info{$class}`,
-	"alerts":  `ALERTS{alertstate="firing"}`,
+	"alerts":  `ALERTS{alertstate="firing",$cluster}`,
 }
 
 // OfNative are the names of those that are asked as they are written.

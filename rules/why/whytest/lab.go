@@ -2,6 +2,8 @@ package whytest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -48,6 +50,12 @@ func Healthy() *Lab {
 // Record makes its series.
 func (l *Lab) Record() *Recording {
 	r := NewRecording()
+	l.RecordInto(r)
+	return r
+}
+
+// RecordInto makes its series beside those that are there, with the recording's label cluster.
+func (l *Lab) RecordInto(r *Recording) {
 	r.Classic = l.Classic
 	for class, phases := range l.Commit {
 		server := fmt.Sprintf(`server=%q,node="n",engine="postgresql"`, class)
@@ -98,6 +106,26 @@ func (l *Lab) Record() *Recording {
 	if l.More != nil {
 		l.More(r)
 	}
+}
+
+// Clusters records labs as of several clusters whose names of nodes, volumes and servers are the same. It is given how long a
+// commit of the class r3 syncs, by cluster; one named "" has no label.
+func Clusters(sync map[string]float64) *Recording {
+	r := NewRecording()
+	for _, cluster := range slices.Sorted(maps.Keys(sync)) {
+		l := Healthy()
+		l.Commit["r3"]["sync"] = sync[cluster]
+		l.More = func(r *Recording) {
+			r.Gauge(`plumbline_feature_available{node="n",feature="statements"}`, 1)
+			for class := range l.Commit {
+				r.Gauge(fmt.Sprintf(`plumbline_server_info{node="n",server=%q,engine="postgresql"}`, class), 1)
+				r.Gauge(fmt.Sprintf(`plumbline_server_volume_info{node="n",server=%q,engine="postgresql",device="dev-%s",volume="v-%s",purpose="data"}`, class, class, class), 1)
+			}
+		}
+		r.Cluster = cluster
+		l.RecordInto(r)
+	}
+	r.Cluster = ""
 	return r
 }
 

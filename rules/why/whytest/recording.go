@@ -30,6 +30,8 @@ import (
 type Recording struct {
 	// Classic makes histograms classic ones, with a bucket for each power of two.
 	Classic bool
+	// Cluster is the label cluster of what is recorded from now on; without it if empty.
+	Cluster string
 	engine  *promql.Engine
 	series  []storage.Series
 }
@@ -52,6 +54,9 @@ func NewRecording() *Recording {
 // Add records a series given as a metric with labels: value of each sample.
 func (r *Recording) Add(metric string, sample func(i int, s *Point)) {
 	lset := parse(metric)
+	if r.Cluster != "" {
+		lset = labels.NewBuilder(lset).Set("cluster", r.Cluster).Labels()
+	}
 	var samples []chunks.Sample
 	for i := range recordingSize {
 		s := &Point{t: End.Add(-time.Duration(recordingSize-1-i) * recordingEvery).UnixMilli()}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+)
+
+// mostWarnings is how many warnings are told.
+const mostWarnings = 5
+
+// warned is a Prometheus whose warnings are told, each once: a store that answers from a part of what it has says so by them.
+type warned struct {
+	promv1.API
+	c    *cluster
+	told map[string]bool
+}
+
+// Query is promv1.API's.
+func (p *warned) Query(ctx context.Context, query string, at time.Time, options ...promv1.Option) (model.Value, promv1.Warnings, error) {
+	v, warnings, err := p.API.Query(ctx, query, at, options...)
+	for _, w := range warnings {
+		// What PromQL has to say of a query is not of the data, and our queries read either kind of histogram.
+		if strings.HasPrefix(w, "PromQL ") || p.told[w] || len(p.told) == mostWarnings {
+			continue
+		}
+		p.told[w] = true
+		p.c.note("Prometheus warns, and its answers may lack something: %.500s", w)
+	}
+	return v, warnings, err
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A store that answers from a part of what it has, as Thanos with a store that is down, says so in a warning: it is told, once and cleaned.
+// What Prometheus has to say of a query is not.
+func TestWarnings(t *testing.T) {
+	recorded := lab()
+	partly := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := &edited{ResponseWriter: w}
+		recorded.ServeHTTP(answer, r)
+		fmt.Fprint(w, strings.Replace(answer.body.String(), `"status":"success"`, `"status":"success","warnings":["receive-0: connection refused\u001b[2J","PromQL info: ignored a histogram"]`, 1))
+	})
+	c, notes := fake(t, called{"a/p:9090", partly})
+	if _, err := c.ask(t); err != nil {
+		t.Fatal(err)
+	}
+	if said := notes.String(); strings.Count(said, "receive-0: connection refused?[2J") != 1 || strings.Contains(said, "PromQL") {
+		t.Errorf("said: %q", said)
+	}
+}
+
+// edited keeps an answer's body.
+type edited struct {
+	http.ResponseWriter
+	body strings.Builder
+}
+
+func (e *edited) Write(p []byte) (int, error) { return e.body.Write(p) }
