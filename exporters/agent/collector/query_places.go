@@ -26,7 +26,7 @@ func placesOf(o Options, calls *foreign.Calls, s server.Server) []serverPlace {
 		return nil
 	}
 	places, _ := foreign.AskFor(calls, s.Owner(), fmt.Sprintf("devices of process %d", s.PID), func() ([]serverPlace, error) {
-		devices := volume.NewDevices(o.SysFS)
+		devices := volume.NewDevices(o.ProcFS, o.SysFS)
 		var places []serverPlace
 		for _, f := range []struct{ purpose, number, source string }{
 			{"data", s.Data, s.DataSource}, {"wal", s.WAL, s.WALSource},

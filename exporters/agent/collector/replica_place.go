@@ -53,7 +53,7 @@ func (f *replicaFollower) place(n *followedProcess) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, err := volume.NewDevices(f.options.SysFS).Of(volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))})
+	name, err := volume.NewDevices(f.options.ProcFS, f.options.SysFS).Of(volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))})
 	if err != nil {
 		return "", nil
 	}

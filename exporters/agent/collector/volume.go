@@ -12,6 +12,7 @@ import (
 //
 //	plumbline_volume_info{node,device,volume,namespace,persistentvolumeclaim,storageclass,backend,pod}  gauge, 1
 //	plumbline_volume_disk_info{node,device,volume,disk}                                                 gauge, 1
+//	plumbline_volumes_without_device{node}                                                              gauge
 //	plumbline_storageclass_control_info{node,storageclass}                                              gauge, 1
 //
 // The first has one series for each volume that is there now, which is what joins a device's latency with
@@ -22,6 +23,7 @@ import (
 type volumes struct {
 	options  Options
 	info     *prometheus.Desc
+	without  *prometheus.Desc
 	disks    *prometheus.Desc
 	controls *prometheus.Desc
 }
@@ -33,6 +35,9 @@ func NewVolume(o Options) (Collector, error) {
 		info: prometheus.NewDesc("plumbline_volume_info",
 			"A volume that is mounted on this node, and its block device; the value is always 1.",
 			[]string{"node", "device", "volume", "namespace", "persistentvolumeclaim", "storageclass", "backend", "pod"}, nil),
+		without: prometheus.NewDesc("plumbline_volumes_without_device",
+			"Volumes that are mounted on this node and lie on no block device, such as those of a network file system: their latency is in no metric of a device.",
+			[]string{"node"}, nil),
 		disks: prometheus.NewDesc("plumbline_volume_disk_info",
 			"A disk of this node at the bottom of a volume's stack of block devices; the value is always 1.",
 			[]string{"node", "device", "volume", "disk"}, nil),
@@ -66,6 +71,7 @@ func (v *volumes) Update(ch chan<- prometheus.Metric) error {
 			ch <- gauge(v.disks, 1, v.options.Node, f.Disk, f.Volume, disk)
 		}
 	}
+	ch <- gauge(v.without, float64(v.options.Volumes.WithoutDevice()), v.options.Node)
 	for _, class := range v.options.Controls.Classes() {
 		ch <- gauge(v.controls, 1, v.options.Node, class)
 	}

@@ -153,6 +153,24 @@ func Device(name string) (unix.Stat_t, error) {
 	if err != nil {
 		return unix.Stat_t{}, err
 	}
+	return device(dev, name)
+}
+
+// HostDevice is Device in the /dev of the process 1 of a procfs, which is the host's where the agent is in a container.
+func HostDevice(procfs, name string) (unix.Stat_t, error) {
+	root, err := Root(procfs, 1)
+	if err != nil {
+		return unix.Stat_t{}, err
+	}
+	defer root.Close()
+	dev, err := root.openPath("dev", NoLinks)
+	if err != nil {
+		return unix.Stat_t{}, err
+	}
+	return device(dev, name)
+}
+
+func device(dev *os.File, name string) (unix.Stat_t, error) {
 	d := &Dir{dev, "/dev"}
 	defer d.Close()
 	return d.Stat(name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_XDEV)

@@ -163,6 +163,11 @@ func TestDevice(t *testing.T) {
 	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
 		t.Errorf("zero: %#o, %v", s.Mode, err)
 	}
+	host := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(host, "1"), 0o755), os.Symlink("/", filepath.Join(host, "1", "root")))
+	if s, err := foreign.HostDevice(host, "zero"); err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
+		t.Errorf("the host's zero: %#o, %v", s.Mode, err)
+	}
 	var dev, shm unix.Stat_t
 	check(t, unix.Stat("/dev", &dev), unix.Stat("/dev/shm", &shm))
 	if dev.Dev == shm.Dev {
@@ -174,6 +179,9 @@ func TestDevice(t *testing.T) {
 	for _, name := range []string{"shm/" + filepath.Base(link), "../etc/passwd", "fd/0", "/etc/passwd"} {
 		if _, err := foreign.Device(name); err == nil {
 			t.Errorf("%s is looked at", name)
+		}
+		if _, err := foreign.HostDevice(host, name); err == nil {
+			t.Errorf("%s of the host is looked at", name)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,7 +78,7 @@ const hashLabel = "pod-template-hash"
 
 // fromAPI returns the pods that the API server told of, by UID.
 func (n *Node) fromAPI() map[string]Pod {
-	pods := map[string]Pod{}
+	pods, statics := map[string]Pod{}, map[string][]Pod{}
 	for _, o := range kube.All[*object](n.objects, resource) {
 		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Complete: true, containers: map[string]string{}}
 		if o.Spec.Hostname != "" {
@@ -108,11 +109,21 @@ func (n *Node) fromAPI() map[string]Pod {
 				p.OwnerKind, p.Owner = "", ""
 			}
 		}
-		key := string(o.UID)
-		if mirrored := o.Annotations[mirrorOf]; mirrored != "" {
-			key = mirrored
+		// Anybody who may make pods may write the annotation, with another pod's UID. Those of static pods are of another form.
+		if mirrored := o.Annotations[mirrorOf]; staticForm.MatchString(mirrored) {
+			statics[mirrored] = append(statics[mirrored], p)
+		} else {
+			pods[string(o.UID)] = p
 		}
-		pods[key] = p
+	}
+	for uid, all := range statics {
+		// Two that claim one are not told apart.
+		if len(all) == 1 {
+			pods[uid] = all[0]
+		}
 	}
 	return pods
 }
+
+// staticForm is the form of a static pod's UID: a digest that the kubelet makes.
+var staticForm = regexp.MustCompile(`^[0-9a-f]{32}$`)

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -145,6 +146,23 @@ func TestPods(t *testing.T) {
 		return nil
 	}
 	testkit.Eventually(t, 2*time.Minute, is)
+	// A pod that says it is another's copy is not.
+	server.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "evil", "namespace": "other", "annotations": map[string]any{mirrorOf: uids["db/pg-1"]}},
+		"spec":     map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "a", "image": "i"}}}}})
+	testkit.Eventually(t, time.Minute, func() error {
+		for _, o := range kube.All[*object](objects, resource) {
+			if o.Name == "evil" {
+				return nil
+			}
+		}
+		return errors.New("it is not seen")
+	})
+	for range 20 {
+		if err := is(); err != nil {
+			t.Fatalf("beside a pod that says it is another one: %v", err)
+		}
+	}
 	for _, o := range kube.All[*object](objects, resource) {
 		if text := fmt.Sprintf("%+v", o); strings.Contains(text, "secret") {
 			t.Errorf("kept: %s", text)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,11 +17,14 @@ import (
 // Devices turns device numbers into the kernel's names of whole disks: the names that
 // node_exporter and ebpf_exporter use.
 type Devices struct {
-	sysfs string
+	procfs, sysfs string
 }
 
-// NewDevices returns Devices that look below sysfs.
-func NewDevices(sysfs string) Devices { return Devices{sysfs} }
+// NewDevices returns Devices that look below sysfs, and below procfs for the host's /dev.
+func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs} }
+
+// ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or in memory.
+var ErrNoDevice = errors.New("on no block device")
 
 // Of returns the disk a file system lies on. A partition's disk is the whole one, because
 // that is what the block layer accounts to.
@@ -29,8 +33,8 @@ func (d Devices) Of(m Mount) (string, error) {
 	if strings.HasPrefix(number, "0:") {
 		// An anonymous number (btrfs, overlay): only the source can name a device.
 		var err error
-		if number, err = numberOf(m.Source); err != nil {
-			return "", fmt.Errorf("mount %s is on no block device: %w", foreign.Path(m.Point), err)
+		if number, err = d.numberOf(m.Source); err != nil {
+			return "", fmt.Errorf("mount %s: %w", foreign.Path(m.Point), err)
 		}
 	}
 	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "dev", "block", number))
@@ -46,19 +50,27 @@ func (d Devices) Of(m Mount) (string, error) {
 // numberOf returns the number of the block device that a mount names as its source. Users may
 // mount FUSE file systems with any name, so that the name is looked up in /dev itself only: not
 // on file systems mounted there, and not by links that lead out of it.
-func numberOf(source string) (string, error) {
+func (d Devices) numberOf(source string) (string, error) {
 	name, ok := strings.CutPrefix(source, "/dev/")
 	if !ok {
-		return "", fmt.Errorf("its source is %q", foreign.Path(source))
+		return "", fmt.Errorf("%w: its source is %q", ErrNoDevice, foreign.Path(source))
 	}
-	stat, err := foreign.Device(name)
+	stat, err := d.stat(name)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("its source %q: %w", foreign.Path(source), err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return "", fmt.Errorf("its source %q is no block device", foreign.Path(source))
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
+}
+
+// stat looks in the host's /dev: a container's own has no disks. Without leave to do so it is the agent's own.
+func (d Devices) stat(name string) (unix.Stat_t, error) {
+	if stat, err := foreign.HostDevice(d.procfs, name); err == nil {
+		return stat, nil
+	}
+	return foreign.Device(name)
 }
 
 // maxDepth bounds how deep a stack of devices is followed; real ones have three or four.

@@ -30,7 +30,9 @@ type knowledge struct {
 	// tables are the host's mount table and those that show a volume.
 	tables []tableSource
 	found  []Found
-	err    error
+	// without is how many are here and on no block device.
+	without int
+	err     error
 }
 
 // Start begins to follow the volumes until ctx ends: what Known returns is at the most some

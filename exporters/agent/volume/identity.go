@@ -21,8 +21,11 @@ type Identity struct {
 	// Directory is, instead, a folder on a file system that the volume shares with others.
 	Directory string `yaml:"directory"`
 	// Kubelet is, instead, the name of the PersistentVolume whose mount below the kubelet's
-	// folder of pods is meant; not for files.
+	// folder of pods is meant, and Plugin the folder there; not for files. Where no pod has it, Directory is meant, if it is not empty.
 	Kubelet string `yaml:"-"`
+	Plugin  string `yaml:"-"`
+	// InUse says that the volume is here only while a container uses its Directory.
+	InUse bool `yaml:"-"`
 
 	Volume                string `yaml:"volume"`
 	Namespace             string `yaml:"namespace"`

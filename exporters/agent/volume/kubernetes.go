@@ -66,6 +66,9 @@ type persistentVolume struct {
 			} `json:"required"`
 		} `json:"nodeAffinity"`
 	} `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
 }
 
 type localPath struct {
@@ -75,9 +78,10 @@ type localPath struct {
 // Odd implements kube.Object.
 func (*persistentVolume) Odd() string { return "" }
 
-// identity returns what the volume is called on this node, if it is bound and can be here.
+// identity returns what the volume is called on this node, if it is bound and can be here. One that is kept after its claim is gone still
+// names the claim, which may be another volume's by then.
 func (v *persistentVolume) identity(node string) (Identity, bool) {
-	if v.Spec.Claim == nil {
+	if phase := v.Status.Phase; v.Spec.Claim == nil || phase == "Released" || phase == "Available" || phase == "Failed" {
 		return Identity{}, false
 	}
 	i := Identity{
@@ -90,17 +94,20 @@ func (v *persistentVolume) identity(node string) (Identity, bool) {
 	switch {
 	case v.Spec.CSI != nil:
 		// Wherever it is mounted: only the kubelet of its node has it below this name.
-		i.Kubelet = v.Name
+		i.Kubelet, i.Plugin = v.Name, csiPlugin
 		if strings.HasPrefix(i.Backend, "longhorn") && v.Spec.CSI.Handle != "" {
 			// Longhorn's own name of the volume, by which its exporters know it.
 			i.Volume = v.Spec.CSI.Handle
 		}
-	case !v.on(node):
-		return Identity{}, false
 	case v.Spec.Local != nil:
-		i.Directory = v.Spec.Local.Path
-	case v.Spec.HostPath != nil:
+		// The kubelet's mount has links in the path followed, and is there whatever names the node has.
+		i.Kubelet, i.Plugin = v.Name, localPlugin
+		if v.on(node) {
+			i.Directory = v.Spec.Local.Path
+		}
+	case v.Spec.HostPath != nil && v.on(node):
 		i.Directory = v.Spec.HostPath.Path
+		i.InUse = v.Spec.NodeAffinity == nil // each node has some folder of this name
 	default:
 		return Identity{}, false // in-tree plugins, long gone from Kubernetes
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -54,6 +55,25 @@ const volumesYAML = `
     csi: {driver: csi.example.com, volumeHandle: x}
 - metadata: {name: pvc-8}
   spec: {claimRef: {namespace: db, name: data-pg-6}}
+- metadata: {name: pvc-9}
+  spec:
+    claimRef: {namespace: db, name: data-pg-7}
+    hostPath: {path: /srv/pvc-9}
+- metadata: {name: pvc-10}
+  spec:
+    claimRef: {namespace: db, name: data-pg-8}
+    local: {path: /mnt/disks/one}
+    nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1.example]}]}]}}
+- metadata: {name: pvc-11}
+  spec:
+    claimRef: {namespace: db, name: data-pg-1}
+    hostPath: {path: /opt/local-path-provisioner/pvc-11}
+  status: {phase: Released}
+- metadata: {name: pvc-12}
+  spec:
+    claimRef: {namespace: db, name: later}
+    csi: {driver: csi.example.com, volumeHandle: x}
+  status: {phase: Available}
 `
 
 func TestIdentityOfPersistentVolume(t *testing.T) {
@@ -62,11 +82,15 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]Identity{
-		"pvc-1": {Volume: "vol-1", Kubelet: "pvc-1", Namespace: "db", PersistentVolumeClaim: "data-pg-0", StorageClass: "longhorn-r3", Backend: "longhorn-v2"},
+		"pvc-1": {Volume: "vol-1", Kubelet: "pvc-1", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-0", StorageClass: "longhorn-r3", Backend: "longhorn-v2"},
 		"pvc-2": {Volume: "pvc-2", Directory: "/opt/local-path-provisioner/pvc-2", Namespace: "db", PersistentVolumeClaim: "data-pg-1", StorageClass: "local-path", Backend: "local-path"},
-		"pvc-5": {Volume: "pvc-5", Directory: "/var/openebs/local/pvc-5", Namespace: "db", PersistentVolumeClaim: "data-pg-3", StorageClass: "openebs-hostpath", Backend: "localpv-hostpath"},
-		"pvc-6": {Volume: "pvc-6", Kubelet: "pvc-6", Namespace: "db", PersistentVolumeClaim: "data-pg-4", StorageClass: "rook-ceph-block", Backend: "ceph-rbd"},
-		"pvc-7": {Volume: "pvc-7", Kubelet: "pvc-7", Namespace: "db", PersistentVolumeClaim: "data-pg-5", Backend: "csi.example.com"},
+		"pvc-5": {Volume: "pvc-5", Kubelet: "pvc-5", Plugin: localPlugin, Directory: "/var/openebs/local/pvc-5", Namespace: "db", PersistentVolumeClaim: "data-pg-3", StorageClass: "openebs-hostpath", Backend: "localpv-hostpath"},
+		"pvc-6": {Volume: "pvc-6", Kubelet: "pvc-6", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-4", StorageClass: "rook-ceph-block", Backend: "ceph-rbd"},
+		"pvc-7": {Volume: "pvc-7", Kubelet: "pvc-7", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-5", Backend: "csi.example.com"},
+		// Each node has some folder of that name: it is where it is used.
+		"pvc-9": {Volume: "pvc-9", Directory: "/srv/pvc-9", InUse: true, Namespace: "db", PersistentVolumeClaim: "data-pg-7", Backend: "hostpath"},
+		// The node's name and its label are two things.
+		"pvc-10": {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local-path"},
 	}
 	for _, o := range objects {
 		var v persistentVolume
@@ -124,10 +148,22 @@ func TestKubeletMount(t *testing.T) {
 		{Point: "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount", Device: "8:16"},
 		{Point: "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/pvc-2", Device: "8:32"},
 		{Point: "/srv/pvc-3", Device: "8:48"},
+		// A pod's own volumes, named as another's.
+		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/pvc-1", Device: "0:99"},
+		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-2/mount", Device: "8:64"},
+		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-4", Device: "8:80"},
+		// Two pods have it.
+		{Point: "/var/lib/kubelet/pods/u3/volumes/kubernetes.io~csi/pvc-1/mount", Device: "8:16"},
 	}}
-	for name, want := range map[string]string{"pvc-1": "8:16", "pvc-2": "8:32", "pvc-3": "", "mount": ""} {
-		if m, _ := tables.kubelet(name); m.Device != want {
-			t.Errorf("%s is on %q, want %q", name, m.Device, want)
+	for _, c := range []struct{ plugin, name, want string }{
+		{csiPlugin, "pvc-1", "8:16"}, {localPlugin, "pvc-2", "8:32"}, {csiPlugin, "pvc-3", ""}, {csiPlugin, "mount", ""}, {csiPlugin, "pvc-4", ""}, {localPlugin, "pvc-1", ""},
+	} {
+		var got []string
+		for _, m := range tables.kubelet(c.plugin, c.name) {
+			got = append(got, m.Device)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s of %s is on %q, want %q", c.name, c.plugin, got, c.want)
 		}
 	}
 }

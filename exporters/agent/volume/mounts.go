@@ -33,7 +33,18 @@ type Tables struct {
 	Others [][]Mount
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
+	// pods are the host's mounts of volumes into pods, once they are asked for.
+	pods map[podVolume][]Mount
 }
+
+// podVolume is a volume as the kubelet has it below a pod's folder.
+type podVolume struct{ plugin, name string }
+
+// The folders of the kubelet's plugins. Below the first there are a pod's own volumes, too, by names that the pod chooses.
+const (
+	csiPlugin   = "kubernetes.io~csi"
+	localPlugin = "kubernetes.io~local-volume"
+)
 
 // tableSource is a mount namespace by one of its processes, and a digest of its table.
 type tableSource struct {
@@ -170,17 +181,41 @@ func (t *Tables) At(point string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// kubelet returns the host's mount of a PersistentVolume into a pod. The kubelet names it
+// kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
 // <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI.
-func (t *Tables) kubelet(name string) (Mount, bool) {
-	for _, m := range t.Host {
-		parts := strings.Split(strings.TrimSuffix(m.Point, "/mount"), "/")
-		n := len(parts)
-		if n >= 6 && parts[n-1] == name && parts[n-3] == "volumes" && parts[n-5] == "pods" {
-			return m, true
+func (t *Tables) kubelet(plugin, name string) []Mount {
+	if t.pods == nil {
+		t.pods = map[podVolume][]Mount{}
+		for _, m := range t.Host {
+			v, ok := podVolumeOf(m.Point)
+			if ok && !slices.ContainsFunc(t.pods[v], func(other Mount) bool { return other.Device == m.Device }) {
+				t.pods[v] = append(t.pods[v], m)
+			}
 		}
 	}
-	return Mount{}, false
+	return t.pods[podVolume{plugin, name}]
+}
+
+// podVolumeOf takes a mount's point apart.
+func podVolumeOf(point string) (v podVolume, ok bool) {
+	if !strings.Contains(point, "/volumes/kubernetes.io~") {
+		return v, false // most of them, at little cost
+	}
+	parts := strings.Split(point, "/")
+	if parts[len(parts)-1] == "mount" && len(parts) >= 7 && parts[len(parts)-3] == csiPlugin {
+		parts = parts[:len(parts)-1]
+	} else if len(parts) < 6 || parts[len(parts)-2] == csiPlugin {
+		return v, false
+	}
+	n := len(parts)
+	return podVolume{parts[n-2], parts[n-1]}, parts[n-3] == "volumes" && parts[n-5] == "pods"
+}
+
+// inUse says whether a container has a place, or a part of it, as a mount.
+func (t *Tables) inUse(p Place) bool {
+	return slices.ContainsFunc(t.Others, func(table []Mount) bool {
+		return slices.ContainsFunc(table, func(m Mount) bool { return m.Device == p.Device && within(m.Root, p.Path) })
+	})
 }
 
 // Holding returns the host's mount that directory lies in.

@@ -40,7 +40,7 @@ type Node struct {
 // NewNode returns a Node that looks below the given roots of procfs and sysfs for the volumes
 // that the sources name.
 func NewNode(procfs, sysfs string, sources ...Source) *Node {
-	return &Node{procfs: procfs, devices: NewDevices(sysfs), sources: sources}
+	return &Node{procfs: procfs, devices: NewDevices(procfs, sysfs), sources: sources}
 }
 
 // Find returns the volumes that are mounted now. What cannot be read or placed is told by the
@@ -48,6 +48,14 @@ func NewNode(procfs, sysfs string, sources ...Source) *Node {
 func (n *Node) Find() ([]Found, error) {
 	k := n.find()
 	return k.found, k.err
+}
+
+// WithoutDevice returns how many volumes are here and lie on no block device, such as those of a network file system.
+func (n *Node) WithoutDevice() int {
+	if k := n.known.Load(); k != nil {
+		return k.without
+	}
+	return 0
 }
 
 // find is Find with what tells whether anything has changed since.
@@ -65,7 +73,7 @@ func (n *Node) find() *knowledge {
 		return k
 	}
 	var used []Mount
-	k.found, used, k.err = n.place(k.identities, tables)
+	k.found, used, k.without, k.err = n.place(k.identities, tables)
 	k.err = errors.Join(err, k.err)
 	k.tables = tables.sources[:1]
 	for i, table := range tables.Others {
@@ -76,23 +84,49 @@ func (n *Node) find() *knowledge {
 	return k
 }
 
-// place finds where volumes are, and by which mounts.
-func (n *Node) place(identities []Identity, tables *Tables) (found []Found, used []Mount, err error) {
+// place finds where volumes are, and by which mounts; without are those that are here and on no block device.
+func (n *Node) place(identities []Identity, tables *Tables) (found []Found, used []Mount, without int, err error) {
 	var errs []error
 	for _, i := range identities {
-		root, mount, ok := i.in(tables)
-		if !ok {
-			continue // not mounted: the volume is not here
-		}
-		disk, err := n.devices.Of(mount)
-		if err != nil {
+		f, mount, err := n.placeOne(i, tables)
+		switch {
+		case errors.Is(err, errNotHere):
+		case errors.Is(err, ErrNoDevice):
+			without++
+		case err != nil:
 			errs = append(errs, fmt.Errorf("volume %s: %w", i.Volume, err))
-			continue
+		default:
+			used, found = append(used, mount), append(found, f)
 		}
-		used = append(used, mount)
-		found = append(found, Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: mount.place(root)})
 	}
-	return found, used, errors.Join(errs...)
+	return found, used, without, errors.Join(errs...)
+}
+
+// errNotHere is the error of a volume that is not mounted.
+var errNotHere = errors.New("not mounted")
+
+// placeOne finds where a volume is, and by which mount. Of several devices that pods have by its name, such as one that is left of a crash, those
+// count that are there.
+func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err error) {
+	err = errNotHere
+	for _, m := range i.in(tables) {
+		root := m.Point
+		if i.Directory != "" && within(i.Directory, m.Point) {
+			root = i.Directory
+		}
+		disk, why := n.devices.Of(m)
+		switch {
+		case why != nil && f.Disk == "":
+			err = why
+		case why != nil:
+		case f.Disk != "" && f.Place.Device != m.Device:
+			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is another volume, which a pod has named so", f.Disk, disk)
+		default:
+			mount, err = m, nil
+			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: m.place(root)}
+		}
+	}
+	return f, mount, err
 }
 
 func (n *Node) identities() ([]Identity, error) {
@@ -108,18 +142,25 @@ func (n *Node) identities() ([]Identity, error) {
 	return all, errors.Join(errs...)
 }
 
-// in returns the volume's root and the mount that it is seen through.
-func (i Identity) in(t *Tables) (string, Mount, bool) {
-	switch {
-	case i.Directory != "":
-		m, ok := t.Holding(i.Directory)
-		return i.Directory, m, ok
-	case i.Kubelet != "":
-		m, ok := t.kubelet(i.Kubelet)
-		return m.Point, m, ok
+// in returns the mounts that the volume is seen through, none if it is not here.
+func (i Identity) in(t *Tables) []Mount {
+	if i.Kubelet != "" {
+		if mounts := t.kubelet(i.Plugin, i.Kubelet); len(mounts) > 0 || i.Directory == "" {
+			return mounts
+		}
 	}
-	m, ok := t.At(i.Mountpoint)
-	return i.Mountpoint, m, ok
+	var m Mount
+	var ok bool
+	if i.Directory != "" {
+		m, ok = t.Holding(i.Directory)
+		ok = ok && (!i.InUse || t.inUse(m.place(i.Directory)))
+	} else {
+		m, ok = t.At(i.Mountpoint)
+	}
+	if !ok {
+		return nil
+	}
+	return []Mount{m}
 }
 
 // Holding returns the volume among found that a place is on; of volumes within each other,

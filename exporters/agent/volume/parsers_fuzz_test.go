@@ -59,6 +59,6 @@ func FuzzMountinfo(f *testing.F) {
 		if m, ok := tables.At(path); ok && m.Point != path {
 			t.Errorf("%q is said to be at %q", path, m.Point)
 		}
-		tables.kubelet(path)
+		tables.kubelet(csiPlugin, path)
 	})
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,11 @@ func machine(t *testing.T) (proc, sys string) {
 	write(filepath.Join(proc, "1", "mountinfo"), `22 1 254:1 / / rw - ext4 /dev/vda1 rw
 23 22 0:20 / /proc rw - proc proc rw
 24 22 0:40 / /srv/btrfs rw - btrfs /dev/does-not-exist rw
+25 22 0:41 / /srv/nfs rw - nfs4 files.example:/export rw
+26 22 7:2 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-2/mount rw - ext4 /dev/loop2 rw
+27 22 254:1 / /var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-2/mount rw - ext4 /dev/vda1 rw
+28 22 7:9 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-3/mount rw - ext4 /dev/loop9 rw
+29 22 7:2 / /var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-3/mount rw - ext4 /dev/loop2 rw
 `)
 	link("mnt:[1]", filepath.Join(proc, "1", "ns", "mnt"))
 	write(filepath.Join(proc, "7", "mountinfo"), `32 1 254:1 /images/pg / rw - ext4 /dev/vda1 rw
@@ -67,19 +73,31 @@ func TestFind(t *testing.T) {
 		{Volume: "r3", Mountpoint: "/mnt/longhorn"},
 		{Volume: "away", Mountpoint: "/mnt/detached"},
 		{Volume: "odd", Mountpoint: "/srv/btrfs"},
+		{Volume: "network", Mountpoint: "/srv/nfs"},
+		{Volume: "two", Kubelet: "pvc-2", Plugin: csiPlugin},
+		{Volume: "left", Kubelet: "pvc-3", Plugin: csiPlugin},
+		{Volume: "used", Directory: "/srv/local/one", InUse: true},
+		{Volume: "unused", Directory: "/srv/local/two", InUse: true},
 	}}, fixed{err: errors.New("the API is away")})
 	found, err := node.Find()
 	// One source and one volume fail; the others are there, and both failures are told.
-	if err == nil || !strings.Contains(err.Error(), "the API is away") || !strings.Contains(err.Error(), "volume odd") {
-		t.Errorf("error %v", err)
+	for _, want := range []string{"the API is away", "volume odd", "volume two: pods have two devices by this name, loop2 and vda"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	// That a network's file system has no block device is no error.
+	if err != nil && strings.Contains(err.Error(), "network") || node.find().without != 1 {
+		t.Errorf("error %v, %d volumes without a device", err, node.find().without)
 	}
 	disks := map[string]string{}
 	for _, f := range found {
 		disks[f.Volume] = f.Disk
 	}
 	// A partition counts as its whole disk; of two mounts on one point the later one is seen.
-	if len(disks) != 2 || disks["one"] != "vda" || disks["r3"] != "loop2" {
-		t.Errorf("disks %v, want one on vda and r3 on loop2", disks)
+	want := map[string]string{"one": "vda", "r3": "loop2", "left": "loop2", "used": "vda"}
+	if !maps.Equal(disks, want) {
+		t.Errorf("disks %v, want %v", disks, want)
 	}
 }
 
@@ -186,7 +204,7 @@ func TestBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for device, want := range map[string]string{"dm-0": "sda sdb", "sdb": "sdb", "loop3": "vda"} {
-		if got := strings.Join(NewDevices(sys).Below(device, tables), " "); got != want {
+		if got := strings.Join(NewDevices(t.TempDir(), sys).Below(device, tables), " "); got != want {
 			t.Errorf("below %s are %q, want %q", device, got, want)
 		}
 	}
