@@ -148,9 +148,8 @@ func (p part) holes(o object) {
 	case "DaemonSet", "Deployment":
 		p.workload(o)
 	case "NetworkPolicy":
-		// The kustomizations have their namespaces for themselves; a release's may have other pods.
 		if len(at(o, "spec", "podSelector").(object)) == 0 {
-			set(o, object{nameLabel: at(o, "metadata", "labels", nameLabel)}, "spec", "podSelector", "matchLabels")
+			panic(name(o) + " selects every pod of its namespace, and a release's namespace may have others' pods")
 		}
 	case "PodMonitor", "ServiceMonitor":
 		labels[lines(`include "plumbline.monitorLabels" $`)] = ""
