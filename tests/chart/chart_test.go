@@ -149,7 +149,7 @@ func TestValues(t *testing.T) {
 		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
 		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "- storage\n"}, []string{"--collector.cstor"}},
-		{"longhorn", matrix["longhorn"], nil, []string{"/host/mnt/fast", "namespace: lh"}, []string{"longhorn-system"}},
+		{"longhorn", matrix["longhorn"], nil, []string{"- mountPath: /host/mnt/fast\n            mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system"}},
 		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--server=books/books", "--rate=5", "--engine=mysql", "--rate=10", "key: dsn"}, []string{"=class"}},
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},

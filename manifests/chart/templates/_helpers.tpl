@@ -51,10 +51,10 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end -}}
 {{- end -}}
 
-{{/* Longhorn's data paths, below /host in the exporter. */}}
+{{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. */}}
 {{- define "plumbline.longhornMounts" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
-- {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true}
+- {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
 {{- end -}}
 {{- define "plumbline.longhornVolumes" -}}
