@@ -194,6 +194,7 @@ func (p part) workload(o object) {
 	metadata["annotations"] = object{lines(fmt.Sprintf(`include "plumbline.scrapeAnnotations" (dict "root" $ "port" %v)`, port)): ""}
 	if o["kind"] == "DaemonSet" {
 		pod["nodeSelector"] = block(p.values + ".nodeSelector")
+		set(pod, block("$.Values.nodeAffinity"), "affinity", "nodeAffinity")
 		pod["tolerations"] = block(p.values + ".tolerations")
 		delete(pod, "priorityClassName")
 		pod[lines(`include "plumbline.priorityClass" $`)] = ""
