@@ -209,6 +209,8 @@ func TestRefused(t *testing.T) {
 		"baseline without operator": {append([]string{"prometheus.operator=false"}, matrix["baselines"]...), "needs prometheus.operator"},
 		"long name":                 {[]string{registry, "canaries[0].name=" + strings.Repeat("a", 44), "canaries[0].server=a", "canaries[0].storageclass=a", "canaries[0].dsnSecret.name=a"}, "name"},
 		"canary of no class":        {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].dsnSecret.name=a"}, "storageclass"},
+		"no API server's ports":     {[]string{registry, "networkPolicies.apiServerPorts=null"}, "networkPolicies.apiServerPorts is missing"},
+		"port of no number":         {[]string{registry, "networkPolicies.apiServerPorts={70000}"}, "/networkPolicies/apiServerPorts/0'"},
 		"relative data path":        {[]string{registry, "longhorn.dataPaths={data}"}, "dataPaths"},
 		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
 	} {

@@ -151,6 +151,7 @@ func (p part) holes(o object) {
 		if len(at(o, "spec", "podSelector").(object)) == 0 {
 			panic(name(o) + " selects every pod of its namespace, and a release's namespace may have others' pods")
 		}
+		apiServer(o)
 	case "PodMonitor", "ServiceMonitor":
 		labels[lines(`include "plumbline.monitorLabels" $`)] = ""
 		monitorHistograms(o["spec"].(object))
@@ -202,6 +203,19 @@ func (p part) workload(o object) {
 	for i, e := range container["env"].([]any) {
 		if e.(object)["name"] == "GOMEMLIMIT" && (p.image == "agent" || p.image == "blockio") {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
+		}
+	}
+}
+
+// apiServer puts the API server's ports into the rule of a network policy that lets out to it.
+func apiServer(o object) {
+	for _, rule := range at(o, "spec", "egress").([]any) {
+		ports, _ := at(rule, "ports").([]any) // none: every port
+		for _, port := range ports {
+			if at(port, "port") == float64(6443) {
+				rule.(object)["ports"] = block(`include "plumbline.apiServerPorts" $ | fromYamlArray`)
+				break
+			}
 		}
 	}
 }

@@ -76,6 +76,13 @@ imagePullSecrets:
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
 {{- end -}}
 
+{{/* The API server's ports, as a network policy's rule has them. None are refused: a rule takes that for every port. */}}
+{{- define "plumbline.apiServerPorts" -}}
+{{- range required "networkPolicies.apiServerPorts is missing: name the ports of your API server, or upgrade with --reset-then-reuse-values to have the default" .Values.networkPolicies.apiServerPorts }}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end -}}
+
 {{/* The port that traces are sent to: the address's own, or that of its scheme. */}}
 {{- define "plumbline.otlpPort" -}}
 {{- $url := urlParse .Values.agent.trace.otlpEndpoint -}}
