@@ -95,6 +95,9 @@ func (n node) judge() (verdict, why string) {
 	switch {
 	case info.OperatingSystem != "linux":
 		return skipped, "not Linux: no pod of Plumbline is started there"
+	case n.Metadata.Labels["eks.amazonaws.com/compute-type"] == "fargate", n.Metadata.Labels["type"] == "virtual-kubelet":
+		// The DaemonSets' node affinity goes by the same labels.
+		return skipped, "no machine of its own (Fargate or virtual-kubelet): no pod of Plumbline is started there"
 	case leastAgent[info.Architecture] == version{}:
 		return doesNot, fmt.Sprintf("architecture %s: there are programs for %s", words.Clean(info.Architecture), strings.Join(slices.Sorted(maps.Keys(leastAgent)), " and "))
 	case !ok:

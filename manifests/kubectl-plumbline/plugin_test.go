@@ -212,3 +212,18 @@ func TestJudgeNode(t *testing.T) {
 		}
 	}
 }
+
+// Nodes that are no machines of their own are left out, whatever kernel they tell of.
+func TestJudgeNoMachine(t *testing.T) {
+	for _, c := range []struct{ label, value, want string }{
+		{"eks.amazonaws.com/compute-type", "fargate", skipped}, {"type", "virtual-kubelet", skipped},
+		{"eks.amazonaws.com/compute-type", "ec2", works}, {"type", "database", works},
+	} {
+		var n node
+		n.Metadata.Labels = map[string]string{c.label: c.value}
+		n.Status.NodeInfo.KernelVersion, n.Status.NodeInfo.Architecture, n.Status.NodeInfo.OperatingSystem = "6.12.57", "amd64", "linux"
+		if have, why := n.judge(); have != c.want {
+			t.Errorf("a node with %s=%s: %s (%s), want %s", c.label, c.value, have, why, c.want)
+		}
+	}
+}

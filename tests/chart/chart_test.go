@@ -149,7 +149,7 @@ func TestValues(t *testing.T) {
 		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
 		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "- storage\n"}, []string{"--collector.cstor"}},
-		{"longhorn", matrix["longhorn"], nil, []string{"/host/mnt/fast", "namespace: lh"}, []string{"longhorn-system"}},
+		{"longhorn", matrix["longhorn"], nil, []string{"- mountPath: /host/mnt/fast\n            mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system"}},
 		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--server=books/books", "--rate=5", "--engine=mysql", "--rate=10", "key: dsn"}, []string{"=class"}},
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
@@ -209,6 +209,8 @@ func TestRefused(t *testing.T) {
 		"baseline without operator": {append([]string{"prometheus.operator=false"}, matrix["baselines"]...), "needs prometheus.operator"},
 		"long name":                 {[]string{registry, "canaries[0].name=" + strings.Repeat("a", 44), "canaries[0].server=a", "canaries[0].storageclass=a", "canaries[0].dsnSecret.name=a"}, "name"},
 		"canary of no class":        {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].dsnSecret.name=a"}, "storageclass"},
+		"no API server's ports":     {[]string{registry, "networkPolicies.apiServerPorts=null"}, "networkPolicies.apiServerPorts is missing"},
+		"port of no number":         {[]string{registry, "networkPolicies.apiServerPorts={70000}"}, "/networkPolicies/apiServerPorts/0'"},
 		"relative data path":        {[]string{registry, "longhorn.dataPaths={data}"}, "dataPaths"},
 		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
 	} {

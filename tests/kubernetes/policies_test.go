@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -71,4 +75,40 @@ func dnsOf(p networking.NetworkPolicy) map[string][]string {
 		}
 	}
 	return allowed
+}
+
+// TestPoliciesOfTheirOwnPods checks that what a policy lets out is let out for the pods of its own part only: policies add up,
+// and one that selects all pods of the namespace gives every other program there what its own needs.
+func TestPoliciesOfTheirOwnPods(t *testing.T) {
+	seen := 0
+	for name, objects := range everything(t) {
+		for _, o := range objects {
+			if o.GetKind() != "NetworkPolicy" {
+				continue
+			}
+			var p networking.NetworkPolicy
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &p); err != nil {
+				t.Fatal(err)
+			}
+			if len(p.Spec.Egress) == 0 {
+				continue
+			}
+			seen++
+			selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+			switch {
+			case err != nil:
+				t.Errorf("%s: %s: %v", name, p.Name, err)
+			case selector.Empty():
+				t.Errorf("%s: %s lets every pod of %s out", name, p.Name, p.Namespace)
+			case !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+				pod, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+				return o.GetNamespace() == p.Namespace && len(pod) > 0 && selector.Matches(labels.Set(pod))
+			}):
+				t.Errorf("%s: %s selects none of the part's pods", name, p.Name)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no policy lets anything out")
+	}
 }

@@ -148,10 +148,10 @@ func (p part) holes(o object) {
 	case "DaemonSet", "Deployment":
 		p.workload(o)
 	case "NetworkPolicy":
-		// The kustomizations have their namespaces for themselves; a release's may have other pods.
 		if len(at(o, "spec", "podSelector").(object)) == 0 {
-			set(o, object{nameLabel: at(o, "metadata", "labels", nameLabel)}, "spec", "podSelector", "matchLabels")
+			panic(name(o) + " selects every pod of its namespace, and a release's namespace may have others' pods")
 		}
+		apiServer(o)
 	case "PodMonitor", "ServiceMonitor":
 		labels[lines(`include "plumbline.monitorLabels" $`)] = ""
 		monitorHistograms(o["spec"].(object))
@@ -195,6 +195,7 @@ func (p part) workload(o object) {
 	metadata["annotations"] = object{lines(fmt.Sprintf(`include "plumbline.scrapeAnnotations" (dict "root" $ "port" %v)`, port)): ""}
 	if o["kind"] == "DaemonSet" {
 		pod["nodeSelector"] = block(p.values + ".nodeSelector")
+		set(pod, block("$.Values.nodeAffinity"), "affinity", "nodeAffinity")
 		pod["tolerations"] = block(p.values + ".tolerations")
 		delete(pod, "priorityClassName")
 		pod[lines(`include "plumbline.priorityClass" $`)] = ""
@@ -202,6 +203,19 @@ func (p part) workload(o object) {
 	for i, e := range container["env"].([]any) {
 		if e.(object)["name"] == "GOMEMLIMIT" && (p.image == "agent" || p.image == "blockio") {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
+		}
+	}
+}
+
+// apiServer puts the API server's ports into the rule of a network policy that lets out to it.
+func apiServer(o object) {
+	for _, rule := range at(o, "spec", "egress").([]any) {
+		ports, _ := at(rule, "ports").([]any) // none: every port
+		for _, port := range ports {
+			if at(port, "port") == float64(6443) {
+				rule.(object)["ports"] = block(`include "plumbline.apiServerPorts" $ | fromYamlArray`)
+				break
+			}
 		}
 	}
 }

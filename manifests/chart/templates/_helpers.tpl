@@ -51,10 +51,10 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end -}}
 {{- end -}}
 
-{{/* Longhorn's data paths, below /host in the exporter. */}}
+{{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. */}}
 {{- define "plumbline.longhornMounts" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
-- {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true}
+- {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
 {{- end -}}
 {{- define "plumbline.longhornVolumes" -}}
@@ -74,6 +74,13 @@ imagePullSecrets:
 
 {{- define "plumbline.mayastorURL" -}}
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
+{{- end -}}
+
+{{/* The API server's ports, as a network policy's rule has them. None are refused: a rule takes that for every port. */}}
+{{- define "plumbline.apiServerPorts" -}}
+{{- range required "networkPolicies.apiServerPorts is missing: name the ports of your API server, or upgrade with --reset-then-reuse-values to have the default" .Values.networkPolicies.apiServerPorts }}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
 {{- end -}}
 
 {{/* The port that traces are sent to: the address's own, or that of its scheme. */}}

@@ -146,6 +146,8 @@ func (n *node) mounts() {
 		n.run("mount", "-t", "overlay", "overlay", "-o", fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", dir, over, over), dir)
 	}
 	n.must(os.MkdirAll("/run/lock", 0o755))
+	// As systemd leaves them: containerd refuses mountPropagation of what is not shared.
+	n.run("mount", "--make-rshared", "/")
 }
 
 // network gives the namespace an address of its own and a default route, which kubelet and
