@@ -5,6 +5,7 @@ package sysbench
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -207,24 +208,28 @@ func (r *run) ended(err error) adapter.Ended {
 	return adapter.End("sysbench", err, r.lastWords, r.serverDown)
 }
 
-// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an
-// interrupted call are made afresh, and so are loadgen's own of another size. Others are refused, and not touched.
+// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
+// call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
 	db, err := t.config.Target.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.close()
+	interrupted, err := t.config.Target.making(ctx, db)
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", makingTable, err)
+	}
 	there, err := t.config.Target.tables(ctx, db)
 	if err != nil {
 		return fmt.Errorf("looking for sysbench's tables: %w", err)
 	}
-	fit, drop, err := t.config.plan(there)
+	fit, drop, err := t.config.plan(there, interrupted)
 	if err != nil {
 		return adapter.Final(err)
 	}
 	if fit {
-		return nil
+		return t.finish(ctx, db, there, interrupted)
 	}
 	if len(drop) > 0 {
 		t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
@@ -232,10 +237,47 @@ func (t *Tool) Init(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.prepare(ctx); err != nil {
+	now := making{t.config.Tables, t.config.TableSize}
+	if err := t.config.Target.begin(ctx, db, now); err != nil {
 		return err
 	}
-	return t.config.Target.sign(ctx, db, t.config.Tables, t.config.TableSize)
+	if err := t.prepare(ctx); err != nil {
+		if adapter.NotStarted(err) {
+			err = errors.Join(err, t.config.Target.done(ctx, db))
+		}
+		return err
+	}
+	made := map[int]table{}
+	for n := 1; n <= now.tables; n++ {
+		made[n] = table{whole: true, rows: now.rows}
+	}
+	return t.finish(ctx, db, made, now)
+}
+
+// finish marks the whole tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. While
+// half-made ones of the call are left, the note of it stays.
+func (t *Tool) finish(ctx context.Context, db database, there map[int]table, of making) error {
+	if of.tables == 0 {
+		return nil
+	}
+	var whole []int
+	half := false
+	for n, one := range there {
+		switch {
+		case !of.covers(n, one):
+		case one.whole:
+			whole = append(whole, n)
+		default:
+			half = true
+		}
+	}
+	if err := t.config.Target.sign(ctx, db, whole, of.rows); err != nil {
+		return err
+	}
+	if half {
+		return nil
+	}
+	return t.config.Target.done(ctx, db)
 }
 
 // prepare has sysbench make the tables.

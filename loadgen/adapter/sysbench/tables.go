@@ -3,6 +3,8 @@ package sysbench
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -82,26 +84,32 @@ func (t Target) tables(ctx context.Context, db database) (map[int]table, error) 
 }
 
 // plan compares the tables with those asked for. They fit, or those to be dropped before they are made: loadgen's own and the
-// rest of an interrupted call, in which one at least has no index. What may be somebody else's is an error.
-func (c Config) plan(there map[int]table) (fit bool, drop []int, err error) {
+// rest of an interrupted call. What may be somebody else's is an error, whole or not.
+func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []int, err error) {
 	fit = true
-	interrupted := false
 	for n := 1; n <= c.Tables; n++ {
 		one, ok := there[n]
 		fit = fit && ok && one.whole && c.fits(one)
-		interrupted = interrupted || ok && !one.whole
 	}
 	if fit {
 		return true, nil, nil
 	}
-	for n, one := range there {
+	for _, n := range slices.Sorted(maps.Keys(there)) {
+		one := there[n]
 		switch {
-		case one.ours, n <= c.Tables && interrupted:
+		case one.ours, interrupted.covers(n, one):
 			drop = append(drop, n)
-		case n <= c.Tables:
-			return false, nil, fmt.Errorf("%s%d exists with a last key of %d, and loadgen did not make it; asked for are %d tables of %d rows: "+
+		case n > c.Tables:
+		case !one.whole:
+			return false, nil, fmt.Errorf("%s%d exists without its secondary index, and loadgen did not make it: its making may not be over, or was "+
+				"with --create_secondary=off; wait for its end, take another database, or drop it (sysbench %s cleanup)", prefix, n, c.Script)
+		case err == nil:
+			err = fmt.Errorf("%s%d exists with a last key of %d, and loadgen did not make it; asked for are %d tables of %d rows: "+
 				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.rows, c.Tables, c.TableSize, c.Script)
 		}
+	}
+	if err != nil {
+		return false, nil, err
 	}
 	return false, drop, nil
 }
@@ -122,16 +130,21 @@ func (t Target) drop(ctx context.Context, db database, numbers []int) error {
 	return nil
 }
 
-// sign marks the tables that were just made as loadgen's.
-func (t Target) sign(ctx context.Context, db database, tables, rows int) error {
-	statement := "comment on table %s%d is '%s'"
-	if t.Engine == "mysql" {
-		statement = "alter table %s%d comment = '%s'"
-	}
-	for n := 1; n <= tables; n++ {
-		if err := db.exec(ctx, fmt.Sprintf(statement, prefix, n, mark(rows))); err != nil {
+// sign marks tables that were just made as loadgen's.
+func (t Target) sign(ctx context.Context, db database, numbers []int, rows int) error {
+	for _, n := range numbers {
+		if err := t.comment(ctx, db, n, mark(rows)); err != nil {
 			return fmt.Errorf("marking %s%d as loadgen's: %w", prefix, n, err)
 		}
 	}
 	return nil
+}
+
+// comment sets a table's comment.
+func (t Target) comment(ctx context.Context, db database, n int, text string) error {
+	statement := "comment on table %s%d is '%s'"
+	if t.Engine == "mysql" {
+		statement = "alter table %s%d comment = '%s'"
+	}
+	return db.exec(ctx, fmt.Sprintf(statement, prefix, n, text))
 }
