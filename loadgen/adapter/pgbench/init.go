@@ -25,7 +25,8 @@ func (t *Tool) Init(ctx context.Context) error {
 	case err != nil:
 		return err
 	case there.scale == t.config.Scale:
-		return t.finish(ctx, there)
+		t.finish(ctx, there)
+		return nil
 	}
 	if err := there.foreign(t.config.Scale); err != nil {
 		return adapter.Final(err)
@@ -59,9 +60,7 @@ func (t *Tool) Remake(ctx context.Context) ([]InitPhase, error) {
 // make makes the tables in the place of loadgen's own.
 func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 	// Complete ones of an interrupted call would be somebody's to a call after this one.
-	if err := t.finish(ctx, there); err != nil {
-		return nil, err
-	}
+	t.finish(ctx, there)
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -88,18 +87,19 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 	if err != nil {
 		return nil, adapter.Describe("pgbench --initialize", err, last)
 	}
-	return phases, t.finish(ctx, tables{scale: t.config.Scale, making: t.config.Scale})
+	t.finish(ctx, tables{scale: t.config.Scale, making: t.config.Scale})
+	return phases, nil
 }
 
-// finish marks complete tables of a call as loadgen's, be it this one or one that was interrupted when it had made them.
-func (t *Tool) finish(ctx context.Context, there tables) error {
+// finish marks complete tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. Tables
+// that cannot be marked are as good for a run.
+func (t *Tool) finish(ctx context.Context, there tables) {
 	if there.ours || there.scale == 0 || there.scale != there.making {
-		return nil
+		return
 	}
-	if err := t.sign(ctx); err != nil {
-		return err
+	if err := errors.Join(t.sign(ctx), t.done(ctx)); err != nil {
+		t.log.Warn("pgbench's tables are made, but not marked as loadgen's: it will refuse to make them afresh", "err", err)
 	}
-	return t.done(ctx)
 }
 
 // initPhase fits a phase in the last line of pgbench --initialize (13 to 18).

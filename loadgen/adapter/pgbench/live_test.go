@@ -306,6 +306,26 @@ func TestInitLeavesOthers(t *testing.T) {
 	}
 }
 
+// Tables are made though they cannot be marked; they are somebody's then.
+func TestInitWithoutMarks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.db.ForbidComments("%pgbench_branches")
+	for range 2 {
+		r.tool.config.Scale = 2
+		if err := r.tool.Init(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.db.Count("select count(*) from pg_tables where tablename like 'plumbline%'"); n != 0 {
+			t.Errorf("%d notes that tables are made", n)
+		}
+	}
+	r.tool.config.Scale = 1
+	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "loadgen did not make them") {
+		t.Errorf("of tables that are not marked, with another scale asked for: %v", err)
+	}
+}
+
 func TestMakingOf(t *testing.T) {
 	if scale := makingOf(fmt.Sprintf(makingForm, 5000)); scale != 5000 {
 		t.Errorf("a note of scale 5000 is read as %d", scale)

@@ -13,6 +13,9 @@ var makingTable = adapter.MakingTable("sysbench")
 // making are the tables that loadgen makes, or made until it was interrupted: the first so many, of so many rows.
 type making struct{ tables, rows int }
 
+// making are the tables asked for.
+func (c Config) making() making { return making{c.Tables, c.TableSize} }
+
 // makingForm is the comment on makingTable.
 const makingForm = "loadgen makes %d tables of %d rows"
 

@@ -211,54 +211,73 @@ func (r *run) ended(err error) adapter.Ended {
 // Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
 // call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
+	there, interrupted, err := t.makeRoom(ctx)
+	switch {
+	case err != nil:
+		return err
+	case there != nil:
+		t.finish(ctx, there, interrupted)
+		return nil
+	}
+	if err := t.prepare(ctx); err != nil {
+		if adapter.NotStarted(err) {
+			err = errors.Join(err, t.withDatabase(ctx, t.config.Target.done))
+		}
+		return err
+	}
+	now := t.config.making()
+	made := map[int]table{}
+	for n := 1; n <= now.tables; n++ {
+		made[n] = table{whole: true, rows: now.rows}
+	}
+	t.finish(ctx, made, now)
+	return nil
+}
+
+// makeRoom returns the tables if they are as asked for. If they are not, it drops those that are in the way, and notes that
+// loadgen makes them.
+func (t *Tool) makeRoom(ctx context.Context) (there map[int]table, interrupted making, err error) {
+	err = t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		if interrupted, err = t.config.Target.making(ctx, db); err != nil {
+			return fmt.Errorf("looking for %s: %w", makingTable, err)
+		}
+		if there, err = t.config.Target.tables(ctx, db); err != nil {
+			return fmt.Errorf("looking for sysbench's tables: %w", err)
+		}
+		fit, drop, err := t.config.plan(there, interrupted)
+		if err != nil {
+			return adapter.Final(err)
+		}
+		if fit {
+			return nil
+		}
+		there = nil
+		if len(drop) > 0 {
+			t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
+			if err := t.config.Target.drop(ctx, db, drop); err != nil {
+				return err
+			}
+		}
+		return t.config.Target.begin(ctx, db, t.config.making())
+	})
+	return there, interrupted, err
+}
+
+// withDatabase does something on a connection of its own: one would be idle for as long as sysbench works, and may be cut.
+func (t *Tool) withDatabase(ctx context.Context, do func(context.Context, database) error) error {
 	db, err := t.config.Target.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.close()
-	interrupted, err := t.config.Target.making(ctx, db)
-	if err != nil {
-		return fmt.Errorf("looking for %s: %w", makingTable, err)
-	}
-	there, err := t.config.Target.tables(ctx, db)
-	if err != nil {
-		return fmt.Errorf("looking for sysbench's tables: %w", err)
-	}
-	fit, drop, err := t.config.plan(there, interrupted)
-	if err != nil {
-		return adapter.Final(err)
-	}
-	if fit {
-		return t.finish(ctx, db, there, interrupted)
-	}
-	if len(drop) > 0 {
-		t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
-		if err := t.config.Target.drop(ctx, db, drop); err != nil {
-			return err
-		}
-	}
-	now := making{t.config.Tables, t.config.TableSize}
-	if err := t.config.Target.begin(ctx, db, now); err != nil {
-		return err
-	}
-	if err := t.prepare(ctx); err != nil {
-		if adapter.NotStarted(err) {
-			err = errors.Join(err, t.config.Target.done(ctx, db))
-		}
-		return err
-	}
-	made := map[int]table{}
-	for n := 1; n <= now.tables; n++ {
-		made[n] = table{whole: true, rows: now.rows}
-	}
-	return t.finish(ctx, db, made, now)
+	return do(ctx, db)
 }
 
 // finish marks the whole tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. While
-// half-made ones of the call are left, the note of it stays.
-func (t *Tool) finish(ctx context.Context, db database, there map[int]table, of making) error {
+// half-made ones of the call are left, the note of it stays. Tables that cannot be marked are as good for a run.
+func (t *Tool) finish(ctx context.Context, there map[int]table, of making) {
 	if of.tables == 0 {
-		return nil
+		return
 	}
 	var whole []int
 	half := false
@@ -271,13 +290,16 @@ func (t *Tool) finish(ctx context.Context, db database, there map[int]table, of 
 			half = true
 		}
 	}
-	if err := t.config.Target.sign(ctx, db, whole, of.rows); err != nil {
-		return err
+	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		err := t.config.Target.sign(ctx, db, whole, of.rows)
+		if half {
+			return err
+		}
+		return errors.Join(err, t.config.Target.done(ctx, db))
+	})
+	if err != nil {
+		t.log.Warn("sysbench's tables are made, but not all of them are marked as loadgen's: it will refuse to make them afresh", "err", err)
 	}
-	if half {
-		return nil
-	}
-	return t.config.Target.done(ctx, db)
 }
 
 // prepare has sysbench make the tables.

@@ -189,6 +189,45 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Tables are made though they cannot be marked; they are somebody's then.
+func TestInitWithoutMarks(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	db.ForbidComments("%sbtest%")
+	tool := newTool(t, Target{"postgres", db.DSN()})
+	for range 2 {
+		if err := tool.Init(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := db.Count("select count(*) from pg_tables where tablename like 'plumbline%'"); n != 0 {
+			t.Errorf("%d notes that tables are made", n)
+		}
+	}
+	tool.config.TableSize = 400
+	if err := tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "loadgen did not make it") {
+		t.Errorf("of tables that are not marked, with another size asked for: %v", err)
+	}
+}
+
+// What cuts idle connections while sysbench works, such as a proxy, does not keep tables from being marked.
+func TestInitWithIdleConnectionsCut(t *testing.T) {
+	t.Parallel()
+	db := testdb.StartPostgres(t)
+	tool := newTool(t, Target{"postgres", db.DSN()})
+	sysbench := tool.config.Path
+	tool.config.Path = filepath.Join(t.TempDir(), "sysbench")
+	cut := testkit.Tool(t, "psql") + " '" + db.DSN() + "' -c \"select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'loadgen'\""
+	if err := os.WriteFile(tool.config.Path, []byte("#!/bin/sh\n"+cut+" >&2\nexec "+sysbench+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := tool.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := db.Count("select count(*) from pg_class where obj_description(oid, 'pg_class') = '" + mark(500) + "'"); n != 2 {
+		t.Errorf("%d of 2 tables are marked", n)
+	}
+}
+
 // A note of something else covers nothing.
 func TestMaking(t *testing.T) {
 	t.Parallel()
