@@ -50,6 +50,7 @@ type Tool struct {
 	log      *slog.Logger
 	up       func()
 	pid      atomic.Int64
+	noted    bool // on the tables that the test changes them
 	mu       sync.Mutex
 	finished Summary // of all runs so far
 }
@@ -104,6 +105,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
 	}
 	defer os.RemoveAll(folder)
+	t.noteChange(ctx)
 	events, write, err := os.Pipe()
 	if err != nil {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}

@@ -18,21 +18,36 @@ type table struct {
 	whole bool
 	// ours: loadgen made it, with so many rows.
 	ours bool
+	// changed is the test that may have changed how many they are since then, if there was one.
+	changed string
 	// rows are those it was made with, or else its last key.
 	rows int
 }
 
-// markForm is the comment on a table that loadgen made. A table that is made afresh by hand has none.
-const markForm = "made by loadgen with %d rows"
+// markForm is the comment on a table that loadgen made, changedForm what is added before a test that changes its number of rows.
+// A table that is made afresh by hand has none.
+const (
+	markForm    = "made by loadgen with %d rows"
+	changedForm = ", changed by %s"
+)
 
-func mark(rows int) string { return fmt.Sprintf(markForm, rows) }
+// others stands for several tests that changed a table.
+const others = "several"
+
+func mark(rows int, changed string) string {
+	text := fmt.Sprintf(markForm, rows)
+	if changed != "" {
+		text += fmt.Sprintf(changedForm, changed)
+	}
+	return text
+}
 
 // marked reads a mark.
-func marked(comment string) (rows int, ok bool) {
-	if _, err := fmt.Sscanf(comment, markForm, &rows); err != nil || comment != mark(rows) {
-		return 0, false
+func marked(comment string) (rows int, changed string, ok bool) {
+	if n, _ := fmt.Sscanf(comment, markForm+changedForm, &rows, &changed); n == 0 || comment != mark(rows, changed) {
+		return 0, "", false
 	}
-	return rows, true
+	return rows, changed, true
 }
 
 // lookFor lists the tables of the engine's current schema: their names, whether they have the index, their comments.
@@ -62,7 +77,7 @@ func (t Target) tables(ctx context.Context, db database) (map[int]table, error) 
 		if err != nil || n < 1 || strconv.Itoa(n) != digits {
 			return nil // somebody's table of a like name
 		}
-		one.rows, one.ours = marked(comment)
+		one.rows, one.changed, one.ours = marked(comment)
 		there[n] = one
 		return nil
 	})
@@ -114,11 +129,17 @@ func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []
 	return false, drop, nil
 }
 
-// fits says whether a table has the rows asked for. Two of the tests change how many there are, so that the last key of a table
-// whose beginning is not known says nothing.
+// fits says whether a table has the rows asked for. One of loadgen's that a test changed is for the same test again, as after a
+// restart. Of one whose beginning is not known the last key says nothing to a test that changes how many rows there are.
 func (c Config) fits(one table) bool {
-	return one.rows == c.TableSize || !one.ours && (c.Script == "oltp_insert" || c.Script == "oltp_delete")
+	if one.ours {
+		return one.rows == c.TableSize && (one.changed == "" || one.changed == c.Script)
+	}
+	return one.rows == c.TableSize || c.changes()
 }
+
+// changes says whether the test changes how many rows there are.
+func (c Config) changes() bool { return c.Script == "oltp_insert" || c.Script == "oltp_delete" }
 
 // drop drops tables.
 func (t Target) drop(ctx context.Context, db database, numbers []int) error {
@@ -133,7 +154,7 @@ func (t Target) drop(ctx context.Context, db database, numbers []int) error {
 // sign marks tables that were just made as loadgen's.
 func (t Target) sign(ctx context.Context, db database, numbers []int, rows int) error {
 	for _, n := range numbers {
-		if err := t.comment(ctx, db, n, mark(rows)); err != nil {
+		if err := t.comment(ctx, db, n, mark(rows, "")); err != nil {
 			return fmt.Errorf("marking %s%d as loadgen's: %w", prefix, n, err)
 		}
 	}

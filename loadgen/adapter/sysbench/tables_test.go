@@ -152,6 +152,7 @@ func TestInitLeavesOthers(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	ours := func(rows int) table { return table{whole: true, ours: true, rows: rows} }
+	after := func(test string) table { return table{whole: true, ours: true, rows: 10, changed: test} }
 	other := func(rows int) table { return table{whole: true, rows: rows} }
 	for name, c := range map[string]struct {
 		script string
@@ -178,6 +179,9 @@ func TestPlan(t *testing.T) {
 		"somebody's after a half made": {there: map[int]table{1: other(8), 2: {}}, making: making{2, 7}, err: "sbtest1 exists with a last key of 8"},
 		"somebody's after inserts":     {script: "oltp_insert", there: map[int]table{1: other(12), 2: other(13)}, fit: true},
 		"ours after another test's":    {script: "oltp_insert", there: map[int]table{1: ours(12), 2: ours(12)}, drop: []int{1, 2}},
+		"ours after inserts":           {there: map[int]table{1: after("oltp_insert"), 2: ours(10)}, drop: []int{1, 2}},
+		"ours after its own inserts":   {script: "oltp_insert", there: map[int]table{1: after("oltp_insert"), 2: after("oltp_insert")}, fit: true},
+		"ours after several":           {script: "oltp_insert", there: map[int]table{1: after(others), 2: ours(10)}, drop: []int{1, 2}},
 		"somebody's after deletes":     {script: "oltp_delete", there: map[int]table{1: other(9), 2: other(0)}, fit: true},
 		"half made, another's outside": {there: map[int]table{1: {}, 3: other(10)}, making: making{2, 10}, drop: []int{1}},
 	} {
@@ -223,7 +227,7 @@ func TestInitWithIdleConnectionsCut(t *testing.T) {
 	if err := tool.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := db.Count("select count(*) from pg_class where obj_description(oid, 'pg_class') = '" + mark(500) + "'"); n != 2 {
+	if n := db.Count("select count(*) from pg_class where obj_description(oid, 'pg_class') = '" + mark(500, "") + "'"); n != 2 {
 		t.Errorf("%d of 2 tables are marked", n)
 	}
 }
@@ -263,12 +267,54 @@ func TestMaking(t *testing.T) {
 }
 
 func TestMark(t *testing.T) {
-	if rows, ok := marked(mark(10_000_000)); !ok || rows != 10_000_000 {
-		t.Errorf("a mark is read as %d, %v", rows, ok)
+	for _, changed := range []string{"", "oltp_insert", others} {
+		if rows, by, ok := marked(mark(10_000_000, changed)); !ok || rows != 10_000_000 || by != changed {
+			t.Errorf("a mark of tables changed by %q is read as %d, %q, %v", changed, rows, by, ok)
+		}
 	}
-	for _, comment := range []string{"", "made by loadgen", "made by loadgen with x rows", mark(5) + "!", "made by loadgen with 05 rows"} {
-		if rows, ok := marked(comment); ok {
+	for _, comment := range []string{"", "made by loadgen", "made by loadgen with x rows", mark(5, "") + "!", mark(5, "") + ", changed by ",
+		mark(5, "oltp_insert") + " or so", "made by loadgen with 05 rows"} {
+		if rows, _, ok := marked(comment); ok {
 			t.Errorf("%q is read as %d rows", comment, rows)
 		}
+	}
+}
+
+// Loadgen's tables that a test changed are not measured by another test, but made afresh.
+func TestTablesThatChanged(t *testing.T) {
+	for engine, start := range engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			target, count, _ := start(t)
+			r := newRig(t, target)
+			rows := func() int { return count("select count(*) from sbtest1") }
+			for _, script := range []string{"oltp_insert", "oltp_delete"} {
+				r.tool.config.Script, r.tool.noted = script, false
+				if err := r.tool.Init(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if n := rows(); n != 500 {
+					t.Errorf("%s begins with %d rows, 500 were asked for", script, n)
+				}
+				before := r.load.Tally().Completed
+				stop := testload.Start(t, func(ctx context.Context) { r.tool.Once(ctx) })
+				testload.Await(t, r.load, before+60)
+				stop()
+				changed := rows()
+				if err := r.tool.Init(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if n := rows(); n != changed || n == 500 {
+					t.Errorf("%s leaves %d rows of 500, and begins again with %d", script, changed, n)
+				}
+			}
+			r.tool.config.Script = "oltp_read_only"
+			if err := r.tool.Init(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := rows(); n != 500 {
+				t.Errorf("after inserts and deletes there are %d rows, 500 were asked for", n)
+			}
+		})
 	}
 }
