@@ -12,7 +12,7 @@ func (t *Tool) noteChange(ctx context.Context) {
 		return
 	}
 	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
-		there, err := t.config.Target.tables(ctx, db)
+		there, err := t.config.Target.list(ctx, db)
 		if err != nil {
 			return fmt.Errorf("looking for sysbench's tables: %w", err)
 		}

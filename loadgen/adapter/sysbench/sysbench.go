@@ -243,8 +243,11 @@ func (t *Tool) makeRoom(ctx context.Context) (there map[int]table, interrupted m
 		if interrupted, err = t.config.Target.making(ctx, db); err != nil {
 			return fmt.Errorf("looking for %s: %w", makingTable, err)
 		}
-		if there, err = t.config.Target.tables(ctx, db); err != nil {
+		if there, err = t.config.Target.list(ctx, db); err != nil {
 			return fmt.Errorf("looking for sysbench's tables: %w", err)
+		}
+		if err := t.config.Target.measure(ctx, db, there, max(t.config.Tables, interrupted.tables)); err != nil {
+			return err
 		}
 		fit, drop, err := t.config.plan(there, interrupted)
 		if err != nil {

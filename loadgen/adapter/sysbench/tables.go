@@ -20,8 +20,9 @@ type table struct {
 	ours bool
 	// changed is the test that may have changed how many they are since then, if there was one.
 	changed string
-	// rows are those it was made with, or else its last key.
-	rows int
+	// rows are those it was made with, or else its last key, or those that were counted.
+	rows    int
+	counted bool
 }
 
 // markForm is the comment on a table that loadgen made, changedForm what is added before a test that changes its number of rows.
@@ -63,8 +64,8 @@ func (t Target) lookFor() string {
 		where n.nspname = current_schema() and c.relkind in ('r', 'p') and c.relname like '` + prefix + `%'`
 }
 
-// tables returns sysbench's tables by their numbers.
-func (t Target) tables(ctx context.Context, db database) (map[int]table, error) {
+// list returns sysbench's tables by their numbers, with the rows of those that are marked.
+func (t Target) list(ctx context.Context, db database) (map[int]table, error) {
 	there := map[int]table{}
 	err := db.each(ctx, t.lookFor(), func(scan func(...any) error) error {
 		var name, comment string
@@ -81,21 +82,7 @@ func (t Target) tables(ctx context.Context, db database) (map[int]table, error) 
 		there[n] = one
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	for n, one := range there {
-		if one.ours || !one.whole {
-			continue
-		}
-		// The last key is at hand, a count would read all of the table.
-		err := db.each(ctx, fmt.Sprintf("select coalesce(max(id), 0) from %s%d", prefix, n), func(scan func(...any) error) error { return scan(&one.rows) })
-		if err != nil {
-			return nil, err
-		}
-		there[n] = one
-	}
-	return there, nil
+	return there, err
 }
 
 // plan compares the tables with those asked for. They fit, or those to be dropped before they are made: loadgen's own and the
@@ -119,8 +106,8 @@ func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []
 			return false, nil, fmt.Errorf("%s%d exists without its secondary index, and loadgen did not make it: its making may not be over, or was "+
 				"with --create_secondary=off; wait for its end, take another database, or drop it (sysbench %s cleanup)", prefix, n, c.Script)
 		case err == nil:
-			err = fmt.Errorf("%s%d exists with a last key of %d, and loadgen did not make it; asked for are %d tables of %d rows: "+
-				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.rows, c.Tables, c.TableSize, c.Script)
+			err = fmt.Errorf("%s%d exists with %s, and loadgen did not make it; asked for are %d tables of %d rows: "+
+				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.size(), c.Tables, c.TableSize, c.Script)
 		}
 	}
 	if err != nil {
@@ -140,6 +127,14 @@ func (c Config) fits(one table) bool {
 
 // changes says whether the test changes how many rows there are.
 func (c Config) changes() bool { return c.Script == "oltp_insert" || c.Script == "oltp_delete" }
+
+// size tells a table's rows.
+func (t table) size() string {
+	if t.counted {
+		return fmt.Sprintf("%d rows", t.rows)
+	}
+	return fmt.Sprintf("a last key of %d", t.rows)
+}
 
 // drop drops tables.
 func (t Target) drop(ctx context.Context, db database, numbers []int) error {
