@@ -128,7 +128,7 @@ func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	}
 	c, _, err := d.servers.dial(ctx)
 	if err != nil {
-		return err
+		return &connectionError{err}
 	}
 	defer c.Close()
 	return do(c)

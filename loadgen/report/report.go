@@ -47,7 +47,7 @@ type Class struct {
 	Changes            []Change
 	Outages            Outages
 	Saturated          bool // the generator, at some time
-	// unfit are the transactions that failed or were skipped without a fault or a phase, calm those that were due then.
+	// unfit are the transactions that failed or were skipped without a fault or a phase, nor in an outage of one, calm those that were due then.
 	unfit, calm uint64
 	all         stats.Distribution
 }
@@ -167,12 +167,7 @@ func New(title string, d *soak.Data) *Report {
 		services[key].Merge(&s.Service)
 	}
 	r.marks(d)
-	for _, s := range d.Samples {
-		if r.when(s.Time) == "" {
-			c := classes[[2]string{s.Load, s.StorageClass}]
-			c.unfit, c.calm = c.unfit+s.Failed+s.Skipped, c.calm+s.Offered
-		}
-	}
+	r.calmness(d, classes)
 	for _, t := range d.Plan.Targets {
 		if t.Local {
 			r.local = t.StorageClass
@@ -185,7 +180,9 @@ func New(title string, d *soak.Data) *Report {
 		}
 		for _, change := range stats.Changes(c.P50) {
 			at := c.Times[change.At]
-			c.Changes = append(c.Changes, Change{at, change.Before, change.After, r.when(at)})
+			// Within an outage there are no responses to change.
+			when := cmp.Or(r.when(at), r.outageIn(outageName(c.Load, c.StorageClass), c.Times[max(change.At-1, 0)], at))
+			c.Changes = append(c.Changes, Change{at, change.Before, change.After, when})
 		}
 		r.Classes = append(r.Classes, *c)
 	}

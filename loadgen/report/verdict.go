@@ -153,15 +153,7 @@ func (r *Report) shared(c Class, change Change) bool {
 // unplannedOutages counts a class's marked outages that no fault explains, nor the soak's own interruption.
 func (r *Report) unplannedOutages(c Class) (n int) {
 	for _, outage := range r.Marks {
-		if outage.Kind != outageMark || outage.Name != outageName(c.Load, c.StorageClass) {
-			continue
-		}
-		explained := false
-		for _, m := range r.Marks {
-			explained = explained || m.Kind != outageMark && m.Kind != alertMark &&
-				!outage.To.Before(m.From) && !outage.From.After(m.To.Add(markSlack))
-		}
-		if !explained {
+		if outage.Kind == outageMark && outage.Name == outageName(c.Load, c.StorageClass) && r.cause(outage) == "" {
 			n++
 		}
 	}

@@ -147,7 +147,7 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 		if err != nil && ctx.Err() != nil {
 			return err // the end of the load
 		}
-		return down.tried(began, err)
+		return down.tried(ctx, began, time.Now(), err)
 	})
 	s.keepUnreached(name, t.StorageClass, &down)
 	if err != nil {

@@ -1,48 +1,67 @@
 package soak
 
 import (
+	"context"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/result"
 )
 
-// unreached is the time in which a load could not begin because its class was not reached. Nothing was due in it, so that
-// the driver knows of no outage.
+const (
+	// startGrace is for how long after a soak's beginning a database may still be starting, which is no outage then.
+	startGrace = time.Minute
+	// longTry is how long a try lasts that was at work on the tables, and ends the outage before it though it fails later.
+	longTry = time.Minute
+)
+
+// unreached are the times in which a load could not begin because its class was not reached. Nothing was due in them, so that
+// the driver knows of no outage. One begins when a try fails, and ends when one begins that does not.
 type unreached struct {
-	from     time.Time // of the first try that failed
-	until    time.Time // of the try that did not, if there was one
-	failures uint64
+	outages []result.Outage
 }
 
 // tried notes a try to make the tables.
-func (u *unreached) tried(began time.Time, err error) error {
-	switch {
-	case err == nil:
-		u.until = began
-	case u.failures == 0:
-		u.from = began
-		fallthrough
-	default:
-		u.failures++
+func (u *unreached) tried(ctx context.Context, began, ended time.Time, err error) error {
+	n := len(u.outages)
+	down := n > 0 && !u.outages[n-1].Over
+	atWork := err == nil || !driver.Unreached(err) && ended.Sub(began) >= longTry
+	if down && atWork {
+		u.outages[n-1].Seconds, u.outages[n-1].Over = began.Sub(u.outages[n-1].Began).Seconds(), true
+		down = false
 	}
+	if err == nil {
+		return nil
+	}
+	if !down {
+		u.outages = append(u.outages, result.Outage{Began: ended.UTC(), Errors: map[string]uint64{}})
+		n = len(u.outages)
+	}
+	u.outages[n-1].Errors[string(driver.Kind(ctx, err))]++
 	return err
 }
 
-// outage is that time, and whether there was any.
-func (u *unreached) outage(now time.Time) (o result.Outage, any bool) {
-	over := !u.until.IsZero()
-	if over {
-		now = u.until
+// until returns the outages. One that is not over lasts until now. A first one that is over shortly after the soak began is the
+// database's own start, and left out.
+func (u *unreached) until(now, began time.Time) []result.Outage {
+	outages := u.outages
+	if len(outages) == 0 {
+		return nil
 	}
-	return result.Outage{Began: u.from.UTC(), Seconds: now.Sub(u.from).Seconds(), Over: over,
-		Errors: map[string]uint64{string(metrics.Connection): u.failures}}, u.failures > 0
+	if last := &outages[len(outages)-1]; !last.Over {
+		last.Seconds = now.Sub(last.Began).Seconds()
+	}
+	first := outages[0]
+	if end := first.Began.Add(time.Duration(first.Seconds * float64(time.Second))); first.Over && !end.After(began.Add(startGrace)) {
+		outages = outages[1:]
+	}
+	return outages
 }
 
-// keepUnreached writes it, as a sample without a transaction.
+// keepUnreached writes them, as a sample without a transaction.
 func (s *Soak) keepUnreached(load, class string, u *unreached) {
 	now := time.Now()
-	if o, any := u.outage(now); any {
-		s.saved(s.store.sample(Sample{Time: now.UTC(), StorageClass: class, Load: load, Outages: []result.Outage{o}}))
+	if outages := u.until(now, s.began); len(outages) > 0 {
+		s.saved(s.store.sample(Sample{Time: now.UTC(), StorageClass: class, Load: load, Outages: outages}))
 	}
 }

@@ -1,14 +1,19 @@
 package soak
 
 import (
-	"errors"
+	"io"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/loadgen/result"
 )
 
 // A class whose server never answers, so that its tables cannot be made, has an outage in the soak's folder.
@@ -32,26 +37,64 @@ func TestNeverReached(t *testing.T) {
 	}
 }
 
-// The time without a class lasts from the first try that failed to the beginning of the one that did not: making tables is none of it.
+// try is one to make the tables, by the seconds it began and ended at.
+type try struct {
+	began, ended int
+	err          error
+}
+
+// The time without a class lasts from the end of the first try that failed to the beginning of the one that did not: making tables is
+// none of it. A database that is only starting when the soak begins is no outage.
 func TestUnreached(t *testing.T) {
-	at := func(seconds int) time.Time { return evening.Add(time.Duration(seconds) * time.Second) }
-	down := errors.New("down")
-	var u unreached
-	if _, any := u.outage(at(9)); any {
-		t.Error("without a try there is an outage")
+	down := tableError(t, "host="+t.TempDir())
+	cut, full := io.ErrUnexpectedEOF, &pgconn.PgError{Code: "53100"}
+	outage := func(began, seconds int, over bool, errors map[string]uint64) result.Outage {
+		return result.Outage{Began: at(began).UTC(), Seconds: float64(seconds), Over: over, Errors: errors}
 	}
-	for _, second := range []int{1, 3, 6} {
-		if err := u.tried(at(second), down); err != down {
-			t.Errorf("the error is %v", err)
+	for name, c := range map[string]struct {
+		tries []try
+		want  []result.Outage
+	}{
+		"no try":   {},
+		"reached":  {tries: []try{{0, 90, nil}}},
+		"not over": {tries: []try{{1, 2, down}, {3, 3, down}, {6, 7, down}}, want: []result.Outage{outage(2, 3998, false, map[string]uint64{"connection": 3})}},
+		"over":     {tries: []try{{1, 2, down}, {90, 99, down}, {110, 400, nil}}, want: []result.Outage{outage(2, 108, true, map[string]uint64{"connection": 2})}},
+		"starting": {tries: []try{{0, 1, down}, {60, 400, nil}}},
+		"starting, and down later": {tries: []try{{0, 1, down}, {20, 400, cut}, {410, 500, nil}},
+			want: []result.Outage{outage(400, 10, true, map[string]uint64{"connection": 1})}},
+		"starting for too long": {tries: []try{{0, 1, down}, {61, 400, nil}}, want: []result.Outage{outage(1, 60, true, map[string]uint64{"connection": 1})}},
+		"lost while it filled": {tries: []try{{0, 3000, cut}, {3001, 3001, down}, {3005, 3900, nil}},
+			want: []result.Outage{outage(3000, 5, true, map[string]uint64{"connection": 2})}},
+		"lost twice while it filled": {tries: []try{{0, 1000, cut}, {1010, 2000, full}, {2015, 3000, nil}},
+			want: []result.Outage{outage(1000, 10, true, map[string]uint64{"connection": 1}), outage(2000, 15, true, map[string]uint64{"storage": 1})}},
+		"a full disk": {tries: []try{{0, 70, full}, {80, 81, full}, {90, 91, down}, {95, 99, nil}},
+			want: []result.Outage{outage(70, 25, true, map[string]uint64{"storage": 2, "connection": 1})}},
+	} {
+		var u unreached
+		for _, one := range c.tries {
+			if err := u.tried(t.Context(), at(one.began), at(one.ended), one.err); err != one.err {
+				t.Errorf("%s: the error is %v", name, err)
+			}
+		}
+		if got := u.until(at(4000), at(0)); len(got)+len(c.want) > 0 && !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
-	if o, any := u.outage(at(9)); !any || o.Over || o.Seconds != 8 || !o.Began.Equal(at(1)) || o.Errors["connection"] != 3 {
-		t.Errorf("not over it is %+v, %v", o, any)
+}
+
+func at(seconds int) time.Time { return evening.Add(time.Duration(seconds) * time.Second) }
+
+// tableError is the error of making tables on a server that is not there.
+func tableError(t *testing.T, dsn string) error {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	config := Load{"tpcb-like", 50, 2, 1}.config(matrix.Target{StorageClass: "gone", Engine: "postgres", DSN: dsn})
+	d, err := driver.New(config, metrics.NewSet(registry).Load(metrics.Labels{}, metrics.Options{}), driver.NewOwnMetrics(registry), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := u.tried(at(10), nil); err != nil {
-		t.Error(err)
+	if err = d.Init(t.Context()); !driver.Unreached(err) {
+		t.Fatalf("of a server that is not there: %v", err)
 	}
-	if o, any := u.outage(at(99)); !any || !o.Over || o.Seconds != 9 || o.Errors["connection"] != 3 {
-		t.Errorf("over it is %+v, %v", o, any)
-	}
+	return err
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
@@ -20,21 +18,23 @@ const madeHere = "made by loadgen"
 
 // Init makes pgbench's tables unless they are there, complete and of the scale asked for. It may be called again at
 // any time: tables that an earlier, interrupted call left half made are made afresh, and so are loadgen's own of
-// another scale. Complete ones of another scale that loadgen did not make are refused, and not touched.
+// another scale. Others that loadgen did not make are refused, complete or not, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
 	there, err := t.existing(ctx)
 	switch {
 	case err != nil:
 		return err
 	case there.scale == t.config.Scale:
+		t.finish(ctx, there)
 		return nil
-	case there.scale > 0 && !there.ours:
-		return adapter.Final(fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: "+
-			"ask for scale %[1]d, take another database, or drop them", there.scale, t.config.Scale))
-	case there.scale > 0:
+	}
+	if err := there.foreign(t.config.Scale); err != nil {
+		return adapter.Final(err)
+	}
+	if there.scale > 0 {
 		t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "asked", t.config.Scale)
 	}
-	_, err = t.Remake(ctx)
+	_, err = t.make(ctx, there)
 	return err
 }
 
@@ -44,9 +44,26 @@ type InitPhase struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Remake drops pgbench's tables and makes them afresh. It returns how long each phase took by
+// Remake drops pgbench's tables and makes them afresh, unless loadgen did not make them. It returns how long each phase took by
 // pgbench's own clock.
 func (t *Tool) Remake(ctx context.Context) ([]InitPhase, error) {
+	there, err := t.existing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := there.foreign(0); err != nil {
+		return nil, adapter.Final(err)
+	}
+	return t.make(ctx, there)
+}
+
+// make makes the tables in the place of loadgen's own.
+func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
+	// Complete ones of an interrupted call would be somebody's to a call after this one.
+	t.finish(ctx, there)
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
 	command := []string{t.config.Path, "--initialize", "--quiet", "--scale=" + strconv.Itoa(t.config.Scale)}
 	if t.dsn != "" {
 		command = append(command, t.dsn)
@@ -65,25 +82,24 @@ func (t *Tool) Remake(ctx context.Context) ([]InitPhase, error) {
 	}}
 	err := p.Run(ctx)
 	if adapter.NotStarted(err) {
-		return nil, adapter.Final(err)
+		return nil, errors.Join(adapter.Final(err), t.done(ctx))
 	}
 	if err != nil {
 		return nil, adapter.Describe("pgbench --initialize", err, last)
 	}
-	return phases, t.sign(ctx)
+	t.finish(ctx, tables{scale: t.config.Scale, making: t.config.Scale})
+	return phases, nil
 }
 
-// sign marks the tables as loadgen's.
-func (t *Tool) sign(ctx context.Context) error {
-	db, err := adapter.Connect(ctx, t.config.DSN)
-	if err != nil {
-		return err
+// finish marks complete tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. Tables
+// that cannot be marked are as good for a run.
+func (t *Tool) finish(ctx context.Context, there tables) {
+	if there.ours || there.scale == 0 || there.scale != there.making {
+		return
 	}
-	defer db.Close(context.WithoutCancel(ctx))
-	if _, err := db.Exec(ctx, "comment on table pgbench_branches is '"+madeHere+"'"); err != nil {
-		return fmt.Errorf("marking pgbench's tables as loadgen's: %w", err)
+	if err := errors.Join(t.sign(ctx), t.done(ctx)); err != nil {
+		t.log.Warn("pgbench's tables are made, but not marked as loadgen's: it will refuse to make them afresh", "err", err)
 	}
-	return nil
 }
 
 // initPhase fits a phase in the last line of pgbench --initialize (13 to 18).
@@ -107,12 +123,29 @@ func ParseInit(line string) (phases []InitPhase) {
 
 // tables are pgbench's as they are in the database.
 type tables struct {
-	scale int // 0: there are none, or they are half made
-	ours  bool
+	any    bool // of them are there
+	scale  int  // 0: there are none, or they are half made
+	ours   bool
+	making int // the scale of those that loadgen makes, or made until it was interrupted; 0: it did not
+}
+
+// foreign is an error if loadgen did not make the tables, and is not to drop them for those of the scale asked for; 0: for any.
+func (t tables) foreign(asked int) error {
+	const instead = "take another database, or drop them (pgbench -i -I d)"
+	switch {
+	case !t.any || t.ours || t.making > 0 && (t.scale == 0 || t.scale == t.making):
+		return nil
+	case t.scale == 0:
+		return fmt.Errorf("tables of pgbench exist, but not all of them with a primary key, and loadgen did not make them: their making may not be over, "+
+			"or was without that step (pgbench -i -I p does it); wait for its end, %s", instead)
+	case asked == 0:
+		return fmt.Errorf("pgbench's tables exist with scale %d, and loadgen did not make them, so that it does not make them afresh: %s", t.scale, instead)
+	}
+	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: ask for scale %[1]d, %[3]s", t.scale, asked, instead)
 }
 
 // existing looks at the tables. pgbench makes the primary keys last, so they tell a complete set from the rest of an
-// interrupted one.
+// interrupted one, which is not read: its maker may hold it locked.
 func (t *Tool) existing(ctx context.Context) (tables, error) {
 	db, err := adapter.Connect(ctx, t.config.DSN)
 	if err != nil {
@@ -121,20 +154,21 @@ func (t *Tool) existing(ctx context.Context) (tables, error) {
 	defer db.Close(context.WithoutCancel(ctx))
 	var there tables
 	var keys int
-	err = db.QueryRow(ctx, `select count(*), coalesce(obj_description(to_regclass('pgbench_branches'), 'pg_class'), '') = $1
+	var making string
+	err = db.QueryRow(ctx, `select coalesce(to_regclass('pgbench_accounts'), to_regclass('pgbench_branches'), to_regclass('pgbench_tellers'),
+		to_regclass('pgbench_history')) is not null, count(*), coalesce(obj_description(to_regclass('pgbench_branches'), 'pg_class'), '') = $1,
+		coalesce(obj_description(to_regclass($2), 'pg_class'), '')
 		from pg_index where indisprimary and indrelid in
-		(to_regclass('pgbench_accounts'), to_regclass('pgbench_branches'), to_regclass('pgbench_tellers'))`, madeHere).Scan(&keys, &there.ours)
+		(to_regclass('pgbench_accounts'), to_regclass('pgbench_branches'), to_regclass('pgbench_tellers'))`,
+		madeHere, makingTable).Scan(&there.any, &keys, &there.ours, &making)
 	if err != nil {
 		return tables{}, fmt.Errorf("looking for pgbench's tables: %w", err)
 	}
+	there.making = makingOf(making)
 	if keys < 3 {
-		return tables{}, nil
+		return there, nil
 	}
 	if err := db.QueryRow(ctx, "select count(*) from pgbench_branches").Scan(&there.scale); err != nil {
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == "42P01" { // undefined_table
-			return tables{}, nil
-		}
 		return tables{}, fmt.Errorf("reading pgbench's scale: %w", err)
 	}
 	return there, nil

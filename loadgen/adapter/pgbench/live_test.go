@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,6 +234,106 @@ func TestInitOfAnotherScale(t *testing.T) {
 	}
 	if n := scale(); n != 2 {
 		t.Errorf("somebody's tables of scale 2 have scale %d now", n)
+	}
+}
+
+// Tables that loadgen did not make are not dropped, complete or not; the rest of its own interrupted call is made afresh.
+func TestInitLeavesOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	count := func(query string) int { return r.db.Count("select count(*) from " + query) }
+	noted := func() int { return count("pg_tables where tablename like 'plumbline%'") }
+	if n := noted(); n != 0 {
+		t.Errorf("%d notes after the tables were made", n)
+	}
+	remake := func(context.Context) error { _, err := r.tool.Remake(t.Context()); return err }
+	refused := func(what string, f func(context.Context) error, want string) {
+		t.Helper()
+		if err := f(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+		if count("pgbench_history") != 1 || noted() != 0 {
+			t.Errorf("%s were made afresh", what)
+		}
+	}
+	r.db.Exec("insert into pgbench_history values (1, 1, 1, 1, now(), 'kept')")
+	r.db.Exec("comment on table pgbench_branches is null") // as if somebody else had made them
+	refused("somebody's tables", remake, "exist with scale 1, and loadgen did not make them")
+	r.db.Exec("alter table pgbench_accounts drop constraint pgbench_accounts_pkey")
+	refused("somebody's tables without a key", r.tool.Init, "not all of them with a primary key")
+	refused("somebody's tables without a key", remake, "not all of them with a primary key")
+	r.db.Exec("drop table pgbench_accounts, pgbench_branches, pgbench_tellers")
+	refused("the rest of somebody's tables", r.tool.Init, "not all of them with a primary key")
+	r.db.Exec("drop table pgbench_history")
+
+	// The tables are made, and the call is interrupted before they are marked.
+	pgbench := r.tool.config.Path
+	r.tool.config.Path = filepath.Join(t.TempDir(), "pgbench")
+	if err := os.WriteFile(r.tool.config.Path, []byte("#!/bin/sh\n"+pgbench+" \"$@\"\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	interrupt := func() {
+		t.Helper()
+		if err := r.tool.Init(t.Context()); err == nil || noted() != 1 {
+			t.Errorf("of a pgbench that fails: %v, %d notes", err, noted())
+		}
+	}
+	again := func(scale int) {
+		t.Helper()
+		path := r.tool.config.Path
+		r.tool.config.Path, r.tool.config.Scale = pgbench, scale
+		if err := r.tool.Init(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := count("pgbench_branches"); got != scale || noted() != 0 {
+			t.Errorf("scale %d, asked for %d, %d notes", got, scale, noted())
+		}
+		r.tool.config.Path = path
+	}
+	interrupt()
+	again(1)
+	again(2) // they are marked: else this would be refused
+	r.tool.config.Scale = 1
+	interrupt()
+	r.tool.config.Scale = 2
+	interrupt()
+	r.db.Exec("alter table pgbench_accounts drop constraint pgbench_accounts_pkey")
+	again(1)
+
+	r.tool.config.Path, r.tool.config.Scale = "/nowhere/pgbench", 2
+	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "/nowhere/pgbench") || noted() != 0 {
+		t.Errorf("without a program: %v, %d notes", err, noted())
+	}
+}
+
+// Tables are made though they cannot be marked; they are somebody's then.
+func TestInitWithoutMarks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.db.ForbidComments("%pgbench_branches")
+	for range 2 {
+		r.tool.config.Scale = 2
+		if err := r.tool.Init(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.db.Count("select count(*) from pg_tables where tablename like 'plumbline%'"); n != 0 {
+			t.Errorf("%d notes that tables are made", n)
+		}
+	}
+	r.tool.config.Scale = 1
+	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "loadgen did not make them") {
+		t.Errorf("of tables that are not marked, with another scale asked for: %v", err)
+	}
+}
+
+func TestMakingOf(t *testing.T) {
+	if scale := makingOf(fmt.Sprintf(makingForm, 5000)); scale != 5000 {
+		t.Errorf("a note of scale 5000 is read as %d", scale)
+	}
+	for _, comment := range []string{"", "loadgen makes tables of scale x", fmt.Sprintf(makingForm, 5) + "!", "loadgen makes pgbench's tables of scale 05"} {
+		if scale := makingOf(comment); scale != 0 {
+			t.Errorf("%q is read as scale %d", comment, scale)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package sysbench
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,6 +50,7 @@ type Tool struct {
 	log      *slog.Logger
 	up       func()
 	pid      atomic.Int64
+	noted    bool // on the tables that the test changes them
 	mu       sync.Mutex
 	finished Summary // of all runs so far
 }
@@ -103,6 +105,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
 	}
 	defer os.RemoveAll(folder)
+	t.noteChange(ctx)
 	events, write, err := os.Pipe()
 	if err != nil {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
@@ -207,35 +210,101 @@ func (r *run) ended(err error) adapter.Ended {
 	return adapter.End("sysbench", err, r.lastWords, r.serverDown)
 }
 
-// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an
-// interrupted call are made afresh, and so are loadgen's own of another size. Others are refused, and not touched.
+// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
+// call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
 func (t *Tool) Init(ctx context.Context) error {
+	there, interrupted, err := t.makeRoom(ctx)
+	switch {
+	case err != nil:
+		return err
+	case there != nil:
+		t.finish(ctx, there, interrupted)
+		return nil
+	}
+	if err := t.prepare(ctx); err != nil {
+		if adapter.NotStarted(err) {
+			err = errors.Join(err, t.withDatabase(ctx, t.config.Target.done))
+		}
+		return err
+	}
+	now := t.config.making()
+	made := map[int]table{}
+	for n := 1; n <= now.tables; n++ {
+		made[n] = table{whole: true, rows: now.rows}
+	}
+	t.finish(ctx, made, now)
+	return nil
+}
+
+// makeRoom returns the tables if they are as asked for. If they are not, it drops those that are in the way, and notes that
+// loadgen makes them.
+func (t *Tool) makeRoom(ctx context.Context) (there map[int]table, interrupted making, err error) {
+	err = t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		if interrupted, err = t.config.Target.making(ctx, db); err != nil {
+			return fmt.Errorf("looking for %s: %w", makingTable, err)
+		}
+		if there, err = t.config.Target.list(ctx, db); err != nil {
+			return fmt.Errorf("looking for sysbench's tables: %w", err)
+		}
+		if err := t.config.Target.measure(ctx, db, there, max(t.config.Tables, interrupted.tables)); err != nil {
+			return err
+		}
+		fit, drop, err := t.config.plan(there, interrupted)
+		if err != nil {
+			return adapter.Final(err)
+		}
+		if fit {
+			return nil
+		}
+		there = nil
+		if len(drop) > 0 {
+			t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
+			if err := t.config.Target.drop(ctx, db, drop); err != nil {
+				return err
+			}
+		}
+		return t.config.Target.begin(ctx, db, t.config.making())
+	})
+	return there, interrupted, err
+}
+
+// withDatabase does something on a connection of its own: one would be idle for as long as sysbench works, and may be cut.
+func (t *Tool) withDatabase(ctx context.Context, do func(context.Context, database) error) error {
 	db, err := t.config.Target.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.close()
-	there, err := t.config.Target.tables(ctx, db)
-	if err != nil {
-		return fmt.Errorf("looking for sysbench's tables: %w", err)
+	return do(ctx, db)
+}
+
+// finish marks the whole tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. While
+// half-made ones of the call are left, the note of it stays. Tables that cannot be marked are as good for a run.
+func (t *Tool) finish(ctx context.Context, there map[int]table, of making) {
+	if of.tables == 0 {
+		return
 	}
-	fit, drop, err := t.config.plan(there)
-	if err != nil {
-		return adapter.Final(err)
-	}
-	if fit {
-		return nil
-	}
-	if len(drop) > 0 {
-		t.log.Warn("sysbench's tables are of another size, or half made, and are made afresh", "dropped", len(drop))
-		if err := t.config.Target.drop(ctx, db, drop); err != nil {
-			return err
+	var whole []int
+	half := false
+	for n, one := range there {
+		switch {
+		case !of.covers(n, one):
+		case one.whole:
+			whole = append(whole, n)
+		default:
+			half = true
 		}
 	}
-	if err := t.prepare(ctx); err != nil {
-		return err
+	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		err := t.config.Target.sign(ctx, db, whole, of.rows)
+		if half {
+			return err
+		}
+		return errors.Join(err, t.config.Target.done(ctx, db))
+	})
+	if err != nil {
+		t.log.Warn("sysbench's tables are made, but not all of them are marked as loadgen's: it will refuse to make them afresh", "err", err)
 	}
-	return t.config.Target.sign(ctx, db, t.config.Tables, t.config.TableSize)
 }
 
 // prepare has sysbench make the tables.

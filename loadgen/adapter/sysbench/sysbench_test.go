@@ -71,7 +71,24 @@ type rig struct {
 	work       string
 }
 
+// newTool is a load of two tables of 500 rows that are not made yet.
+func newTool(t *testing.T, target Target) *Tool {
+	t.Helper()
+	return bareRig(t, target).tool
+}
+
 func newRig(t *testing.T, target Target) *rig {
+	t.Helper()
+	r := bareRig(t, target)
+	for range 2 { // the second time there is nothing to do
+		if err := r.tool.Init(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func bareRig(t *testing.T, target Target) *rig {
 	t.Helper()
 	r := &rig{work: t.TempDir()}
 	r.load = metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "sysbench"}, metrics.Options{Penalty: 10 * time.Second})
@@ -82,11 +99,6 @@ func newRig(t *testing.T, target Target) *rig {
 		TableSize: 500, WorkDir: r.work}, r.load, log, r.supervisor.Up)
 	if err != nil {
 		t.Fatal(err)
-	}
-	for range 2 { // the second time there is nothing to do
-		if err := r.tool.Init(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return r
 }

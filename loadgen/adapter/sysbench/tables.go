@@ -3,6 +3,8 @@ package sysbench
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,21 +18,37 @@ type table struct {
 	whole bool
 	// ours: loadgen made it, with so many rows.
 	ours bool
-	// rows are those it was made with, or else its last key.
-	rows int
+	// changed is the test that may have changed how many they are since then, if there was one.
+	changed string
+	// rows are those it was made with, or else its last key, or those that were counted.
+	rows    int
+	counted bool
 }
 
-// markForm is the comment on a table that loadgen made. A table that is made afresh by hand has none.
-const markForm = "made by loadgen with %d rows"
+// markForm is the comment on a table that loadgen made, changedForm what is added before a test that changes its number of rows.
+// A table that is made afresh by hand has none.
+const (
+	markForm    = "made by loadgen with %d rows"
+	changedForm = ", changed by %s"
+)
 
-func mark(rows int) string { return fmt.Sprintf(markForm, rows) }
+// others stands for several tests that changed a table.
+const others = "several"
+
+func mark(rows int, changed string) string {
+	text := fmt.Sprintf(markForm, rows)
+	if changed != "" {
+		text += fmt.Sprintf(changedForm, changed)
+	}
+	return text
+}
 
 // marked reads a mark.
-func marked(comment string) (rows int, ok bool) {
-	if _, err := fmt.Sscanf(comment, markForm, &rows); err != nil || comment != mark(rows) {
-		return 0, false
+func marked(comment string) (rows int, changed string, ok bool) {
+	if n, _ := fmt.Sscanf(comment, markForm+changedForm, &rows, &changed); n == 0 || comment != mark(rows, changed) {
+		return 0, "", false
 	}
-	return rows, true
+	return rows, changed, true
 }
 
 // lookFor lists the tables of the engine's current schema: their names, whether they have the index, their comments.
@@ -46,8 +64,8 @@ func (t Target) lookFor() string {
 		where n.nspname = current_schema() and c.relkind in ('r', 'p') and c.relname like '` + prefix + `%'`
 }
 
-// tables returns sysbench's tables by their numbers.
-func (t Target) tables(ctx context.Context, db database) (map[int]table, error) {
+// list returns sysbench's tables by their numbers, with the rows of those that are marked.
+func (t Target) list(ctx context.Context, db database) (map[int]table, error) {
 	there := map[int]table{}
 	err := db.each(ctx, t.lookFor(), func(scan func(...any) error) error {
 		var name, comment string
@@ -60,56 +78,62 @@ func (t Target) tables(ctx context.Context, db database) (map[int]table, error) 
 		if err != nil || n < 1 || strconv.Itoa(n) != digits {
 			return nil // somebody's table of a like name
 		}
-		one.rows, one.ours = marked(comment)
+		one.rows, one.changed, one.ours = marked(comment)
 		there[n] = one
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	for n, one := range there {
-		if one.ours || !one.whole {
-			continue
-		}
-		// The last key is at hand, a count would read all of the table.
-		err := db.each(ctx, fmt.Sprintf("select coalesce(max(id), 0) from %s%d", prefix, n), func(scan func(...any) error) error { return scan(&one.rows) })
-		if err != nil {
-			return nil, err
-		}
-		there[n] = one
-	}
-	return there, nil
+	return there, err
 }
 
 // plan compares the tables with those asked for. They fit, or those to be dropped before they are made: loadgen's own and the
-// rest of an interrupted call, in which one at least has no index. What may be somebody else's is an error.
-func (c Config) plan(there map[int]table) (fit bool, drop []int, err error) {
+// rest of an interrupted call. What may be somebody else's is an error, whole or not.
+func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []int, err error) {
 	fit = true
-	interrupted := false
 	for n := 1; n <= c.Tables; n++ {
 		one, ok := there[n]
 		fit = fit && ok && one.whole && c.fits(one)
-		interrupted = interrupted || ok && !one.whole
 	}
 	if fit {
 		return true, nil, nil
 	}
-	for n, one := range there {
+	for _, n := range slices.Sorted(maps.Keys(there)) {
+		one := there[n]
 		switch {
-		case one.ours, n <= c.Tables && interrupted:
+		case one.ours, interrupted.covers(n, one):
 			drop = append(drop, n)
-		case n <= c.Tables:
-			return false, nil, fmt.Errorf("%s%d exists with a last key of %d, and loadgen did not make it; asked for are %d tables of %d rows: "+
-				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.rows, c.Tables, c.TableSize, c.Script)
+		case n > c.Tables:
+		case !one.whole:
+			return false, nil, fmt.Errorf("%s%d exists without its secondary index, and loadgen did not make it: its making may not be over, or was "+
+				"with --create_secondary=off; wait for its end, take another database, or drop it (sysbench %s cleanup)", prefix, n, c.Script)
+		case err == nil:
+			err = fmt.Errorf("%s%d exists with %s, and loadgen did not make it; asked for are %d tables of %d rows: "+
+				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.size(), c.Tables, c.TableSize, c.Script)
 		}
+	}
+	if err != nil {
+		return false, nil, err
 	}
 	return false, drop, nil
 }
 
-// fits says whether a table has the rows asked for. Two of the tests change how many there are, so that the last key of a table
-// whose beginning is not known says nothing.
+// fits says whether a table has the rows asked for. One of loadgen's that a test changed is for the same test again, as after a
+// restart. Of one whose beginning is not known the last key says nothing to a test that changes how many rows there are.
 func (c Config) fits(one table) bool {
-	return one.rows == c.TableSize || !one.ours && (c.Script == "oltp_insert" || c.Script == "oltp_delete")
+	if one.ours {
+		return one.rows == c.TableSize && (one.changed == "" || one.changed == c.Script)
+	}
+	return one.rows == c.TableSize || c.changes()
+}
+
+// changes says whether the test changes how many rows there are.
+func (c Config) changes() bool { return c.Script == "oltp_insert" || c.Script == "oltp_delete" }
+
+// size tells a table's rows.
+func (t table) size() string {
+	if t.counted {
+		return fmt.Sprintf("%d rows", t.rows)
+	}
+	return fmt.Sprintf("a last key of %d", t.rows)
 }
 
 // drop drops tables.
@@ -122,16 +146,21 @@ func (t Target) drop(ctx context.Context, db database, numbers []int) error {
 	return nil
 }
 
-// sign marks the tables that were just made as loadgen's.
-func (t Target) sign(ctx context.Context, db database, tables, rows int) error {
-	statement := "comment on table %s%d is '%s'"
-	if t.Engine == "mysql" {
-		statement = "alter table %s%d comment = '%s'"
-	}
-	for n := 1; n <= tables; n++ {
-		if err := db.exec(ctx, fmt.Sprintf(statement, prefix, n, mark(rows))); err != nil {
+// sign marks tables that were just made as loadgen's.
+func (t Target) sign(ctx context.Context, db database, numbers []int, rows int) error {
+	for _, n := range numbers {
+		if err := t.comment(ctx, db, n, mark(rows, "")); err != nil {
 			return fmt.Errorf("marking %s%d as loadgen's: %w", prefix, n, err)
 		}
 	}
 	return nil
+}
+
+// comment sets a table's comment.
+func (t Target) comment(ctx context.Context, db database, n int, text string) error {
+	statement := "comment on table %s%d is '%s'"
+	if t.Engine == "mysql" {
+		statement = "alter table %s%d comment = '%s'"
+	}
+	return db.exec(ctx, fmt.Sprintf(statement, prefix, n, text))
 }

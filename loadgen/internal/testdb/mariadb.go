@@ -126,6 +126,12 @@ func (m *MariaDB) Count(query string) int {
 	return n
 }
 
+// Exec runs a statement in the database of the DSN.
+func (m *MariaDB) Exec(statement string) {
+	m.t.Helper()
+	m.exec("test", "test", statement)
+}
+
 // Admin runs statements that the user test may not.
 func (m *MariaDB) Admin(statements ...string) {
 	m.t.Helper()

@@ -1,0 +1,42 @@
+package sysbench
+
+import (
+	"context"
+	"fmt"
+)
+
+// noteChange has the marks on loadgen's tables say that the test changes how many rows they have, so that they are made afresh
+// for another test. It is done before the first run.
+func (t *Tool) noteChange(ctx context.Context) {
+	if t.noted || !t.config.changes() {
+		return
+	}
+	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		there, err := t.config.Target.list(ctx, db)
+		if err != nil {
+			return fmt.Errorf("looking for sysbench's tables: %w", err)
+		}
+		for n := 1; n <= t.config.Tables; n++ {
+			one := there[n]
+			changed := t.config.Script
+			switch one.changed {
+			case changed, others:
+				continue
+			case "":
+			default:
+				changed = others
+			}
+			if !one.ours {
+				continue
+			}
+			if err := t.config.Target.comment(ctx, db, n, mark(one.rows, changed)); err != nil {
+				return fmt.Errorf("noting on %s%d that %s changes it: %w", prefix, n, t.config.Script, err)
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		t.log.Warn("the tables that this test changes are not marked so, and another test would take them as they are: drop them before it", "err", err)
+	}
+	t.noted = err == nil
+}
