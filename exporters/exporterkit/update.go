@@ -6,7 +6,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
+
+// maxStanding bounds what is remembered of a collector's error.
+const maxStanding = 4 << 10
 
 // member is one collector of a Set.
 type member struct {
@@ -19,6 +24,8 @@ type member struct {
 	counts    counts
 	// panicked is the panic that was counted last: who asks in the background may tell of one panic at each scrape.
 	panicked *panicError
+	// standing is the text of the error that was logged last; empty if there is none or it is over.
+	standing string
 }
 
 // counts are a collector's since the start.
@@ -155,17 +162,43 @@ func (m *member) countResult(dropped uint64, err error) {
 	}
 }
 
+// logResult logs how an Update ended. An error that stands, as while a server is away, is logged when it begins, when its text
+// changes and when it is over, not at each scrape.
 func (m *member) logResult(err error) {
 	var panicked *panicError
 	switch {
 	case err == nil:
+		m.recovered()
 	case errors.Is(err, ErrNoData):
+		m.recovered()
 		m.set.log.Debug("collector has no data", "collector", m.name)
 	case errors.As(err, &panicked):
 		if m.set.once.first(m.name + " " + panicked.place) {
 			m.set.log.Error("collector panicked; please report this", "collector", m.name, "panic", panicked.text, "stack", panicked.stack)
 		}
-	default:
+	case m.stand(label.Text(printed(err), maxStanding)):
 		m.set.log.Error("collector failed", "collector", m.name, "err", err)
+	default:
+		m.set.log.Debug("collector failed as before", "collector", m.name, "err", err)
+	}
+}
+
+// stand remembers the text of an error, and says whether it is another one than before.
+func (m *member) stand(text string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	other := m.standing != text
+	m.standing = text
+	return other
+}
+
+// recovered logs that the error that was logged is over.
+func (m *member) recovered() {
+	m.mu.Lock()
+	stood := m.standing != ""
+	m.standing = ""
+	m.mu.Unlock()
+	if stood {
+		m.set.log.Info("collector no longer fails", "collector", m.name)
 	}
 }

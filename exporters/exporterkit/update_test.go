@@ -94,6 +94,48 @@ func TestPanicOfABackgroundIsCountedOnce(t *testing.T) {
 	}
 }
 
+// An error that stands is logged when it begins, when its text changes and when it is over; at debug level each time.
+func TestStandingErrorIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	var err error
+	set := NewSet(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	set.Add("asks", updateFunc(func(chan<- prometheus.Metric) error { return err }))
+	set.Add("other", updateFunc(func(chan<- prometheus.Metric) error { return fmt.Errorf("server away") }))
+	registry := registryOf(set)
+	for _, step := range []struct {
+		err                      error
+		scrapes                  int
+		failed, as, over, noData int
+	}{
+		{err: nil, scrapes: 2},
+		{err: fmt.Errorf("server away"), scrapes: 3, failed: 1, as: 2},
+		{err: fmt.Errorf("forbidden"), scrapes: 3, failed: 1, as: 2},
+		{err: nil, scrapes: 2, over: 1},
+		{err: fmt.Errorf("forbidden"), scrapes: 2, failed: 1, as: 1},
+		{err: fmt.Errorf("%w: none", ErrNoData), scrapes: 2, over: 1, noData: 2},
+		{err: fmt.Errorf("%s", strings.Repeat("x", 2*maxStanding)), scrapes: 2, failed: 1, as: 1},
+	} {
+		err = step.err
+		log.Reset()
+		for range step.scrapes {
+			exposition.Text(t, registry)
+		}
+		for line, want := range map[string]int{
+			`level=ERROR msg="collector failed" collector=asks`:           step.failed,
+			`level=DEBUG msg="collector failed as before" collector=asks`: step.as,
+			`level=INFO msg="collector no longer fails" collector=asks`:   step.over,
+			`level=DEBUG msg="collector has no data" collector=asks`:      step.noData,
+		} {
+			if n := strings.Count(log.String(), line); n != want {
+				t.Errorf("%.100v: %d lines %s, want %d:\n%.2000s", step.err, n, line, want, &log)
+			}
+		}
+		if n := len(set.members["asks"].standing); n > maxStanding {
+			t.Errorf("%d bytes of an error are kept, want at most %d", n, maxStanding)
+		}
+	}
+}
+
 // rude is a value that panics again when it is printed.
 type rude struct{}
 

@@ -114,6 +114,20 @@ func TestHealIsNotAnswered(t *testing.T) {
 	}
 }
 
+// A brick that is down is told of while it is not known what is to be healed: as many as run are healthy at the most.
+func TestHealIsNotAnsweredWithABrickDown(t *testing.T) {
+	_, r := polled(t, fake(t, filepath.Join("testdata", "degraded"), map[string]string{heal: "Launching heal operation was unsuccessful\n"}), "all")
+	text := exposition.Text(t, r)
+	for _, want := range []string{
+		`plumbline_volume_healthy_replicas{backend="gluster",volume="lab-gluster-r3"} 2`,
+		`plumbline_volume_desired_replicas{backend="gluster",volume="lab-gluster-r3"} 3`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
 // A program that is missing, hangs or ends without a word is said so.
 func TestCallsThatFail(t *testing.T) {
 	script := func(text string) string {
@@ -169,13 +183,20 @@ func TestHealthyReplicas(t *testing.T) {
 		"the worst set":      {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(&yes, 0), b(&no, 0), b(&no, 0)}}, 0, true},
 		"arbiter":            {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&no, 0), arbiter}}, 1, true},
 		"no heal count":      {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), unasked(&yes)}}, 0, false},
-		"one down, no count": {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no)}}, 0, false},
+		"one down, no count": {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no)}}, 2, true},
 		"gone, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), unasked(&no)}}, 2, true},
 		"last, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&no), unasked(&no)}}, 1, true},
 		"arbiter's no count": {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), {up: &yes, arbiter: true}}}, 2, true},
 		"lost, other not known": {volume{replicas: 2, set: 2,
 			bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no), unasked(&no)}}, 0, true},
-		"not known": {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
+		"one lists, other's no count": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 0), unasked(&yes)}}, 2, true},
+		"both may have it":            {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 4), unasked(&yes)}}, 0, false},
+		"one down, one not known":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(nil, 0), b(&no, 0)}}, 2, true},
+		"only the lone one not known": {volume{replicas: 2, set: 2, bricks: []*brick{b(nil, 0), b(&no, 0)}}, 1, true},
+		"bad set, other not known": {volume{replicas: 2, set: 2,
+			bricks: []*brick{unasked(&yes), unasked(&yes), b(&yes, 4), b(&yes, 0)}}, 1, true},
+		"arbiter, one down, no count": {volume{replicas: 2, set: 3, bricks: []*brick{unasked(&yes), unasked(&no), arbiter}}, 1, true},
+		"not known":                   {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
 	} {
 		if n, known := test.v.healthy(); n != test.want || known != test.known {
 			t.Errorf("%s: %d, %v; want %d, %v", name, n, known, test.want, test.known)

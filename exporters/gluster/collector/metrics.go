@@ -38,6 +38,7 @@ var (
 		[]string{"volume", "replica", "node", "device", "address", "backend"}, nil)
 	desiredReplicas = prometheus.NewDesc("plumbline_volume_desired_replicas",
 		"Replicas the volume is meant to have.", []string{"volume", "backend"}, nil)
+	// An upper bound while it is not known of each brick whether it runs and what it has to heal; absent where that bound is all of them.
 	healthyReplicas = prometheus.NewDesc("plumbline_volume_healthy_replicas",
 		"Replicas of an attached volume that hold all data and take part in reads and writes.", []string{"volume", "backend"}, nil)
 )

@@ -25,46 +25,43 @@ type brick struct {
 	heal *float64
 }
 
-// healthy is how many replicas hold all data and are there, in the worst of the replica sets; false
-// if it is not known. In a set in which something is to be healed, the bricks that list it have it.
+// healthy is how many replicas hold all data and are there, in the worst of the replica sets. In a set in which something is to
+// be healed, the bricks that list it have it. What is not known counts as well: the number is then the most that can be, and it is
+// said only where that is too few, so that a brick that is down is told of whether the heal counts are known or not. False if
+// all may be well and not all is known.
 func (v *volume) healthy() (int, bool) {
-	least, known := v.replicas, true
+	least, exact := v.replicas, true
 	for first := 0; first < len(v.bricks); first += v.set {
 		n, sure := healthyOf(v.bricks[first:min(first+v.set, len(v.bricks))])
-		if sure {
-			least = min(least, n)
-		}
-		known = known && sure
+		least, exact = min(least, n), exact && sure
 	}
-	if !known && least > 0 { // nothing is worse than a set of which none is left
+	if !exact && least >= v.replicas {
 		return 0, false
 	}
 	return least, true
 }
 
-// healthyOf is healthy for one replica set.
-func healthyOf(set []*brick) (int, bool) {
-	up, sources, unknown := 0, 0, 0
+// healthyOf is how many bricks of one replica set can be healthy at the most, and whether so many are.
+func healthyOf(set []*brick) (most int, exact bool) {
+	there, sources, unasked, unseen := 0, 0, 0, 0
 	for _, b := range set {
 		switch {
-		case b.up == nil:
-			return 0, false
-		case !*b.up || b.arbiter:
+		case b.arbiter || b.up != nil && !*b.up:
 			continue
-		}
-		up++
-		switch {
+		case b.up == nil:
+			unseen++
 		case b.heal == nil:
-			unknown++
+			unasked++
 		case *b.heal > 0:
 			sources++
 		}
+		there++
 	}
 	switch {
-	case unknown > 0 && up > 1:
-		return 0, false // a lone brick has what there is, listed or not
 	case sources > 0:
-		return sources, true
+		return sources + unasked + unseen, unasked+unseen == 0
+	case there == 1 && unseen == 0:
+		return 1, true // a lone brick has what there is, listed or not
 	}
-	return up, true
+	return there, unasked+unseen == 0
 }

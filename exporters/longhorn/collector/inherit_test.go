@@ -1,7 +1,9 @@
 package collector
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,5 +63,41 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 				return s.want(test.want)
 			})
 		})
+	}
+}
+
+// A replica that began anew at another address is polled there alone, also while the engine's list still has the address before.
+func TestReplicaAtAnotherAddressIsPolledOnce(t *testing.T) {
+	f := startFake(t, nil)
+	f.metrics, f.volume = &enginerpc.Metrics{}, &enginerpc.Volume{Name: "vol", Size: 1 << 30}
+	f.replica, f.rebuild = &enginerpc.Replica{State: "open", HeadFileSize: 4096, Head: "head", Chain: []string{"head"}}, &enginerpc.ReplicaRebuildStatusResponse{}
+	listed := func(name, address string) *enginerpc.ControllerReplica {
+		return &enginerpc.ControllerReplica{Address: &enginerpc.ReplicaAddress{Address: address, InstanceName: name}, Mode: enginerpc.ReplicaMode_RW}
+	}
+	f.replicas = []*enginerpc.ControllerReplica{listed("r1", f.address), listed("r2", "127.0.0.1:1"), listed("r2", "127.0.0.1:4")}
+	target := Target{Volume: "vol", Engine: f.address, Backend: BackendV1, Replicas: []ReplicaTarget{{Name: "r1", Address: f.address}}}
+	w := exporterFor(t, quick, target)
+	polled := func() (places []string) {
+		for _, r := range w.fleet.list()[0].replicas() {
+			places = append(places, r.name+"@"+r.address)
+		}
+		return places
+	}
+	polls := func(want ...string) {
+		t.Helper()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if got := polled(); !slices.Equal(got, want) {
+				return fmt.Errorf("polled are %v, want %v", got, want)
+			}
+			return nil
+		})
+	}
+	polls("r1@"+f.address, "r2@127.0.0.1:1")
+	// As above: there is no poll of the new target's in this test.
+	w.fleet.opts.Poll = Poll{EngineInterval: 1 << 60, StateInterval: 1 << 60, Timeout: time.Second}
+	target.Replicas = []ReplicaTarget{{Name: "r1", Address: "127.0.0.1:7"}}
+	w.fleet.Set(t.Context(), []Target{target})
+	if got, want := polled(), []string{"r1@127.0.0.1:7", "r2@127.0.0.1:1"}; !slices.Equal(got, want) {
+		t.Errorf("polled are %v, want %v", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -306,9 +307,10 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	names := map[string]string{} // by address
+	names := map[string]string{}  // by address
+	places := map[string]string{} // addresses by name: one replica is polled at one address
 	for _, t := range v.target.Replicas {
-		names[t.Address] = t.Name
+		names[t.Address], places[t.Name] = t.Name, t.Address
 	}
 	if v.listed == nil {
 		// The engine does not answer: keep what it named before.
@@ -322,7 +324,11 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 			v.result("replica "+label.Value(address), "address", badAnswer("%v", err))
 			continue
 		}
-		names[address] = v.replicaName(r)
+		name := v.replicaName(r)
+		if at, taken := places[name]; taken && at != address && names[address] != name {
+			continue // the list is from before the replica began anew elsewhere, or the engine has not heard of that yet
+		}
+		names[address], places[name] = name, address
 	}
 	for address, r := range v.pollers {
 		if names[address] != r.name {
@@ -339,21 +345,11 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 	v.former = nil
 }
 
-// replicas returns the replicas' pollers by name.
+// replicas returns the replicas' pollers by name and address.
 func (v *volume) replicas() []*replica {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all := slices.Collect(maps.Values(v.pollers))
-	slices.SortFunc(all, func(a, b *replica) int { return compareNames(a.name, b.name) })
+	slices.SortFunc(all, func(a, b *replica) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.address, b.address)) })
 	return all
-}
-
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -76,12 +76,17 @@ func (c *jiva) Start(context.Context) error { return nil }
 
 func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 	volumes := kube.All[*jivaVolume](c.o.Objects, "jivavolumes")
-	// In order, so that of two volumes of one name always the same one is told of.
+	told := map[string]bool{}
+	// In order, so that of two volumes of one name always the same one is told of, and it alone: its replicas are not the other's.
 	for _, name := range slices.Sorted(maps.Keys(volumes)) {
 		v := volumes[name]
 		if v.Spec.PV != "" {
 			name = v.Spec.PV
 		}
+		if told[name] {
+			continue
+		}
+		told[name] = true
 		states(ch, volumeState, v.Status.Phase, jivaVolumeStates, name, BackendJiva)
 		if v.Spec.Policy.Target.Replicas > 0 {
 			gauge(ch, desiredReplicas, float64(v.Spec.Policy.Target.Replicas), name, BackendJiva)

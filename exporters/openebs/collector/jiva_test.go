@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
-// Two JivaVolumes that name one PersistentVolume do not take turns: the first by name is told of.
+// Two JivaVolumes that name one PersistentVolume do not take turns: the first by name is told of, with its own replicas and no other's.
 func TestJivaVolumesOfOneName(t *testing.T) {
 	o := Options{Log: slog.New(slog.DiscardHandler)}
 	var err error
@@ -25,11 +25,23 @@ func TestJivaVolumesOfOneName(t *testing.T) {
 		o.Objects.Put("jivavolumes", &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": fmt.Sprint("jiva-", i)},
 			"spec":     map[string]any{"pv": "pvc-jiva", "policy": map[string]any{"target": map[string]any{"replicationFactor": int64(i + 1)}}},
+			"status":   map[string]any{"phase": "Ready", "replicaStatus": []any{map[string]any{"address": fmt.Sprintf("tcp://10.0.0.%d:9502", i), "mode": "RW"}}},
 		}})
 	}
 	for range 50 {
-		if text := exposition.Text(t, registry); !strings.Contains(text, `plumbline_volume_desired_replicas{backend="jiva",volume="pvc-jiva"} 1`+"\n") {
-			t.Fatalf("not the first volume's replicas:\n%s", text)
+		text := exposition.Text(t, registry)
+		for _, want := range []string{
+			`plumbline_volume_desired_replicas{backend="jiva",volume="pvc-jiva"} 1`,
+			`plumbline_volume_healthy_replicas{backend="jiva",volume="pvc-jiva"} 1`,
+			`plumbline_volume_replica_info{address="10.0.0.0:9502",backend="jiva",device="",node="",replica="10.0.0.0:9502",volume="pvc-jiva"} 1`,
+			`plumbline_scrape_collector_dropped_series_total{collector="jiva"} 0`,
+		} {
+			if !strings.Contains(text, "\n"+want+"\n") {
+				t.Fatalf("not the first volume's numbers, no %s in:\n%s", want, text)
+			}
+		}
+		if n := strings.Count(text, "\nplumbline_volume_replica_info{"); n != 1 {
+			t.Fatalf("%d replicas, want the first volume's one:\n%s", n, text)
 		}
 	}
 }
