@@ -182,8 +182,19 @@ func TestDeployAfterUnmarked(t *testing.T) {
 		`--patch=[{"op":"remove","path":"/data/trace"},{"op":"remove","path":"/data/metrics"},{"op":"remove","path":"/data/namespaces"}]`); err != nil {
 		t.Fatal(text)
 	}
-	text := d.up(manifests("deploy"), "ENGINES=none")
-	says(t, text, "TRACE=off, as the last up recorded none", "delete them:\nPrometheusRule plumbline/plumbline-standstill\n")
+	// One that fails on the way does not forget what there is to remove.
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-controls", "--namespace=plumbline-node",
+		"--field-manager=kubectl-edit", `--patch={"data":{"classes":"disk"}}`); err != nil {
+		t.Fatal(text)
+	}
+	text, err := d.deploy([]string{"REGISTRY=registry.example.org/plumbline", "ENGINES=none"}, "up")
+	if err == nil {
+		t.Error("up over an edited object ends well")
+	}
+	says(t, text, "TRACE=off, as the last up recorded none", "ConfigMap plumbline-node/plumbline-controls")
+	d.has(true, deployments, "plumbline", "longhorn-exporter")
+	text = d.up(manifests("deploy"), "FORCE=on")
+	says(t, text, "ENGINES=none, as recorded by the last up", "delete them:\nPrometheusRule plumbline/plumbline-standstill\n")
 	if strings.Contains(text, "ConfigMap plumbline/plumbline-deploy") {
 		t.Errorf("the record is named as one to delete:\n%s", text)
 	}
