@@ -135,6 +135,9 @@ func (r *predictRun) input(ctx context.Context) (*predict.Input, error) {
 		}
 		r.question.Class = class.Name
 	}
+	if err := r.question.Check(); err != nil {
+		return nil, err
+	}
 	client, err := api.NewClient(api.Config{Address: r.prometheus})
 	if err != nil {
 		return nil, fmt.Errorf("--prometheus: %w", err)

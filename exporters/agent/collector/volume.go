@@ -36,7 +36,7 @@ func NewVolume(o Options) (Collector, error) {
 			"A volume that is mounted on this node, and its block device; the value is always 1.",
 			[]string{"node", "device", "volume", "namespace", "persistentvolumeclaim", "storageclass", "backend", "pod"}, nil),
 		without: prometheus.NewDesc("plumbline_volumes_without_device",
-			"Volumes that are mounted on this node and lie on no block device, such as those of a network file system: their latency is in no metric of a device.",
+			"Volumes that are mounted on this node and lie on no block device, such as those of a network file system or of ZFS: their latency is in no metric of a device.",
 			[]string{"node"}, nil),
 		disks: prometheus.NewDesc("plumbline_volume_disk_info",
 			"A disk of this node at the bottom of a volume's stack of block devices; the value is always 1.",

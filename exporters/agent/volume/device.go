@@ -23,7 +23,8 @@ type Devices struct {
 // NewDevices returns Devices that look below sysfs, and below procfs for the host's /dev.
 func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs} }
 
-// ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or in memory.
+// ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or in memory, or on none of them
+// alone, as ZFS.
 var ErrNoDevice = errors.New("on no block device")
 
 // Of returns the disk a file system lies on. A partition's disk is the whole one, because

@@ -38,7 +38,7 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 	for node, o := range objects {
 		for name, s := range o.Status.DiskStatus {
 			device := ""
-			if node == c.o.Node && s.DiskPath != "" {
+			if node == c.o.Node && isFolder(s.DiskPath) {
 				found, err := c.disks.Find(s.DiskPath)
 				if errors.Is(err, disk.ErrPending) {
 					continue

@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -62,7 +63,7 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 		places = c.o.Cluster.places()
 	}
 	for _, p := range places {
-		if p.device == "" && p.directory != "" && p.node == c.o.Node {
+		if p.device == "" && isFolder(p.directory) && p.node == c.o.Node {
 			found, err := c.disks.Find(p.directory)
 			if errors.Is(err, disk.ErrPending) {
 				continue // it has no series before its disk is known, or known to be unknown
@@ -80,6 +81,12 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 		}
 	}
 	return c.o.Cluster.outcome(len(places), []string{"replicas"})
+}
+
+// isFolder says whether a disk of Longhorn's is a folder. The second engine's are whole devices, by their file or by their address on the bus, which
+// its SPDK has for itself: no file system of them is on any block device.
+func isFolder(path string) bool {
+	return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/")
 }
 
 // place is where a replica is.

@@ -3,6 +3,7 @@ package sysbench
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // noteChange has the marks on loadgen's tables say that the test changes how many rows they have, so that they are made afresh
@@ -11,6 +12,9 @@ func (t *Tool) noteChange(ctx context.Context) {
 	if t.noted || !t.config.changes() {
 		return
 	}
+	// MariaDB's waits for whoever has the table open in a transaction, for a day by default.
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
 		there, err := t.config.Target.list(ctx, db)
 		if err != nil {

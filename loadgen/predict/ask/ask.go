@@ -44,7 +44,8 @@ const (
 	mostWindows = 288
 )
 
-func (q Question) check() error {
+// Check tells what of a question cannot be asked.
+func (q Question) Check() error {
 	switch {
 	case (q.Class == "") == (q.Replicas == 0):
 		return errors.New("say where to: either a storage class or a number of replicas")
@@ -58,7 +59,7 @@ func (q Question) check() error {
 
 // Input asks. What Prometheus does not have is missing in the input, and the prediction says so.
 func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error) {
-	if err := q.check(); err != nil {
+	if err := q.Check(); err != nil {
 		return nil, err
 	}
 	targets, err := why.Targets(ctx, api, q.Subject, q.At)
