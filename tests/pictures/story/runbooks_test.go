@@ -21,6 +21,7 @@ var (
 // notInLab are metrics that no lab has, and why.
 var notInLab = map[string]string{
 	"plumbline_kubernetes_errors_total":          "only with a Kubernetes API",
+	"plumbline_kubernetes_synced":                "only with a Kubernetes API",
 	"kubelet_volume_stats_available_bytes":       "only with a kubelet",
 	"plumbline_longhorn_volume_replicas":         "only with Longhorn's manager",
 	"pool:used:ratio":                            "only with pools or Longhorn's disks",
