@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
+// commentPatience is how long marks may take to change: MariaDB waits for whoever has a table open in a transaction, for a day by default.
+const commentPatience = 10 * time.Second
+
 // noteChange has the marks on loadgen's tables say that the test changes how many rows they have, so that they are made afresh
 // for another test. It is done before the first run.
 func (t *Tool) noteChange(ctx context.Context) {
 	if t.noted || !t.config.changes() {
 		return
 	}
-	// MariaDB's waits for whoever has the table open in a transaction, for a day by default.
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	limited, cancel := context.WithTimeout(ctx, commentPatience)
 	defer cancel()
-	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
+	err := t.withDatabase(limited, func(ctx context.Context, db database) error {
 		there, err := t.config.Target.list(ctx, db)
 		if err != nil {
 			return fmt.Errorf("looking for sysbench's tables: %w", err)
