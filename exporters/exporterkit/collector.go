@@ -17,6 +17,14 @@ import (
 // hardware, no server yet). It counts as success and is logged at debug level only.
 var ErrNoData = errors.New("no data")
 
+// Outcome is the error of a Collector that has sent n things: what went wrong, or ErrNoData if nothing did and there was nothing to send.
+func Outcome(n int, errs ...error) error {
+	if err := errors.Join(errs...); err != nil || n > 0 {
+		return err
+	}
+	return ErrNoData
+}
+
 // Collector produces one family of metrics. Update sends what it knows to ch and
 // returns an error if something is missing; what it sent before the error is kept.
 // Update must not call a remote side: a background poll does that. It must not use ch

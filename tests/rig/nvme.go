@@ -47,6 +47,15 @@ func (n *NVMeTargets) add(nqn string, delay time.Duration) {
 	n.link(nqn, one)
 }
 
+// NVMeHead is the block device that is used of a path, by the path's folder in sysfs or its name: /dev/nvme0n1 of nvme0c1n1.
+func NVMeHead(disk string) string {
+	name := filepath.Base(disk)
+	if c := strings.LastIndex(name, "c"); c > 0 {
+		name = name[:c] + name[strings.LastIndex(name, "n"):]
+	}
+	return "/dev/" + name
+}
+
 // portOf is a target's folder in configfs.
 func (n *NVMeTargets) portOf(one *Target) string {
 	for i, other := range n.targets {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,27 +45,18 @@ func BenchmarkFabric(b *testing.B) {
 	}
 	b.Run("nvme", func(b *testing.B) {
 		benchFabric(b, NewNVMe, func() string {
-			disk := rig.NewNVMeTargets(b, []string{"nqn.2023-01.io.longhorn.spdk:bench-r-00"}, nil).Connect()[0]
-			return head(filepath.Base(disk))
+			return rig.NVMeHead(rig.NewNVMeTargets(b, []string{"nqn.2023-01.io.longhorn.spdk:bench-r-00"}, nil).Connect()[0])
 		})
 	})
 	b.Run("iscsi", func(b *testing.B) {
 		benchFabric(b, NewISCSI, func() string {
-			return filepath.Base(rig.NewISCSITargets(b, []string{"iqn.2026-11.io.plumbline:bench"}, nil).Connect()[0])
+			return "/dev/" + filepath.Base(rig.NewISCSITargets(b, []string{"iqn.2026-11.io.plumbline:bench"}, nil).Connect()[0])
 		})
 	})
 }
 
-// head is the device that is used of a path: nvme0n1 of nvme0c1n1.
-func head(path string) string {
-	if c := strings.LastIndex(path, "c"); c > 0 {
-		return path[:c] + path[strings.LastIndex(path, "n"):]
-	}
-	return path
-}
-
 func benchFabric(b *testing.B, open func(Options) (Collector, error), connect func() (device string)) {
-	device := "/dev/" + connect()
+	device := connect()
 	c, err := open(Options{Log: slog.New(slog.DiscardHandler), Node: "guest", SysFS: "/sys"})
 	if err != nil {
 		b.Fatal(err)
@@ -103,24 +93,15 @@ func (l *fabricLoad) sides() []*fabricSide {
 
 // write writes the same block of a disk over and over, past the page cache.
 func (l *fabricLoad) write(ctx context.Context, device string, block int64) error {
-	f, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	const size = 4096
-	page, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		return err
-	}
-	defer unix.Munmap(page)
-	for ctx.Err() == nil {
-		if _, err := f.WriteAt(page, block*size); err != nil {
-			return err
+	return rig.Direct(device, func(f *os.File, page []byte) error {
+		for ctx.Err() == nil {
+			if _, err := f.WriteAt(page, block*rig.BlockSize); err != nil {
+				return err
+			}
+			l.done.Add(1)
 		}
-		l.done.Add(1)
-	}
-	return ctx.Err()
+		return ctx.Err()
+	})
 }
 
 // follow attaches the programs of both sides, or detaches them.

@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -47,10 +46,7 @@ func (c *Cluster) outcome(n int, kinds []string, errs ...error) error {
 	if c != nil {
 		errs = append(errs, c.Err(kinds...))
 	}
-	if err := errors.Join(errs...); err != nil || n > 0 {
-		return err
-	}
-	return exporterkit.ErrNoData
+	return exporterkit.Outcome(n, errs...)
 }
 
 // settle is how long the list of targets waits for more changes after one.

@@ -90,14 +90,6 @@ func All() []Entry {
 	}
 }
 
-// outcome is the error of a collector that sent n things known from the kinds named.
-func outcome(objects *kube.Objects, n int, kinds ...string) error {
-	if err := objects.Err(kinds...); err != nil || n > 0 {
-		return err
-	}
-	return exporterkit.ErrNoData
-}
-
 // states sends one series per known state. An unknown one gives zeros only.
 func states(ch chan<- prometheus.Metric, d *prometheus.Desc, current string, known []string, labels ...string) {
 	for _, s := range known {

@@ -112,7 +112,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		}
 		gauge(ch, healthyReplicas, float64(healthy), name, BackendCStor)
 	}
-	return outcome(c.o.Objects, len(volumes)+len(pools), "cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")
+	return exporterkit.Outcome(len(volumes)+len(pools), c.o.Objects.Err("cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances"))
 }
 
 func (c *cstor) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -54,7 +54,7 @@ func (c *diskPool) Update(ch chan<- prometheus.Metric) error {
 	for name, p := range objects {
 		states(ch, diskPoolState, p.Status.State, diskPoolStates, p.Spec.Node, name)
 	}
-	return outcome(c.o.Objects, len(objects), "diskpools")
+	return exporterkit.Outcome(len(objects), c.o.Objects.Err("diskpools"))
 }
 
 func (c *diskPool) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -107,7 +107,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
 		}
 	}
-	return outcome(c.o.Objects, len(volumes), "jivavolumes")
+	return exporterkit.Outcome(len(volumes), c.o.Objects.Err("jivavolumes"))
 }
 
 func (c *jiva) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -127,7 +127,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 		}
 	}
 	c.untraced.Send(ch)
-	return outcome(c.o.Objects, sent, "persistentvolumes", "lvmvolumes", "zfsvolumes")
+	return exporterkit.Outcome(sent, c.o.Objects.Err("persistentvolumes", "lvmvolumes", "zfsvolumes"))
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path;

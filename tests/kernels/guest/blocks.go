@@ -164,20 +164,22 @@ func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Coun
 
 // use writes, reads and flushes a device.
 func use(t *rig.Scope, path string) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
-	t.Check(err)
-	defer f.Close()
-	page, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	t.Check(err)
-	for i := range writes {
-		_, err := f.WriteAt(page, int64(i)*blockSize)
-		t.Check(err)
-	}
-	for i := range reads {
-		_, err := f.ReadAt(page, int64(i)*blockSize)
-		t.Check(err)
-	}
-	for range flushes {
-		t.Check(f.Sync())
-	}
+	t.Check(rig.Direct(path, func(f *os.File, page []byte) error {
+		for i := range writes {
+			if _, err := f.WriteAt(page, int64(i)*blockSize); err != nil {
+				return err
+			}
+		}
+		for i := range reads {
+			if _, err := f.ReadAt(page, int64(i)*blockSize); err != nil {
+				return err
+			}
+		}
+		for range flushes {
+			if err := f.Sync(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/plumbline/plumbline/tests/agentproc"
@@ -39,7 +37,7 @@ func useNVMe(t *rig.Scope, a *agent, out *outcome.Remote) {
 	n := &nvmePaths{&remotePaths{agent: a, targets: targets, volume: nvmeVolume, disks: targets.Connect(), live: "live", out: out,
 		slowLink: slowLink, slowDisk: slowDisk}, targets}
 	for _, disk := range n.disks {
-		n.devices = append(n.devices, nvmeHead(disk))
+		n.devices = append(n.devices, rig.NVMeHead(disk))
 	}
 	n.follow(t)
 	n.count(t)
@@ -54,15 +52,6 @@ func useNVMe(t *rig.Scope, a *agent, out *outcome.Remote) {
 type nvmePaths struct {
 	*remotePaths
 	targets *rig.NVMeTargets
-}
-
-// nvmeHead is the block device of a path: nvme0n1 of nvme0c1n1.
-func nvmeHead(disk string) string {
-	name := filepath.Base(disk)
-	if c := strings.LastIndex(name, "c"); c > 0 {
-		name = name[:c] + name[strings.LastIndex(name, "n"):]
-	}
-	return "/dev/" + name
 }
 
 // switchPaths uses a volume by two paths, one after the other: what is asked of it is counted on the path that it took.
@@ -82,7 +71,7 @@ func (n *nvmePaths) switchPaths(t *rig.Scope) {
 		})
 	}
 	write := func() {
-		n.use(t, nvmeHead(paths[0]), func(f *os.File, page []byte) error {
+		n.use(t, rig.NVMeHead(paths[0]), func(f *os.File, page []byte) error {
 			_, err := f.WriteAt(page, 0)
 			return err
 		}, remoteRequests)

@@ -76,17 +76,18 @@ func (n *remotePaths) leave(t *rig.Scope) {
 
 // use does something with a device, past the page cache, and returns how long it took on average.
 func (n *remotePaths) use(t *rig.Scope, device string, what func(f *os.File, page []byte) error, times int) time.Duration {
-	f, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
-	t.Check(err)
-	defer f.Close()
-	page, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	t.Check(err)
-	defer func() { t.Check(unix.Munmap(page)) }()
-	began := time.Now()
-	for range times {
-		t.Check(what(f, page))
-	}
-	return time.Since(began) / time.Duration(times)
+	var took time.Duration
+	t.Check(rig.Direct(device, func(f *os.File, page []byte) error {
+		began := time.Now()
+		for range times {
+			if err := what(f, page); err != nil {
+				return err
+			}
+		}
+		took = time.Since(began)
+		return nil
+	}))
+	return took / time.Duration(times)
 }
 
 func readOnce(f *os.File, page []byte) error {
