@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,19 +197,16 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 	return t.pods[podVolume{plugin, name}]
 }
 
+// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
+var podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+
 // podVolumeOf takes a mount's point apart.
 func podVolumeOf(point string) (v podVolume, ok bool) {
-	if !strings.Contains(point, "/volumes/kubernetes.io~") {
-		return v, false // most of them, at little cost
-	}
-	parts := strings.Split(point, "/")
-	if parts[len(parts)-1] == "mount" && len(parts) >= 7 && parts[len(parts)-3] == csiPlugin {
-		parts = parts[:len(parts)-1]
-	} else if len(parts) < 6 || parts[len(parts)-2] == csiPlugin {
+	m := podMount.FindStringSubmatch(point)
+	if m == nil {
 		return v, false
 	}
-	n := len(parts)
-	return podVolume{parts[n-2], parts[n-1]}, parts[n-3] == "volumes" && parts[n-5] == "pods"
+	return podVolume{m[1] + m[3], m[2] + m[4]}, true
 }
 
 // inUse says whether a container has a place, or a part of it, as a mount.

@@ -72,9 +72,8 @@ func (n *Node) find() *knowledge {
 		k.err = errors.Join(err, noTables)
 		return k
 	}
-	var used []Mount
-	k.found, used, k.without, k.err = n.place(k.identities, tables)
-	k.err = errors.Join(err, k.err)
+	used, problems := n.place(k, tables)
+	k.err = errors.Join(err, problems)
 	k.tables = tables.sources[:1]
 	for i, table := range tables.Others {
 		if slices.ContainsFunc(table, func(m Mount) bool { return slices.Contains(used, m) }) {
@@ -84,22 +83,22 @@ func (n *Node) find() *knowledge {
 	return k
 }
 
-// place finds where volumes are, and by which mounts; without are those that are here and on no block device.
-func (n *Node) place(identities []Identity, tables *Tables) (found []Found, used []Mount, without int, err error) {
+// place finds where k's volumes are, and returns the mounts by which they are there.
+func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, err error) {
 	var errs []error
-	for _, i := range identities {
+	for _, i := range k.identities {
 		f, mount, err := n.placeOne(i, tables)
 		switch {
 		case errors.Is(err, errNotHere):
 		case errors.Is(err, ErrNoDevice):
-			without++
+			k.without++
 		case err != nil:
 			errs = append(errs, fmt.Errorf("volume %s: %w", i.Volume, err))
 		default:
-			used, found = append(used, mount), append(found, f)
+			used, k.found = append(used, mount), append(k.found, f)
 		}
 	}
-	return found, used, without, errors.Join(errs...)
+	return used, errors.Join(errs...)
 }
 
 // errNotHere is the error of a volume that is not mounted.
