@@ -1,8 +1,11 @@
 package collector
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
+	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +35,22 @@ func wakeups(t testing.TB, a *traced, label string) (sum float64, series int) {
 	return sum, series
 }
 
+// untilAsleep waits until a server's thread, or process, sleeps: one that is still awake when the next statement comes is not
+// woken for it.
+func untilAsleep(t testing.TB, tid int) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
+		if err != nil {
+			return err
+		}
+		if _, state, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(state, []byte("S ")) {
+			return fmt.Errorf("thread %d does not sleep: %s", tid, stat)
+		}
+		return nil
+	})
+}
+
 // A statement's bytes wake the server after the client has begun to send them, and before the statement begins; how long
 // before is in the metric, once for each statement.
 func TestTraceWakeup(t *testing.T) {
@@ -42,6 +61,8 @@ func TestTraceWakeup(t *testing.T) {
 	}
 	a := startTraced(t, TraceOptions{Sample: 1, Slowest: 1})
 	_, c := tracedServer(t, a, disk.Device)
+
+	backend := int(c.PgConn().PID())
 
 	const commits = 20
 	// So long that every commit waits for it, and is followed.
@@ -55,6 +76,7 @@ func TestTraceWakeup(t *testing.T) {
 	begin := monotonic()
 	var sent []uint64
 	for range commits {
+		untilAsleep(t, backend)
 		sent = append(sent, monotonic())
 		run(t, c, commitOf8KB)
 	}
@@ -77,7 +99,7 @@ func TestTraceWakeup(t *testing.T) {
 		sum += float64(c.Root.Start-c.Woken) / 1e9
 	}
 	t.Logf("%d of %d statements woke the server; %.1f us before they began, on average", woken, commits, 1e6*sum/float64(max(woken, 1)))
-	// The server may still be awake when the next statement comes, but rarely.
+	// A process that is about to sleep looks as if it did.
 	if woken < commits/2 {
 		t.Errorf("%d of %d statements woke the server", woken, commits)
 	}
@@ -93,9 +115,16 @@ func TestTraceWakeupEncrypted(t *testing.T) {
 	name := defaultName(t, a.query, my.PID)
 	db := my.Open(t, func(c *mysql.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} })
 	db.SetMaxOpenConns(1)
-	const statements = 200
+	var thread int
+	if err := db.QueryRow("select tid from information_schema.processlist where id = connection_id()").Scan(&thread); err != nil {
+		t.Fatal(err)
+	}
+	const statements = 20
+	untilAsleep(t, thread) // its last statement is counted then
+	before, _ := wakeups(t, a, name)
 	got := during(t, a.query, name, statements, func() {
 		for range statements {
+			untilAsleep(t, thread)
 			if err := db.QueryRow("select 1").Scan(new(int)); err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +132,7 @@ func TestTraceWakeupEncrypted(t *testing.T) {
 	})
 	wantCounts(t, got, map[string]uint64{"select": statements})
 	wantSum(t, got)
-	if sum, _ := wakeups(t, a, name); sum <= 0 {
-		t.Errorf("%v s of wake-ups in %d statements", sum, statements)
+	if sum, _ := wakeups(t, a, name); sum <= before {
+		t.Errorf("%v s of wake-ups in %d statements", sum-before, statements)
 	}
 }
