@@ -66,7 +66,9 @@ type Statement struct {
 type Class struct {
 	Name     string `json:"name"`
 	Replicas int    `json:"replicas,omitempty"`
-	Windows  []Load `json:"windows"`
+	// Shared is how many volumes and replicas of others are on the block device whose requests the windows have; 0 for calls on files.
+	Shared  int    `json:"shared,omitempty"`
+	Windows []Load `json:"windows"`
 }
 
 // Load is what one volume of a class did in a piece of time.
@@ -179,6 +181,9 @@ func long(seconds float64) error {
 }
 
 func (c Class) validate() error {
+	if c.Shared < 0 {
+		return fmt.Errorf("shared is %d; want 0 or more", c.Shared)
+	}
 	for i, l := range c.Windows {
 		if err := long(l.Seconds); err != nil {
 			return fmt.Errorf("windows[%d].%w", i, err)

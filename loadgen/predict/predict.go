@@ -68,6 +68,9 @@ func Predict(in *Input) (*Prediction, error) {
 const seed = 20_261_125
 
 func (p *Prediction) predict(in *Input) *Refusal {
+	if refused := sharedDisk(in); refused != nil {
+		return refused
+	}
 	f, refused := fit(in.Workload, in.From, seed)
 	if refused != nil {
 		return refused

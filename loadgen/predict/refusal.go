@@ -22,6 +22,8 @@ const (
 	Unexplained Reason = "not-explained"
 	// Rare: there are too few of a kind among all for the simulation to tell.
 	Rare Reason = "rare"
+	// Shared: a block device serves others as well, and whose its requests are is not known.
+	Shared Reason = "shared-disk"
 	// Engine: the database's way to its log is not modelled.
 	Engine Reason = "engine"
 )
@@ -102,6 +104,17 @@ func (f *fitted) storable(w Workload, ops map[string]Operation) *Refusal {
 
 func hasFlush(ops map[string]Operation) bool {
 	return ops["sync"].Times.Count() > 0 || ops["write"].Times.Count() > 0 || ops["flush"].Times.Count() > 0
+}
+
+// sharedDisk says which class's block device serves others as well.
+func sharedDisk(in *Input) *Refusal {
+	for _, c := range []Class{in.From, in.To} {
+		if c.Shared > 0 {
+			return &Refusal{Shared, fmt.Sprintf("the block device of class %s serves %d volumes or replicas of others as well: which of its requests are like this server's is not known", c.Name, c.Shared),
+				"measure both classes with loadgen probe, and give --from-class-file and --to-class-file"}
+		}
+	}
+	return nil
 }
 
 // believable says why a kind's part of the fit cannot be believed.

@@ -54,7 +54,7 @@ func main() {
 	app.Flag("rounds", "Rounds; each runs every mode once, in random order.").Default("10").IntVar(&o.rounds)
 	app.Flag("time", "Length of one run.").Default("5s").DurationVar(&o.seconds)
 	app.Flag("workload", "select (cached, prepared; the worst case) or tpcb; repeatable.").Default("select", "tpcb").EnumsVar(&o.workloads, "select", "tpcb")
-	app.Flag("mode", "One of "+strings.Join(modes, ", ")+" (agent and blockio); repeatable.").Default(modes...).EnumsVar(&o.modes, modes...)
+	app.Flag("mode", "One of "+strings.Join(modes, ", ")+" (statements: the agent with --collector.trace; all: agent and blockio); repeatable.").Default(modes...).EnumsVar(&o.modes, modes...)
 	app.Flag("folder", "Where the rows of results go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	o.command = rows.Command("overhead")

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plumbline/plumbline/tests/agentproc"
@@ -16,14 +17,18 @@ import (
 //go:embed trace.bt
 var script string
 
-// modes are what the load runs with: nothing, the node agent, blockio in ebpf_exporter, these two,
-// and bpftrace with a script that measures the same.
-var modes = []string{"none", "agent", "blockio", "all", "bpftrace"}
+// modes are what the load runs with: nothing, the node agent, the agent that also follows single statements (its collector
+// trace), blockio in ebpf_exporter, agent and blockio, and bpftrace with a script that measures the same.
+var modes = []string{"none", "agent", "statements", "blockio", "all", "bpftrace"}
 
 // observe starts a mode's observers until the scope's end, and returns once they are attached.
 func (o options) observe(ctx context.Context, t *rig.Scope, mode string, s server) {
-	if mode == "agent" || mode == "all" {
-		a, err := agentproc.Start(ctx, o.agent, o.agentFlags...)
+	if mode == "agent" || mode == "statements" || mode == "all" {
+		flags := slices.Clone(o.agentFlags)
+		if mode == "statements" {
+			flags = append(flags, "--collector.trace")
+		}
+		a, err := agentproc.Start(ctx, o.agent, flags...)
 		t.Check(err)
 		t.Cleanup(func() { t.Check(a.Stop()) })
 	}

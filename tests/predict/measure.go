@@ -101,15 +101,21 @@ func (m *measured) window(t *rig.Scope, o options, a *agentproc.Agent, s *server
 	}
 	c := m.Classes[s.store.name]
 	c.Name = s.store.name
-	probe := exec.Command(o.loadgen, "probe", "--directory="+s.dir, "--storageclass="+s.store.name,
-		"--windows=1", "--window="+(o.window/2).String(), "--readers=2", "--file-size=64MiB")
-	probe.Stderr = os.Stderr
-	text, err := probe.Output()
+	one, err := probe(context.Background(), o.loadgen, s.store.name, s.dir, "--windows=1", "--window="+(o.window/2).String(), "--readers=2", "--file-size=64MiB")
 	t.Check(err)
-	var one predict.Class
-	t.Check(json.Unmarshal(text, &one))
 	c.Windows = append(c.Windows, one.Windows...)
 	m.Classes[s.store.name] = c
+}
+
+// probe measures the store that a folder is on.
+func probe(ctx context.Context, loadgen, name, directory string, flags ...string) (c predict.Class, err error) {
+	p := exec.CommandContext(ctx, loadgen, append([]string{"probe", "--directory=" + directory, "--storageclass=" + name}, flags...)...)
+	p.Stderr = os.Stderr
+	text, err := p.Output()
+	if err != nil {
+		return c, err
+	}
+	return c, json.Unmarshal(text, &c)
 }
 
 // during is what the agent has of a load.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/tests/results/rows"
@@ -108,9 +109,12 @@ func (s score) cells() []string {
 func (t *table) noise(of func(move) bool) string {
 	least, most := math.Inf(1), 0.0
 	for _, m := range t.moves {
-		if of(m) {
-			least, most = min(least, t.queued[m.kind][0]), max(most, t.queued[m.kind][1])
+		if q, ok := t.queued[m.kind]; ok && of(m) {
+			least, most = min(least, q[0]), max(most, q[1])
 		}
+	}
+	if most == 0 {
+		return "" // all were refused
 	}
 	return fmt.Sprintf("%.2f to %.2f ms", 1e3*least, 1e3*most)
 }
@@ -135,8 +139,12 @@ func (t *table) groups() (all []group) {
 	add("all moves", func(move) bool { return true })
 	add("between stores that hold back", func(m move) bool { return !m.plain })
 	add("from or to a folder on the machine's disk", func(m move) bool { return m.plain })
-	for _, k := range kinds {
-		add(k.name, func(m move) bool { return m.kind == k.name })
+	var told []string
+	for _, one := range t.moves {
+		if !slices.Contains(told, one.kind) {
+			told = append(told, one.kind)
+			add(one.kind, func(m move) bool { return m.kind == one.kind })
+		}
 	}
 	return all
 }
@@ -166,9 +174,8 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// rows writes the scores and each move.
-func (t *table) rows(out *rows.File) {
-	const section, moves = "Predictions of a move to other storage", "Predictions, move by move"
+// rows writes the scores and each move, in these sections.
+func (t *table) rows(out *rows.File, section, moves string) {
 	for _, g := range t.groups() {
 		out.Add(section, g.name, g.cells()...)
 	}

@@ -78,12 +78,14 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 		return nil, fmt.Errorf("no database server is known to use %s: see kubectl plumbline verify", q.Subject)
 	}
 	a := &asker{ctx: ctx, api: api, q: q}
-	a.volumes(t)
+	disks := a.volumes(t)
 	in := &predict.Input{Version: predict.Version, From: predict.Class{Name: t.Class}, To: predict.Class{Name: q.Class, Replicas: q.Replicas},
 		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, ThinkSeconds: q.ThinkTime.Seconds(), SameCache: q.SameCache}}
 	if q.Class == "" {
 		in.To.Name = fmt.Sprintf("%d replicas (%s)", q.Replicas, t.Backend)
 	}
+	in.From.Shared = disks.others(a.source, a.pod)
+	in.To.Shared = a.shared
 	in.Workload.Sessions = int(a.number("sessions", t))
 	in.Workload.Cores = q.Cores
 	for i := range q.Windows {
@@ -115,6 +117,9 @@ type asker struct {
 	// source is the server's device, others those of the class asked about.
 	source key
 	others []key
+	// pod is the server's own; shared is how many volumes and replicas of others are on each of the others' devices at least.
+	pod    podKey
+	shared int
 	err    error
 }
 
@@ -218,8 +223,9 @@ func (a *asker) statements(t why.Target, at time.Time) predict.Window {
 	return w
 }
 
-// volumes finds the devices of the class asked about: its volumes', or those of the engine's volumes with so many replicas.
-func (a *asker) volumes(t why.Target) {
+// volumes finds the devices of the class asked about: its volumes', or those of the engine's volumes with so many replicas. Of a disk that
+// several share it is not known whose its requests are: such ones are asked about only if there are no others.
+func (a *asker) volumes(t why.Target) disks {
 	a.source = key{t.Cluster, t.Node, t.Device}
 	everywhere := matchers(map[string]string{"cluster": a.within(t.Cluster, "")})
 	desired := map[[2]model.LabelValue]float64{}
@@ -228,18 +234,43 @@ func (a *asker) volumes(t why.Target) {
 			desired[[2]model.LabelValue{s.Metric["cluster"], s.Metric["volume"]}] = float64(s.Value)
 		}
 	}
-	devices := map[key]bool{}
+	of := disks{}
+	for _, s := range a.vector(everywhere.Replace(questions["below"].native), a.q.At) {
+		if device := string(s.Metric["device"]); device != "" {
+			of.add(key{string(s.Metric["cluster"]), string(s.Metric["node"]), device}, podKey{}, int(s.Value))
+		}
+	}
+	devices := map[key]podKey{}
 	for _, s := range a.vector(everywhere.Replace(questions["volumes"].native), a.q.At) {
 		m := s.Metric
+		pod := podKey{string(m["namespace"]), string(m["pod"])}
 		k := key{string(m["cluster"]), string(m["node"]), string(m["device"])}
 		wanted := a.q.Class != "" && string(m["storageclass"]) == a.q.Class ||
 			a.q.Replicas > 0 && string(m["backend"]) == t.Backend && desired[[2]model.LabelValue{m["cluster"], m["volume"]}] == float64(a.q.Replicas)
+		if k.device != "" {
+			of.add(k, pod, 1)
+		}
+		if k == a.source && string(m["volume"]) == t.Volume {
+			a.pod = pod
+		}
 		if wanted && k != a.source && k.device != "" && k.cluster == t.Cluster {
-			devices[k] = true
+			devices[k] = pod
+		}
+	}
+	if alone := maps.Clone(devices); len(devices) > 0 {
+		maps.DeleteFunc(alone, func(k key, pod podKey) bool { return of.others(k, pod) > 0 })
+		if len(alone) > 0 {
+			devices = alone
+		} else {
+			a.shared = math.MaxInt
+			for k, pod := range devices {
+				a.shared = min(a.shared, of.others(k, pod))
+			}
 		}
 	}
 	a.others = slices.SortedFunc(maps.Keys(devices), func(x, y key) int { return strings.Compare(x.node+"/"+x.device, y.node+"/"+y.device) })
 	a.others = a.others[:min(len(a.others), mostVolumes)]
+	return of
 }
 
 // requests are those of the server's device and of the others in the window that ends then.

@@ -20,7 +20,8 @@ var questions = map[string]question{
 		`sum by (node, device, op, le) (increase(ebpf_exporter_blkio_total_seconds_bucket{$devices,op=~"read|write|flush"}[$window]))`},
 	"bytes":    {native: `sum by (node, device) (increase(node_disk_written_bytes_total{$devices}[$window])) / (sum by (node, device) (increase(node_disk_writes_completed_total{$devices}[$window])) > 0)`},
 	"sessions": {native: `max(plumbline_query_backends{$server})`},
-	"volumes":  {native: `group by (cluster, node, device, volume, storageclass, backend) (plumbline_volume_info{$cluster})`},
+	"volumes":  {native: `group by (cluster, node, device, volume, storageclass, backend, namespace, pod) (plumbline_volume_info{$cluster})`},
+	"below":    {native: `count by (cluster, node, device) (plumbline_replica_info{$cluster})`},
 	"replicas": {native: `max by (cluster, volume) (plumbline_volume_desired_replicas{$cluster})`},
 }
 

@@ -156,6 +156,25 @@ func TestDatabasesAreChosen(t *testing.T) {
 	}
 }
 
+// The lab's agent follows single statements only if that is asked for.
+func TestAgentTraces(t *testing.T) {
+	for _, traces := range []bool{false, true} {
+		l := lab(t, "..")
+		l.Trace = traces
+		if _, err := l.Load([]string{"local"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		project, err := l.project()
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := project["processes"].(map[string]any)["agent"].(map[string]any)["command"].(string)
+		if got := slices.Contains(strings.Fields(command), "--collector.trace"); got != traces {
+			t.Errorf("asked for: %v; the agent's command: %s", traces, command)
+		}
+	}
+}
+
 // A class file with a mistake is refused with its name and field.
 func TestBadClassFiles(t *testing.T) {
 	for name, c := range map[string]struct{ class, backend, want string }{

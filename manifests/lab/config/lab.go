@@ -47,6 +47,8 @@ type Lab struct {
 	Clients int
 	// Interval is the time between Prometheus' scrapes, and between its rules' evaluations.
 	Interval model.Duration
+	// Trace says that the agent follows single statements through the layers (its collector trace).
+	Trace bool
 	// Scale is pgbench's scale factor.
 	Scale int
 	// GrafanaHome is Grafana's home folder, empty if it is not installed.

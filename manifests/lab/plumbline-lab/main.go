@@ -28,6 +28,7 @@ type options struct {
 	rate, clients, scale int
 	canaryRate           float64
 	wait, interval       time.Duration
+	trace                bool
 }
 
 func main() {
@@ -36,6 +37,7 @@ func main() {
 		"  plumbline-lab demo --duration=60s\n"+
 		"  LAB_CLASSES='local longhorn-r3' plumbline-lab up\n"+
 		"  LAB_DATABASES='postgresql mariadb' plumbline-lab up\n"+
+		"  LAB_TRACE=true plumbline-lab up\n"+
 		"  plumbline-lab status\n"+
 		"  plumbline-lab why longhorn-r3\n"+
 		"  plumbline-lab break replica --duration=2m\n"+
@@ -57,6 +59,7 @@ func main() {
 	app.Flag("clients", "Connections of the load to each class.").Envar("LAB_CLIENTS").Default("4").IntVar(&o.clients)
 	app.Flag("scale", "pgbench's scale factor; 1 is about 15 MB.").Envar("LAB_SCALE").Default("10").IntVar(&o.scale)
 	app.Flag("interval", "Time between Prometheus' scrapes and between its rules' evaluations; live words look ten of them back. Longer for a slow machine.").Envar("LAB_INTERVAL").Default(config.DefaultInterval.String()).DurationVar(&o.interval)
+	app.Flag("trace", "The agent follows single statements, too: what each waited for, layer by layer, on its page /slowest.").Envar("LAB_TRACE").BoolVar(&o.trace)
 	app.Flag("wait", "How long the parts may take to become ready.").Envar("LAB_WAIT").Default("10m").DurationVar(&o.wait)
 
 	up := app.Command("up", "Start the lab and leave it running.")

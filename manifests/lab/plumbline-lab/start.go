@@ -70,7 +70,7 @@ func plan(o options) (*config.Lab, error) {
 	}
 	lab := &config.Lab{
 		Files: filepath.Join(repo, "manifests", "lab"), Repo: repo, Dir: filepath.Clean(o.dir), Exe: exe,
-		Node: o.node, PortBase: o.portBase, Databases: strings.Fields(o.databases), Rate: o.rate, CanaryRate: o.canaryRate, Clients: o.clients, Interval: model.Duration(o.interval), Scale: o.scale,
+		Node: o.node, PortBase: o.portBase, Databases: strings.Fields(o.databases), Rate: o.rate, Trace: o.trace, CanaryRate: o.canaryRate, Clients: o.clients, Interval: model.Duration(o.interval), Scale: o.scale,
 		Without: sandbox.Probe(),
 	}
 	if lab.PostgresBin, err = postgresBin(); err != nil {
