@@ -65,12 +65,18 @@ func newTraceMetrics() *traceMetrics {
 	}
 }
 
-// server is the label of a server, within bounds.
+// server is the label of a server, within bounds. A new one has all layers from the start, so that what it never waited for is known to be 0: a
+// layer of which the first thing known is an incident cannot be told to have grown.
 func (m *traceMetrics) server(label string) string {
 	if len(m.servers) >= traceMaxServers && !m.servers[label] {
 		label = otherServer
 	}
-	m.servers[label] = true
+	if !m.servers[label] {
+		m.servers[label] = true
+		for _, layer := range trace.Layers {
+			m.layers.WithLabelValues(label, string(layer))
+		}
+	}
 	return label
 }
 
