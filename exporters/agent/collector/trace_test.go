@@ -183,16 +183,22 @@ func deviceNumber(t testing.TB, path string) string {
 // from then on all tasks that its commits wait for are known.
 func tracedServer(t testing.TB, a *traced, device string) (*servertest.Postgres, *pgx.Conn) {
 	t.Helper()
+	return tracedServerOn(t, a, "on", func(mount string) error { return rig.MountExt4(t, device, mount, "-J", "size=4") })
+}
+
+// tracedServerOn is tracedServer with another file system. If filled is off, each new file of the log is empty.
+func tracedServerOn(t testing.TB, a *traced, filled string, mountAt func(string) error) (*servertest.Postgres, *pgx.Conn) {
+	t.Helper()
 	mount := filepath.Join(t.TempDir(), "log")
 	if err := os.Mkdir(mount, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	openUp(t, mount)
-	if err := rig.MountExt4(t, device, mount, "-J", "size=4"); err != nil {
+	if err := mountAt(mount); err != nil {
 		t.Fatal(err)
 	}
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": tracedName, "autovacuum": "off", "max_wal_size": "64MB", "min_wal_size": "32MB",
-		"wal_init_zero": "on", "checkpoint_timeout": "1h", "wal_writer_delay": "10s"}, func(data string) { logOn(t, data, mount) })
+		"wal_init_zero": filled, "wal_recycle": filled, "checkpoint_timeout": "1h", "wal_writer_delay": "10s"}, func(data string) { logOn(t, data, mount) })
 	waitForServer(t, a.query, tracedName)
 	c := pg.Connect(t)
 	run(t, c, "create table t (s text)")

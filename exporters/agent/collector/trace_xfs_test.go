@@ -1,0 +1,44 @@
+package collector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// On XFS tasks of the kernel end much of a file's work. With new files, whose blocks are made while they are written, a commit's time is the
+// device's all the same, and no helper's.
+func TestTraceXFS(t *testing.T) {
+	ownMounts(t)
+	disk, err := rig.NewSlowDisk(t, t.TempDir(), 512<<20)
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: 1})
+	_, c := tracedServerOn(t, a, "off", func(mount string) error { return rig.MountXFS(t, disk.Device, mount) })
+	const commits, delay = 30, 20 * time.Millisecond
+	disk.Writes.Set(delay)
+	disk.Syncs.Set(delay)
+	begin := monotonic()
+	for range commits {
+		run(t, c, commitOf8KB)
+	}
+	disk.Writes.Set(0)
+	disk.Syncs.Set(0)
+	chains := a.settled(tracedName, begin)
+	wantExact(t, chains, commits)
+	shares := map[trace.Layer]time.Duration{}
+	for _, c := range chains {
+		for layer, ns := range c.Root.Shares() {
+			shares[layer] += time.Duration(ns)
+		}
+	}
+	t.Log(shares)
+	// A write and a flush each at least.
+	if shares[trace.Device] < commits*2*delay || shares[trace.FileSystem]+shares[trace.Helper] > shares[trace.Device]/20 {
+		t.Errorf("%d commits waited %v for the device, %v in the file system, %v for helpers", commits, shares[trace.Device], shares[trace.FileSystem], shares[trace.Helper])
+	}
+}
