@@ -71,7 +71,7 @@ func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
 
 // Find returns the pods with these UIDs, as far as their names are known.
 func (n *Node) Find(uids []string) map[string]Pod {
-	found := n.fromAPI()
+	found, claims := n.fromAPI()
 	pods := map[string]Pod{}
 	var rest []string
 	for _, uid := range uids {
@@ -96,8 +96,16 @@ func (n *Node) Find(uids []string) map[string]Pod {
 		n.read = time.Now()
 	}
 	for _, uid := range rest {
-		if p, ok := n.logged[uid]; ok {
-			pods[uid] = p
+		p, ok := n.logged[uid]
+		if !ok {
+			continue
+		}
+		pods[uid] = p
+		// The kubelet's folder proves that the copy of this name is that of the pod with this UID.
+		for _, copied := range claims[uid] {
+			if copied.Namespace == p.Namespace && copied.Name == p.Name {
+				pods[uid] = copied
+			}
 		}
 	}
 	return pods
