@@ -24,6 +24,8 @@ type Mount struct {
 	Source string
 	// Root is the part of the file system that is seen at Point; not / for bind mounts.
 	Root string
+	// number is the mount's, and parent that of the mount that it is mounted on.
+	number, parent int
 }
 
 // Tables are the mount tables of a node, one for each mount namespace.
@@ -32,10 +34,14 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
+	// procfs is where they were read.
+	procfs string
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
 	// pods are the host's mounts of volumes into pods, once they are asked for.
 	pods map[podVolume][]Mount
+	// used are the places that containers use, once they are asked for.
+	used map[Place]bool
 }
 
 // podVolume is a volume as the kubelet has it below a pod's folder.
@@ -68,7 +74,7 @@ func ReadTables(root string) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", root, err)
 	}
-	t := &Tables{}
+	t := &Tables{procfs: root}
 	mounts, source, err := readTable(root, 1, maxHostTable)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
@@ -137,7 +143,7 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 	err := foreign.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
 		digest.WriteString(line)
 		digest.WriteByte('\n')
-		const device, inner, point, least = 2, 3, 4, 6
+		const number, parent, device, inner, point, least = 0, 1, 2, 3, 4, 6
 		before, after, ok := strings.Cut(line, " - ")
 		fields, rest := strings.Split(before, " "), strings.Split(after, " ")
 		if !ok || len(fields) < least || len(rest) < 2 {
@@ -145,7 +151,10 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 			return false
 		}
 		if f != nil {
-			f(Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])})
+			m := Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])}
+			m.number, _ = strconv.Atoi(fields[number])
+			m.parent, _ = strconv.Atoi(fields[parent])
+			f(m)
 		}
 		return true
 	})
@@ -207,13 +216,6 @@ func podVolumeOf(point string) (v podVolume, ok bool) {
 		return v, false
 	}
 	return podVolume{m[1] + m[3], m[2] + m[4]}, true
-}
-
-// inUse says whether a container has a place, or a part of it, as a mount.
-func (t *Tables) inUse(p Place) bool {
-	return slices.ContainsFunc(t.Others, func(table []Mount) bool {
-		return slices.ContainsFunc(table, func(m Mount) bool { return m.Device == p.Device && within(m.Root, p.Path) })
-	})
 }
 
 // Holding returns the host's mount that directory lies in.
