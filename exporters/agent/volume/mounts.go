@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // Mount is one mounted file system.
@@ -34,6 +35,8 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
+	// users are those of pods' containers that have users of their own. They say which of the host's folders are used, and nothing else.
+	users [][]Mount
 	// procfs is where they were read.
 	procfs string
 	// sources are where the tables were read, the host's first.
@@ -64,11 +67,14 @@ const (
 	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
 	maxHostTable = 64 << 20
 	maxTable     = 4 << 20
+	// maxDoubts bounds the processes that seem to be in a pod, and are not, before no more in other user namespaces are looked at.
+	maxDoubts = 64
 )
 
 // ReadTables reads the mount table of every mount namespace that a process lives in, but of
 // those that belong to another user namespace than PID 1's: in such a one any user may mount
-// what he likes, wherever he likes. Processes that end meanwhile are no error.
+// what he likes, wherever he likes. Of a pod's containers with such a one it is known at least what
+// they were given. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
 	names, err := processes(root)
 	if err != nil {
@@ -83,18 +89,36 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
+	doubts := 0
 	for _, pid := range names {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
 			continue
 		}
-		if u, err := namespace(root, pid, "user"); err == nil && users != "" && u != users {
+		u, err := namespace(root, pid, "user")
+		others := err == nil && users != "" && u != users
+		if others {
+			if doubts == maxDoubts {
+				continue
+			}
+			id, err := pod.Of(root, pid)
+			if err != nil {
+				doubts++
+			}
+			if err != nil || id == (pod.ID{}) {
+				continue
+			}
+		}
+		mounts, source, err := readTable(root, pid, maxTable)
+		if err != nil {
 			continue
 		}
-		if mounts, source, err := readTable(root, pid, maxTable); err == nil {
-			seen[mnt] = true
-			t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
+		seen[mnt] = true
+		if others {
+			t.users = append(t.users, mounts)
+			continue
 		}
+		t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
 	}
 	return t, nil
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
@@ -24,10 +25,13 @@ func (t *Tables) uses() map[Place]bool {
 		own[s] = true
 	}
 	used := map[Place]bool{}
+	tables := slices.Clone(t.users)
 	for i, table := range t.Others {
-		if !pod.Named(t.procfs, t.sources[i+1].pid) {
-			continue
+		if pod.Named(t.procfs, t.sources[i+1].pid) {
+			tables = append(tables, table)
 		}
+	}
+	for _, table := range tables {
 		if m, ok := holding(table, "/"); ok && rooted && m.Device == root.Device && m.Root == root.Root {
 			continue // it sees the host's files
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // podGroup is the cgroup of a pod's container.
@@ -17,10 +19,10 @@ const host = `22 1 254:1 / / rw - ext4 /dev/vda1 rw
 24 22 0:20 / /proc rw - proc proc rw
 `
 
-// others makes the mount tables of pods' namespaces beside the host's, and returns all of them.
-func others(t *testing.T, tables ...string) *Tables {
+// others makes the mount tables of pods' namespaces beside the host's.
+func others(t *testing.T, tables ...string) (proc string) {
 	t.Helper()
-	proc := t.TempDir()
+	proc = t.TempDir()
 	for i, text := range append([]string{host}, tables...) {
 		pid := filepath.Join(proc, fmt.Sprint(i+1))
 		if err := os.MkdirAll(filepath.Join(pid, "ns"), 0o755); err != nil {
@@ -35,6 +37,11 @@ func others(t *testing.T, tables ...string) *Tables {
 			t.Fatal(err)
 		}
 	}
+	return proc
+}
+
+func read(t *testing.T, proc string) *Tables {
+	t.Helper()
 	all, err := ReadTables(proc)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +68,7 @@ func TestInUse(t *testing.T) {
 		"a container that has a folder":        {image + "33 32 254:1 /srv/one /x rw - ext4 /dev/vda1 rw\n", false, true},
 		"a container that has one of its name": {image + "33 32 254:2 /srv/one /srv/one rw - ext4 /dev/vda2 rw\n", false, false},
 	} {
-		tables := others(t, c.table)
+		tables := read(t, others(t, c.table))
 		data, one := Identity{Directory: "/data", InUse: true}, Identity{Directory: "/srv/one", InUse: true}
 		if a, b := len(data.in(tables)) > 0, len(one.in(tables)) > 0; a != c.data || b != c.one {
 			t.Errorf("%s: /data is used: %v, want %v; /srv/one: %v, want %v", name, a, c.data, b, c.one)
@@ -72,12 +79,54 @@ func TestInUse(t *testing.T) {
 // A container that is no pod's, such as the kubelet's own, has folders of the host's for reasons of its own.
 func TestInUseOutsideOfPods(t *testing.T) {
 	for cgroup, want := range map[string]bool{podGroup: true, "/system.slice/docker-abab.scope": false, "/": false} {
-		tables := others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /data rw - ext4 /dev/sdb rw\n")
-		if err := os.WriteFile(filepath.Join(tables.procfs, "2", "cgroup"), []byte("0::"+cgroup+"\n"), 0o644); err != nil {
+		proc := others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /data rw - ext4 /dev/sdb rw\n")
+		if err := os.WriteFile(filepath.Join(proc, "2", "cgroup"), []byte("0::"+cgroup+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := len((Identity{Directory: "/data", InUse: true}).in(tables)) > 0; got != want {
+		if got := len((Identity{Directory: "/data", InUse: true}).in(read(t, proc))) > 0; got != want {
 			t.Errorf("in %s: /data is used: %v, want %v", cgroup, got, want)
+		}
+	}
+}
+
+// A container with users of its own (hostUsers: false) uses a folder as any other does. A user who only has such a namespace does not, whatever his
+// cgroup is called, and neither gives a mount its volume.
+func TestInUseByOtherUsers(t *testing.T) {
+	testkit.NeedRoot(t) // to own the cgroups of pods
+	for name, c := range map[string]struct {
+		cgroup string
+		member int
+		want   bool
+	}{
+		"a pod's container":        {podGroup, 2, true},
+		"a user":                   {"/user.slice/user-1000.slice", 2, false},
+		"a user who says he is it": {podGroup, 3, false},
+	} {
+		proc := others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /mnt/longhorn rw,idmapped - ext4 /dev/sdb rw\n")
+		for file, text := range map[string]string{
+			"2/cgroup": "0::" + c.cgroup + "\n",
+			"1/root/sys/fs/cgroup/cgroup.controllers":           "",
+			"1/root/sys/fs/cgroup" + podGroup + "/cgroup.procs": fmt.Sprintln(c.member),
+		} {
+			file = filepath.Join(proc, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for pid, users := range map[string]string{"1": "user:[1]", "2": "user:[2]"} {
+			if err := os.Symlink(users, filepath.Join(proc, pid, "ns", "user")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tables := read(t, proc)
+		if got := len((Identity{Directory: "/data", InUse: true}).in(tables)) > 0; got != c.want {
+			t.Errorf("%s: /data is used: %v, want %v", name, got, c.want)
+		}
+		if m := (Identity{Mountpoint: "/mnt/longhorn"}).in(tables); len(m) > 0 {
+			t.Errorf("%s: names the volume at %+v", name, m)
 		}
 	}
 }
