@@ -43,6 +43,8 @@ type Tables struct {
 	sources []tableSource
 	// pods are the host's mounts of volumes into pods, once they are asked for.
 	pods map[podVolume][]Mount
+	// points are the host's mounts by their points, once they are asked for.
+	points map[string]Mount
 	// used are the places that containers use, once they are asked for.
 	used map[Place]bool
 }
@@ -242,8 +244,25 @@ func podVolumeOf(point string) (v podVolume, ok bool) {
 	return podVolume{m[1] + m[3], m[2] + m[4]}, true
 }
 
-// Holding returns the host's mount that directory lies in.
-func (t *Tables) Holding(directory string) (Mount, bool) { return holding(t.Host, directory) }
+// Holding returns the host's mount that directory lies in: the innermost, and of several on one point the last.
+func (t *Tables) Holding(directory string) (Mount, bool) {
+	if t.points == nil {
+		t.points = map[string]Mount{}
+		for _, m := range t.Host {
+			t.points[m.Point] = m
+		}
+	}
+	for at := directory; ; {
+		if m, ok := t.points[at]; ok {
+			return m, true
+		}
+		end := strings.LastIndexByte(at, '/')
+		if end < 0 || at == "/" {
+			return Mount{}, false
+		}
+		at = at[:max(end, 1)]
+	}
+}
 
 // holding returns the mount of a table that a path lies in: the innermost, and of several on
 // one point the last.
