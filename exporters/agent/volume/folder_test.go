@@ -85,7 +85,7 @@ func TestFolderHung(t *testing.T) {
 	}
 	n.folders.calls = foreign.NewCalls(50*time.Millisecond, 8)
 	is("linked=/srv/local/one one=/srv/local/one", "")
-	n.folders.known = map[string]string{}
+	n.folders.known = map[string]folder{}
 	is("", "volume linked: its folder /links/one")
 	release()
 }

@@ -189,11 +189,18 @@ func TestKubeletMount(t *testing.T) {
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/pvc-1", Device: "0:99"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-2/mount", Device: "8:64"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-4", Device: "8:80"},
+		// Raw block volumes, of which two pods have one.
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u1", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u2", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-5/u1", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io~local-volume/volumeDevices/pvc-6/u1", Device: "0:6", Root: "/sdy"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io~local-volume/volumeDevices/pvc-6/u2", Device: "0:6", Root: "/sdz"},
 		// Two pods have it.
 		{Point: "/var/lib/kubelet/pods/u3/volumes/kubernetes.io~csi/pvc-1/mount", Device: "8:16"},
 	}}
 	for _, c := range []struct{ plugin, name, want string }{
 		{csiPlugin, "pvc-1", "8:16"}, {localPlugin, "pvc-2", "8:32"}, {csiPlugin, "pvc-3", ""}, {csiPlugin, "mount", ""}, {csiPlugin, "pvc-4", ""}, {localPlugin, "pvc-1", ""},
+		{csiPlugin, "pvc-5", "0:6"}, {localPlugin, "pvc-5", ""}, {localPlugin, "pvc-6", "0:6 0:6"},
 	} {
 		var got []string
 		for _, m := range tables.kubelet(c.plugin, c.name) {

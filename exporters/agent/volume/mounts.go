@@ -27,6 +27,8 @@ type Mount struct {
 	Root string
 	// number is the mount's, and parent that of the mount that it is mounted on.
 	number, parent int
+	// raw says that it is no file system that is seen at Point, but the node of a device: Root is its name in /dev then.
+	raw bool
 }
 
 // Tables are the mount tables of a node, one for each mount namespace.
@@ -218,13 +220,16 @@ func (t *Tables) At(point string) (Mount, bool) {
 }
 
 // kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
-// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI.
+// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI. Of a raw block volume it mounts the device's node at
+// <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI.
 func (t *Tables) kubelet(plugin, name string) []Mount {
 	if t.pods == nil {
 		t.pods = map[podVolume][]Mount{}
 		for _, m := range t.Host {
-			v, ok := podVolumeOf(m.Point)
-			if ok && !slices.ContainsFunc(t.pods[v], func(other Mount) bool { return other.Device == m.Device }) {
+			v, raw, ok := podVolumeOf(m.Point)
+			m.raw = raw
+			same := func(other Mount) bool { return other.Device == m.Device && (!m.raw || other.Root == m.Root) }
+			if ok && !slices.ContainsFunc(t.pods[v], same) {
 				t.pods[v] = append(t.pods[v], m)
 			}
 		}
@@ -232,16 +237,26 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 	return t.pods[podVolume{plugin, name}]
 }
 
-// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
-var podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+var (
+	// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
+	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of the local one.
+	podDevice = regexp.MustCompile(`/plugins/(?:kubernetes\.io/csi/volumeDevices/([^/]+)/dev|` + regexp.QuoteMeta(localPlugin) + `/volumeDevices/([^/]+))/[^/]+$`)
+)
 
 // podVolumeOf takes a mount's point apart.
-func podVolumeOf(point string) (v podVolume, ok bool) {
-	m := podMount.FindStringSubmatch(point)
-	if m == nil {
-		return v, false
+func podVolumeOf(point string) (v podVolume, raw, ok bool) {
+	if m := podMount.FindStringSubmatch(point); m != nil {
+		return podVolume{m[1] + m[3], m[2] + m[4]}, false, true
 	}
-	return podVolume{m[1] + m[3], m[2] + m[4]}, true
+	switch m := podDevice.FindStringSubmatch(point); {
+	case m == nil:
+		return v, false, false
+	case m[1] != "":
+		return podVolume{csiPlugin, m[1]}, true, true
+	default:
+		return podVolume{localPlugin, m[2]}, true, true
+	}
 }
 
 // Holding returns the host's mount that directory lies in: the innermost, and of several on one point the last.

@@ -110,7 +110,7 @@ var errNotHere = errors.New("not mounted")
 // placeOne finds where a volume is, and by which mount. Of several devices that pods have by its name, such as one that is left of a crash, those
 // count that are there.
 func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err error) {
-	at, err := n.folders.locate(i, tables)
+	at, device, err := n.folders.locate(i, tables)
 	if err != nil {
 		return f, mount, err
 	}
@@ -120,16 +120,20 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 		if at.Directory != "" && within(at.Directory, m.Point) {
 			root = at.Directory
 		}
+		place := m.place(root)
 		disk, why := n.devices.Of(m)
+		if device != "" {
+			disk, why = n.devices.disk(device, m)
+		}
 		switch {
 		case why != nil && f.Disk == "":
 			err = why
 		case why != nil:
-		case f.Disk != "" && f.Place.Device != m.Device:
+		case f.Disk != "" && (f.Place.Device != m.Device || m.raw && f.Place != place):
 			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is another volume, which a pod has named so", f.Disk, disk)
 		default:
 			mount, err = m, nil
-			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: m.place(root)}
+			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: place}
 		}
 	}
 	return f, mount, err
