@@ -36,7 +36,7 @@ type fabricWire struct {
 	// modules are the kernel's for both sides, without which there is nothing to follow.
 	initiatorModule, targetModule string
 	// read finds what the machine uses, serving whether it can serve anybody.
-	read    func(sysfs string) (remote.Paths, error)
+	read    func(sysfs string, known *remote.Known) (remote.Paths, error)
 	serving func(sysfs string) bool
 	// export fills in how the target itself names an export and returns the address where it is served; backing is what it is made of.
 	export  func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) (address string)
@@ -67,6 +67,8 @@ type fabricCollector struct {
 	clock func() uint64
 	stop  context.CancelFunc
 	done  sync.WaitGroup
+	// known is of the looks, which come one after another.
+	known remote.Known
 
 	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only, except that
 	// a side is loaded under it.
@@ -96,7 +98,7 @@ func (c *fabricCollector) Start(ctx context.Context) error {
 // look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of
 // sysfs may wait for a controller, so that no lock is held meanwhile.
 func (c *fabricCollector) look() {
-	found, err := c.wire.read(c.options.SysFS)
+	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
 	c.lookAtBackings()
 	c.mu.Lock()

@@ -119,25 +119,25 @@ func (s *fabricSide) disks() (map[uint64]uint32, error) {
 	return readMap[uint64, uint32](s.kernel.collection.Maps["disks"])
 }
 
-// ignore tells the programs which disks are the machine's own, and which are no more.
-func (s *fabricSide) ignore(local map[uint64]bool) error {
-	disks, err := s.disks()
-	if err != nil {
-		return err
-	}
+// ignore tells the programs which of the disks are the machine's own, and which are no more. It leaves the others in disks.
+func (s *fabricSide) ignore(disks map[uint64]uint32, local map[uint64]bool) error {
 	errs, numbers := []error{}, map[uint32]bool{}
 	for disk, number := range disks {
-		switch here := local[disk]; {
-		case here && number != fabric.Ignored:
+		here, ignored := local[disk], number == fabric.Ignored
+		switch {
+		case here && !ignored:
 			errs = append(errs, s.kernel.collection.Maps["disks"].Put(disk, uint32(fabric.Ignored)))
 			delete(s.unnamed, number)
 			numbers[number] = true
-		case !here && number == fabric.Ignored:
+		case !here && ignored:
 			_, err := remove(s.kernel.collection.Maps["disks"], disk)
 			errs = append(errs, err)
 		}
+		if here || ignored {
+			delete(disks, disk)
+		}
 	}
-	_, _, err = s.take(numbers)
+	_, _, err := s.take(numbers)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -148,19 +148,20 @@ func (s *fabricSide) sweep(now time.Time) {
 	}
 	var err error
 	if s == s.initiator {
-		err = errors.Join(s.ignore(s.local), s.sweepDisks(now))
+		err = s.sweepDisks(now)
 	} else {
 		err = s.sweepExports(now)
 	}
 	s.err = errors.Join(err, s.sweepOperations())
 }
 
-// sweepDisks names the paths.
+// sweepDisks tells the machine's own disks from those of paths, and names the paths.
 func (s *fabricSide) sweepDisks(now time.Time) error {
 	disks, err := s.disks()
 	if err != nil {
 		return err
 	}
+	errs := []error{s.ignore(disks, s.local)}
 	paths := map[uint64]remote.Path{}
 	for _, p := range s.paths {
 		if p.Sequence != 0 {
@@ -169,18 +170,14 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 	}
 	busy, err := s.busy()
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	gone := map[uint32]bool{}
-	var errs []error
 	leave := func(disk uint64, number uint32) {
 		_, err := remove(s.kernel.collection.Maps["disks"], disk)
 		errs, gone[number] = append(errs, err), true
 	}
 	for disk, number := range disks {
-		if number == fabric.Ignored {
-			continue
-		}
 		path, there := paths[disk]
 		peer := s.peers[number]
 		switch {

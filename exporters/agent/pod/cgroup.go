@@ -83,6 +83,20 @@ func (c cgroups) of(pid int) (ID, error) {
 	return ID{}, problem
 }
 
+// Named tells whether a process is in a cgroup that is called as the kubelet calls a pod's. It proves nothing, and costs little.
+func Named(procfs string, pid int) bool {
+	text, err := foreign.ReadProc(filepath.Join(procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(text)) {
+		if slices.ContainsFunc(strings.Split(strings.TrimSuffix(line, "\n"), "/"), podGroup.MatchString) {
+			return true
+		}
+	}
+	return false
+}
+
 // hostRoot is the root of PID 1's files or, without the right to enter it (CAP_SYS_PTRACE), the agent's own.
 func hostRoot(procfs string) string {
 	root := filepath.Join(procfs, "1", "root")

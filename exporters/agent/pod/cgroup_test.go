@@ -107,6 +107,9 @@ func TestPodOfProcess(t *testing.T) {
 			if got != c.want || err != nil {
 				t.Errorf("%+v, %v; want %+v", got, err, c.want)
 			}
+			if named := Named(tr.proc, 7); named != (c.want != ID{}) || Named(tr.proc, 8) {
+				t.Errorf("called as a pod's: %v", named)
+			}
 		})
 	}
 }

@@ -76,9 +76,10 @@ func (o *object) Check() error {
 // hashLabel is on the pods of a Deployment: the end of their ReplicaSet's name.
 const hashLabel = "pod-template-hash"
 
-// fromAPI returns the pods that the API server told of, by UID.
-func (n *Node) fromAPI() map[string]Pod {
-	pods, statics := map[string]Pod{}, map[string][]Pod{}
+// fromAPI returns the pods that the API server told of, by UID, and by other UIDs those that say they are static pods with them, which needs proof.
+func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
+	pods, claims = map[string]Pod{}, map[string][]Pod{}
+	statics := map[string][]Pod{}
 	for _, o := range kube.All[*object](n.objects, resource) {
 		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Complete: true, containers: map[string]string{}}
 		if o.Spec.Hostname != "" {
@@ -109,11 +110,16 @@ func (n *Node) fromAPI() map[string]Pod {
 				p.OwnerKind, p.Owner = "", ""
 			}
 		}
-		// Anybody who may make pods may write the annotation, with another pod's UID. Those of static pods are of another form.
-		if mirrored := o.Annotations[mirrorOf]; staticForm.MatchString(mirrored) {
+		// Anybody who may make pods may write the annotation, with another pod's UID. Those of static pods are of another form, unless
+		// their manifest has one.
+		mirrored := o.Annotations[mirrorOf]
+		if staticForm.MatchString(mirrored) {
 			statics[mirrored] = append(statics[mirrored], p)
-		} else {
-			pods[string(o.UID)] = p
+			continue
+		}
+		pods[string(o.UID)] = p
+		if mirrored != "" {
+			claims[mirrored] = append(claims[mirrored], p)
 		}
 	}
 	for uid, all := range statics {
@@ -122,7 +128,7 @@ func (n *Node) fromAPI() map[string]Pod {
 			pods[uid] = all[0]
 		}
 	}
-	return pods
+	return pods, claims
 }
 
 // staticForm is the form of a static pod's UID: a digest that the kubelet makes.

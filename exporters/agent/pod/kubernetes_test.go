@@ -184,6 +184,43 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// A static pod whose manifest has a UID of its own is known by its copy, if the folder of its logs has the copy's name; of other pods that say
+// they are its copy, or another pod's, nothing is taken.
+func TestStaticPodWithItsOwnUID(t *testing.T) {
+	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := newTree(t)
+	node := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
+	const real, copied, evil, unlogged = "aaaaaaaa-2222-3333-4444-555555555555", "bbbbbbbb-2222-3333-4444-555555555555",
+		"cccccccc-2222-3333-4444-555555555555", "dddddddd-2222-3333-4444-555555555555"
+	put := func(namespace, name, uid, mirrored, ip string) {
+		metadata := map[string]any{"namespace": namespace, "name": name, "uid": uid}
+		if mirrored != "" {
+			metadata["annotations"] = map[string]any{mirrorOf: mirrored}
+		}
+		objects.Put(resource, &unstructured.Unstructured{Object: map[string]any{
+			"metadata": metadata, "spec": map[string]any{"nodeName": "n1"}, "status": map[string]any{"podIPs": []any{map[string]any{"ip": ip}}},
+		}})
+	}
+	put("db", "pg-n1", copied, anyUID, "10.0.0.1")
+	put("db", "real", real, "", "10.0.0.2")
+	put("other", "evil-a", evil, anyUID, "10.0.0.3")
+	put("other", "evil-b", "e", real, "10.0.0.4")
+	put("other", "evil-c", "f", unlogged, "10.0.0.5")
+	tr.folder("1/root/var/log/pods/db_pg-n1_" + anyUID)
+	pod := func(namespace, name, ip string) Pod {
+		return Pod{Namespace: namespace, Name: name, Hostname: name, Complete: true, IPs: []string{ip}, containers: map[string]string{}}
+	}
+	want := map[string]Pod{
+		anyUID: pod("db", "pg-n1", "10.0.0.1"), copied: pod("db", "pg-n1", "10.0.0.1"), real: pod("db", "real", "10.0.0.2"), evil: pod("other", "evil-a", "10.0.0.3"),
+	}
+	if got := node.Find([]string{anyUID, copied, real, evil, unlogged}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
 // What an environment holds is dropped before it is kept.
 func TestKeep(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{

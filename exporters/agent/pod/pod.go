@@ -65,13 +65,16 @@ func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *
 	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods")}
 }
 
+// Of is Node.Of for whoever needs no names of pods.
+func Of(procfs string, pid int) (ID, error) { return cgroups{procfs}.of(pid) }
+
 // Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
 // seems to be in one.
 func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
 
 // Find returns the pods with these UIDs, as far as their names are known.
 func (n *Node) Find(uids []string) map[string]Pod {
-	found := n.fromAPI()
+	found, claims := n.fromAPI()
 	pods := map[string]Pod{}
 	var rest []string
 	for _, uid := range uids {
@@ -96,8 +99,16 @@ func (n *Node) Find(uids []string) map[string]Pod {
 		n.read = time.Now()
 	}
 	for _, uid := range rest {
-		if p, ok := n.logged[uid]; ok {
-			pods[uid] = p
+		p, ok := n.logged[uid]
+		if !ok {
+			continue
+		}
+		pods[uid] = p
+		// The kubelet's folder proves that the copy of this name is that of the pod with this UID.
+		for _, copied := range claims[uid] {
+			if copied.Namespace == p.Namespace && copied.Name == p.Name {
+				pods[uid] = copied
+			}
 		}
 	}
 	return pods

@@ -22,8 +22,10 @@ var (
 )
 
 // ReadISCSI reads /sys/class/iscsi_session and the disks of /sys/block, of which each one's link tells whether a session is above it.
-// Sessions come and go while it is read: what is gone is left out.
-func ReadISCSI(sysfs string) (Paths, error) {
+// Sessions come and go while it is read: what is gone is left out. Of disks that are known nothing is read.
+func ReadISCSI(sysfs string, known *Known) (Paths, error) {
+	known.begin()
+	defer known.end()
 	all := Paths{Local: map[uint64]bool{}}
 	sessions, err := entries(filepath.Join(sysfs, "class", "iscsi_session"))
 	for _, name := range sessions {
@@ -33,7 +35,12 @@ func ReadISCSI(sysfs string) (Paths, error) {
 	}
 	disks, more := entries(filepath.Join(sysfs, "block"))
 	for _, disk := range disks {
-		link, err := os.Readlink(filepath.Join(sysfs, "block", disk))
+		file := filepath.Join(sysfs, "block", disk)
+		n, ok := nodeOf(file)
+		if !ok || known.has(n, &all) {
+			continue
+		}
+		link, err := os.Readlink(file)
 		if err != nil {
 			continue
 		}
@@ -41,8 +48,10 @@ func ReadISCSI(sysfs string) (Paths, error) {
 		at := slices.IndexFunc(parts, sessionName.MatchString)
 		if at < 0 {
 			// Others than SCSI's never are what the programs hear of.
-			if n := len(parts); n > 3 && parts[n-2] == "block" && scsiAddress.MatchString(parts[n-3]) {
-				all.addLocal(sequence(sysfs, "block", disk))
+			if i := len(parts); i > 3 && parts[i-2] == "block" && scsiAddress.MatchString(parts[i-3]) {
+				known.note(n, sequence(file), &all)
+			} else {
+				known.noteOther(n)
 			}
 			continue
 		}

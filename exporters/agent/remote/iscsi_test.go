@@ -66,7 +66,7 @@ func TestReadISCSI(t *testing.T) {
 	} {
 		link(t, sysfs, "block/"+disk, "../"+to)
 	}
-	got, err := ReadISCSI(sysfs)
+	got, err := ReadISCSI(sysfs, &Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestReadISCSI(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if none, err := ReadISCSI(t.TempDir()); err != nil || none.Connections != 0 || none.Paths != nil {
+	if none, err := ReadISCSI(t.TempDir(), &Known{}); err != nil || none.Connections != 0 || none.Paths != nil {
 		t.Errorf("a machine without iSCSI: %+v, %v", none, err)
 	}
 }

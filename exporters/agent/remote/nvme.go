@@ -16,8 +16,10 @@ var (
 )
 
 // ReadNVMe reads /sys/class/nvme. Controllers come and go while it is read: what is gone is left
-// out.
-func ReadNVMe(sysfs string) (Paths, error) {
+// out. Of the machine's own disks that are known nothing is read.
+func ReadNVMe(sysfs string, known *Known) (Paths, error) {
+	known.begin()
+	defer known.end()
 	c := Paths{Local: map[uint64]bool{}}
 	class := filepath.Join(sysfs, "class", "nvme")
 	entries, err := os.ReadDir(class)
@@ -43,7 +45,10 @@ func ReadNVMe(sysfs string) (Paths, error) {
 			switch {
 			case parts == nil || transport == "":
 			case local:
-				c.addLocal(sequence(folder, d.Name()))
+				file := filepath.Join(folder, d.Name())
+				if n, ok := nodeOf(file); ok && !known.has(n, &c) {
+					known.note(n, sequence(file), &c)
+				}
 			default:
 				namespace, _ := strconv.ParseUint(attribute(folder, d.Name(), "nsid"), 10, 32)
 				p := Path{

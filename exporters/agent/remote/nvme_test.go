@@ -32,7 +32,7 @@ func TestReadNVMe(t *testing.T) {
 		"class/nvme/nvme5/nvme5n1/nsid":            "1\n",
 		"class/nvme/other/transport":               "tcp\n",
 	})
-	got, err := ReadNVMe(sysfs)
+	got, err := ReadNVMe(sysfs, &Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestReadNVMe(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if none, err := ReadNVMe(t.TempDir()); err != nil || none.Connections != 0 || none.Paths != nil {
+	if none, err := ReadNVMe(t.TempDir(), &Known{}); err != nil || none.Connections != 0 || none.Paths != nil {
 		t.Errorf("a machine without NVMe: %+v, %v", none, err)
 	}
 }

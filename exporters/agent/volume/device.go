@@ -27,17 +27,25 @@ func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs} }
 // alone, as ZFS.
 var ErrNoDevice = errors.New("on no block device")
 
-// Of returns the disk a file system lies on. A partition's disk is the whole one, because
-// that is what the block layer accounts to.
+// Of returns the disk a file system lies on, or that a raw block volume is. A partition's disk is
+// the whole one, because that is what the block layer accounts to.
 func (d Devices) Of(m Mount) (string, error) {
-	number := m.Device
-	if strings.HasPrefix(number, "0:") {
+	number, err := m.Device, error(nil)
+	switch {
+	case m.raw:
+		number, err = d.numberOf("/dev" + m.Root)
+	case strings.HasPrefix(number, "0:"):
 		// An anonymous number (btrfs, overlay): only the source can name a device.
-		var err error
-		if number, err = d.numberOf(m.Source); err != nil {
-			return "", fmt.Errorf("mount %s: %w", foreign.Path(m.Point), err)
-		}
+		number, err = d.numberOf(m.Source)
 	}
+	if err != nil {
+		return "", fmt.Errorf("mount %s: %w", foreign.Path(m.Point), err)
+	}
+	return d.disk(number, m)
+}
+
+// disk returns the whole disk of a device number, which is that of a mount.
+func (d Devices) disk(number string, m Mount) (string, error) {
 	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "dev", "block", number))
 	if err != nil {
 		return "", fmt.Errorf("device %s of mount %s: %w", number, foreign.Path(m.Point), err)

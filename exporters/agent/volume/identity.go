@@ -26,6 +26,8 @@ type Identity struct {
 	Plugin  string `yaml:"-"`
 	// InUse says that the volume is here only while a container uses its Directory.
 	InUse bool `yaml:"-"`
+	// elsewhere says that it is on some node only, which may be this one by a name that is not known.
+	elsewhere bool
 
 	Volume                string `yaml:"volume"`
 	Namespace             string `yaml:"namespace"`

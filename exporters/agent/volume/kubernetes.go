@@ -2,6 +2,7 @@ package volume
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -35,7 +36,17 @@ func (k *Kubernetes) Identities() ([]Identity, error) {
 			identities = append(identities, i)
 		}
 	}
-	return identities, nil
+	return placeable(identities), nil
+}
+
+// placeable leaves out what is on another node by all that is known, if its folder is another volume's, too: which of them a container uses
+// here cannot be told.
+func placeable(identities []Identity) []Identity {
+	volumes := map[string]int{} // by their folder
+	for _, i := range identities {
+		volumes[filepath.Clean(i.Directory)]++
+	}
+	return slices.DeleteFunc(identities, func(i Identity) bool { return i.elsewhere && volumes[filepath.Clean(i.Directory)] > 1 })
 }
 
 // persistentVolume is what is read of a PersistentVolume.
@@ -105,9 +116,10 @@ func (v *persistentVolume) identity(node string) (Identity, bool) {
 		if v.on(node) {
 			i.Directory = v.Spec.Local.Path
 		}
-	case v.Spec.HostPath != nil && v.on(node):
+	case v.Spec.HostPath != nil:
 		i.Directory = v.Spec.HostPath.Path
-		i.InUse = v.Spec.NodeAffinity == nil // each node has some folder of this name
+		i.elsewhere = !v.on(node)
+		i.InUse = v.Spec.NodeAffinity == nil || i.elsewhere // each node has some folder of this name
 	default:
 		return Identity{}, false // in-tree plugins, long gone from Kubernetes
 	}

@@ -90,6 +90,7 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 		// Each node has some folder of that name: it is where it is used.
 		"pvc-9": {Volume: "pvc-9", Directory: "/srv/pvc-9", InUse: true, Namespace: "db", PersistentVolumeClaim: "data-pg-7", Backend: "hostpath"},
 		// The node's name and its label are two things.
+		"pvc-3":  {Volume: "pvc-3", Directory: "/opt/local-path-provisioner/pvc-3", InUse: true, elsewhere: true, Namespace: "db", PersistentVolumeClaim: "data-pg-2", StorageClass: "local-path", Backend: "local-path"},
 		"pvc-10": {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local-path"},
 	}
 	for _, o := range objects {
@@ -103,6 +104,42 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 			t.Errorf("%s: %+v %v\nwant %+v %v", v.Name, i, ok, expected, here)
 		}
 	}
+}
+
+// Where the node's label is not its name, a hostPath's volume is where a container uses its folder, unless the folder is that of another volume, too:
+// on each node one is used then, and nothing says which.
+func TestHostPathOfANodeByAnotherName(t *testing.T) {
+	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, sys := machine(t)
+	k := NewKubernetes(objects, "n1")
+	put := func(name, label, path string) {
+		values := []any{label}
+		objects.Put("persistentvolumes", &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{
+			"claimRef": map[string]any{"namespace": "db", "name": name}, "hostPath": map[string]any{"path": path},
+			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{
+				map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": values}}}}}}}}})
+	}
+	is := func(when string, want ...string) {
+		t.Helper()
+		found, err := NewNode(proc, sys, k).Find()
+		var got []string
+		for _, f := range found {
+			got = append(got, f.Volume+"="+f.Disk)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", when, got, err, want)
+		}
+	}
+	put("used", "n1.example", "/srv/local/one")
+	put("unused", "n2.example", "/srv/local/two")
+	is("by other names", "used=vda")
+	put("twin", "n2.example", "/srv/local/one/")
+	is("one folder on two nodes")
+	put("used", "n1", "/srv/local/one")
+	is("one of them by its name", "used=vda")
 }
 
 // A volume goes by the claim that it is bound to now: kept and given to a claim of another name, or in another namespace, or restored
@@ -152,11 +189,18 @@ func TestKubeletMount(t *testing.T) {
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/pvc-1", Device: "0:99"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-2/mount", Device: "8:64"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-4", Device: "8:80"},
+		// Raw block volumes, of which two pods have one.
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u1", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u2", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-5/u1", Device: "0:6", Root: "/sdx"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io~local-volume/volumeDevices/pvc-6/u1", Device: "0:6", Root: "/sdy"},
+		{Point: "/var/lib/kubelet/plugins/kubernetes.io~local-volume/volumeDevices/pvc-6/u2", Device: "0:6", Root: "/sdz"},
 		// Two pods have it.
 		{Point: "/var/lib/kubelet/pods/u3/volumes/kubernetes.io~csi/pvc-1/mount", Device: "8:16"},
 	}}
 	for _, c := range []struct{ plugin, name, want string }{
 		{csiPlugin, "pvc-1", "8:16"}, {localPlugin, "pvc-2", "8:32"}, {csiPlugin, "pvc-3", ""}, {csiPlugin, "mount", ""}, {csiPlugin, "pvc-4", ""}, {localPlugin, "pvc-1", ""},
+		{csiPlugin, "pvc-5", "0:6"}, {localPlugin, "pvc-5", ""}, {localPlugin, "pvc-6", "0:6 0:6"},
 	} {
 		var got []string
 		for _, m := range tables.kubelet(c.plugin, c.name) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // Mount is one mounted file system.
@@ -24,6 +25,10 @@ type Mount struct {
 	Source string
 	// Root is the part of the file system that is seen at Point; not / for bind mounts.
 	Root string
+	// number is the mount's, and parent that of the mount that it is mounted on.
+	number, parent int
+	// raw says that it is no file system that is seen at Point, but the node of a device: Root is its name in /dev then.
+	raw bool
 }
 
 // Tables are the mount tables of a node, one for each mount namespace.
@@ -32,10 +37,18 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
+	// users are those of pods' containers that have users of their own. They say which of the host's folders are used, and nothing else.
+	users [][]Mount
+	// procfs is where they were read.
+	procfs string
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
 	// pods are the host's mounts of volumes into pods, once they are asked for.
 	pods map[podVolume][]Mount
+	// points are the host's mounts by their points, once they are asked for.
+	points map[string]Mount
+	// used are the places that containers use, once they are asked for.
+	used map[Place]bool
 }
 
 // podVolume is a volume as the kubelet has it below a pod's folder.
@@ -58,17 +71,20 @@ const (
 	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
 	maxHostTable = 64 << 20
 	maxTable     = 4 << 20
+	// maxDoubts bounds the processes that seem to be in a pod, and are not, before no more in other user namespaces are looked at.
+	maxDoubts = 64
 )
 
 // ReadTables reads the mount table of every mount namespace that a process lives in, but of
 // those that belong to another user namespace than PID 1's: in such a one any user may mount
-// what he likes, wherever he likes. Processes that end meanwhile are no error.
+// what he likes, wherever he likes. Of a pod's containers with such a one it is known at least what
+// they were given. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
 	names, err := processes(root)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", root, err)
 	}
-	t := &Tables{}
+	t := &Tables{procfs: root}
 	mounts, source, err := readTable(root, 1, maxHostTable)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
@@ -77,18 +93,36 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
+	doubts := 0
 	for _, pid := range names {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
 			continue
 		}
-		if u, err := namespace(root, pid, "user"); err == nil && users != "" && u != users {
+		u, err := namespace(root, pid, "user")
+		others := err == nil && users != "" && u != users
+		if others {
+			if doubts == maxDoubts {
+				continue
+			}
+			id, err := pod.Of(root, pid)
+			if err != nil {
+				doubts++
+			}
+			if err != nil || id == (pod.ID{}) {
+				continue
+			}
+		}
+		mounts, source, err := readTable(root, pid, maxTable)
+		if err != nil {
 			continue
 		}
-		if mounts, source, err := readTable(root, pid, maxTable); err == nil {
-			seen[mnt] = true
-			t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
+		seen[mnt] = true
+		if others {
+			t.users = append(t.users, mounts)
+			continue
 		}
+		t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
 	}
 	return t, nil
 }
@@ -137,7 +171,7 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 	err := foreign.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
 		digest.WriteString(line)
 		digest.WriteByte('\n')
-		const device, inner, point, least = 2, 3, 4, 6
+		const number, parent, device, inner, point, least = 0, 1, 2, 3, 4, 6
 		before, after, ok := strings.Cut(line, " - ")
 		fields, rest := strings.Split(before, " "), strings.Split(after, " ")
 		if !ok || len(fields) < least || len(rest) < 2 {
@@ -145,7 +179,10 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 			return false
 		}
 		if f != nil {
-			f(Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])})
+			m := Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])}
+			m.number, _ = strconv.Atoi(fields[number])
+			m.parent, _ = strconv.Atoi(fields[parent])
+			f(m)
 		}
 		return true
 	})
@@ -183,13 +220,16 @@ func (t *Tables) At(point string) (Mount, bool) {
 }
 
 // kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
-// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI.
+// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI. Of a raw block volume it mounts the device's node at
+// <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI.
 func (t *Tables) kubelet(plugin, name string) []Mount {
 	if t.pods == nil {
 		t.pods = map[podVolume][]Mount{}
 		for _, m := range t.Host {
-			v, ok := podVolumeOf(m.Point)
-			if ok && !slices.ContainsFunc(t.pods[v], func(other Mount) bool { return other.Device == m.Device }) {
+			v, raw, ok := podVolumeOf(m.Point)
+			m.raw = raw
+			same := func(other Mount) bool { return other.Device == m.Device && (!m.raw || other.Root == m.Root) }
+			if ok && !slices.ContainsFunc(t.pods[v], same) {
 				t.pods[v] = append(t.pods[v], m)
 			}
 		}
@@ -197,27 +237,47 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 	return t.pods[podVolume{plugin, name}]
 }
 
-// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
-var podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+var (
+	// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
+	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of the local one.
+	podDevice = regexp.MustCompile(`/plugins/(?:kubernetes\.io/csi/volumeDevices/([^/]+)/dev|` + regexp.QuoteMeta(localPlugin) + `/volumeDevices/([^/]+))/[^/]+$`)
+)
 
 // podVolumeOf takes a mount's point apart.
-func podVolumeOf(point string) (v podVolume, ok bool) {
-	m := podMount.FindStringSubmatch(point)
-	if m == nil {
-		return v, false
+func podVolumeOf(point string) (v podVolume, raw, ok bool) {
+	if m := podMount.FindStringSubmatch(point); m != nil {
+		return podVolume{m[1] + m[3], m[2] + m[4]}, false, true
 	}
-	return podVolume{m[1] + m[3], m[2] + m[4]}, true
+	switch m := podDevice.FindStringSubmatch(point); {
+	case m == nil:
+		return v, false, false
+	case m[1] != "":
+		return podVolume{csiPlugin, m[1]}, true, true
+	default:
+		return podVolume{localPlugin, m[2]}, true, true
+	}
 }
 
-// inUse says whether a container has a place, or a part of it, as a mount.
-func (t *Tables) inUse(p Place) bool {
-	return slices.ContainsFunc(t.Others, func(table []Mount) bool {
-		return slices.ContainsFunc(table, func(m Mount) bool { return m.Device == p.Device && within(m.Root, p.Path) })
-	})
+// Holding returns the host's mount that directory lies in: the innermost, and of several on one point the last.
+func (t *Tables) Holding(directory string) (Mount, bool) {
+	if t.points == nil {
+		t.points = map[string]Mount{}
+		for _, m := range t.Host {
+			t.points[m.Point] = m
+		}
+	}
+	for at := directory; ; {
+		if m, ok := t.points[at]; ok {
+			return m, true
+		}
+		end := strings.LastIndexByte(at, '/')
+		if end < 0 || at == "/" {
+			return Mount{}, false
+		}
+		at = at[:max(end, 1)]
+	}
 }
-
-// Holding returns the host's mount that directory lies in.
-func (t *Tables) Holding(directory string) (Mount, bool) { return holding(t.Host, directory) }
 
 // holding returns the mount of a table that a path lies in: the innermost, and of several on
 // one point the last.

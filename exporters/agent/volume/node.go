@@ -32,6 +32,8 @@ type Node struct {
 	devices Devices
 	sources []Source
 	mu      sync.Mutex // sources keep their last good answer
+	// folders are find's, of which there is one at a time.
+	folders *folders
 
 	start sync.Once
 	known atomic.Pointer[knowledge]
@@ -40,7 +42,7 @@ type Node struct {
 // NewNode returns a Node that looks below the given roots of procfs and sysfs for the volumes
 // that the sources name.
 func NewNode(procfs, sysfs string, sources ...Source) *Node {
-	return &Node{procfs: procfs, devices: NewDevices(procfs, sysfs), sources: sources}
+	return &Node{procfs: procfs, devices: NewDevices(procfs, sysfs), sources: sources, folders: newFolders(procfs)}
 }
 
 // Find returns the volumes that are mounted now. What cannot be read or placed is told by the
@@ -72,6 +74,7 @@ func (n *Node) find() *knowledge {
 		k.err = errors.Join(err, noTables)
 		return k
 	}
+	n.folders.keep(k.identities)
 	used, problems := n.place(k, tables)
 	k.err = errors.Join(err, problems)
 	k.tables = tables.sources[:1]
@@ -107,22 +110,30 @@ var errNotHere = errors.New("not mounted")
 // placeOne finds where a volume is, and by which mount. Of several devices that pods have by its name, such as one that is left of a crash, those
 // count that are there.
 func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err error) {
+	at, device, err := n.folders.locate(i, tables)
+	if err != nil {
+		return f, mount, err
+	}
 	err = errNotHere
-	for _, m := range i.in(tables) {
+	for _, m := range at.in(tables) {
 		root := m.Point
-		if i.Directory != "" && within(i.Directory, m.Point) {
-			root = i.Directory
+		if at.Directory != "" && within(at.Directory, m.Point) {
+			root = at.Directory
 		}
+		place := m.place(root)
 		disk, why := n.devices.Of(m)
+		if device != "" {
+			disk, why = n.devices.disk(device, m)
+		}
 		switch {
 		case why != nil && f.Disk == "":
 			err = why
 		case why != nil:
-		case f.Disk != "" && f.Place.Device != m.Device:
+		case f.Disk != "" && (f.Place.Device != m.Device || m.raw && f.Place != place):
 			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is another volume, which a pod has named so", f.Disk, disk)
 		default:
 			mount, err = m, nil
-			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: m.place(root)}
+			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: place}
 		}
 	}
 	return f, mount, err

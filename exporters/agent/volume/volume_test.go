@@ -49,6 +49,7 @@ func machine(t *testing.T) (proc, sys string) {
 35 32 7:2 / /mnt/longhorn rw - ext4 /dev/loop2 rw
 `)
 	link("mnt:[2]", filepath.Join(proc, "7", "ns", "mnt"))
+	write(filepath.Join(proc, "7", "cgroup"), "0::"+podGroup+"\n")
 	write(filepath.Join(proc, "8", "mountinfo"), "not a mount table\n")
 	link("mnt:[3]", filepath.Join(proc, "8", "ns", "mnt"))
 

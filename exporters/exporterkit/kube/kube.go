@@ -308,7 +308,9 @@ func (c *Objects) update(k *kind, o any) {
 	}
 	if odd := decoded.Odd(); odd != "" {
 		k.unknown++
-		c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "field", label.Value(odd))
+		if before := k.objects[k.key(u)]; before == nil || before.Odd() != odd {
+			c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "field", label.Value(odd))
+		}
 	}
 	k.objects[k.key(u)] = decoded
 }

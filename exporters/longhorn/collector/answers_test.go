@@ -35,11 +35,16 @@ func TestWrongAnswers(t *testing.T) {
 		want   map[string]float64 // what differs from right
 		errors bool
 	}{
-		"right":          {func(*fakeLonghorn) {}, nil, false},
-		"no metrics":     {func(f *fakeLonghorn) { f.metrics = nil }, map[string]float64{engineUp: 0, reads: 0}, true},
-		"unknown mode":   {func(f *fakeLonghorn) { f.replicas[0].Mode = 7 }, map[string]float64{healthy: 0, rw: 0, wo: 0}, true},
-		"other volume":   {func(f *fakeLonghorn) { f.volume.Name = "another" }, map[string]float64{size: absent}, true},
-		"no address":     {func(f *fakeLonghorn) { f.replicas = append(f.replicas, &enginerpc.ControllerReplica{}) }, nil, true},
+		"right":        {func(*fakeLonghorn) {}, nil, false},
+		"no metrics":   {func(f *fakeLonghorn) { f.metrics = nil }, map[string]float64{engineUp: 0, reads: 0}, true},
+		"unknown mode": {func(f *fakeLonghorn) { f.replicas[0].Mode = 7 }, map[string]float64{healthy: 0, rw: 0, wo: 0}, true},
+		"other volume": {func(f *fakeLonghorn) { f.volume.Name = "another" }, map[string]float64{size: absent}, true},
+		"no address":   {func(f *fakeLonghorn) { f.replicas = append(f.replicas, &enginerpc.ControllerReplica{}) }, nil, true},
+		"listed twice": {func(f *fakeLonghorn) { f.replicas = append(f.replicas, f.replicas[0]) }, nil, false},
+		"listed with its former address": {func(f *fakeLonghorn) {
+			f.replicas = append([]*enginerpc.ControllerReplica{{Address: &enginerpc.ReplicaAddress{Address: "127.0.0.1:1", InstanceName: "r1"},
+				Mode: enginerpc.ReplicaMode_ERR}}, f.replicas...)
+		}, nil, false},
 		"no replica":     {func(f *fakeLonghorn) { f.replica = nil }, map[string]float64{up: 0, head: absent, progress: absent, revision: absent}, true},
 		"too much done":  {func(f *fakeLonghorn) { f.rebuild.Progress = 150 }, map[string]float64{progress: absent}, true},
 		"size no number": {func(f *fakeLonghorn) { f.replica.Disks["volume-snap-a.img"].Size = "much" }, map[string]float64{head: absent}, true},

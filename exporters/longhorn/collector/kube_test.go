@@ -169,6 +169,44 @@ func TestUnreadableObject(t *testing.T) {
 	}
 }
 
+// A volume whose time is no time lacks that one metric, and a condition that is there twice is told once; the log tells of it once, and the
+// collector goes on.
+func TestOddVolume(t *testing.T) {
+	var log bytes.Buffer
+	cluster, err := NewCluster(offline, namespace, "", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, since := range map[string]string{"good": "2026-11-21T10:00:00Z", "bad": "yesterday"} {
+		for range 3 { // it changes often
+			ready := map[string]any{"type": "Scheduled", "status": "True"}
+			cluster.Put("volumes", &unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"name": name}, "spec": map[string]any{"numberOfReplicas": int64(3)},
+				"status": map[string]any{"robustness": "degraded", "lastDegradedAt": since, "conditions": []any{ready, ready}},
+			}})
+		}
+	}
+	registry := prometheus.NewRegistry()
+	set := exporterkit.NewSet(slog.New(slog.DiscardHandler))
+	set.Add("kubernetes", cluster)
+	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
+	registry.MustRegister(set)
+	if err := gather(t, registry).want(map[string]float64{
+		`plumbline_scrape_collector_success{collector="volume"}`:                    1,
+		`plumbline_scrape_collector_dropped_series_total{collector="volume"}`:       0,
+		`plumbline_kubernetes_unknown_values_total{resource="volumes"}`:             3,
+		`plumbline_longhorn_volume_degraded_since_timestamp_seconds{volume="good"}`: 1795255200,
+		`plumbline_longhorn_volume_degraded_since_timestamp_seconds{volume="bad"}`:  math.NaN(),
+		`plumbline_longhorn_volume_robustness{robustness="degraded",volume="bad"}`:  1,
+		`plumbline_longhorn_volume_condition{condition="Scheduled",volume="bad"}`:   1,
+	}); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "lastDegradedAt"); n != 1 || !strings.Contains(log.String(), "name=bad") {
+		t.Errorf("the log tells of it %d times, not once:\n%s", n, log.String())
+	}
+}
+
 // An object that cannot be true, or is above its bounds, is left out and counted as well.
 func TestObjectAboveItsBounds(t *testing.T) {
 	cluster, err := NewCluster(offline, namespace, "", slog.New(slog.DiscardHandler))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -120,8 +121,19 @@ func oddValue(fields ...any) string {
 }
 
 func (o *volumeObject) Odd() string {
+	if _, err := o.degradedSince(); err != nil {
+		return fmt.Sprintf("status.lastDegradedAt: %q", o.Status.LastDegradedAt)
+	}
 	return oddValue("status.state", o.Status.State, volumeStates, "status.robustness", o.Status.Robustness, robustnesses,
 		"spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+}
+
+// degradedSince is when the volume last became degraded; zero if it never did.
+func (o *volumeObject) degradedSince() (time.Time, error) {
+	if o.Status.LastDegradedAt == "" {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339, o.Status.LastDegradedAt)
 }
 
 const (

@@ -2,8 +2,6 @@ package collector
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -48,7 +46,6 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 		counts[r.Spec.VolumeName][r.health()]++
 	}
 	objects := all[*volumeObject](c.o.Cluster, "volumes")
-	var bad error
 	for name, v := range objects {
 		backend, claim := backendOf(v.Spec.DataEngine), v.Status.KubernetesStatus
 		gauge(volumeInfo, 1, name, backend, v.Status.CurrentNodeID, v.Spec.Frontend, claim.Namespace, claim.PVCName)
@@ -62,21 +59,19 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 		for _, s := range replicaStates {
 			gauge(volumeReplicas, counts[name][s], name, s)
 		}
+		told := map[string]bool{}
 		for _, s := range v.Status.Conditions {
-			if s.Status == "True" || s.Status == "False" {
+			if (s.Status == "True" || s.Status == "False") && !told[s.Type] {
+				told[s.Type] = true
 				gauge(volumeCondition, truth(s.Status == "True"), name, s.Type)
 			}
 		}
-		if v.Status.Robustness == "degraded" && v.Status.LastDegradedAt != "" {
-			since, err := time.Parse(time.RFC3339, v.Status.LastDegradedAt)
-			if err != nil {
-				bad = fmt.Errorf("volume %s: status.lastDegradedAt: %w", name, err)
-				continue
-			}
+		// What is no time is told of when the object comes, see Odd.
+		if since, err := v.degradedSince(); err == nil && v.Status.Robustness == "degraded" && !since.IsZero() {
 			gauge(volumeDegraded, float64(since.Unix()), name)
 		}
 	}
-	return c.o.Cluster.outcome(len(objects), []string{"volumes", "replicas"}, bad)
+	return c.o.Cluster.outcome(len(objects), []string{"volumes", "replicas"})
 }
 
 // health is how Longhorn's own scheduler reads a replica (longhorn-manager datastore).

@@ -207,12 +207,34 @@ func (v *volume) setState(replicas []*enginerpc.ControllerReplica, listErr error
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.listOK = v.result("engine", "replicas", listErr)
-	v.listed = replicas
+	v.listed = v.distinct(replicas)
 	v.result("engine", "volume", stateErr)
 	v.state = state
 	if listErr == nil {
 		v.watchModes()
 	}
+}
+
+// distinct are the replicas that an engine lists, each name once: of several the one at the address that the target gives it, as the engine
+// may list a replica that began anew elsewhere with its former address, too; else the first.
+func (v *volume) distinct(replicas []*enginerpc.ControllerReplica) []*enginerpc.ControllerReplica {
+	each := replicas[:0:0] // nil stays nil: unknown
+	at := map[string]int{}
+	own := func(r *enginerpc.ControllerReplica) bool {
+		return v.nameAt(bareAddress(r.GetAddress().GetAddress())) != ""
+	}
+	for _, r := range replicas {
+		name := v.replicaName(r)
+		i, twice := at[name]
+		switch {
+		case !twice:
+			at[name] = len(each)
+			each = append(each, r)
+		case own(r) && !own(each[i]):
+			each[i] = r
+		}
+	}
+	return each
 }
 
 // watchModes counts the replicas that became write-only, which is how a rebuild begins, and

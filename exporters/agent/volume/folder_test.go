@@ -1,0 +1,91 @@
+package volume
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+)
+
+// rooted gives the made-up machine's PID 1 a root with links in it: /links/one leads to /srv/local/one, /out to a folder that is not below the root.
+func rooted(t *testing.T, proc string) {
+	t.Helper()
+	root := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "srv/local/one"), 0o755), os.MkdirAll(filepath.Join(root, "links"), 0o755),
+		os.Symlink("/srv/local/one", filepath.Join(root, "links/one")), os.Symlink(filepath.Dir(root), filepath.Join(root, "out")),
+		os.Symlink(root, filepath.Join(proc, "1", "root"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func patient(n *Node) *Node {
+	n.folders.calls = foreign.NewCalls(time.Minute, 8)
+	return n
+}
+
+// A folder's path may go over links: the volume is where they lead on the host, and a container that has that as a mount uses it.
+func TestFolderWithLinks(t *testing.T) {
+	proc, sys := machine(t)
+	rooted(t, proc)
+	found, err := patient(NewNode(proc, sys, fixed{identities: []Identity{
+		{Volume: "used", Directory: "/links/one", InUse: true},
+		{Volume: "elsewhere", Directory: "/links/../links/one/", InUse: true, elsewhere: true},
+		{Volume: "named", Directory: "/links/one"},
+		{Volume: "missing", Directory: "/links/two"},
+		{Volume: "out", Directory: "/out"},
+		{Volume: "unused", Directory: "/links", InUse: true},
+	}})).Find()
+	if err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, f := range found {
+		got = append(got, f.Volume+"="+f.Place.Path)
+		if strings.HasPrefix(f.Place.Path, "/srv") && f.Directory == f.Place.Path {
+			t.Errorf("%s: its identity has another folder, %s", f.Volume, f.Directory)
+		}
+	}
+	want := "used=/srv/local/one elsewhere=/srv/local/one named=/srv/local/one missing=/links/two out=/out"
+	if text := strings.Join(got, " "); text != want {
+		t.Errorf("found %q, want %q", text, want)
+	}
+}
+
+// While the file system on the way to a volume's folder hangs, the volume stays where it was; one that was nowhere yet is told of.
+func TestFolderHung(t *testing.T) {
+	proc, sys := machine(t)
+	rooted(t, proc)
+	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "linked", Directory: "/links/one"}, {Volume: "one", Directory: "/srv/local/one"}}})
+	is := func(want, trouble string) {
+		t.Helper()
+		found, err := n.Find()
+		var got []string
+		for _, f := range found {
+			got = append(got, f.Volume+"="+f.Place.Path)
+		}
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if strings.Join(got, " ") != want || (err != nil) != (trouble != "") || !strings.Contains(text, trouble) {
+			t.Errorf("found %q, %v; want %q and %q", got, err, want, trouble)
+		}
+	}
+	patient(n)
+	is("linked=/srv/local/one one=/srv/local/one", "")
+	hung, release := foreigntest.HungMount(t)
+	link := filepath.Join(proc, "1", "root")
+	if err := errors.Join(os.Remove(link), os.Symlink(hung, link)); err != nil {
+		t.Fatal(err)
+	}
+	n.folders.calls = foreign.NewCalls(50*time.Millisecond, 8)
+	is("linked=/srv/local/one one=/srv/local/one", "")
+	n.folders.known = map[string]folder{}
+	is("", "volume linked: its folder /links/one")
+	release()
+}
