@@ -61,6 +61,8 @@ type Comparison struct {
 	OnlyB     []string `json:"only_second,omitempty"`
 	// Failures are what could not be measured on a side, or not always.
 	Failures []Failure `json:"failures,omitempty"`
+	// Cuts are what is missing of a side's run as a whole.
+	Cuts []Cut `json:"cuts,omitempty"`
 }
 
 // familyAlpha is the chance that any pair at all is called different though none is.

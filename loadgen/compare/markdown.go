@@ -24,7 +24,10 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 			}
 		}
 	}
-	if len(c.Failures) > 0 {
+	for _, cut := range c.Cuts {
+		fmt.Fprintf(&b, "- the %s is not whole: %s.\n", cut.Side, cut)
+	}
+	if len(c.Failures)+len(c.Cuts) > 0 {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "A ratio is the second's time to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",

@@ -30,6 +30,7 @@ func (c *Comparison) matrices(pathA, pathB string) ([]pair, error) {
 		return nil, errDifferent(pathA, pathB, "the most clients", a.MaxClients, b.MaxClients)
 	}
 	c.Failures = failedSteps(a, b)
+	c.Cuts = append(cutMatrix(First, a), cutMatrix(Second, b)...)
 	var doubts []string
 	if a.Environment.CPU != b.Environment.CPU || a.Environment.CPUs != b.Environment.CPUs {
 		doubts = append(doubts, fmt.Sprintf("another machine: %d of %s, %d of %s", a.Environment.CPUs, a.Environment.CPU, b.Environment.CPUs, b.Environment.CPU))

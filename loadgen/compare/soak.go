@@ -44,6 +44,7 @@ func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 		return nil, err
 	}
 	c.Failures = failedClasses(a, b)
+	c.Cuts = append(cutSoak(First, a), cutSoak(Second, b)...)
 	classesA, classesB := classes(a), classes(b)
 	var pairs []pair
 	for _, class := range classesA {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// drainGrace is how long, at the end, those already due may take; the rest is skipped.
+	// drainGrace is how long, at the end, those already sent may take; then they have failed.
 	drainGrace = 5 * time.Second
 	// firstRefusal and lastRefusal bound how long a connection that could not be made is not
 	// tried again; what falls due meanwhile fails at once.
@@ -80,7 +80,7 @@ type Driver struct {
 	own     *ownMetrics
 	log     *slog.Logger
 	queue   chan operation
-	abandon atomic.Bool // what still waits is skipped
+	ended   atomic.Bool // nothing more is sent: what still waits is skipped
 	seed    uint64
 }
 
@@ -134,7 +134,8 @@ func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	return do(c)
 }
 
-// Run makes the load until ctx ends. A server that is down is errors, not an end.
+// Run makes the load until ctx ends. A server that is down is errors, not an end. What is due then and waits for a connection is
+// skipped; what was sent may end.
 func (d *Driver) Run(ctx context.Context) {
 	d.load.SetPhase(metrics.Warmup)
 	if d.config.Warmup <= 0 {
@@ -153,17 +154,17 @@ func (d *Driver) Run(ctx context.Context) {
 	watching, stopWatching := context.WithCancel(ctx)
 	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }) })
 
+	end := func() { d.ended.Store(true) }
+	context.AfterFunc(ctx, end) // at once: dispatch may be asleep
 	dispatched := make(chan struct{})
 	go func() { // on a thread of its own
 		d.dispatch(ctx)
 		close(dispatched)
 	}()
 	<-dispatched
+	end()
 	close(d.queue)
-	abandon := time.AfterFunc(drainGrace, func() {
-		d.abandon.Store(true)
-		cancel()
-	})
+	abandon := time.AfterFunc(drainGrace, cancel)
 	workers.Wait()
 	abandon.Stop()
 	stopWatching()
@@ -229,7 +230,8 @@ func (w *worker) one(ctx context.Context, o operation) {
 	if !w.config.Wait || !w.own.outages.waitedIn(due) {
 		w.own.waited(sent.Sub(due))
 	}
-	if late := sent.Sub(due); w.abandon.Load() || w.config.LatencyLimit > 0 && late > w.config.LatencyLimit {
+	// What has only just been handed out when the load ends has not waited for a connection: it is sent.
+	if late := sent.Sub(due); w.ended.Load() && late > slack || w.config.LatencyLimit > 0 && late > w.config.LatencyLimit {
 		w.own.unanswered.drop(o)
 		w.load.Skipped(metrics.Late, late)
 		return
@@ -269,7 +271,7 @@ func (w *worker) one(ctx context.Context, o operation) {
 // says false when the run is over.
 func (w *worker) reach(ctx context.Context, due time.Time) bool {
 	for w.conn == nil {
-		if w.abandon.Load() || !adapter.Sleep(ctx, time.Until(w.refused)) {
+		if w.ended.Load() || !adapter.Sleep(ctx, time.Until(w.refused)) {
 			return false
 		}
 		trying, cancel := context.WithTimeout(ctx, w.config.Timeout)

@@ -265,6 +265,9 @@ func TestRunInterrupted(t *testing.T) {
 	if len(report.Rows) != 4 || !strings.HasSuffix(report.Source, "Interrupted after 4 of 54 runs.") {
 		t.Errorf("%d rows, %q", len(report.Rows), report.Source)
 	}
+	if done, planned, ok := report.Interrupted(); !ok || done != 4 || planned != 54 {
+		t.Errorf("interrupted: %v, after %d of %d runs", ok, done, planned)
+	}
 	if report, err := r.Run(ctx, "dbench", targets); report != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("before the first run: %v, a report: %v", err, report != nil)
 	}

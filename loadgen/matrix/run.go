@@ -125,7 +125,7 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	case len(report.Rows) == 0:
 		return nil, fmt.Errorf("no step of %s is named so", name)
 	case interrupted != nil:
-		report.Source += fmt.Sprintf(" Interrupted after %d of %d runs.", len(report.Rows), planned)
+		report.interrupt(planned)
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), windUp)
 		defer stop()

@@ -30,7 +30,7 @@ type SkipReason string
 
 // The reasons for a skip.
 const (
-	Late SkipReason = "late" // its turn came after the latency limit, or the queue was full
+	Late SkipReason = "late" // its turn came after the latency limit or the load's end, or the queue was full
 	Down SkipReason = "down" // it fell due while the tool or the server was down
 )
 

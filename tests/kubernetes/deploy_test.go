@@ -104,7 +104,7 @@ func TestDeployIsSafe(t *testing.T) {
 	if d.get(namespaceKind, "", "plumbline-node") != nil {
 		t.Error("something was applied although up refused")
 	}
-	d.Apply(parse(t, "{apiVersion: v1, kind: Namespace, metadata: {name: plumbline, labels: {app.kubernetes.io/part-of: plumbline}}}"))
+	d.Apply(parse(t, "{apiVersion: v1, kind: Namespace, metadata: {name: plumbline, labels: {"+deploys+"}}}"))
 
 	// A release of the name that STACK names.
 	other := filepath.Join(t.TempDir(), "other")

@@ -179,7 +179,7 @@ func TestDeployAfterUnmarked(t *testing.T) {
 	change(t, earlier, "base/rules/stall.yaml", "name: plumbline-stall", "name: plumbline-standstill")
 	d.up(earlier, "ENGINES=longhorn")
 	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--type=json",
-		`--patch=[{"op":"remove","path":"/data/trace"},{"op":"remove","path":"/data/metrics"},{"op":"remove","path":"/data/namespaces"}]`); err != nil {
+		`--patch=[{"op":"remove","path":"/data/trace"},{"op":"remove","path":"/data/metrics"},{"op":"remove","path":"/data/namespaces"},{"op":"remove","path":"/data/objects"}]`); err != nil {
 		t.Fatal(text)
 	}
 	// One that fails on the way does not forget what there is to remove.

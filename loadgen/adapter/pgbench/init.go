@@ -18,24 +18,38 @@ const madeHere = "made by loadgen"
 
 // Init makes pgbench's tables unless they are there, complete and of the scale asked for. It may be called again at
 // any time: tables that an earlier, interrupted call left half made are made afresh, and so are loadgen's own of
-// another scale. Others that loadgen did not make are refused, complete or not, and not touched.
+// another scale. Others that loadgen did not make are refused, complete or not, and not touched. While another loadgen
+// makes tables in the database, it waits.
 func (t *Tool) Init(ctx context.Context) error {
 	there, err := t.existing(ctx)
-	switch {
-	case err != nil:
+	if err != nil || there.scale == t.config.Scale && there.making == 0 {
 		return err
-	case there.scale == t.config.Scale:
-		t.finish(ctx, there)
-		return nil
 	}
-	if err := there.foreign(t.config.Scale); err != nil {
-		return adapter.Final(err)
-	}
-	if there.scale > 0 {
-		t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "asked", t.config.Scale)
-	}
-	_, err = t.make(ctx, there)
-	return err
+	return t.alone(ctx, func(ctx context.Context) error {
+		there, err := t.existing(ctx)
+		switch {
+		case err != nil:
+			return err
+		case there.scale == t.config.Scale:
+			t.finish(ctx, there)
+			return nil
+		}
+		if err := there.foreign(t.config.Scale); err != nil {
+			return adapter.Final(err)
+		}
+		if there.scale > 0 {
+			t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "asked", t.config.Scale)
+		}
+		_, err = t.make(ctx, there)
+		return err
+	})
+}
+
+// alone does something under the lock under which tables are made.
+func (t *Tool) alone(ctx context.Context, do func(context.Context) error) error {
+	return adapter.Alone{Tool: "pgbench", Log: t.log, Open: func(ctx context.Context) (adapter.Lock, error) {
+		return adapter.PostgresLock(ctx, t.config.DSN, makingTable)
+	}}.Do(ctx, do)
 }
 
 // InitPhase is one step of pgbench's making of its tables.
@@ -46,15 +60,19 @@ type InitPhase struct {
 
 // Remake drops pgbench's tables and makes them afresh, unless loadgen did not make them. It returns how long each phase took by
 // pgbench's own clock.
-func (t *Tool) Remake(ctx context.Context) ([]InitPhase, error) {
-	there, err := t.existing(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := there.foreign(0); err != nil {
-		return nil, adapter.Final(err)
-	}
-	return t.make(ctx, there)
+func (t *Tool) Remake(ctx context.Context) (phases []InitPhase, err error) {
+	err = t.alone(ctx, func(ctx context.Context) error {
+		there, err := t.existing(ctx)
+		if err != nil {
+			return err
+		}
+		if err := there.foreign(0); err != nil {
+			return adapter.Final(err)
+		}
+		phases, err = t.make(ctx, there)
+		return err
+	})
+	return phases, err
 }
 
 // make makes the tables in the place of loadgen's own.

@@ -15,7 +15,7 @@ const makingForm = "loadgen makes tables of scale %d"
 
 // makingOf reads the scale in that comment, 0 if it is something else.
 func makingOf(comment string) (scale int) {
-	if _, err := fmt.Sscanf(comment, makingForm, &scale); err != nil || comment != fmt.Sprintf(makingForm, scale) {
+	if !adapter.ReadNote(comment, makingForm, &scale) {
 		return 0
 	}
 	return scale
@@ -23,13 +23,17 @@ func makingOf(comment string) (scale int) {
 
 // begin notes that the tables are about to be made.
 func (t *Tool) begin(ctx context.Context) error {
-	return t.exec(ctx, "noting in "+makingTable+" that tables are made", fmt.Sprintf("drop table if exists %s; create table %[1]s (id int primary key); "+
-		"comment on table %[1]s is '"+makingForm+"'", makingTable, t.config.Scale))
+	for _, statement := range adapter.Note("postgres", makingTable, fmt.Sprintf(makingForm, t.config.Scale)) {
+		if err := t.exec(ctx, "noting in "+makingTable+" that tables are made", statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // done notes that the tables are made, or were not begun.
 func (t *Tool) done(ctx context.Context) error {
-	return t.exec(ctx, "dropping "+makingTable, "drop table if exists "+makingTable)
+	return t.exec(ctx, "dropping "+makingTable, adapter.NoNote(makingTable))
 }
 
 // sign marks the tables as loadgen's.

@@ -37,7 +37,7 @@ func (t Target) making(ctx context.Context, db database) (m making, err error) {
 			return err
 		}
 		var read making
-		if _, err := fmt.Sscanf(comment, makingForm, &read.tables, &read.rows); err == nil && comment == read.String() {
+		if adapter.ReadNote(comment, makingForm, &read.tables, &read.rows) {
 			m = read
 		}
 		return nil
@@ -49,12 +49,7 @@ func (m making) String() string { return fmt.Sprintf(makingForm, m.tables, m.row
 
 // begin notes that tables are about to be made.
 func (t Target) begin(ctx context.Context, db database, m making) error {
-	statements := []string{"drop table if exists " + makingTable,
-		fmt.Sprintf("create table %s (id int primary key) comment = '%s'", makingTable, m)}
-	if t.Engine != "mysql" { // in one transaction
-		statements = []string{fmt.Sprintf("%s; create table %s (id int primary key); comment on table %[2]s is '%s'", statements[0], makingTable, m)}
-	}
-	for _, statement := range statements {
+	for _, statement := range adapter.Note(t.Engine, makingTable, m.String()) {
 		if err := db.exec(ctx, statement); err != nil {
 			return fmt.Errorf("noting in %s that tables are made: %w", makingTable, err)
 		}
@@ -64,7 +59,7 @@ func (t Target) begin(ctx context.Context, db database, m making) error {
 
 // done notes that the tables are made, or were not begun.
 func (t Target) done(ctx context.Context, db database) error {
-	if err := db.exec(ctx, "drop table if exists "+makingTable); err != nil {
+	if err := db.exec(ctx, adapter.NoNote(makingTable)); err != nil {
 		return fmt.Errorf("dropping %s: %w", makingTable, err)
 	}
 	return nil

@@ -212,7 +212,13 @@ func (r *run) ended(err error) adapter.Ended {
 
 // Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
 // call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
+// While another loadgen makes tables in the database, it waits.
 func (t *Tool) Init(ctx context.Context) error {
+	return adapter.Alone{Tool: "sysbench", Log: t.log, Open: t.config.Target.lock}.Do(ctx, t.makeTables)
+}
+
+// makeTables does what Init says, under the lock.
+func (t *Tool) makeTables(ctx context.Context) error {
 	there, interrupted, err := t.makeRoom(ctx)
 	switch {
 	case err != nil:

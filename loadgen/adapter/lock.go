@@ -1,0 +1,110 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// lockPatience is how long a loadgen waits for another one that makes a tool's tables.
+	lockPatience = 30 * time.Minute
+	// lockTry is how long it waits for it at a time: what cuts idle connections, such as a proxy, sees one that is in use.
+	lockTry = 2 * time.Second
+	// lockPing is the pause between two signs of life on the connection that holds the lock, for the same reason.
+	lockPing = 20 * time.Second
+	// pingPatience is how long such a sign may take.
+	pingPatience = 10 * time.Second
+)
+
+// ErrNoLock is the error of a server that has no locks of this kind.
+var ErrNoLock = errors.New("the server does not lock")
+
+// Lock is a lock in a database, held by a connection of its own.
+type Lock interface {
+	// Take waits at most so long for the lock, and says whether it got it.
+	Take(ctx context.Context, wait time.Duration) (bool, error)
+	// Ping is an error if the connection is gone, and the lock with it.
+	Ping(ctx context.Context) error
+	// Database is the name of the database, for people.
+	Database() string
+	// Close gives the lock back, if it was taken, and ends the connection.
+	Close()
+}
+
+// Alone does something with a tool's tables while no other loadgen does in the same database.
+type Alone struct {
+	Tool string
+	Open func(context.Context) (Lock, error)
+	// Patience is how long to wait for the other one, half an hour if it is 0.
+	Patience time.Duration
+	Log      *slog.Logger
+}
+
+// Do waits for the lock and does it. A lock that is lost meanwhile, or that the server does not have, is warned of: it is one
+// loadgen that makes tables, as a rule.
+func (a Alone) Do(ctx context.Context, do func(context.Context) error) error {
+	lock, err := a.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	switch err := a.take(ctx, lock); {
+	case errors.Is(err, ErrNoLock):
+		a.Log.Warn("whether another loadgen makes the same tables cannot be known: do not start two at once", "tool", a.Tool, "database", lock.Database(), "err", err)
+		return do(ctx)
+	case err != nil:
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { a.watch(watching, lock) })
+	defer watch.Wait()
+	defer stop()
+	return do(ctx)
+}
+
+// take waits for the lock.
+func (a Alone) take(ctx context.Context, lock Lock) error {
+	patience := a.Patience
+	if patience == 0 {
+		patience = lockPatience
+	}
+	until := time.Now().Add(patience)
+	var wait time.Duration // the first try does not wait
+	for {
+		got, err := lock.Take(ctx, wait)
+		switch {
+		case err != nil:
+			return fmt.Errorf("locking %s's tables in the database %s: %w", a.Tool, lock.Database(), err)
+		case got:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait == 0:
+			a.Log.Info("another loadgen makes the same tables: waiting for its end", "tool", a.Tool, "database", lock.Database(), "for_at_most", patience)
+		case !time.Now().Before(until):
+			return fmt.Errorf("another loadgen makes %s's tables in the database %s, and was not done within %v: wait for its end, end it, or take another database",
+				a.Tool, lock.Database(), patience)
+		}
+		wait = max(min(lockTry, time.Until(until)), time.Millisecond)
+	}
+}
+
+// watch keeps the connection in use until ctx ends, and tells if it is gone.
+func (a Alone) watch(ctx context.Context, lock Lock) {
+	for going := true; going; {
+		going = Sleep(ctx, lockPing)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingPatience)
+		err := lock.Ping(limited)
+		cancel()
+		if err != nil {
+			a.Log.Warn("the lock on the tables was lost with its connection: another loadgen may have made the same tables meanwhile",
+				"tool", a.Tool, "database", lock.Database(), "err", err)
+			return
+		}
+	}
+}

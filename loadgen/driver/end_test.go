@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// What waits for a connection when the load ends is not sent after it: it is skipped, and slow. What was sent may end.
+func TestEndSendsNothing(t *testing.T) {
+	const connections, waiting = 2, 100
+	server := testdb.StartStaller(t)
+	r := newRig(t, Config{DSN: server.DSN(), Connections: connections})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		r.Run(ctx)
+		close(ended)
+	}()
+	r.await(t, "both connections", func(m metrics.Tally) bool { return m.Completed >= 20 })
+	release := server.Hold()
+	held, offered := server.Answered(), r.load.Tally().Offered
+	r.await(t, "a queue", func(m metrics.Tally) bool { return m.Offered >= offered+waiting })
+	end()
+	// The load has ended when nothing is due any more: at 200/s something is every 5 ms.
+	last, since := uint64(0), time.Now()
+	testkit.Eventually(t, time.Minute, func() error {
+		if now := r.load.Tally().Offered; now != last {
+			last, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 200*time.Millisecond {
+			return fmt.Errorf("something was due %v ago", quiet)
+		}
+		return nil
+	})
+	release()
+	<-ended
+	if sent := server.Answered() - held; sent > connections {
+		t.Errorf("%d statements were answered after the end, of which %d were under way", sent, connections)
+	}
+	got := r.balance(t)
+	if n := got.Skipped[metrics.Late]; n < waiting-connections || got.Response.Above(19*time.Second) != n {
+		t.Errorf("%d of at least %d that waited at the end are skipped, %d are slow", n, waiting-connections, got.Response.Above(19*time.Second))
+	}
+}
