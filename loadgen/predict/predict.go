@@ -78,11 +78,10 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if refused := saturated(in.Workload, f.totalCPU(in.Workload), "now"); refused != nil {
 		return refused
 	}
-	doubts := make([]*Refusal, len(f.totals))
 	for i := range f.totals {
-		doubts[i] = f.believable(i)
+		f.doubt(i, f.believable(i))
 	}
-	if refused := f.ofMost(doubts); refused != nil {
+	if refused := f.ofMost(); refused != nil {
 		return refused
 	}
 	to, refused := f.like(in)
@@ -91,6 +90,10 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	}
 	there, refused := f.on(to)
 	if refused != nil {
+		return refused
+	}
+	f.doubtThere(there, to, in.To.Name)
+	if refused := f.ofMost(); refused != nil {
 		return refused
 	}
 	out := there.simulate(draws, seed)
@@ -108,37 +111,23 @@ func (p *Prediction) predict(in *Input) *Refusal {
 			d := deviation(spread[i][q])
 			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
 			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
-			if doubts[i] == nil && (len(spread[i][q]) < leastSpread || !v.usable()) {
-				doubts[i] = noNumber(t.kind)
+			if len(spread[i][q]) < leastSpread || !v.usable() {
+				f.doubt(i, noNumber(t.kind))
 			}
 		}
-		if doubts[i] != nil {
-			one = Predicted{Kind: t.kind, Refusal: doubts[i]}
+		if f.doubts[i] != nil {
+			one = Predicted{Kind: t.kind, Refusal: f.doubts[i]}
 		}
 		p.Statements = append(p.Statements, one)
 	}
-	if refused := f.ofMost(doubts); refused != nil {
+	if refused := f.ofMost(); refused != nil {
 		return refused
 	}
 	for _, t := range f.rare {
 		p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: f.tooRare(t)})
 	}
-	p.notes(in, f)
+	p.notes(in, f, there)
 	return nil
-}
-
-// ofMost is, where every kind is doubted, the doubt of the one that there are most of.
-func (f *fitted) ofMost(doubts []*Refusal) *Refusal {
-	most := 0
-	for i, t := range f.totals {
-		if doubts[i] == nil {
-			return nil
-		}
-		if t.count > f.totals[most].count {
-			most = i
-		}
-	}
-	return doubts[most]
 }
 
 // simulated is a quantile of a kind, simulated where the workload is now; off its distance from the measured one.
@@ -238,10 +227,14 @@ func (f *fitted) on(windows []Load) (flow, *Refusal) {
 		}
 		if o, ok := ops["read"]; ok {
 			there.storage.read = newSampler(o.Times)
-		} else if f.totals[i].mean("read") > leastShare*f.totals[i].response.Mean() {
-			return there, &Refusal{Unmeasured, "no read was measured of the class asked about", "measure it, such as with loadgen probe --readers=4"}
-		} else {
-			there.kinds[i].reads = 0
+			continue
+		}
+		there.kinds[i].reads = 0
+		if f.waitsToRead(i) {
+			if len(f.flush) == 0 {
+				return there, noReadThere()
+			}
+			there.kinds[i].own.cpu += f.totals[i].mean("read")
 		}
 	}
 	return there, nil
@@ -279,6 +272,9 @@ func (f *fitted) spread(in *Input, to []Load, quantiles []float64) []map[float64
 		}
 		out := there.simulate(count, uint64(n))
 		for i := range all {
+			if f.unread(there, i) {
+				continue
+			}
 			slices.Sort(out.times[i])
 			for _, q := range quantiles {
 				if v := quantile(out.times[i], q); v > 0 {
