@@ -74,6 +74,8 @@ type Class struct {
 // Load is what one volume of a class did in a piece of time.
 type Load struct {
 	Seconds float64 `json:"seconds"`
+	// Volume is which; windows without a name are of one volume.
+	Volume string `json:"volume,omitempty"`
 	// Operations are either calls on files (sync, write, read) or requests of the block device (write, flush, read). With
 	// sync they are calls.
 	Operations map[string]Operation `json:"operations"`

@@ -3,7 +3,6 @@ package predict
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
@@ -16,8 +15,8 @@ const (
 	resamples = 80
 	// fewest and most statements that a resample simulates: as many as were measured.
 	fewest, most = 300, 6_000
-	// deviations of an interval that holds nine of ten.
-	deviations = 1.645
+	// deviations of an interval that holds nine of ten, which is from the 5th to the 95th of a hundred.
+	deviations, upTo = 1.645, 0.95
 )
 
 // modelError is what a prediction is off though all was measured without end, as the deviation of a logarithm. By tests/predict.
@@ -101,17 +100,20 @@ func (p *Prediction) predict(in *Input) *Refusal {
 		return refused
 	}
 	quantiles := []float64{0.5, 0.99}
-	spread, vague := f.spread(in, to, quantiles), f.vague(there, quantiles)
+	volumes := byVolume(to)
+	spread, vague := f.spread(in, volumes, quantiles), f.vague(there, quantiles)
+	windows := min(len(in.Workload.Windows), len(in.From.Windows))
+	if len(volumes) == 1 {
+		windows = min(windows, len(to))
+	}
 	for i, t := range f.totals {
 		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
 		slices.Sort(out.times[i])
 		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
-			// Of what is measured later there are no more windows than of what was measured now.
-			d := deviation(spread[i][q])
-			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
-			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
-			if len(spread[i][q]) < leastSpread || !v.usable() {
+			model := deviations * math.Sqrt(modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
+			v.Low, v.High = spread[i][q].interval(v.Expected, model, windows)
+			if spread[i][q].count() < leastSpread || !v.usable() {
 				f.doubt(i, noNumber(t.kind))
 			}
 		}
@@ -127,6 +129,7 @@ func (p *Prediction) predict(in *Input) *Refusal {
 		p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: f.tooRare(t)})
 	}
 	p.notes(in, f, there)
+	p.ofVolumes(in.To.Name, volumes, spread)
 	return nil
 }
 
@@ -254,80 +257,4 @@ func (f *fitted) room(w Workload, out run) *Refusal {
 			"if the sessions wait for their answers, say how many work: --clients"}
 	}
 	return nil
-}
-
-// spread predicts again and again from windows drawn anew, each as many statements as were measured.
-func (f *fitted) spread(in *Input, to []Load, quantiles []float64) []map[float64][]float64 {
-	all := make([]map[float64][]float64, len(f.totals))
-	for i := range all {
-		all[i] = map[float64][]float64{}
-	}
-	r := rand.New(rand.NewPCG(seed, 2))
-	count := min(max(int(f.counted), fewest), most)
-	for n := range resamples {
-		g := f.resampled(in, r)
-		there, refused := g.on(drawn(r, to, len(to)))
-		if refused != nil {
-			continue
-		}
-		out := there.simulate(count, uint64(n))
-		for i := range all {
-			if f.unread(there, i) {
-				continue
-			}
-			slices.Sort(out.times[i])
-			for _, q := range quantiles {
-				if v := quantile(out.times[i], q); v > 0 {
-					all[i][q] = append(all[i][q], math.Log(v))
-				}
-			}
-		}
-	}
-	return all
-}
-
-// drawn are as many windows, drawn with replacement.
-func drawn[T any](r *rand.Rand, from []T, n int) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = from[r.IntN(len(from))]
-	}
-	return all
-}
-
-// resampled is the fit with the workload's windows drawn anew.
-func (f *fitted) resampled(in *Input, r *rand.Rand) *fitted {
-	g := *f
-	windows := drawn(r, in.Workload.Windows, len(in.Workload.Windows))
-	all, _ := totals(windows)
-	g.totals, g.kinds, g.waits = slices.Clone(f.totals), slices.Clone(f.kinds), slices.Clone(f.waits)
-	for i, t := range f.totals {
-		if at := slices.IndexFunc(all, func(o total) bool { return o.kind == t.kind }); at >= 0 && all[at].count >= 1 {
-			g.totals[i] = all[at]
-		}
-	}
-	if o, _ := operations(drawn(r, in.From.Windows, len(in.From.Windows))); hasFlush(o) || len(f.flush) == 0 {
-		kept := g.flush
-		if g.store(o) != nil {
-			g.storage, g.scale = f.storage, f.scale
-		}
-		g.flush = kept
-	}
-	g.own(f.kinds[0].own.part, true)
-	return &g
-}
-
-// deviation is that of values.
-func deviation(values []float64) float64 {
-	if len(values) < 2 {
-		return 0
-	}
-	mean, sum := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		sum += (v - mean) * (v - mean)
-	}
-	return math.Sqrt(sum / float64(len(values)-1))
 }

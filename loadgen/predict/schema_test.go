@@ -32,6 +32,7 @@ func TestSchema(t *testing.T) {
 	load.Sessions, load.Think, load.ThinkSeconds, load.Cores, load.SameCache = 9, Constant, 0.005, 2, true
 	class.Replicas, class.Shared = 3, 2
 	sized(class, 8192)
+	class.Windows[0].Volume = "pvc-1"
 	for name, in := range map[string]Input{
 		"full":  {Version: Version, Workload: load, From: class, To: class},
 		"empty": {Version: Version},

@@ -100,6 +100,7 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 		}{{s.source, &in.From.Windows}, {s.others, &in.To.Windows}} {
 			for _, at := range one.of {
 				if l, ok := found[at.key]; ok {
+					l.Volume = at.volume.name
 					*one.into = append(*one.into, l)
 				}
 			}
