@@ -106,12 +106,19 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if len(volumes) == 1 {
 		windows = min(windows, len(to))
 	}
+	here, _ := operations(f.ownLoad(in.From.Windows))
+	elsewhere, _ := operations(to)
 	for i, t := range f.totals {
 		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
 		slices.Sort(out.times[i])
+		buckets := out.inStorage(i) * math.Hypot(f.coarse(i, here), f.coarse(i, elsewhere))
 		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
-			model := deviations * math.Sqrt(modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
+			squares := 0.0
+			for _, d := range []float64{modelError[q], f.off(i, q), vague[i][q], buckets, t.response.unsure(q)} {
+				squares += d * d
+			}
+			model := deviations * math.Sqrt(squares)
 			v.Low, v.High = spread[i][q].interval(v.Expected, model, windows)
 			if spread[i][q].count() < leastSpread || !v.usable() {
 				f.doubt(i, noNumber(t.kind))

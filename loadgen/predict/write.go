@@ -41,6 +41,9 @@ func (p *Prediction) notes(in *Input, f *fitted, there flow) {
 			p.Notes = append(p.Notes, fmt.Sprintf("what %s reads, and writes without a sync, is taken to take as long there as it does now, for the load that it makes beside the others", t.kind))
 		}
 	}
+	if ops, _ := operations(in.From.Windows); ops["sync"].Times.Count() == 0 {
+		p.Notes = append(p.Notes, "requests of block devices went in, of others than the log's writer, too, and in wide buckets: surer is what loadgen probe measures of both classes")
+	}
 	var others []string
 	all, _ := totals(w.Windows)
 	for _, t := range all {
