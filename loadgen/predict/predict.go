@@ -136,7 +136,8 @@ func (p *Prediction) predict(in *Input) *Refusal {
 		p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: f.tooRare(t)})
 	}
 	p.notes(in, f, there)
-	p.ofVolumes(in.To.Name, volumes, spread)
+	p.ofSizes(f, here, elsewhere)
+	p.ofVolumes(in.To, volumes, spread)
 	return nil
 }
 
@@ -208,15 +209,6 @@ func (f *fitted) like(in *Input) ([]Load, *Refusal) {
 			digits(rate), lead, len(pool), len(in.To.Windows), in.To.Name, digits(low), digits(high), leastWindows), next}
 	}
 	return pool, nil
-}
-
-func likeSizes(from map[string]Operation, w Load) bool {
-	for name, o := range w.Operations {
-		if a, b := from[name].Bytes, o.Bytes; a > 0 && b > 0 && (a > likeSize*b || b > likeSize*a) {
-			return false
-		}
-	}
-	return true
 }
 
 // on is the same load on other storage.

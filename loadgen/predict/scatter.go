@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 	"github.com/plumbline/plumbline/loadgen/stats"
@@ -91,13 +92,25 @@ func (s scatter) interval(expected, model float64, windows int) (low, high float
 // apart is whether volumes are much apart.
 func apart(means []float64) bool { return slices.Max(means)-slices.Min(means) > math.Log(muchApart) }
 
-// ofVolumes notes how many volumes the class was measured on, and whether these differ much.
-func (p *Prediction) ofVolumes(class string, volumes []volume, spread []map[float64]scatter) {
+// ofVolumes notes whose volumes were looked at, on how many the class was measured at like load, and whether these differ much.
+func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]scatter) {
+	class := label.Value(c.Name)
+	if c.Volumes > 0 {
+		looked := len(byVolume(c.Windows))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d volumes of class %s were looked at, those with the nearest load", looked, c.Volumes, class))
+	}
+	if len(c.Pooled) > 1 {
+		names := make([]string, len(c.Pooled))
+		for i, name := range c.Pooled {
+			names[i] = label.Value(name)
+		}
+		p.Notes = append(p.Notes, fmt.Sprintf("volumes of the storage classes %s are taken together: which of them it would be is not asked (--to)", strings.Join(names, ", ")))
+	}
 	if len(volumes) == 1 {
-		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on one volume: others of it may differ", label.Value(class)))
+		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on one volume: others of it may differ", class))
 		return
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on %d volumes: the interval is for any of them", label.Value(class), len(volumes)))
+	p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on %d volumes: the interval is for any of them", class, len(volumes)))
 	for i, s := range p.Statements {
 		if i >= len(spread) || s.Refusal != nil {
 			continue

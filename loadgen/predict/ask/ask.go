@@ -38,11 +38,7 @@ type Question struct {
 	Windows int
 }
 
-const (
-	// mostVolumes of the class asked about are looked at.
-	mostVolumes = 20
-	mostWindows = 288
-)
+const mostWindows = 288
 
 // Check tells what of a question cannot be asked.
 func (q Question) Check() error {
@@ -88,7 +84,10 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	spans := a.spans(t)
 	in.From.Shared = alone(spans, func(s *span) *[]spot { return &s.source })
 	in.To.Shared = alone(spans, func(s *span) *[]spot { return &s.others })
-	few(spans)
+	in.To.Volumes = a.few(spans)
+	if q.Class == "" {
+		in.To.Pooled = classes(spans)
+	}
 	for _, s := range spans {
 		if w := a.statements(t, s.at); len(w.Statements) > 0 {
 			in.Workload.Windows = append(in.Workload.Windows, w)

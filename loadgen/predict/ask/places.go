@@ -89,6 +89,7 @@ func (p places) wanted(at place, q Question, t why.Target) bool {
 type spot struct {
 	place
 	others int
+	class  string
 }
 
 // span is a window that ends at a time: the server's device, none if it was not the one of its volume all the time, and those of the class
@@ -111,7 +112,7 @@ func (a *asker) spans(t why.Target) []span {
 			if _, was := begin.of[at]; !was {
 				continue
 			}
-			one := spot{at, max(begin.others(at), end.others(at))}
+			one := spot{at, max(begin.others(at), end.others(at)), end.of[at].class}
 			switch {
 			case at.volume == source && at.node == t.Node:
 				s.source = append(s.source, one)
@@ -152,17 +153,4 @@ func alone(spans []span, of func(*span) *[]spot) int {
 		}
 	}
 	return least
-}
-
-// few keeps the spots of mostVolumes of the class asked about.
-func few(spans []span) {
-	chosen := map[volumeKey]bool{}
-	for i := range spans {
-		spans[i].others = slices.DeleteFunc(spans[i].others, func(s spot) bool {
-			if len(chosen) < mostVolumes {
-				chosen[s.volume] = true
-			}
-			return !chosen[s.volume]
-		})
-	}
 }
