@@ -45,6 +45,9 @@ type fitted struct {
 	stored []float64
 	// again is the simulation of the class that the workload is on.
 	again run
+	// doubts are why there is no number of a kind, held the kinds whose reads and unsynced writes are taken to keep their time.
+	doubts []*Refusal
+	held   []bool
 }
 
 // fit finds a flow that gives what was measured, on the class that it was measured on.
@@ -61,17 +64,15 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 	if refused := f.leaveOut(); refused != nil {
 		return nil, refused
 	}
-	ops, _ := operations(from.Windows)
+	ops, _ := operations(f.ownLoad(from.Windows))
 	if refused := f.storable(w, ops); refused != nil {
 		return nil, refused
 	}
-	ops, _ = operations(f.ownLoad(from.Windows))
 	f.mix(w, ops)
-	for i, k := range f.kinds {
-		if !(k.reads <= mostReadsEach) {
-			return nil, &Refusal{Unexplained, fmt.Sprintf("%s would make more than %d reads to read for as long as it does (%s)", k.name, mostReadsEach, ms(f.totals[i].mean("read"))),
-				"measure class and workload at the same time and at the same load"}
-		}
+	f.doubtReads()
+	f.doubtEndless(ops, from.Name)
+	if refused := f.ofMost(); refused != nil {
+		return nil, refused
 	}
 	for i := range tries {
 		if refused := f.store(ops); refused != nil && i == tries-1 {
@@ -96,7 +97,7 @@ func (f *fitted) mix(w Workload, ops map[string]Operation) {
 		longest = max(longest, t.mean("sync"))
 		response += t.response.Mean() * t.count / f.counted
 	}
-	for _, t := range f.totals {
+	for i, t := range f.totals {
 		k := kind{name: t.kind, share: t.count / f.counted}
 		// A kind that syncs for less time than another does it not every time.
 		if sync := t.mean("sync"); sync >= leastSync*t.response.Mean() {
@@ -104,7 +105,7 @@ func (f *fitted) mix(w Workload, ops map[string]Operation) {
 				k.flushes = 1
 			}
 		}
-		if o, ok := ops["read"]; ok {
+		if o, ok := ops["read"]; ok && !f.held[i] {
 			k.reads = t.mean("read") / o.Times.Mean()
 		}
 		f.kinds = append(f.kinds, k)
@@ -260,6 +261,9 @@ func (f *fitted) settle() {
 func (f *fitted) own(part float64, settled bool) {
 	for i, t := range f.totals {
 		o := own{t.mean("cpu", "client"), t.mean("runqueue"), part}
+		if f.held[i] {
+			o.cpu += f.kept(i)
+		}
 		if !settled {
 			f.kinds[i].own = o
 			continue

@@ -1,7 +1,6 @@
 package predict
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -33,10 +32,15 @@ func (h Histogram) validate() error {
 			return fmt.Errorf("counts[%d] is %v; want 0 to %g", i, c, mostNumber)
 		}
 	}
-	if last := h.Counts[len(h.Counts)-1]; last > 0.005*h.Count() {
-		return errors.New("more than one in 200 is above the last bound: how long these took is not known; measure with a higher bound")
-	}
 	return nil
+}
+
+// mostAbove is the part of durations that may be above the last bound: how long these took is not known.
+const mostAbove = 0.005
+
+// endless is whether more than a few durations are above the last bound.
+func (h Histogram) endless() bool {
+	return len(h.Counts) > 0 && h.Counts[len(h.Counts)-1] > mostAbove*h.Count()
 }
 
 // Count is how many durations there are.
@@ -149,12 +153,11 @@ func (h Histogram) spread(bounds []float64) Histogram {
 		if c == 0 {
 			continue
 		}
-		low, high := h.bucket(i)
 		if i == len(h.Bounds) {
-			j, _ := slices.BinarySearch(bounds, low)
-			s.Counts[j+1] += c
+			s.Counts[len(bounds)] += c // how long these took is not known better among others' bounds
 			continue
 		}
+		low, high := h.bucket(i)
 		from := 0
 		if low > 0 {
 			from, _ = slices.BinarySearch(bounds, low)

@@ -67,13 +67,19 @@ type Class struct {
 	Name     string `json:"name"`
 	Replicas int    `json:"replicas,omitempty"`
 	// Shared is how many volumes and replicas of others are on the block device whose requests the windows have; 0 for calls on files.
-	Shared  int    `json:"shared,omitempty"`
-	Windows []Load `json:"windows"`
+	Shared int `json:"shared,omitempty"`
+	// Volumes is how many it has, if the windows are of some of them only: those whose load was nearest. 0 is not known.
+	Volumes int `json:"volumes,omitempty"`
+	// Pooled are the storage classes whose volumes are taken together.
+	Pooled  []string `json:"pooled,omitempty"`
+	Windows []Load   `json:"windows"`
 }
 
 // Load is what one volume of a class did in a piece of time.
 type Load struct {
 	Seconds float64 `json:"seconds"`
+	// Volume is which; windows without a name are of one volume.
+	Volume string `json:"volume,omitempty"`
 	// Operations are either calls on files (sync, write, read) or requests of the block device (write, flush, read). With
 	// sync they are calls.
 	Operations map[string]Operation `json:"operations"`
@@ -183,6 +189,9 @@ func long(seconds float64) error {
 func (c Class) validate() error {
 	if c.Shared < 0 {
 		return fmt.Errorf("shared is %d; want 0 or more", c.Shared)
+	}
+	if c.Volumes < 0 {
+		return fmt.Errorf("volumes is %d; want 0 or more", c.Volumes)
 	}
 	for i, l := range c.Windows {
 		if err := long(l.Seconds); err != nil {

@@ -3,7 +3,6 @@ package predict
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
@@ -16,8 +15,8 @@ const (
 	resamples = 80
 	// fewest and most statements that a resample simulates: as many as were measured.
 	fewest, most = 300, 6_000
-	// deviations of an interval that holds nine of ten.
-	deviations = 1.645
+	// deviations of an interval that holds nine of ten, which is from the 5th to the 95th of a hundred.
+	deviations, upTo = 1.645, 0.95
 )
 
 // modelError is what a prediction is off though all was measured without end, as the deviation of a logarithm. By tests/predict.
@@ -78,11 +77,10 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if refused := saturated(in.Workload, f.totalCPU(in.Workload), "now"); refused != nil {
 		return refused
 	}
-	doubts := make([]*Refusal, len(f.totals))
 	for i := range f.totals {
-		doubts[i] = f.believable(i)
+		f.doubt(i, f.believable(i))
 	}
-	if refused := f.ofMost(doubts); refused != nil {
+	if refused := f.ofMost(); refused != nil {
 		return refused
 	}
 	to, refused := f.like(in)
@@ -93,52 +91,54 @@ func (p *Prediction) predict(in *Input) *Refusal {
 	if refused != nil {
 		return refused
 	}
+	f.doubtThere(there, to, in.To.Name)
+	if refused := f.ofMost(); refused != nil {
+		return refused
+	}
 	out := there.simulate(draws, seed)
 	if refused := f.room(in.Workload, out); refused != nil {
 		return refused
 	}
 	quantiles := []float64{0.5, 0.99}
-	spread, vague := f.spread(in, to, quantiles), f.vague(there, quantiles)
+	volumes := byVolume(to)
+	spread, vague := f.spread(in, volumes, quantiles), f.vague(there, quantiles)
+	windows := min(len(in.Workload.Windows), len(in.From.Windows))
+	if len(volumes) == 1 {
+		windows = min(windows, len(to))
+	}
+	here, _ := operations(f.ownLoad(in.From.Windows))
+	elsewhere, _ := operations(to)
 	for i, t := range f.totals {
 		one := Predicted{Kind: t.kind, Median: &Value{}, P99: &Value{}}
 		slices.Sort(out.times[i])
+		buckets := out.inStorage(i) * math.Hypot(f.coarse(i, here), f.coarse(i, elsewhere))
 		for q, v := range map[float64]*Value{0.5: one.Median, 0.99: one.P99} {
 			v.Now, v.Expected = t.response.Quantile(q), quantile(out.times[i], q)
-			// Of what is measured later there are no more windows than of what was measured now.
-			d := deviation(spread[i][q])
-			width := deviations * math.Sqrt(2*d*d+modelError[q]*modelError[q]+math.Pow(f.off(i, q), 2)+math.Pow(vague[i][q], 2))
-			v.Low, v.High = v.Expected*math.Exp(-width), v.Expected*math.Exp(width)
-			if doubts[i] == nil && (len(spread[i][q]) < leastSpread || !v.usable()) {
-				doubts[i] = noNumber(t.kind)
+			squares := 0.0
+			for _, d := range []float64{modelError[q], f.off(i, q), vague[i][q], buckets, t.response.unsure(q)} {
+				squares += d * d
+			}
+			model := deviations * math.Sqrt(squares)
+			v.Low, v.High = spread[i][q].interval(v.Expected, model, windows)
+			if spread[i][q].count() < leastSpread || !v.usable() {
+				f.doubt(i, noNumber(t.kind))
 			}
 		}
-		if doubts[i] != nil {
-			one = Predicted{Kind: t.kind, Refusal: doubts[i]}
+		if f.doubts[i] != nil {
+			one = Predicted{Kind: t.kind, Refusal: f.doubts[i]}
 		}
 		p.Statements = append(p.Statements, one)
 	}
-	if refused := f.ofMost(doubts); refused != nil {
+	if refused := f.ofMost(); refused != nil {
 		return refused
 	}
 	for _, t := range f.rare {
 		p.Statements = append(p.Statements, Predicted{Kind: t.kind, Refusal: f.tooRare(t)})
 	}
-	p.notes(in, f)
+	p.notes(in, f, there)
+	p.ofSizes(f, here, elsewhere)
+	p.ofVolumes(in.To, volumes, spread)
 	return nil
-}
-
-// ofMost is, where every kind is doubted, the doubt of the one that there are most of.
-func (f *fitted) ofMost(doubts []*Refusal) *Refusal {
-	most := 0
-	for i, t := range f.totals {
-		if doubts[i] == nil {
-			return nil
-		}
-		if t.count > f.totals[most].count {
-			most = i
-		}
-	}
-	return doubts[most]
 }
 
 // simulated is a quantile of a kind, simulated where the workload is now; off its distance from the measured one.
@@ -211,15 +211,6 @@ func (f *fitted) like(in *Input) ([]Load, *Refusal) {
 	return pool, nil
 }
 
-func likeSizes(from map[string]Operation, w Load) bool {
-	for name, o := range w.Operations {
-		if a, b := from[name].Bytes, o.Bytes; a > 0 && b > 0 && (a > likeSize*b || b > likeSize*a) {
-			return false
-		}
-	}
-	return true
-}
-
 // on is the same load on other storage.
 func (f *fitted) on(windows []Load) (flow, *Refusal) {
 	ops, _ := operations(windows)
@@ -238,10 +229,14 @@ func (f *fitted) on(windows []Load) (flow, *Refusal) {
 		}
 		if o, ok := ops["read"]; ok {
 			there.storage.read = newSampler(o.Times)
-		} else if f.totals[i].mean("read") > leastShare*f.totals[i].response.Mean() {
-			return there, &Refusal{Unmeasured, "no read was measured of the class asked about", "measure it, such as with loadgen probe --readers=4"}
-		} else {
-			there.kinds[i].reads = 0
+			continue
+		}
+		there.kinds[i].reads = 0
+		if f.waitsToRead(i) {
+			if len(f.flush) == 0 {
+				return there, noReadThere()
+			}
+			there.kinds[i].own.cpu += f.totals[i].mean("read")
 		}
 	}
 	return there, nil
@@ -261,77 +256,4 @@ func (f *fitted) room(w Workload, out run) *Refusal {
 			"if the sessions wait for their answers, say how many work: --clients"}
 	}
 	return nil
-}
-
-// spread predicts again and again from windows drawn anew, each as many statements as were measured.
-func (f *fitted) spread(in *Input, to []Load, quantiles []float64) []map[float64][]float64 {
-	all := make([]map[float64][]float64, len(f.totals))
-	for i := range all {
-		all[i] = map[float64][]float64{}
-	}
-	r := rand.New(rand.NewPCG(seed, 2))
-	count := min(max(int(f.counted), fewest), most)
-	for n := range resamples {
-		g := f.resampled(in, r)
-		there, refused := g.on(drawn(r, to, len(to)))
-		if refused != nil {
-			continue
-		}
-		out := there.simulate(count, uint64(n))
-		for i := range all {
-			slices.Sort(out.times[i])
-			for _, q := range quantiles {
-				if v := quantile(out.times[i], q); v > 0 {
-					all[i][q] = append(all[i][q], math.Log(v))
-				}
-			}
-		}
-	}
-	return all
-}
-
-// drawn are as many windows, drawn with replacement.
-func drawn[T any](r *rand.Rand, from []T, n int) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = from[r.IntN(len(from))]
-	}
-	return all
-}
-
-// resampled is the fit with the workload's windows drawn anew.
-func (f *fitted) resampled(in *Input, r *rand.Rand) *fitted {
-	g := *f
-	windows := drawn(r, in.Workload.Windows, len(in.Workload.Windows))
-	all, _ := totals(windows)
-	g.totals, g.kinds, g.waits = slices.Clone(f.totals), slices.Clone(f.kinds), slices.Clone(f.waits)
-	for i, t := range f.totals {
-		if at := slices.IndexFunc(all, func(o total) bool { return o.kind == t.kind }); at >= 0 && all[at].count >= 1 {
-			g.totals[i] = all[at]
-		}
-	}
-	if o, _ := operations(drawn(r, in.From.Windows, len(in.From.Windows))); hasFlush(o) || len(f.flush) == 0 {
-		kept := g.flush
-		if g.store(o) != nil {
-			g.storage, g.scale = f.storage, f.scale
-		}
-		g.flush = kept
-	}
-	g.own(f.kinds[0].own.part, true)
-	return &g
-}
-
-// deviation is that of values.
-func deviation(values []float64) float64 {
-	if len(values) < 2 {
-		return 0
-	}
-	mean, sum := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		sum += (v - mean) * (v - mean)
-	}
-	return math.Sqrt(sum / float64(len(values)-1))
 }

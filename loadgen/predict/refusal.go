@@ -83,23 +83,24 @@ func (f *fitted) storable(w Workload, ops map[string]Operation) *Refusal {
 		return &Refusal{NotWaiting, fmt.Sprintf("the workload does not wait for storage: at most %.1f %% of any statement's time is reading, writing or syncing", 100*most),
 			"what it does wait for: kubectl plumbline why"}
 	}
-	for _, t := range f.totals {
+	f.doubts, f.held = make([]*Refusal, len(f.totals)), make([]bool, len(f.totals))
+	for i, t := range f.totals {
 		syncs := t.mean("sync") >= leastSync*t.response.Mean()
 		reads := t.mean("read") / t.response.Mean()
 		_, known := ops["read"]
 		switch {
-		case !syncs && t.mean("write") > mostReads*t.response.Mean():
-			return &Refusal{Caches, fmt.Sprintf("%s waits to write without a sync: when a page cache makes a writer wait is not known of another class", t.kind), "look at the memory that the server may use"}
-		case reads > mostReads && !w.SameCache:
-			return &Refusal{Caches, fmt.Sprintf("%.0f %% of the time of %s is reading: which reads the caches of another class and its node answer is not known", 100*reads, t.kind),
-				"if as many reach storage there (as much memory, no cache of the storage's own), say --same-cache"}
-		case reads > mostReads && !known:
-			return &Refusal{Unmeasured, t.kind + " reads, and no read of the class that it is on was measured", measureIt + " --readers"}
 		case syncs && !hasFlush(ops):
 			return &Refusal{Unmeasured, "nothing was measured of the class that the workload is on", measureIt}
+		case !syncs && t.mean("write") > mostReads*t.response.Mean():
+			f.hold(i, &Refusal{Caches, fmt.Sprintf("%s waits to write without a sync: when a page cache makes a writer wait is not known of another class", t.kind), "look at the memory that the server may use"})
+		case reads > mostReads && !w.SameCache:
+			f.hold(i, &Refusal{Caches, fmt.Sprintf("%.0f %% of the time of %s is reading: which reads the caches of another class and its node answer is not known", 100*reads, t.kind),
+				"if as many reach storage there (as much memory, no cache of the storage's own), say --same-cache"})
+		case reads > mostReads && !known:
+			f.hold(i, &Refusal{Unmeasured, t.kind + " reads, and no read of the class that it is on was measured", measureIt + " --readers"})
 		}
 	}
-	return nil
+	return f.ofMost()
 }
 
 func hasFlush(ops map[string]Operation) bool {

@@ -30,8 +30,9 @@ func TestSchema(t *testing.T) {
 	w := world{clients: 2, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002), reads: 0.5, read: constantly(0.001)}
 	load, class := w.run(t, "here", 1)
 	load.Sessions, load.Think, load.ThinkSeconds, load.Cores, load.SameCache = 9, Constant, 0.005, 2, true
-	class.Replicas, class.Shared = 3, 2
+	class.Replicas, class.Shared, class.Volumes, class.Pooled = 3, 2, 100, []string{"gold", "r3"}
 	sized(class, 8192)
+	class.Windows[0].Volume = "pvc-1"
 	for name, in := range map[string]Input{
 		"full":  {Version: Version, Workload: load, From: class, To: class},
 		"empty": {Version: Version},

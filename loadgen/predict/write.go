@@ -23,7 +23,7 @@ func digits(v float64) string {
 }
 
 // notes say what the prediction rests on.
-func (p *Prediction) notes(in *Input, f *fitted) {
+func (p *Prediction) notes(in *Input, f *fitted, there flow) {
 	w := in.Workload
 	if f.clients > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d sessions wait for their answers, and then pause as they do now", f.clients))
@@ -35,6 +35,14 @@ func (p *Prediction) notes(in *Input, f *fitted) {
 	}
 	if w.Cores == 0 {
 		p.Notes = append(p.Notes, "whether the CPUs suffice was not looked at: how many there are is not known")
+	}
+	for i, t := range f.totals {
+		if f.held[i] || f.unread(there, i) {
+			p.Notes = append(p.Notes, fmt.Sprintf("what %s reads, and writes without a sync, is taken to take as long there as it does now, for the load that it makes beside the others", t.kind))
+		}
+	}
+	if ops, _ := operations(in.From.Windows); ops["sync"].Times.Count() == 0 {
+		p.Notes = append(p.Notes, "requests of block devices went in, of others than the log's writer, too, and in wide buckets: surer is what loadgen probe measures of both classes")
 	}
 	var others []string
 	all, _ := totals(w.Windows)

@@ -110,8 +110,8 @@ func Series(a, b []float64, alpha float64) (Difference, bool) {
 }
 
 func difference(shift, err, freedom, alpha float64) Difference {
-	width := student(1-alpha/2, freedom) * err
-	least := (student(1-alpha/2, freedom) + student(power, freedom)) * err
+	width := Student(1-alpha/2, freedom) * err
+	least := (Student(1-alpha/2, freedom) + Student(power, freedom)) * err
 	return Difference{math.Exp(shift), math.Exp(shift - width), math.Exp(shift + width), math.Exp(least) - 1}
 }
 

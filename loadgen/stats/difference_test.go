@@ -79,7 +79,7 @@ func TestStudent(t *testing.T) {
 		{0.975, 1, 12.706}, {0.975, 3, 3.182}, {0.975, 4, 2.776}, {0.975, 10, 2.228}, {0.975, 1e4, 1.9602}, {0.975, 1e6, 1.9600},
 		{0.8, 5, 0.920}, {0.9995, 3, 12.924}, {0.9995, 5, 6.869}, {0.9995, 10, 4.587}, {0.9995, 30, 3.646}, {0.5, 7, 0},
 	} {
-		if got := student(c.p, c.freedom); math.Abs(got-c.want) > 0.0005*max(c.want, 1) {
+		if got := Student(c.p, c.freedom); math.Abs(got-c.want) > 0.0005*max(c.want, 1) {
 			t.Errorf("%v at %v degrees of freedom: %v, want %v", c.p, c.freedom, got, c.want)
 		}
 	}

@@ -8,9 +8,9 @@ const (
 	mostTerms    = 10000
 )
 
-// student is a quantile of Student's distribution, p at least 0.5. It is exact also far out in the tail,
+// Student is a quantile of Student's distribution, p at least 0.5. It is exact also far out in the tail,
 // where a confidence shared among many pairs lies and expansions around the normal one are too narrow.
-func student(p, freedom float64) float64 {
+func Student(p, freedom float64) float64 {
 	if freedom > almostNormal {
 		return math.Sqrt2 * math.Erfinv(2*p-1)
 	}

@@ -38,11 +38,7 @@ type Question struct {
 	Windows int
 }
 
-const (
-	// mostVolumes of the class asked about are looked at.
-	mostVolumes = 20
-	mostWindows = 288
-)
+const mostWindows = 288
 
 // Check tells what of a question cannot be asked.
 func (q Question) Check() error {
@@ -77,29 +73,35 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	if t.Server == "" {
 		return nil, fmt.Errorf("no database server is known to use %s: see kubectl plumbline verify", q.Subject)
 	}
-	a := &asker{ctx: ctx, api: api, q: q}
-	disks := a.volumes(t)
+	a := &asker{ctx: ctx, api: api, q: q, cluster: t.Cluster, asked: map[int64]places{}}
 	in := &predict.Input{Version: predict.Version, From: predict.Class{Name: t.Class}, To: predict.Class{Name: q.Class, Replicas: q.Replicas},
 		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, ThinkSeconds: q.ThinkTime.Seconds(), SameCache: q.SameCache}}
 	if q.Class == "" {
 		in.To.Name = fmt.Sprintf("%d replicas (%s)", q.Replicas, t.Backend)
 	}
-	in.From.Shared = disks.others(a.source, a.pod)
-	in.To.Shared = a.shared
 	in.Workload.Sessions = int(a.number("sessions", t))
 	in.Workload.Cores = q.Cores
-	for i := range q.Windows {
-		at := q.At.Add(-time.Duration(i) * q.Window)
-		if w := a.statements(t, at); len(w.Statements) > 0 {
+	spans := a.spans(t)
+	in.From.Shared = alone(spans, func(s *span) *[]spot { return &s.source })
+	in.To.Shared = alone(spans, func(s *span) *[]spot { return &s.others })
+	in.To.Volumes = a.few(spans)
+	if q.Class == "" {
+		in.To.Pooled = classes(spans)
+	}
+	for _, s := range spans {
+		if w := a.statements(t, s.at); len(w.Statements) > 0 {
 			in.Workload.Windows = append(in.Workload.Windows, w)
 		}
-		found := a.requests(at)
-		if l, ok := found[a.source]; ok {
-			in.From.Windows = append(in.From.Windows, l)
-		}
-		for _, device := range a.others {
-			if l, ok := found[device]; ok {
-				in.To.Windows = append(in.To.Windows, l)
+		found := a.requests(s)
+		for _, one := range []struct {
+			of   []spot
+			into *[]predict.Load
+		}{{s.source, &in.From.Windows}, {s.others, &in.To.Windows}} {
+			for _, at := range one.of {
+				if l, ok := found[at.key]; ok {
+					l.Volume = at.volume.name
+					*one.into = append(*one.into, l)
+				}
 			}
 		}
 	}
@@ -114,13 +116,11 @@ type asker struct {
 	ctx context.Context
 	api why.API
 	q   Question
-	// source is the server's device, others those of the class asked about.
-	source key
-	others []key
-	// pod is the server's own; shared is how many volumes and replicas of others are on each of the others' devices at least.
-	pod    podKey
-	shared int
-	err    error
+	// cluster is the server's.
+	cluster string
+	// asked are the places that were asked for, by time.
+	asked map[int64]places
+	err   error
 }
 
 // vector asks a question at a time.
@@ -223,81 +223,32 @@ func (a *asker) statements(t why.Target, at time.Time) predict.Window {
 	return w
 }
 
-// volumes finds the devices of the class asked about: its volumes', or those of the engine's volumes with so many replicas. Of a disk that
-// several share it is not known whose its requests are: such ones are asked about only if there are no others.
-func (a *asker) volumes(t why.Target) disks {
-	a.source = key{t.Cluster, t.Node, t.Device}
-	everywhere := matchers(map[string]string{"cluster": a.within(t.Cluster, "")})
-	desired := map[[2]model.LabelValue]float64{}
-	if a.q.Replicas > 0 {
-		for _, s := range a.vector(everywhere.Replace(questions["replicas"].native), a.q.At) {
-			desired[[2]model.LabelValue{s.Metric["cluster"], s.Metric["volume"]}] = float64(s.Value)
-		}
-	}
-	of := disks{}
-	for _, s := range a.vector(everywhere.Replace(questions["below"].native), a.q.At) {
-		if device := string(s.Metric["device"]); device != "" {
-			of.add(key{string(s.Metric["cluster"]), string(s.Metric["node"]), device}, podKey{}, int(s.Value))
-		}
-	}
-	devices := map[key]podKey{}
-	for _, s := range a.vector(everywhere.Replace(questions["volumes"].native), a.q.At) {
-		m := s.Metric
-		pod := podKey{string(m["namespace"]), string(m["pod"])}
-		k := key{string(m["cluster"]), string(m["node"]), string(m["device"])}
-		wanted := a.q.Class != "" && string(m["storageclass"]) == a.q.Class ||
-			a.q.Replicas > 0 && string(m["backend"]) == t.Backend && desired[[2]model.LabelValue{m["cluster"], m["volume"]}] == float64(a.q.Replicas)
-		if k.device != "" {
-			of.add(k, pod, 1)
-		}
-		if k == a.source && string(m["volume"]) == t.Volume {
-			a.pod = pod
-		}
-		if wanted && k != a.source && k.device != "" && k.cluster == t.Cluster {
-			devices[k] = pod
-		}
-	}
-	if alone := maps.Clone(devices); len(devices) > 0 {
-		maps.DeleteFunc(alone, func(k key, pod podKey) bool { return of.others(k, pod) > 0 })
-		if len(alone) > 0 {
-			devices = alone
-		} else {
-			a.shared = math.MaxInt
-			for k, pod := range devices {
-				a.shared = min(a.shared, of.others(k, pod))
-			}
-		}
-	}
-	a.others = slices.SortedFunc(maps.Keys(devices), func(x, y key) int { return strings.Compare(x.node+"/"+x.device, y.node+"/"+y.device) })
-	a.others = a.others[:min(len(a.others), mostVolumes)]
-	return of
-}
-
-// requests are those of the server's device and of the others in the window that ends then.
-func (a *asker) requests(at time.Time) map[key]predict.Load {
+// requests are those of a window's devices.
+func (a *asker) requests(s span) map[key]predict.Load {
 	all := map[key]predict.Load{}
-	if a.source.device == "" {
+	spots := slices.Concat(s.source, s.others)
+	if len(spots) == 0 {
 		return all
 	}
 	nodes, names := map[string]bool{}, map[string]bool{}
 	known := map[key]bool{}
-	for _, k := range append([]key{a.source}, a.others...) {
-		nodes[regexp.QuoteMeta(k.node)], names[regexp.QuoteMeta(k.device)], known[k] = true, true, true
+	for _, k := range spots {
+		nodes[regexp.QuoteMeta(k.node)], names[regexp.QuoteMeta(k.device)], known[k.key] = true, true, true
 	}
 	one := func(of map[string]bool) string {
 		return fmt.Sprintf("%q", strings.Join(slices.Sorted(maps.Keys(of)), "|"))
 	}
-	devices := a.within(a.source.cluster, "node=~"+one(nodes)+",device=~"+one(names))
+	devices := a.within(a.cluster, "node=~"+one(nodes)+",device=~"+one(names))
 	of := map[string]string{"devices": devices, "window": duration(a.q.Window)}
-	deviceOf := func(m model.Metric) key { return key{a.source.cluster, string(m["node"]), string(m["device"])} }
+	keyOf := func(m model.Metric) key { return key{a.cluster, string(m["node"]), string(m["device"])} }
 	bytes := map[key]float64{}
-	for _, s := range a.vector(matchers(of).Replace(questions["bytes"].native), at) {
-		if v := float64(s.Value); v > 0 && !math.IsInf(v, 1) {
-			bytes[deviceOf(s.Metric)] = v
+	for _, b := range a.vector(matchers(of).Replace(questions["bytes"].native), s.at) {
+		if v := float64(b.Value); v > 0 && !math.IsInf(v, 1) {
+			bytes[keyOf(b.Metric)] = v
 		}
 	}
-	for _, f := range a.histograms("requests", of, at) {
-		k := deviceOf(f.metric)
+	for _, f := range a.histograms("requests", of, s.at) {
+		k := keyOf(f.metric)
 		if !known[k] || !(f.h.Count() > 0) || len(f.h.Bounds) == 0 {
 			continue
 		}

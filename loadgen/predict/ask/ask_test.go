@@ -48,6 +48,9 @@ func TestAsks(t *testing.T) {
 			if len(in.Workload.Windows) != 4 || len(in.From.Windows) != 4 || len(in.To.Windows) != 4 || in.From.Name != "r1" || in.Workload.Sessions != 12 || in.Workload.Engine != "postgresql" {
 				t.Errorf("%+v", in)
 			}
+			if in.From.Windows[0].Volume != "v-r1" || in.To.Windows[3].Volume != "v-r3" {
+				t.Errorf("volumes %q and %q", in.From.Windows[0].Volume, in.To.Windows[3].Volume)
+			}
 			w := in.From.Windows[0].Operations["write"]
 			if rate := w.Times.Count() / in.From.Windows[0].Seconds; math.Abs(rate/60-1) > 0.15 || w.Bytes != 8192 {
 				t.Errorf("%v writes a second of %v bytes", rate, w.Bytes)
