@@ -19,7 +19,8 @@ type Tracing struct {
 	shared map[string]*ebpf.Map
 	label  func(number uint32) (label, engine string)
 	// replica names a replica by an operation's process and peer.
-	replica func(process, peer uint32) string
+	replica  func(process, peer uint32) string
+	replicas toldReplicas
 }
 
 // share makes the maps the ones that programs are loaded with from now on; nil ends that.

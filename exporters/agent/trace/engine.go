@@ -122,17 +122,23 @@ func (b *builder) frontend(o *Event) *Span {
 		b.missing(TwoFrontends)
 		return s
 	}
-	copies := 0
+	var copies []*Event
 	b.operations[viewRequest].each(o.Start, o.End, func(q *Event) {
-		if q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start && q.End <= o.End {
-			copies++
+		if isCopy(o, q) && q.End <= o.End {
+			copies = append(copies, q)
 			s.add(b.replicaRequest(q))
 		}
 	})
-	if copies == 0 {
+	unanswered := b.unansweredCopies(s, o, copies)
+	if len(copies) == 0 || unanswered || b.lacksCopies(o, copies) {
 		b.missing(CopiesUnseen)
 	}
 	return s
+}
+
+// isCopy tells whether an engine's request to a replica is for its operation.
+func isCopy(o, q *Event) bool {
+	return q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start
 }
 
 func sameExtent(a, b *Event) bool {

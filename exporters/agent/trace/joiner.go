@@ -58,7 +58,7 @@ type Reason string
 
 // Reasons of incomplete and ambiguous chains.
 const (
-	LostEvents      Reason = "events_lost"        // the ring was full meanwhile
+	LostEvents      Reason = "events_lost"        // the ring was full meanwhile, or operations of a storage wire went by unseen
 	Forgotten       Reason = "events_forgotten"   // its events had to make room for later ones
 	TakenOver       Reason = "taken_over"         // two tasks worked on the statement
 	WakerUnknown    Reason = "waker_unknown"      // who ended a call's sleep was not seen, or is an interrupt
@@ -67,7 +67,7 @@ const (
 	RequestUnsplit  Reason = "request_unsplit"    // when the driver got a block request was not seen
 	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
-	CopiesUnseen    Reason = "copies_unseen"      // no replica's request fits the engine's operation
+	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the engine's operation was not seen, or never answered
 	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often
 	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
@@ -175,6 +175,9 @@ type Joiner struct {
 	pending []pending
 	lost    []loss
 	slow    ranking[*Chain]
+	// writers are the replicas that each engine's writes go to, and unanswered its requests without an answer: see copies.go.
+	writers    map[uint32]*writer
+	unanswered map[unansweredKey]*Event
 	// Of requests that replicas of this node serve, see served.go.
 	candidates ranking[*Event]  // of which it has to show whose they are
 	engines    map[ports]uint64 // connections of engines of this node, and when they were seen last
@@ -193,7 +196,8 @@ const (
 // NewJoiner returns a Joiner without events.
 func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
-	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{}}
+	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{},
+		writers: map[uint32]*writer{}, unanswered: map[unansweredKey]*Event{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
 	chainSpan := func(c *Chain) (start, end uint64) { return c.Root.Start, c.Root.End }
 	j.slow, j.slowServed = newRanking(o.Slowest, chainSpan), newRanking(o.Slowest, chainSpan)
@@ -219,11 +223,16 @@ func (j *Joiner) Add(e Event) {
 		if int(e.How) < len(j.operations) {
 			j.operations[e.How].add(&e)
 		}
-		switch {
-		case e.How == viewService:
+		switch e.How {
+		case viewService:
 			j.addServed(&e)
-		case e.How == viewRequest && e.LocalPort != 0:
-			j.addEngine(&e)
+		case viewRequest:
+			j.addCopy(&e)
+			if e.LocalPort != 0 {
+				j.addEngine(&e)
+			}
+		case viewFrontend:
+			j.addWrite(&e)
 		}
 	case KindStatement:
 		j.addStatement(e)
@@ -308,6 +317,11 @@ func (j *Joiner) Lost(n, from, to uint64) {
 		return
 	}
 	j.counts.Lost += n
+	j.Missed(from, to)
+}
+
+// Missed tells that between two times something may have happened of which no event told.
+func (j *Joiner) Missed(from, to uint64) {
 	if last := len(j.lost) - 1; last >= 0 && j.lost[last].to >= from {
 		j.lost[last].to = max(j.lost[last].to, to)
 		return
@@ -348,6 +362,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 				j.forget(pid)
 			}
 		}
+		j.forgetUnanswered(now)
 		maps.DeleteFunc(j.engines, func(_ ports, last uint64) bool { return last+engineKept < now })
 	}
 	return chains
