@@ -35,9 +35,16 @@ func (b *builder) losses(from, to uint64) {
 			b.missing(LostEvents)
 		}
 	}
-	if b.requests.forgotten > from {
-		b.missing(Forgotten)
+	b.forgot(&b.requests, from)
+}
+
+// forgot notes, and tells, whether events since a time had to make room.
+func (b *builder) forgot(h *history, since uint64) bool {
+	if h.forgotten <= since {
+		return false
 	}
+	b.missing(Forgotten)
+	return true
 }
 
 // chain follows a statement.
@@ -64,9 +71,7 @@ func (b *builder) waits(s *Span, pid uint32, depth int) {
 	if t == nil {
 		return
 	}
-	if t.forgotten > s.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&t.history, s.Start)
 	t.each(s.Start, s.End, func(w *Event) {
 		if b.sleeps++; b.sleeps > maxSleeps {
 			b.missing(TooLarge)
@@ -191,9 +196,7 @@ func (b *builder) request(r *Event, queue, device Layer) *Span {
 
 // flush returns the latest flush of a request's device that ended by a time within the request.
 func (b *builder) flush(r *Event, until uint64) *Event {
-	if b.flushes.forgotten > r.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&b.flushes, r.Start)
 	var found *Event
 	b.flushes.each(r.Start, until+1, func(f *Event) {
 		if f.Of == r.Of && f.End <= until && (found == nil || f.End > found.End) {

@@ -31,9 +31,7 @@ func (b *builder) below(d *Span, r *Event) {
 	if r.Size == 0 {
 		return
 	}
-	if b.operations[viewFrontend].forgotten > d.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&b.operations[viewFrontend], d.Start)
 	bySlot := map[uint32][]*Event{}
 	b.operations[viewFrontend].each(d.Start, d.End, func(o *Event) {
 		if within(r, o) {
@@ -122,6 +120,7 @@ func (b *builder) frontend(o *Event) *Span {
 		b.missing(TwoFrontends)
 		return s
 	}
+	b.forgot(&b.operations[viewRequest], o.Start)
 	var copies []*Event
 	b.operations[viewRequest].each(o.Start, o.End, func(q *Event) {
 		if isCopy(o, q) && q.End <= o.End {
@@ -173,7 +172,12 @@ func (b *builder) replicaRequest(q *Event) *Span {
 	})
 	switch len(services) {
 	case 0: // on another node, where it is a trace of its own, if it is slow
-		if name := b.replicaName(q); name != "" && q.LocalPort != 0 && !b.chain.lost() {
+		name := b.replicaName(q)
+		switch {
+		case b.forgot(&b.operations[viewService], q.Start):
+		case b.serves(name):
+			b.missing(ServiceUnseen)
+		case name != "" && q.LocalPort != 0 && !b.chain.lost():
 			s.Elsewhere = requestID(name, q.LocalPort, q)
 		}
 	case 1:
@@ -188,6 +192,7 @@ func (b *builder) replicaRequest(q *Event) *Span {
 // place in the file, which is that in the volume.
 func (b *builder) service(v *Event) *Span {
 	s := &Span{Layer: Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
+	b.forgot(&b.operations[viewService], v.Start)
 	same := 0
 	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
 		if other.Tgid == v.Tgid && other.What == v.What && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {

@@ -68,6 +68,7 @@ const (
 	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
 	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the engine's operation was not seen, or never answered
+	ServiceUnseen   Reason = "service_unseen"     // a replica of this node has served the engine's request, but its operation was not seen
 	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often
 	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
@@ -77,7 +78,7 @@ const (
 
 // Reasons are all reasons of chains that are not exact.
 var Reasons = []Reason{LostEvents, Forgotten, TakenOver, WakerUnknown, HelperUnknown, RequestUnseen, RequestUnsplit, FlushUnseen,
-	OperationUnseen, CopiesUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
+	OperationUnseen, CopiesUnseen, ServiceUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
 
 // ambiguous tells reasons of ambiguous chains from those of incomplete ones.
 func (r Reason) ambiguous() bool {
@@ -178,6 +179,8 @@ type Joiner struct {
 	// writers are the replicas that each engine's writes go to, and unanswered its requests without an answer: see copies.go.
 	writers    map[uint32]*writer
 	unanswered map[unansweredKey]*Event
+	// services are the replicas of this node: see services.go.
+	services map[serviceKey]*service
 	// Of requests that replicas of this node serve, see served.go.
 	candidates ranking[*Event]  // of which it has to show whose they are
 	engines    map[ports]uint64 // connections of engines of this node, and when they were seen last
@@ -197,7 +200,7 @@ const (
 func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
 	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{},
-		writers: map[uint32]*writer{}, unanswered: map[unansweredKey]*Event{}}
+		writers: map[uint32]*writer{}, unanswered: map[unansweredKey]*Event{}, services: map[serviceKey]*service{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
 	chainSpan := func(c *Chain) (start, end uint64) { return c.Root.Start, c.Root.End }
 	j.slow, j.slowServed = newRanking(o.Slowest, chainSpan), newRanking(o.Slowest, chainSpan)
@@ -225,6 +228,7 @@ func (j *Joiner) Add(e Event) {
 		}
 		switch e.How {
 		case viewService:
+			j.addService(&e)
 			j.addServed(&e)
 		case viewRequest:
 			j.addCopy(&e)
@@ -363,6 +367,7 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 			}
 		}
 		j.forgetUnanswered(now)
+		maps.DeleteFunc(j.services, func(_ serviceKey, s *service) bool { return s.last+serviceKept < now })
 		maps.DeleteFunc(j.engines, func(_ ports, last uint64) bool { return last+engineKept < now })
 	}
 	return chains
