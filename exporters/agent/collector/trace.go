@@ -272,7 +272,7 @@ func (t *tracer) take(c *trace.Chain) {
 	if !c.Sampled {
 		return
 	}
-	t.metrics.observe(c)
+	t.metrics.observe(c, time.Now())
 	if t.sink != nil {
 		t.sink(c)
 	}
@@ -295,6 +295,7 @@ func (t *tracer) Update(ch chan<- prometheus.Metric) error {
 	t.mu.Lock()
 	counts, err := t.counts, t.err
 	t.mu.Unlock()
+	t.metrics.forget(t.options.Tracing.servers(), time.Now())
 	t.metrics.send(ch, counts)
 	if t.exporter != nil {
 		sent, failed, crowded := t.exporter.Counts()
