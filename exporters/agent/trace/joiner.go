@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash/fnv"
 	"maps"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -29,8 +30,11 @@ const (
 
 // Options say what is kept of the statements.
 type Options struct {
-	// Every is how many statements that waited there are to one that is sampled; at least 1.
+	// Every is how many statements that waited there are to one that is sampled, on average; at least 1. Each is drawn by itself, so that
+	// no pattern of the statements has a part in it.
 	Every int
+	// Random is what they are drawn with; nil is a source of its own, with a seed that nobody knows.
+	Random *rand.Rand
 	// Slowest is how many of the slowest statements are kept, and as many of the slowest requests that replicas of this node serve for
 	// engines elsewhere.
 	Slowest int
@@ -98,7 +102,7 @@ type Chain struct {
 	// Woken is when the task was woken for the statement; its start if that is not known.
 	Woken   uint64
 	Reasons []Reason // each once
-	// Sampled chains are one in Options.Every of those that waited; others are here because they were slow.
+	// Sampled chains are a random one in Options.Every of those that waited; others are here because they were slow.
 	Sampled bool
 }
 
@@ -199,6 +203,9 @@ const (
 // NewJoiner returns a Joiner without events.
 func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
+	if o.Random == nil {
+		o.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
 	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{},
 		writers: map[uint32]*writer{}, unanswered: map[unansweredKey]*Event{}, services: map[serviceKey]*service{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
@@ -291,7 +298,7 @@ func (j *Joiner) addStatement(e Event) {
 		return
 	}
 	j.counts.Waited++
-	sampled := j.counts.Waited%uint64(j.options.Every) == 0
+	sampled := j.options.Random.IntN(j.options.Every) == 0
 	if !sampled && !j.slow.admits(e.End-e.Start) {
 		return
 	}

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -227,7 +228,14 @@ func TestTasksInCircles(t *testing.T) {
 
 // One in so many of those that waited is sampled, and the slowest are kept, sampled or not.
 func TestSample(t *testing.T) {
-	s := newStream(t, Options{Every: 10, Slowest: 3, Keep: 1000 * ms})
+	const seed = 7
+	s := newStream(t, Options{Every: 10, Slowest: 3, Keep: 1000 * ms, Random: rand.New(rand.NewPCG(seed, seed))})
+	drawn, again := 0, rand.New(rand.NewPCG(seed, seed))
+	for range 100 {
+		if again.IntN(10) == 0 {
+			drawn++
+		}
+	}
 	sampled := 0
 	for i := uint64(0); i < 100; i++ {
 		at := 1000 + i*1000
@@ -242,8 +250,8 @@ func TestSample(t *testing.T) {
 			}
 		}
 	}
-	if n := s.Counts().Waited; n != 100 || sampled != 10 {
-		t.Errorf("%d waited, %d sampled; want 100 and 10", n, sampled)
+	if n := s.Counts().Waited; n != 100 || sampled != drawn {
+		t.Errorf("%d waited, %d sampled; want 100 and %d", n, sampled, drawn)
 	}
 	var slowest []uint64
 	for _, c := range s.Slowest() {
@@ -255,6 +263,44 @@ func TestSample(t *testing.T) {
 	s.Advance(uint64(1e12))
 	if n := len(s.Slowest()); n != 0 {
 		t.Errorf("%d slow statements are kept for ever", n)
+	}
+}
+
+// Of statements that come in turns each kind is in the sample as often as it is in all, also where the turns' length divides Every.
+func TestSampleOfTurns(t *testing.T) {
+	const each, every, turns = 2000, 10, 5
+	s := newStream(t, Options{Every: every, Random: rand.New(rand.NewPCG(1, 2))})
+	sampled := map[uint8]int{}
+	for i := range uint64(each * turns) {
+		at := 1000 + i*1000
+		s.request(0xa, at, at, at+100, nil)
+		s.wait(1, waitSync, at, at+100, at+100, byRequest(0xa, at+100))
+		s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, What: uint8(i % turns), Start: at * us, End: (at + 100) * us})
+		for _, c := range s.Advance((at+100)*us + settling) {
+			if c.Sampled {
+				sampled[c.Command]++
+			}
+		}
+	}
+	// A binomial distribution's standard deviation is 13.4; five of those.
+	for what := range uint8(turns) {
+		if n := sampled[what]; n < each/every-67 || n > each/every+67 {
+			t.Errorf("of %d statements of kind %d %d are in the sample, want %d", each, what, n, each/every)
+		}
+	}
+}
+
+// A sample is another one each time.
+func TestSampleDiffers(t *testing.T) {
+	draw := func() (all []int) {
+		j := NewJoiner(Options{})
+		for range 8 {
+			all = append(all, j.options.Random.Int())
+		}
+		return all
+	}
+	if a, b := draw(), draw(); slices.Equal(a, b) {
+		t.Errorf("%v twice", a)
 	}
 }
 
