@@ -178,7 +178,7 @@ func attachTrace(spec *ebpf.ProgramSpec, program *ebpf.Program) (link.Link, erro
 // follow joins events until ctx ends.
 func (t *tracer) follow(ctx context.Context) {
 	joiner := trace.NewJoiner(trace.Options{Every: t.options.Trace.Sample, Slowest: t.options.Trace.Slowest, Keep: uint64(traceKeep),
-		Replica: t.options.Tracing.replicaName})
+		Replica: t.options.Tracing.replicaName, Followed: t.options.Tracing.followed})
 	ticks := time.NewTicker(traceInterval)
 	defer ticks.Stop()
 	var seen traceProgress

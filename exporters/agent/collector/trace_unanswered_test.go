@@ -74,6 +74,10 @@ func TestTraceUntold(t *testing.T) {
 	a := startTracer(t, TraceOptions{})
 	m := startSelfTraced(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "full"}, a.options.Tracing)
 	f := m.collector.wires[0]
+	// A slot that was given out, and one that was not.
+	if !a.options.Tracing.followed(1) || a.options.Tracing.followed(2) {
+		t.Errorf("the first process is followed: %v, a second one: %v", a.options.Tracing.followed(1), a.options.Tracing.followed(2))
+	}
 	before, err := a.options.Tracing.unseen()
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +91,9 @@ func TestTraceUntold(t *testing.T) {
 		t.Errorf("%d, %v: a series that found no room is no operation", n, err)
 	}
 	m.stop()
+	if a.options.Tracing.followed(1) {
+		t.Error("a collector that has ended follows a process")
+	}
 	if n, err := a.options.Tracing.unseen(); n != 0 || err != nil {
 		t.Errorf("%d, %v of a collector that has ended", n, err)
 	}
@@ -96,7 +103,7 @@ func TestTraceUntold(t *testing.T) {
 func TestTraceUntoldStatement(t *testing.T) {
 	a := startTracer(t, TraceOptions{Sample: 1})
 	var unseen atomic.Uint64
-	a.options.Tracing.seenReplicas(func() (uint64, error) { return unseen.Load(), nil })
+	a.options.Tracing.seenReplicas(func() (uint64, error) { return unseen.Load(), nil }, nil)
 	joiner := trace.NewJoiner(trace.Options{Every: 1})
 	var seen traceProgress
 	step := func() {

@@ -16,19 +16,29 @@ const (
 type toldReplicas struct {
 	// unseen counts what happened on a storage wire of which the programs could not tell.
 	unseen func() (uint64, error)
+	// followed tells whether an operation's process is followed yet.
+	followed func(process uint32) bool
 	// unanswered are requests without an answer; crowded is when the first of those began that found no room, 0 if all did.
 	unanswered []trace.Event
 	crowded    uint64
 }
 
-// seenReplicas says who knows what the programs on a storage wire could not tell of; nil ends that.
-func (t *Tracing) seenReplicas(unseen func() (uint64, error)) {
+// seenReplicas says who knows what the programs on a storage wire could not tell of, and which processes they follow; nil ends that.
+func (t *Tracing) seenReplicas(unseen func() (uint64, error), followed func(process uint32) bool) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replicas.unseen = unseen
+	t.replicas.unseen, t.replicas.followed = unseen, followed
+}
+
+// followed tells whether an operation's process is followed yet.
+func (t *Tracing) followed(process uint32) bool {
+	t.mu.Lock()
+	f := t.replicas.followed
+	t.mu.Unlock()
+	return f != nil && f(process)
 }
 
 // unseen counts what happened on a storage wire of which the programs could not tell.
@@ -77,6 +87,13 @@ func (f *replicaFollower) untold() (n uint64, err error) {
 		n += events[e]
 	}
 	return n, err
+}
+
+// isFollowed tells whether the process with this number is followed yet.
+func (f *replicaFollower) isFollowed(process uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bySlot[process] != nil
 }
 
 // tellUnanswered tells of an engine's request to a replica that has no answer until now.

@@ -42,6 +42,8 @@ type Options struct {
 	Keep uint64
 	// Replica names a replica by an operation's process and peer, as metrics do; empty if it is not known. nil knows none.
 	Replica func(process, peer uint32) string
+	// Followed tells whether an operation's process is there yet, and followed; nil is for always.
+	Followed func(process uint32) bool
 }
 
 // Verdict is how much of a chain is known.
@@ -175,7 +177,8 @@ type Joiner struct {
 	flushes   history
 	// operations by view, see below.
 	operations [views]history
-	// volumes are the slots of the engines whose operations were found under a device's requests.
+	// volumes are the slots of the engines whose operations were found under a device's requests. One whose engine has ended
+	// is forgotten: the device's number may be another device's by now.
 	volumes map[uint32]uint32
 	pending []pending
 	lost    []loss
@@ -372,6 +375,9 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 			if t.last+taskKept < now {
 				j.forget(pid)
 			}
+		}
+		if j.options.Followed != nil {
+			maps.DeleteFunc(j.volumes, func(_, slot uint32) bool { return !j.options.Followed(slot) })
 		}
 		j.forgetUnanswered(now)
 		maps.DeleteFunc(j.services, func(_ serviceKey, s *service) bool { return s.last+serviceKept < now })
