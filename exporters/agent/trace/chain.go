@@ -58,6 +58,8 @@ func (j *Joiner) chain(e *Event) *Chain {
 		b.missing(TakenOver)
 	}
 	b.losses(e.Start, e.End)
+	// Of the sleep that its bytes ended there is no event: nobody had asked for anything then.
+	c.Root.add(&Span{Layer: Runqueue, What: "ready to run, to begin with", Start: e.Start, End: e.RequestEnd})
 	b.waits(c.Root, e.Pid, 0)
 	return c
 }

@@ -113,6 +113,21 @@ func TestCommit(t *testing.T) {
 	})
 }
 
+// What the task waited for a CPU after its bytes came is the run queue's, not the server's.
+func TestFirstWaitForCPU(t *testing.T) {
+	for name, c := range map[string]struct{ had, runqueue uint64 }{"waited": {85, 35 + 9}, "had one": {50, 9}, "not known": {0, 9}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, Options{})
+			s.request(0xa, 110, 120, 150, nil)
+			s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
+			s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, RequestEnd: c.had * us, End: 200 * us})
+			want(t, s.chain(), Exact, nil, map[Layer]uint64{
+				Server: 50 + 40 + 9 - c.runqueue, Runqueue: c.runqueue, FileSystem: 10 + 1, Queue: 10, Device: 30,
+			})
+		})
+	}
+}
+
 // Several commits wait for the one that flushes the log for all; each has that one's requests, as far as it waited for them.
 func TestGroupCommit(t *testing.T) {
 	s := newStream(t, Options{})
