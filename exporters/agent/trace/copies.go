@@ -132,7 +132,7 @@ func (b *builder) unansweredCopies(s *Span, o *Event, answered []*Event) (any bo
 			continue
 		}
 		any = true
-		s.add(&Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort) + ", without an answer", Start: q.Start, End: q.End})
+		b.put(s, Network, "request to "+b.replica(q, q.RemotePort)+", without an answer", q.Start, q.End)
 	}
 	return any
 }

@@ -107,8 +107,11 @@ func (b *builder) requested(r, o *Event) bool {
 	return found
 }
 
-// frontend is an engine's operation, with its requests to replicas below.
+// frontend is an engine's operation, with its requests to replicas below; nil if there is no room for it.
 func (b *builder) frontend(o *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
 	same := 0
 	b.operations[viewFrontend].each(o.Start, o.End, func(other *Event) {
@@ -161,8 +164,11 @@ func (b *builder) replica(o *Event, port uint16) string {
 }
 
 // replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the two ends of one
-// connection number it alike.
+// connection number it alike. It is nil if there is no room for it.
 func (b *builder) replicaRequest(q *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
 	var services []*Event
 	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
@@ -189,8 +195,11 @@ func (b *builder) replicaRequest(q *Event) *Span {
 }
 
 // service is a replica's operation, with its block requests below: those that its process made in calls at the operation's
-// place in the file, which is that in the volume.
+// place in the file, which is that in the volume. It is nil if there is no room for it.
 func (b *builder) service(v *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
 	b.forgot(&b.operations[viewService], v.Start)
 	same := 0

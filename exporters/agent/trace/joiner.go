@@ -20,6 +20,8 @@ const (
 	maxFlushes  = 32768   // flushes of devices
 	maxPending  = 4096    // statements that wait for their events
 	maxLosses   = 256     // times at which events were lost
+	// maxKeptSpans bounds the steps of the slowest statements, and as many of the slowest requests to replicas.
+	maxKeptSpans = 100000
 	// settling is how long a statement waits for events that come after it, ns.
 	settling = uint64(250e6)
 	// taskKept is how long a task without sleeps is kept, ns.
@@ -35,7 +37,7 @@ type Options struct {
 	Every int
 	// Random is what they are drawn with; nil is a source of its own, with a seed that nobody knows.
 	Random *rand.Rand
-	// Slowest is how many of the slowest statements are kept, and as many of the slowest requests that replicas of this node serve for
+	// Slowest is how many of the slowest statements are kept, fewer if they have too many steps, and as many of the slowest requests that replicas of this node serve for
 	// engines elsewhere.
 	Slowest int
 	// Keep is for how long they are kept, ns.
@@ -75,7 +77,7 @@ const (
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
 	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the engine's operation was not seen, or never answered
 	ServiceUnseen   Reason = "service_unseen"     // a replica of this node has served the engine's request, but its operation was not seen
-	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often
+	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often, or it has too many steps
 	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
 	TwoFrontends    Reason = "several_frontends"  // ambiguous: a replica's request fits several operations of the engine
@@ -104,6 +106,8 @@ type Chain struct {
 	// Woken is when the task was woken for the statement; its start if that is not known.
 	Woken   uint64
 	Reasons []Reason // each once
+	// spans is how many steps it has, at most.
+	spans int
 	// Sampled chains are a random one in Options.Every of those that waited; others are here because they were slow.
 	Sampled bool
 }
@@ -214,6 +218,9 @@ func NewJoiner(o Options) *Joiner {
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
 	chainSpan := func(c *Chain) (start, end uint64) { return c.Root.Start, c.Root.End }
 	j.slow, j.slowServed = newRanking(o.Slowest, chainSpan), newRanking(o.Slowest, chainSpan)
+	for _, r := range []*ranking[*Chain]{&j.slow, &j.slowServed} {
+		r.size, r.maxSize = func(c *Chain) int { return c.spans }, maxKeptSpans
+	}
 	j.candidates = newRanking(max(minCandidates, o.Slowest), func(v *Event) (start, end uint64) { return v.Start, v.End })
 	for i := range j.operations {
 		j.operations[i].limit = maxOps

@@ -352,6 +352,75 @@ func TestBoundOfSleeps(t *testing.T) {
 	}
 }
 
+// A statement with very many steps has as many as there is room for, and is told of as incomplete; the layers add up all the same.
+func TestManySpans(t *testing.T) {
+	const sleeps, each = maxSleeps - 1, 30
+	s := newStream(t, Options{})
+	for i := range uint64(sleeps) {
+		at := 1000 + i*each
+		s.request(i, at, at+5, at+20, nil)
+		s.wait(1, waitSync, at, at+20, at+22, byRequest(i, at+20))
+	}
+	s.statement(1, 1000, 1000+sleeps*each)
+	c := s.chain()
+	if !slices.Equal(c.Reasons, []Reason{TooLarge}) {
+		t.Errorf("%s %v, want too large", c.Verdict(), c.Reasons)
+	}
+	if n := count(c.Root); n > maxSpans || n < maxSpans*9/10 {
+		t.Errorf("%d steps, want up to %d", n, maxSpans)
+	}
+	var sum uint64
+	for _, ns := range c.Root.Shares() {
+		sum += ns
+	}
+	if sum != c.Duration() {
+		t.Errorf("shares add up to %d of %d ns", sum, c.Duration())
+	}
+}
+
+// count counts a step and those below it.
+func count(s *Span) int {
+	n := 1
+	for _, b := range s.Below {
+		n += count(b)
+	}
+	return n
+}
+
+// The slowest statements that are kept are fewer if they have very many steps; smaller ones that are faster do not come and go.
+func TestSlowestOfManySpans(t *testing.T) {
+	const sleeps, each, statements = 1000, 30, 2*maxKeptSpans/(4*1000) + 1
+	s := newStream(t, Options{Every: 1 << 30, Slowest: 1000, Keep: uint64(1e18), Random: rand.New(rand.NewPCG(1, 2))})
+	for n := range uint64(statements) {
+		begin := 1000 + n*2*sleeps*each
+		for i := range uint64(sleeps) {
+			at := begin + i*each
+			s.request(i, at, at+5, at+20, nil)
+			s.wait(1, waitSync, at, at+20, at+22, byRequest(i, at+20))
+		}
+		// The later the slower.
+		s.statement(1, begin, begin+sleeps*each+n)
+		s.Advance((begin+2*sleeps*each)*us + settling)
+	}
+	spans := 0
+	for _, c := range s.Slowest() {
+		spans += count(c.Root)
+	}
+	if spans > maxKeptSpans || spans < maxKeptSpans*9/10 {
+		t.Errorf("%d steps of the slowest %d statements, want up to %d", spans, len(s.Slowest()), maxKeptSpans)
+	}
+	if got := s.Slowest()[0].Duration() / us; got != sleeps*each+statements-1 {
+		t.Errorf("the slowest took %d us", got)
+	}
+	if s.slow.admits(1) {
+		t.Error("a fast one is followed in vain")
+	}
+	s.slow.expire(uint64(1e18))
+	if len(s.Slowest()) != 0 || !s.slow.admits(1) {
+		t.Error("nothing is kept after the slowest have expired")
+	}
+}
+
 // Memory is bounded, whatever comes.
 func TestBounds(t *testing.T) {
 	s := newStream(t, Options{Every: 1, Slowest: 5, Keep: 1})
