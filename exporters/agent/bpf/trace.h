@@ -36,7 +36,7 @@ struct trace_event {
 	u64 end;
 	u64 middle;      /* statement: when the task was woken for it, its start if that is not known; wait: when the task was woken; request: when the driver got it, 0 if it never did */
 	u64 request;     /* request: its address; wait: that of the one whose end woke the task; operation: its number on its connection */
-	u64 request_end; /* wait: when that one ended */
+	u64 request_end; /* wait: when that one ended; statement: when the task had a CPU for it, its start if it did not wait for one */
 	u64 offset;      /* request: on the device, in bytes; operation: in the volume */
 	u64 call_offset; /* request: where in the file the call that made it reads or writes; all ones if it does not say */
 	u32 size;        /* bytes */

@@ -134,7 +134,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
 	q.fleet.onCluster = q.options.Pods != nil
-	q.options.Tracing.named(q.label)
+	q.options.Tracing.named(q.label, q.running)
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)
 	}
@@ -181,6 +181,17 @@ func (q *query) label(number uint32) (label, engine string) {
 	defer q.mu.Unlock()
 	key := q.fleet.keys()[number]
 	return key.label, key.engine
+}
+
+// running are the labels of the servers that are followed now.
+func (q *query) running() map[string]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	labels := map[string]bool{}
+	for _, key := range q.fleet.keys() {
+		labels[key.label] = true
+	}
+	return labels
 }
 
 // fill returns how full the maps are that grow with what is observed.

@@ -85,6 +85,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		}
 		f.kernel = kernel
 		f.options.Tracing.namedReplicas(f.replicaOf)
+		f.options.Tracing.seenReplicas(f.untold, f.isFollowed)
 		if err := f.scan(); err != nil {
 			return errors.Join(err, c.Close())
 		}
@@ -121,6 +122,7 @@ func (c *replicaCollector) Close() error {
 	var errs []error
 	for _, f := range c.wires {
 		if f.kernel != nil {
+			f.options.Tracing.seenReplicas(nil, nil)
 			errs = append(errs, f.kernel.Close())
 		}
 	}

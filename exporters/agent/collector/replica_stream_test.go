@@ -59,7 +59,10 @@ func conversation(magic uint16) (requests, answers []byte, operations int) {
 }
 
 // startSelf makes the collector take the test itself for a process of the wire.
-func startSelf(t *testing.T, self replicaProcess) *replicaMeter {
+func startSelf(t *testing.T, self replicaProcess) *replicaMeter { return startSelfTraced(t, self, nil) }
+
+// startSelfTraced is startSelf with programs that tell of operations.
+func startSelfTraced(t *testing.T, self replicaProcess, tracing *Tracing) *replicaMeter {
 	t.Helper()
 	wire := dataconnWire()
 	own, err := os.ReadFile("/proc/self/cmdline")
@@ -77,7 +80,7 @@ func startSelf(t *testing.T, self replicaProcess) *replicaMeter {
 		}
 		return &self, nil
 	}
-	m := startReplicaWire(t, wire, "/proc", nil)
+	m := startReplicaWire(t, wire, "/proc", tracing)
 	m.followed(1)
 	return m
 }

@@ -118,7 +118,11 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 		if alive && !f.answeredUnseen(key, &o, w) {
 			result.inflight[l]++
 			if o.View != uint8(replica.ViewRequest) || !f.heldByEngine(inode, key.Id) {
-				result.oldest[l] = max(result.oldest[l], float64(clock-min(clock, o.Start))/1e9)
+				age := clock - min(clock, o.Start)
+				result.oldest[l] = max(result.oldest[l], float64(age)/1e9)
+				if age >= tracingLate {
+					f.tellUnanswered(key.Id, &o, result.peers, clock)
+				}
 			}
 			continue
 		}
@@ -128,6 +132,7 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 		case !was:
 		case seen.closed[key.Connection], f.closed[key.Connection]:
 			f.totals.unanswered[l]++
+			f.tellUnanswered(key.Id, &o, result.peers, clock)
 		default:
 			f.resynced++
 		}
@@ -259,6 +264,7 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 		if o.Slot == n.slot && remove("inflight", key) {
 			view := replica.View(o.View)
 			f.totals.unanswered[viewLabels{f.labels(n, view, o.Peer, peers), view}]++
+			f.tellUnanswered(key.Id, &o, peers, f.clock())
 		}
 	}
 	writes, err := readReplicaMap[replica.WriteKey, replica.Write](f.kernel, "writes")

@@ -178,7 +178,7 @@ func attachTrace(spec *ebpf.ProgramSpec, program *ebpf.Program) (link.Link, erro
 // follow joins events until ctx ends.
 func (t *tracer) follow(ctx context.Context) {
 	joiner := trace.NewJoiner(trace.Options{Every: t.options.Trace.Sample, Slowest: t.options.Trace.Slowest, Keep: uint64(traceKeep),
-		Replica: t.options.Tracing.replicaName})
+		Replica: t.options.Tracing.replicaName, Followed: t.options.Tracing.followed})
 	ticks := time.NewTicker(traceInterval)
 	defer ticks.Stop()
 	var seen traceProgress
@@ -196,7 +196,7 @@ func (t *tracer) follow(ctx context.Context) {
 }
 
 // traceProgress is up to where losses were looked at and events joined.
-type traceProgress struct{ lost, at, joined uint64 }
+type traceProgress struct{ lost, untold, at, joined uint64 }
 
 // step reads the events that there are and hands on the chains that are complete with them.
 func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
@@ -205,7 +205,24 @@ func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
 	lost, lostErr := t.lost()
 	if lostErr == nil {
 		joiner.Lost(lost-seen.lost, seen.at, monotonic())
-		seen.lost, seen.at = lost, begun
+		seen.lost = lost
+	}
+	untold, untoldErr := t.options.Tracing.unseen()
+	if untoldErr == nil {
+		if untold > seen.untold {
+			joiner.Missed(seen.at, monotonic())
+		}
+		seen.untold = untold
+	}
+	if lostErr == nil && untoldErr == nil {
+		seen.at = begun
+	}
+	unanswered, crowded := t.options.Tracing.takeUnanswered()
+	for _, q := range unanswered {
+		joiner.Unanswered(q)
+	}
+	if crowded > 0 {
+		joiner.Missed(crowded, monotonic())
 	}
 	if drained {
 		// Otherwise there are older events to come.
@@ -214,7 +231,7 @@ func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
 		}
 		seen.joined = begun
 	}
-	return errors.Join(err, lostErr)
+	return errors.Join(err, lostErr, untoldErr)
 }
 
 // read adds what is in the ring; it tells whether that was all.
@@ -255,7 +272,7 @@ func (t *tracer) take(c *trace.Chain) {
 	if !c.Sampled {
 		return
 	}
-	t.metrics.observe(c)
+	t.metrics.observe(c, time.Now())
 	if t.sink != nil {
 		t.sink(c)
 	}
@@ -278,6 +295,7 @@ func (t *tracer) Update(ch chan<- prometheus.Metric) error {
 	t.mu.Lock()
 	counts, err := t.counts, t.err
 	t.mu.Unlock()
+	t.metrics.forget(t.options.Tracing.servers(), time.Now())
 	t.metrics.send(ch, counts)
 	if t.exporter != nil {
 		sent, failed, crowded := t.exporter.Counts()

@@ -1,7 +1,9 @@
 package collector
 
 import (
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -9,8 +11,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 )
 
-// traceMaxServers bounds the values of the label server of the trace collector's series, those of ended servers included; more
-// are counted as "other".
+// traceMaxServers bounds the values of the label server of the trace collector's series, those of servers that ended less than keepTime ago
+// included; more are counted as "other".
 const traceMaxServers = 4 * maxServers
 
 // The trace collector's metrics. server is as in the query collector's; layer is server, runqueue, client, other, session, file_system, helper,
@@ -27,6 +29,8 @@ var (
 		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
 	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
 		"Events that the programs told of: statements, sleeps, block requests and operations of storage engines.", nil, nil)
+	traceOverflow = prometheus.NewDesc("plumbline_trace_overflow_total",
+		`Statements of the sample that are counted as server="other", because there are too many servers for series of their own.`, nil, nil)
 	// With --trace.otlp-endpoint only.
 	traceExported = prometheus.NewDesc("plumbline_trace_exported_total",
 		"Traces that were sent by OTLP: of the sample, and of slow statements.", nil, nil)
@@ -41,7 +45,8 @@ type traceMetrics struct {
 	layers *prometheus.HistogramVec
 
 	mu       sync.Mutex
-	servers  map[string]bool
+	servers  map[string]time.Time // when each was running last, or had a chain
+	overflow uint64
 	verdicts map[traceVerdict]uint64
 	reasons  map[trace.Reason]uint64
 }
@@ -61,30 +66,47 @@ func newTraceMetrics() *traceMetrics {
 			NativeHistogramBucketFactor:  1.1,
 			NativeHistogramZeroThreshold: 1e-9,
 		}, []string{"server", "layer"}),
-		servers: map[string]bool{}, verdicts: map[traceVerdict]uint64{}, reasons: map[trace.Reason]uint64{},
+		servers: map[string]time.Time{}, verdicts: map[traceVerdict]uint64{}, reasons: map[trace.Reason]uint64{},
 	}
 }
 
 // server is the label of a server, within bounds. A new one has all layers from the start, so that what it never waited for is known to be 0: a
 // layer of which the first thing known is an incident cannot be told to have grown.
-func (m *traceMetrics) server(label string) string {
-	if len(m.servers) >= traceMaxServers && !m.servers[label] {
+func (m *traceMetrics) server(label string, now time.Time) string {
+	if _, known := m.servers[label]; !known && label != otherServer && len(m.servers) >= traceMaxServers {
+		m.overflow++
 		label = otherServer
 	}
-	if !m.servers[label] {
-		m.servers[label] = true
+	if _, known := m.servers[label]; !known {
 		for _, layer := range trace.Layers {
 			m.layers.WithLabelValues(label, string(layer))
 		}
 	}
+	m.servers[label] = now
 	return label
 }
 
-// observe counts a chain.
-func (m *traceMetrics) observe(c *trace.Chain) {
+// forget deletes the series of servers that ended long ago, when the query collector deletes its own.
+func (m *traceMetrics) forget(running map[string]bool, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	label := m.server(c.ServerName)
+	for label, last := range m.servers {
+		switch {
+		case running[label]:
+			m.servers[label] = now
+		case now.Sub(last) > keepTime && label != otherServer:
+			delete(m.servers, label)
+			maps.DeleteFunc(m.verdicts, func(v traceVerdict, _ uint64) bool { return v.server == label })
+			m.layers.DeletePartialMatch(prometheus.Labels{"server": label})
+		}
+	}
+}
+
+// observe counts a chain.
+func (m *traceMetrics) observe(c *trace.Chain, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	label := m.server(c.ServerName, now)
 	m.verdicts[traceVerdict{label, c.Verdict()}]++
 	for _, r := range c.Reasons {
 		m.reasons[r]++
@@ -112,6 +134,7 @@ func (m *traceMetrics) send(ch chan<- prometheus.Metric, counts trace.Counts) {
 	for _, r := range trace.Reasons {
 		ch <- counter(traceReasons, float64(m.reasons[r]), string(r))
 	}
+	ch <- counter(traceOverflow, float64(m.overflow))
 	ch <- counter(traceWaited, float64(counts.Waited))
 	ch <- counter(traceCrowded, float64(counts.Crowded))
 	ch <- counter(traceEvents, float64(counts.Events))

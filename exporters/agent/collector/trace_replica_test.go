@@ -3,6 +3,7 @@ package collector
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,5 +100,54 @@ func TestTraceReplicas(t *testing.T) {
 	m.read().clean(t)
 	if served := a.tracer.served(); len(served) != 0 {
 		t.Errorf("%d requests of engines elsewhere, such as %+v", len(served), served[0])
+	}
+}
+
+// A replica that hangs until the engine gives it up is what the commit waited for, not the engine, though no answer tells of it.
+func TestTraceReplicaHangs(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.Tool(t, "longhorn-bridge")
+	ownMounts(t)
+	v := newTestVolume(t, 2, "--engine-replica-timeout", "8")
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
+	m := startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
+	v.Start()
+	m.followed(3)
+	loop, err := rig.AttachLoop(t, v.Bridge())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c := tracedServer(t, a, loop)
+	begin := monotonic()
+	for range 10 {
+		run(t, c, commitOf8KB)
+	}
+	wantExact(t, a.settled(tracedName, begin), 9)
+
+	hung := v.Replicas[1]
+	halt(t, hung.Process)
+	begin = monotonic()
+	run(t, c, commitOf8KB)
+	var found *trace.Chain
+	for _, c := range a.settled(tracedName, begin) {
+		if c.Duration() > uint64(4*time.Second) {
+			found = c
+		}
+	}
+	if found == nil {
+		t.Fatal("no commit waited for the replica")
+	}
+	shares := found.Root.Shares()
+	t.Logf("%.3f s, %s %v: %v", float64(found.Duration())/1e9, found.Verdict(), found.Reasons, shares)
+	if !slices.Contains(found.Reasons, trace.CopiesUnseen) {
+		t.Errorf("%s %v, want %s", found.Verdict(), found.Reasons, trace.CopiesUnseen)
+	}
+	named := false
+	for _, s := range spans(found.Root) {
+		named = named || s.What == "request to replica "+hung.Address+", without an answer"
+	}
+	// What came after the latest look at the request is the engine's.
+	if !named || shares[trace.Network] < found.Duration()/2 {
+		t.Errorf("the hung replica is named: %v; of %d ns the requests to replicas have %d", named, found.Duration(), shares[trace.Network])
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
@@ -105,6 +107,90 @@ func TestTraceWakeup(t *testing.T) {
 	}
 	if diff := after - before - sum; diff < -1e-6 || diff > 1e-6 {
 		t.Errorf("the metric has %.6f s of wake-ups, the statements have %.6f s", after-before, sum)
+	}
+}
+
+// takeCPU lets a process run on one CPU alone. What it returns takes that CPU from it for 5 ms, from its return on.
+func takeCPU(t *testing.T, pid int) (take func()) {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		testkit.Skip(t, "needs a second CPU, for the client")
+	}
+	cpu := unix.CPUSet{}
+	cpu.Set(runtime.NumCPU() - 1)
+	if err := unix.SchedSetaffinity(pid, &cpu); err != nil {
+		t.Fatal(err)
+	}
+	wanted, taken, stopped := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	t.Cleanup(func() {
+		close(wanted)
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	go func() {
+		// The thread ends with the goroutine, as it is not unlocked.
+		runtime.LockOSThread()
+		err := unix.SchedSetaffinity(0, &cpu)
+		if err == nil {
+			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		}
+		for range wanted {
+			taken <- struct{}{}
+			for busy := time.Now(); time.Since(busy) < 5*time.Millisecond; {
+			}
+		}
+		stopped <- err
+	}()
+	return func() {
+		wanted <- struct{}{}
+		<-taken
+	}
+}
+
+// A server that is woken and has to wait for a CPU before it reads the statement has waited in the run queue, not worked.
+func TestTraceFirstWaitForCPU(t *testing.T) {
+	ownMounts(t)
+	disk, err := rig.NewSlowDisk(t, t.TempDir(), 256<<20)
+	if err != nil {
+		testkit.Skip(t, err.Error())
+	}
+	a := startTraced(t, TraceOptions{Sample: 1, Slowest: 1})
+	_, c := tracedServer(t, a, disk.Device)
+	backend := int(c.PgConn().PID())
+	disk.Syncs.Set(50 * time.Millisecond)
+	defer disk.Syncs.Set(0)
+	take := takeCPU(t, backend)
+	const commits = 30
+	a.settled(tracedName, 0)
+	begin := monotonic()
+	for range commits {
+		untilAsleep(t, backend)
+		take()
+		run(t, c, commitOf8KB)
+	}
+	chains := a.settled(tracedName, begin)
+	if len(chains) != commits {
+		t.Fatalf("%d statements were followed, %d made", len(chains), commits)
+	}
+	waited, longest := 0, uint64(0)
+	for _, c := range chains {
+		first := c.Root.Below[0]
+		if first.Layer != trace.Runqueue || first.Start != c.Root.Start {
+			continue
+		}
+		took := first.End - first.Start
+		if longest = max(longest, took); took > uint64(500*time.Microsecond) {
+			waited++
+		}
+		if queued := c.Root.Shares()[trace.Runqueue]; queued < took {
+			t.Errorf("%d ns in the run queue, of that %d to begin with", queued, took)
+		}
+	}
+	t.Logf("%d of %d statements waited for a CPU to begin with, up to %d us", waited, commits, longest/1000)
+	// The client may lose its CPU, too, while the server's is taken.
+	if waited < commits/3 {
+		t.Errorf("%d of %d statements waited for a CPU to begin with", waited, commits)
 	}
 }
 

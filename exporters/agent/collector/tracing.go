@@ -18,8 +18,11 @@ type Tracing struct {
 	mu     sync.Mutex
 	shared map[string]*ebpf.Map
 	label  func(number uint32) (label, engine string)
+	// running are the labels of the servers that run.
+	running func() map[string]bool
 	// replica names a replica by an operation's process and peer.
-	replica func(process, peer uint32) string
+	replica  func(process, peer uint32) string
+	replicas toldReplicas
 }
 
 // share makes the maps the ones that programs are loaded with from now on; nil ends that.
@@ -46,14 +49,14 @@ func (t *Tracing) on() bool {
 	return t.shared != nil
 }
 
-// named says who knows the servers by their numbers in events.
-func (t *Tracing) named(label func(uint32) (label, engine string)) {
+// named says who knows the servers by their numbers in events, and which of them run.
+func (t *Tracing) named(label func(uint32) (label, engine string), running func() map[string]bool) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.label = label
+	t.label, t.running = label, running
 }
 
 // namedReplicas says who knows the replicas by the numbers in events.
@@ -75,6 +78,17 @@ func (t *Tracing) replicaName(process, peer uint32) string {
 		return ""
 	}
 	return f(process, peer)
+}
+
+// servers are the labels of the servers that run.
+func (t *Tracing) servers() map[string]bool {
+	t.mu.Lock()
+	f := t.running
+	t.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f()
 }
 
 // server returns the label and engine of a server by its number; empty if they are not known.

@@ -8,8 +8,9 @@ import (
 const (
 	// maxDepth bounds how many tasks may have waited for each other.
 	maxDepth = 8
-	// maxSleeps bounds the sleeps in a chain.
+	// maxSleeps bounds the sleeps in a chain, maxSpans its steps: a read of a replicated volume has a dozen.
 	maxSleeps = 2000
+	maxSpans  = 5000
 	// raceTime is how long before a task is off its CPU it may have been woken already, ns.
 	raceTime = uint64(1e6)
 )
@@ -19,6 +20,24 @@ type builder struct {
 	*Joiner
 	chain  *Chain
 	sleeps int
+	spans  int
+}
+
+// room tells whether the chain has room for one more step; the first one that has none is noted.
+func (b *builder) room() bool {
+	if b.spans >= maxSpans {
+		b.missing(TooLarge)
+		return false
+	}
+	b.spans++
+	return true
+}
+
+// put puts a step that nothing is below of below a span, if there is room.
+func (b *builder) put(above *Span, layer Layer, what string, start, end uint64) {
+	if b.room() {
+		above.add(&Span{Layer: layer, What: what, Start: start, End: end})
+	}
 }
 
 // missing notes why the chain is not exact.
@@ -35,9 +54,16 @@ func (b *builder) losses(from, to uint64) {
 			b.missing(LostEvents)
 		}
 	}
-	if b.requests.forgotten > from {
-		b.missing(Forgotten)
+	b.forgot(&b.requests, from)
+}
+
+// forgot notes, and tells, whether events since a time had to make room.
+func (b *builder) forgot(h *history, since uint64) bool {
+	if h.forgotten <= since {
+		return false
 	}
+	b.missing(Forgotten)
+	return true
 }
 
 // chain follows a statement.
@@ -46,12 +72,17 @@ func (j *Joiner) chain(e *Event) *Chain {
 	if e.Middle > 0 {
 		c.Woken = min(e.Middle, e.Start)
 	}
-	b := &builder{Joiner: j, chain: c}
+	b := &builder{Joiner: j, chain: c, spans: 1}
 	if e.Flags&flagTakenOver != 0 {
 		b.missing(TakenOver)
 	}
 	b.losses(e.Start, e.End)
+	// Of the sleep that its bytes ended there is no event: nobody had asked for anything then.
+	if e.RequestEnd > e.Start {
+		b.put(c.Root, Runqueue, "ready to run, to begin with", e.Start, e.RequestEnd)
+	}
 	b.waits(c.Root, e.Pid, 0)
+	c.spans = b.spans
 	return c
 }
 
@@ -64,9 +95,7 @@ func (b *builder) waits(s *Span, pid uint32, depth int) {
 	if t == nil {
 		return
 	}
-	if t.forgotten > s.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&t.history, s.Start)
 	t.each(s.Start, s.End, func(w *Event) {
 		if b.sleeps++; b.sleeps > maxSleeps {
 			b.missing(TooLarge)
@@ -78,8 +107,11 @@ func (b *builder) waits(s *Span, pid uint32, depth int) {
 
 var waitNames = map[uint8]string{waitRead: "asleep in a read", waitWrite: "asleep in a write", waitSync: "asleep in a sync", waitClient: "the client", waitHelper: "asleep"}
 
-// wait is one sleep, with what ended it below.
+// wait is one sleep, with what ended it below; nil if there is no room for it.
 func (b *builder) wait(w *Event, depth int) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Other, What: "asleep, in no call on a file", Start: w.Start, End: w.End}
 	if name := waitNames[w.What]; name != "" {
 		s.What = name
@@ -91,7 +123,7 @@ func (b *builder) wait(w *Event, depth int) *Span {
 		s.Layer = Client
 	}
 	woken := min(max(w.Middle, w.Start), w.End)
-	s.add(&Span{Layer: Runqueue, What: "woken, ready to run", Start: woken, End: w.End})
+	b.put(s, Runqueue, "woken, ready to run", woken, w.End)
 	if woken == w.Start {
 		return s
 	}
@@ -128,6 +160,8 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 	case depth >= maxDepth:
 		b.missing(TooLarge)
 		return
+	case !b.room():
+		return
 	}
 	waker := &Span{Layer: Helper, What: fmt.Sprintf("task %d", w.Waker), Start: w.Start, End: woken}
 	if server {
@@ -159,13 +193,16 @@ func blockName(r *Event) string {
 	return fmt.Sprintf("%s of %d bytes at %d of %s", name, r.Size, r.Offset, device)
 }
 
-// request is a block request, with what its device waited for below.
+// request is a block request, with what its device waited for below; nil if there is no room for it.
 func (b *builder) request(r *Event, queue, device Layer) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: queue, What: blockName(r), Start: r.Start, End: r.End}
 	if isFlush(r) {
 		// The device's flush is a request of its own, for all that wait for one.
 		if f := b.flush(r, r.End); f != nil {
-			s.add(&Span{Layer: device, What: "the device's flush", Start: f.Middle, End: f.End})
+			b.put(s, device, "the device's flush", f.Middle, f.End)
 		} else {
 			b.missing(FlushUnseen)
 		}
@@ -174,11 +211,14 @@ func (b *builder) request(r *Event, queue, device Layer) *Span {
 	issued := r.Middle
 	if r.Flags&flagFlushes != 0 {
 		if f := b.flush(r, issued); f != nil {
-			s.add(&Span{Layer: device, What: "the device's flush, before", Start: f.Middle, End: f.End})
+			b.put(s, device, "the device's flush, before", f.Middle, f.End)
 		}
 	}
 	if issued == 0 {
 		b.missing(RequestUnsplit)
+		return s
+	}
+	if !b.room() {
 		return s
 	}
 	d := &Span{Layer: device, What: "with the driver", Start: issued, End: r.End}
@@ -191,9 +231,7 @@ func (b *builder) request(r *Event, queue, device Layer) *Span {
 
 // flush returns the latest flush of a request's device that ended by a time within the request.
 func (b *builder) flush(r *Event, until uint64) *Event {
-	if b.flushes.forgotten > r.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&b.flushes, r.Start)
 	var found *Event
 	b.flushes.each(r.Start, until+1, func(f *Event) {
 		if f.Of == r.Of && f.End <= until && (found == nil || f.End > found.End) {

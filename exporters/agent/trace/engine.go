@@ -31,9 +31,7 @@ func (b *builder) below(d *Span, r *Event) {
 	if r.Size == 0 {
 		return
 	}
-	if b.operations[viewFrontend].forgotten > d.Start {
-		b.missing(Forgotten)
-	}
+	b.forgot(&b.operations[viewFrontend], d.Start)
 	bySlot := map[uint32][]*Event{}
 	b.operations[viewFrontend].each(d.Start, d.End, func(o *Event) {
 		if within(r, o) {
@@ -109,8 +107,11 @@ func (b *builder) requested(r, o *Event) bool {
 	return found
 }
 
-// frontend is an engine's operation, with its requests to replicas below.
+// frontend is an engine's operation, with its requests to replicas below; nil if there is no room for it.
 func (b *builder) frontend(o *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
 	same := 0
 	b.operations[viewFrontend].each(o.Start, o.End, func(other *Event) {
@@ -122,17 +123,24 @@ func (b *builder) frontend(o *Event) *Span {
 		b.missing(TwoFrontends)
 		return s
 	}
-	copies := 0
+	b.forgot(&b.operations[viewRequest], o.Start)
+	var copies []*Event
 	b.operations[viewRequest].each(o.Start, o.End, func(q *Event) {
-		if q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start && q.End <= o.End {
-			copies++
+		if isCopy(o, q) && q.End <= o.End {
+			copies = append(copies, q)
 			s.add(b.replicaRequest(q))
 		}
 	})
-	if copies == 0 {
+	unanswered := b.unansweredCopies(s, o, copies)
+	if len(copies) == 0 || unanswered || b.lacksCopies(o, copies) {
 		b.missing(CopiesUnseen)
 	}
 	return s
+}
+
+// isCopy tells whether an engine's request to a replica is for its operation.
+func isCopy(o, q *Event) bool {
+	return q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start
 }
 
 func sameExtent(a, b *Event) bool {
@@ -156,8 +164,11 @@ func (b *builder) replica(o *Event, port uint16) string {
 }
 
 // replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the two ends of one
-// connection number it alike.
+// connection number it alike. It is nil if there is no room for it.
 func (b *builder) replicaRequest(q *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
 	var services []*Event
 	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
@@ -167,7 +178,12 @@ func (b *builder) replicaRequest(q *Event) *Span {
 	})
 	switch len(services) {
 	case 0: // on another node, where it is a trace of its own, if it is slow
-		if name := b.replicaName(q); name != "" && q.LocalPort != 0 && !b.chain.lost() {
+		name := b.replicaName(q)
+		switch {
+		case b.forgot(&b.operations[viewService], q.Start):
+		case b.serves(name):
+			b.missing(ServiceUnseen)
+		case name != "" && q.LocalPort != 0 && !b.chain.lost():
 			s.Elsewhere = requestID(name, q.LocalPort, q)
 		}
 	case 1:
@@ -179,9 +195,13 @@ func (b *builder) replicaRequest(q *Event) *Span {
 }
 
 // service is a replica's operation, with its block requests below: those that its process made in calls at the operation's
-// place in the file, which is that in the volume.
+// place in the file, which is that in the volume. It is nil if there is no room for it.
 func (b *builder) service(v *Event) *Span {
+	if !b.room() {
+		return nil
+	}
 	s := &Span{Layer: Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
+	b.forgot(&b.operations[viewService], v.Start)
 	same := 0
 	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
 		if other.Tgid == v.Tgid && other.What == v.What && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {

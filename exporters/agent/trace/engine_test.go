@@ -140,6 +140,38 @@ func TestOperationUnseen(t *testing.T) {
 	}
 }
 
+// A device whose engine has ended may be another one by now, with the same number: it has no operations to be missed.
+func TestDeviceUsedAgain(t *testing.T) {
+	ended := false
+	s := newStream(t, Options{Followed: func(process uint32) bool { return process == engine && !ended }})
+	at := func(offset uint64) func(*Event) { return func(e *Event) { e.Offset = offset } }
+	s.operation(viewRequest, 130, 190, nil)
+	s.operation(viewFrontend, 120, 195, nil)
+	s.request(0xa, 100, 110, 200, nil)
+	s.wait(1, waitSync, 100, 200, 200, byRequest(0xa, 200))
+	s.statement(1, 100, 200)
+	s.chain()
+	of := func(start uint64) *Chain {
+		t.Helper()
+		s.request(0xa, start, start+10, start+100, at(5<<20))
+		s.wait(1, waitSync, start, start+100, start+100, byRequest(0xa, start+100))
+		s.statement(1, start, start+100)
+		chains := s.Advance((start+100)*us + settling)
+		if len(chains) != 1 {
+			t.Fatalf("%d chains", len(chains))
+		}
+		return chains[0]
+	}
+	if c := of(2000 * second); c.Verdict() != Incomplete {
+		t.Errorf("%s while the engine is there", c.Verdict())
+	}
+	ended = true
+	s.Advance(2100 * second * us)
+	if c := of(2200 * second); c.Verdict() != Exact {
+		t.Errorf("%s %v after the engine's end", c.Verdict(), c.Reasons)
+	}
+}
+
 // Reads and writes of other places, at other times, or of another kind are not taken for a request's.
 func TestOthersOperations(t *testing.T) {
 	c := written(t, func(s *stream) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash/fnv"
 	"maps"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -19,6 +20,8 @@ const (
 	maxFlushes  = 32768   // flushes of devices
 	maxPending  = 4096    // statements that wait for their events
 	maxLosses   = 256     // times at which events were lost
+	// maxKeptSpans bounds the steps of the slowest statements, and as many of the slowest requests to replicas.
+	maxKeptSpans = 100000
 	// settling is how long a statement waits for events that come after it, ns.
 	settling = uint64(250e6)
 	// taskKept is how long a task without sleeps is kept, ns.
@@ -29,15 +32,20 @@ const (
 
 // Options say what is kept of the statements.
 type Options struct {
-	// Every is how many statements that waited there are to one that is sampled; at least 1.
+	// Every is how many statements that waited there are to one that is sampled, on average; at least 1. Each is drawn by itself, so that
+	// no pattern of the statements has a part in it.
 	Every int
-	// Slowest is how many of the slowest statements are kept, and as many of the slowest requests that replicas of this node serve for
+	// Random is what they are drawn with; nil is a source of its own, with a seed that nobody knows.
+	Random *rand.Rand
+	// Slowest is how many of the slowest statements are kept, fewer if they have too many steps, and as many of the slowest requests that replicas of this node serve for
 	// engines elsewhere.
 	Slowest int
 	// Keep is for how long they are kept, ns.
 	Keep uint64
 	// Replica names a replica by an operation's process and peer, as metrics do; empty if it is not known. nil knows none.
 	Replica func(process, peer uint32) string
+	// Followed tells whether an operation's process is there yet, and followed; nil is for always.
+	Followed func(process uint32) bool
 }
 
 // Verdict is how much of a chain is known.
@@ -58,7 +66,7 @@ type Reason string
 
 // Reasons of incomplete and ambiguous chains.
 const (
-	LostEvents      Reason = "events_lost"        // the ring was full meanwhile
+	LostEvents      Reason = "events_lost"        // the ring was full meanwhile, or operations of a storage wire went by unseen
 	Forgotten       Reason = "events_forgotten"   // its events had to make room for later ones
 	TakenOver       Reason = "taken_over"         // two tasks worked on the statement
 	WakerUnknown    Reason = "waker_unknown"      // who ended a call's sleep was not seen, or is an interrupt
@@ -67,8 +75,9 @@ const (
 	RequestUnsplit  Reason = "request_unsplit"    // when the driver got a block request was not seen
 	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
-	CopiesUnseen    Reason = "copies_unseen"      // no replica's request fits the engine's operation
-	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often
+	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the engine's operation was not seen, or never answered
+	ServiceUnseen   Reason = "service_unseen"     // a replica of this node has served the engine's request, but its operation was not seen
+	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often, or it has too many steps
 	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
 	TwoFrontends    Reason = "several_frontends"  // ambiguous: a replica's request fits several operations of the engine
@@ -77,7 +86,7 @@ const (
 
 // Reasons are all reasons of chains that are not exact.
 var Reasons = []Reason{LostEvents, Forgotten, TakenOver, WakerUnknown, HelperUnknown, RequestUnseen, RequestUnsplit, FlushUnseen,
-	OperationUnseen, CopiesUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
+	OperationUnseen, CopiesUnseen, ServiceUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
 
 // ambiguous tells reasons of ambiguous chains from those of incomplete ones.
 func (r Reason) ambiguous() bool {
@@ -97,7 +106,9 @@ type Chain struct {
 	// Woken is when the task was woken for the statement; its start if that is not known.
 	Woken   uint64
 	Reasons []Reason // each once
-	// Sampled chains are one in Options.Every of those that waited; others are here because they were slow.
+	// spans is how many steps it has, at most.
+	spans int
+	// Sampled chains are a random one in Options.Every of those that waited; others are here because they were slow.
 	Sampled bool
 }
 
@@ -170,11 +181,17 @@ type Joiner struct {
 	flushes   history
 	// operations by view, see below.
 	operations [views]history
-	// volumes are the slots of the engines whose operations were found under a device's requests.
+	// volumes are the slots of the engines whose operations were found under a device's requests. One whose engine has ended
+	// is forgotten: the device's number may be another device's by now.
 	volumes map[uint32]uint32
 	pending []pending
 	lost    []loss
 	slow    ranking[*Chain]
+	// writers are the replicas that each engine's writes go to, and unanswered its requests without an answer: see copies.go.
+	writers    map[uint32]*writer
+	unanswered map[unansweredKey]*Event
+	// services are the replicas of this node: see services.go.
+	services map[serviceKey]*service
 	// Of requests that replicas of this node serve, see served.go.
 	candidates ranking[*Event]  // of which it has to show whose they are
 	engines    map[ports]uint64 // connections of engines of this node, and when they were seen last
@@ -193,10 +210,17 @@ const (
 // NewJoiner returns a Joiner without events.
 func NewJoiner(o Options) *Joiner {
 	o.Every = max(o.Every, 1)
-	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{}}
+	if o.Random == nil {
+		o.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	j := &Joiner{options: o, tasks: map[uint32]*task{}, byEnd: map[requestKey]*Event{}, volumes: map[uint32]uint32{}, engines: map[ports]uint64{},
+		writers: map[uint32]*writer{}, unanswered: map[unansweredKey]*Event{}, services: map[serviceKey]*service{}}
 	j.requests.limit, j.flushes.limit = maxRequests, maxFlushes
 	chainSpan := func(c *Chain) (start, end uint64) { return c.Root.Start, c.Root.End }
 	j.slow, j.slowServed = newRanking(o.Slowest, chainSpan), newRanking(o.Slowest, chainSpan)
+	for _, r := range []*ranking[*Chain]{&j.slow, &j.slowServed} {
+		r.size, r.maxSize = func(c *Chain) int { return c.spans }, maxKeptSpans
+	}
 	j.candidates = newRanking(max(minCandidates, o.Slowest), func(v *Event) (start, end uint64) { return v.Start, v.End })
 	for i := range j.operations {
 		j.operations[i].limit = maxOps
@@ -219,11 +243,17 @@ func (j *Joiner) Add(e Event) {
 		if int(e.How) < len(j.operations) {
 			j.operations[e.How].add(&e)
 		}
-		switch {
-		case e.How == viewService:
+		switch e.How {
+		case viewService:
+			j.addService(&e)
 			j.addServed(&e)
-		case e.How == viewRequest && e.LocalPort != 0:
-			j.addEngine(&e)
+		case viewRequest:
+			j.addCopy(&e)
+			if e.LocalPort != 0 {
+				j.addEngine(&e)
+			}
+		case viewFrontend:
+			j.addWrite(&e)
 		}
 	case KindStatement:
 		j.addStatement(e)
@@ -278,7 +308,7 @@ func (j *Joiner) addStatement(e Event) {
 		return
 	}
 	j.counts.Waited++
-	sampled := j.counts.Waited%uint64(j.options.Every) == 0
+	sampled := j.options.Random.IntN(j.options.Every) == 0
 	if !sampled && !j.slow.admits(e.End-e.Start) {
 		return
 	}
@@ -308,6 +338,11 @@ func (j *Joiner) Lost(n, from, to uint64) {
 		return
 	}
 	j.counts.Lost += n
+	j.Missed(from, to)
+}
+
+// Missed tells that between two times something may have happened of which no event told.
+func (j *Joiner) Missed(from, to uint64) {
 	if last := len(j.lost) - 1; last >= 0 && j.lost[last].to >= from {
 		j.lost[last].to = max(j.lost[last].to, to)
 		return
@@ -348,6 +383,11 @@ func (j *Joiner) Advance(now uint64) []*Chain {
 				j.forget(pid)
 			}
 		}
+		if j.options.Followed != nil {
+			maps.DeleteFunc(j.volumes, func(_, slot uint32) bool { return !j.options.Followed(slot) })
+		}
+		j.forgetUnanswered(now)
+		maps.DeleteFunc(j.services, func(_ serviceKey, s *service) bool { return s.last+serviceKept < now })
 		maps.DeleteFunc(j.engines, func(_ ports, last uint64) bool { return last+engineKept < now })
 	}
 	return chains

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -110,6 +111,21 @@ func TestCommit(t *testing.T) {
 	want(t, s.chain(), Exact, nil, map[Layer]uint64{
 		Server: 50 + 5 + 5, Runqueue: 9 + 3, FileSystem: 10 + 1 + 5 + 1, Queue: 10 + 5 + 1, Device: 30 + 15,
 	})
+}
+
+// What the task waited for a CPU after its bytes came is the run queue's, not the server's.
+func TestFirstWaitForCPU(t *testing.T) {
+	for name, c := range map[string]struct{ had, runqueue uint64 }{"waited": {85, 35 + 9}, "had one": {50, 9}, "not known": {0, 9}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, Options{})
+			s.request(0xa, 110, 120, 150, nil)
+			s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
+			s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, RequestEnd: c.had * us, End: 200 * us})
+			want(t, s.chain(), Exact, nil, map[Layer]uint64{
+				Server: 50 + 40 + 9 - c.runqueue, Runqueue: c.runqueue, FileSystem: 10 + 1, Queue: 10, Device: 30,
+			})
+		})
+	}
 }
 
 // Several commits wait for the one that flushes the log for all; each has that one's requests, as far as it waited for them.
@@ -227,7 +243,14 @@ func TestTasksInCircles(t *testing.T) {
 
 // One in so many of those that waited is sampled, and the slowest are kept, sampled or not.
 func TestSample(t *testing.T) {
-	s := newStream(t, Options{Every: 10, Slowest: 3, Keep: 1000 * ms})
+	const seed = 7
+	s := newStream(t, Options{Every: 10, Slowest: 3, Keep: 1000 * ms, Random: rand.New(rand.NewPCG(seed, seed))})
+	drawn, again := 0, rand.New(rand.NewPCG(seed, seed))
+	for range 100 {
+		if again.IntN(10) == 0 {
+			drawn++
+		}
+	}
 	sampled := 0
 	for i := uint64(0); i < 100; i++ {
 		at := 1000 + i*1000
@@ -242,8 +265,8 @@ func TestSample(t *testing.T) {
 			}
 		}
 	}
-	if n := s.Counts().Waited; n != 100 || sampled != 10 {
-		t.Errorf("%d waited, %d sampled; want 100 and 10", n, sampled)
+	if n := s.Counts().Waited; n != 100 || sampled != drawn {
+		t.Errorf("%d waited, %d sampled; want 100 and %d", n, sampled, drawn)
 	}
 	var slowest []uint64
 	for _, c := range s.Slowest() {
@@ -255,6 +278,44 @@ func TestSample(t *testing.T) {
 	s.Advance(uint64(1e12))
 	if n := len(s.Slowest()); n != 0 {
 		t.Errorf("%d slow statements are kept for ever", n)
+	}
+}
+
+// Of statements that come in turns each kind is in the sample as often as it is in all, also where the turns' length divides Every.
+func TestSampleOfTurns(t *testing.T) {
+	const each, every, turns = 2000, 10, 5
+	s := newStream(t, Options{Every: every, Random: rand.New(rand.NewPCG(1, 2))})
+	sampled := map[uint8]int{}
+	for i := range uint64(each * turns) {
+		at := 1000 + i*1000
+		s.request(0xa, at, at, at+100, nil)
+		s.wait(1, waitSync, at, at+100, at+100, byRequest(0xa, at+100))
+		s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, What: uint8(i % turns), Start: at * us, End: (at + 100) * us})
+		for _, c := range s.Advance((at+100)*us + settling) {
+			if c.Sampled {
+				sampled[c.Command]++
+			}
+		}
+	}
+	// A binomial distribution's standard deviation is 13.4; five of those.
+	for what := range uint8(turns) {
+		if n := sampled[what]; n < each/every-67 || n > each/every+67 {
+			t.Errorf("of %d statements of kind %d %d are in the sample, want %d", each, what, n, each/every)
+		}
+	}
+}
+
+// A sample is another one each time.
+func TestSampleDiffers(t *testing.T) {
+	draw := func() (all []int) {
+		j := NewJoiner(Options{})
+		for range 8 {
+			all = append(all, j.options.Random.Int())
+		}
+		return all
+	}
+	if a, b := draw(), draw(); slices.Equal(a, b) {
+		t.Errorf("%v twice", a)
 	}
 }
 
@@ -288,6 +349,75 @@ func TestBoundOfSleeps(t *testing.T) {
 	s.statement(1, 1, 3*maxAllWaits)
 	if c := s.chain(); !slices.Contains(c.Reasons, Forgotten) {
 		t.Errorf("%s %v, want forgotten events", c.Verdict(), c.Reasons)
+	}
+}
+
+// A statement with very many steps has as many as there is room for, and is told of as incomplete; the layers add up all the same.
+func TestManySpans(t *testing.T) {
+	const sleeps, each = maxSleeps - 1, 30
+	s := newStream(t, Options{})
+	for i := range uint64(sleeps) {
+		at := 1000 + i*each
+		s.request(i, at, at+5, at+20, nil)
+		s.wait(1, waitSync, at, at+20, at+22, byRequest(i, at+20))
+	}
+	s.statement(1, 1000, 1000+sleeps*each)
+	c := s.chain()
+	if !slices.Equal(c.Reasons, []Reason{TooLarge}) {
+		t.Errorf("%s %v, want too large", c.Verdict(), c.Reasons)
+	}
+	if n := count(c.Root); n > maxSpans || n < maxSpans*9/10 {
+		t.Errorf("%d steps, want up to %d", n, maxSpans)
+	}
+	var sum uint64
+	for _, ns := range c.Root.Shares() {
+		sum += ns
+	}
+	if sum != c.Duration() {
+		t.Errorf("shares add up to %d of %d ns", sum, c.Duration())
+	}
+}
+
+// count counts a step and those below it.
+func count(s *Span) int {
+	n := 1
+	for _, b := range s.Below {
+		n += count(b)
+	}
+	return n
+}
+
+// The slowest statements that are kept are fewer if they have very many steps; smaller ones that are faster do not come and go.
+func TestSlowestOfManySpans(t *testing.T) {
+	const sleeps, each, statements = 1000, 30, 2*maxKeptSpans/(4*1000) + 1
+	s := newStream(t, Options{Every: 1 << 30, Slowest: 1000, Keep: uint64(1e18), Random: rand.New(rand.NewPCG(1, 2))})
+	for n := range uint64(statements) {
+		begin := 1000 + n*2*sleeps*each
+		for i := range uint64(sleeps) {
+			at := begin + i*each
+			s.request(i, at, at+5, at+20, nil)
+			s.wait(1, waitSync, at, at+20, at+22, byRequest(i, at+20))
+		}
+		// The later the slower.
+		s.statement(1, begin, begin+sleeps*each+n)
+		s.Advance((begin+2*sleeps*each)*us + settling)
+	}
+	spans := 0
+	for _, c := range s.Slowest() {
+		spans += count(c.Root)
+	}
+	if spans > maxKeptSpans || spans < maxKeptSpans*9/10 {
+		t.Errorf("%d steps of the slowest %d statements, want up to %d", spans, len(s.Slowest()), maxKeptSpans)
+	}
+	if got := s.Slowest()[0].Duration() / us; got != sleeps*each+statements-1 {
+		t.Errorf("the slowest took %d us", got)
+	}
+	if s.slow.admits(1) {
+		t.Error("a fast one is followed in vain")
+	}
+	s.slow.expire(uint64(1e18))
+	if len(s.Slowest()) != 0 || !s.slow.admits(1) {
+		t.Error("nothing is kept after the slowest have expired")
 	}
 }
 

@@ -10,6 +10,11 @@ type ranking[T any] struct {
 	limit int
 	span  func(T) (start, end uint64)
 	kept  []T
+	// size is how large one is, and maxSize bounds all of them together, but for the slowest; no bound if size is nil.
+	size    func(T) int
+	maxSize int
+	// crowded is set if some had to go for their size.
+	crowded bool
 }
 
 func newRanking[T any](limit int, span func(T) (start, end uint64)) ranking[T] {
@@ -18,7 +23,7 @@ func newRanking[T any](limit int, span func(T) (start, end uint64)) ranking[T] {
 
 // admits tells whether one of this duration would be among them.
 func (r *ranking[T]) admits(duration uint64) bool {
-	if r.limit == 0 || len(r.kept) < r.limit {
+	if r.limit == 0 || len(r.kept) == 0 || len(r.kept) < r.limit && !r.crowded {
 		return r.limit > 0
 	}
 	start, end := r.span(r.kept[len(r.kept)-1])
@@ -40,12 +45,32 @@ func (r *ranking[T]) add(one T) {
 	if len(r.kept) > r.limit {
 		r.kept = slices.Delete(r.kept, r.limit, len(r.kept))
 	}
+	r.fit()
+}
+
+// fit lets the fastest go until the others are not too large.
+func (r *ranking[T]) fit() {
+	if r.size == nil {
+		return
+	}
+	sum := 0
+	for i, one := range r.kept {
+		if sum += r.size(one); sum > r.maxSize && i > 0 {
+			r.kept = slices.Delete(r.kept, i, len(r.kept))
+			r.crowded = true
+			return
+		}
+	}
 }
 
 // expire forgets those that ended before a time.
 func (r *ranking[T]) expire(before uint64) {
+	n := len(r.kept)
 	r.kept = slices.DeleteFunc(r.kept, func(one T) bool {
 		_, end := r.span(one)
 		return end < before
 	})
+	if len(r.kept) < n {
+		r.crowded = false
+	}
 }

@@ -76,6 +76,7 @@ func (j *Joiner) served(v *Event) *Chain {
 		return nil
 	}
 	c.Root = b.service(v)
+	c.spans = b.spans
 	return c
 }
 

@@ -49,8 +49,11 @@ type Span struct {
 	Elsewhere string
 }
 
-// add puts a span below another one, cut to its time; what lies outside is left away.
+// add puts a span, if it is one, below another one, cut to its time; what lies outside is left away.
 func (s *Span) add(below *Span) {
+	if below == nil {
+		return
+	}
 	if cut := below.cut(s.Start, s.End); cut != nil {
 		s.Below = append(s.Below, cut)
 	}

@@ -414,8 +414,10 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	u64 stood_still = stood_still_after(b, now);
 	if (b->slept)
 		woken = queued_of(PHASE_WAIT, ~0ULL, queued_so_far(task) - b->queued, stood_still);
-	if (tracing)
+	if (tracing) {
 		b->wakeup = wakeup_before(b, now - woken);
+		b->first_queued = woken;
+	}
 	b->slept = 0;
 	b->is_off = 0;
 	b->wait_start = 0;
@@ -456,6 +458,7 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	b->current = c->request;
 	b->taken_over = pid != task->pid;
 	b->wakeup = 0;
+	b->first_queued = 0;
 	c->pid = task->pid;
 }
 
@@ -468,6 +471,7 @@ static __noinline int trace_statement(struct backend *b, struct task_struct *tas
 	if (!e)
 		return 0;
 	e->middle = b->start - b->wakeup;
+	e->request_end = b->start + b->first_queued;
 	e->of = b->server;
 	e->pid = task->pid;
 	e->what = request & COMMAND_BITS;

@@ -107,6 +107,7 @@ type QueryBackend struct {
 	AwakeSince    uint64
 	IdleSince     uint64
 	Wakeup        uint64
+	FirstQueued   uint64
 	TakenOver     uint8
 	_             [7]byte
 	Wake          struct {

@@ -123,6 +123,7 @@ struct backend {
 	u64 awake_since;   /* tracing: when the task last came to a CPU */
 	u64 idle_since;    /* tracing: when it last fell asleep without a request under way */
 	u64 wakeup;        /* tracing: how long before start it was woken for the request; 0 if that is not known */
+	u64 first_queued;  /* tracing: how long the statement waited for a CPU when it began */
 	u8 taken_over;     /* tracing: another task began the statement */
 	struct wake wake;  /* tracing */
 };

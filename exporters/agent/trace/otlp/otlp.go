@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -24,10 +25,12 @@ import (
 )
 
 const (
-	// maxWaiting bounds the traces that wait to be sent; a chain has 2,000 sleeps at most, and mostly ten steps.
-	maxWaiting = 512
-	// batch is how many are sent at once.
-	batch = 64
+	// maxWaiting bounds the traces that wait to be sent, maxWaitingSpans their spans: a chain has 5,000 at most, and mostly ten.
+	maxWaiting      = 512
+	maxWaitingSpans = 50000
+	// batch is how many are sent at once, batchSpans of how many spans, unless a single one has more. A span takes 250 bytes.
+	batch      = 64
+	batchSpans = 5000
 	// patience is how long one batch may take, tries again included.
 	patience = 10 * time.Second
 	// logEvery is how often failures are told of in the log.
@@ -43,6 +46,9 @@ type Exporter struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	told    time.Time
+
+	// waitingSpans are the spans of the traces in waiting.
+	waitingSpans atomic.Int64
 
 	sent, failed, crowded atomic.Uint64
 }
@@ -88,11 +94,16 @@ func (e *Exporter) Close() error {
 
 // Export hands over a trace; it does not wait.
 func (e *Exporter) Export(s trace.Statement) {
-	select {
-	case e.waiting <- s:
-	default:
-		e.crowded.Add(1)
+	n := int64(len(s.Steps))
+	if e.waitingSpans.Add(n) <= maxWaitingSpans {
+		select {
+		case e.waiting <- s:
+			return
+		default:
+		}
 	}
+	e.waitingSpans.Add(-n)
+	e.crowded.Add(1)
 }
 
 // Counts are the traces that were sent, those that could not be, and those for which there was no room.
@@ -101,32 +112,73 @@ func (e *Exporter) Counts() (sent, failed, crowded uint64) {
 }
 
 func (e *Exporter) send(ctx context.Context) {
+	var all []trace.Statement
 	for {
-		var first trace.Statement
-		select {
-		case <-ctx.Done():
-			return
-		case first = <-e.waiting:
+		// One that did not fit into the latest batch is the first of the next.
+		if len(all) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-e.waiting:
+				all = append(all, e.taken(s))
+			}
 		}
-		n := uint64(1)
-		spans := []*pb.ResourceSpans{e.spans(first)}
-		for len(e.waiting) > 0 && n < batch {
-			spans = append(spans, e.spans(<-e.waiting))
-			n++
+		spans := len(all[0].Steps)
+		for len(e.waiting) > 0 && len(all) < batch && spans <= batchSpans {
+			s := e.taken(<-e.waiting)
+			all = append(all, s)
+			spans += len(s.Steps)
 		}
-		limited, cancel := context.WithTimeout(ctx, patience)
-		err := e.client.UploadTraces(limited, spans)
-		cancel()
-		if err == nil {
-			e.sent.Add(n)
-			continue
+		n := len(all)
+		if n > 1 && spans > batchSpans {
+			n--
 		}
-		e.failed.Add(n)
-		if now := time.Now(); now.Sub(e.told) > logEvery && ctx.Err() == nil {
-			e.told = now
-			e.log.Warn("traces could not be sent; is the OTLP collector there?", "traces", n, "err", err)
+		e.upload(ctx, all[:n])
+		all = append([]trace.Statement{}, all[n:]...)
+	}
+}
+
+// taken is a trace that waits no more.
+func (e *Exporter) taken(s trace.Statement) trace.Statement {
+	e.waitingSpans.Add(-int64(len(s.Steps)))
+	return s
+}
+
+// upload sends traces at once, or in halves if they are too large for the collector.
+func (e *Exporter) upload(ctx context.Context, all []trace.Statement) {
+	var spans []*pb.ResourceSpans
+	for _, s := range all {
+		spans = append(spans, e.spans(s))
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	err := e.client.UploadTraces(limited, spans)
+	cancel()
+	n := len(all)
+	switch {
+	case err == nil:
+		e.sent.Add(uint64(n))
+		return
+	case n > 1 && refused(err):
+		e.upload(ctx, all[:n/2])
+		e.upload(ctx, all[n/2:])
+		return
+	}
+	e.failed.Add(uint64(n))
+	if now := time.Now(); now.Sub(e.told) > logEvery && ctx.Err() == nil {
+		e.told = now
+		e.log.Warn("traces could not be sent; is the OTLP collector there?", "traces", n, "err", err)
+	}
+}
+
+// refused tells whether the collector did not take a request as it was, and may take a part of it: what is too large for it, some
+// call a bad request. The client tells the status in its error's text only.
+func refused(err error) bool {
+	for _, status := range []int{http.StatusRequestEntityTooLarge, http.StatusBadRequest} {
+		if strings.Contains(err.Error(), fmt.Sprintf(": %d %s", status, http.StatusText(status))) {
+			return true
 		}
 	}
+	return false
 }
 
 // spans are a statement's trace. Each server is a service.

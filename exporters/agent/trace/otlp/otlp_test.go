@@ -179,6 +179,93 @@ func TestHung(t *testing.T) {
 	}
 }
 
+// ofSpans is a statement of one server with so many spans.
+func ofSpans(server string, n int) trace.Statement {
+	s := statement(server)
+	for len(s.Steps) < n {
+		s.Steps = append(s.Steps, trace.Step{Depth: 1, Layer: trace.FileSystem, What: "asleep in a read"})
+	}
+	return s
+}
+
+// held is an exporter to a server that holds its first request until release is called, and then does as answer says.
+func held(t *testing.T, answer func(w http.ResponseWriter, traces, spans int)) (e *Exporter, release func()) {
+	t.Helper()
+	begun, going := make(chan bool, 1000), make(chan bool)
+	e = start(t, func(w http.ResponseWriter, r *http.Request) {
+		request := received(t, r)
+		begun <- true
+		<-going
+		spans := 0
+		for _, r := range request.ResourceSpans {
+			spans += len(r.ScopeSpans[0].Spans)
+		}
+		answer(w, len(request.ResourceSpans), spans)
+	})
+	e.Export(statement("first"))
+	select {
+	case <-begun:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was sent")
+	}
+	return e, func() { close(going) }
+}
+
+// One trace that is too large for the collector takes no other one along.
+func TestTooLarge(t *testing.T) {
+	for name, status := range map[string]int{"too large": http.StatusRequestEntityTooLarge, "bad request": http.StatusBadRequest} {
+		t.Run(name, func(t *testing.T) {
+			e, release := held(t, func(w http.ResponseWriter, _, spans int) {
+				if spans > 500 {
+					w.WriteHeader(status)
+				}
+			})
+			for i := range 20 {
+				n := 10
+				if i == 7 {
+					n = 1000
+				}
+				e.Export(ofSpans(fmt.Sprint(i), n))
+			}
+			release()
+			testkit.Eventually(t, time.Minute, func() error { return counts(e, 1+19, 1, 0) })
+		})
+	}
+}
+
+// No request has more spans than a collector takes, and what waits has no more than there is memory for.
+func TestSpanBounds(t *testing.T) {
+	const each = 2000
+	sizes := make(chan int, 1000)
+	e, release := held(t, func(_ http.ResponseWriter, _, spans int) { sizes <- spans })
+	const fit = maxWaitingSpans / each
+	for range fit + 5 {
+		e.Export(ofSpans("large", each))
+	}
+	e.Export(ofSpans("huge", 3*batchSpans)) // no room for it, either
+	if err := counts(e, 0, 0, 6); err != nil {
+		t.Error(err)
+	}
+	release()
+	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1+fit, 0, 6) })
+	e.Export(ofSpans("huge", 3*batchSpans))
+	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1+fit+1, 0, 6) })
+	total, largest := 0, 0
+	for range len(sizes) {
+		n := <-sizes
+		total += n
+		if n != 3*batchSpans {
+			largest = max(largest, n)
+		}
+	}
+	if want := 4 + fit*each + 3*batchSpans; total != want || largest > batchSpans || largest < 2*each {
+		t.Errorf("%d spans were sent, want %d; up to %d at once", total, want, largest)
+	}
+	if n := e.waitingSpans.Load(); n != 0 {
+		t.Errorf("%d spans are thought to wait", n)
+	}
+}
+
 // Only whole addresses are taken.
 func TestAddresses(t *testing.T) {
 	for address, good := range map[string]bool{
