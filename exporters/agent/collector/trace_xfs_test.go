@@ -38,7 +38,7 @@ func TestTraceXFS(t *testing.T) {
 	}
 	t.Log(shares)
 	// A write and a flush each at least.
-	if shares[trace.Device] < commits*2*delay || shares[trace.FileSystem]+shares[trace.Helper] > shares[trace.Device]/20 {
+	if shares[trace.Device] < commits*2*delay || shares[trace.FileSystem]+shares[trace.Helper] > shares[trace.Device]/4 {
 		t.Errorf("%d commits waited %v for the device, %v in the file system, %v for helpers", commits, shares[trace.Device], shares[trace.FileSystem], shares[trace.Helper])
 	}
 }

@@ -49,7 +49,12 @@ func ReadISCSI(sysfs string, known *Known) (Paths, error) {
 		if at < 0 {
 			// Others than SCSI's never are what the programs hear of.
 			if i := len(parts); i > 3 && parts[i-2] == "block" && scsiAddress.MatchString(parts[i-3]) {
-				known.note(n, sequence(file), &all)
+				// A disk whose medium can be changed gets another number then.
+				if attribute(file, "removable") == "1" {
+					all.addLocal(sequence(file))
+				} else {
+					known.note(n, sequence(file), &all)
+				}
 			} else {
 				known.noteOther(n)
 			}

@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// Known remembers the disks that no look will find on a path, as long as they live, so that nothing is read of them again.
+// Known remembers the disks that no look will find on a path, as long as they live, so that nothing is read of them again. Those whose medium can be
+// changed are none of them: a new medium has a number of its own.
 type Known struct {
 	// disks are those of the latest look, and next those of the one under way: the kernel's number of each, 0 if its wire has none.
 	disks, next map[node]uint64

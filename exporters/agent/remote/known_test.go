@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -67,5 +68,21 @@ func TestKnownDisks(t *testing.T) {
 				t.Errorf("%d disks are remembered, want %d", n, want)
 			}
 		})
+	}
+}
+
+// A disk whose medium can be changed gets another number with a new one, and stays where it is.
+func TestRemovableDisk(t *testing.T) {
+	const disk = "devices/pci0000:00/usb1/host0/target0:0:0/0:0:0:0/block/sr0"
+	sysfs := tree(t, map[string]string{disk + "/diskseq": "9\n", disk + "/removable": "1\n"})
+	link(t, sysfs, "block/sr0", "../"+disk)
+	var known Known
+	for _, number := range []uint64{9, 10} {
+		if err := os.WriteFile(filepath.Join(sysfs, disk, "diskseq"), fmt.Appendln(nil, number), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadISCSI(sysfs, &known); err != nil || !maps.Equal(got.Local, map[uint64]bool{number: true}) {
+			t.Errorf("%+v, %v; want %d", got, err, number)
+		}
 	}
 }

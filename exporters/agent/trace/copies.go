@@ -2,6 +2,7 @@ package trace
 
 import (
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -18,8 +19,8 @@ const (
 	maxCopies  = 32
 	// maxUnanswered bounds the requests without an answer.
 	maxUnanswered = 4096
-	// unansweredKept is how long a request is remembered that nobody told of again, ns.
-	unansweredKept = uint64(600e9)
+	// unansweredKept is how long a request is remembered that nobody told of again, ns: of one under way that is done each second.
+	unansweredKept = uint64(60e9)
 )
 
 // writer is an engine that writes.
@@ -112,6 +113,13 @@ func (j *Joiner) lacksCopies(o *Event, answered []*Event) bool {
 // may be told of again.
 func (j *Joiner) Unanswered(q Event) {
 	key := keyOf(&q)
+	// It was answered while that was on its way here.
+	answered := false
+	j.operations[viewRequest].each(q.Start, math.MaxUint64, func(a *Event) { answered = answered || keyOf(a) == key })
+	if answered {
+		delete(j.unanswered, key)
+		return
+	}
 	if j.unanswered[key] == nil && len(j.unanswered) >= maxUnanswered {
 		j.Missed(q.Start, q.End)
 		return

@@ -158,3 +158,32 @@ func TestMissed(t *testing.T) {
 		t.Errorf("%s %v", c.Verdict(), c.Reasons)
 	}
 }
+
+// Requests that were answered while it was on its way that they are not take no room.
+func TestAnsweredMeanwhile(t *testing.T) {
+	s := newStream(t, Options{})
+	for i := range uint64(2 * maxUnanswered) {
+		at := 1000 + 10*i
+		var told Event
+		s.operation(viewRequest, at, at+400, func(e *Event) { e.Request, told = i, *e; told.Request, told.End = i, (at+300)*us })
+		s.Unanswered(told)
+	}
+	if len(s.unanswered) != 0 || len(s.lost) != 0 {
+		t.Errorf("%d requests without an answer, losses %v", len(s.unanswered), s.lost)
+	}
+}
+
+// Losses may be told of in any order: each is kept, and those that meet are one.
+func TestMissedInAnyOrder(t *testing.T) {
+	s := newStream(t, Options{})
+	for _, l := range []loss{{50, 60}, {10, 20}, {30, 35}, {15, 31}, {70, 80}, {55, 56}, {1, 2}} {
+		s.Missed(l.from, l.to)
+	}
+	if want := []loss{{1, 2}, {10, 35}, {50, 60}, {70, 80}}; !slices.Equal(s.lost, want) {
+		t.Errorf("%v, want %v", s.lost, want)
+	}
+	s.Missed(0, 100)
+	if !slices.Equal(s.lost, []loss{{0, 100}}) {
+		t.Errorf("%v", s.lost)
+	}
+}

@@ -343,11 +343,13 @@ func (j *Joiner) Lost(n, from, to uint64) {
 
 // Missed tells that between two times something may have happened of which no event told.
 func (j *Joiner) Missed(from, to uint64) {
-	if last := len(j.lost) - 1; last >= 0 && j.lost[last].to >= from {
-		j.lost[last].to = max(j.lost[last].to, to)
-		return
+	// It may be of an earlier time than what is known already: they stay in order, and those that meet are one.
+	first, _ := slices.BinarySearchFunc(j.lost, from, func(l loss, from uint64) int { return cmp.Compare(l.to, from) })
+	end := first
+	for ; end < len(j.lost) && j.lost[end].from <= to; end++ {
+		from, to = min(from, j.lost[end].from), max(to, j.lost[end].to)
 	}
-	j.lost = append(j.lost, loss{from, to})
+	j.lost = slices.Replace(j.lost, first, end, loss{from, to})
 	if len(j.lost) > maxLosses {
 		// Rather too many chains incomplete than one of them wrong.
 		j.lost[1].from = j.lost[0].from

@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,59 +14,83 @@ import (
 const (
 	// folderPatience is how long it may take to find where a volume's folder is: a file system on the way may hang. It is short, as others wait.
 	folderPatience = 200 * time.Millisecond
-	// folderHanging is how many of these may hang at once.
-	folderHanging = 8
-	// missingFor is how long the folder of a volume that is on another node by all that is known is not asked for again if it is not there: a
-	// cluster has thousands of them.
-	missingFor = time.Minute
+	// folderHanging is how many of these may hang at once; of one file system's an eighth.
+	folderHanging = 16
+	// foldersPatience is how long all of one look may take together.
+	foldersPatience = 600 * time.Millisecond
 )
 
 // folders finds where the folders of volumes are on the host.
 type folders struct {
 	procfs string
 	calls  *foreign.Calls
-	// known are the latest answers, for when there is none, and missing is when a folder was last not there.
-	known   map[string]folder
-	missing map[string]time.Time
+	// find asks the kernel where a path leads in the root of PID 1.
+	find func(procfs, path string) (folder, error)
+	// began is when the look under way began to ask, late the mounts that did not answer in time at this look.
+	began time.Time
+	late  map[string]bool
+
+	mu sync.Mutex
+	// known are the latest answers, also those that came late. It is for when there is none.
+	known map[string]folder
 }
 
 // folder is where a path leads on the host, and the number of the device whose node is there, as major:minor; empty if it is no block device's.
 type folder struct{ path, device string }
 
 func newFolders(procfs string) *folders {
-	return &folders{procfs, foreign.NewCalls(folderPatience, folderHanging), map[string]folder{}, map[string]time.Time{}}
+	return &folders{procfs: procfs, find: find, calls: foreign.NewCalls(folderPatience, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
 }
 
 // locate puts the place of i's folder for the folder, with all links followed on the host, if that is what tells where the volume is. A folder that is
-// not there, or may not be asked for, stays as it is written. Where the folder is none but the node of a block device, device is the device's number.
+// not there, or may not be asked for, stays as it is written, and so does one that is on another node by all that is known: a cluster has thousands
+// of them. Where the folder is none but the node of a block device, device is the device's number.
 func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err error) {
 	path := i.Directory
 	switch {
-	case path == "", i.Kubelet != "" && len(t.kubelet(i.Plugin, i.Kubelet)) > 0:
+	case path == "", i.elsewhere, i.Kubelet != "" && len(t.kubelet(i.Plugin, i.Kubelet)) > 0:
 		return i, "", nil
 	case i.InUse && !within(path, "/dev") && len(i.in(t)) > 0: // what a container has as a mount is no link
 		return i, "", nil
-	case i.elsewhere && time.Since(f.missing[path]) < missingFor:
-		return i, "", nil
 	}
-	found, err := foreign.Ask(f.calls, path, func() (folder, error) { return find(f.procfs, path) })
-	late := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
-	before, known := f.known[path]
-	switch {
-	case late && !known:
+	found, there, err := f.ask(path, t)
+	if err != nil {
 		return i, "", fmt.Errorf("its folder %s: %w", foreign.Path(path), err)
-	case late:
-		found = before
-	case err != nil:
-		delete(f.known, path)
-		f.missing[path] = time.Now()
+	}
+	if !there {
 		return i, "", nil
-	default:
-		delete(f.missing, path)
-		f.known[path] = found
 	}
 	i.Directory = found.path
 	return i, found.device, nil
+}
+
+// ask asks where a path leads; there says that something is there. One file system that does not answer in time is asked once a look, and all together
+// have a time: then the latest answer counts, or if there is none the error.
+func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
+	m, _ := t.Holding(path)
+	if f.late[m.Point] || time.Since(f.began) > foldersPatience {
+		err = foreign.ErrUnanswered
+	} else {
+		_, err = foreign.AskFor(f.calls, m.Point, path, func() (folder, error) {
+			found, err := f.find(f.procfs, path)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if err != nil {
+				delete(f.known, path)
+			} else {
+				f.known[path] = found
+			}
+			return found, err
+		})
+		f.late[m.Point] = errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, there = f.known[path]
+	if there || !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+		return at, there, nil
+	}
+	return at, false, err
 }
 
 // find asks where a path leads in the root of PID 1.
@@ -86,16 +111,16 @@ func find(procfs, path string) (folder, error) {
 	return f, err
 }
 
-// keep forgets all folders but those of these volumes.
-func (f *folders) keep(identities []Identity) {
-	known, missing := map[string]folder{}, map[string]time.Time{}
+// begin begins a look, and forgets all folders but those of these volumes.
+func (f *folders) begin(identities []Identity) {
+	f.began, f.late = time.Now(), map[string]bool{}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := map[string]folder{}
 	for _, i := range identities {
 		if found, ok := f.known[i.Directory]; ok {
 			known[i.Directory] = found
 		}
-		if at, ok := f.missing[i.Directory]; ok {
-			missing[i.Directory] = at
-		}
 	}
-	f.known, f.missing = known, missing
+	f.known = known
 }

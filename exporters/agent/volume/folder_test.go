@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // rooted gives the made-up machine's PID 1 a root with links in it: /links/one leads to /srv/local/one, /out to a folder that is not below the root.
@@ -34,7 +36,7 @@ func TestFolderWithLinks(t *testing.T) {
 	rooted(t, proc)
 	found, err := patient(NewNode(proc, sys, fixed{identities: []Identity{
 		{Volume: "used", Directory: "/links/one", InUse: true},
-		{Volume: "elsewhere", Directory: "/links/../links/one/", InUse: true, elsewhere: true},
+		{Volume: "elsewhere", Directory: "/links/../links/one/", InUse: true, elsewhere: true}, // its links are not followed
 		{Volume: "named", Directory: "/links/one"},
 		{Volume: "missing", Directory: "/links/two"},
 		{Volume: "out", Directory: "/out"},
@@ -50,7 +52,7 @@ func TestFolderWithLinks(t *testing.T) {
 			t.Errorf("%s: its identity has another folder, %s", f.Volume, f.Directory)
 		}
 	}
-	want := "used=/srv/local/one elsewhere=/srv/local/one named=/srv/local/one missing=/links/two out=/out"
+	want := "used=/srv/local/one named=/srv/local/one missing=/links/two out=/out"
 	if text := strings.Join(got, " "); text != want {
 		t.Errorf("found %q, want %q", text, want)
 	}
@@ -88,4 +90,63 @@ func TestFolderHung(t *testing.T) {
 	n.folders.known = map[string]folder{}
 	is("", "volume linked: its folder /links/one")
 	release()
+}
+
+// A file system that hangs is asked once a look, and costs no volume on another one its place. An answer that comes late counts from then on.
+func TestFoldersOnAHungMount(t *testing.T) {
+	f, asked, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
+	f.calls = foreign.NewCalls(20*time.Millisecond, folderHanging)
+	f.find = func(_, path string) (folder, error) {
+		asked <- path
+		if within(path, "/data") {
+			<-hangs
+		}
+		return folder{path: path + "/found"}, nil
+	}
+	tables := read(t, others(t))
+	for range 3 {
+		f.begin(nil)
+		for i := range 20 {
+			path := fmt.Sprint("/data/", i)
+			if at, _, err := f.locate(Identity{Directory: path}, tables); !errors.Is(err, foreign.ErrUnanswered) {
+				t.Errorf("%s: %+v, %v", path, at, err)
+			}
+			if at, _, err := f.locate(Identity{Directory: path, elsewhere: true}, tables); err != nil || at.Directory != path {
+				t.Errorf("%s of another node: %+v, %v", path, at, err)
+			}
+		}
+		if at, _, err := f.locate(Identity{Directory: "/srv/one"}, tables); err != nil || at.Directory != "/srv/one/found" {
+			t.Errorf("/srv/one: %+v, %v", at, err)
+		}
+	}
+	if n := len(asked); n != 1+3 {
+		t.Errorf("asked %d times, want once for the mount that hangs, and three times for the other one", n)
+	}
+	close(hangs)
+	testkit.Eventually(t, time.Minute, func() error {
+		f.begin([]Identity{{Directory: "/data/0"}})
+		at, _, err := f.locate(Identity{Directory: "/data/0"}, tables)
+		if err == nil && at.Directory != "/data/0/found" {
+			err = fmt.Errorf("it leads to %s", at.Directory)
+		}
+		return err
+	})
+}
+
+// All folders of a look together take no longer than they may, each of which is just in time.
+func TestFoldersTogether(t *testing.T) {
+	f, asked := newFolders(""), 0
+	f.find = func(_, path string) (folder, error) {
+		asked++
+		f.began = f.began.Add(-foldersPatience / 2)
+		return folder{path: path}, nil
+	}
+	tables := read(t, others(t))
+	f.begin(nil)
+	for i := range 10 {
+		f.locate(Identity{Directory: fmt.Sprint("/srv/", i)}, tables)
+	}
+	if asked > 3 {
+		t.Errorf("%d folders were asked for in twice the time", asked)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
@@ -37,18 +38,19 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
-	// users are those of pods' containers that have users of their own. They say which of the host's folders are used, and nothing else.
+	// named says of each of Others whether a process there is in a cgroup with a pod's name.
+	named []bool
+	// users are those of pods' containers that have users of their own, one for each container. They say which of the host's folders are used,
+	// and nothing else.
 	users [][]Mount
-	// procfs is where they were read.
-	procfs string
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
 	// pods are the host's mounts of volumes into pods, once they are asked for.
 	pods map[podVolume][]Mount
 	// points are the host's mounts by their points, once they are asked for.
 	points map[string]Mount
-	// used are the places that containers use, once they are asked for.
-	used map[Place]bool
+	// used are the places that containers use, by device, once they are asked for.
+	used map[string][]string
 }
 
 // podVolume is a volume as the kubelet has it below a pod's folder.
@@ -71,20 +73,24 @@ const (
 	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
 	maxHostTable = 64 << 20
 	maxTable     = 4 << 20
-	// maxDoubts bounds the processes that seem to be in a pod, and are not, before no more in other user namespaces are looked at.
-	maxDoubts = 64
+	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes.
+	maxUsers = 16 << 20
+	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no more of his are looked at,
+	// allDoubts those of all users.
+	maxDoubts = 8
+	allDoubts = 512
 )
 
 // ReadTables reads the mount table of every mount namespace that a process lives in, but of
 // those that belong to another user namespace than PID 1's: in such a one any user may mount
-// what he likes, wherever he likes. Of a pod's containers with such a one it is known at least what
-// they were given. Processes that end meanwhile are no error.
+// what he likes, wherever he likes. Of a pod's containers with such a one the first process's table is read, for what it was given.
+// Each namespace is read once, also one that cannot be. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
 	names, err := processes(root)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", root, err)
 	}
-	t := &Tables{procfs: root}
+	t := &Tables{}
 	mounts, source, err := readTable(root, 1, maxHostTable)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
@@ -93,7 +99,8 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
-	doubts := 0
+	c := containers{procfs: root, doubts: map[uint32]int{}, read: map[pod.ID]bool{}}
+	left := maxUsers
 	for _, pid := range names {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
@@ -101,30 +108,74 @@ func ReadTables(root string) (*Tables, error) {
 		}
 		u, err := namespace(root, pid, "user")
 		others := err == nil && users != "" && u != users
-		if others {
-			if doubts == maxDoubts {
-				continue
-			}
-			id, err := pod.Of(root, pid)
-			if err != nil {
-				doubts++
-			}
-			if err != nil || id == (pod.ID{}) {
-				continue
-			}
+		named := !others && pod.Named(root, pid)
+		if others && !c.first(pid) {
+			seen[mnt] = !ended(root, pid)
+			continue
 		}
 		mounts, source, err := readTable(root, pid, maxTable)
-		if err != nil {
-			continue
+		// What one process may not be asked for another one may.
+		seen[mnt] = err == nil || !errors.Is(err, os.ErrPermission) && !ended(root, pid)
+		switch {
+		case err != nil:
+		case others:
+			if left -= bytesOf(mounts); left >= 0 {
+				t.users = append(t.users, mounts)
+			}
+		default:
+			t.Others, t.sources, t.named = append(t.Others, mounts), append(t.sources, source), append(t.named, named)
 		}
-		seen[mnt] = true
-		if others {
-			t.users = append(t.users, mounts)
-			continue
-		}
-		t.Others, t.sources = append(t.Others, mounts), append(t.sources, source)
 	}
 	return t, nil
+}
+
+// ended says whether a process is gone: another one of its namespace may tell then.
+func ended(root string, pid int) bool {
+	_, err := namespace(root, pid, "mnt")
+	return err != nil
+}
+
+// bytesOf is about what a table takes.
+func bytesOf(mounts []Mount) (n int) {
+	for _, m := range mounts {
+		n += len(m.Point) + len(m.Root) + len(m.Source)
+	}
+	return n
+}
+
+// containers finds pods' containers with users of their own.
+type containers struct {
+	procfs string
+	// doubts are the processes of each user that seemed to be in a pod, and all of them.
+	doubts map[uint32]int
+	all    int
+	read   map[pod.ID]bool
+}
+
+// first says whether a process is in a pod's container of which no other process was met yet: whoever may make namespaces of his own in a container
+// may make many.
+func (c *containers) first(pid int) bool {
+	var user uint32
+	info, err := os.Stat(filepath.Join(c.procfs, strconv.Itoa(pid)))
+	if err != nil {
+		return false
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		user = s.Uid
+	}
+	if c.doubts[user] >= maxDoubts || c.all >= allDoubts {
+		return false
+	}
+	id, err := pod.Of(c.procfs, pid)
+	if err != nil {
+		c.doubts[user]++
+		c.all++
+	}
+	if err != nil || id == (pod.ID{}) || c.read[id] {
+		return false
+	}
+	c.read[id] = true
+	return true
 }
 
 // processes returns the numbers of all processes.

@@ -74,7 +74,7 @@ func (n *Node) find() *knowledge {
 		k.err = errors.Join(err, noTables)
 		return k
 	}
-	n.folders.keep(k.identities)
+	n.folders.begin(k.identities)
 	used, problems := n.place(k, tables)
 	k.err = errors.Join(err, problems)
 	k.tables = tables.sources[:1]
@@ -163,7 +163,7 @@ func (i Identity) in(t *Tables) []Mount {
 	var ok bool
 	if i.Directory != "" {
 		m, ok = t.Holding(i.Directory)
-		ok = ok && (!i.InUse || t.inUse(m.place(i.Directory)))
+		ok = ok && (!i.InUse || t.inUse(m.place(i.Directory), i.elsewhere))
 	} else {
 		m, ok = t.At(i.Mountpoint)
 	}

@@ -1,33 +1,39 @@
 package volume
 
 import (
-	"path/filepath"
 	"slices"
+	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"golang.org/x/sys/unix"
 )
 
-// inUse says whether a pod's container has a place, or a part of it, as a mount that is its own.
-func (t *Tables) inUse(p Place) bool {
+// inUse says whether a pod's container has a place, or a part of it unless it is to be whole, as a mount that is its own.
+func (t *Tables) inUse(p Place, whole bool) bool {
 	if t.used == nil {
 		t.used = t.uses()
 	}
-	return t.used[p]
+	used := t.used[p.Device]
+	if _, ok := slices.BinarySearch(used, p.Path); ok || whole {
+		return ok
+	}
+	below := strings.TrimSuffix(p.Path, "/") + "/"
+	i, _ := slices.BinarySearch(used, below)
+	return i < len(used) && strings.HasPrefix(used[i], below)
 }
 
-// uses are the places that pods' containers use: those that they have as mounts, and the folders that these are in. What a mount namespace only has a
+// uses are the places that pods' containers have as mounts, by device and sorted. What a mount namespace only has a
 // copy of is not used by anybody: private namespaces begin with all mounts of the host, and a container that is given a folder of the host's is
 // given the mounts below it, too. What is no pod's, such as a kubelet in a container, has folders of the host's for other reasons.
-func (t *Tables) uses() map[Place]bool {
+func (t *Tables) uses() map[string][]string {
 	root, rooted := holding(t.Host, "/")
 	own := map[seat]bool{}
 	for _, s := range seats(t.Host) {
 		own[s] = true
 	}
-	used := map[Place]bool{}
+	used := map[string][]string{}
 	tables := slices.Clone(t.users)
 	for i, table := range t.Others {
-		if pod.Named(t.procfs, t.sources[i+1].pid) {
+		if t.named[i] {
 			tables = append(tables, table)
 		}
 	}
@@ -36,13 +42,15 @@ func (t *Tables) uses() map[Place]bool {
 			continue // it sees the host's files
 		}
 		for _, s := range seats(table) {
-			if own[s] {
-				continue
-			}
-			for p := s.shows; !used[p]; p.Path = filepath.Dir(p.Path) {
-				used[p] = true
+			// What is longer than a path can be is in no folder of a volume.
+			if !own[s] && len(s.shows.Path) < unix.PathMax {
+				used[s.shows.Device] = append(used[s.shows.Device], s.shows.Path)
 			}
 		}
+	}
+	for device, places := range used {
+		slices.Sort(places)
+		used[device] = slices.Compact(places)
 	}
 	return used
 }

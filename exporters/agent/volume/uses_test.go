@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -128,5 +129,106 @@ func TestInUseByOtherUsers(t *testing.T) {
 		if m := (Identity{Mountpoint: "/mnt/longhorn"}).in(tables); len(m) > 0 {
 			t.Errorf("%s: names the volume at %+v", name, m)
 		}
+	}
+}
+
+// users makes the namespaces of processes those of pod's containers with users of their own.
+func users(t *testing.T, proc string, pids ...string) {
+	t.Helper()
+	testkit.NeedRoot(t) // to own the cgroups of pods
+	files := map[string]string{"1/root/sys/fs/cgroup/cgroup.controllers": "", "1/root/sys/fs/cgroup" + podGroup + "/cgroup.procs": strings.Join(pids, "\n") + "\n"}
+	for file, text := range files {
+		file = filepath.Join(proc, file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range append(pids, "1") {
+		if err := os.Symlink("user:["+pid+"]", filepath.Join(proc, pid, "ns", "user")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whoever may make namespaces of his own within a container may make many, with what he likes in them: the container's first process alone is asked,
+// and a table that cannot be read is read once.
+func TestNamespacesWithinAContainer(t *testing.T) {
+	const image, data = "32 1 0:50 / / rw - overlay overlay rw\n", "33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
+	for name, c := range map[string]struct {
+		first string
+		want  int
+	}{
+		"others of the container": {image, 1},
+		"a line without an end":   {image + strings.Repeat("x", 70<<10) + "\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := others(t, c.first, image+data, image+data)
+			users(t, proc, "2", "3", "4")
+			tables := read(t, proc)
+			if len(tables.users) != c.want || (Identity{Directory: "/data", InUse: true}).in(tables) != nil {
+				t.Errorf("%d tables, want %d; /data is used: %v", len(tables.users), c.want, tables.inUse(Place{"8:16", "/"}, false))
+			}
+		})
+	}
+	// All in one namespace.
+	proc := others(t, strings.Repeat("x", 70<<10)+"\n", image+data)
+	file := filepath.Join(proc, "3", "ns", "mnt")
+	if err := errors.Join(os.Remove(file), os.Symlink("mnt:[1]", file)); err != nil {
+		t.Fatal(err)
+	}
+	if tables := read(t, proc); len(tables.Others) != 0 {
+		t.Errorf("a namespace whose table cannot be read was read again: %+v", tables.Others)
+	}
+}
+
+// A process that only says that it is in a pod makes others of its user no doubt for everybody.
+func TestDoubtsOfOneUser(t *testing.T) {
+	testkit.NeedRoot(t)
+	const table = "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
+	tables := make([]string, 80)
+	for i := range tables {
+		tables[i] = table
+	}
+	proc := others(t, tables...)
+	users(t, proc, "81")
+	for pid := 2; pid < 81; pid++ {
+		at := filepath.Join(proc, fmt.Sprint(pid))
+		if err := errors.Join(os.Symlink("user:[9]", filepath.Join(at, "ns", "user")), os.Chown(at, 1000, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if (Identity{Directory: "/data", InUse: true}).in(read(t, proc)) == nil {
+		t.Error("the container behind the others was not looked at")
+	}
+}
+
+// However deep the folders that a container has as mounts, each is one place.
+func TestUsesOfDeepFolders(t *testing.T) {
+	table := "32 1 0:50 / / rw - overlay overlay rw\n"
+	const mounts = 20
+	for i := range mounts {
+		table += fmt.Sprintf("%d 32 254:1 /x%d%s /m%d rw - ext4 /dev/vda1 rw\n", 100+i, i, strings.Repeat("/a", 2000), i)
+	}
+	table += "90 32 254:1 /y" + strings.Repeat("/a", 20000) + " /n rw - ext4 /dev/vda1 rw\n"
+	tables := read(t, others(t, table))
+	if !tables.inUse(Place{"254:1", "/x7"}, false) || tables.inUse(Place{"254:1", "/x7"}, true) || tables.inUse(Place{"254:1", "/x"}, false) || tables.inUse(Place{"254:1", "/y"}, false) {
+		t.Error("a folder above is used in part, and none that only begins so")
+	}
+	if n := len(tables.used["254:1"]); n != mounts {
+		t.Errorf("%d places, want %d", n, mounts)
+	}
+}
+
+// A volume of another node, by all that is known, is not here because a container has something below its folder, as the kubelet's and the runtime's are.
+func TestElsewhereIsWhole(t *testing.T) {
+	tables := read(t, others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 /kubelet/pods/u/etc-hosts /etc/hosts rw - ext4 /dev/sdb rw\n"))
+	if (Identity{Directory: "/data", InUse: true, elsewhere: true}).in(tables) != nil {
+		t.Error("it is here")
+	}
+	if (Identity{Directory: "/data", InUse: true}).in(tables) == nil {
+		t.Error("one of any node is not")
 	}
 }
