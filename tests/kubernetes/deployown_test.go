@@ -1,6 +1,9 @@
 package kubernetes_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The labels that tell whose an object is.
 const (
@@ -57,6 +60,8 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 	d.has(false, prometheusRules, "plumbline", "plumbline-stall")
 	d.has(true, prometheusRules, "plumbline", "plumbline-standstill")
 	kept()
+	// So that both namespaces stay.
+	d.Apply(parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: notes, namespace: plumbline-node}}"))
 	text, err := d.run(nil, deploy, "down")
 	if err != nil {
 		t.Fatalf("down: %v\n%s", err, text)
@@ -64,4 +69,13 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 	says(t, text, "namespace plumbline stays, with:\n", "PrometheusRule/copy\n", `Role/"plumbline-stall`)
 	kept()
 	d.has(false, prometheusRules, "plumbline", "plumbline-standstill")
+
+	// Without a record nothing tells the copies from what up made.
+	text = d.up(deploy)
+	says(t, text, "delete them:\nPriorityClass /copy\nPrometheusRule plumbline/copy\n")
+	kept()
+	if text := d.up(deploy); strings.Contains(text, "/copy") {
+		t.Errorf("named again by an up that has a record:\n%s", text)
+	}
+	kept()
 }
