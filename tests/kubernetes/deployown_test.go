@@ -1,8 +1,12 @@
 package kubernetes_test
 
 import (
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // The labels that tell whose an object is.
@@ -78,4 +82,33 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 		t.Errorf("named again by an up that has a record:\n%s", text)
 	}
 	kept()
+}
+
+// TestDeployTakesWhatIsHandedOver has objects under names that up needs and that are not in its record: the labels tell that they
+// are its own.
+func TestDeployTakesWhatIsHandedOver(t *testing.T) {
+	d := newDeployment(t)
+	d.up(manifests("deploy"))
+	role := "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: plumbline-openebs-exporter, labels: {"
+	d.Apply(parse(t, role+"}}}"))
+	d.refused([]string{"REGISTRY=registry.example.org/plumbline", "ENGINES=openebs"}, "up", "ClusterRole plumbline-openebs-exporter")
+	d.Apply(parse(t, role+deploys+"}}}"))
+	// As after an up that ended between making a namespace and recording it.
+	listed := func() string {
+		t.Helper()
+		text, _, _ := unstructured.NestedString(d.get(configMaps, "plumbline", "plumbline-deploy").Object, "data", "objects")
+		return text
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"objects": strings.ReplaceAll(listed(), "Namespace /plumbline-node\n", "")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--patch="+string(patch)); err != nil {
+		t.Fatal(text)
+	}
+	if strings.Contains(listed(), "Namespace /plumbline-node\n") {
+		t.Fatal("the namespace is still in the record")
+	}
+	d.up(manifests("deploy"), "ENGINES=openebs")
+	says(t, listed(), "ClusterRole /plumbline-openebs-exporter\n", "Namespace /plumbline-node\n")
 }
