@@ -29,11 +29,18 @@ func TestDeployGoesByWhatItMade(t *testing.T) {
 	says(t, d.up(manifests("deploy"), "CLASSES=longhorn-r1 longhorn-r3"), "StorageClass longhorn-r1 is there already and not ours")
 
 	d.Apply(parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: soak, namespace: plumbline, labels: {"+plumblines+"}}}"))
+	// A Secret is an account's by its type, whatever its name is.
+	d.Apply(parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: default-tls, namespace: plumbline-node}, stringData: {key: mine}}"))
+	d.Apply(parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: builder-dockercfg-x7k2p, namespace: plumbline-node}, type: kubernetes.io/dockercfg, stringData: {.dockercfg: \"{}\"}}"))
 	text, err := d.deploy(nil, "down")
 	if err != nil {
 		t.Fatalf("down: %v\n%s", err, text)
 	}
-	says(t, text, "namespace plumbline stays, with:\nConfigMap/soak\n")
+	says(t, text, "namespace plumbline stays, with:\nConfigMap/soak\n", "namespace plumbline-node stays, with:\nSecret/default-tls\n")
+	if strings.Contains(text, "builder-dockercfg") {
+		t.Errorf("an account's Secret keeps a namespace:\n%s", text)
+	}
+	d.has(true, secrets, "plumbline-node", "default-tls")
 	d.has(true, configMaps, "plumbline", "soak")
 	if d.get(namespaceKind, "", "plumbline").GetDeletionTimestamp() != nil {
 		t.Error("the namespace plumbline is deleted, with what deploy did not make")
