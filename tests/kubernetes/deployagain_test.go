@@ -193,6 +193,11 @@ func TestDeployAfterUnmarked(t *testing.T) {
 	}
 	says(t, text, "TRACE=off, as the last up recorded none", "ConfigMap plumbline-node/plumbline-controls")
 	d.has(true, deployments, "plumbline", "longhorn-exporter")
+	// Nor does a version without a list of objects in between.
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--type=json",
+		`--patch=[{"op":"remove","path":"/data/objects"}]`); err != nil {
+		t.Fatal(text)
+	}
 	text = d.up(manifests("deploy"), "FORCE=on")
 	says(t, text, "ENGINES=none, as recorded by the last up", "delete them:\nPrometheusRule plumbline/plumbline-standstill\n")
 	if strings.Contains(text, "ConfigMap plumbline/plumbline-deploy") {
