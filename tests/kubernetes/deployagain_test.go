@@ -177,7 +177,7 @@ func TestDeployAfterUnmarked(t *testing.T) {
 	earlier := checkout(t)
 	change(t, earlier, "deploy", "plumbline, app.kubernetes.io/managed-by: plumbline-deploy}", "plumbline}")
 	change(t, earlier, "base/rules/stall.yaml", "name: plumbline-stall", "name: plumbline-standstill")
-	d.up(earlier, "ENGINES=longhorn")
+	d.up(earlier, "ENGINES=longhorn", "CLASSES=longhorn-r1 longhorn-r3")
 	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--type=json",
 		`--patch=[{"op":"remove","path":"/data/trace"},{"op":"remove","path":"/data/metrics"},{"op":"remove","path":"/data/namespaces"},{"op":"remove","path":"/data/objects"}]`); err != nil {
 		t.Fatal(text)
@@ -193,6 +193,11 @@ func TestDeployAfterUnmarked(t *testing.T) {
 	}
 	says(t, text, "TRACE=off, as the last up recorded none", "ConfigMap plumbline-node/plumbline-controls")
 	d.has(true, deployments, "plumbline", "longhorn-exporter")
+	// Nor does a version without a list of objects in between.
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--type=json",
+		`--patch=[{"op":"remove","path":"/data/objects"}]`); err != nil {
+		t.Fatal(text)
+	}
 	text = d.up(manifests("deploy"), "FORCE=on")
 	says(t, text, "ENGINES=none, as recorded by the last up", "delete them:\nPrometheusRule plumbline/plumbline-standstill\n")
 	if strings.Contains(text, "ConfigMap plumbline/plumbline-deploy") {
@@ -204,4 +209,18 @@ func TestDeployAfterUnmarked(t *testing.T) {
 	if text := d.up(manifests("deploy")); strings.Contains(text, "standstill") {
 		t.Errorf("named again by an up after one that marks what it makes:\n%s", text)
 	}
+	// What was not applied again is marked, too; what somebody else made since is not deploy's.
+	if by := d.get(storageClasses, "", "longhorn-r1").GetLabels()["app.kubernetes.io/managed-by"]; by != "plumbline-deploy" {
+		t.Errorf("longhorn-r1 is managed by %q", by)
+	}
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "label", "storageclass", "longhorn-r3", "app.kubernetes.io/managed-by-", "app.kubernetes.io/part-of-"); err != nil {
+		t.Fatal(text)
+	}
+	text, err = d.deploy(nil, "down")
+	if err != nil {
+		t.Fatalf("down: %v\n%s", err, text)
+	}
+	says(t, text, "StorageClass longhorn-r3 stays: it does not carry this script's labels")
+	d.has(false, storageClasses, "", "longhorn-r1")
+	d.has(true, storageClasses, "", "longhorn-r3")
 }

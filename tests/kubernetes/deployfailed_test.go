@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,4 +62,26 @@ func TestDeployFailed(t *testing.T) {
 	}
 	d.has(false, daemonSets, "plumbline-node", "plumbline-agent")
 	d.has(false, daemonSets, "plumbline-node", "longhorn-node-exporter")
+}
+
+// TestDeployDownAgain has down fail at a namespace: the record is still there, and the next down ends what it began.
+func TestDeployDownAgain(t *testing.T) {
+	d := newDeployment(t)
+	d.up(manifests("deploy"))
+	bin := t.TempDir()
+	wrapper := "#!/bin/sh\ncase \"$*\" in \"delete namespace plumbline-node\"*) echo no answer >&2; exit 1 ;; esac\nexec " + filepath.Join(d.path, "kubectl") + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(wrapper), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.refused([]string{"PATH=" + bin + ":" + d.path + ":" + os.Getenv("PATH")}, "down", "no answer")
+	d.has(true, configMaps, "plumbline", "plumbline-deploy")
+	if text, err := d.deploy(nil, "down"); err != nil {
+		t.Errorf("down again: %v\n%s", err, text)
+	}
+	d.has(false, configMaps, "plumbline", "plumbline-deploy")
+	for _, name := range []string{"plumbline-node", "plumbline"} {
+		if n := d.get(namespaceKind, "", name); n != nil && n.GetDeletionTimestamp() == nil {
+			t.Errorf("the namespace %s stays", name)
+		}
+	}
 }

@@ -1,6 +1,13 @@
 package kubernetes_test
 
-import "testing"
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
 
 // The labels that tell whose an object is.
 const (
@@ -22,11 +29,18 @@ func TestDeployGoesByWhatItMade(t *testing.T) {
 	says(t, d.up(manifests("deploy"), "CLASSES=longhorn-r1 longhorn-r3"), "StorageClass longhorn-r1 is there already and not ours")
 
 	d.Apply(parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: soak, namespace: plumbline, labels: {"+plumblines+"}}}"))
+	// A Secret is an account's by its type, whatever its name is.
+	d.Apply(parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: default-tls, namespace: plumbline-node}, stringData: {key: mine}}"))
+	d.Apply(parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: builder-dockercfg-x7k2p, namespace: plumbline-node}, type: kubernetes.io/dockercfg, stringData: {.dockercfg: \"{}\"}}"))
 	text, err := d.deploy(nil, "down")
 	if err != nil {
 		t.Fatalf("down: %v\n%s", err, text)
 	}
-	says(t, text, "namespace plumbline stays, with:\nConfigMap/soak\n")
+	says(t, text, "namespace plumbline stays, with:\nConfigMap/soak\n", "namespace plumbline-node stays, with:\nSecret/default-tls\n")
+	if strings.Contains(text, "builder-dockercfg") {
+		t.Errorf("an account's Secret keeps a namespace:\n%s", text)
+	}
+	d.has(true, secrets, "plumbline-node", "default-tls")
 	d.has(true, configMaps, "plumbline", "soak")
 	if d.get(namespaceKind, "", "plumbline").GetDeletionTimestamp() != nil {
 		t.Error("the namespace plumbline is deleted, with what deploy did not make")
@@ -57,6 +71,8 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 	d.has(false, prometheusRules, "plumbline", "plumbline-stall")
 	d.has(true, prometheusRules, "plumbline", "plumbline-standstill")
 	kept()
+	// So that both namespaces stay.
+	d.Apply(parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: notes, namespace: plumbline-node}}"))
 	text, err := d.run(nil, deploy, "down")
 	if err != nil {
 		t.Fatalf("down: %v\n%s", err, text)
@@ -64,4 +80,42 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 	says(t, text, "namespace plumbline stays, with:\n", "PrometheusRule/copy\n", `Role/"plumbline-stall`)
 	kept()
 	d.has(false, prometheusRules, "plumbline", "plumbline-standstill")
+
+	// Without a record nothing tells the copies from what up made.
+	text = d.up(deploy)
+	says(t, text, "delete them:\nPriorityClass /copy\nPrometheusRule plumbline/copy\n")
+	kept()
+	if text := d.up(deploy); strings.Contains(text, "/copy") {
+		t.Errorf("named again by an up that has a record:\n%s", text)
+	}
+	kept()
+}
+
+// TestDeployTakesWhatIsHandedOver has objects under names that up needs and that are not in its record: the labels tell that they
+// are its own.
+func TestDeployTakesWhatIsHandedOver(t *testing.T) {
+	d := newDeployment(t)
+	d.up(manifests("deploy"))
+	role := "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: plumbline-openebs-exporter, labels: {"
+	d.Apply(parse(t, role+"}}}"))
+	d.refused([]string{"REGISTRY=registry.example.org/plumbline", "ENGINES=openebs"}, "up", "ClusterRole plumbline-openebs-exporter")
+	d.Apply(parse(t, role+deploys+"}}}"))
+	// As after an up that ended between making a namespace and recording it.
+	listed := func() string {
+		t.Helper()
+		text, _, _ := unstructured.NestedString(d.get(configMaps, "plumbline", "plumbline-deploy").Object, "data", "objects")
+		return text
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"objects": strings.ReplaceAll(listed(), "Namespace /plumbline-node\n", "")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := d.run(nil, filepath.Join(d.path, "kubectl"), "patch", "configmap", "plumbline-deploy", "--namespace=plumbline", "--patch="+string(patch)); err != nil {
+		t.Fatal(text)
+	}
+	if strings.Contains(listed(), "Namespace /plumbline-node\n") {
+		t.Fatal("the namespace is still in the record")
+	}
+	d.up(manifests("deploy"), "ENGINES=openebs")
+	says(t, listed(), "ClusterRole /plumbline-openebs-exporter\n", "Namespace /plumbline-node\n")
 }
