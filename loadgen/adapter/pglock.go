@@ -28,7 +28,7 @@ func PostgresLock(ctx context.Context, dsn, name string) (Lock, error) {
 	l := &postgresLock{c: c}
 	if err := c.QueryRow(ctx, "select current_database()").Scan(&l.database); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("asking for the database's name: %w", err)
+		return nil, fmt.Errorf("asking for the name of the database %s: %w", c.Config().Database, err)
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(name))

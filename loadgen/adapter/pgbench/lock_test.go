@@ -104,3 +104,27 @@ func TestLockOfTheDatabase(t *testing.T) {
 		t.Errorf("after its end: %v", err)
 	}
 }
+
+// Who may have one connection has it for the tables, without the lock.
+func TestLockTakesNotTheOnlyConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.db.Exec("create role one login connection limit 1")
+	dsn := strings.Replace(r.db.DSN(), "user=postgres", "user=one", 1)
+	var log strings.Builder
+	err := adapter.Alone{Tool: "pgbench", Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(ctx context.Context) (adapter.Lock, error) {
+		return adapter.PostgresLock(ctx, dsn, makingTable)
+	}}.Do(t.Context(), func(ctx context.Context) error {
+		testkit.Eventually(t, 20*time.Second, func() error { // the server notices the end of the lock's connection soon
+			c, err := adapter.Connect(ctx, dsn)
+			if err == nil {
+				err = c.Close(ctx)
+			}
+			return err
+		})
+		return nil
+	})
+	if err != nil || !strings.Contains(log.String(), "too many connections") {
+		t.Errorf("%v; the log says %s", err, &log)
+	}
+}
