@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -126,5 +128,32 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 	})
 	if err != nil || !strings.Contains(log.String(), "too many connections") {
 		t.Errorf("%v; the log says %s", err, &log)
+	}
+}
+
+// No time-out of the server's ends the lock's transaction, nor that for all of it, which PostgreSQL has from 17 on.
+func TestLockOutlastsTimeouts(t *testing.T) {
+	timeouts := map[string]string{"statement_timeout": "300ms", "idle_in_transaction_session_timeout": "300ms"}
+	newer := maps.Clone(timeouts)
+	newer["transaction_timeout"] = "300ms"
+	for name, start := range map[string]func(*testing.T) *servertest.Postgres{
+		"the distribution's": func(t *testing.T) *servertest.Postgres { return servertest.StartPostgres(t, timeouts, nil) },
+		"17":                 func(t *testing.T) *servertest.Postgres { return servertest.StartPostgresOf(t, 17, newer, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lock, err := adapter.PostgresLock(t.Context(), start(t).URL, makingTable)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Close()
+			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
+				t.Fatal(got, err)
+			}
+			time.Sleep(time.Second) // longer than the time-outs
+			if err := lock.Ping(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
