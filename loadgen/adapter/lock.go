@@ -18,10 +18,17 @@ const (
 	lockPing = 20 * time.Second
 	// pingPatience is how long such a sign may take.
 	pingPatience = 10 * time.Second
+	// takePatience is how much longer than asked for the server may take to say whether it gives the lock.
+	takePatience = 10 * time.Second
+	// openPatience is how long connecting may take, with the question for the database's name.
+	openPatience = connectTimeout + 5*time.Second
 )
 
 // ErrNoLock is the error of a server that has no locks of this kind.
 var ErrNoLock = errors.New("the server does not lock")
+
+// errNoSecond is the error of a server that gives no connection beside the lock's.
+var errNoSecond = errors.New("there is no second connection beside the lock's")
 
 // Lock is a lock in a database, held by a connection of its own.
 type Lock interface {
@@ -44,27 +51,53 @@ type Alone struct {
 	Log      *slog.Logger
 }
 
-// Do waits for the lock and does it. A lock that is lost meanwhile, or that the server does not have, is warned of: it is one
-// loadgen that makes tables, as a rule.
+// Do waits for the lock and does it. A lock that is lost meanwhile, or that is not to be had beside what is to be done, is warned of: it
+// is one loadgen that makes tables, as a rule.
 func (a Alone) Do(ctx context.Context, do func(context.Context) error) error {
-	lock, err := a.Open(ctx)
+	lock, err := a.hold(ctx)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	switch err := a.take(ctx, lock); {
-	case errors.Is(err, ErrNoLock):
-		a.Log.Warn("whether another loadgen makes the same tables cannot be known: do not start two at once", "tool", a.Tool, "database", lock.Database(), "err", err)
+	if lock == nil {
 		return do(ctx)
-	case err != nil:
-		return err
 	}
+	defer lock.Close()
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { a.watch(watching, lock) })
 	defer watch.Wait()
 	defer stop()
 	return do(ctx)
+}
+
+// hold returns the lock when it has it, and none if it is to be done without.
+func (a Alone) hold(ctx context.Context) (Lock, error) {
+	lock, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = a.take(ctx, lock); err == nil {
+		// Through a pool of one connection the lock would keep its own loadgen from the database.
+		var second Lock
+		if second, err = a.open(ctx); err == nil {
+			second.Close()
+			return lock, nil
+		}
+		err = fmt.Errorf("%w: %w", errNoSecond, err)
+	}
+	lock.Close()
+	if ctx.Err() == nil && (errors.Is(err, ErrNoLock) || errors.Is(err, errNoSecond)) {
+		a.Log.Warn("whether another loadgen makes the same tables cannot be known: do not start two at once", "tool", a.Tool, "database", lock.Database(), "err", err)
+		return nil, nil
+	}
+	return nil, err
+}
+
+// open connects, or says in time that it cannot.
+func (a Alone) open(ctx context.Context) (Lock, error) {
+	limited, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	return a.Open(limited)
 }
 
 // take waits for the lock.
@@ -76,7 +109,7 @@ func (a Alone) take(ctx context.Context, lock Lock) error {
 	until := time.Now().Add(patience)
 	var wait time.Duration // the first try does not wait
 	for {
-		got, err := lock.Take(ctx, wait)
+		got, err := try(ctx, lock, wait)
 		switch {
 		case err != nil:
 			return fmt.Errorf("locking %s's tables in the database %s: %w", a.Tool, lock.Database(), err)
@@ -92,6 +125,17 @@ func (a Alone) take(ctx context.Context, lock Lock) error {
 		}
 		wait = max(min(lockTry, time.Until(until)), time.Millisecond)
 	}
+}
+
+// try takes the lock, or says in time that the server does not answer.
+func try(ctx context.Context, lock Lock, wait time.Duration) (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, wait+takePatience)
+	defer cancel()
+	got, err := lock.Take(limited, wait)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no answer within %v: %w", wait+takePatience, err)
+	}
+	return got, err
 }
 
 // watch keeps the connection in use until ctx ends, and tells if it is gone.

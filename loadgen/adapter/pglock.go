@@ -28,7 +28,7 @@ func PostgresLock(ctx context.Context, dsn, name string) (Lock, error) {
 	l := &postgresLock{c: c}
 	if err := c.QueryRow(ctx, "select current_database()").Scan(&l.database); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("asking for the database's name: %w", err)
+		return nil, fmt.Errorf("asking for the name of the database %s: %w", c.Config().Database, err)
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(name))
@@ -37,9 +37,10 @@ func PostgresLock(ctx context.Context, dsn, name string) (Lock, error) {
 }
 
 func (l *postgresLock) Take(ctx context.Context, wait time.Duration) (bool, error) {
-	// A time-out of 0 is none.
+	// A time-out of 0 is none. Only PostgreSQL 17 and later have one for transactions.
 	_, err := l.c.Exec(ctx, fmt.Sprintf("begin; set local lock_timeout = %d; set local statement_timeout = 0; "+
-		"set local idle_in_transaction_session_timeout = 0; select pg_advisory_xact_lock(%d)", max(wait.Milliseconds(), 1), l.key))
+		"set local idle_in_transaction_session_timeout = 0; "+
+		"select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'; select pg_advisory_xact_lock(%d)", max(wait.Milliseconds(), 1), l.key))
 	if err == nil {
 		return true, nil
 	}

@@ -230,10 +230,15 @@ func (w *worker) one(ctx context.Context, o operation) {
 	if !w.config.Wait || !w.own.outages.waitedIn(due) {
 		w.own.waited(sent.Sub(due))
 	}
-	// What has only just been handed out when the load ends has not waited for a connection: it is sent.
-	if late := sent.Sub(due); w.ended.Load() && late > slack || w.config.LatencyLimit > 0 && late > w.config.LatencyLimit {
+	switch late := sent.Sub(due); {
+	case w.config.LatencyLimit > 0 && late > w.config.LatencyLimit:
 		w.own.unanswered.drop(o)
 		w.load.Skipped(metrics.Late, late)
+		return
+	// What has only just been handed out when the load ends has not waited for a connection: it is sent.
+	case w.ended.Load() && late > slack:
+		w.own.unanswered.drop(o)
+		w.load.Skipped(metrics.End, late)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)

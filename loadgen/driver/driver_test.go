@@ -73,7 +73,7 @@ func (r rig) await(t *testing.T, what string, is func(metrics.Tally) bool) {
 func (r rig) balance(t *testing.T) metrics.Tally {
 	t.Helper()
 	got := r.load.Tally()
-	ended := got.Completed + got.Skipped[metrics.Late] + got.Skipped[metrics.Down]
+	ended := got.Completed + got.Skipped[metrics.Late] + got.Skipped[metrics.Down] + got.Skipped[metrics.End]
 	for _, n := range got.Errors {
 		ended += n
 	}

@@ -104,7 +104,7 @@ func TestFailover(t *testing.T) {
 			break
 		}
 	}
-	failed := got.Offered - got.Completed - got.Skipped[metrics.Late] - got.Skipped[metrics.Down]
+	failed := got.Offered - got.Completed - got.Skipped[metrics.Late] - got.Skipped[metrics.Down] - got.Skipped[metrics.End]
 	if there := uint64(standby.Count("select count(*) from ledger")); there < got.Completed || there > got.Completed+failed {
 		t.Errorf("%d rows for %d commits and %d failures", there, got.Completed, failed)
 	}

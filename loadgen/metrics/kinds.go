@@ -30,8 +30,9 @@ type SkipReason string
 
 // The reasons for a skip.
 const (
-	Late SkipReason = "late" // its turn came after the latency limit or the load's end, or the queue was full
+	Late SkipReason = "late" // its turn came after the latency limit, or the queue was full
 	Down SkipReason = "down" // it fell due while the tool or the server was down
+	End  SkipReason = "end"  // it waited for its turn when the load ended: how long it would have taken is not known
 )
 
 // RestartReason says why a tool had to be started again.
@@ -48,6 +49,6 @@ const (
 var (
 	phases         = []Phase{Init, Warmup, Steady, Stopped}
 	errorKinds     = []ErrorKind{Connection, Serialization, Deadlock, Timeout, ReadOnly, Storage, Other}
-	skipReasons    = []SkipReason{Late, Down}
+	skipReasons    = []SkipReason{Late, Down, End}
 	restartReasons = []RestartReason{Exited, Killed, StartFailed, ServerDown}
 )

@@ -15,7 +15,7 @@ const lateAfter = 10 * time.Millisecond
 type Options struct {
 	// Target is the rate to be offered, in transactions per second.
 	Target float64
-	// Penalty is the least response time of a transaction that failed or was skipped.
+	// Penalty is the least response time of a transaction that failed or was skipped before the load's end.
 	Penalty time.Duration
 	// NoResponse is for a tool that does not tell intended starts: it has no response times, and
 	// the penalty of a few failures must not stand there alone.
@@ -121,25 +121,33 @@ func (l *Load) Error(kind ErrorKind) {
 }
 
 // Skipped counts a transaction that was due and not sent, response after its intended start
-// (0 if the tool does not say). It is slow. It must have been Offered.
+// (0 if the tool does not say). It is slow, but for what the load's end cut short: of that so much is known. It must have been Offered.
 func (l *Load) Skipped(reason SkipReason, response time.Duration) {
 	l.set.skipped.WithLabelValues(l.labels.values(string(reason))...).Inc()
 	l.mu.Lock()
 	l.tally.Skipped[reason]++
 	l.mu.Unlock()
+	if reason == End {
+		l.responded(response)
+		return
+	}
 	l.slow(response)
 }
 
 func (l *Load) slow(response time.Duration) time.Duration {
 	response = max(response, l.options.Penalty)
+	l.responded(response)
+	return response
+}
+
+func (l *Load) responded(response time.Duration) {
 	if l.options.NoResponse {
-		return response
+		return
 	}
 	l.response.Observe(response.Seconds())
 	l.mu.Lock()
 	l.tally.Response.Observe(response)
 	l.mu.Unlock()
-	return response
 }
 
 // Restarted counts a new start of the tool.

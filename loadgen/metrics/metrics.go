@@ -75,14 +75,14 @@ func NewSet(registry prometheus.Registerer) *Set {
 	}
 	return &Set{
 		response: histogram("loadgen_response_seconds",
-			"Time from a transaction's intended start to its end, in seconds, waiting for its turn included. One that failed or was skipped counts with at least the penalty (--penalty). Empty for fio, k6 and closed loops, in which intended starts are not known."),
+			"Time from a transaction's intended start to its end, in seconds, waiting for its turn included. One that failed or was skipped counts with at least the penalty (--penalty), one that waited at the load's end (end) with the time it had waited. Empty for fio, k6 and closed loops, in which intended starts are not known."),
 		service: histogram("loadgen_service_seconds",
 			"Time from sending a transaction to its end, in seconds. Only completed ones."),
 		offered: counter("loadgen_offered_total",
 			"Transactions that were due, whatever became of them. A tool that logs only finished ones is counted when it does."),
 		completed: counter("loadgen_completed_total", "Transactions that ended without an error."),
 		skipped: counter("loadgen_skipped_total",
-			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; a tool's are counted as target rate times the time down).", "reason"),
+			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; a tool's are counted as target rate times the time down), end (it waited for a connection when the load ended).", "reason"),
 		errors: counter("loadgen_errors_total",
 			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), storage (the server's disk is full, fails, or holds damaged data), other.", "kind"),
 		restarts: counter("loadgen_restarts_total",

@@ -28,14 +28,16 @@ func (l *Load) Tally() Tally {
 	return t
 }
 
-// Unfit is how many transactions failed or were skipped.
+// Unfit is how many transactions failed or were skipped, but for those that the load's end cut short.
 func (t Tally) Unfit() uint64 {
 	var n uint64
 	for _, failed := range t.Errors {
 		n += failed
 	}
-	for _, skipped := range t.Skipped {
-		n += skipped
+	for reason, skipped := range t.Skipped {
+		if reason != End {
+			n += skipped
+		}
 	}
 	return n
 }

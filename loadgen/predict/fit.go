@@ -65,7 +65,7 @@ func fit(w Workload, from Class, seed uint64) (*fitted, *Refusal) {
 		return nil, refused
 	}
 	ops, _ := operations(f.ownLoad(from.Windows))
-	if refused := f.storable(w, ops); refused != nil {
+	if refused := f.storable(w, ops, len(from.Windows)); refused != nil {
 		return nil, refused
 	}
 	f.mix(w, ops)
@@ -149,7 +149,7 @@ func (f *fitted) ownLoad(windows []Load) []Load {
 			like = append(like, w)
 		}
 	}
-	if len(like) < leastWindows {
+	if len(like) < LeastWindows {
 		return windows
 	}
 	return like

@@ -14,7 +14,7 @@ func small() Input {
 	}
 	var in Input
 	in.Version, in.Workload.Name, in.Workload.Engine, in.Workload.Clients = Version, "w", "postgresql", 2
-	for range leastWindows {
+	for range LeastWindows {
 		in.Workload.Windows = append(in.Workload.Windows, Window{10, []Statement{{"commit", h(0, 300, 600, 100), map[string]float64{"cpu": 0.3, "sync": 2, "wait": 0.4}}}})
 		in.From.Windows = append(in.From.Windows, Load{10, "", map[string]Operation{"sync": {Times: h(100, 500, 300, 0)}}})
 		in.To.Windows = append(in.To.Windows, Load{10, "", map[string]Operation{"sync": {Times: h(0, 100, 500, 300)}}})

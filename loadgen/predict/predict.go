@@ -196,17 +196,17 @@ func (f *fitted) like(in *Input) ([]Load, *Refusal) {
 				pool = append(pool, w)
 			}
 		}
-		if len(pool) < leastWindows {
+		if len(pool) < LeastWindows {
 			break
 		}
 	}
-	if len(pool) < leastWindows {
+	if len(pool) < LeastWindows {
 		low, high := math.Inf(1), 0.0
 		for _, w := range in.To.Windows {
 			low, high = min(low, w.rate(lead)), max(high, w.rate(lead))
 		}
 		return nil, &Refusal{Unlike, fmt.Sprintf("the workload would make %s operations of kind %s a second there; %d of %d windows of class %s were measured at like load and size of operations (%s to %s a second in all), %d are needed",
-			digits(rate), lead, len(pool), len(in.To.Windows), in.To.Name, digits(low), digits(high), leastWindows), next}
+			digits(rate), lead, len(pool), len(in.To.Windows), in.To.Name, digits(low), digits(high), LeastWindows), next}
 	}
 	return pool, nil
 }

@@ -170,15 +170,20 @@ func TestRefuses(t *testing.T) {
 		change func(*Input)
 		want   Reason
 	}{
-		"it does not wait":             {silent, func(*Input) {}, NotWaiting},
-		"it reads":                     {reading, func(*Input) {}, Caches},
-		"reads of the class unknown":   {reading, func(in *Input) { in.Workload.SameCache = true; without(in.To, "read") }, Unmeasured},
-		"locks":                        {locked, func(*Input) {}, Waits},
-		"the CPU":                      {busy, func(*Input) {}, Saturation},
-		"all CPUs":                     {usual, func(in *Input) { in.Workload.Cores = 0.02 }, Saturation},
-		"sessions would not do":        {usual, func(in *Input) { in.Workload.Clients, in.Workload.Sessions = 0, 1; slow(in.To, 4) }, Saturation},
-		"nothing of the class":         {usual, func(in *Input) { in.To.Windows = nil }, Unmeasured},
-		"nothing of its own class":     {usual, func(in *Input) { in.From.Windows = nil }, Unmeasured},
+		"it does not wait":           {silent, func(*Input) {}, NotWaiting},
+		"it reads":                   {reading, func(*Input) {}, Caches},
+		"reads of the class unknown": {reading, func(in *Input) { in.Workload.SameCache = true; without(in.To, "read") }, Unmeasured},
+		"locks":                      {locked, func(*Input) {}, Waits},
+		"the CPU":                    {busy, func(*Input) {}, Saturation},
+		"all CPUs":                   {usual, func(in *Input) { in.Workload.Cores = 0.02 }, Saturation},
+		"sessions would not do":      {usual, func(in *Input) { in.Workload.Clients, in.Workload.Sessions = 0, 1; slow(in.To, 4) }, Saturation},
+		"nothing of the class":       {usual, func(in *Input) { in.To.Windows = nil }, Unmeasured},
+		"nothing of its own class":   {usual, func(in *Input) { in.From.Windows = nil }, Unmeasured},
+		"few windows of its device": {usual, func(in *Input) {
+			renamed(in.From, "sync", "flush")
+			renamed(in.To, "sync", "flush")
+			in.From.Windows = in.From.Windows[:2]
+		}, Unmeasured},
 		"the class idle":               {usual, func(in *Input) { rare(in.To, 50) }, Unlike},
 		"the class busier":             {usual, func(in *Input) { rare(in.To, 0.05) }, Unlike},
 		"other sizes":                  {usual, func(in *Input) { sized(in.From, 8192); sized(in.To, 1<<20) }, Unlike},
@@ -203,6 +208,17 @@ func TestRefuses(t *testing.T) {
 				t.Error(said)
 			}
 		})
+	}
+}
+
+// What a probe measured of calls on files is taken as it is, few windows or not.
+func TestFewWindowsOfAProbe(t *testing.T) {
+	w := world{clients: 1, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002)}
+	load, from := w.run(t, "here", 1)
+	_, to := w.run(t, "there", 2)
+	from.Windows = from.Windows[:2]
+	if p := predicted(t, &Input{Workload: load, From: from, To: to}); p.Refusal != nil {
+		t.Error(p.Refusal)
 	}
 }
 

@@ -38,9 +38,12 @@ type Refusal struct {
 // Error is the refusal in a sentence.
 func (r *Refusal) Error() string { return r.Text + "; " + r.Next }
 
+// LeastWindows are needed: of the workload, of the block device that it is on, and of the class asked about.
+const LeastWindows = 3
+
 const (
-	// leastCount is how many statements of a kind are needed to tell of it, leastWindows how many windows.
-	leastCount, leastWindows = 200, 3
+	// leastCount is how many statements of a kind are needed to tell of it.
+	leastCount = 200
 	// leastShare of a statement's time is storage's, if it waits for storage; leastSync is sync's, if it flushes.
 	leastShare, leastSync = 0.02, 0.005
 	// mostReads of a statement's time are reads, unless it is known that they reach storage there as well.
@@ -59,14 +62,14 @@ const (
 	mostOff = 0.25
 )
 
-// storable says what of a workload cannot be known on any class.
-func (f *fitted) storable(w Workload, ops map[string]Operation) *Refusal {
+// storable says what of a workload cannot be known on any class, by the operations of its own in so many windows.
+func (f *fitted) storable(w Workload, ops map[string]Operation, windows int) *Refusal {
 	const measureIt = "measure the class that the workload is on at the same time: its exporters, or loadgen probe"
 	switch {
 	case w.Engine != "postgresql":
 		return &Refusal{Engine, fmt.Sprintf("how %s writes its log is not modelled", w.Engine), "only PostgreSQL's group commit is"}
-	case len(w.Windows) < leastWindows:
-		return &Refusal{Unmeasured, fmt.Sprintf("%d windows of the workload were measured, %d are needed", len(w.Windows), leastWindows), "measure longer"}
+	case len(w.Windows) < LeastWindows:
+		return &Refusal{Unmeasured, fmt.Sprintf("%d windows of the workload were measured, %d are needed", len(w.Windows), LeastWindows), "measure longer"}
 	}
 	if len(f.totals) == 0 {
 		all, _ := totals(w.Windows)
@@ -82,6 +85,10 @@ func (f *fitted) storable(w Workload, ops map[string]Operation) *Refusal {
 		}
 		return &Refusal{NotWaiting, fmt.Sprintf("the workload does not wait for storage: at most %.1f %% of any statement's time is reading, writing or syncing", 100*most),
 			"what it does wait for: kubectl plumbline why"}
+	}
+	if _, calls := ops["sync"]; !calls && windows > 0 && windows < LeastWindows {
+		return &Refusal{Unmeasured, fmt.Sprintf("%d windows of the block device that the workload is on were measured, %d are needed", windows, LeastWindows),
+			"measure longer: those count in which the device was the server's volume's all the time"}
 	}
 	f.doubts, f.held = make([]*Refusal, len(f.totals)), make([]bool, len(f.totals))
 	for i, t := range f.totals {

@@ -106,11 +106,15 @@ func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]s
 		}
 		p.Notes = append(p.Notes, fmt.Sprintf("volumes of the storage classes %s are taken together: which of them it would be is not asked (--to)", strings.Join(names, ", ")))
 	}
-	if len(volumes) == 1 {
+	switch n := p.told(volumes, spread); n {
+	case 1:
 		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on one volume: others of it may differ", class))
 		return
+	case 2:
+		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on two volumes, which tell little of others: the interval holds fewer than nine of ten of these", class))
+	default:
+		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on %d volumes: the interval is for any of them", class, n))
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on %d volumes: the interval is for any of them", class, len(volumes)))
 	for i, s := range p.Statements {
 		if i >= len(spread) || s.Refusal != nil {
 			continue
@@ -134,4 +138,16 @@ func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]s
 				ms(math.Exp(mean(greatest))), label.Value(volumes[greatest].name)))
 		}
 	}
+}
+
+// told is how many of the volumes give numbers, for the kind of statement for which the fewest do.
+func (p *Prediction) told(volumes []volume, spread []map[float64]scatter) int {
+	least := len(volumes)
+	for i, s := range p.Statements {
+		if i < len(spread) && s.Refusal == nil {
+			means, _ := spread[i][0.5].means()
+			least = min(least, max(len(means), 1))
+		}
+	}
+	return least
 }

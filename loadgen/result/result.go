@@ -45,7 +45,7 @@ type Result struct {
 	// Notes say what makes the result doubtful.
 	Notes []string `json:"notes,omitempty"`
 
-	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow
+	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow, unless the end cut them short
 	Service  Latency `json:"service"`  // from sending; completed ones only
 
 	parts Parts // what it was summed up from

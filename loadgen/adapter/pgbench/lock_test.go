@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -102,5 +104,56 @@ func TestLockOfTheDatabase(t *testing.T) {
 	}
 	if err := alone(r.db.DSN(), nothing); err != nil {
 		t.Errorf("after its end: %v", err)
+	}
+}
+
+// Who may have one connection has it for the tables, without the lock.
+func TestLockTakesNotTheOnlyConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.db.Exec("create role one login connection limit 1")
+	dsn := strings.Replace(r.db.DSN(), "user=postgres", "user=one", 1)
+	var log strings.Builder
+	err := adapter.Alone{Tool: "pgbench", Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(ctx context.Context) (adapter.Lock, error) {
+		return adapter.PostgresLock(ctx, dsn, makingTable)
+	}}.Do(t.Context(), func(ctx context.Context) error {
+		testkit.Eventually(t, 20*time.Second, func() error { // the server notices the end of the lock's connection soon
+			c, err := adapter.Connect(ctx, dsn)
+			if err == nil {
+				err = c.Close(ctx)
+			}
+			return err
+		})
+		return nil
+	})
+	if err != nil || !strings.Contains(log.String(), "too many connections") {
+		t.Errorf("%v; the log says %s", err, &log)
+	}
+}
+
+// No time-out of the server's ends the lock's transaction, nor that for all of it, which PostgreSQL has from 17 on.
+func TestLockOutlastsTimeouts(t *testing.T) {
+	timeouts := map[string]string{"statement_timeout": "300ms", "idle_in_transaction_session_timeout": "300ms"}
+	newer := maps.Clone(timeouts)
+	newer["transaction_timeout"] = "300ms"
+	for name, start := range map[string]func(*testing.T) *servertest.Postgres{
+		"the distribution's": func(t *testing.T) *servertest.Postgres { return servertest.StartPostgres(t, timeouts, nil) },
+		"17":                 func(t *testing.T) *servertest.Postgres { return servertest.StartPostgresOf(t, 17, newer, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lock, err := adapter.PostgresLock(t.Context(), start(t).URL, makingTable)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Close()
+			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
+				t.Fatal(got, err)
+			}
+			time.Sleep(time.Second) // longer than the time-outs
+			if err := lock.Ping(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

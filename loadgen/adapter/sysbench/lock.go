@@ -23,6 +23,10 @@ func (t Target) lock(ctx context.Context) (adapter.Lock, error) {
 	if t.Engine != "mysql" {
 		return adapter.PostgresLock(ctx, t.DSN, makingTable)
 	}
+	config, err := mysql.ParseDSN(t.DSN)
+	if err != nil {
+		return nil, err
+	}
 	db, err := sql.Open("mysql", t.DSN)
 	if err != nil {
 		return nil, err
@@ -33,7 +37,7 @@ func (t Target) lock(ctx context.Context) (adapter.Lock, error) {
 	}
 	if err != nil {
 		l.Close()
-		return nil, err
+		return nil, fmt.Errorf("connecting to the database %s for its lock: %w", config.DBName, err)
 	}
 	return l, nil
 }

@@ -84,3 +84,27 @@ func TestInitOfTwo(t *testing.T) {
 		})
 	}
 }
+
+// Where nothing is to be made, nobody is waited for.
+func TestInitOfNothing(t *testing.T) {
+	for engine, start := range engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			target, _, _ := start(t)
+			tool := newRig(t, target).tool
+			lock, err := target.lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Close()
+			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
+				t.Fatal(got, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := tool.Init(ctx); err != nil {
+				t.Errorf("while another holds the lock: %v", err)
+			}
+		})
+	}
+}

@@ -212,9 +212,33 @@ func (r *run) ended(err error) adapter.Ended {
 
 // Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
 // call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
-// While another loadgen makes tables in the database, it waits.
+// While another loadgen makes tables in the database, it waits, unless there is nothing to be made.
 func (t *Tool) Init(ctx context.Context) error {
+	if t.ready(ctx) {
+		return nil
+	}
 	return adapter.Alone{Tool: "sysbench", Log: t.log, Open: t.config.Target.lock}.Do(ctx, t.makeTables)
+}
+
+// ready looks, without the lock, whether the tables are as asked for and nobody makes any. What it cannot tell is looked at again under
+// the lock.
+func (t *Tool) ready(ctx context.Context) (fit bool) {
+	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
+		now, err := t.config.Target.making(ctx, db)
+		if err != nil || now.tables > 0 {
+			return err
+		}
+		there, err := t.config.Target.list(ctx, db)
+		if err != nil {
+			return err
+		}
+		if err := t.config.Target.measure(ctx, db, there, t.config.Tables); err != nil {
+			return err
+		}
+		fit, _, err = t.config.plan(there, now)
+		return err
+	})
+	return fit && err == nil
 }
 
 // makeTables does what Init says, under the lock.

@@ -88,9 +88,13 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	if q.Class == "" {
 		in.To.Pooled = classes(spans)
 	}
+	known := slices.ContainsFunc(spans, func(s span) bool { return len(s.source) > 0 })
 	for _, s := range spans {
-		if w := a.statements(t, s.at); len(w.Statements) > 0 {
-			in.Workload.Windows = append(in.Workload.Windows, w)
+		// The statements of a window without the device may have been on another class.
+		if !known || len(s.source) > 0 {
+			if w := a.statements(t, s.at); len(w.Statements) > 0 {
+				in.Workload.Windows = append(in.Workload.Windows, w)
+			}
 		}
 		found := a.requests(s)
 		for _, one := range []struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/value"
 
+	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
@@ -77,6 +78,49 @@ func TestMovedVolumes(t *testing.T) {
 			if len(in.From.Windows) != c.from || len(in.To.Windows) != c.to || in.From.Shared+in.To.Shared != 0 {
 				t.Errorf("%d windows of the server's device and %d of the class's, shared by %d and %d; want %d and %d",
 					len(in.From.Windows), len(in.To.Windows), in.From.Shared, in.To.Shared, c.from, c.to)
+			}
+		})
+	}
+}
+
+// A server that was restored to another class in that time is told by what its statements were on this one, and not at all of too few windows.
+func TestRestored(t *testing.T) {
+	for name, c := range map[string]struct {
+		since, windows int
+		want           predict.Reason
+	}{
+		"long ago":          {15, 4, ""},
+		"a window ago":      {35, 2, predict.Unmeasured},
+		"a moment ago":      {57, 0, predict.Unmeasured},
+		"three windows ago": {25, 3, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := lab(false)
+			r.Without("plumbline_volume_info")
+			attached(r, "r1", "v-r1", "dev-r1", func(i int) bool { return i >= c.since })
+			attached(r, "r9", "v-old", "dev-old", func(i int) bool { return i < c.since })
+			attached(r, "r3", "v-r3", "dev-r3", func(int) bool { return true })
+			in, err := asked().Input(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			statements := c.windows
+			if statements == 0 { // where no window has the device, a file of loadgen probe may
+				statements = 4
+			}
+			if len(in.From.Windows) != c.windows || len(in.Workload.Windows) != statements {
+				t.Errorf("%d windows of the device and %d of statements, want %d and %d", len(in.From.Windows), len(in.Workload.Windows), c.windows, statements)
+			}
+			p, err := predict.Predict(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got predict.Reason
+			if p.Refusal != nil {
+				got = p.Refusal.Reason
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q: %v", got, c.want, p.Refusal)
 			}
 		})
 	}

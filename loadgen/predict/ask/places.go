@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -134,23 +135,28 @@ func (a *asker) spans(t why.Target) []span {
 	return all
 }
 
-// alone keeps the spots that no other shares, if there is one. Of a disk that several share it is not known whose its requests are: it returns
-// by how many the least shared one is then.
+// alone keeps the spots that no other shares, if there are enough, or no others. Of a disk that several share it is not known whose its requests
+// are: it returns by how many the least shared one is then.
 func alone(spans []span, of func(*span) *[]spot) int {
-	least := math.MaxInt
+	least, unshared := math.MaxInt, 0
 	for i := range spans {
 		for _, s := range *of(&spans[i]) {
+			if s.others == 0 {
+				unshared++
+				continue
+			}
 			least = min(least, s.others)
 		}
 	}
-	switch least {
-	case math.MaxInt:
+	switch {
+	case least == math.MaxInt:
 		return 0
-	case 0:
-		for i := range spans {
-			kept := of(&spans[i])
-			*kept = slices.DeleteFunc(*kept, func(s spot) bool { return s.others > 0 })
-		}
+	case unshared < predict.LeastWindows:
+		return least
 	}
-	return least
+	for i := range spans {
+		kept := of(&spans[i])
+		*kept = slices.DeleteFunc(*kept, func(s spot) bool { return s.others > 0 })
+	}
+	return 0
 }
