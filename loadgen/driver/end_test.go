@@ -11,18 +11,25 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
+// running runs a load until end is called, and returns when both its connections are in use; ended is closed when all is over.
+func running(t *testing.T, r rig) (end context.CancelFunc, ended <-chan struct{}) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		r.Run(ctx)
+		close(over)
+	}()
+	r.await(t, "both connections", func(m metrics.Tally) bool { return m.Completed >= 20 })
+	return end, over
+}
+
 // What waits for a connection when the load ends is not sent after it: it is skipped, with the time that it had waited. What was sent may end.
 func TestEndSendsNothing(t *testing.T) {
 	const connections, waiting = 2, 100
 	server := testdb.StartStaller(t)
 	r := newRig(t, Config{DSN: server.DSN(), Connections: connections})
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		r.Run(ctx)
-		close(ended)
-	}()
-	r.await(t, "both connections", func(m metrics.Tally) bool { return m.Completed >= 20 })
+	end, ended := running(t, r)
 	release := server.Hold()
 	held, offered := server.Answered(), r.load.Tally().Offered
 	r.await(t, "a queue", func(m metrics.Tally) bool { return m.Offered >= offered+waiting })
@@ -58,13 +65,7 @@ func TestEndIsNotSlow(t *testing.T) {
 	attempt(t, func() error {
 		server := testdb.StartStaller(t)
 		r := newRig(t, Config{DSN: server.DSN(), Connections: connections})
-		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			r.Run(ctx)
-			close(ended)
-		}()
-		r.await(t, "both connections", func(m metrics.Tally) bool { return m.Completed >= 20 })
+		end, ended := running(t, r)
 		release := server.Hold()
 		offered := r.load.Tally().Offered
 		r.await(t, "a queue", func(m metrics.Tally) bool { return m.Offered >= offered+connections+waiting })

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // cpuTime is what the kernel says a task has run.
@@ -150,38 +146,14 @@ func TestQueryLookedAtWhilePreempted(t *testing.T) {
 // interruptCPU lets a process run on one CPU alone, and takes that from it for 3 ms after each 0.5 ms.
 func interruptCPU(t *testing.T, pid int) {
 	t.Helper()
-	if runtime.NumCPU() < 2 {
-		testkit.Skip(t, "needs a second CPU, to look from")
-	}
-	cpu := unix.CPUSet{}
-	cpu.Set(runtime.NumCPU() - 1)
-	if err := unix.SchedSetaffinity(pid, &cpu); err != nil {
-		t.Fatal(err)
-	}
-	stop, stopped := make(chan struct{}), make(chan error, 1)
-	t.Cleanup(func() {
-		close(stop)
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
-	})
-	go func() {
-		// The thread ends with the goroutine, as it is not unlocked.
-		runtime.LockOSThread()
-		err := unix.SchedSetaffinity(0, &cpu)
-		if err == nil {
-			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
-		}
-		for err == nil {
+	rival(t, pid, func(stop <-chan struct{}) {
+		for {
 			select {
 			case <-stop:
-				stopped <- nil
 				return
 			case <-time.After(500 * time.Microsecond):
 			}
-			for busy := time.Now(); time.Since(busy) < 3*time.Millisecond; {
-			}
+			busyFor(3 * time.Millisecond)
 		}
-		stopped <- err
-	}()
+	})
 }

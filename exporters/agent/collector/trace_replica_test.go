@@ -7,10 +7,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
+
+// tracedVolume starts a volume with both its replicas followed, and a server whose log is on it, on a loop device.
+func tracedVolume(t *testing.T, v *testVolume) (a *traced, m *replicaMeter, c *pgx.Conn, loop string) {
+	t.Helper()
+	a = startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
+	m = startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
+	v.Start()
+	m.followed(3)
+	loop, err := rig.AttachLoop(t, v.Bridge())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c = tracedServer(t, a, loop)
+	return a, m, c, loop
+}
 
 // Every commit on a Longhorn volume is followed through the engine to each replica and its disk, and a delay of one
 // replica's disk is that replica's disk's in all of them.
@@ -26,15 +43,7 @@ func TestTraceReplicas(t *testing.T) {
 	disk := mountSlow(t, filepath.Dir(r.Dir), r.Dir)
 	v.StartReplica(r)
 
-	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
-	m := startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
-	v.Start()
-	m.followed(3)
-	loop, err := rig.AttachLoop(t, v.Bridge())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, c := tracedServer(t, a, loop)
+	a, m, c, loop := tracedVolume(t, v)
 	device := deviceNumber(t, loop)
 
 	const commits = 100
@@ -109,15 +118,7 @@ func TestTraceReplicaHangs(t *testing.T) {
 	testkit.Tool(t, "longhorn-bridge")
 	ownMounts(t)
 	v := newTestVolume(t, 2, "--engine-replica-timeout", "8")
-	a := startTraced(t, TraceOptions{Sample: 1, Slowest: maxTraceSlowest})
-	m := startReplicaWire(t, testWire(v), v.ProcFS, a.options.Tracing)
-	v.Start()
-	m.followed(3)
-	loop, err := rig.AttachLoop(t, v.Bridge())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, c := tracedServer(t, a, loop)
+	a, _, c, _ := tracedVolume(t, v)
 	begin := monotonic()
 	for range 10 {
 		run(t, c, commitOf8KB)

@@ -6,13 +6,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
@@ -113,35 +111,18 @@ func TestTraceWakeup(t *testing.T) {
 // takeCPU lets a process run on one CPU alone. What it returns takes that CPU from it for 5 ms, from its return on.
 func takeCPU(t *testing.T, pid int) (take func()) {
 	t.Helper()
-	if runtime.NumCPU() < 2 {
-		testkit.Skip(t, "needs a second CPU, for the client")
-	}
-	cpu := unix.CPUSet{}
-	cpu.Set(runtime.NumCPU() - 1)
-	if err := unix.SchedSetaffinity(pid, &cpu); err != nil {
-		t.Fatal(err)
-	}
-	wanted, taken, stopped := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	t.Cleanup(func() {
-		close(wanted)
-		if err := <-stopped; err != nil {
-			t.Error(err)
+	wanted, taken := make(chan struct{}), make(chan struct{})
+	rival(t, pid, func(stop <-chan struct{}) {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-wanted:
+			}
+			taken <- struct{}{}
+			busyFor(5 * time.Millisecond)
 		}
 	})
-	go func() {
-		// The thread ends with the goroutine, as it is not unlocked.
-		runtime.LockOSThread()
-		err := unix.SchedSetaffinity(0, &cpu)
-		if err == nil {
-			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
-		}
-		for range wanted {
-			taken <- struct{}{}
-			for busy := time.Now(); time.Since(busy) < 5*time.Millisecond; {
-			}
-		}
-		stopped <- err
-	}()
 	return func() {
 		wanted <- struct{}{}
 		<-taken

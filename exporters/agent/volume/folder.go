@@ -68,10 +68,10 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 // have a time: then the latest answer counts, or if there is none the error.
 func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
-	if f.late[m.Point] || time.Since(f.began) > foldersPatience {
-		err = foreign.ErrUnanswered
-	} else {
-		_, err = foreign.AskFor(f.calls, m.Point, path, func() (folder, error) {
+	late := f.late[m.Point] || time.Since(f.began) > foldersPatience
+	err = foreign.ErrUnanswered
+	if !late {
+		err = f.calls.DoFor(m.Point, path, func() error {
 			found, err := f.find(f.procfs, path)
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -80,17 +80,18 @@ func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error)
 			} else {
 				f.known[path] = found
 			}
-			return found, err
+			return err
 		})
-		f.late[m.Point] = errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+		late = errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+		f.late[m.Point] = late
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at, there = f.known[path]
-	if there || !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
-		return at, there, nil
+	if late && !there {
+		return at, false, err
 	}
-	return at, false, err
+	return at, there, nil
 }
 
 // find asks where a path leads in the root of PID 1.
