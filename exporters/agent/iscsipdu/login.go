@@ -1,0 +1,53 @@
+package iscsipdu
+
+import "bytes"
+
+const (
+	// TextMax is how much of a login's text is looked at.
+	TextMax = 1024
+	// NameMax is the longest name of a target.
+	NameMax = 223
+)
+
+// Login is what the text of a login says.
+type Login struct {
+	// Target is the target's name; empty if the text has none, or one that is too long.
+	Target string
+	// HeaderDigest and DataDigest say that CRC32C is in use, as a target's answer has it.
+	HeaderDigest, DataDigest bool
+}
+
+// Keys reads text keys that are separated by NUL.
+func Keys(text []byte) (l Login) {
+	cut := len(text) >= TextMax
+	text = text[:min(len(text), TextMax)]
+	for len(text) > 0 {
+		key, rest, ended := bytes.Cut(text, []byte{0})
+		if cut && !ended {
+			break // who knows how it goes on
+		}
+		text = rest
+		name, value, _ := bytes.Cut(key, []byte{'='})
+		crc := string(value) == "CRC32C"
+		switch string(name) {
+		case "TargetName":
+			if len(value) <= NameMax {
+				l.Target = string(value)
+			}
+		case "HeaderDigest":
+			l.HeaderDigest = crc
+		case "DataDigest":
+			l.DataDigest = crc
+		}
+	}
+	return l
+}
+
+// add takes what a later text says in addition; a key is negotiated once.
+func (l *Login) add(more Login) {
+	if more.Target != "" {
+		l.Target = more.Target
+	}
+	l.HeaderDigest = l.HeaderDigest || more.HeaderDigest
+	l.DataDigest = l.DataDigest || more.DataDigest
+}
