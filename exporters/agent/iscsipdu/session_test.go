@@ -257,6 +257,18 @@ func TestLoginLong(t *testing.T) {
 	}
 }
 
+// Each text of a login is looked at from its beginning.
+func TestLoginTexts(t *testing.T) {
+	var s Session
+	long := "Other=" + strings.Repeat("k", 1000) + "\x00"
+	for _, p := range append([]pdu{{true, loginLast, 0, long}, {false, answerNo, 0, long}}, login(true, false)...) {
+		feed(&s, p.toTarget, wire{}.bytes(t, p), whole)
+	}
+	if s.Target != target || !s.HeaderDigest {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A connection whose login was not seen is adopted at a header, and its digests are found.
 func TestAdopted(t *testing.T) {
 	everyDigest(t, func(t *testing.T, w wire) {

@@ -23,7 +23,7 @@ type stream struct {
 
 // leave has the stream wait for a call that begins with a header.
 func (s *stream) leave() {
-	*s = stream{state: out, over: true}
+	*s = stream{state: out}
 }
 
 // feed takes the next bytes, and returns false where they stop being understood. It calls header for each header, which says how much
