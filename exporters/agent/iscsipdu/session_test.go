@@ -269,40 +269,64 @@ func TestLoginTexts(t *testing.T) {
 	}
 }
 
+// inCalls cuts a message as tgt and istgt do: the header, its digest, the data, its digest are a call each.
+func (w wire) inCalls(b []byte) (calls [][]byte) {
+	cut := func(n int) {
+		n = min(n, len(b))
+		if n > 0 {
+			calls, b = append(calls, b[:n]), b[n:]
+		}
+	}
+	cut(HeaderSize)
+	if w.headerDigest {
+		cut(4)
+	}
+	if w.dataDigest {
+		cut(len(b) - 4)
+	}
+	cut(len(b))
+	return calls
+}
+
 // A connection whose login was not seen is adopted at a header, and its digests are found.
 func TestAdopted(t *testing.T) {
 	everyDigest(t, func(t *testing.T, w wire) {
-		var s Session
-		middle := w.bytes(t, dataIn(0x10, strings.Repeat("x", 100)))[60:]
-		feed(&s, false, middle, whole)
-		if !s.Missed {
-			t.Fatal("the end of a message was understood")
-		}
-		var last []Event
-		for round := range 20 {
-			last = nil
-			for _, p := range []pdu{read(0x21), dataIn(0x21, "data"), write(0x22, 0, "data"), good(0x22), write(0x23, 0, "data"), bad(0x23, "why")} {
-				last = append(last, feed(&s, p.toTarget, w.bytes(t, p), whole)...)
-			}
-			if round == 0 && !w.headerDigest && !w.dataDigest && s.Resyncs > 0 {
-				t.Fatalf("out of step without digests: %+v", s)
-			}
-		}
-		if len(last) != 6 || !last[1].Ends || !last[5].Failed {
-			t.Errorf("of the last round: %+v", last)
-		}
-		if s.HeaderDigest != w.headerDigest || s.DataDigest != w.dataDigest || s.Known || s.Target != "" {
-			t.Errorf("%+v", s)
-		}
-		resyncs := s.Resyncs
-		for range 20 {
-			feed(&s, true, w.bytes(t, read(0x21)), whole)
-			feed(&s, false, w.bytes(t, dataIn(0x21, "data")), whole)
-		}
-		if s.Resyncs != resyncs || s.Number != resyncs {
-			t.Errorf("%d resyncs and number %d after %d", s.Resyncs, s.Number, resyncs)
-		}
+		t.Run("a message a call", func(t *testing.T) { adopted(t, w, whole) })
+		t.Run("a part of a message a call", func(t *testing.T) { adopted(t, w, w.inCalls) })
 	})
+}
+
+func adopted(t *testing.T, w wire, pieces func([]byte) [][]byte) {
+	var s Session
+	middle := w.bytes(t, dataIn(0x10, strings.Repeat("x", 100)))[60:]
+	feed(&s, false, middle, whole)
+	if !s.Missed {
+		t.Fatal("the end of a message was understood")
+	}
+	var last []Event
+	for round := range 20 {
+		last = nil
+		for _, p := range []pdu{read(0x21), dataIn(0x21, "data"), write(0x22, 0, "data"), good(0x22), write(0x23, 0, "data"), bad(0x23, "why")} {
+			last = append(last, feed(&s, p.toTarget, w.bytes(t, p), pieces)...)
+		}
+		if round == 0 && !w.headerDigest && !w.dataDigest && s.Resyncs > 0 {
+			t.Fatalf("out of step without digests: %+v", s)
+		}
+	}
+	if len(last) != 6 || !last[1].Ends || !last[5].Failed {
+		t.Errorf("of the last round: %+v", last)
+	}
+	if s.HeaderDigest != w.headerDigest || s.DataDigest != w.dataDigest || s.Known || s.Target != "" {
+		t.Errorf("%+v", s)
+	}
+	resyncs := s.Resyncs
+	for range 20 {
+		feed(&s, true, w.bytes(t, read(0x21)), pieces)
+		feed(&s, false, w.bytes(t, dataIn(0x21, "data")), pieces)
+	}
+	if s.Resyncs != resyncs || s.Number != resyncs {
+		t.Errorf("%d resyncs and number %d after %d", s.Resyncs, s.Number, resyncs)
+	}
 }
 
 // A direction that is out of step waits for a call that begins with a header, and what was under way is forgotten.
