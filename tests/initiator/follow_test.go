@@ -123,3 +123,44 @@ func TestFollowed(t *testing.T) {
 		}
 	})
 }
+
+// Real targets' connections whose login was not seen: adopted at a header, and the digests found.
+func TestAdopted(t *testing.T) {
+	each(t, func(t *testing.T, p *rig.ISCSIProgram, _ string, direct *Session) {
+		tap := startTap(t, p.Address)
+		s, err := Login(tap.Addr().String(), p.Name, direct.agreed.digests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		rounds := func(n int) {
+			for i := range n {
+				if err := s.Write(p.LUN, uint32(i), random(17*BlockSize)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Read(p.LUN, uint32(i), 17); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		tap.mu.Lock()
+		tap.session = iscsipdu.Session{}
+		tap.mu.Unlock()
+		rounds(40)
+		tap.mu.Lock()
+		resyncs := tap.session.Resyncs
+		tap.events = nil
+		tap.mu.Unlock()
+		rounds(20)
+		if err := s.Logout(); err != nil {
+			t.Fatal(err)
+		}
+		tap.mu.Lock()
+		defer tap.mu.Unlock()
+		seen := &tap.session
+		if o := direct.agreed.digests; seen.Known || seen.HeaderDigest != o.HeaderDigest || seen.DataDigest != o.DataDigest ||
+			seen.Resyncs != resyncs || len(tap.events) != 2*2*20 {
+			t.Errorf("%d events, %d resyncs before: %+v", len(tap.events), resyncs, seen)
+		}
+	})
+}
