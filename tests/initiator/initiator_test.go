@@ -21,12 +21,15 @@ const (
 	iqn      = "iqn.2026-11.io.plumbline:pvc-initiator"
 )
 
+// programs are the targets'.
+var programs = []struct {
+	name  string
+	start func(t rig.T, name, file string) *rig.ISCSIProgram
+}{{"tgtd", rig.NewTgt}, {"istgt", rig.NewIstgt}}
+
 // each runs a test on each target's program, with each combination of digests.
 func each(t *testing.T, f func(t *testing.T, p *rig.ISCSIProgram, file string, s *Session)) {
-	for _, program := range []struct {
-		name  string
-		start func(t rig.T, name, file string) *rig.ISCSIProgram
-	}{{"tgtd", rig.NewTgt}, {"istgt", rig.NewIstgt}} {
+	for _, program := range programs {
 		t.Run(program.name, func(t *testing.T) {
 			testkit.NeedRoot(t)
 			testkit.Tool(t, program.name)

@@ -1,0 +1,98 @@
+package initiator
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// The latest of several commands on a disk that holds back is aborted. istgt does it, and answers no more. tgt finishes the command, answers
+// it, and then says that there is no such task. Either way nothing of it is left.
+func TestAbort(t *testing.T) {
+	const (
+		held     = 300 * time.Millisecond
+		commands = 4
+	)
+	for _, program := range programs {
+		t.Run(program.name, func(t *testing.T) {
+			testkit.NeedRoot(t)
+			testkit.Tool(t, program.name)
+			files, at := slowFiles(t)
+			p := program.start(t, iqn, filepath.Join(at, "disk"))
+			tap := startTap(t, p.Address)
+			s, err := Login(tap.Addr().String(), p.Name, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Sync(p.LUN, 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			files.Syncs.Set(held)
+			var tasks []*Task
+			for range commands {
+				task, err := s.Submit(Sync10(p.LUN, 0, 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				tasks = append(tasks, task)
+			}
+			err = s.Abort(tasks[commands-1].Tag)
+			files.Syncs.Set(0)
+			for i, task := range tasks[:commands-1] {
+				if _, err := task.Wait(); err != nil {
+					t.Errorf("command %d: %v", i, err)
+				}
+			}
+			aborted := 0
+			_, result := tasks[commands-1].Wait()
+			switch program.name {
+			case "tgtd":
+				if err != TaskError(1) || result != nil {
+					t.Errorf("abort: %v, the command: %v", err, result)
+				}
+			case "istgt":
+				aborted = 1
+				if err != nil || result != ErrAborted {
+					t.Errorf("abort: %v, the command: %v", err, result)
+				}
+			}
+			if err := s.Sync(p.LUN, 0, 1); err != nil {
+				t.Errorf("after it: %v", err)
+			}
+			tap.mu.Lock()
+			defer tap.mu.Unlock()
+			if seen := &tap.session; seen.Aborted != aborted || seen.UnderWay() != 0 || seen.Unmatched != 0 || seen.Resyncs != 0 {
+				t.Errorf("followed: %+v", seen)
+			}
+		})
+	}
+}
+
+// slowFiles makes a file system that can hold back, with the file disk in it.
+func slowFiles(t *testing.T) (files *rig.SlowFiles, at string) {
+	t.Helper()
+	dir := t.TempDir()
+	backing, at := filepath.Join(dir, "backing"), filepath.Join(dir, "mounted")
+	for _, path := range []string{backing, at} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(backing, "disk"), make([]byte, diskSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := rig.NewSlowFiles(t, backing, at)
+	if errors.Is(err, rig.ErrNotAllowed) {
+		testkit.Skip(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, at
+}
