@@ -3,6 +3,7 @@ package initiator
 import (
 	"errors"
 	"fmt"
+	"net"
 )
 
 // BlockSize is that of the disks of tgt and istgt.
@@ -112,12 +113,16 @@ func (s *Session) Abort(tag uint32) error {
 	return nil
 }
 
-// Logout ends the session in good order.
+// Logout ends the session in good order. That the target ends the connection is an answer, too: istgt does it in one thread and answers in
+// another one, and may be faster.
 func (s *Session) Logout() error {
 	t, p := newTask(Command{})
 	p.header[0], p.header[1] = opLogout|immediate, final
 	answer, err := s.ask(t, p)
-	if err == nil && answer.header[2] != 0 {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		err = nil
+	case err == nil && answer.header[2] != 0:
 		err = fmt.Errorf("logout response %d", answer.header[2])
 	}
 	return errors.Join(err, s.Close())
