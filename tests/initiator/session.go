@@ -220,3 +220,6 @@ func (s *Session) Close() error {
 	<-s.done
 	return err
 }
+
+// LocalPort is the connection's own port.
+func (s *Session) LocalPort() int { return s.c.LocalAddr().(*net.TCPAddr).Port }

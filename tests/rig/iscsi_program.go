@@ -24,6 +24,7 @@ type ISCSIProgram struct {
 	t                     T
 	network, disk, folder string // its address with a netmask, the file or device that it serves, and where its own files are
 	management            int    // a port of its own
+	direct                bool   // past the page cache
 	within                func(*exec.Cmd) *exec.Cmd
 }
 
@@ -87,8 +88,12 @@ func (p *ISCSIProgram) serveTgt() *ISCSIProgram {
 	cmd := exec.Command(Tool(p.t, "tgtd"), "--foreground", "--control-port", port, "--pid-file", filepath.Join(p.folder, "pid"), "--iscsi", "portal="+p.Address)
 	cmd.Env = env
 	p.start(cmd, func() error { return adm("target", "new", "--targetname", p.Name) })
+	unit := []string{"--lun", strconv.Itoa(p.LUN), "--backing-store", p.disk}
+	if p.direct {
+		unit = append(unit, "--bsoflags", "direct")
+	}
 	for _, err := range []error{
-		adm("logicalunit", "new", "--lun", strconv.Itoa(p.LUN), "--backing-store", p.disk),
+		adm("logicalunit", "new", unit...),
 		adm("target", "update", "--name", "HeaderDigest", "--value", "CRC32C,None"),
 		adm("target", "update", "--name", "DataDigest", "--value", "CRC32C,None"),
 		adm("target", "bind", "--initiator-address", "ALL"),

@@ -24,6 +24,8 @@ const fabricInterval = time.Second
 type FabricOptions struct {
 	// Names are further rules by which what is served is named: remote.NVMe, remote.ISCSI.
 	Names []string
+	// Servers are the names of further programs that are targets in user space; of iSCSI only.
+	Servers []string
 }
 
 // fabricWire is a storage network whose operations the kernel itself tells of, at its initiator and at its target.
@@ -41,6 +43,8 @@ type fabricWire struct {
 	// export fills in how the target itself names an export and returns the address where it is served; backing is what it is made of.
 	export  func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) (address string)
 	backing func(sysfs string, p *fabricPeer) remote.Backing
+	// server is the wire's target in user space; nil if none is followed.
+	server *fabricServer
 	// aborts says that the target ends operations that the initiator aborts, of which nothing tells, and that an idle initiator says nothing.
 	aborts bool
 }
@@ -51,8 +55,15 @@ func newFabric(o Options, wire fabricWire, names remote.Names) *fabricCollector 
 		log: o.Log.With("collector", wire.name), options: o, wire: wire, names: names, clock: monotonic,
 		paths: map[string]remote.Path{}, down: map[string]time.Time{}, totals: newReplicaTotals(), lastSeen: map[replicaLabels]time.Time{},
 	}
-	c.initiator = &fabricSide{fabricCollector: c, name: "initiator", programs: wire.initiator, module: wire.initiatorModule, unnamedView: viewPath, peers: map[uint32]*fabricPeer{}}
-	c.target = &fabricSide{fabricCollector: c, name: "target", programs: wire.target, module: wire.targetModule, unnamedView: replica.ViewFrontend, peers: map[uint32]*fabricPeer{}}
+	c.initiator = newFabricSide(c, "initiator", viewPath)
+	c.initiator.ofModule(wire.initiator, wire.initiatorModule, c.initiator.sweepDisks)
+	c.target = newFabricSide(c, "target", replica.ViewFrontend)
+	c.target.ofModule(wire.target, wire.targetModule, c.target.sweepExports)
+	c.sides = []*fabricSide{c.initiator, c.target}
+	if wire.server != nil {
+		c.servers = newFabricServers(c)
+		c.sides = append(c.sides, c.servers.fabricSide)
+	}
 	return c
 }
 
@@ -74,6 +85,9 @@ type fabricCollector struct {
 	// a side is loaded under it.
 	mu                sync.Mutex
 	initiator, target *fabricSide
+	// servers are the targets in user space; nil if the wire has none that is followed. sides are all.
+	servers *fabricServers
+	sides   []*fabricSide
 	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks by their sequence, and down since
 	// when a path is not usable.
 	paths map[string]remote.Path
@@ -101,6 +115,9 @@ func (c *fabricCollector) look() {
 	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
 	c.lookAtBackings()
+	if c.servers != nil {
+		c.servers.find()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
@@ -123,7 +140,10 @@ func (c *fabricCollector) look() {
 	}
 	c.initiator.need(err == nil && found.Connections > 0, now)
 	c.target.need(serving, now)
-	for _, side := range []*fabricSide{c.initiator, c.target} {
+	if c.servers != nil {
+		c.servers.follow(now)
+	}
+	for _, side := range c.sides {
 		side.sweep(now)
 	}
 	for labels, seen := range c.lastSeen {
@@ -167,7 +187,7 @@ func (c *fabricCollector) Check() []exporterkit.CheckResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	results := []exporterkit.CheckResult{{Part: c.wire.name + ": paths", Err: c.err, Note: fmt.Sprintf("%d over a network", len(c.paths))}}
-	for _, side := range []*fabricSide{c.initiator, c.target} {
+	for _, side := range c.sides {
 		results = append(results, side.check())
 	}
 	return results
@@ -182,7 +202,7 @@ func (c *fabricCollector) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for _, side := range []*fabricSide{c.initiator, c.target} {
+	for _, side := range c.sides {
 		if side.kernel != nil {
 			errs = append(errs, side.kernel.Close())
 			side.kernel = nil
@@ -220,6 +240,9 @@ func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 	gone := time.Duration(clock - min(p.left, clock))
 	return gone < fabricLeaving || busy && gone < fabricSilence
 }
+
+// viewTarget is the view of a target in user space whose engine has a view of its own, the frontend, behind it.
+const viewTarget = replica.View(101)
 
 // viewPath is the initiator's view of a volume's target, on one path.
 const viewPath = replica.View(100)

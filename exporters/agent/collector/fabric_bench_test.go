@@ -110,7 +110,7 @@ func (l *fabricLoad) follow(on bool) error {
 	for _, side := range l.sides() {
 		errs = append(errs, side.kernel.detach()...)
 		if on {
-			errs = append(errs, side.kernel.attach(side.programs))
+			errs = append(errs, side.kernel.attach())
 		}
 	}
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 
 	"github.com/cilium/ebpf"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
@@ -32,7 +34,31 @@ var fabricMapSizes = map[string]uint32{
 // fabricKernel is the kernel side of the initiator or of the target.
 type fabricKernel struct {
 	collection *ebpf.Collection
-	links      []link.Link
+	hooks      []fabricProgram
+	links      []io.Closer
+	// programs are the collection's, as their costs are told, and sizes the entries of its maps.
+	programs map[string]bpfstats.Program
+	sizes    map[string]uint32
+}
+
+func newFabricKernel(collection *ebpf.Collection) *fabricKernel {
+	k := &fabricKernel{collection: collection, programs: map[string]bpfstats.Program{}, sizes: fabricMapSizes}
+	for name, p := range collection.Programs {
+		k.programs[name] = fabricCost{p}
+	}
+	return k
+}
+
+// fabricCost is a program as its costs are told.
+type fabricCost struct{ program *ebpf.Program }
+
+// Stats implements bpfstats.Program.
+func (c fabricCost) Stats() (ebpf.ProgramStats, error) {
+	stats, err := c.program.Stats()
+	if err != nil {
+		return ebpf.ProgramStats{}, err
+	}
+	return *stats, nil
 }
 
 // loadFabric loads a side's programs and attaches them. The modules they are for must be loaded.
@@ -41,25 +67,32 @@ func loadFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error
 	if err != nil {
 		return nil, err
 	}
-	k := &fabricKernel{}
-	if k.collection, err = ebpf.NewCollection(spec); err != nil {
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
 		return nil, fmt.Errorf("load: %w", platform.Explain(err))
 	}
-	if err := k.attach(programs); err != nil {
+	k := newFabricKernel(collection)
+	k.hooks = programs
+	if err := k.attach(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
 
 // attach begins the counting.
-func (k *fabricKernel) attach(programs []fabricProgram) error {
-	for _, p := range programs {
+func (k *fabricKernel) attach() error {
+	for _, p := range k.hooks {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: p.tracepoint, Program: k.collection.Programs[p.name]})
 		if err != nil {
 			return fmt.Errorf("attach %s to %s: %w", p.name, p.tracepoint, platform.Explain(err))
 		}
 		k.links = append(k.links, l)
 	}
+	return k.begin()
+}
+
+// begin tells the programs that all of them are there.
+func (k *fabricKernel) begin() error {
 	if err := k.collection.Variables["attached"].Set(monotonic()); err != nil {
 		return fmt.Errorf("variable attached: %w", err)
 	}
@@ -77,7 +110,7 @@ func tryFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error)
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", platform.Explain(err))
 	}
-	return &fabricKernel{collection: collection}, nil
+	return newFabricKernel(collection), nil
 }
 
 // fabricSpec is what is to be loaded for a side.
@@ -96,7 +129,13 @@ func fabricSpec(wire fabricWire, programs []fabricProgram) (*ebpf.CollectionSpec
 		wanted[p.name] = true
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
-	for name, entries := range fabricMapSizes {
+	sizeFabricMaps(this, spec, fabricMapSizes)
+	return spec, nil
+}
+
+// sizeFabricMaps gives maps their room.
+func sizeFabricMaps(this *platform.Kernel, spec *ebpf.CollectionSpec, sizes map[string]uint32) {
+	for name, entries := range sizes {
 		spec.Maps[name].MaxEntries = entries
 	}
 	// Before Linux 6.1 the kernel warns of maps that grow within such programs: there they take their memory at once.
@@ -107,7 +146,6 @@ func fabricSpec(wire fabricWire, programs []fabricProgram) (*ebpf.CollectionSpec
 		}
 		spec.Maps["latencies"].MaxEntries = replicaMaxVolumes
 	}
-	return spec, nil
 }
 
 // Close detaches and frees everything.

@@ -22,6 +22,10 @@ var (
 
 	pathOldest = prometheus.NewDesc("plumbline_volume_path_oldest_seconds",
 		"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none.", pathLabelNames, nil)
+	targetOldest = prometheus.NewDesc("plumbline_volume_target_oldest_seconds",
+		"Age of the oldest request that a volume's target in user space has read and not answered, in seconds; 0 if there is none.", []string{"volume", "backend"}, nil)
+	targetProcesses = prometheus.NewDesc("plumbline_volume_target_processes",
+		"Processes of this node whose sockets are followed because they are iSCSI targets in user space, by their names.", []string{"node"}, nil)
 	pathInfo = prometheus.NewDesc("plumbline_volume_path_info",
 		"A path of this host to a volume or to a replica over NVMe over Fabrics or iSCSI; 1. replica is empty for a volume, device what this host uses, controller the controller or the session, subsystem the target's NQN or IQN.",
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
@@ -43,7 +47,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	errs := []error{c.err}
 	now := &replicaNow{inflight: map[viewLabels]int{}, oldest: map[viewLabels]float64{}, connections: map[viewLabels]int{}}
 	whole := true
-	for _, side := range []*fabricSide{c.initiator, c.target} {
+	for _, side := range c.sides {
 		err := side.add(totals, now)
 		whole = whole && err == nil
 		errs = append(errs, side.err, err)
@@ -74,7 +78,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	}
 	oldest := map[replica.View]*prometheus.Desc{
 		replica.ViewRequest: replicaOldest, replica.ViewService: replicaOldestService,
-		replica.ViewFrontend: frontendOldest, viewPath: pathOldest,
+		replica.ViewFrontend: frontendOldest, viewPath: pathOldest, viewTarget: targetOldest,
 	}
 	for l, n := range now.inflight {
 		send(gauge(replicaViews[l.View].inflight, float64(n), l.values(l.View)...))
@@ -88,11 +92,22 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 			now.connections[l]++
 		}
 	}
+	if c.servers != nil {
+		for _, p := range c.servers.peers {
+			now.connections[p.viewLabels]++
+		}
+		send(gauge(targetProcesses, float64(len(c.servers.followed)), c.options.Node))
+	}
 	c.sendInfo(send)
 	for l, n := range now.connections {
 		send(gauge(replicaViews[l.View].connections, float64(n), l.values(l.View)...))
 	}
-	errs = append(errs, c.initiator.sendLosses(send), c.target.sendLosses(send))
+	for _, side := range c.sides {
+		errs = append(errs, side.sendLosses(send))
+	}
+	if c.servers != nil {
+		errs = append(errs, c.servers.sendEvents(send))
+	}
 	return metrics, errors.Join(errs...)
 }
 
@@ -102,10 +117,10 @@ func (s *fabricSide) costs() (metrics []prometheus.Metric, err error) {
 		return nil, nil
 	}
 	stats := bpfstats.Stats{Collector: s.wire.name, Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
-	for name, p := range s.kernel.collection.Programs {
-		stats.Programs[name] = fabricCost{p}
+	for name, p := range s.kernel.programs {
+		stats.Programs[name] = p
 	}
-	for name := range fabricMapSizes {
+	for name := range s.kernel.sizes {
 		stats.Maps[s.name+"_"+name] = s.kernel.collection.Maps[name]
 	}
 	ch := make(chan prometheus.Metric)
@@ -117,18 +132,6 @@ func (s *fabricSide) costs() (metrics []prometheus.Metric, err error) {
 		metrics = append(metrics, m)
 	}
 	return metrics, err
-}
-
-// fabricCost is a program as its costs are told.
-type fabricCost struct{ program *ebpf.Program }
-
-// Stats implements bpfstats.Program.
-func (c fabricCost) Stats() (ebpf.ProgramStats, error) {
-	stats, err := c.program.Stats()
-	if err != nil {
-		return ebpf.ProgramStats{}, err
-	}
-	return *stats, nil
 }
 
 // add adds what this side counts now.
@@ -194,12 +197,14 @@ func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 		send(gauge(pathDown, down, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller))
 	}
 	sent := map[replicaLabels]bool{}
-	for _, p := range c.target.peers {
-		if p.View != replica.ViewService || p.Volume == "other" || sent[p.replicaLabels] {
-			continue
+	for _, side := range c.sides {
+		for _, p := range side.peers {
+			if p.View != replica.ViewService || p.Volume == "other" || sent[p.replicaLabels] {
+				continue
+			}
+			sent[p.replicaLabels] = true
+			send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), foreign.Path(p.backing.Path), p.backing.Device))
 		}
-		sent[p.replicaLabels] = true
-		send(gauge(replicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), foreign.Path(p.backing.Path), p.backing.Device))
 	}
 }
 

@@ -33,9 +33,16 @@ const (
 // fabricSide is the initiator or the target of this machine. Its collector's mu guards it.
 type fabricSide struct {
 	*fabricCollector
-	name     string
-	programs []fabricProgram
-	module   string // the kernel's
+	name string
+	// load loads and attaches the programs, try has the kernel's verifier look at them only.
+	load, try func() (*fabricKernel, error)
+	// missing says what there has to be before there is anything to follow; empty if it is there.
+	missing func() string
+	// watch finds names for what is new, and frees what is gone; free the operations that have no end.
+	watch func(now time.Time) error
+	free  func() error
+	// leaving keeps what else was counted, before it is unloaded; may be nil.
+	leaving func() error
 	// unnamedView is that of what has no number of its own.
 	unnamedView replica.View
 	kernel      *fabricKernel // nil as long as there is nothing to follow
@@ -53,6 +60,23 @@ type fabricSide struct {
 	unseen   uint64 // operations whose end was not seen
 	crowded  uint64 // paths and exports counted as "other" because there are too many
 	nameless uint64 // paths that were gone before they could be named
+}
+
+func newFabricSide(c *fabricCollector, name string, unnamed replica.View) *fabricSide {
+	return &fabricSide{fabricCollector: c, name: name, unnamedView: unnamed, peers: map[uint32]*fabricPeer{}}
+}
+
+// ofModule makes it a side of which a module of the kernel's tells.
+func (s *fabricSide) ofModule(programs []fabricProgram, module string, watch func(time.Time) error) {
+	s.load = func() (*fabricKernel, error) { return loadFabric(s.wire, programs) }
+	s.try = func() (*fabricKernel, error) { return tryFabric(s.wire, programs) }
+	s.missing = func() string {
+		if _, err := os.Stat(filepath.Join(s.options.SysFS, "module", module)); err == nil {
+			return ""
+		}
+		return "the kernel has not loaded the module " + module
+	}
+	s.watch, s.free = watch, s.sweepOperations
 }
 
 // see notes that labels are in use, and returns those to use instead if there are too many.
@@ -73,7 +97,7 @@ func (s *fabricSide) need(needed bool, now time.Time) {
 	switch {
 	case needed && s.kernel == nil && now.Sub(s.tried) >= fabricAgain:
 		s.tried = now
-		kernel, err := loadFabric(s.wire, s.programs)
+		kernel, err := s.load()
 		if err != nil && s.err == nil {
 			s.log.Error("cannot follow "+s.wire.title, "side", s.name, "err", err)
 		}
@@ -105,6 +129,9 @@ func (s *fabricSide) unload(now time.Time) {
 	events, err := s.kernel.events()
 	for i, n := range events {
 		s.events[i] += n
+	}
+	if s.leaving != nil {
+		errs = append(errs, s.leaving())
 	}
 	s.kernel.collection.Close()
 	s.kernel, s.err, s.tried = nil, nil, time.Time{}
@@ -146,13 +173,7 @@ func (s *fabricSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
-	var err error
-	if s == s.initiator {
-		err = s.sweepDisks(now)
-	} else {
-		err = s.sweepExports(now)
-	}
-	s.err = errors.Join(err, s.sweepOperations())
+	s.err = errors.Join(s.watch(now), s.free())
 }
 
 // sweepDisks tells the machine's own disks from those of paths, and names the paths.
@@ -443,14 +464,15 @@ func raw(b []int8) []byte {
 // check tells what is followed; where nothing is, whether the kernel takes the programs, and what it lacks.
 func (s *fabricSide) check() exporterkit.CheckResult {
 	r := exporterkit.CheckResult{Part: s.wire.name + ": " + s.name, Err: s.err, Optional: true}
+	missing := s.missing()
 	switch {
 	case s.kernel != nil:
 		r.Note = fmt.Sprintf("%d followed", len(s.peers))
 	case s.err != nil:
 		r.Note = s.wire.title + " is not measured at this end"
-	case !s.loaded():
-		r.Note = fmt.Sprintf("nothing to follow: the kernel has not loaded the module %s", s.module)
-		if kernel, err := tryFabric(s.wire, s.programs); err != nil {
+	case missing != "":
+		r.Note = "nothing to follow: " + missing
+		if kernel, err := s.try(); err != nil {
 			r.Err = err
 		} else {
 			r.Err = kernel.Close()
@@ -460,10 +482,4 @@ func (s *fabricSide) check() exporterkit.CheckResult {
 		r.Note = "nothing to follow"
 	}
 	return r
-}
-
-// loaded says whether the side's module is there.
-func (s *fabricSide) loaded() bool {
-	_, err := os.Stat(filepath.Join(s.options.SysFS, "module", s.module))
-	return err == nil
 }

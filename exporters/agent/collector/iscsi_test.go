@@ -36,14 +36,14 @@ func newISCSIBench(t *testing.T) *iscsiBench {
 	testkit.NeedBPF(t)
 	b := &iscsiBench{t: t, sysfs: t.TempDir(), registry: prometheus.NewRegistry()}
 	log := slog.New(slog.NewTextHandler(replicaLog{t}, nil))
-	c, err := NewISCSI(Options{Log: log, Node: "here", SysFS: b.sysfs, ISCSI: FabricOptions{Names: []string{`lab=iqn\.x:(?P<volume>.+)-r-(?P<replica>\d+)`}}})
+	c, err := NewISCSI(Options{Log: log, Node: "here", SysFS: b.sysfs, ProcFS: procWithout(t), ISCSI: FabricOptions{Names: []string{`lab=iqn\.x:(?P<volume>.+)-r-(?P<replica>\d+)`}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.collector = c.(*fabricCollector)
 	b.collector.clock = func() uint64 { return monotonic() + uint64(b.ahead) }
 	for _, side := range []*fabricSide{b.collector.initiator, b.collector.target} {
-		if side.kernel, err = tryFabric(iscsiWire, side.programs); err != nil {
+		if side.kernel, err = side.try(); err != nil {
 			t.Fatal(err)
 		}
 		side.needed, side.unnamed, side.doubted = time.Now(), map[uint32]time.Time{}, map[uint64]uint64{}
@@ -298,19 +298,33 @@ func TestISCSITarget(t *testing.T) {
 	}
 }
 
+// procWithout is a /proc that has no process but the first.
+func procWithout(t *testing.T) string {
+	t.Helper()
+	procfs := t.TempDir()
+	for file, to := range map[string]string{"self": "/proc/self", "1": "/proc/1"} {
+		if err := os.Symlink(to, filepath.Join(procfs, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return procfs
+}
+
 // A kernel that has no iSCSI: --check says so, and that the programs would do.
 func TestISCSICheck(t *testing.T) {
 	testkit.NeedBPF(t)
-	c, err := NewISCSI(Options{Log: slog.New(slog.DiscardHandler), Node: "here", SysFS: t.TempDir()})
+	c, err := NewISCSI(Options{Log: slog.New(slog.DiscardHandler), Node: "here", SysFS: t.TempDir(), ProcFS: procWithout(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.(*fabricCollector).look()
 	results := c.Check()
-	if len(results) != 3 {
+	wants := []string{"0 over a network", "has not loaded the module scsi_transport_iscsi; its verifier takes", "has not loaded the module iscsi_target_mod; its verifier takes",
+		"no process of root's named tgtd, istgt, gotgt, jiva; its verifier takes"}
+	if len(results) != len(wants) {
 		t.Fatalf("%d results", len(results))
 	}
-	for i, want := range []string{"0 over a network", "has not loaded the module scsi_transport_iscsi; its verifier takes", "has not loaded the module iscsi_target_mod; its verifier takes"} {
+	for i, want := range wants {
 		if r := results[i]; r.Err != nil || !strings.Contains(r.Note, want) {
 			t.Errorf("%s: %v, %q, want %q", r.Part, r.Err, r.Note, want)
 		}

@@ -7,10 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -32,16 +29,11 @@ type replicaKernel struct {
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
 	otherNamespace bool
 
+	followed *followedBits
+
 	mu    sync.Mutex
 	links map[string]io.Closer
-	bits  [1024]uint64
-	// many counts the followed processes behind each bit.
-	many map[uint16]int
 }
-
-// machinePIDNamespace is the number of the PID namespace that the machine starts with,
-// PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h.
-const machinePIDNamespace = 0xEFFFFFFC
 
 // loadReplicaKernel loads the wire's programs, for process ids as this procfs shows them,
 // and attaches those that follow processes. It attaches the others once, too, so that a
@@ -53,20 +45,12 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 	if err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	k := &replicaKernel{wire: wire, links: map[string]io.Closer{}, many: map[uint16]int{}}
-	namespace, err := shownNamespace(procfs)
-	if err != nil {
+	k := &replicaKernel{wire: wire, links: map[string]io.Closer{}}
+	if k.otherNamespace, err = setNamespace(spec, procfs); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	_, err = pidNamespace(procfs)
-	k.otherNamespace = err != nil
 	if err := sizeReplicaMaps(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
-	}
-	if namespace != machinePIDNamespace {
-		if err := spec.Variables["pid_namespace"].Set(namespace); err != nil {
-			return nil, fmt.Errorf("wire %s: %w", wire.name, err)
-		}
 	}
 	if k.hooks, err = wire.hooksFor(this); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
@@ -86,6 +70,7 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 		return nil, fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err))
 	}
 	k.crews = platform.Crews(spec, k.collection)
+	k.followed = newFollowedBits(k.collection)
 	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
 	}
@@ -95,19 +80,6 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 		}
 	}
 	return k, nil
-}
-
-// shownNamespace returns the number of the PID namespace whose processes a procfs shows: the
-// agent's own, or another one, whose first process tells, if the agent may look at it.
-func shownNamespace(procfs string) (uint32, error) {
-	if own, err := pidNamespace(procfs); err == nil {
-		return own, nil
-	}
-	info, err := os.Stat(filepath.Join(procfs, "1", "ns", "pid"))
-	if err != nil {
-		return 0, fmt.Errorf("PID namespace of %s (needs CAP_SYS_PTRACE if it is not the agent's own): %w", procfs, err)
-	}
-	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }
 
 // listen attaches the programs that this need asks for and detaches all others.
@@ -161,7 +133,7 @@ func (k *replicaKernel) follow(pid int, p replica.Process) error {
 	if err := k.collection.Maps["processes"].Put(uint32(pid), p); err != nil {
 		return fmt.Errorf("follow process %d: %w", pid, err)
 	}
-	return k.mark(pid, 1)
+	return k.followed.mark(pid, 1)
 }
 
 // unfollow undoes follow; the kernel has forgotten a process that ended by itself.
@@ -170,7 +142,7 @@ func (k *replicaKernel) unfollow(pid int) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		err = nil
 	}
-	return errors.Join(err, k.mark(pid, -1))
+	return errors.Join(err, k.followed.mark(pid, -1))
 }
 
 // setPeers tells the programs how many replicas an engine is connected to. A process that
@@ -187,22 +159,6 @@ func (k *replicaKernel) setPeers(pid int, peers uint32) error {
 		return nil
 	}
 	return err
-}
-
-// mark keeps the bit that lets the programs leave all other processes alone.
-func (k *replicaKernel) mark(pid, by int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	bit := uint16(pid)
-	k.many[bit] += by
-	word := uint32(bit >> 6)
-	if k.many[bit] > 0 {
-		k.bits[word] |= 1 << (bit & 63)
-	} else {
-		delete(k.many, bit)
-		k.bits[word] &^= 1 << (bit & 63)
-	}
-	return k.collection.Maps["followed"].Put(word, k.bits[word])
 }
 
 // events returns the programs' counters, summed over the CPUs.

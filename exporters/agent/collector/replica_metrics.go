@@ -37,6 +37,8 @@ var (
 			"a request of the volume's user within the engine, all replicas included", []string{"volume", "backend"}),
 		viewPath: newViewDescs("plumbline_volume_path", "_seconds", "plumbline_volume_path_in_flight",
 			"a request of this host to a volume's target over the network, on one path", pathLabelNames),
+		viewTarget: newViewDescs("plumbline_volume_target", "_seconds", "plumbline_volume_target_in_flight",
+			"a request within a volume's target in user space, the engine behind it included, from the read of its header to the end of the answer's write", []string{"volume", "backend"}),
 	}
 
 	replicaOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",
@@ -112,7 +114,7 @@ func newViewDescs(prefix, unit, inflight, what string, labels []string) viewDesc
 
 // values are the label values for one view: the frontend is no replica's.
 func (l replicaLabels) values(view replica.View, more ...string) []string {
-	if view == replica.ViewFrontend {
+	if view == replica.ViewFrontend || view == viewTarget {
 		return append([]string{l.Volume, l.Backend}, more...)
 	}
 	return append([]string{l.Volume, l.Replica, l.Backend}, more...)

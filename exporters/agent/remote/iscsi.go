@@ -104,6 +104,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 		Address:   portal(folder, session), Subsystem: attribute(attributes, "targetname"), Number: uint32(lun),
 		State: strings.ToLower(attribute(attributes, "state")), Access: attribute(device, "access_state"),
 	}
+	p.Came, p.Initiator = ends(folder, session, filepath.Join(host, "iscsi_host", "host"+address[1]))
 	if p.Subsystem == "" || p.State == "" {
 		return p, false // the session is going
 	}
@@ -125,6 +126,27 @@ func head(blocks, disk string) string {
 		}
 	}
 	return disk
+}
+
+// ends are both of a session's connection: where it came to, and where it is from. iscsi_tcp tells its own address with its host.
+func ends(folder, session, host string) (came, initiator string) {
+	connection := "connection" + strings.TrimPrefix(session, "session") + ":0"
+	attributes := filepath.Join(folder, connection, "iscsi_connection", connection)
+	own := attribute(attributes, "local_ipaddr")
+	if own == "" {
+		own = attribute(host, "ipaddress")
+	}
+	return endpoint(attribute(attributes, "address"), attribute(attributes, "port")), endpoint(own, attribute(attributes, "local_port"))
+}
+
+// endpoint is HOST:PORT; empty if either is none.
+func endpoint(host, port string) string {
+	address, err := netip.ParseAddr(host)
+	number, wrong := strconv.ParseUint(port, 10, 16)
+	if err != nil || wrong != nil || number == 0 {
+		return ""
+	}
+	return netip.AddrPortFrom(address.Unmap().WithZone(""), uint16(number)).String()
 }
 
 // portal is the address that a session's connection was made to: as it was asked for, else what it came to.

@@ -38,6 +38,8 @@ func TestReadISCSI(t *testing.T) {
 		one + "connection1:0/iscsi_connection/connection1:0/persistent_port":               "3260\n",
 		one + "connection1:0/iscsi_connection/connection1:0/address":                       "10.99.1.3\n",
 		one + "connection1:0/iscsi_connection/connection1:0/port":                          "3261\n",
+		one + "connection1:0/iscsi_connection/connection1:0/local_port":                    "40123\n",
+		"devices/platform/host2/iscsi_host/host2/ipaddress":                                "10.99.1.1\n",
 		one + "target2:0:0/2:0:0:1/state":                                                  "running\n",
 		one + "target2:0:0/2:0:0:1/access_state":                                           "active/optimized\n",
 		one + "target2:0:0/2:0:0:1/block/sda/inflight":                                     "       1        4\n",
@@ -81,9 +83,9 @@ func TestReadISCSI(t *testing.T) {
 		Connections: 3,
 		Local:       map[uint64]bool{9: true},
 		Paths: []Path{
-			{Disk: "sda", Head: "dm-0", Controller: "session1", Transport: "tcp", Address: "10.99.1.2:3260", Subsystem: "iqn.2026-11.io.example:a",
+			{Disk: "sda", Head: "dm-0", Controller: "session1", Transport: "tcp", Address: "10.99.1.2:3260", Came: "10.99.1.3:3261", Initiator: "10.99.1.1:40123", Subsystem: "iqn.2026-11.io.example:a",
 				Number: 1, State: "logged_in", Live: true, Access: "active/optimized", InFlight: 5, CountsInFlight: true, Sequence: 12},
-			{Disk: "sdb", Head: "sdb", Controller: "session2", Transport: "iser", Address: "[fe80::1]:3260", State: "failed", Closed: true},
+			{Disk: "sdb", Head: "sdb", Controller: "session2", Transport: "iser", Address: "[fe80::1]:3260", Came: "[fe80::1]:3260", State: "failed", Closed: true},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

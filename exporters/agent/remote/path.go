@@ -20,6 +20,9 @@ type Path struct {
 	Controller string
 	// Transport is tcp, rdma, fc or loop, of iSCSI its driver's (tcp, iser, …), and Address the target's, as HOST:PORT where it has both.
 	Transport, Address string
+	// Came is the address that the connection of an iSCSI session came to, and Initiator its own end's, both as HOST:PORT; empty if the kernel
+	// does not tell.
+	Came, Initiator string
 	// Subsystem is the name of the subsystem (NQN) or target (IQN), and Number the namespace's in it, or the LUN.
 	Subsystem string
 	Number    uint32

@@ -47,7 +47,7 @@ struct export {
 /* A command without its completion, by the address of its request. */
 struct operation {
 	u64 start;      /* CLOCK_MONOTONIC, ns */
-	u64 controller; /* the target's, 0 at the initiator */
+	u64 controller; /* the target's, 0 at the initiator; of a target in user space the LUN */
 	u32 number;     /* of the disk or export */
 	u32 bytes;
 	u16 identifier; /* the target's: a connection that breaks leaves commands without an end */
@@ -117,10 +117,15 @@ struct {
 	__type(value, u64);
 } events SEC(".maps");
 
-/* Room for one program to put an export together: see ../README.md. */
+/* How many programs put exports together. */
+#ifndef EXPORT_ROOMS
+#define EXPORT_ROOMS 1
+#endif
+
+/* Room for each of them to do that: see ../README.md. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, EXPORT_ROOMS);
 	__type(key, u32);
 	__type(value, struct export);
 } scratch SEC(".maps");
@@ -231,9 +236,8 @@ static __always_inline u32 disk_number(struct request *rq)
 }
 
 /* Room for what is to be known of an export, with a number of its own. */
-static __always_inline struct export *export_new(void)
+static __always_inline struct export *export_new(u32 room)
 {
-	u32 room = 0;
 	struct export *fresh = bpf_map_lookup_elem(&scratch, &room);
 
 	if (!fresh)

@@ -25,7 +25,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// One set of Go's types reads the maps of both objects.
+// One set of Go's types reads the maps of all objects.
 func TestSameMaps(t *testing.T) {
 	layouts := map[string]map[string][3]any{}
 	for name, load := range objects {
@@ -41,5 +41,14 @@ func TestSameMaps(t *testing.T) {
 	}
 	if !reflect.DeepEqual(layouts["nvme"], layouts["iscsi"]) || len(layouts["nvme"]) < 8 {
 		t.Errorf("maps differ: %v", layouts)
+	}
+	spec, err := LoadIscsiServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, layout := range layouts["nvme"] {
+		if m := spec.Maps[name]; m == nil || layout != [3]any{m.Type, m.KeySize, m.ValueSize} {
+			t.Errorf("map %s of targets in user space is another one: %v", name, m)
+		}
 	}
 }

@@ -136,7 +136,7 @@ static __always_inline u32 export_number(struct se_cmd *command, struct export_k
 
 	if (known)
 		return known->number;
-	struct export *fresh = export_new();
+	struct export *fresh = export_new(0);
 	if (!fresh)
 		return 0;
 	struct se_portal_group *group = (void *)key->subsystem;

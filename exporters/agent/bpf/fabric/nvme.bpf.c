@@ -75,7 +75,7 @@ static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctr
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 	if (known)
 		return known->number;
-	struct export *fresh = export_new();
+	struct export *fresh = export_new(0);
 	if (!fresh)
 		return 0;
 	subsystem = (void *)key.subsystem;

@@ -37,13 +37,7 @@ int BPF_PROG(replica_sending_local, struct sock *receiver)
 	return leave(CREW_SENDING_LOCAL, rank);
 }
 
-/* Before Linux 6.3. A socket's own functions are called with a file behind it, or by the kernel
- * itself, whose sockets have inode 0. */
-static __always_inline u64 inode_behind(struct socket *s)
-{
-	return s->file ? s->file->f_inode->i_ino : 0;
-}
-
+/* Before Linux 6.3. */
 static __always_inline int function_received(struct socket *s, int result, int flags, u32 room)
 {
 	struct process *p = process_now();

@@ -10,31 +10,6 @@
 #include "../query/arch.h"
 #include "track.h"
 
-#define MSG_PEEK 2
-
-/* Of a tracepoint's socket by BTF, which the verifier lets a program follow without a helper. */
-static __always_inline u64 inode_of(struct sock *sk)
-{
-	return sk->sk_socket->file->f_inode->i_ino;
-}
-
-/* Of any other one. */
-static __always_inline u64 inode_at(struct sock *sk)
-{
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
-}
-
-/* Does this result of a call mean that the connection is broken? */
-static __always_inline bool is_broken(int result)
-{
-	return result < 0 && result != -EAGAIN && result != -EINTR && result != -ERESTARTSYS;
-}
-
-static __always_inline u32 family_of(struct sock *sk)
-{
-	return sk->__sk_common.skc_family;
-}
-
 /* The socket behind a file descriptor of the current task, 0 if it is none. */
 static __always_inline struct sock *sock_of_fd(u32 fd)
 {

@@ -11,20 +11,14 @@
 #define __PLUMBLINE_TRACK_H__
 
 #include "../deputies.h"
+#include "../followed.h"
 #include "../operation.h"
+#include "../socket.h"
 #include "../trace.h"
 #include "wire.h"
 
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
-#define S_IFMT 00170000
-#define S_IFSOCK 0140000
-#define EINTR 4
 #define E2BIG 7
-#define EAGAIN 11
 #define EEXIST 17
-#define ERESTARTSYS 512
 
 /* A time and a peer in one word, for compare-and-swap: 4.9 hours and a million peers. */
 #define PEER_BITS 20
@@ -194,13 +188,6 @@ enum room {
 /* Sizes are the kernel's memory. Those given as 1 depend on the number of volumes and are set
  * by user space before loading (replica_sizes.go). */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
-	__type(key, u32);
-	__type(value, u64);
-} followed SEC(".maps"); /* bit tgid % 65536: keeps everybody else's cost to one load */
-
-struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, u32);
@@ -269,10 +256,6 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } notices SEC(".maps");
 
-/* The PID namespace of the process ids that user space knows; 0 for the machine's own. */
-const volatile u32 pid_namespace;
-#define PID_NAMESPACES_MAX 32 /* the kernel's own limit of nesting */
-
 static __always_inline u32 room_of(u32 room, u32 rank)
 {
 	return room + rank * ROOMS;
@@ -289,35 +272,9 @@ static __always_inline void count(u32 event)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* The task's process id in the namespace; 0 if it is not in there. */
-static __noinline u32 tgid_within(struct task_struct *task)
-{
-	struct pid *pid = task->group_leader->thread_pid;
-	u32 level = BPF_CORE_READ(pid, level);
-	for (u32 i = 1; i < PID_NAMESPACES_MAX && i <= level; i++) {
-		struct upid upid = {};
-
-		bpf_core_read(&upid, sizeof(upid), &pid->numbers[i]);
-		if (BPF_CORE_READ(upid.ns, ns.inum) == pid_namespace)
-			return upid.nr;
-	}
-	return 0;
-}
-
-/* The task's process id as user space knows it; 0 if it does not. */
-static __always_inline u32 tgid_of(struct task_struct *task)
-{
-	return pid_namespace ? tgid_within(task) : task->tgid;
-}
-
 static __always_inline struct process *process_of(u32 tgid)
 {
-	u32 word = tgid >> 6 & 1023;
-	u64 *bits = bpf_map_lookup_elem(&followed, &word);
-
-	if (!bits || !(*bits >> (tgid & 63) & 1))
-		return 0;
-	return bpf_map_lookup_elem(&processes, &tgid);
+	return maybe_followed(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : 0;
 }
 
 /* The current task's process if it is followed. */

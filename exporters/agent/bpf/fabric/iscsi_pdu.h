@@ -1,0 +1,170 @@
+/* The wire of iSCSI (RFC 7143): the basic header segment of a message (PDU), 48 bytes, big endian. What follows it is the
+ * additional header (attached), a digest of both if agreed, the data padded to four bytes, and a digest of these if agreed.
+ * The user-space twin is the Go package exporters/agent/iscsipdu: change both.
+ */
+#ifndef __PLUMBLINE_ISCSI_PDU_H__
+#define __PLUMBLINE_ISCSI_PDU_H__
+
+#include "cdb.h"
+
+#define PDU_HEADER 48
+#define PDU_DIGEST 4
+
+enum pdu_opcode {
+	PDU_NOP_OUT = 0x00,
+	PDU_SCSI_COMMAND = 0x01,
+	PDU_TASK_REQUEST = 0x02,
+	PDU_LOGIN_REQUEST = 0x03,
+	PDU_TEXT_REQUEST = 0x04,
+	PDU_DATA_OUT = 0x05,
+	PDU_LOGOUT_REQUEST = 0x06,
+	PDU_SNACK = 0x10,
+	PDU_NOP_IN = 0x20,
+	PDU_SCSI_RESPONSE = 0x21,
+	PDU_TASK_RESPONSE = 0x22,
+	PDU_LOGIN_RESPONSE = 0x23,
+	PDU_TEXT_RESPONSE = 0x24,
+	PDU_DATA_IN = 0x25,
+	PDU_LOGOUT_RESPONSE = 0x26,
+	PDU_R2T = 0x31,
+	PDU_ASYNC = 0x32,
+	PDU_REJECT = 0x3f,
+};
+
+#define PDU_IMMEDIATE 0x40 /* of the first byte, to the target */
+#define PDU_FINAL 0x80     /* of the second byte */
+#define PDU_STATUS 0x01    /* of the second byte of Data-In: it has the command's status */
+#define PDU_CONTINUE 0x40  /* of the second byte of a login: its text goes on in the next one */
+#define PDU_STAGE 0x03     /* of the same: the next stage; full feature phase is 3 */
+#define PDU_ATTACHED_MAX 64
+
+/* Functions of a task management request. */
+enum task_function {
+	TASK_ABORT = 1,
+	TASK_ABORT_SET = 2,
+	TASK_CLEAR_SET = 4,
+	TASK_RESET_UNIT = 5,
+	TASK_RESET_WARM = 6,
+	TASK_RESET_COLD = 7,
+};
+
+enum pdu_kind {
+	PDU_OTHER,
+	PDU_COMMAND,
+	PDU_ANSWER, /* a command's status, with its last data or alone */
+	PDU_LOGIN,
+	PDU_LOGIN_ANSWER,
+	PDU_TASK,
+	PDU_TASK_ANSWER,
+};
+
+struct pdu {
+	u32 tag;       /* ties an answer to its command on a connection */
+	u32 lun;       /* of a command or task management request, as Linux numbers it */
+	u32 reference; /* the command that a task management request is about */
+	u32 bytes;     /* of a read's or write's command: how many it asks for */
+	u32 data;      /* that follow, without padding */
+	u16 attached;  /* bytes of the additional header */
+	u8 kind;       /* enum pdu_kind */
+	u8 op;         /* enum wire_op, of a command */
+	u8 failed;     /* an answer that is not good */
+	u8 function;   /* enum task_function */
+	u8 final;      /* of an answer to a login: the session has begun */
+	u8 continues;
+};
+
+static __always_inline u32 be32(const u8 *p)
+{
+	return (u32)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
+}
+
+static __always_inline u64 opcode_bit(u8 opcode)
+{
+	return 1ULL << opcode;
+}
+
+/* Opcodes that may come to a target, those that may come from one, those of them without data, and those whose second byte
+ * begins with a one. */
+#define PDU_TO_TARGET                                                                                                                  \
+	(opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_SCSI_COMMAND) | opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGIN_REQUEST) |       \
+	 opcode_bit(PDU_TEXT_REQUEST) | opcode_bit(PDU_DATA_OUT) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK))
+#define PDU_FROM_TARGET                                                                                                                \
+	(opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE) | opcode_bit(PDU_TASK_RESPONSE) | opcode_bit(PDU_LOGIN_RESPONSE) |     \
+	 opcode_bit(PDU_TEXT_RESPONSE) | opcode_bit(PDU_DATA_IN) | opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T) |             \
+	 opcode_bit(PDU_ASYNC) | opcode_bit(PDU_REJECT))
+#define PDU_WITHOUT_DATA                                                                                                               \
+	(opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK) | opcode_bit(PDU_TASK_RESPONSE) |       \
+	 opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T))
+#define PDU_ALWAYS_FINAL                                                                                                               \
+	(PDU_WITHOUT_DATA | opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE))
+
+/* A whole header; 0, or -1 if it is none of this wire in this direction. */
+static __noinline int pdu_parse(const u8 *h, struct pdu *m, bool to_target)
+{
+	u8 opcode = h[0] & 0x3f;
+	u64 bit = opcode_bit(opcode);
+
+	if (h[0] & (to_target ? 0x80 : 0xc0) || !(bit & (to_target ? PDU_TO_TARGET : PDU_FROM_TARGET)))
+		return -1;
+	__builtin_memset(m, 0, sizeof(*m));
+	m->data = (u32)h[5] << 16 | h[6] << 8 | h[7];
+	m->attached = h[4] * 4;
+	if (h[4] > (opcode == PDU_SCSI_COMMAND ? PDU_ATTACHED_MAX : 0))
+		return -1;
+	if (m->data && bit & PDU_WITHOUT_DATA)
+		return -1;
+	if (bit & PDU_ALWAYS_FINAL && !(h[1] & PDU_FINAL))
+		return -1;
+	m->tag = be32(h + 16);
+	m->op = OP_OTHER;
+	if (opcode == PDU_SCSI_COMMAND || opcode == PDU_TASK_REQUEST)
+		m->lun = ((u32)h[10] << 8 | h[11]) << 16 | (u32)h[8] << 8 | h[9];
+	switch (opcode) {
+	case PDU_SCSI_COMMAND:
+		m->kind = PDU_COMMAND;
+		m->op = op_of_block(h + 32);
+		if (m->op == OP_READ || m->op == OP_WRITE)
+			m->bytes = be32(h + 20);
+		break;
+	case PDU_DATA_IN:
+		if (!(h[1] & PDU_STATUS))
+			break;
+		m->kind = PDU_ANSWER;
+		m->failed = h[3] != 0;
+		break;
+	case PDU_SCSI_RESPONSE:
+		m->kind = PDU_ANSWER;
+		m->failed = h[2] || h[3];
+		break;
+	case PDU_LOGIN_REQUEST:
+	case PDU_LOGIN_RESPONSE:
+		m->kind = opcode == PDU_LOGIN_REQUEST ? PDU_LOGIN : PDU_LOGIN_ANSWER;
+		m->continues = !!(h[1] & PDU_CONTINUE);
+		m->final = h[1] & PDU_FINAL && (h[1] & PDU_STAGE) == PDU_STAGE && (opcode == PDU_LOGIN_REQUEST || !h[36]);
+		break;
+	case PDU_TASK_REQUEST:
+		m->kind = PDU_TASK;
+		m->function = h[1] & 0x7f;
+		m->reference = be32(h + 20);
+		break;
+	case PDU_TASK_RESPONSE:
+		m->kind = PDU_TASK_ANSWER;
+		m->failed = h[2] != 0;
+		break;
+	}
+	return 0;
+}
+
+/* Bytes of what follows a header. */
+static __always_inline u32 pdu_rest(const struct pdu *m, bool header_digest, bool data_digest)
+{
+	u32 rest = m->attached + ((m->data + 3) & ~3u);
+
+	if (header_digest)
+		rest += PDU_DIGEST;
+	if (data_digest && m->data)
+		rest += PDU_DIGEST;
+	return rest;
+}
+
+#endif

@@ -1,0 +1,600 @@
+/* Sessions of initiators with a target that is a program in user space, followed message by message by what the program reads from
+ * and writes to its sockets: which command is under way on which session and how long each took, from when the program has
+ * read the command's header to when it has written the answer's end.
+ *
+ * A session is known from its login, which tells the target's name and the digests; of one that is older than the programs neither is
+ * known. Then a direction is adopted at a call that begins with a message, and digests are found out by trying. It is given up
+ * at the first byte that cannot belong to a message: what was under way then is counted as lost, never guessed.
+ */
+#ifndef __PLUMBLINE_SERVER_H__
+#define __PLUMBLINE_SERVER_H__
+
+#include "../deputies.h"
+
+/* Scratch memory: a room for each program that needs some, and for each of its deputies. */
+enum server_room {
+	ROOM_RECEIVED,
+	ROOM_RECEIVED_INET6,
+	ROOM_SENT,
+	ROOM_SENT_INET6,
+	ROOMS,
+};
+#define EXPORT_ROOMS (ROOMS * (1 + MAX_DEPUTIES))
+
+#include "fabric.h"
+#include "../followed.h"
+#include "../query/arch.h"
+#include "../socket.h"
+#include "iscsi_pdu.h"
+#include "login.h"
+
+#define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
+
+/* The verifier bounds a header's place and length by masks. */
+#define HEADER_ROOM 128
+
+/* After so many messages one after the other the digests are right. */
+#define SURE 8
+
+/* How many LUNs of a session whose login was not seen get a number before they have answered: a disk that hangs when the agent
+ * starts. */
+#define GUESSES 4
+
+/* An answer without a command may be one to a command that was read before the programs knew the session; ns. */
+#define UNSURE 90000000000ULL
+
+/* Indices of the map server_events; Go's names for them are in types.go. */
+enum server_event {
+	SERVER_RESYNC,       /* a direction in step met bytes that are no message, or a call that is not read */
+	SERVER_LOST_SESSION, /* map sessions full */
+	SERVER_LOST_FAULT,   /* the program's memory could not be read */
+	SERVER_EVENTS,
+};
+
+/* struct iovec and struct user_msghdr, as programs have them. */
+struct user_segment {
+	u64 position;
+	u64 length;
+};
+
+struct user_message {
+	u64 name;
+	u64 name_length;
+	u64 vector;
+	u64 segments;
+};
+
+/* One direction of a session. */
+struct lane {
+	u32 skip; /* bytes still to come of what follows the header */
+	u32 text; /* how many of these are a login's, before padding */
+	u32 understood; /* messages, one after the other */
+	u8 have; /* bytes of the header */
+	u8 in; /* it is known where messages begin */
+	u8 attended; /* who has seen the call at hand; see ../deputies.h */
+	u8 pad;
+	struct pdu pdu;
+	u8 header[HEADER_ROOM];
+};
+
+struct session {
+	u64 since; /* when it was first seen, or fell out of step last; CLOCK_MONOTONIC, ns */
+	u64 task_since; /* the latest task management request */
+	u32 id; /* never used twice */
+	u32 task_tag;
+	u32 task_reference;
+	u32 task_lun;
+	u32 begun, over; /* commands; equal if none is under way, as the threads of a target see it */
+	u8 task_function; /* enum task_function; 0 if none is under way */
+	u8 digests; /* enum digest: in force */
+	u8 chosen; /* enum digest: by the target's answers so far */
+	u8 logging_in;
+	u8 named; /* the target has accepted the login: target is its name */
+	u8 whole; /* each command of it was seen */
+	u8 guesses;
+	u8 ended; /* no more commands can come: user space shall forget it */
+	u8 local[SOCKADDR_MAX + 4], remote[SOCKADDR_MAX + 4]; /* struct sockaddr of both ends */
+	struct lane rx, tx;
+	char target[NQN_SIZE];
+};
+
+/* Processes that are targets, by their process ids. User space writes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} servers SEC(".maps");
+
+/* By the socket's inode number, which a reconnect changes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+/* Room to put a session together. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EXPORT_ROOMS);
+	__type(key, u32);
+	__type(value, struct session);
+} session_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SERVER_EVENTS);
+	__type(key, u32);
+	__type(value, u64);
+} server_events SEC(".maps");
+
+u32 last_session; /* the latest id handed out */
+
+static __always_inline void count_server(u32 event)
+{
+	u64 *n = bpf_map_lookup_elem(&server_events, &event);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* Is the current task a target's? */
+static __always_inline bool is_server(void)
+{
+	u32 tgid = tgid_of(bpf_get_current_task_btf());
+
+	return maybe_followed(tgid) && bpf_map_lookup_elem(&servers, &tgid);
+}
+
+/* What the loop over a call's bytes works on: n bytes in user memory, in segments. */
+struct cursor {
+	struct session *session;
+	struct lane *lane;
+	u64 inode;
+	u64 vector; /* of struct iovec, the next one */
+	u64 position;
+	u64 now;
+	u32 segments; /* left in the vector */
+	u32 left; /* of this segment */
+	u32 total; /* of the call */
+	u32 room; /* the program's */
+	bool to_target;
+};
+
+static __always_inline void forward(struct cursor *u, u32 n)
+{
+	u->position += n;
+	u->left -= n;
+	u->total -= n;
+}
+
+/* Goes to the next segment; false if there is none. */
+static __always_inline bool next_segment(struct cursor *u)
+{
+	struct user_segment v = {};
+
+	if (!u->segments || bpf_probe_read_user(&v, sizeof(v), (void *)u->vector))
+		return false;
+	u->segments--;
+	u->vector += sizeof(v);
+	u->position = v.position;
+	u->left = v.length < u->total ? v.length : u->total;
+	return true;
+}
+
+/* Where a call's bytes are; false if it is none of those that targets make. */
+static __always_inline bool call_bytes(struct cursor *u)
+{
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	struct user_message m = {};
+
+	switch (SYSCALL_NR(regs)) {
+	case NR_read:
+	case NR_recvfrom:
+		if (!u->to_target)
+			return false;
+		break;
+	case NR_write:
+	case NR_sendto:
+		if (u->to_target)
+			return false;
+		break;
+	case NR_readv:
+	case NR_writev:
+		u->vector = ARG2(regs);
+		u->segments = ARG3(regs);
+		return true;
+	case NR_recvmsg:
+	case NR_sendmsg:
+		if (bpf_probe_read_user(&m, sizeof(m), (void *)ARG2(regs)))
+			return false;
+		u->vector = m.vector;
+		u->segments = m.segments;
+		return true;
+	default:
+		return false;
+	}
+	u->position = ARG2(regs);
+	u->left = u->total;
+	return true;
+}
+
+/* The header at the cursor's place, whole, or false. */
+static __always_inline bool header_at(struct cursor *u, struct pdu *m)
+{
+	u8 header[PDU_HEADER] = {};
+
+	if (!u->left && !next_segment(u))
+		return false;
+	return u->left >= PDU_HEADER && !bpf_probe_read_user(header, sizeof(header), (void *)u->position) &&
+	       !pdu_parse(header, m, u->to_target);
+}
+
+/* The address of one end, as a struct sockaddr. */
+static __always_inline void address_of(struct sock *sk, bool own, u8 *to)
+{
+	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	u16 port = own ? bpf_htons(BPF_CORE_READ(sk, __sk_common.skc_num)) : BPF_CORE_READ(sk, __sk_common.skc_dport);
+
+	__builtin_memcpy(to, &family, sizeof(family));
+	__builtin_memcpy(to + 2, &port, sizeof(port));
+	if (family == AF_INET) {
+		u32 a = own ? BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		__builtin_memcpy(to + 4, &a, sizeof(a));
+	} else {
+		struct in6_addr a = own ? BPF_CORE_READ(sk, __sk_common.skc_v6_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_v6_daddr);
+		__builtin_memcpy(to + 8, &a, sizeof(a));
+	}
+}
+
+static __noinline struct session *session_open(struct cursor *u, struct sock *sk, bool login)
+{
+	u32 room = u->room;
+	struct session *s = bpf_map_lookup_elem(&session_scratch, &room);
+
+	if (!s)
+		return 0;
+	__builtin_memset(s, 0, sizeof(*s));
+	s->since = u->now;
+	s->id = __sync_fetch_and_add(&last_session, 1) + 1;
+	s->logging_in = login;
+	s->whole = login;
+	address_of(sk, true, s->local);
+	address_of(sk, false, s->remote);
+	u64 inode = u->inode;
+	if (bpf_map_update_elem(&sessions, &inode, s, BPF_NOEXIST))
+		count_server(SERVER_LOST_SESSION);
+	return bpf_map_lookup_elem(&sessions, &inode);
+}
+
+static __always_inline u64 operation_key(struct session *s, u32 tag)
+{
+	return (u64)s->id << 32 | tag;
+}
+
+/* Commands of a session that are over without an answer. */
+struct abandoned {
+	u64 before; /* that began before this time */
+	u32 session;
+	u32 lun;
+	u8 every_lun;
+	u8 lost; /* their answers may come, and will not be understood */
+	u8 pad[6];
+};
+
+static long abandon(void *map, u64 *key, struct operation *o, struct abandoned *a)
+{
+	u64 request = *key;
+	u32 number = o->number;
+
+	if (request >> 32 != a->session || o->start > a->before || (!a->every_lun && o->controller != a->lun))
+		return 0;
+	if (bpf_map_delete_elem(&operations, &request))
+		return 0;
+	if (a->lost)
+		count(EVENT_REPLACED);
+	else if (number)
+		give_up(number);
+	return 0;
+}
+
+/* The target has done what a task management request asked for. */
+static __noinline void task_done(struct session *s)
+{
+	struct abandoned a = { .before = s->task_since, .session = s->id, .lun = s->task_lun };
+	u64 key = operation_key(s, s->task_reference);
+	struct operation *o;
+
+	switch (s->task_function) {
+	case TASK_ABORT:
+		o = bpf_map_lookup_elem(&operations, &key);
+		if (!o || o->start > s->task_since)
+			return;
+		if (o->number)
+			give_up(o->number);
+		bpf_map_delete_elem(&operations, &key);
+		return;
+	case TASK_RESET_WARM:
+	case TASK_RESET_COLD:
+		a.every_lun = 1;
+		break;
+	case TASK_ABORT_SET:
+	case TASK_CLEAR_SET:
+	case TASK_RESET_UNIT:
+		break;
+	default:
+		return;
+	}
+	if (s->begun != s->over)
+		bpf_for_each_map_elem(&operations, abandon, &a, 0);
+}
+
+/* A direction is out of step: what is under way is lost. */
+static __noinline void lane_leave(struct cursor *u)
+{
+	struct session *s = u->session;
+	struct abandoned all = { .before = u->now, .session = s->id, .every_lun = 1, .lost = 1 };
+	bool sure = s->named || u->lane->understood >= SURE;
+
+	if (sure)
+		count_server(SERVER_RESYNC);
+	else
+		s->digests = (s->digests + 1) & (DIGEST_HEADER | DIGEST_DATA);
+	if (s->begun != s->over)
+		bpf_for_each_map_elem(&operations, abandon, &all, 0);
+	s->begun = 0;
+	s->over = 0;
+	s->whole = 0;
+	s->since = u->now;
+	u->lane->in = 0;
+	if (!sure) {
+		s->rx.in = 0;
+		s->tx.in = 0;
+	}
+}
+
+/* The number of a session's LUN, 0 if it has none yet. */
+static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 room)
+{
+	struct export_key key = { .subsystem = s->id, .namespace = lun };
+	struct export *known = bpf_map_lookup_elem(&exports, &key);
+
+	if (known)
+		return known->number;
+	struct export *fresh = enter ? export_new(room) : 0;
+	if (!fresh)
+		return 0;
+	fresh->inner = lun;
+	if (s->named)
+		__builtin_memcpy(fresh->nqn, s->target, sizeof(fresh->nqn));
+	__builtin_memcpy(fresh->address, s->local, sizeof(s->local));
+	__builtin_memcpy(fresh->service, s->remote, sizeof(s->remote));
+	return export_enter(&key, fresh);
+}
+
+static __noinline void command_begins(struct cursor *u)
+{
+	struct session *s = u->session;
+	struct pdu *m = &u->lane->pdu;
+	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .op = m->op, .given_up = 1 };
+	bool guess = !s->whole && s->guesses < GUESSES && m->op != OP_OTHER;
+
+	o.number = unit_number(s, m->lun, false, 0);
+	if (!o.number && guess) {
+		s->guesses++;
+		o.number = unit_number(s, m->lun, true, u->room);
+	}
+	__sync_fetch_and_add(&s->begun, 1);
+	begins(operation_key(s, m->tag), &o);
+}
+
+static __noinline void command_ends(struct cursor *u)
+{
+	struct session *s = u->session;
+	struct pdu *m = &u->lane->pdu;
+	u64 key = operation_key(s, m->tag);
+	struct operation *begun = bpf_map_lookup_elem(&operations, &key);
+
+	if (!begun) {
+		if (s->whole || u->now - s->since > UNSURE)
+			count(EVENT_UNMATCHED);
+		return;
+	}
+	struct operation o = *begun;
+	bpf_map_delete_elem(&operations, &key);
+	__sync_fetch_and_add(&s->over, 1);
+	/* A LUN gets a number when it has done something: initiators may ask for any. */
+	if (!o.number)
+		o.number = unit_number(s, o.controller, !m->failed && o.op != OP_OTHER, u->room);
+	if (o.number)
+		operation_add(&o, m->failed);
+}
+
+/* A login's message is there to its end. */
+static __noinline void login_ends(struct cursor *u)
+{
+	struct session *s = u->session;
+	struct pdu *m = &u->lane->pdu;
+	u64 key = login_key(u->inode, u->to_target);
+	struct login_search found = { .text = bpf_map_lookup_elem(&logins, &key) };
+
+	if (found.text && !m->continues) {
+		login_search(&found);
+		if (u->to_target && found.target)
+			bpf_probe_read_kernel_str(s->target, sizeof(s->target), found.text->text + (found.target & LOGIN_TEXT));
+		if (!u->to_target)
+			s->chosen |= found.digests;
+		login_forget(key);
+	}
+	if (u->to_target || !m->final)
+		return;
+	s->logging_in = 0;
+	s->named = s->target[0] != 0;
+	s->digests = s->chosen;
+}
+
+static __noinline void pdu_ends(struct cursor *u)
+{
+	struct session *s = u->session;
+	struct pdu *m = &u->lane->pdu;
+
+	switch (m->kind) {
+	case PDU_ANSWER:
+		command_ends(u);
+		break;
+	case PDU_LOGIN:
+	case PDU_LOGIN_ANSWER:
+		login_ends(u);
+		break;
+	case PDU_TASK:
+		s->task_since = u->now;
+		s->task_tag = m->tag;
+		s->task_lun = m->lun;
+		s->task_reference = m->reference;
+		s->task_function = m->function;
+		break;
+	case PDU_TASK_ANSWER:
+		if (s->task_tag == m->tag && !m->failed)
+			task_done(s);
+		s->task_function = 0;
+		break;
+	}
+}
+
+/* One step through a call's bytes: some of what follows a header, or some of a header. Returns 1 at their end. */
+static long lane_step(u32 i, struct cursor *u)
+{
+	struct session *s = u->session;
+	struct lane *l = u->lane;
+
+	if (!u->total)
+		return 1;
+	if (!u->left)
+		return !next_segment(u);
+	if (l->skip) {
+		u32 n = l->skip < u->left ? l->skip : u->left;
+
+		if (l->text) {
+			n = n < l->text ? n : l->text;
+			l->text -= n;
+			login_goes_on(login_key(u->inode, u->to_target), u->position, n);
+		}
+		l->skip -= n;
+		forward(u, n);
+		if (!l->skip)
+			pdu_ends(u);
+		return 0;
+	}
+	u32 have = l->have;
+	if (have >= PDU_HEADER)
+		return 1; /* cannot be */
+	u32 n = PDU_HEADER - have;
+	if (n > u->left)
+		n = u->left;
+	have &= HEADER_ROOM / 2 - 1;
+	n &= HEADER_ROOM / 2 - 1;
+	if (bpf_probe_read_user(l->header + have, n, (void *)u->position)) {
+		count_server(SERVER_LOST_FAULT);
+		lane_leave(u);
+		return 1;
+	}
+	forward(u, n);
+	l->have = have + n;
+	if (l->have < PDU_HEADER)
+		return 0;
+	l->have = 0;
+	if (pdu_parse(l->header, &l->pdu, u->to_target)) {
+		lane_leave(u);
+		return 1;
+	}
+	l->understood++;
+	bool login = l->pdu.kind == PDU_LOGIN || l->pdu.kind == PDU_LOGIN_ANSWER;
+	u8 digests = login ? 0 : s->digests;
+	l->skip = pdu_rest(&l->pdu, digests & DIGEST_HEADER, digests & DIGEST_DATA);
+	l->text = login ? l->pdu.data : 0;
+	if (l->pdu.kind == PDU_COMMAND)
+		command_begins(u);
+	if (!l->skip)
+		pdu_ends(u);
+	return 0;
+}
+
+/* Takes a call's bytes as the next ones of a direction. */
+static __always_inline void lane_feed(struct cursor *u, struct pdu *first)
+{
+	struct lane *l = u->lane;
+
+	if (!l->in) {
+		if (!header_at(u, first))
+			return;
+		l->in = 1;
+		l->have = 0;
+		l->skip = 0;
+		l->text = 0;
+		l->understood = 0;
+	}
+	/* Two steps a message, and one a segment. */
+	bpf_loop(4096, lane_step, u, 0);
+	if (u->total && l->in) {
+		count_server(SERVER_LOST_FAULT);
+		lane_leave(u);
+	}
+}
+
+/* The current task's call on this socket has received bytes, or failed. */
+static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 room)
+{
+	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
+
+	if ((family != AF_INET && family != AF_INET6) || !inode)
+		return 0;
+	if (result <= 0) {
+		if (s && (!result || is_broken(result)))
+			s->ended = 1;
+		return 0;
+	}
+	if (s && attended(&s->rx.attended, rank))
+		return 0;
+	struct cursor u = { .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true };
+	struct pdu first = {};
+	bool known = call_bytes(&u);
+	if (!s) {
+		if (!known || !header_at(&u, &first))
+			return 0;
+		s = session_open(&u, sk, first.kind == PDU_LOGIN);
+		if (!s)
+			return 0;
+		attended(&s->rx.attended, rank);
+	}
+	u.session = s;
+	u.lane = &s->rx;
+	if (known)
+		lane_feed(&u, &first);
+	else if (s->rx.in)
+		lane_leave(&u);
+	return 0;
+}
+
+/* The current task's call on this socket has sent bytes, or failed. */
+static __always_inline int sent(u32 rank, u64 inode, int result, u32 room)
+{
+	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
+
+	if (!s || attended(&s->tx.attended, rank))
+		return 0;
+	if (is_broken(result))
+		s->ended = 1;
+	if (result <= 0)
+		return 0;
+	struct cursor u = { .session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result,
+			    .room = room + rank * ROOMS };
+	struct pdu first = {};
+	if (call_bytes(&u))
+		lane_feed(&u, &first);
+	else if (s->tx.in)
+		lane_leave(&u);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,268 @@
+package collector
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/remote"
+)
+
+// serverScanInterval is how often all processes are looked through for targets in user space. A volume's target begins before the volume is used.
+const serverScanInterval = 5 * time.Second
+
+// fabricServer is a wire's target that is a program in user space.
+type fabricServer struct {
+	// names are the programs', as the kernel shows them.
+	names []string
+	load  func(o Options) (*serverKernel, error)
+	// view is from where a volume's requests are seen at its target.
+	view func(v remote.Volume) replica.View
+}
+
+// fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
+// come one after another, load, unload and use found and looked.
+type fabricServers struct {
+	*fabricSide
+	server *serverKernel // the kernel, once loaded
+	// found are the processes by their ids, with their start, as of scanned.
+	found   map[int]uint64
+	scanned time.Time
+	looked  serverLook
+	// followed are those that the kernel's programs know.
+	followed map[int]uint64
+
+	refused    map[int]uint64 // processes that are named like a target and not root's, by their start
+	refusals   uint64
+	lookErrors uint64
+	// counted are the programs' counts before the latest load.
+	counted [fabric.ServerEvents]uint64
+}
+
+// serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still there.
+type serverLook struct {
+	clock      uint64
+	operations map[uint64]fabric.Operation
+	exports    map[fabric.ExportKey]fabric.Export
+	sessions   map[uint64]fabric.Session
+	open       map[uint64]bool // sockets, by inode number
+	err        error
+}
+
+func newFabricServers(c *fabricCollector) *fabricServers {
+	s := &fabricServers{fabricSide: newFabricSide(c, "server", replica.ViewFrontend), followed: map[int]uint64{}, refused: map[int]uint64{}}
+	s.load = func() (*fabricKernel, error) {
+		kernel, err := c.wire.server.load(c.options)
+		if err != nil {
+			return nil, err
+		}
+		if err := kernel.attach(); err != nil {
+			return nil, errors.Join(err, kernel.Close())
+		}
+		s.server, s.followed = kernel, map[int]uint64{}
+		return kernel.fabricKernel, nil
+	}
+	s.try = func() (*fabricKernel, error) {
+		kernel, err := c.wire.server.load(c.options)
+		if err != nil {
+			return nil, err
+		}
+		return kernel.fabricKernel, nil
+	}
+	s.missing = func() string {
+		if len(s.found) > 0 {
+			return ""
+		}
+		return "there is no process of root's named " + strings.Join(s.wire.server.names, ", ")
+	}
+	s.watch, s.free, s.leaving = s.sweepSessions, s.sweepUnits, s.keepEvents
+	return s
+}
+
+// find looks for processes now and then, and at the sockets of those that are followed at each look. It takes no lock.
+func (s *fabricServers) find() {
+	if now := time.Now(); now.Sub(s.scanned) >= serverScanInterval {
+		s.scanned = now
+		s.scan()
+	}
+	if s.kernel != nil {
+		s.looked = s.server.look(s.clock(), s.followed)
+	}
+}
+
+// scan finds the processes. Only what the kernel itself knows is read of them, so that none of them can make it wait.
+func (s *fabricServers) scan() {
+	found, refused := map[int]uint64{}, map[int]uint64{}
+	entries, err := os.ReadDir(s.options.ProcFS)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		dir := filepath.Join(s.options.ProcFS, e.Name())
+		name, start, err := processStat(dir)
+		if err != nil || !slices.Contains(s.wire.server.names, name) {
+			continue
+		}
+		switch root, err := ownedByRoot(dir); {
+		case err != nil: // it has ended
+		case root:
+			found[pid] = start
+		default:
+			refused[pid] = start
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.lookErrors++
+		return // what was found is taken to be still there
+	}
+	for pid, start := range refused {
+		if s.refused[pid] != start {
+			s.refusals++
+			s.log.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+		}
+	}
+	s.found, s.refused = found, refused
+}
+
+// follow loads what is needed, and tells the programs which processes to follow.
+func (s *fabricServers) follow(now time.Time) {
+	s.need(len(s.found) > 0, now)
+	if s.kernel == nil {
+		clear(s.followed)
+		return
+	}
+	for pid, start := range s.followed {
+		if s.found[pid] != start {
+			s.err = errors.Join(s.err, s.server.unfollow(pid))
+			delete(s.followed, pid)
+		}
+	}
+	for pid, start := range s.found {
+		if _, known := s.followed[pid]; known {
+			continue
+		}
+		if err := s.server.follow(pid); err != nil {
+			s.lookErrors++
+			s.log.Warn("cannot follow a target", "pid", pid, "err", err)
+			continue
+		}
+		s.followed[pid] = start
+	}
+}
+
+// sweepSessions names what sessions use, and frees what those leave behind that have ended.
+func (s *fabricServers) sweepSessions(now time.Time) error {
+	if s.looked.sessions == nil {
+		return s.looked.err
+	}
+	if s.looked.err != nil {
+		s.lookErrors++
+		return s.looked.err
+	}
+	var errs []error
+	alive := map[uint64]bool{}
+	for inode, session := range s.looked.sessions {
+		if s.looked.open[inode] && session.Ended == 0 {
+			alive[uint64(session.Id)] = true
+			continue
+		}
+		_, err := remove(s.kernel.collection.Maps["sessions"], inode)
+		errs = append(errs, err)
+	}
+	gone := map[uint32]bool{}
+	for key, e := range s.looked.exports {
+		if !alive[key.Subsystem] {
+			_, err := remove(s.kernel.collection.Maps["exports"], key)
+			errs, gone[e.Number] = append(errs, err), true
+		}
+		p := s.peers[e.Number]
+		if p == nil {
+			if p = s.unitPeer(&key, &e, now, gone[e.Number]); p == nil {
+				continue
+			}
+			s.peers[e.Number] = p
+		}
+		s.lastSeen[p.replicaLabels] = now
+	}
+	errs = append(errs, s.retire(gone, now))
+	for request, o := range s.looked.operations {
+		// Of a LUN without a number nothing is told, also not that its session is gone.
+		if o.Number == 0 && !alive[request>>32] {
+			_, err := remove(s.kernel.collection.Maps["operations"], request)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepUnits is for operations without an end. A target's session tells of all of them: by its answers, by what the initiator has aborted, or by
+// its own end.
+func (s *fabricServers) sweepUnits() error { return nil }
+
+// unitPeer names a session's LUN; nil if its name may still be found. Of a session whose login was not seen, as it is older than the agent, the initiator tells if
+// it is this machine.
+func (s *fabricServers) unitPeer(key *fabric.ExportKey, e *fabric.Export, now time.Time, last bool) *fabricPeer {
+	target := text(e.Nqn[:])
+	local, initiator := remote.SocketAddress(raw(e.Address[:])), remote.SocketAddress(raw(e.Service[:]))
+	if target == "" {
+		for _, p := range s.paths {
+			if p.Came == local && p.Initiator == initiator && local != "" {
+				target = p.Subsystem
+				break
+			}
+		}
+	}
+	p := &fabricPeer{subsystem: target, number: key.Namespace, used: now}
+	if target == "" {
+		if !last && s.waits(e.Number, now) {
+			return nil
+		}
+		s.nameless++
+		p.viewLabels = viewLabels{replicaLabels{Volume: "other", Backend: s.wire.name}, s.unnamedView}
+		return p
+	}
+	delete(s.unnamed, e.Number)
+	v := s.names.Of(target, key.Namespace)
+	p.viewLabels = viewLabels{replicaLabels{Volume: v.Name, Backend: v.Backend}, s.wire.server.view(v)}
+	if v.Replica != "" {
+		p.View, p.Replica = replica.ViewService, local
+	}
+	p.replicaLabels = s.see(p.replicaLabels, now)
+	return p
+}
+
+// keepEvents keeps the programs' counts.
+func (s *fabricServers) keepEvents() error {
+	return addEvents(s.kernel.collection.Maps["server_events"], s.counted[:])
+}
+
+// sendEvents tells what these programs have lost, and the processes that are not followed.
+func (s *fabricServers) sendEvents(send func(prometheus.Metric)) error {
+	events := s.counted
+	var err error
+	if s.kernel != nil {
+		err = addEvents(s.kernel.collection.Maps["server_events"], events[:])
+	}
+	wire := s.wire.name + "-" + s.name
+	send(counter(replicaResyncs, float64(events[fabric.ServerResync]), wire))
+	send(counter(replicaRefused, float64(s.refusals), wire))
+	for reason, n := range map[string]uint64{
+		"connections_full":  events[fabric.ServerLostSession],
+		"memory_unreadable": events[fabric.ServerLostFault],
+		"look_failed":       s.lookErrors,
+	} {
+		send(counter(replicaLost, float64(n), wire, reason))
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+)
+
+// serverProgram is a program at the calls on sockets, and the one way of watching these that it is for.
+type serverProgram struct {
+	name string
+	by   platform.Boundary
+}
+
+// serverMapSizes are the entries of the maps that only a side of targets in user space has: 2,048 sessions of 0.7 KB.
+var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPeers}
+
+// serverKernel is the kernel side of targets in user space.
+type serverKernel struct {
+	*fabricKernel
+	crews    map[string]*platform.Crew
+	wanted   []string
+	iterator string
+	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
+	otherNamespace bool
+	followed       *followedBits
+}
+
+// loadServer loads the programs for the way by which this kernel's sockets are watched, and attaches nothing.
+func loadServer(o Options, load func() (*ebpf.CollectionSpec, error), programs []serverProgram, iterator string) (*serverKernel, error) {
+	this, err := platform.Find(o.Boundary)
+	if err != nil {
+		return nil, err
+	}
+	_ = rlimit.RemoveMemlock() // before Linux 5.11; a refusal shows in the load
+	spec, err := load()
+	if err != nil {
+		return nil, err
+	}
+	k := &serverKernel{iterator: iterator}
+	wanted := map[string]bool{iterator: true}
+	for _, p := range programs {
+		if p.by == this.Boundary {
+			wanted[p.name] = true
+			k.wanted = append(k.wanted, p.name)
+		}
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+	sizes := maps.Clone(fabricMapSizes)
+	maps.Copy(sizes, serverMapSizes)
+	sizeFabricMaps(this, spec, sizes)
+	if k.otherNamespace, err = setNamespace(spec, o.ProcFS); err != nil {
+		return nil, err
+	}
+	if err := this.Deputise(spec); err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", platform.Explain(err))
+	}
+	k.fabricKernel = newFabricKernel(collection)
+	k.sizes = sizes
+	k.crews = platform.Crews(spec, collection)
+	clear(k.programs)
+	for name, crew := range k.crews {
+		k.programs[name] = crew
+	}
+	k.followed = newFollowedBits(collection)
+	return k, nil
+}
+
+// attach begins the counting.
+func (k *serverKernel) attach() error {
+	for _, name := range k.wanted {
+		l, err := k.crews[name].Attach()
+		if err != nil {
+			return fmt.Errorf("attach %s to %s: %w", name, k.crews[name].AttachTo(), platform.Explain(err))
+		}
+		k.links = append(k.links, l)
+	}
+	return k.begin()
+}
+
+// follow makes the programs look at a process's calls.
+func (k *serverKernel) follow(pid int) error {
+	if err := k.collection.Maps["servers"].Put(uint32(pid), uint32(1)); err != nil {
+		return fmt.Errorf("follow process %d: %w", pid, err)
+	}
+	return k.followed.mark(pid, 1)
+}
+
+// unfollow undoes follow.
+func (k *serverKernel) unfollow(pid int) error {
+	_, err := remove(k.collection.Maps["servers"], uint32(pid))
+	return errors.Join(err, k.followed.mark(pid, -1))
+}
+
+// look reads what there is, for processes that are followed.
+func (k *serverKernel) look(clock uint64, followed map[int]uint64) (l serverLook) {
+	l.clock = clock
+	var errs [4]error
+	l.operations, errs[0] = readMap[uint64, fabric.Operation](k.collection.Maps["operations"])
+	l.exports, errs[1] = readMap[fabric.ExportKey, fabric.Export](k.collection.Maps["exports"])
+	l.sessions, errs[2] = readMap[uint64, fabric.Session](k.collection.Maps["sessions"])
+	pids := make([]int, 0, len(followed))
+	for pid := range followed {
+		pids = append(pids, pid)
+	}
+	sockets, err := socketsOf[fabric.ServerSocket](k.collection.Programs[k.iterator], pids, k.otherNamespace)
+	errs[3] = err
+	l.open = map[uint64]bool{}
+	for _, s := range sockets {
+		l.open[s.Inode] = true
+	}
+	l.err = errors.Join(errs[:]...)
+	return l
+}
