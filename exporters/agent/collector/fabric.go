@@ -24,7 +24,7 @@ const fabricInterval = time.Second
 type FabricOptions struct {
 	// Names are further rules by which what is served is named: remote.NVMe, remote.ISCSI.
 	Names []string
-	// Servers are the names of further programs that are targets in user space; of iSCSI only.
+	// Servers are the names of further programs that are targets in user space.
 	Servers []string
 }
 

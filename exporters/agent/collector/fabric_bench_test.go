@@ -27,8 +27,29 @@ var (
 	fabricBlocks  = flag.Int("fabric.blocks", 60, "how often BenchmarkFabric compares")
 )
 
-// fabricLoad is a storage network of one target in this machine's own kernel, and the load on its disk.
+// fabricNetwork is a storage network of one target on this machine, in its own kernel or in user space.
+type fabricNetwork struct {
+	name, title string
+	open        func(Options) (Collector, error)
+	connect     func(b *testing.B) (device string)
+	server      bool // the target is in user space
+}
+
+var fabricNetworks = []fabricNetwork{
+	{"nvme", "NVMe over Fabrics", NewNVMe, func(b *testing.B) string {
+		return rig.NVMeHead(rig.NewNVMeTargets(b, []string{"nqn.2023-01.io.longhorn.spdk:bench-r-00"}, nil).Connect()[0])
+	}, false},
+	{"iscsi", "iSCSI", NewISCSI, func(b *testing.B) string {
+		return "/dev/" + filepath.Base(rig.NewISCSITargets(b, []string{"iqn.2026-11.io.plumbline:bench"}, nil).Connect()[0])
+	}, false},
+	{"iscsi-user", "iSCSI to tgt", NewISCSI, func(b *testing.B) string {
+		return "/dev/" + filepath.Base(rig.NewUserISCSITargets(b, "iqn.2026-11.io.plumbline:tgt", "iqn.2026-11.io.plumbline:istgt", 0).ConnectTo(0))
+	}, true},
+}
+
+// fabricLoad is the load on its disk.
 type fabricLoad struct {
+	fabricNetwork
 	collector *fabricCollector
 	done      atomic.Uint64
 }
@@ -43,25 +64,18 @@ func BenchmarkFabric(b *testing.B) {
 	if _, err := os.Stat("/run/host/booted"); err != nil {
 		b.Skip("runs in a guest of tests/kernels: ", err)
 	}
-	b.Run("nvme", func(b *testing.B) {
-		benchFabric(b, NewNVMe, func() string {
-			return rig.NVMeHead(rig.NewNVMeTargets(b, []string{"nqn.2023-01.io.longhorn.spdk:bench-r-00"}, nil).Connect()[0])
-		})
-	})
-	b.Run("iscsi", func(b *testing.B) {
-		benchFabric(b, NewISCSI, func() string {
-			return "/dev/" + filepath.Base(rig.NewISCSITargets(b, []string{"iqn.2026-11.io.plumbline:bench"}, nil).Connect()[0])
-		})
-	})
+	for _, n := range fabricNetworks {
+		b.Run(n.name, func(b *testing.B) { benchFabric(b, n) })
+	}
 }
 
-func benchFabric(b *testing.B, open func(Options) (Collector, error), connect func() (device string)) {
-	device := connect()
-	c, err := open(Options{Log: slog.New(slog.DiscardHandler), Node: "guest", SysFS: "/sys"})
+func benchFabric(b *testing.B, n fabricNetwork) {
+	device := n.connect(b)
+	c, err := n.open(Options{Log: slog.New(slog.DiscardHandler), Node: "guest", SysFS: "/sys", ProcFS: "/proc"})
 	if err != nil {
 		b.Fatal(err)
 	}
-	l := &fabricLoad{collector: c.(*fabricCollector)}
+	l := &fabricLoad{fabricNetwork: n, collector: c.(*fabricCollector)}
 	b.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			b.Error(err)
@@ -88,6 +102,9 @@ func benchFabric(b *testing.B, open func(Options) (Collector, error), connect fu
 }
 
 func (l *fabricLoad) sides() []*fabricSide {
+	if l.server {
+		return []*fabricSide{l.collector.initiator, l.collector.servers.fabricSide}
+	}
 	return []*fabricSide{l.collector.initiator, l.collector.target}
 }
 
@@ -142,13 +159,13 @@ func (l *fabricLoad) compare(ctx context.Context, b *testing.B) {
 	if err := unix.Uname(&release); err != nil {
 		b.Fatal(err)
 	}
-	file, err := rows.Open(*fabricResults, "fabricbench-"+l.collector.wire.name, "make bench-wires")
+	file, err := rows.Open(*fabricResults, "fabricbench-"+l.name, "make bench-wires")
 	if err != nil {
 		b.Fatal(err)
 	}
 	cells := []string{"figure", fmt.Sprintf("%.3f, at least %.3f", cost.Ratio, cost.Low), "nothing to itself", fmt.Sprintf("%.3f to %.3f", floor.Low, floor.High),
 		"writes/s without", fmt.Sprintf("%.0f", rows.Median(rates[0])), "blocks", fmt.Sprint(len(rates[0])), "kernel", unix.ByteSliceToString(release.Release[:])}
-	what := fmt.Sprintf("writes/s over %s, both ends followed to none, in an emulated guest", l.collector.wire.title)
+	what := fmt.Sprintf("writes/s over %s, both ends followed to none, in an emulated guest", l.title)
 	b.Log(what, cells)
 	file.Add("Overhead: storage networks", what, cells...)
 	if err := file.Close(); err != nil {

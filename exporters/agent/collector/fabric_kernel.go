@@ -34,11 +34,17 @@ var fabricMapSizes = map[string]uint32{
 // fabricKernel is the kernel side of the initiator or of the target.
 type fabricKernel struct {
 	collection *ebpf.Collection
-	hooks      []fabricProgram
+	hooks      []fabricHook
 	links      []io.Closer
 	// programs are the collection's, as their costs are told, and sizes the entries of its maps.
 	programs map[string]bpfstats.Program
 	sizes    map[string]uint32
+}
+
+// fabricHook is where a program is attached.
+type fabricHook struct {
+	program, to string
+	attach      func() (io.Closer, error)
 }
 
 func newFabricKernel(collection *ebpf.Collection) *fabricKernel {
@@ -72,7 +78,11 @@ func loadFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error
 		return nil, fmt.Errorf("load: %w", platform.Explain(err))
 	}
 	k := newFabricKernel(collection)
-	k.hooks = programs
+	for _, p := range programs {
+		k.hooks = append(k.hooks, fabricHook{p.name, p.tracepoint, func() (io.Closer, error) {
+			return link.AttachRawTracepoint(link.RawTracepointOptions{Name: p.tracepoint, Program: collection.Programs[p.name]})
+		}})
+	}
 	if err := k.attach(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -81,18 +91,13 @@ func loadFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error
 
 // attach begins the counting.
 func (k *fabricKernel) attach() error {
-	for _, p := range k.hooks {
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: p.tracepoint, Program: k.collection.Programs[p.name]})
+	for _, h := range k.hooks {
+		l, err := h.attach()
 		if err != nil {
-			return fmt.Errorf("attach %s to %s: %w", p.name, p.tracepoint, platform.Explain(err))
+			return fmt.Errorf("attach %s to %s: %w", h.program, h.to, platform.Explain(err))
 		}
 		k.links = append(k.links, l)
 	}
-	return k.begin()
-}
-
-// begin tells the programs that all of them are there.
-func (k *fabricKernel) begin() error {
 	if err := k.collection.Variables["attached"].Set(monotonic()); err != nil {
 		return fmt.Errorf("variable attached: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
@@ -23,9 +24,17 @@ const serverScanInterval = 5 * time.Second
 type fabricServer struct {
 	// names are the programs', as the kernel shows them.
 	names []string
-	load  func(o Options) (*serverKernel, error)
+	load  func() (*ebpf.CollectionSpec, error)
 	// view is from where a volume's requests are seen at its target.
 	view func(v remote.Volume) replica.View
+}
+
+// withServers is the wire with further programs.
+func (w fabricWire) withServers(names []string) fabricWire {
+	server := *w.server
+	server.names = slices.Concat(server.names, names)
+	w.server = &server
+	return w
 }
 
 // fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
@@ -60,7 +69,7 @@ type serverLook struct {
 func newFabricServers(c *fabricCollector) *fabricServers {
 	s := &fabricServers{fabricSide: newFabricSide(c, "server", replica.ViewFrontend), followed: map[int]uint64{}, refused: map[int]uint64{}}
 	s.load = func() (*fabricKernel, error) {
-		kernel, err := c.wire.server.load(c.options)
+		kernel, err := loadServer(c.options, c.wire.server.load)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +80,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 		return kernel.fabricKernel, nil
 	}
 	s.try = func() (*fabricKernel, error) {
-		kernel, err := c.wire.server.load(c.options)
+		kernel, err := loadServer(c.options, c.wire.server.load)
 		if err != nil {
 			return nil, err
 		}

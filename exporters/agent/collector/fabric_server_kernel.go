@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -12,11 +13,17 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
-// serverProgram is a program at the calls on sockets, and the one way of watching these that it is for.
-type serverProgram struct {
-	name string
-	by   platform.Boundary
+// serverPrograms are those at the calls on sockets, by the way of watching these that they are for, and serverSockets the iterator. They have the same
+// names in each wire's object.
+var serverPrograms = map[platform.Boundary][]string{
+	platform.Tracepoints: {fabric.IscsiServerProgServerReceived, fabric.IscsiServerProgServerSent},
+	platform.Functions: {
+		fabric.IscsiServerProgServerInetReceived, fabric.IscsiServerProgServerInet6Received,
+		fabric.IscsiServerProgServerInetSent, fabric.IscsiServerProgServerInet6Sent,
+	},
 }
+
+const serverSockets = fabric.IscsiServerProgServerSockets
 
 // serverMapSizes are the entries of the maps that only a side of targets in user space has: 2,048 sessions of 0.7 KB.
 var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPeers}
@@ -24,16 +31,13 @@ var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPee
 // serverKernel is the kernel side of targets in user space.
 type serverKernel struct {
 	*fabricKernel
-	crews    map[string]*platform.Crew
-	wanted   []string
-	iterator string
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
 	otherNamespace bool
 	followed       *followedBits
 }
 
 // loadServer loads the programs for the way by which this kernel's sockets are watched, and attaches nothing.
-func loadServer(o Options, load func() (*ebpf.CollectionSpec, error), programs []serverProgram, iterator string) (*serverKernel, error) {
+func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKernel, error) {
 	this, err := platform.Find(o.Boundary)
 	if err != nil {
 		return nil, err
@@ -43,15 +47,10 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error), programs [
 	if err != nil {
 		return nil, err
 	}
-	k := &serverKernel{iterator: iterator}
-	wanted := map[string]bool{iterator: true}
-	for _, p := range programs {
-		if p.by == this.Boundary {
-			wanted[p.name] = true
-			k.wanted = append(k.wanted, p.name)
-		}
-	}
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+	k, wanted := &serverKernel{}, serverPrograms[this.Boundary]
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
+		return name != serverSockets && !slices.Contains(wanted, name)
+	})
 	sizes := maps.Clone(fabricMapSizes)
 	maps.Copy(sizes, serverMapSizes)
 	sizeFabricMaps(this, spec, sizes)
@@ -67,25 +66,15 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error), programs [
 	}
 	k.fabricKernel = newFabricKernel(collection)
 	k.sizes = sizes
-	k.crews = platform.Crews(spec, collection)
 	clear(k.programs)
-	for name, crew := range k.crews {
+	for name, crew := range platform.Crews(spec, collection) {
 		k.programs[name] = crew
+		if name != serverSockets {
+			k.hooks = append(k.hooks, fabricHook{name, crew.AttachTo(), crew.Attach})
+		}
 	}
 	k.followed = newFollowedBits(collection)
 	return k, nil
-}
-
-// attach begins the counting.
-func (k *serverKernel) attach() error {
-	for _, name := range k.wanted {
-		l, err := k.crews[name].Attach()
-		if err != nil {
-			return fmt.Errorf("attach %s to %s: %w", name, k.crews[name].AttachTo(), platform.Explain(err))
-		}
-		k.links = append(k.links, l)
-	}
-	return k.begin()
 }
 
 // follow makes the programs look at a process's calls.
@@ -113,7 +102,7 @@ func (k *serverKernel) look(clock uint64, followed map[int]uint64) (l serverLook
 	for pid := range followed {
 		pids = append(pids, pid)
 	}
-	sockets, err := socketsOf[fabric.ServerSocket](k.collection.Programs[k.iterator], pids, k.otherNamespace)
+	sockets, err := socketsOf[fabric.ServerSocket](k.collection.Programs[serverSockets], pids, k.otherNamespace)
 	errs[3] = err
 	l.open = map[uint64]bool{}
 	for _, s := range sockets {

@@ -2,11 +2,9 @@ package collector
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -36,9 +34,7 @@ var iscsiWire = fabricWire{
 	aborts: true,
 	server: &fabricServer{
 		names: iscsiServers,
-		load: func(o Options) (*serverKernel, error) {
-			return loadServer(o, fabric.LoadIscsiServer, iscsiServerPrograms, fabric.IscsiServerProgIscsiServerSockets)
-		},
+		load:  fabric.LoadIscsiServer,
 		view: func(v remote.Volume) replica.View {
 			if v.Backend == "longhorn-v1" {
 				return viewTarget // the frontend is the engine behind it
@@ -52,23 +48,11 @@ var iscsiWire = fabricWire{
 // gotgt, which Jiva's controller has in it.
 var iscsiServers = []string{"tgtd", "istgt", "gotgt", "jiva"}
 
-var iscsiServerPrograms = []serverProgram{
-	{fabric.IscsiServerProgIscsiServerReceived, platform.Tracepoints},
-	{fabric.IscsiServerProgIscsiServerSent, platform.Tracepoints},
-	{fabric.IscsiServerProgIscsiServerInetReceived, platform.Functions},
-	{fabric.IscsiServerProgIscsiServerInet6Received, platform.Functions},
-	{fabric.IscsiServerProgIscsiServerInetSent, platform.Functions},
-	{fabric.IscsiServerProgIscsiServerInet6Sent, platform.Functions},
-}
-
 // NewISCSI returns the collector of volumes over iSCSI, for the kernel's initiator and target, and for targets in user space.
 func NewISCSI(o Options) (Collector, error) {
 	names, err := remote.ISCSI(o.ISCSI.Names...)
 	if err != nil {
 		return nil, fmt.Errorf("--iscsi.name: %w", err)
 	}
-	wire, server := iscsiWire, *iscsiWire.server
-	server.names = slices.Concat(server.names, o.ISCSI.Servers)
-	wire.server = &server
-	return newFabric(o, wire, names), nil
+	return newFabric(o, iscsiWire.withServers(o.ISCSI.Servers), names), nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -29,13 +30,22 @@ var nvmeWire = fabricWire{
 	backing: func(sysfs string, p *fabricPeer) remote.Backing {
 		return remote.NVMeBacking(sysfs, p.subsystem, p.number)
 	},
+	server: &fabricServer{
+		names: nvmeServers,
+		load:  fabric.LoadNvmeServer,
+		view:  func(remote.Volume) replica.View { return replica.ViewFrontend },
+	},
 }
 
-// NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target.
+// nvmeServers are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's second engine (spdk_tgt), the
+// target alone. SPDK calls its first thread reactor_ and the number of its CPU, and may call the process so.
+var nvmeServers = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_0"}
+
+// NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target, and for targets in user space.
 func NewNVMe(o Options) (Collector, error) {
 	names, err := remote.NVMe(o.NVMe.Names...)
 	if err != nil {
 		return nil, fmt.Errorf("--nvme.name: %w", err)
 	}
-	return newFabric(o, nvmeWire, names), nil
+	return newFabric(o, nvmeWire.withServers(o.NVMe.Servers), names), nil
 }

@@ -6,9 +6,9 @@
 #define __PLUMBLINE_ISCSI_PDU_H__
 
 #include "cdb.h"
+#include "message.h"
 
 #define PDU_HEADER 48
-#define PDU_DIGEST 4
 
 enum pdu_opcode {
 	PDU_NOP_OUT = 0x00,
@@ -48,31 +48,6 @@ enum task_function {
 	TASK_RESET_COLD = 7,
 };
 
-enum pdu_kind {
-	PDU_OTHER,
-	PDU_COMMAND,
-	PDU_ANSWER, /* a command's status, with its last data or alone */
-	PDU_LOGIN,
-	PDU_LOGIN_ANSWER,
-	PDU_TASK,
-	PDU_TASK_ANSWER,
-};
-
-struct pdu {
-	u32 tag;       /* ties an answer to its command on a connection */
-	u32 lun;       /* of a command or task management request, as Linux numbers it */
-	u32 reference; /* the command that a task management request is about */
-	u32 bytes;     /* of a read's or write's command: how many it asks for */
-	u32 data;      /* that follow, without padding */
-	u16 attached;  /* bytes of the additional header */
-	u8 kind;       /* enum pdu_kind */
-	u8 op;         /* enum wire_op, of a command */
-	u8 failed;     /* an answer that is not good */
-	u8 function;   /* enum task_function */
-	u8 final;      /* of an answer to a login: the session has begun */
-	u8 continues;
-};
-
 static __always_inline u32 be32(const u8 *p)
 {
 	return (u32)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
@@ -98,8 +73,24 @@ static __always_inline u64 opcode_bit(u8 opcode)
 #define PDU_ALWAYS_FINAL                                                                                                               \
 	(PDU_WITHOUT_DATA | opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE))
 
-/* A whole header; 0, or -1 if it is none of this wire in this direction. */
-static __noinline int pdu_parse(const u8 *h, struct pdu *m, bool to_target)
+/* What a task management request is about. */
+static __always_inline u8 task_scope(u8 function)
+{
+	switch (function) {
+	case TASK_ABORT:
+		return TASK_ONE;
+	case TASK_ABORT_SET:
+	case TASK_CLEAR_SET:
+	case TASK_RESET_UNIT:
+		return TASK_UNIT;
+	case TASK_RESET_WARM:
+	case TASK_RESET_COLD:
+		return TASK_SESSION;
+	}
+	return TASK_NONE;
+}
+
+static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 {
 	u8 opcode = h[0] & 0x3f;
 	u64 bit = opcode_bit(opcode);
@@ -108,7 +99,7 @@ static __noinline int pdu_parse(const u8 *h, struct pdu *m, bool to_target)
 		return -1;
 	__builtin_memset(m, 0, sizeof(*m));
 	m->data = (u32)h[5] << 16 | h[6] << 8 | h[7];
-	m->attached = h[4] * 4;
+	m->rest = h[4] * 4 + ((m->data + 3) & ~3u);
 	if (h[4] > (opcode == PDU_SCSI_COMMAND ? PDU_ATTACHED_MAX : 0))
 		return -1;
 	if (m->data && bit & PDU_WITHOUT_DATA)
@@ -121,7 +112,7 @@ static __noinline int pdu_parse(const u8 *h, struct pdu *m, bool to_target)
 		m->lun = ((u32)h[10] << 8 | h[11]) << 16 | (u32)h[8] << 8 | h[9];
 	switch (opcode) {
 	case PDU_SCSI_COMMAND:
-		m->kind = PDU_COMMAND;
+		m->kind = MESSAGE_COMMAND;
 		m->op = op_of_block(h + 32);
 		if (m->op == OP_READ || m->op == OP_WRITE)
 			m->bytes = be32(h + 20);
@@ -129,42 +120,39 @@ static __noinline int pdu_parse(const u8 *h, struct pdu *m, bool to_target)
 	case PDU_DATA_IN:
 		if (!(h[1] & PDU_STATUS))
 			break;
-		m->kind = PDU_ANSWER;
+		m->kind = MESSAGE_ANSWER;
 		m->failed = h[3] != 0;
 		break;
 	case PDU_SCSI_RESPONSE:
-		m->kind = PDU_ANSWER;
+		m->kind = MESSAGE_ANSWER;
 		m->failed = h[2] || h[3];
 		break;
 	case PDU_LOGIN_REQUEST:
 	case PDU_LOGIN_RESPONSE:
-		m->kind = opcode == PDU_LOGIN_REQUEST ? PDU_LOGIN : PDU_LOGIN_ANSWER;
+		m->kind = opcode == PDU_LOGIN_REQUEST ? MESSAGE_LOGIN : MESSAGE_LOGIN_ANSWER;
+		m->text = m->data;
 		m->continues = !!(h[1] & PDU_CONTINUE);
 		m->final = h[1] & PDU_FINAL && (h[1] & PDU_STAGE) == PDU_STAGE && (opcode == PDU_LOGIN_REQUEST || !h[36]);
 		break;
 	case PDU_TASK_REQUEST:
-		m->kind = PDU_TASK;
-		m->function = h[1] & 0x7f;
+		m->kind = MESSAGE_TASK;
+		m->scope = task_scope(h[1] & 0x7f);
 		m->reference = be32(h + 20);
 		break;
 	case PDU_TASK_RESPONSE:
-		m->kind = PDU_TASK_ANSWER;
+		m->kind = MESSAGE_TASK_ANSWER;
 		m->failed = h[2] != 0;
 		break;
 	}
 	return 0;
 }
 
-/* Bytes of what follows a header. */
-static __always_inline u32 pdu_rest(const struct pdu *m, bool header_digest, bool data_digest)
-{
-	u32 rest = m->attached + ((m->data + 3) & ~3u);
+#define WIRE_HEADER_MAX PDU_HEADER
+#define WIRE_GUESSES 1
 
-	if (header_digest)
-		rest += PDU_DIGEST;
-	if (data_digest && m->data)
-		rest += PDU_DIGEST;
-	return rest;
+static __always_inline u32 wire_need(const u8 *h, u32 have)
+{
+	return PDU_HEADER;
 }
 
 #endif

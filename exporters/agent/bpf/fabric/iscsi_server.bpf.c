@@ -1,7 +1,7 @@
 //go:build ignore
 
 /* Latency of each iSCSI session as a target sees it that is a program in user space, such as tgt or istgt, from its
- * calls on sockets: see server.h. How a program comes to run in the task that has called is said in ../query/boundary.h.
+ * calls on sockets: see server.h.
  */
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -9,111 +9,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
-#include "server.h"
+#include "iscsi_pdu.h"
+#include "iscsi_login.h"
+#include "server_programs.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(iscsi_server_received, struct sock *sk, int result, int flags)
-{
-	u32 rank = arrive(ctx, CREW_RECEIVED);
-
-	if (is_server() && !(flags & MSG_PEEK))
-		received(rank, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
-	return leave(CREW_RECEIVED, rank);
-}
-
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(iscsi_server_sent, struct sock *sk, int result)
-{
-	u32 rank = arrive(ctx, CREW_SENT);
-
-	if (is_server())
-		sent(rank, inode_of(sk), result, ROOM_SENT);
-	return leave(CREW_SENT, rank);
-}
-
-/* Before Linux 6.3. */
-SEC("fexit/inet_recvmsg")
-int BPF_PROG(iscsi_server_inet_received, struct socket *s, void *msg, u64 size, int flags, int result)
-{
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, ROOM_RECEIVED);
-}
-
-SEC("fexit/inet6_recvmsg")
-int BPF_PROG(iscsi_server_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
-{
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, ROOM_RECEIVED_INET6);
-}
-
-SEC("fexit/inet_sendmsg")
-int BPF_PROG(iscsi_server_inet_sent, struct socket *s, void *msg, u64 size, int result)
-{
-	return is_server() ? sent(0, inode_behind(s), result, ROOM_SENT) : 0;
-}
-
-SEC("fexit/inet6_sendmsg")
-int BPF_PROG(iscsi_server_inet6_sent, struct socket *s, void *msg, u64 size, int result)
-{
-	return is_server() ? sent(0, inode_behind(s), result, ROOM_SENT_INET6) : 0;
-}
-
-/* A socket that a target has open. */
-struct server_socket {
-	u64 inode;
-};
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct bpf_iter__task_file {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	u32 fd;
-	struct file *file;
-};
-
-#pragma clang attribute pop
-
-/* Tells user space which sockets of targets are open. */
-SEC("iter/task_file")
-int iscsi_server_sockets(struct bpf_iter__task_file *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-
-	if (!task || !file)
-		return 0;
-	u32 tgid = tgid_of(task);
-	if (!maybe_followed(tgid) || !bpf_map_lookup_elem(&servers, &tgid))
-		return 0;
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return 0;
-	struct server_socket s = { .inode = BPF_CORE_READ(file, f_inode, i_ino) };
-	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
-	return 0;
-}
-
-/* Gives the parser to user space: for tests, which compare it with its twin. */
-struct parsed {
-	u8 header[PDU_HEADER];
-	u32 to_target;
-	int result;
-	struct pdu pdu;
-};
-
-SEC("syscall")
-int iscsi_server_parse(struct parsed *p)
-{
-	u8 header[PDU_HEADER];
-
-	__builtin_memcpy(header, p->header, sizeof(header));
-	struct pdu m = {};
-	p->result = pdu_parse(header, &m, p->to_target);
-	p->pdu = m;
-	return 0;
-}
-
-/* Puts these types into the object's type information, from which Go's are generated. */
-const struct session *unused_session __attribute__((unused));
-const struct parsed *unused_parsed __attribute__((unused));
-const enum server_event *unused_server_event __attribute__((unused));

@@ -67,6 +67,24 @@ type IscsiServerLoginText struct {
 	Text   [2048]int8
 }
 
+type IscsiServerMessage struct {
+	_         structs.HostLayout
+	Tag       uint32
+	Lun       uint32
+	Reference uint32
+	Bytes     uint32
+	Rest      uint32
+	Data      uint32
+	Text      uint32
+	Lead      uint16
+	Kind      uint8
+	Op        uint8
+	Failed    uint8
+	Scope     uint8
+	Final     uint8
+	Continues uint8
+}
+
 type IscsiServerOperation struct {
 	_          structs.HostLayout
 	Start      uint64
@@ -81,24 +99,10 @@ type IscsiServerOperation struct {
 
 type IscsiServerParsed struct {
 	_        structs.HostLayout
-	Header   [48]uint8
+	Header   [256]uint8
 	ToTarget uint32
 	Result   int32
-	Pdu      struct {
-		_         structs.HostLayout
-		Tag       uint32
-		Lun       uint32
-		Reference uint32
-		Bytes     uint32
-		Data      uint32
-		Attached  uint16
-		Kind      uint8
-		Op        uint8
-		Failed    uint8
-		Function  uint8
-		Final     uint8
-		Continues uint8
-	}
+	Message  IscsiServerMessage
 }
 
 type IscsiServerServerEvent uint32
@@ -120,110 +124,88 @@ type IscsiServerSession struct {
 	TaskLun       uint32
 	Begun         uint32
 	Over          uint32
-	TaskFunction  uint8
+	LoginTag      uint32
+	TaskScope     uint8
 	Digests       uint8
 	Chosen        uint8
 	LoggingIn     uint8
 	Named         uint8
 	Whole         uint8
 	Guesses       uint8
+	Quiet         uint8
 	Ended         uint8
+	Pad           [7]uint8
 	Local         [32]uint8
 	Remote        [32]uint8
 	Rx            struct {
 		_          structs.HostLayout
 		Skip       uint32
+		Lead       uint32
 		Text       uint32
 		Understood uint32
 		Have       uint8
 		In         uint8
 		Attended   uint8
 		Pad        uint8
-		Pdu        struct {
-			_         structs.HostLayout
-			Tag       uint32
-			Lun       uint32
-			Reference uint32
-			Bytes     uint32
-			Data      uint32
-			Attached  uint16
-			Kind      uint8
-			Op        uint8
-			Failed    uint8
-			Function  uint8
-			Final     uint8
-			Continues uint8
-		}
-		Header [128]uint8
+		Message    IscsiServerMessage
+		Header     [256]uint8
 	}
 	Tx struct {
 		_          structs.HostLayout
 		Skip       uint32
+		Lead       uint32
 		Text       uint32
 		Understood uint32
 		Have       uint8
 		In         uint8
 		Attended   uint8
 		Pad        uint8
-		Pdu        struct {
-			_         structs.HostLayout
-			Tag       uint32
-			Lun       uint32
-			Reference uint32
-			Bytes     uint32
-			Data      uint32
-			Attached  uint16
-			Kind      uint8
-			Op        uint8
-			Failed    uint8
-			Function  uint8
-			Final     uint8
-			Continues uint8
-		}
-		Header [128]uint8
+		Message    IscsiServerMessage
+		Header     [256]uint8
 	}
 	Target [224]int8
+	_      [4]byte
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	IscsiServerMapControllers               = "controllers"
-	IscsiServerMapCrews                     = "crews"
-	IscsiServerMapDisks                     = "disks"
-	IscsiServerMapEvents                    = "events"
-	IscsiServerMapExports                   = "exports"
-	IscsiServerMapFollowed                  = "followed"
-	IscsiServerMapLatencies                 = "latencies"
-	IscsiServerMapLogins                    = "logins"
-	IscsiServerMapOperations                = "operations"
-	IscsiServerMapScratch                   = "scratch"
-	IscsiServerMapServerEvents              = "server_events"
-	IscsiServerMapServers                   = "servers"
-	IscsiServerMapSessionScratch            = "session_scratch"
-	IscsiServerMapSessions                  = "sessions"
-	IscsiServerMapUnanswered                = "unanswered"
-	IscsiServerProgIscsiServerInet6Received = "iscsi_server_inet6_received"
-	IscsiServerProgIscsiServerInet6Sent     = "iscsi_server_inet6_sent"
-	IscsiServerProgIscsiServerInetReceived  = "iscsi_server_inet_received"
-	IscsiServerProgIscsiServerInetSent      = "iscsi_server_inet_sent"
-	IscsiServerProgIscsiServerParse         = "iscsi_server_parse"
-	IscsiServerProgIscsiServerReceived      = "iscsi_server_received"
-	IscsiServerProgIscsiServerSent          = "iscsi_server_sent"
-	IscsiServerProgIscsiServerSockets       = "iscsi_server_sockets"
-	IscsiServerVarAttached                  = "attached"
-	IscsiServerVarDeputies                  = "deputies"
-	IscsiServerVarLastNumber                = "last_number"
-	IscsiServerVarLastSession               = "last_session"
-	IscsiServerVarPidNamespace              = "pid_namespace"
-	IscsiServerVarUnusedCrew                = "unused_crew"
-	IscsiServerVarUnusedEvent               = "unused_event"
-	IscsiServerVarUnusedOp                  = "unused_op"
-	IscsiServerVarUnusedParsed              = "unused_parsed"
-	IscsiServerVarUnusedPresence            = "unused_presence"
-	IscsiServerVarUnusedServerEvent         = "unused_server_event"
-	IscsiServerVarUnusedSession             = "unused_session"
+	IscsiServerMapControllers          = "controllers"
+	IscsiServerMapCrews                = "crews"
+	IscsiServerMapDisks                = "disks"
+	IscsiServerMapEvents               = "events"
+	IscsiServerMapExports              = "exports"
+	IscsiServerMapFollowed             = "followed"
+	IscsiServerMapLatencies            = "latencies"
+	IscsiServerMapLogins               = "logins"
+	IscsiServerMapOperations           = "operations"
+	IscsiServerMapScratch              = "scratch"
+	IscsiServerMapServerEvents         = "server_events"
+	IscsiServerMapServers              = "servers"
+	IscsiServerMapSessionScratch       = "session_scratch"
+	IscsiServerMapSessions             = "sessions"
+	IscsiServerMapUnanswered           = "unanswered"
+	IscsiServerProgServerInet6Received = "server_inet6_received"
+	IscsiServerProgServerInet6Sent     = "server_inet6_sent"
+	IscsiServerProgServerInetReceived  = "server_inet_received"
+	IscsiServerProgServerInetSent      = "server_inet_sent"
+	IscsiServerProgServerParse         = "server_parse"
+	IscsiServerProgServerReceived      = "server_received"
+	IscsiServerProgServerSent          = "server_sent"
+	IscsiServerProgServerSockets       = "server_sockets"
+	IscsiServerVarAttached             = "attached"
+	IscsiServerVarDeputies             = "deputies"
+	IscsiServerVarLastNumber           = "last_number"
+	IscsiServerVarLastSession          = "last_session"
+	IscsiServerVarPidNamespace         = "pid_namespace"
+	IscsiServerVarUnusedCrew           = "unused_crew"
+	IscsiServerVarUnusedEvent          = "unused_event"
+	IscsiServerVarUnusedOp             = "unused_op"
+	IscsiServerVarUnusedParsed         = "unused_parsed"
+	IscsiServerVarUnusedPresence       = "unused_presence"
+	IscsiServerVarUnusedServerEvent    = "unused_server_event"
+	IscsiServerVarUnusedSession        = "unused_session"
 )
 
 // LoadIscsiServer returns the embedded CollectionSpec for IscsiServer.
@@ -268,14 +250,14 @@ type IscsiServerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type IscsiServerProgramSpecs struct {
-	IscsiServerInet6Received *ebpf.ProgramSpec `ebpf:"iscsi_server_inet6_received"`
-	IscsiServerInet6Sent     *ebpf.ProgramSpec `ebpf:"iscsi_server_inet6_sent"`
-	IscsiServerInetReceived  *ebpf.ProgramSpec `ebpf:"iscsi_server_inet_received"`
-	IscsiServerInetSent      *ebpf.ProgramSpec `ebpf:"iscsi_server_inet_sent"`
-	IscsiServerParse         *ebpf.ProgramSpec `ebpf:"iscsi_server_parse"`
-	IscsiServerReceived      *ebpf.ProgramSpec `ebpf:"iscsi_server_received"`
-	IscsiServerSent          *ebpf.ProgramSpec `ebpf:"iscsi_server_sent"`
-	IscsiServerSockets       *ebpf.ProgramSpec `ebpf:"iscsi_server_sockets"`
+	ServerInet6Received *ebpf.ProgramSpec `ebpf:"server_inet6_received"`
+	ServerInet6Sent     *ebpf.ProgramSpec `ebpf:"server_inet6_sent"`
+	ServerInetReceived  *ebpf.ProgramSpec `ebpf:"server_inet_received"`
+	ServerInetSent      *ebpf.ProgramSpec `ebpf:"server_inet_sent"`
+	ServerParse         *ebpf.ProgramSpec `ebpf:"server_parse"`
+	ServerReceived      *ebpf.ProgramSpec `ebpf:"server_received"`
+	ServerSent          *ebpf.ProgramSpec `ebpf:"server_sent"`
+	ServerSockets       *ebpf.ProgramSpec `ebpf:"server_sockets"`
 }
 
 // IscsiServerMapSpecs contains maps before they are loaded into the kernel.
@@ -396,26 +378,26 @@ type IscsiServerVariables struct {
 //
 // It can be passed to LoadIscsiServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type IscsiServerPrograms struct {
-	IscsiServerInet6Received *ebpf.Program `ebpf:"iscsi_server_inet6_received"`
-	IscsiServerInet6Sent     *ebpf.Program `ebpf:"iscsi_server_inet6_sent"`
-	IscsiServerInetReceived  *ebpf.Program `ebpf:"iscsi_server_inet_received"`
-	IscsiServerInetSent      *ebpf.Program `ebpf:"iscsi_server_inet_sent"`
-	IscsiServerParse         *ebpf.Program `ebpf:"iscsi_server_parse"`
-	IscsiServerReceived      *ebpf.Program `ebpf:"iscsi_server_received"`
-	IscsiServerSent          *ebpf.Program `ebpf:"iscsi_server_sent"`
-	IscsiServerSockets       *ebpf.Program `ebpf:"iscsi_server_sockets"`
+	ServerInet6Received *ebpf.Program `ebpf:"server_inet6_received"`
+	ServerInet6Sent     *ebpf.Program `ebpf:"server_inet6_sent"`
+	ServerInetReceived  *ebpf.Program `ebpf:"server_inet_received"`
+	ServerInetSent      *ebpf.Program `ebpf:"server_inet_sent"`
+	ServerParse         *ebpf.Program `ebpf:"server_parse"`
+	ServerReceived      *ebpf.Program `ebpf:"server_received"`
+	ServerSent          *ebpf.Program `ebpf:"server_sent"`
+	ServerSockets       *ebpf.Program `ebpf:"server_sockets"`
 }
 
 func (p *IscsiServerPrograms) Close() error {
 	return _IscsiServerClose(
-		p.IscsiServerInet6Received,
-		p.IscsiServerInet6Sent,
-		p.IscsiServerInetReceived,
-		p.IscsiServerInetSent,
-		p.IscsiServerParse,
-		p.IscsiServerReceived,
-		p.IscsiServerSent,
-		p.IscsiServerSockets,
+		p.ServerInet6Received,
+		p.ServerInet6Sent,
+		p.ServerInetReceived,
+		p.ServerInetSent,
+		p.ServerParse,
+		p.ServerReceived,
+		p.ServerSent,
+		p.ServerSockets,
 	)
 }
 

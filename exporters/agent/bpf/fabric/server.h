@@ -25,13 +25,10 @@ enum server_room {
 #include "../followed.h"
 #include "../query/arch.h"
 #include "../socket.h"
-#include "iscsi_pdu.h"
 #include "login.h"
+#include "message.h"
 
 #define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
-
-/* The verifier bounds a header's place and length by masks. */
-#define HEADER_ROOM 128
 
 /* After so many messages one after the other the digests are right. */
 #define SURE 8
@@ -67,13 +64,14 @@ struct user_message {
 /* One direction of a session. */
 struct lane {
 	u32 skip; /* bytes still to come of what follows the header */
-	u32 text; /* how many of these are a login's, before padding */
+	u32 lead; /* of these, how many come before a login's text */
+	u32 text; /* and how many are the text */
 	u32 understood; /* messages, one after the other */
 	u8 have; /* bytes of the header */
 	u8 in; /* it is known where messages begin */
 	u8 attended; /* who has seen the call at hand; see ../deputies.h */
 	u8 pad;
-	struct pdu pdu;
+	struct message message;
 	u8 header[HEADER_ROOM];
 };
 
@@ -85,14 +83,17 @@ struct session {
 	u32 task_reference;
 	u32 task_lun;
 	u32 begun, over; /* commands; equal if none is under way, as the threads of a target see it */
-	u8 task_function; /* enum task_function; 0 if none is under way */
+	u32 login_tag;
+	u8 task_scope; /* enum task_scope; TASK_NONE if none is under way */
 	u8 digests; /* enum digest: in force */
 	u8 chosen; /* enum digest: by the target's answers so far */
 	u8 logging_in;
 	u8 named; /* the target has accepted the login: target is its name */
 	u8 whole; /* each command of it was seen */
 	u8 guesses;
+	u8 quiet; /* its commands are none for a disk */
 	u8 ended; /* no more commands can come: user space shall forget it */
+	u8 pad[7];
 	u8 local[SOCKADDR_MAX + 4], remote[SOCKADDR_MAX + 4]; /* struct sockaddr of both ends */
 	struct lane rx, tx;
 	char target[NQN_SIZE];
@@ -221,14 +222,16 @@ static __always_inline bool call_bytes(struct cursor *u)
 }
 
 /* The header at the cursor's place, whole, or false. */
-static __always_inline bool header_at(struct cursor *u, struct pdu *m)
+static __always_inline bool header_at(struct cursor *u, struct message *m)
 {
-	u8 header[PDU_HEADER] = {};
+	u8 header[WIRE_HEADER_MAX] = {};
 
 	if (!u->left && !next_segment(u))
 		return false;
-	return u->left >= PDU_HEADER && !bpf_probe_read_user(header, sizeof(header), (void *)u->position) &&
-	       !pdu_parse(header, m, u->to_target);
+	u32 n = u->left < WIRE_HEADER_MAX ? u->left : WIRE_HEADER_MAX;
+	if (!n || bpf_probe_read_user(header, n, (void *)u->position))
+		return false;
+	return wire_need(header, n) <= n && !wire_parse(header, m, u->to_target);
 }
 
 /* The address of one end, as a struct sockaddr. */
@@ -306,22 +309,20 @@ static __noinline void task_done(struct session *s)
 	u64 key = operation_key(s, s->task_reference);
 	struct operation *o;
 
-	switch (s->task_function) {
-	case TASK_ABORT:
+	switch (s->task_scope) {
+	case TASK_ONE:
 		o = bpf_map_lookup_elem(&operations, &key);
 		if (!o || o->start > s->task_since)
 			return;
 		if (o->number)
 			give_up(o->number);
 		bpf_map_delete_elem(&operations, &key);
+		__sync_fetch_and_add(&s->over, 1);
 		return;
-	case TASK_RESET_WARM:
-	case TASK_RESET_COLD:
+	case TASK_SESSION:
 		a.every_lun = 1;
 		break;
-	case TASK_ABORT_SET:
-	case TASK_CLEAR_SET:
-	case TASK_RESET_UNIT:
+	case TASK_UNIT:
 		break;
 	default:
 		return;
@@ -339,7 +340,7 @@ static __noinline void lane_leave(struct cursor *u)
 
 	if (sure)
 		count_server(SERVER_RESYNC);
-	else
+	else if (WIRE_GUESSES)
 		s->digests = (s->digests + 1) & (DIGEST_HEADER | DIGEST_DATA);
 	if (s->begun != s->over)
 		bpf_for_each_map_elem(&operations, abandon, &all, 0);
@@ -376,7 +377,7 @@ static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 ro
 static __noinline void command_begins(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct pdu *m = &u->lane->pdu;
+	struct message *m = &u->lane->message;
 	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .op = m->op, .given_up = 1 };
 	bool guess = !s->whole && s->guesses < GUESSES && m->op != OP_OTHER;
 
@@ -392,7 +393,7 @@ static __noinline void command_begins(struct cursor *u)
 static __noinline void command_ends(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct pdu *m = &u->lane->pdu;
+	struct message *m = &u->lane->message;
 	u64 key = operation_key(s, m->tag);
 	struct operation *begun = bpf_map_lookup_elem(&operations, &key);
 
@@ -411,55 +412,75 @@ static __noinline void command_ends(struct cursor *u)
 		operation_add(&o, m->failed);
 }
 
-/* A login's message is there to its end. */
-static __noinline void login_ends(struct cursor *u)
+/* The target has accepted a login. */
+static __always_inline void login_done(struct session *s)
 {
-	struct session *s = u->session;
-	struct pdu *m = &u->lane->pdu;
-	u64 key = login_key(u->inode, u->to_target);
-	struct login_search found = { .text = bpf_map_lookup_elem(&logins, &key) };
-
-	if (found.text && !m->continues) {
-		login_search(&found);
-		if (u->to_target && found.target)
-			bpf_probe_read_kernel_str(s->target, sizeof(s->target), found.text->text + (found.target & LOGIN_TEXT));
-		if (!u->to_target)
-			s->chosen |= found.digests;
-		login_forget(key);
-	}
-	if (u->to_target || !m->final)
-		return;
 	s->logging_in = 0;
 	s->named = s->target[0] != 0;
 	s->digests = s->chosen;
 }
 
-static __noinline void pdu_ends(struct cursor *u)
+/* A wire's own: see message.h. */
+static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target);
+
+/* A login's message is there to its end. */
+static __noinline void login_ends(struct cursor *u)
+{
+	struct message *m = &u->lane->message;
+	u64 key = login_key(u->inode, u->to_target);
+	struct login_text *text = m->continues ? 0 : bpf_map_lookup_elem(&logins, &key);
+
+	if (u->to_target)
+		u->session->login_tag = m->tag;
+	wire_login(u->session, m, text, u->to_target);
+	if (text)
+		bpf_map_delete_elem(&logins, &key);
+}
+
+static __noinline void message_ends(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct pdu *m = &u->lane->pdu;
+	struct message *m = &u->lane->message;
 
+	/* On some wires a login is a command like others. */
+	if (s->logging_in && m->kind == MESSAGE_ANSWER && m->tag == s->login_tag) {
+		m->kind = MESSAGE_LOGIN_ANSWER;
+		m->final = !m->failed;
+	}
 	switch (m->kind) {
-	case PDU_ANSWER:
-		command_ends(u);
+	case MESSAGE_ANSWER:
+		if (!s->quiet)
+			command_ends(u);
 		break;
-	case PDU_LOGIN:
-	case PDU_LOGIN_ANSWER:
+	case MESSAGE_LOGIN:
+	case MESSAGE_LOGIN_ANSWER:
 		login_ends(u);
 		break;
-	case PDU_TASK:
+	case MESSAGE_TASK:
 		s->task_since = u->now;
 		s->task_tag = m->tag;
 		s->task_lun = m->lun;
 		s->task_reference = m->reference;
-		s->task_function = m->function;
+		s->task_scope = m->scope;
 		break;
-	case PDU_TASK_ANSWER:
+	case MESSAGE_TASK_ANSWER:
 		if (s->task_tag == m->tag && !m->failed)
 			task_done(s);
-		s->task_function = 0;
+		s->task_scope = TASK_NONE;
 		break;
 	}
+}
+
+/* How many bytes follow a header. */
+static __always_inline u32 message_rest(const struct message *m, u8 digests)
+{
+	u32 rest = m->rest;
+
+	if (digests & DIGEST_HEADER)
+		rest += DIGEST_SIZE;
+	if (digests & DIGEST_DATA && m->data)
+		rest += DIGEST_SIZE;
+	return rest;
 }
 
 /* One step through a call's bytes: some of what follows a header, or some of a header. Returns 1 at their end. */
@@ -475,7 +496,10 @@ static long lane_step(u32 i, struct cursor *u)
 	if (l->skip) {
 		u32 n = l->skip < u->left ? l->skip : u->left;
 
-		if (l->text) {
+		if (l->lead) {
+			n = n < l->lead ? n : l->lead;
+			l->lead -= n;
+		} else if (l->text) {
 			n = n < l->text ? n : l->text;
 			l->text -= n;
 			login_goes_on(login_key(u->inode, u->to_target), u->position, n);
@@ -483,15 +507,18 @@ static long lane_step(u32 i, struct cursor *u)
 		l->skip -= n;
 		forward(u, n);
 		if (!l->skip)
-			pdu_ends(u);
+			message_ends(u);
 		return 0;
 	}
 	u32 have = l->have;
-	if (have >= PDU_HEADER)
+	if (have >= WIRE_HEADER_MAX)
 		return 1; /* cannot be */
-	u32 n = PDU_HEADER - have;
+	u32 need = wire_need(l->header, have);
+	u32 n = need - have;
 	if (n > u->left)
 		n = u->left;
+	if (!n || n > WIRE_HEADER_MAX)
+		return 1; /* cannot be */
 	have &= HEADER_ROOM / 2 - 1;
 	n &= HEADER_ROOM / 2 - 1;
 	if (bpf_probe_read_user(l->header + have, n, (void *)u->position)) {
@@ -500,28 +527,30 @@ static long lane_step(u32 i, struct cursor *u)
 		return 1;
 	}
 	forward(u, n);
-	l->have = have + n;
-	if (l->have < PDU_HEADER)
+	have += n;
+	l->have = have;
+	if (have < wire_need(l->header, have))
 		return 0;
 	l->have = 0;
-	if (pdu_parse(l->header, &l->pdu, u->to_target)) {
+	struct message *m = &l->message;
+	if (wire_parse(l->header, m, u->to_target)) {
 		lane_leave(u);
 		return 1;
 	}
 	l->understood++;
-	bool login = l->pdu.kind == PDU_LOGIN || l->pdu.kind == PDU_LOGIN_ANSWER;
-	u8 digests = login ? 0 : s->digests;
-	l->skip = pdu_rest(&l->pdu, digests & DIGEST_HEADER, digests & DIGEST_DATA);
-	l->text = login ? l->pdu.data : 0;
-	if (l->pdu.kind == PDU_COMMAND)
+	bool login = m->kind == MESSAGE_LOGIN || m->kind == MESSAGE_LOGIN_ANSWER;
+	l->skip = message_rest(m, login ? 0 : s->digests);
+	l->lead = m->lead;
+	l->text = m->text;
+	if (m->kind == MESSAGE_COMMAND && !s->quiet)
 		command_begins(u);
 	if (!l->skip)
-		pdu_ends(u);
+		message_ends(u);
 	return 0;
 }
 
 /* Takes a call's bytes as the next ones of a direction. */
-static __always_inline void lane_feed(struct cursor *u, struct pdu *first)
+static __always_inline void lane_feed(struct cursor *u, struct message *first)
 {
 	struct lane *l = u->lane;
 
@@ -531,6 +560,7 @@ static __always_inline void lane_feed(struct cursor *u, struct pdu *first)
 		l->in = 1;
 		l->have = 0;
 		l->skip = 0;
+		l->lead = 0;
 		l->text = 0;
 		l->understood = 0;
 	}
@@ -557,12 +587,12 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 	if (s && attended(&s->rx.attended, rank))
 		return 0;
 	struct cursor u = { .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true };
-	struct pdu first = {};
+	struct message first = {};
 	bool known = call_bytes(&u);
 	if (!s) {
 		if (!known || !header_at(&u, &first))
 			return 0;
-		s = session_open(&u, sk, first.kind == PDU_LOGIN);
+		s = session_open(&u, sk, first.kind == MESSAGE_LOGIN || first.kind == MESSAGE_HELLO);
 		if (!s)
 			return 0;
 		attended(&s->rx.attended, rank);
@@ -589,7 +619,7 @@ static __always_inline int sent(u32 rank, u64 inode, int result, u32 room)
 		return 0;
 	struct cursor u = { .session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result,
 			    .room = room + rank * ROOMS };
-	struct pdu first = {};
+	struct message first = {};
 	if (call_bytes(&u))
 		lane_feed(&u, &first);
 	else if (s->tx.in)

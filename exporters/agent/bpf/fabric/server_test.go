@@ -9,50 +9,83 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/bpftest"
 	"github.com/plumbline/plumbline/exporters/agent/iscsipdu"
+	"github.com/plumbline/plumbline/exporters/agent/nvmepdu"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
+var servers = map[string]func() (*ebpf.CollectionSpec, error){"nvme": LoadNvmeServer, "iscsi": LoadIscsiServer}
+
 // The kernel's verifier accepts the programs that follow targets in user space.
 func TestLoadServer(t *testing.T) {
-	spec, err := LoadIscsiServer()
-	if err != nil {
-		t.Fatal(err)
+	for name, load := range servers {
+		t.Run(name, func(t *testing.T) {
+			spec, err := load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			bpftest.Load(t, spec)
+		})
 	}
-	bpftest.Load(t, spec)
 }
 
-// parser is the programs' own, in the kernel.
-func parser(t testing.TB) func(header []byte, toTarget bool) (iscsipdu.Message, bool) {
+// parser is the programs' own of a wire, in the kernel. It says whether a header is one at all.
+func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Message, bool) {
 	testkit.NeedBPF(t)
-	spec, err := LoadIscsiServer()
+	spec, err := servers[wire]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != IscsiServerProgIscsiServerParse })
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != IscsiServerProgServerParse })
 	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(collection.Close)
-	return func(header []byte, toTarget bool) (iscsipdu.Message, bool) {
+	return func(header []byte, toTarget bool) (Message, bool) {
 		p := Parsed{}
 		copy(p.Header[:], header)
 		if toTarget {
 			p.ToTarget = 1
 		}
-		if _, err := collection.Programs[IscsiServerProgIscsiServerParse].Run(&ebpf.RunOptions{Context: &p, ContextOut: &p}); err != nil {
+		if _, err := collection.Programs[IscsiServerProgServerParse].Run(&ebpf.RunOptions{Context: &p, ContextOut: &p}); err != nil {
 			t.Fatal(err)
 		}
-		return iscsipdu.Message{Tag: p.Pdu.Tag, LUN: p.Pdu.Lun, Reference: p.Pdu.Reference, Bytes: p.Pdu.Bytes, Attached: uint32(p.Pdu.Attached),
-			Data: p.Pdu.Data, Kind: iscsipdu.Kind(p.Pdu.Kind), Op: iscsipdu.Op(p.Pdu.Op), Function: p.Pdu.Function,
-			Failed: p.Pdu.Failed != 0, Final: p.Pdu.Final != 0, Continues: p.Pdu.Continues != 0}, p.Result == 0
+		return p.Message, p.Result == 0
 	}
 }
 
+// iscsiTwin is what the twin in Go says of a header, as the kernel's parser says it.
+func iscsiTwin(header []byte, toTarget bool) (Message, error) {
+	m, err := iscsipdu.Parse(header, toTarget)
+	twin := Message{Tag: m.Tag, Lun: m.LUN, Reference: m.Reference, Bytes: m.Bytes, Rest: m.Attached + (m.Data+3)&^3, Data: m.Data,
+		Kind: uint8(m.Kind), Op: uint8(m.Op), Scope: scopes[m.Function], Failed: bit(m.Failed), Final: bit(m.Final), Continues: bit(m.Continues)}
+	if m.Kind == iscsipdu.LoginRequest || m.Kind == iscsipdu.LoginResponse {
+		twin.Text = m.Data
+	}
+	return twin, err
+}
+
+// nvmeTwin is the same of NVMe over TCP.
+func nvmeTwin(header []byte, toTarget bool) (Message, error) {
+	m, err := nvmepdu.Parse(header, toTarget)
+	return Message{Tag: m.Tag, Lun: m.Namespace, Reference: m.Queue, Bytes: m.Bytes, Rest: m.Rest, Text: m.Text, Lead: uint16(m.Lead),
+		Kind: uint8(m.Kind), Op: uint8(m.Op), Failed: bit(m.Failed)}, err
+}
+
+// scopes are what functions of task management requests are about, in the order of enum task_scope.
+var scopes = map[uint8]uint8{1: 1, 2: 2, 4: 2, 5: 2, 6: 3, 7: 3}
+
+func bit(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // agree fails if the kernel's parser and its twin differ about a header.
-func agree(t *testing.T, parse func([]byte, bool) (iscsipdu.Message, bool), header []byte, toTarget bool) (valid bool) {
+func agree(t *testing.T, parse func([]byte, bool) (Message, bool), twin func([]byte, bool) (Message, error), header []byte, toTarget bool) (valid bool) {
 	t.Helper()
-	want, err := iscsipdu.Parse(header, toTarget)
+	want, err := twin(header, toTarget)
 	got, ok := parse(header, toTarget)
 	if ok != (err == nil) || ok && got != want {
 		t.Fatalf("%x to the target %v: the kernel has %+v, %v, its twin %+v, %v", header, toTarget, got, ok, want, err)
@@ -61,8 +94,8 @@ func agree(t *testing.T, parse func([]byte, bool) (iscsipdu.Message, bool), head
 }
 
 // Headers of all kinds, mostly valid ones, mean the same to both.
-func TestParserTwins(t *testing.T) {
-	parse := parser(t)
+func TestISCSIParserTwins(t *testing.T) {
+	parse := parser(t, "iscsi")
 	random := rand.New(rand.NewPCG(1, 2))
 	valid := 0
 	const rounds = 20000
@@ -82,7 +115,7 @@ func TestParserTwins(t *testing.T) {
 			header[4], header[5], header[6] = 0, 0, 0
 		}
 		for _, toTarget := range []bool{false, true} {
-			if agree(t, parse, header, toTarget) {
+			if agree(t, parse, iscsiTwin, header, toTarget) {
 				valid++
 			}
 		}
@@ -92,13 +125,55 @@ func TestParserTwins(t *testing.T) {
 	}
 }
 
-// FuzzParserTwins is the same for whatever comes.
-func FuzzParserTwins(f *testing.F) {
-	parse := parser(f)
+// The same of NVMe over TCP.
+func TestNVMeParserTwins(t *testing.T) {
+	parse := parser(t, "nvme")
+	random := rand.New(rand.NewPCG(1, 2))
+	lengths := []byte{128, 128, 24, 24, 72, 24, 24, 24, 0, 24}
+	valid := 0
+	const rounds = 20000
+	for range rounds {
+		header := make([]byte, nvmepdu.HeaderMax)
+		for i := range header {
+			if random.IntN(3) == 0 {
+				header[i] = byte(random.Uint32())
+			}
+		}
+		header[0] = byte(random.IntN(len(lengths)))
+		header[1] &= 0x1f
+		header[2] = lengths[header[0]]
+		header[7] = byte(random.IntN(6))
+		header[8] = []byte{0, 1, 2, 9, 0x18, 0x7f}[random.IntN(6)]
+		header[12] &= 1
+		for _, toTarget := range []bool{false, true} {
+			if agree(t, parse, nvmeTwin, header, toTarget) {
+				valid++
+			}
+		}
+	}
+	if valid < rounds/4 {
+		t.Errorf("only %d of %d were headers at all", valid, rounds)
+	}
+}
+
+// FuzzNVMeParserTwins is the same for whatever comes.
+func FuzzNVMeParserTwins(f *testing.F) {
+	parse := parser(f, "nvme")
+	f.Add(make([]byte, nvmepdu.HeaderMax), true)
+	f.Fuzz(func(t *testing.T, header []byte, toTarget bool) {
+		if len(header) == nvmepdu.HeaderMax {
+			agree(t, parse, nvmeTwin, header, toTarget)
+		}
+	})
+}
+
+// FuzzISCSIParserTwins is the same for whatever comes.
+func FuzzISCSIParserTwins(f *testing.F) {
+	parse := parser(f, "iscsi")
 	f.Add(make([]byte, iscsipdu.HeaderSize), true)
 	f.Fuzz(func(t *testing.T, header []byte, toTarget bool) {
 		if len(header) == iscsipdu.HeaderSize {
-			agree(t, parse, header, toTarget)
+			agree(t, parse, iscsiTwin, header, toTarget)
 		}
 	})
 }

@@ -6,6 +6,8 @@ type (
 	Session = IscsiServerSession
 	// Parsed is what the programs' parser makes of a message's header.
 	Parsed = IscsiServerParsed
+	// Message is a message's header.
+	Message = IscsiServerMessage
 	// ServerEvent is an index of the map server_events.
 	ServerEvent = IscsiServerServerEvent
 	// ServerSocket is a socket that a target has open.

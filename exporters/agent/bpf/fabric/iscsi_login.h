@@ -1,0 +1,50 @@
+/* What the text of a login over iSCSI says, which both ends negotiate by keys and values, each ended by a zero byte (RFC 7143, 6). */
+#ifndef __PLUMBLINE_ISCSI_LOGIN_H__
+#define __PLUMBLINE_ISCSI_LOGIN_H__
+
+#include "server.h"
+
+/* What is sought in a text. */
+struct login_search {
+	struct login_text *text;
+	u32 target;  /* where the target's name begins; 0 for nowhere */
+	u8 digests;  /* enum digest: chosen */
+	u8 in_value; /* the byte before was no end */
+	u8 pad[2];
+};
+
+static long login_step(u32 i, struct login_search *s)
+{
+	u32 at = i & LOGIN_TEXT;
+	const char *key = s->text->text + at;
+
+	if (at >= s->text->length)
+		return 1;
+	if (!s->in_value) {
+		if (!bpf_strncmp(key, 11, "TargetName="))
+			s->target = at + 11;
+		else if (!bpf_strncmp(key, 20, "HeaderDigest=CRC32C"))
+			s->digests |= DIGEST_HEADER;
+		else if (!bpf_strncmp(key, 18, "DataDigest=CRC32C"))
+			s->digests |= DIGEST_DATA;
+	}
+	s->in_value = *key != 0;
+	return 0;
+}
+
+static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target)
+{
+	struct login_search found = { .text = text };
+
+	if (text) {
+		bpf_loop(LOGIN_TEXT + 1, login_step, &found, 0);
+		if (to_target && found.target)
+			bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + (found.target & LOGIN_TEXT));
+		if (!to_target)
+			s->chosen |= found.digests;
+	}
+	if (!to_target && m->final)
+		login_done(s);
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* What the command says that connects a queue to a controller: the subsystem's name is in its data, the queue's number in itself. */
+#ifndef __PLUMBLINE_NVME_LOGIN_H__
+#define __PLUMBLINE_NVME_LOGIN_H__
+
+#include "nvme_pdu.h"
+#include "server.h"
+
+static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target)
+{
+	if (!to_target) {
+		if (m->final)
+			login_done(s);
+		return;
+	}
+	/* The controller's own queue is number 0. */
+	s->quiet = !m->reference;
+	if (text && text->length > CONNECT_NAME)
+		bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + CONNECT_NAME);
+}
+
+#endif
