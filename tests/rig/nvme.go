@@ -9,9 +9,15 @@ import (
 	"time"
 )
 
-// NVMeTargets are Targets over NVMe/TCP, and what this machine has of them.
+// NVMeTargets are Targets over NVMe/TCP, by the kernel's own target or a program in user space (nvme_user.go), and what this machine has of
+// them.
 type NVMeTargets struct {
 	*Targets
+	// More is added to what the initiator is told when it connects, such as ",hdr_digest,data_digest".
+	More string
+	// Program is the one in user space.
+	Program *Process
+
 	served []string // names of subsystems
 }
 
@@ -24,15 +30,19 @@ const (
 // says, if it has one.
 func NewNVMeTargets(t T, names []string, delays map[int]time.Duration) *NVMeTargets {
 	n := &NVMeTargets{Targets: newTargets(t, "nvme", 99, nvmePort, "nvmet-tcp", "nvme-tcp")}
-	// An emulator may stand still for longer than the kernel waits.
-	for _, patience := range []string{"io_timeout", "admin_timeout"} {
-		n.write("300", "/sys/module/nvme_core/parameters", patience)
-	}
+	n.bePatient()
 	t.Cleanup(n.end)
 	for i, name := range names {
 		n.add(name, delays[i])
 	}
 	return n
+}
+
+// bePatient has the initiator wait: an emulator may stand still for longer than the kernel would.
+func (n *NVMeTargets) bePatient() {
+	for _, patience := range []string{"io_timeout", "admin_timeout"} {
+		n.write("300", "/sys/module/nvme_core/parameters", patience)
+	}
 }
 
 // add sets one up.
@@ -122,6 +132,10 @@ func (n *NVMeTargets) Connect() []string {
 			if len(paths) == 0 {
 				return fmt.Errorf("no disk of %s", one.Name)
 			}
+			// It comes after its path.
+			if _, err := os.Stat(NVMeHead(paths[0])); err != nil {
+				return err
+			}
 			disks = append(disks, paths[0])
 			return nil
 		})
@@ -131,7 +145,7 @@ func (n *NVMeTargets) Connect() []string {
 
 // connect makes a controller. Each takes the file opened anew.
 func (n *NVMeTargets) connect(nqn string, one *Target) {
-	n.write(fmt.Sprintf("transport=tcp,traddr=%s,trsvcid=%d,nqn=%s,nr_io_queues=2,keep_alive_tmo=300", one.host, nvmePort, nqn), "/dev/nvme-fabrics")
+	n.write(fmt.Sprintf("transport=tcp,traddr=%s,trsvcid=%d,nqn=%s,nr_io_queues=2,keep_alive_tmo=300%s", one.host, nvmePort, nqn, n.More), "/dev/nvme-fabrics")
 }
 
 // controllers are the folders of those with this subsystem.
@@ -163,13 +177,20 @@ func (n *NVMeTargets) Disconnect() {
 	}
 }
 
-// end takes it all down, as far as it is there.
-func (n *NVMeTargets) end() {
-	var gone []string // in this order
+// leave ends the connections that are there.
+func (n *NVMeTargets) leave() {
 	for _, nqn := range n.served {
 		for _, folder := range n.controllers(nqn) {
 			_ = os.WriteFile(filepath.Join(folder, "delete_controller"), []byte("1"), 0o644)
 		}
+	}
+}
+
+// end takes it all down, as far as it is there.
+func (n *NVMeTargets) end() {
+	n.leave()
+	var gone []string // in this order
+	for _, nqn := range n.served {
 		for _, one := range n.targets {
 			gone = append(gone, filepath.Join(n.portOf(one), "subsystems", nqn))
 		}
