@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -19,6 +20,8 @@ const (
 	// maxTransfer is how much data a command can have: 2 to the power of maxTransferPower pages.
 	maxTransfer      = 4096 << maxTransferPower
 	maxTransferPower = 8
+	// endTime is how long a host may take to end a connection once it is told to.
+	endTime = 30 * time.Second
 	// queueSize is how many commands a queue holds at most.
 	queueSize = 128
 )
@@ -68,12 +71,20 @@ func (c *connection) serve() {
 	}
 	var end *endError
 	if errors.As(err, &end) {
-		p := newPDU(kindTargetEnds)
-		p.setWord(8, end.status)
-		_ = c.send(p)
+		c.tell(end.status)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		c.target.o.Log("queue %d of %s: %v", c.queue, c.RemoteAddr(), err)
+	}
+}
+
+// tell tells the host why the connection ends, and has the host end it: what closes a connection that has more to read may not send what it
+// said last.
+func (c *connection) tell(status uint16) {
+	p := newPDU(kindTargetEnds)
+	p.setWord(8, status)
+	if c.send(p) == nil && c.SetReadDeadline(time.Now().Add(endTime)) == nil {
+		_, _ = io.Copy(io.Discard, c.r)
 	}
 }
 

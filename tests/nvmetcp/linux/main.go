@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/alecthomas/kingpin/v2"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/tests/rig"
@@ -23,7 +25,8 @@ const (
 	nqn      = "nqn.2026-11.io.plumbline:guest"
 	megabyte = 1 << 20
 	// Where the disk is made unreadable.
-	broken = 8 * megabyte
+	broken    = 8 * megabyte
+	linkDelay = 50 * time.Millisecond
 )
 
 // ways are what the initiator and the target are told.
@@ -70,11 +73,21 @@ func use(t *rig.Scope, program, initiator string, target ...string) {
 	for _, size := range sizes {
 		write(t, disk, there, memory[:size], memory[megabyte:][:size])
 	}
+	zero(t, disk, memory[:8*rig.BlockSize])
+	several(t, device)
+	targets.SlowLink(0, linkDelay)
+	began := time.Now()
+	_, err = disk.ReadAt(memory[:rig.BlockSize], 0)
+	t.Check(err)
+	if took := time.Since(began); took < linkDelay {
+		t.Errorf("a read by a link that takes %v takes %v", linkDelay, took)
+	}
+	targets.SlowLink(0, 0)
 	targets.Break(0, broken)
-	if _, err := disk.ReadAt(memory[:4096], broken); err == nil {
+	if _, err := disk.ReadAt(memory[:rig.BlockSize], broken); err == nil {
 		t.Errorf("a broken place can be read")
 	}
-	if _, err := disk.ReadAt(memory[:4096], broken+4096); err != nil {
+	if _, err := disk.ReadAt(memory[:rig.BlockSize], broken+rig.BlockSize); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 	if log := targets.Program.Log.String(); strings.Count(log, "\n") != 2 { // where it listens, and what cannot be read
@@ -113,4 +126,64 @@ func write(t *rig.Scope, disk, there *os.File, data, back []byte) {
 			t.Fatalf("%d bytes of %s are others: %v", len(data), f.Name(), err)
 		}
 	}
+}
+
+// zero has blocks zeroed, and others not needed (blkdev_issue_zeroout, blkdev_issue_discard).
+func zero(t *rig.Scope, disk *os.File, data []byte) {
+	for i := range data {
+		data[i] = 1
+	}
+	_, err := disk.WriteAt(data, 0)
+	t.Check(err)
+	for request, where := range map[uintptr][2]uint64{unix.BLKZEROOUT: {rig.BlockSize, 2 * rig.BlockSize}, unix.BLKDISCARD: {megabyte, megabyte}} {
+		if _, _, failed := unix.Syscall(unix.SYS_IOCTL, disk.Fd(), request, uintptr(unsafe.Pointer(&where))); failed != 0 {
+			t.Fatalf("ioctl %#x: %v", request, failed)
+		}
+	}
+	_, err = disk.ReadAt(data, 0)
+	t.Check(err)
+	if zeroes := bytes.Count(data, []byte{0}); zeroes != 2*rig.BlockSize || data[rig.BlockSize] != 0 {
+		t.Errorf("%d zeroes, and two pages were zeroed", zeroes)
+	}
+}
+
+// several has many read and write at once, each a place of its own.
+func several(t *rig.Scope, device string) {
+	const (
+		users, rounds = 24, 10
+		place         = 128 << 10
+	)
+	var all errgroup.Group
+	for i := range users {
+		all.Go(func() error {
+			disk, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
+			if err != nil {
+				return err
+			}
+			defer disk.Close()
+			memory, err := unix.Mmap(-1, 0, 2*place, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = unix.Munmap(memory) }()
+			for round := range rounds {
+				n := rig.BlockSize << (round % 6)
+				data, back := memory[:n], memory[place:][:n]
+				for j := range data {
+					data[j] = byte(j + i*7 + round)
+				}
+				if _, err := disk.WriteAt(data, int64(i*place)); err != nil {
+					return err
+				}
+				if _, err := disk.ReadAt(back, int64(i*place)); err != nil {
+					return err
+				}
+				if !bytes.Equal(data, back) {
+					return fmt.Errorf("%d bytes of user %d are others", n, i)
+				}
+			}
+			return nil
+		})
+	}
+	t.Check(all.Wait())
 }
