@@ -67,6 +67,10 @@ func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 	if m.agent, err = m.program(ctx, programs); err != nil {
 		return nil, err
 	}
+	target, err := buildPackage(ctx, programs, m.guest.arch, "./tests/nvmetcp/target")
+	if err != nil {
+		return nil, err
+	}
 	// Made here, once: in the emulator it takes half a minute.
 	initdb, err := pgserver.Tool("initdb")
 	if err != nil {
@@ -76,7 +80,7 @@ func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 	if err := pgserver.Template(initdb, template); err != nil {
 		return nil, err
 	}
-	m.guest.command = []string{program, "--agent=" + m.agent, "--template=" + template, "--statements=" + strconv.Itoa(m.statements)}
+	m.guest.command = []string{program, "--agent=" + m.agent, "--target=" + target, "--template=" + template, "--statements=" + strconv.Itoa(m.statements)}
 	if foreign(m.guest.arch) {
 		if err := m.carry(ctx, programs); err != nil {
 			return nil, err

@@ -158,7 +158,7 @@ func TestNVMeServerReplica(t *testing.T) {
 
 // Of connections that are older than the agent everything counts soon, whatever their digests, under no name.
 func TestNVMeServerAdopted(t *testing.T) {
-	for i := range 4 {
+	for _, i := range []int{0, 3} {
 		o := nvmetcp.HostOptions{HeaderDigest: i&1 != 0, DataDigest: i&2 != 0, NoFlowControl: true}
 		t.Run(fmt.Sprint(o.HeaderDigest, o.DataDigest), func(t *testing.T) {
 			target := nvmeTarget(t, mayastorVolume)

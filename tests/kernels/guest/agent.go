@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -28,9 +29,10 @@ type agent struct {
 }
 
 // startAgent starts the agent and returns once it answers.
-func startAgent(t *rig.Scope, program string, out *outcome.Outcome) *agent {
+func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 	say("starting the agent")
-	a := &agent{out: out, process: rig.Start(t, exec.Command(program, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
+	a := &agent{out: out, process: rig.Start(t, exec.Command(o.agent, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
+		"--nvme.server="+filepath.Base(o.target),
 		// The emulator is slow.
 		"--scrape.collector-timeout="+scrapeTimeout.String()))}
 	var m agentproc.Metrics

@@ -27,15 +27,16 @@ const (
 )
 
 type options struct {
-	agent, template, result string
-	statements              int
-	replica                 bool
+	agent, target, template, result string
+	statements                      int
+	replica                         bool
 }
 
 func main() {
 	app := kingpin.New("guest", "Measures how exact agent and blockio are on this kernel. Overwrites "+disk+": for guests of tests/kernels, which says how to call it.")
 	var o options
 	app.Flag("agent", "The agent's program.").Required().ExistingFileVar(&o.agent)
+	app.Flag("target", "The program of tests/nvmetcp/target.").Required().ExistingFileVar(&o.target)
 	app.Flag("template", "A data directory of PostgreSQL to start from.").Required().ExistingDirVar(&o.template)
 	app.Flag("result", "The file to write the outcome to.").Default("/run/host/outcome.json").StringVar(&o.result)
 	app.Flag("statements", "Statements of each kind.").Default("200").IntVar(&o.statements)
@@ -79,12 +80,12 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 	shown := hold(t, testkit.Root(), filepath.Dir(o.agent), o.template)
 	mountWork(t)
 	shown.show(t)
-	a := startAgent(t, o.agent, out)
+	a := startAgent(t, o, out)
 	measureDatabase(t, o, a, out)
 	if out.NoVolume = !o.replica; o.replica {
 		measureReplicas(t, a, out)
 	}
-	measureNVMe(t, a, out)
+	measureNVMe(t, a, o.target, out)
 	measureISCSI(t, a, out)
 	a.losses(t, out)
 	a.stop()

@@ -19,12 +19,13 @@ const (
 )
 
 // measureNVMe uses three targets over NVMe/TCP, as Longhorn's second engine names its replicas.
-func measureNVMe(t *rig.Scope, a *agent, out *outcome.Outcome) {
+func measureNVMe(t *rig.Scope, a *agent, target string, out *outcome.Outcome) {
 	if !out.NVMe.Works {
 		return
 	}
 	say("%d NVMe/TCP targets", nvmeTargets)
 	t.Check(rig.Run(say, func(t *rig.Scope) { useNVMe(t, a, &out.NVMePaths) }))
+	t.Check(rig.Run(say, func(t *rig.Scope) { useUserNVMe(t, a, target, &out.NVMePaths) }))
 }
 
 func useNVMe(t *rig.Scope, a *agent, out *outcome.Remote) {

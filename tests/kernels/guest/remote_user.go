@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+// userTarget is a target in user space, and the metric that tells of it.
+type userTarget struct{ volume, metric string }
+
+// followTargets waits until so many targets in user space are followed: only then a login is seen, which tells the target's name.
+func (a *agent) followTargets(t *rig.Scope, targets int) {
+	rig.Eventually(t, patience, func() error {
+		m, err := a.scrape()
+		if n := m.Sum("plumbline_volume_target_processes"); err == nil && n != float64(targets) {
+			err = fmt.Errorf("%v targets in user space are followed", n)
+		}
+		return err
+	})
+}
+
+// since is a sum of a histogram's counts since m, with these labels.
+func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.Metrics) float64 {
+	return func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
+}
+
+// countUser compares counts of both ends with the kernel's own of the path: a target may have no cache, and gets no flushes then.
+func (n *remotePaths) countUser(t *rig.Scope, one userTarget) {
+	before, m := n.statistics(t), n.agent.metrics(t)
+	n.exercise(t)
+	after := n.statistics(t)
+	for op, made := range exercised {
+		counted := after[op] - before[op]
+		if counted != made && (op != "sync" || counted != 0) {
+			t.Fatalf("the kernel counted %d of %s on the path, and %d were made: something else uses it", counted, op, made)
+		}
+		for end, metric := range map[string]string{"initiator": "plumbline_volume_path_seconds", "target": one.metric} {
+			n.compare(t, fmt.Sprintf("%s's %s, %s's", one.volume, op, end), counted, since(m, metric, "volume", one.volume, "op", op))
+		}
+	}
+}
+
+// readUser reads, and returns the mean times of both ends, and what was waited for.
+func (n *remotePaths) readUser(t *rig.Scope, one userTarget) (path, target float64, waited time.Duration) {
+	m := n.agent.metrics(t)
+	waited = n.use(t, n.devices[0], readOnce, remoteRequests)
+	mean := func(metric string) float64 {
+		labels := []string{"volume", n.volume, "op", "read"}
+		f := since(m, metric, labels...)
+		now := n.agent.settled(t, remoteRequests, f)
+		return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / f(now)
+	}
+	return mean("plumbline_volume_path_seconds"), mean(one.metric), waited
+}
+
+// delayUserDisk compares what the target's end says of its disk, which is slow.
+func (n *remotePaths) delayUserDisk(t *rig.Scope, one userTarget) {
+	busy := n.diskBusy(t, n.slowDisk)
+	_, target, waited := n.readUser(t, one)
+	n.note("a disk's delay, of a target in user space", outcome.Delay{Put: diskDelay.Seconds(), Truth: (n.diskBusy(t, n.slowDisk) - busy) / remoteRequests,
+		Waited: waited.Seconds(), Seen: target})
+}
+
+// delayUserLink makes the target's link slow, and compares that with the difference of both ends.
+func (n *remotePaths) delayUserLink(t *rig.Scope, one userTarget) {
+	path, target, _ := n.readUser(t, one)
+	before, alone := path-target, n.roundTrip(t, n.slowLink)
+	n.targets.SlowLink(n.slowLink, linkDelay)
+	truth := n.roundTrip(t, n.slowLink) - alone
+	path, target, waited := n.readUser(t, one)
+	n.targets.SlowLink(n.slowLink, 0)
+	n.note("a link's delay, to a target in user space", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: path - target - before})
+}
