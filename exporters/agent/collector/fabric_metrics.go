@@ -25,7 +25,7 @@ var (
 	targetOldest = prometheus.NewDesc("plumbline_volume_target_oldest_seconds",
 		"Age of the oldest request that a volume's target in user space has read and not answered, in seconds; 0 if there is none.", []string{"volume", "backend"}, nil)
 	targetProcesses = prometheus.NewDesc("plumbline_volume_target_processes",
-		"Processes of this node whose sockets are followed because they are iSCSI targets in user space, by their names.", []string{"node"}, nil)
+		"Processes of this node whose sockets are followed because they are targets in user space, by their names; wire is nvme (over TCP) or iscsi.", []string{"node", "wire"}, nil)
 	pathInfo = prometheus.NewDesc("plumbline_volume_path_info",
 		"A path of this host to a volume or to a replica over NVMe over Fabrics or iSCSI; 1. replica is empty for a volume, device what this host uses, controller the controller or the session, subsystem the target's NQN or IQN.",
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
@@ -96,7 +96,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		for _, p := range c.servers.peers {
 			now.connections[p.viewLabels]++
 		}
-		send(gauge(targetProcesses, float64(len(c.servers.followed)), c.options.Node))
+		send(gauge(targetProcesses, float64(len(c.servers.followed)), c.options.Node, c.wire.name))
 	}
 	c.sendInfo(send)
 	for l, n := range now.connections {

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +18,16 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
-// serverScanInterval is how often all processes are looked through for targets in user space. A volume's target begins before the volume is used.
-const serverScanInterval = 5 * time.Second
+const (
+	// serverScanInterval is how often all processes are looked through for targets in user space. A volume's target begins before the volume is used.
+	serverScanInterval = 5 * time.Second
+	// serverScanSoon is the same where there is one, or was a while ago: initiators are back within a second after its restart.
+	serverScanSoon = fabricInterval
+	// loginPatience is how long a login may take: connections that only begin one must not take the room of others.
+	loginPatience = time.Minute
+	// processNameMax is how long the kernel's name of a process is.
+	processNameMax = 15
+)
 
 // fabricServer is a wire's target that is a program in user space.
 type fabricServer struct {
@@ -30,11 +39,16 @@ type fabricServer struct {
 }
 
 // withServers is the wire with further programs.
-func (w fabricWire) withServers(names []string) fabricWire {
+func (w fabricWire) withServers(names []string) (fabricWire, error) {
+	for _, name := range names {
+		if name == "" || len(name) > processNameMax {
+			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes", w.name, name, processNameMax)
+		}
+	}
 	server := *w.server
 	server.names = slices.Concat(server.names, names)
 	w.server = &server
-	return w
+	return w, nil
 }
 
 // fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
@@ -58,10 +72,10 @@ type fabricServers struct {
 
 // serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still there.
 type serverLook struct {
-	clock      uint64
 	operations map[uint64]fabric.Operation
 	exports    map[fabric.ExportKey]fabric.Export
 	sessions   map[uint64]fabric.Session
+	older      map[uint64]uint8
 	open       map[uint64]bool // sockets, by inode number
 	err        error
 }
@@ -76,7 +90,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 		if err := kernel.attach(); err != nil {
 			return nil, errors.Join(err, kernel.Close())
 		}
-		s.server, s.followed = kernel, map[int]uint64{}
+		s.server, s.followed, s.looked = kernel, map[int]uint64{}, serverLook{}
 		return kernel.fabricKernel, nil
 	}
 	s.try = func() (*fabricKernel, error) {
@@ -98,12 +112,16 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 
 // find looks for processes now and then, and at the sockets of those that are followed at each look. It takes no lock.
 func (s *fabricServers) find() {
-	if now := time.Now(); now.Sub(s.scanned) >= serverScanInterval {
+	interval := serverScanInterval
+	if s.kernel != nil {
+		interval = serverScanSoon
+	}
+	if now := time.Now(); now.Sub(s.scanned) >= interval {
 		s.scanned = now
 		s.scan()
 	}
 	if s.kernel != nil {
-		s.looked = s.server.look(s.clock(), s.followed)
+		s.looked = s.server.look(s.followed)
 	}
 }
 
@@ -161,9 +179,9 @@ func (s *fabricServers) follow(now time.Time) {
 		if _, known := s.followed[pid]; known {
 			continue
 		}
-		if err := s.server.follow(pid); err != nil {
+		if err := s.server.follow(pid, start); err != nil {
 			s.lookErrors++
-			s.log.Warn("cannot follow a target", "pid", pid, "err", err)
+			s.err = errors.Join(s.err, err)
 			continue
 		}
 		s.followed[pid] = start
@@ -180,14 +198,21 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 		return s.looked.err
 	}
 	var errs []error
-	alive := map[uint64]bool{}
+	alive, clock := map[uint64]bool{}, s.clock()
 	for inode, session := range s.looked.sessions {
-		if s.looked.open[inode] && session.Ended == 0 {
+		late := session.LoggingIn != 0 && clock-min(session.Since, clock) > uint64(loginPatience)
+		if s.looked.open[inode] && !late {
 			alive[uint64(session.Id)] = true
 			continue
 		}
 		_, err := remove(s.kernel.collection.Maps["sessions"], inode)
 		errs = append(errs, err)
+	}
+	for inode := range s.looked.older {
+		if !s.looked.open[inode] {
+			_, err := remove(s.kernel.collection.Maps["older"], inode)
+			errs = append(errs, err)
+		}
 	}
 	gone := map[uint32]bool{}
 	for key, e := range s.looked.exports {

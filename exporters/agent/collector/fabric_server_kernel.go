@@ -25,8 +25,8 @@ var serverPrograms = map[platform.Boundary][]string{
 
 const serverSockets = fabric.IscsiServerProgServerSockets
 
-// serverMapSizes are the entries of the maps that only a side of targets in user space has: 2,048 sessions of 0.7 KB.
-var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPeers}
+// serverMapSizes are the entries of the maps that only a side of targets in user space has: 2,048 sessions of 1.2 KB.
+var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPeers, "older": fabricMaxPeers}
 
 // serverKernel is the kernel side of targets in user space.
 type serverKernel struct {
@@ -77,12 +77,28 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKe
 	return k, nil
 }
 
-// follow makes the programs look at a process's calls.
-func (k *serverKernel) follow(pid int) error {
-	if err := k.collection.Maps["servers"].Put(uint32(pid), uint32(1)); err != nil {
+// follow makes the programs look at the calls of a process that began at start, in clock ticks. Connections that it has already may have had their
+// login.
+func (k *serverKernel) follow(pid int, start uint64) error {
+	err := k.collection.Maps["servers"].Put(uint32(pid), start)
+	if err == nil {
+		err = k.followed.mark(pid, 1)
+	}
+	if err != nil {
 		return fmt.Errorf("follow process %d: %w", pid, err)
 	}
-	return k.followed.mark(pid, 1)
+	sockets, err := k.sockets([]int{pid})
+	for _, s := range sockets {
+		err = errors.Join(err, k.collection.Maps["older"].Put(s.Inode, uint8(1)))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("sockets of process %d: %w", pid, err), k.unfollow(pid))
+	}
+	return nil
+}
+
+func (k *serverKernel) sockets(pids []int) ([]fabric.ServerSocket, error) {
+	return socketsOf[fabric.ServerSocket](k.collection.Programs[serverSockets], pids, k.otherNamespace)
 }
 
 // unfollow undoes follow.
@@ -92,18 +108,18 @@ func (k *serverKernel) unfollow(pid int) error {
 }
 
 // look reads what there is, for processes that are followed.
-func (k *serverKernel) look(clock uint64, followed map[int]uint64) (l serverLook) {
-	l.clock = clock
-	var errs [4]error
+func (k *serverKernel) look(followed map[int]uint64) (l serverLook) {
+	var errs [5]error
 	l.operations, errs[0] = readMap[uint64, fabric.Operation](k.collection.Maps["operations"])
 	l.exports, errs[1] = readMap[fabric.ExportKey, fabric.Export](k.collection.Maps["exports"])
 	l.sessions, errs[2] = readMap[uint64, fabric.Session](k.collection.Maps["sessions"])
+	l.older, errs[3] = readMap[uint64, uint8](k.collection.Maps["older"])
 	pids := make([]int, 0, len(followed))
 	for pid := range followed {
 		pids = append(pids, pid)
 	}
-	sockets, err := socketsOf[fabric.ServerSocket](k.collection.Programs[serverSockets], pids, k.otherNamespace)
-	errs[3] = err
+	sockets, err := k.sockets(pids)
+	errs[4] = err
 	l.open = map[uint64]bool{}
 	for _, s := range sockets {
 		l.open[s.Inode] = true

@@ -54,5 +54,9 @@ func NewISCSI(o Options) (Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--iscsi.name: %w", err)
 	}
-	return newFabric(o, iscsiWire.withServers(o.ISCSI.Servers), names), nil
+	wire, err := iscsiWire.withServers(o.ISCSI.Servers)
+	if err != nil {
+		return nil, err
+	}
+	return newFabric(o, wire, names), nil
 }

@@ -47,5 +47,9 @@ func NewNVMe(o Options) (Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--nvme.name: %w", err)
 	}
-	return newFabric(o, nvmeWire.withServers(o.NVMe.Servers), names), nil
+	wire, err := nvmeWire.withServers(o.NVMe.Servers)
+	if err != nil {
+		return nil, err
+	}
+	return newFabric(o, wire, names), nil
 }

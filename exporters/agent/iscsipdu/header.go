@@ -27,6 +27,9 @@ const (
 	LoginResponse
 	TaskRequest
 	TaskResponse
+	_
+	// Rejected has the header of a message to the target that is refused, as its data.
+	Rejected
 )
 
 // Opcodes as they stand in the header; those from 0x20 on are a target's.
@@ -87,6 +90,8 @@ type Message struct {
 	Failed bool
 	// Final is set on a login message that leads to the full feature phase; on a response only if it reports success.
 	Final bool
+	// Anywhere is set on a command that succeeds on any LUN, also on one that is not there.
+	Anywhere bool
 	// Continues is set on a login message whose text goes on in the next one.
 	Continues bool
 }
@@ -144,11 +149,14 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 	switch code {
 	case opCommand:
 		m.Kind, m.LUN, m.Op = Command, lun(h[8:]), opOf(h[32:])
+		m.Anywhere = anywhere[h[32]]
 		if m.Op == Read || m.Op == Write {
 			m.Bytes = be.Uint32(h[20:])
 		}
 	case opTaskRequest:
 		m.Kind, m.LUN, m.Reference, m.Function = TaskRequest, lun(h[8:]), be.Uint32(h[20:]), h[1]&0x7f
+	case opReject:
+		m.Kind = Rejected
 	case opResponse:
 		m.Kind, m.Failed = Answer, h[2] != 0 || h[3] != 0
 	case opDataIn:
@@ -168,6 +176,9 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 	}
 	return m, nil
 }
+
+// anywhere are INQUIRY, REQUEST SENSE and REPORT LUNS.
+var anywhere = map[byte]bool{0x12: true, 0x03: true, 0xa0: true}
 
 // lun is what Linux makes of the first two levels (scsilun_to_int).
 func lun(b []byte) uint32 {

@@ -76,7 +76,7 @@ func TestParse(t *testing.T) {
 		{"logout response", "26800000 00000000 0000000000000000 00000014", false, Message{Tag: 0x14, Op: OpOther}},
 		{"ready to transfer", "31800000 00000000 0001000000000000 80000001 00000001", false, Message{Tag: 0x80000001, Op: OpOther}},
 		{"asynchronous message", "32000000 00000000 0000000000000000 ffffffff", false, Message{Tag: 0xffffffff, Op: OpOther}},
-		{"reject", "3f000900 00000030 0000000000000000 ffffffff", false, Message{Tag: 0xffffffff, Op: OpOther, Data: 0x30}},
+		{"reject", "3f000900 00000030 0000000000000000 ffffffff", false, Message{Tag: 0xffffffff, Kind: Rejected, Op: OpOther, Data: 0x30}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := unhex(t, c.hex)

@@ -31,7 +31,8 @@ func Keys(text []byte) (l Login) {
 		crc := string(value) == "CRC32C"
 		switch string(name) {
 		case "TargetName":
-			if len(value) <= NameMax {
+			// The first one counts, and none that is empty or too long.
+			if l.Target == "" && len(value) <= NameMax {
 				l.Target = string(value)
 			}
 		case "HeaderDigest":
@@ -45,7 +46,7 @@ func Keys(text []byte) (l Login) {
 
 // add takes what a later text says in addition; a key is negotiated once.
 func (l *Login) add(more Login) {
-	if more.Target != "" {
+	if l.Target == "" {
 		l.Target = more.Target
 	}
 	l.HeaderDigest = l.HeaderDigest || more.HeaderDigest

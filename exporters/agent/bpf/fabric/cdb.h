@@ -7,8 +7,10 @@
 #include "../operation.h"
 
 enum scsi_opcode {
+	SCSI_REQUEST_SENSE = 0x03,
 	SCSI_READ_6 = 0x08,
 	SCSI_WRITE_6 = 0x0a,
+	SCSI_INQUIRY = 0x12,
 	SCSI_READ_10 = 0x28,
 	SCSI_WRITE_10 = 0x2a,
 	SCSI_WRITE_VERIFY_10 = 0x2e,
@@ -21,6 +23,7 @@ enum scsi_opcode {
 	SCSI_WRITE_VERIFY_16 = 0x8e,
 	SCSI_SYNCHRONIZE_CACHE_16 = 0x91,
 	SCSI_WRITE_SAME_16 = 0x93,
+	SCSI_REPORT_LUNS = 0xa0,
 	SCSI_READ_12 = 0xa8,
 	SCSI_WRITE_12 = 0xaa,
 	SCSI_WRITE_VERIFY_12 = 0xae,

@@ -7,7 +7,8 @@
 /* What is sought in a text. */
 struct login_search {
 	struct login_text *text;
-	u32 target;  /* where the target's name begins; 0 for nowhere */
+	u32 target;  /* where the target's name begins, the first one; 0 for nowhere */
+	u32 end;     /* and where it ends; 0 if the text ends first */
 	u8 digests;  /* enum digest: chosen */
 	u8 in_value; /* the byte before was no end */
 	u8 pad[2];
@@ -20,8 +21,10 @@ static long login_step(u32 i, struct login_search *s)
 
 	if (at >= s->text->length)
 		return 1;
+	if (s->target && !s->end && at >= s->target && !*key)
+		s->end = at;
 	if (!s->in_value) {
-		if (!bpf_strncmp(key, 11, "TargetName="))
+		if (!s->target && !bpf_strncmp(key, 11, "TargetName="))
 			s->target = at + 11;
 		else if (!bpf_strncmp(key, 20, "HeaderDigest=CRC32C"))
 			s->digests |= DIGEST_HEADER;
@@ -38,13 +41,20 @@ static __noinline void wire_login(struct session *s, struct message *m, struct l
 
 	if (text) {
 		bpf_loop(LOGIN_TEXT + 1, login_step, &found, 0);
-		if (to_target && found.target)
+		/* The first name counts, if it is whole. */
+		if (to_target && !s->target[0] && found.end && found.end - found.target < sizeof(s->target))
 			bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + (found.target & LOGIN_TEXT));
 		if (!to_target)
 			s->chosen |= found.digests;
 	}
 	if (!to_target && m->final)
 		login_done(s);
+}
+
+/* The refused header is what the message brings. */
+static __always_inline u32 wire_rejected(struct login_text *text)
+{
+	return text->length >= PDU_HEADER ? be32((u8 *)text->text + 16) : 0xffffffff;
 }
 
 #endif

@@ -73,6 +73,12 @@ static __always_inline u64 opcode_bit(u8 opcode)
 #define PDU_ALWAYS_FINAL                                                                                                               \
 	(PDU_WITHOUT_DATA | opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE))
 
+/* Does this command succeed on any LUN? */
+static __always_inline bool is_anywhere(u8 opcode)
+{
+	return opcode == SCSI_INQUIRY || opcode == SCSI_REQUEST_SENSE || opcode == SCSI_REPORT_LUNS;
+}
+
 /* What a task management request is about. */
 static __always_inline u8 task_scope(u8 function)
 {
@@ -114,6 +120,7 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 	case PDU_SCSI_COMMAND:
 		m->kind = MESSAGE_COMMAND;
 		m->op = op_of_block(h + 32);
+		m->anywhere = is_anywhere(h[32]);
 		if (m->op == OP_READ || m->op == OP_WRITE)
 			m->bytes = be32(h + 20);
 		break;
@@ -139,6 +146,10 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 		m->scope = task_scope(h[1] & 0x7f);
 		m->reference = be32(h + 20);
 		break;
+	case PDU_REJECT:
+		m->kind = MESSAGE_REJECTED;
+		m->text = m->data;
+		break;
 	case PDU_TASK_RESPONSE:
 		m->kind = MESSAGE_TASK_ANSWER;
 		m->failed = h[2] != 0;
@@ -153,6 +164,11 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 static __always_inline u32 wire_need(const u8 *h, u32 have)
 {
 	return PDU_HEADER;
+}
+
+static __always_inline bool wire_begins(u8 first)
+{
+	return (first & ~PDU_IMMEDIATE) == PDU_LOGIN_REQUEST;
 }
 
 #endif

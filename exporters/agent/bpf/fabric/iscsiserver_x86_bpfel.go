@@ -83,6 +83,8 @@ type IscsiServerMessage struct {
 	Scope     uint8
 	Final     uint8
 	Continues uint8
+	Anywhere  uint8
+	Pad       [3]uint8
 }
 
 type IscsiServerOperation struct {
@@ -115,29 +117,34 @@ const (
 )
 
 type IscsiServerSession struct {
-	_             structs.HostLayout
-	Since         uint64
-	TaskSince     uint64
-	Id            uint32
-	TaskTag       uint32
-	TaskReference uint32
-	TaskLun       uint32
-	Begun         uint32
-	Over          uint32
-	LoginTag      uint32
-	TaskScope     uint8
-	Digests       uint8
-	Chosen        uint8
-	LoggingIn     uint8
-	Named         uint8
-	Whole         uint8
-	Guesses       uint8
-	Quiet         uint8
-	Ended         uint8
-	Pad           [7]uint8
-	Local         [32]uint8
-	Remote        [32]uint8
-	Rx            struct {
+	_         structs.HostLayout
+	Since     uint64
+	Id        uint32
+	NextTask  uint32
+	Begun     uint32
+	Over      uint32
+	LoginTag  uint32
+	Pad0      uint8
+	Digests   uint8
+	Chosen    uint8
+	LoggingIn uint8
+	Named     uint8
+	Whole     uint8
+	Guesses   uint8
+	Quiet     uint8
+	Pad       [4]uint8
+	Tasks     [4]struct {
+		_         structs.HostLayout
+		Since     uint64
+		Tag       uint32
+		Lun       uint32
+		Reference uint32
+		Scope     uint8
+		Pad       [3]uint8
+	}
+	Local  [32]uint8
+	Remote [32]uint8
+	Rx     struct {
 		_          structs.HostLayout
 		Skip       uint32
 		Lead       uint32
@@ -164,7 +171,6 @@ type IscsiServerSession struct {
 		Header     [256]uint8
 	}
 	Target [224]int8
-	_      [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -179,11 +185,11 @@ const (
 	IscsiServerMapFollowed             = "followed"
 	IscsiServerMapLatencies            = "latencies"
 	IscsiServerMapLogins               = "logins"
+	IscsiServerMapOlder                = "older"
 	IscsiServerMapOperations           = "operations"
 	IscsiServerMapScratch              = "scratch"
 	IscsiServerMapServerEvents         = "server_events"
 	IscsiServerMapServers              = "servers"
-	IscsiServerMapSessionScratch       = "session_scratch"
 	IscsiServerMapSessions             = "sessions"
 	IscsiServerMapUnanswered           = "unanswered"
 	IscsiServerProgServerInet6Received = "server_inet6_received"
@@ -264,21 +270,21 @@ type IscsiServerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type IscsiServerMapSpecs struct {
-	Controllers    *ebpf.MapSpec `ebpf:"controllers"`
-	Crews          *ebpf.MapSpec `ebpf:"crews"`
-	Disks          *ebpf.MapSpec `ebpf:"disks"`
-	Events         *ebpf.MapSpec `ebpf:"events"`
-	Exports        *ebpf.MapSpec `ebpf:"exports"`
-	Followed       *ebpf.MapSpec `ebpf:"followed"`
-	Latencies      *ebpf.MapSpec `ebpf:"latencies"`
-	Logins         *ebpf.MapSpec `ebpf:"logins"`
-	Operations     *ebpf.MapSpec `ebpf:"operations"`
-	Scratch        *ebpf.MapSpec `ebpf:"scratch"`
-	ServerEvents   *ebpf.MapSpec `ebpf:"server_events"`
-	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	SessionScratch *ebpf.MapSpec `ebpf:"session_scratch"`
-	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
-	Unanswered     *ebpf.MapSpec `ebpf:"unanswered"`
+	Controllers  *ebpf.MapSpec `ebpf:"controllers"`
+	Crews        *ebpf.MapSpec `ebpf:"crews"`
+	Disks        *ebpf.MapSpec `ebpf:"disks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Exports      *ebpf.MapSpec `ebpf:"exports"`
+	Followed     *ebpf.MapSpec `ebpf:"followed"`
+	Latencies    *ebpf.MapSpec `ebpf:"latencies"`
+	Logins       *ebpf.MapSpec `ebpf:"logins"`
+	Older        *ebpf.MapSpec `ebpf:"older"`
+	Operations   *ebpf.MapSpec `ebpf:"operations"`
+	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
+	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
+	Servers      *ebpf.MapSpec `ebpf:"servers"`
+	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
 // IscsiServerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -319,21 +325,21 @@ func (o *IscsiServerObjects) Close() error {
 //
 // It can be passed to LoadIscsiServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type IscsiServerMaps struct {
-	Controllers    *ebpf.Map `ebpf:"controllers"`
-	Crews          *ebpf.Map `ebpf:"crews"`
-	Disks          *ebpf.Map `ebpf:"disks"`
-	Events         *ebpf.Map `ebpf:"events"`
-	Exports        *ebpf.Map `ebpf:"exports"`
-	Followed       *ebpf.Map `ebpf:"followed"`
-	Latencies      *ebpf.Map `ebpf:"latencies"`
-	Logins         *ebpf.Map `ebpf:"logins"`
-	Operations     *ebpf.Map `ebpf:"operations"`
-	Scratch        *ebpf.Map `ebpf:"scratch"`
-	ServerEvents   *ebpf.Map `ebpf:"server_events"`
-	Servers        *ebpf.Map `ebpf:"servers"`
-	SessionScratch *ebpf.Map `ebpf:"session_scratch"`
-	Sessions       *ebpf.Map `ebpf:"sessions"`
-	Unanswered     *ebpf.Map `ebpf:"unanswered"`
+	Controllers  *ebpf.Map `ebpf:"controllers"`
+	Crews        *ebpf.Map `ebpf:"crews"`
+	Disks        *ebpf.Map `ebpf:"disks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Exports      *ebpf.Map `ebpf:"exports"`
+	Followed     *ebpf.Map `ebpf:"followed"`
+	Latencies    *ebpf.Map `ebpf:"latencies"`
+	Logins       *ebpf.Map `ebpf:"logins"`
+	Older        *ebpf.Map `ebpf:"older"`
+	Operations   *ebpf.Map `ebpf:"operations"`
+	Scratch      *ebpf.Map `ebpf:"scratch"`
+	ServerEvents *ebpf.Map `ebpf:"server_events"`
+	Servers      *ebpf.Map `ebpf:"servers"`
+	Sessions     *ebpf.Map `ebpf:"sessions"`
+	Unanswered   *ebpf.Map `ebpf:"unanswered"`
 }
 
 func (m *IscsiServerMaps) Close() error {
@@ -346,11 +352,11 @@ func (m *IscsiServerMaps) Close() error {
 		m.Followed,
 		m.Latencies,
 		m.Logins,
+		m.Older,
 		m.Operations,
 		m.Scratch,
 		m.ServerEvents,
 		m.Servers,
-		m.SessionScratch,
 		m.Sessions,
 		m.Unanswered,
 	)

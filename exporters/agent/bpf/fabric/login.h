@@ -48,7 +48,11 @@ static __always_inline void login_goes_on(u64 key, u64 address, u32 n)
 	at &= LOGIN_TEXT;
 	barrier_var(n);
 	n &= LOGIN_TEXT;
-	if (n && !bpf_probe_read_user(t->text + at, n, (void *)address))
+	if (!n)
+		return;
+	if (bpf_probe_read_user(t->text + at, n, (void *)address))
+		t->length = LOGIN_TEXT; /* no more of it can be known */
+	else
 		t->length += n;
 }
 

@@ -4,8 +4,10 @@
  *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_ROOM / 2
  *   WIRE_GUESSES                           digests of a connection whose beginning was not seen are to be found out: 1 or 0
  *   u32 wire_need(header, have)            how long the header is, as far as `have` bytes tell; more than `have` until it is whole
+ *   bool wire_begins(first)                may a connection's first message begin with this byte?
  *   int wire_parse(header, m, to_target)   0, or -1 if a whole header is none of this wire in this direction
  *   void wire_login(s, m, text, to_target) what a login's message says, with its text, or 0 if there is none
+ *   u32 wire_rejected(text)                the tag of the message that a target has refused
  *
  * and a program file, which includes the wire's header, server.h and server_programs.h.
  */
@@ -31,6 +33,7 @@ enum message_kind {
 	MESSAGE_TASK, /* asks for the end of commands */
 	MESSAGE_TASK_ANSWER,
 	MESSAGE_HELLO, /* the first one of a connection, before its login */
+	MESSAGE_REJECTED, /* has the header of a message to the target that is refused, as its text */
 };
 
 /* What a task management request asks: see wire_parse. */
@@ -57,6 +60,8 @@ struct message {
 	u8 scope;      /* enum task_scope */
 	u8 final;      /* of an answer to a login: the connection's first command may come */
 	u8 continues;  /* a login's text goes on in the next one */
+	u8 anywhere;   /* a command that succeeds on any LUN, also on one that is not there */
+	u8 pad[3];
 };
 
 #endif

@@ -87,6 +87,11 @@ static __always_inline u32 wire_need(const u8 *h, u32 have)
 	return length && length <= WIRE_HEADER_MAX ? length : PDU_COMMON;
 }
 
+static __always_inline bool wire_begins(u8 first)
+{
+	return first == PDU_INITIALIZE;
+}
+
 /* A namespace that a command can be for. */
 static __always_inline bool is_namespace(u32 namespace)
 {

@@ -24,11 +24,11 @@ const (
 	NvmeServerMapFollowed             = "followed"
 	NvmeServerMapLatencies            = "latencies"
 	NvmeServerMapLogins               = "logins"
+	NvmeServerMapOlder                = "older"
 	NvmeServerMapOperations           = "operations"
 	NvmeServerMapScratch              = "scratch"
 	NvmeServerMapServerEvents         = "server_events"
 	NvmeServerMapServers              = "servers"
-	NvmeServerMapSessionScratch       = "session_scratch"
 	NvmeServerMapSessions             = "sessions"
 	NvmeServerMapUnanswered           = "unanswered"
 	NvmeServerProgServerInet6Received = "server_inet6_received"
@@ -109,21 +109,21 @@ type NvmeServerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type NvmeServerMapSpecs struct {
-	Controllers    *ebpf.MapSpec `ebpf:"controllers"`
-	Crews          *ebpf.MapSpec `ebpf:"crews"`
-	Disks          *ebpf.MapSpec `ebpf:"disks"`
-	Events         *ebpf.MapSpec `ebpf:"events"`
-	Exports        *ebpf.MapSpec `ebpf:"exports"`
-	Followed       *ebpf.MapSpec `ebpf:"followed"`
-	Latencies      *ebpf.MapSpec `ebpf:"latencies"`
-	Logins         *ebpf.MapSpec `ebpf:"logins"`
-	Operations     *ebpf.MapSpec `ebpf:"operations"`
-	Scratch        *ebpf.MapSpec `ebpf:"scratch"`
-	ServerEvents   *ebpf.MapSpec `ebpf:"server_events"`
-	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	SessionScratch *ebpf.MapSpec `ebpf:"session_scratch"`
-	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
-	Unanswered     *ebpf.MapSpec `ebpf:"unanswered"`
+	Controllers  *ebpf.MapSpec `ebpf:"controllers"`
+	Crews        *ebpf.MapSpec `ebpf:"crews"`
+	Disks        *ebpf.MapSpec `ebpf:"disks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Exports      *ebpf.MapSpec `ebpf:"exports"`
+	Followed     *ebpf.MapSpec `ebpf:"followed"`
+	Latencies    *ebpf.MapSpec `ebpf:"latencies"`
+	Logins       *ebpf.MapSpec `ebpf:"logins"`
+	Older        *ebpf.MapSpec `ebpf:"older"`
+	Operations   *ebpf.MapSpec `ebpf:"operations"`
+	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
+	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
+	Servers      *ebpf.MapSpec `ebpf:"servers"`
+	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
 // NvmeServerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -164,21 +164,21 @@ func (o *NvmeServerObjects) Close() error {
 //
 // It can be passed to LoadNvmeServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type NvmeServerMaps struct {
-	Controllers    *ebpf.Map `ebpf:"controllers"`
-	Crews          *ebpf.Map `ebpf:"crews"`
-	Disks          *ebpf.Map `ebpf:"disks"`
-	Events         *ebpf.Map `ebpf:"events"`
-	Exports        *ebpf.Map `ebpf:"exports"`
-	Followed       *ebpf.Map `ebpf:"followed"`
-	Latencies      *ebpf.Map `ebpf:"latencies"`
-	Logins         *ebpf.Map `ebpf:"logins"`
-	Operations     *ebpf.Map `ebpf:"operations"`
-	Scratch        *ebpf.Map `ebpf:"scratch"`
-	ServerEvents   *ebpf.Map `ebpf:"server_events"`
-	Servers        *ebpf.Map `ebpf:"servers"`
-	SessionScratch *ebpf.Map `ebpf:"session_scratch"`
-	Sessions       *ebpf.Map `ebpf:"sessions"`
-	Unanswered     *ebpf.Map `ebpf:"unanswered"`
+	Controllers  *ebpf.Map `ebpf:"controllers"`
+	Crews        *ebpf.Map `ebpf:"crews"`
+	Disks        *ebpf.Map `ebpf:"disks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Exports      *ebpf.Map `ebpf:"exports"`
+	Followed     *ebpf.Map `ebpf:"followed"`
+	Latencies    *ebpf.Map `ebpf:"latencies"`
+	Logins       *ebpf.Map `ebpf:"logins"`
+	Older        *ebpf.Map `ebpf:"older"`
+	Operations   *ebpf.Map `ebpf:"operations"`
+	Scratch      *ebpf.Map `ebpf:"scratch"`
+	ServerEvents *ebpf.Map `ebpf:"server_events"`
+	Servers      *ebpf.Map `ebpf:"servers"`
+	Sessions     *ebpf.Map `ebpf:"sessions"`
+	Unanswered   *ebpf.Map `ebpf:"unanswered"`
 }
 
 func (m *NvmeServerMaps) Close() error {
@@ -191,11 +191,11 @@ func (m *NvmeServerMaps) Close() error {
 		m.Followed,
 		m.Latencies,
 		m.Logins,
+		m.Older,
 		m.Operations,
 		m.Scratch,
 		m.ServerEvents,
 		m.Servers,
-		m.SessionScratch,
 		m.Sessions,
 		m.Unanswered,
 	)

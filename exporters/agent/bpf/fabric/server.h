@@ -30,6 +30,14 @@ enum server_room {
 
 #define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
 
+/* How many commands of a session may be under way; initiators have 128 or so. */
+#define UNDER_WAY_MAX 1024
+
+/* How many task management requests of a session may be. */
+#define TASKS 4
+
+#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
+
 /* After so many messages one after the other the digests are right. */
 #define SURE 8
 
@@ -75,16 +83,23 @@ struct lane {
 	u8 header[HEADER_ROOM];
 };
 
+/* A task management request that has no answer yet. */
+struct task {
+	u64 since;
+	u32 tag;
+	u32 lun;
+	u32 reference;
+	u8 scope; /* enum task_scope; TASK_NONE if there is none here */
+	u8 pad[3];
+};
+
 struct session {
 	u64 since; /* when it was first seen, or fell out of step last; CLOCK_MONOTONIC, ns */
-	u64 task_since; /* the latest task management request */
 	u32 id; /* never used twice */
-	u32 task_tag;
-	u32 task_reference;
-	u32 task_lun;
-	u32 begun, over; /* commands; equal if none is under way, as the threads of a target see it */
+	u32 next_task;
+	u32 begun, over; /* commands */
 	u32 login_tag;
-	u8 task_scope; /* enum task_scope; TASK_NONE if none is under way */
+	u8 pad0;
 	u8 digests; /* enum digest: in force */
 	u8 chosen; /* enum digest: by the target's answers so far */
 	u8 logging_in;
@@ -92,20 +107,28 @@ struct session {
 	u8 whole; /* each command of it was seen */
 	u8 guesses;
 	u8 quiet; /* its commands are none for a disk */
-	u8 ended; /* no more commands can come: user space shall forget it */
-	u8 pad[7];
+	u8 pad[4];
+	struct task tasks[TASKS];
 	u8 local[SOCKADDR_MAX + 4], remote[SOCKADDR_MAX + 4]; /* struct sockaddr of both ends */
 	struct lane rx, tx;
 	char target[NQN_SIZE];
 };
 
-/* Processes that are targets, by their process ids. User space writes it. */
+/* Processes that are targets, by their process ids, and when each started, in clock ticks. User space writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u32);
+	__type(value, u64);
 } servers SEC(".maps");
+
+/* Sockets that a target had when it was begun to follow it, by inode number: their logins may be over. User space writes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);
+	__type(value, u8);
+} older SEC(".maps");
 
 /* By the socket's inode number, which a reconnect changes. */
 struct {
@@ -115,13 +138,7 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
-/* Room to put a session together. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, EXPORT_ROOMS);
-	__type(key, u32);
-	__type(value, struct session);
-} session_scratch SEC(".maps");
+static const struct session no_session;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -141,11 +158,17 @@ static __always_inline void count_server(u32 event)
 }
 
 /* Is the current task a target's? */
+static __always_inline bool is_server_task(struct task_struct *task)
+{
+	u32 tgid = tgid_of(task);
+	u64 *start = maybe_followed(tgid) ? bpf_map_lookup_elem(&servers, &tgid) : 0;
+
+	return start && *start == BPF_CORE_READ(task, group_leader, start_boottime) / CLOCK_TICK;
+}
+
 static __always_inline bool is_server(void)
 {
-	u32 tgid = tgid_of(bpf_get_current_task_btf());
-
-	return maybe_followed(tgid) && bpf_map_lookup_elem(&servers, &tgid);
+	return is_server_task(bpf_get_current_task_btf());
 }
 
 /* What the loop over a call's bytes works on: n bytes in user memory, in segments. */
@@ -221,17 +244,32 @@ static __always_inline bool call_bytes(struct cursor *u)
 	return true;
 }
 
-/* The header at the cursor's place, whole, or false. */
-static __always_inline bool header_at(struct cursor *u, struct message *m)
+/* Empty segments that a call may begin with. */
+#define EMPTY_SEGMENTS 4
+
+/* What begins at the cursor's place. */
+enum beginning {
+	BEGINS_NOTHING,
+	BEGINS_MESSAGE,    /* a whole header */
+	BEGINS_CONNECTION, /* what may be a connection's first message, whole or not */
+};
+
+static __always_inline enum beginning begins_at(struct cursor *u, struct message *m)
 {
 	u8 header[WIRE_HEADER_MAX] = {};
 
-	if (!u->left && !next_segment(u))
-		return false;
+	for (u32 i = 0; i < EMPTY_SEGMENTS && !u->left; i++)
+		if (!next_segment(u))
+			return BEGINS_NOTHING;
 	u32 n = u->left < WIRE_HEADER_MAX ? u->left : WIRE_HEADER_MAX;
 	if (!n || bpf_probe_read_user(header, n, (void *)u->position))
-		return false;
-	return wire_need(header, n) <= n && !wire_parse(header, m, u->to_target);
+		return BEGINS_NOTHING;
+	bool whole = wire_need(header, n) <= n;
+	if (whole && wire_parse(header, m, u->to_target))
+		return BEGINS_NOTHING;
+	if (u->to_target && wire_begins(header[0]))
+		return BEGINS_CONNECTION;
+	return whole ? BEGINS_MESSAGE : BEGINS_NOTHING;
 }
 
 /* The address of one end, as a struct sockaddr. */
@@ -253,22 +291,22 @@ static __always_inline void address_of(struct sock *sk, bool own, u8 *to)
 
 static __noinline struct session *session_open(struct cursor *u, struct sock *sk, bool login)
 {
-	u32 room = u->room;
-	struct session *s = bpf_map_lookup_elem(&session_scratch, &room);
+	u64 inode = u->inode;
+	struct session *s;
 
+	if (bpf_map_update_elem(&sessions, &inode, &no_session, BPF_NOEXIST))
+		count_server(SERVER_LOST_SESSION);
+	s = bpf_map_lookup_elem(&sessions, &inode);
 	if (!s)
 		return 0;
-	__builtin_memset(s, 0, sizeof(*s));
 	s->since = u->now;
 	s->id = __sync_fetch_and_add(&last_session, 1) + 1;
 	s->logging_in = login;
 	s->whole = login;
 	address_of(sk, true, s->local);
 	address_of(sk, false, s->remote);
-	u64 inode = u->inode;
-	if (bpf_map_update_elem(&sessions, &inode, s, BPF_NOEXIST))
-		count_server(SERVER_LOST_SESSION);
-	return bpf_map_lookup_elem(&sessions, &inode);
+	s->rx.in = 1;
+	return s;
 }
 
 static __always_inline u64 operation_key(struct session *s, u32 tag)
@@ -281,9 +319,10 @@ struct abandoned {
 	u64 before; /* that began before this time */
 	u32 session;
 	u32 lun;
+	u32 ended; /* how many they were */
 	u8 every_lun;
 	u8 lost; /* their answers may come, and will not be understood */
-	u8 pad[6];
+	u8 pad[2];
 };
 
 static long abandon(void *map, u64 *key, struct operation *o, struct abandoned *a)
@@ -295,6 +334,7 @@ static long abandon(void *map, u64 *key, struct operation *o, struct abandoned *
 		return 0;
 	if (bpf_map_delete_elem(&operations, &request))
 		return 0;
+	a->ended++;
 	if (a->lost)
 		count(EVENT_REPLACED);
 	else if (number)
@@ -302,33 +342,64 @@ static long abandon(void *map, u64 *key, struct operation *o, struct abandoned *
 	return 0;
 }
 
-/* The target has done what a task management request asked for. */
-static __noinline void task_done(struct session *s)
+/* Ends the commands, if any is under way. */
+static __noinline void abandon_all(struct session *s, struct abandoned *a)
 {
-	struct abandoned a = { .before = s->task_since, .session = s->id, .lun = s->task_lun };
-	u64 key = operation_key(s, s->task_reference);
-	struct operation *o;
-
-	switch (s->task_scope) {
-	case TASK_ONE:
-		o = bpf_map_lookup_elem(&operations, &key);
-		if (!o || o->start > s->task_since)
-			return;
-		if (o->number)
-			give_up(o->number);
-		bpf_map_delete_elem(&operations, &key);
-		__sync_fetch_and_add(&s->over, 1);
+	if (!s || !a || s->begun == s->over)
 		return;
-	case TASK_SESSION:
-		a.every_lun = 1;
-		break;
-	case TASK_UNIT:
-		break;
-	default:
+	bpf_for_each_map_elem(&operations, abandon, a, 0);
+	__sync_fetch_and_add(&s->over, a->ended);
+}
+
+/* The command of this tag is over, and was not answered. */
+static __noinline void command_given_up(struct session *s, u32 tag, u64 before)
+{
+	u64 key = operation_key(s, tag);
+	struct operation *o = bpf_map_lookup_elem(&operations, &key);
+	u32 number;
+
+	if (!o || o->start > before)
+		return;
+	number = o->number;
+	if (bpf_map_delete_elem(&operations, &key))
+		return;
+	__sync_fetch_and_add(&s->over, 1);
+	if (number)
+		give_up(number);
+}
+
+static __always_inline void task_begins(struct session *s, struct message *m, u64 now)
+{
+	/* Of more than a few the oldest is forgotten. */
+	struct task *t = &s->tasks[__sync_fetch_and_add(&s->next_task, 1) & (TASKS - 1)];
+
+	t->since = now;
+	t->tag = m->tag;
+	t->lun = m->lun;
+	t->reference = m->reference;
+	t->scope = m->scope;
+}
+
+/* The target has answered a task management request. If it has done what was asked for, the commands concerned have no answer. */
+static __noinline void task_ends(struct session *s, struct message *m)
+{
+	for (u32 i = 0; i < TASKS; i++) {
+		struct task *t = &s->tasks[i];
+		u8 scope = t->scope;
+
+		if (scope == TASK_NONE || t->tag != m->tag)
+			continue;
+		t->scope = TASK_NONE;
+		if (m->failed)
+			return;
+		if (scope == TASK_ONE) {
+			command_given_up(s, t->reference, t->since);
+			return;
+		}
+		struct abandoned a = { .before = t->since, .session = s->id, .lun = t->lun, .every_lun = scope == TASK_SESSION };
+		abandon_all(s, &a);
 		return;
 	}
-	if (s->begun != s->over)
-		bpf_for_each_map_elem(&operations, abandon, &a, 0);
 }
 
 /* A direction is out of step: what is under way is lost. */
@@ -342,10 +413,7 @@ static __noinline void lane_leave(struct cursor *u)
 		count_server(SERVER_RESYNC);
 	else if (WIRE_GUESSES)
 		s->digests = (s->digests + 1) & (DIGEST_HEADER | DIGEST_DATA);
-	if (s->begun != s->over)
-		bpf_for_each_map_elem(&operations, abandon, &all, 0);
-	s->begun = 0;
-	s->over = 0;
+	abandon_all(s, &all);
 	s->whole = 0;
 	s->since = u->now;
 	u->lane->in = 0;
@@ -374,20 +442,61 @@ static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 ro
 	return export_enter(&key, fresh);
 }
 
+/* A LUN has got its number: its commands under way get it, too. */
+struct numbered {
+	u32 session;
+	u32 lun;
+	u32 number;
+};
+
+static long give_number(void *map, u64 *key, struct operation *o, struct numbered *n)
+{
+	if (*key >> 32 == n->session && o->controller == n->lun && !o->number)
+		o->number = n->number;
+	return 0;
+}
+
+static __noinline u32 unit_enter(struct cursor *u, u32 lun)
+{
+	struct session *s = u->session;
+	struct numbered n = { .session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->room) };
+
+	if (n.number && s->begun != s->over)
+		bpf_for_each_map_elem(&operations, give_number, &n, 0);
+	return n.number;
+}
+
 static __noinline void command_begins(struct cursor *u)
 {
 	struct session *s = u->session;
 	struct message *m = &u->lane->message;
-	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .op = m->op, .given_up = 1 };
-	bool guess = !s->whole && s->guesses < GUESSES && m->op != OP_OTHER;
+	u64 key = operation_key(s, m->tag);
+	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .identifier = m->anywhere, .op = m->op,
+			       .given_up = 1 };
+	/* Of a session whose login was not seen: a disk may have hung before. That the target talks there is known. */
+	bool guess = !s->whole && s->tx.understood && s->guesses < GUESSES && m->op != OP_OTHER;
 
+	/* Its answer will not come any more. */
+	if (bpf_map_lookup_elem(&operations, &key))
+		command_given_up(s, m->tag, ~0ULL);
+	if ((s32)(s->begun - s->over) >= UNDER_WAY_MAX) {
+		count(EVENT_LOST_OPERATION);
+		return;
+	}
 	o.number = unit_number(s, m->lun, false, 0);
 	if (!o.number && guess) {
 		s->guesses++;
-		o.number = unit_number(s, m->lun, true, u->room);
+		o.number = unit_enter(u, m->lun);
+	}
+	if (bpf_map_update_elem(&operations, &key, &o, BPF_NOEXIST)) {
+		count(EVENT_LOST_OPERATION);
+		return;
 	}
 	__sync_fetch_and_add(&s->begun, 1);
-	begins(operation_key(s, m->tag), &o);
+	/* On the other CPU the LUN may have got its number in this moment. */
+	struct operation *begun = o.number ? 0 : bpf_map_lookup_elem(&operations, &key);
+	if (begun)
+		begun->number = unit_number(s, m->lun, false, 0);
 }
 
 static __noinline void command_ends(struct cursor *u)
@@ -403,11 +512,14 @@ static __noinline void command_ends(struct cursor *u)
 		return;
 	}
 	struct operation o = *begun;
-	bpf_map_delete_elem(&operations, &key);
+	if (bpf_map_delete_elem(&operations, &key))
+		return;
 	__sync_fetch_and_add(&s->over, 1);
-	/* A LUN gets a number when it has done something: initiators may ask for any. */
+	/* A LUN gets a number when something has succeeded there: initiators may ask for any. */
 	if (!o.number)
-		o.number = unit_number(s, o.controller, !m->failed && o.op != OP_OTHER, u->room);
+		o.number = unit_number(s, o.controller, false, 0);
+	if (!o.number && !m->failed && !o.identifier)
+		o.number = unit_enter(u, o.controller);
 	if (o.number)
 		operation_add(&o, m->failed);
 }
@@ -422,6 +534,7 @@ static __always_inline void login_done(struct session *s)
 
 /* A wire's own: see message.h. */
 static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target);
+static __always_inline u32 wire_rejected(struct login_text *text);
 
 /* A login's message is there to its end. */
 static __noinline void login_ends(struct cursor *u)
@@ -435,6 +548,18 @@ static __noinline void login_ends(struct cursor *u)
 	wire_login(u->session, m, text, u->to_target);
 	if (text)
 		bpf_map_delete_elem(&logins, &key);
+}
+
+/* The target has refused a message. If that was a command, no other answer comes. */
+static __noinline void rejected(struct cursor *u)
+{
+	u64 key = login_key(u->inode, u->to_target);
+	struct login_text *text = bpf_map_lookup_elem(&logins, &key);
+
+	if (!text)
+		return;
+	command_given_up(u->session, wire_rejected(text), u->now);
+	bpf_map_delete_elem(&logins, &key);
 }
 
 static __noinline void message_ends(struct cursor *u)
@@ -454,19 +579,18 @@ static __noinline void message_ends(struct cursor *u)
 		break;
 	case MESSAGE_LOGIN:
 	case MESSAGE_LOGIN_ANSWER:
-		login_ends(u);
+		/* Once a session has begun there are none any more. */
+		if (s->logging_in)
+			login_ends(u);
+		break;
+	case MESSAGE_REJECTED:
+		rejected(u);
 		break;
 	case MESSAGE_TASK:
-		s->task_since = u->now;
-		s->task_tag = m->tag;
-		s->task_lun = m->lun;
-		s->task_reference = m->reference;
-		s->task_scope = m->scope;
+		task_begins(s, m, u->now);
 		break;
 	case MESSAGE_TASK_ANSWER:
-		if (s->task_tag == m->tag && !m->failed)
-			task_done(s);
-		s->task_scope = TASK_NONE;
+		task_ends(s, m);
 		break;
 	}
 }
@@ -538,6 +662,7 @@ static long lane_step(u32 i, struct cursor *u)
 		return 1;
 	}
 	l->understood++;
+	u->now++; /* which of two came first must be known */
 	bool login = m->kind == MESSAGE_LOGIN || m->kind == MESSAGE_LOGIN_ANSWER;
 	l->skip = message_rest(m, login ? 0 : s->digests);
 	l->lead = m->lead;
@@ -555,7 +680,7 @@ static __always_inline void lane_feed(struct cursor *u, struct message *first)
 	struct lane *l = u->lane;
 
 	if (!l->in) {
-		if (!header_at(u, first))
+		if (begins_at(u, first) == BEGINS_NOTHING)
 			return;
 		l->in = 1;
 		l->have = 0;
@@ -572,27 +697,40 @@ static __always_inline void lane_feed(struct cursor *u, struct message *first)
 	}
 }
 
-/* The current task's call on this socket has received bytes, or failed. */
+/* A call of another kind has moved bytes, which cannot be read. That is no loss within what follows a header. */
+static __always_inline void lane_miss(struct cursor *u)
+{
+	struct lane *l = u->lane;
+
+	if (!l->in)
+		return;
+	if (u->total > l->skip || l->lead || l->text) {
+		lane_leave(u);
+		return;
+	}
+	l->skip -= u->total;
+	if (!l->skip)
+		message_ends(u);
+}
+
+/* The current task's call on this socket has received bytes. Whether the connection is closed is told by what sockets are open. */
 static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 room)
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
 
-	if ((family != AF_INET && family != AF_INET6) || !inode)
+	if ((family != AF_INET && family != AF_INET6) || !inode || result <= 0)
 		return 0;
-	if (result <= 0) {
-		if (s && (!result || is_broken(result)))
-			s->ended = 1;
-		return 0;
-	}
 	if (s && attended(&s->rx.attended, rank))
 		return 0;
 	struct cursor u = { .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true };
 	struct message first = {};
 	bool known = call_bytes(&u);
 	if (!s) {
-		if (!known || !header_at(&u, &first))
+		enum beginning begins = known ? begins_at(&u, &first) : BEGINS_NOTHING;
+
+		if (begins == BEGINS_NOTHING || (begins == BEGINS_MESSAGE && !bpf_map_lookup_elem(&older, &inode)))
 			return 0;
-		s = session_open(&u, sk, first.kind == MESSAGE_LOGIN || first.kind == MESSAGE_HELLO);
+		s = session_open(&u, sk, begins == BEGINS_CONNECTION);
 		if (!s)
 			return 0;
 		attended(&s->rx.attended, rank);
@@ -601,29 +739,25 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 	u.lane = &s->rx;
 	if (known)
 		lane_feed(&u, &first);
-	else if (s->rx.in)
-		lane_leave(&u);
+	else
+		lane_miss(&u);
 	return 0;
 }
 
-/* The current task's call on this socket has sent bytes, or failed. */
+/* The current task's call on this socket has sent bytes. */
 static __always_inline int sent(u32 rank, u64 inode, int result, u32 room)
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
 
-	if (!s || attended(&s->tx.attended, rank))
-		return 0;
-	if (is_broken(result))
-		s->ended = 1;
-	if (result <= 0)
+	if (!s || result <= 0 || attended(&s->tx.attended, rank))
 		return 0;
 	struct cursor u = { .session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result,
 			    .room = room + rank * ROOMS };
 	struct message first = {};
 	if (call_bytes(&u))
 		lane_feed(&u, &first);
-	else if (s->tx.in)
-		lane_leave(&u);
+	else
+		lane_miss(&u);
 	return 0;
 }
 

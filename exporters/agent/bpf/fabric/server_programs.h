@@ -76,8 +76,7 @@ int server_sockets(struct bpf_iter__task_file *ctx)
 
 	if (!task || !file)
 		return 0;
-	u32 tgid = tgid_of(task);
-	if (!maybe_followed(tgid) || !bpf_map_lookup_elem(&servers, &tgid))
+	if (!is_server_task(task))
 		return 0;
 	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return 0;
