@@ -51,7 +51,8 @@ type hostQueue struct {
 
 // newHostQueue agrees with the target on what the connection uses, which has to be what is asked for.
 func newHostQueue(c net.Conn, size int, o HostOptions) (*hostQueue, error) {
-	q := &hostQueue{wire: newWire(c), capsule: inCapsule, room: make(chan struct{}, max(size-1, 1)), multiple: max(o.Alignment, 4), tasks: map[uint16]*Task{}}
+	q := &hostQueue{wire: newWire(c), capsule: inCapsule, multiple: max(o.Alignment, 4),
+		room: make(chan struct{}, max(size-1, 1)), tasks: map[uint16]*Task{}}
 	var digests byte
 	if o.HeaderDigest {
 		digests |= 1

@@ -74,7 +74,8 @@ var sizes = map[int]int{1: 0, 8: 0, 16: 0, 17: 1, 128: 1, 129: 2, 256: 2, 2048: 
 
 // What is written is read back, and is in the file, whatever both ends agree on.
 func TestWriteAndRead(t *testing.T) {
-	for _, o := range []HostOptions{{}, {HeaderDigest: true}, {DataDigest: true}, {HeaderDigest: true, DataDigest: true, NoFlowControl: true}, {Alignment: 128}, {HeaderDigest: true, Alignment: 16}} {
+	for _, o := range []HostOptions{{}, {HeaderDigest: true}, {DataDigest: true},
+		{HeaderDigest: true, DataDigest: true, NoFlowControl: true}, {Alignment: 128}, {HeaderDigest: true, Alignment: 16}} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
 			f := newFile(t)
 			h := connect(t, startTarget(t, Options{Disk: f}), 2, o)
