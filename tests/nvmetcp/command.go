@@ -52,7 +52,6 @@ const (
 	Success           Status = 0
 	InvalidOpcode     Status = 0x001
 	InvalidField      Status = 0x002
-	InternalError     Status = 0x006
 	InvalidNamespace  Status = 0x00b
 	SequenceError     Status = 0x00c
 	DataLengthInvalid Status = 0x00f

@@ -117,6 +117,30 @@ func wantEnd(t *testing.T, err error, status uint16) {
 	}
 }
 
+// Data beyond what the target asked for, although the command has more.
+func TestDataBeyondR2T(t *testing.T) {
+	q := connect(t, startTarget(t, Options{Disk: newFile(t)}), 1, HostOptions{}).queues[0]
+	q.silent.Store(true)
+	w, err := q.submit(WriteBlocks(0, random(2*maxR2T)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const parts = 3
+	for i := range parts { // the last one ends after it
+		p := newPDU(kindHostData)
+		p.setWord(8, 2)
+		p.setWord(10, 1)
+		p.data = make([]byte, maxR2T/parts/4*4+4)
+		p.setLong(12, uint32(i*len(p.data)))
+		p.setLong(16, uint32(len(p.data)))
+		if err := q.send(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = w.Wait()
+	wantEnd(t, err, endDataOutOfRange)
+}
+
 // What a host must not send ends the connection, which the target says why.
 func TestViolations(t *testing.T) {
 	data := func(command, tag uint16, at, said, sent int, flags byte) *pdu {

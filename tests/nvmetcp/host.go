@@ -15,6 +15,8 @@ type HostOptions struct {
 	NoFlowControl bool
 	// QueueSize is how many commands each I/O queue has, at most and if it is 0: 128. One less is under way at most.
 	QueueSize int
+	// Alignment is that of the data in the target's PDUs, in bytes: a multiple of 4 up to 128, or 0.
+	Alignment int
 }
 
 // Host is what an initiator has of a subsystem: a controller with an admin queue and I/O queues. Several may use it at once.

@@ -20,6 +20,7 @@ type Task struct {
 	data    []byte
 	got     int
 	result  uint64
+	head    uint16 // of the queue, as the response told it
 	err     error
 	done    chan struct{}
 }
@@ -37,6 +38,7 @@ var ErrDamaged = errors.New("wrong data digest")
 type hostQueue struct {
 	*wire
 	capsule, most int           // how much data a command may have with it, and a PDU of data
+	multiple      int           // where data begin in the target's PDUs
 	room          chan struct{} // has an element for each command under way
 	group         sync.WaitGroup
 	silent        atomic.Bool // who tests gives the data that the target asks for
@@ -49,7 +51,8 @@ type hostQueue struct {
 
 // newHostQueue agrees with the target on what the connection uses, which has to be what is asked for.
 func newHostQueue(c net.Conn, size int, o HostOptions) (*hostQueue, error) {
-	q := &hostQueue{wire: newWire(c), capsule: inCapsule, room: make(chan struct{}, size-1), tasks: map[uint16]*Task{}}
+	q := &hostQueue{wire: newWire(c), capsule: inCapsule, multiple: max(o.Alignment, 4),
+		room: make(chan struct{}, max(size-1, 1)), tasks: map[uint16]*Task{}}
 	var digests byte
 	if o.HeaderDigest {
 		digests |= 1
@@ -58,7 +61,7 @@ func newHostQueue(c net.Conn, size int, o HostOptions) (*hostQueue, error) {
 		digests |= 2
 	}
 	p := newPDU(kindICReq)
-	p.header[11] = digests
+	p.header[10], p.header[11] = byte(max(o.Alignment/4-1, 0)), digests
 	if err := c.SetDeadline(time.Now().Add(connectTime)); err != nil {
 		return nil, err
 	}
@@ -193,8 +196,8 @@ func (q *hostQueue) place(p *pdu, n int) ([]byte, error) {
 
 func (q *hostQueue) takeData(p *pdu) error {
 	t := q.tasks[p.word(8)]
-	if t == nil || len(p.data) == 0 {
-		return fmt.Errorf("no data for command %d", p.word(8))
+	if t == nil || len(p.data) == 0 || int(p.header[3])%q.multiple != 0 {
+		return fmt.Errorf("%d bytes of data for command %d, from %d on", len(p.data), p.word(8), p.header[3])
 	}
 	t.got += len(p.data)
 	t.DataPDUs++
@@ -218,7 +221,7 @@ func (q *hostQueue) takeResponse(p *pdu) error {
 	if t == nil {
 		return fmt.Errorf("a response to command %d, which is not under way", id)
 	}
-	t.result = le.Uint64(b)
+	t.result, t.head = le.Uint64(b), le.Uint16(b[8:])
 	if status := Status(le.Uint16(b[14:]) >> 1); status != Success {
 		q.finish(id, status)
 	} else {

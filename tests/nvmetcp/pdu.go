@@ -45,11 +45,10 @@ var headerLengths = map[byte]int{
 
 // Why a connection is ended (FES), as both ends tell each other.
 const (
-	endInvalidHeader   = 1
-	endSequence        = 2
-	endHeaderDigest    = 3
-	endDataOutOfRange  = 4
-	endUnsupportedData = 6
+	endInvalidHeader  = 1
+	endSequence       = 2
+	endHeaderDigest   = 3
+	endDataOutOfRange = 4
 )
 
 // endError is a reason to end a connection.

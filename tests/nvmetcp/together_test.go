@@ -2,14 +2,19 @@ package nvmetcp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 const (
@@ -69,7 +74,8 @@ var sizes = map[int]int{1: 0, 8: 0, 16: 0, 17: 1, 128: 1, 129: 2, 256: 2, 2048: 
 
 // What is written is read back, and is in the file, whatever both ends agree on.
 func TestWriteAndRead(t *testing.T) {
-	for _, o := range []HostOptions{{}, {HeaderDigest: true}, {DataDigest: true}, {HeaderDigest: true, DataDigest: true, NoFlowControl: true}} {
+	for _, o := range []HostOptions{{}, {HeaderDigest: true}, {DataDigest: true},
+		{HeaderDigest: true, DataDigest: true, NoFlowControl: true}, {Alignment: 128}, {HeaderDigest: true, Alignment: 16}} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
 			f := newFile(t)
 			h := connect(t, startTarget(t, Options{Disk: f}), 2, o)
@@ -187,6 +193,7 @@ func TestErrors(t *testing.T) {
 		{"a read to the end", ReadBlocks(diskBlocks-1, 1), Success},
 		{"a read beyond the end", ReadBlocks(diskBlocks-1, 2), OutOfRange},
 		{"a write far beyond it", WriteBlocks(1<<63, random(BlockSize)), OutOfRange},
+		{"a read at the last number", ReadBlocks(1<<64-1, 1), OutOfRange},
 		{"a discard beyond it", DiscardBlocks(diskBlocks, 1), OutOfRange},
 		{"too much data", long, DataLengthInvalid},
 		{"an unknown opcode", Opcode(0x30), InvalidOpcode},
@@ -220,8 +227,90 @@ func TestRefused(t *testing.T) {
 	if a.id == b.id {
 		t.Errorf("two hosts have controller %d", a.id)
 	}
-	if q, err := a.open(target.Address(), testNQN, 1, queueSize); err != SequenceError|DoNotRetry {
-		t.Errorf("a queue that is there already: %v, %v", q, err)
+	for what, c := range map[string]struct {
+		queue uint16
+		size  int
+		want  Status
+	}{"a queue that is there already": {1, queueSize, SequenceError}, "a queue that cannot be": {3, queueSize, ConnectInvalid},
+		"a queue that is too long": {2, queueSize + 1, ConnectInvalid}, "a queue that is too short": {2, 1, ConnectInvalid}} {
+		if q, err := a.open(target.Address(), testNQN, c.queue, c.size); err != c.want|DoNotRetry {
+			t.Errorf("%s: %v, %v", what, q, err)
+		}
+	}
+	b.end()
+	testkit.Eventually(t, time.Minute, func() error {
+		if target.controllerOf(b.id, hostNQN) != nil {
+			return errors.New("the controller of a host that has left is there")
+		}
+		return nil
+	})
+	if q, err := b.open(target.Address(), testNQN, 1, queueSize); err != ConnectInvalid|DoNotRetry {
+		t.Errorf("a queue of it: %v, %v", q, err)
+	}
+}
+
+// The target tells how much of a queue it has taken, unless nobody wants to know.
+func TestQueueHead(t *testing.T) {
+	const size = 5
+	target := startTarget(t, Options{Disk: newFile(t)})
+	for _, none := range []bool{false, true} {
+		q := connect(t, target, 1, HostOptions{QueueSize: size, NoFlowControl: none}).queues[0]
+		for i := range 2 * size {
+			want := uint16((i + 2) % size) // Connect was the first
+			if none {
+				want = 0xffff
+			}
+			if task, err := q.do(Flush()); err != nil || task.head != want {
+				t.Errorf("command %d, no flow control: %v: %v, the head is %d", i, none, err, task.head)
+			}
+		}
+	}
+}
+
+// Requests for events are held, as many as the target has said.
+func TestEvents(t *testing.T) {
+	h := connect(t, startTarget(t, Options{Disk: newFile(t)}), 1, HostOptions{}) // which has asked for one
+	var held []*Task
+	for range maxEvents - 1 {
+		task, err := h.admin.submit(Command{entry: newCommand(adminAsyncEvent)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, task)
+	}
+	if _, err := h.admin.do(Command{entry: newCommand(adminAsyncEvent)}); err != TooManyEvents {
+		t.Errorf("one more: %v", err)
+	}
+	for i, task := range held {
+		select {
+		case <-task.done:
+			t.Errorf("request %d is answered: %v", i, task.err)
+		default:
+		}
+	}
+}
+
+// counting is a disk that counts what is asked to last.
+type counting struct {
+	Disk
+	syncs atomic.Int64
+}
+
+func (c *counting) Sync() error {
+	c.syncs.Add(1)
+	return c.Disk.Sync()
+}
+
+func TestForced(t *testing.T) {
+	disk := &counting{Disk: newFile(t)}
+	h := connect(t, startTarget(t, Options{Disk: disk}), 1, HostOptions{})
+	plain := WriteBlocks(0, random(BlockSize))
+	forced := WriteBlocks(0, plain.Write)
+	le.PutUint16(forced.entry[50:], forceUnitAccess)
+	for i, c := range []Command{plain, forced, Flush()} {
+		if _, err := h.queues[0].do(c); err != nil || disk.syncs.Load() != int64(i) {
+			t.Errorf("command %d: %v, %d syncs", i, err, disk.syncs.Load())
+		}
 	}
 }
 

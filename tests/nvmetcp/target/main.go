@@ -30,15 +30,16 @@ func main() {
 	app.Flag("bad-lba", "The first block that fails.").Uint64Var(&o.BadLBA)
 	app.Flag("bad-blocks", "How many fail.").Uint64Var(&o.BadBlocks)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	if err := run(*listen, *disk, o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, *listen, *disk, o)
+	stop()
+	if err != nil {
 		o.Log("%v", err)
 		os.Exit(1)
 	}
 }
 
-func run(listen, disk string, o nvmetcp.Options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func run(ctx context.Context, say io.Writer, listen, disk string, o nvmetcp.Options) error {
 	f, err := open(disk)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func run(listen, disk string, o nvmetcp.Options) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	fmt.Println("listening at", target.Address())
+	fmt.Fprintln(say, "listening at", target.Address())
 	<-ctx.Done()
 	return target.Close()
 }
