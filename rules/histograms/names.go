@@ -16,4 +16,5 @@ var Exported = []string{
 	"plumbline_statement_layer_seconds",
 	"plumbline_volume_frontend_seconds",
 	"plumbline_volume_path_seconds",
+	"plumbline_volume_target_seconds",
 }
