@@ -48,7 +48,7 @@ func run(args []string) int {
 		StringsVar(&opts.NVMe.Names)
 	app.Flags.Flag("iscsi.name", "How a storage engine names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is what follows the last colon.").
 		StringsVar(&opts.ISCSI.Names)
-	app.Flags.Flag("nvme.server", "The name of a program that is an NVMe over TCP target in user space, as the kernel shows it (/proc/PID/comm), beside io-engine, spdk_tgt, nvmf_tgt and reactor_0; may be repeated. Of root's processes of that name the sockets are followed.").
+	app.Flags.Flag("nvme.server", "The name of a program that is an NVMe over TCP target in user space, as the kernel shows it (/proc/PID/comm), beside io-engine, spdk_tgt, nvmf_tgt and reactor_*; one that ends with a star is how names begin; may be repeated. Of root's processes of that name the sockets are followed.").
 		StringsVar(&opts.NVMe.Servers)
 	app.Flags.Flag("iscsi.server", "The name of a program that is an iSCSI target in user space, as the kernel shows it (/proc/PID/comm), beside tgtd, istgt, gotgt and jiva; may be repeated. Of root's processes of that name the sockets are followed.").
 		StringsVar(&opts.ISCSI.Servers)

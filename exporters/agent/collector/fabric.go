@@ -241,7 +241,8 @@ func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 	return gone < fabricLeaving || busy && gone < fabricSilence
 }
 
-// viewTarget is the view of a target in user space whose engine has a view of its own, the frontend, behind it.
+// viewTarget is the view of a target in user space. Rules take an engine's own view, the frontend, for what an engine does: that may be another
+// process behind this one, and of some engines (Mayastor) a replica's target is not to be told from a volume's.
 const viewTarget = replica.View(101)
 
 // viewPath is the initiator's view of a volume's target, on one path.

@@ -21,21 +21,17 @@ import (
 const (
 	// serverScanInterval is how often all processes are looked through for targets in user space. A volume's target begins before the volume is used.
 	serverScanInterval = 5 * time.Second
-	// serverScanSoon is the same where there is one, or was a while ago: initiators are back within a second after its restart.
-	serverScanSoon = fabricInterval
 	// loginPatience is how long a login may take: connections that only begin one must not take the room of others.
-	loginPatience = time.Minute
+	loginPatience = 10 * time.Second
 	// processNameMax is how long the kernel's name of a process is.
 	processNameMax = 15
 )
 
 // fabricServer is a wire's target that is a program in user space.
 type fabricServer struct {
-	// names are the programs', as the kernel shows them.
+	// names are the programs', as the kernel shows them; one that ends with a star is how names begin.
 	names []string
 	load  func() (*ebpf.CollectionSpec, error)
-	// view is from where a volume's requests are seen at its target.
-	view func(v remote.Volume) replica.View
 }
 
 // withServers is the wire with further programs.
@@ -49,6 +45,14 @@ func (w fabricWire) withServers(names []string) (fabricWire, error) {
 	server.names = slices.Concat(server.names, names)
 	w.server = &server
 	return w, nil
+}
+
+// is says whether a process of this name is one.
+func (s *fabricServer) is(name string) bool {
+	return slices.ContainsFunc(s.names, func(known string) bool {
+		begins, ok := strings.CutSuffix(known, "*")
+		return name == known || ok && strings.HasPrefix(name, begins)
+	})
 }
 
 // fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
@@ -66,6 +70,9 @@ type fabricServers struct {
 	refused    map[int]uint64 // processes that are named like a target and not root's, by their start
 	refusals   uint64
 	lookErrors uint64
+	// known are the processes that the latest scan has seen, and failed why some cannot be followed.
+	known  map[int]bool
+	failed error
 	// counted are the programs' counts before the latest load.
 	counted [fabric.ServerEvents]uint64
 }
@@ -81,7 +88,7 @@ type serverLook struct {
 }
 
 func newFabricServers(c *fabricCollector) *fabricServers {
-	s := &fabricServers{fabricSide: newFabricSide(c, "server", replica.ViewFrontend), followed: map[int]uint64{}, refused: map[int]uint64{}}
+	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{}}
 	s.load = func() (*fabricKernel, error) {
 		kernel, err := loadServer(c.options, c.wire.server.load)
 		if err != nil {
@@ -112,31 +119,35 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 
 // find looks for processes now and then, and at the sockets of those that are followed at each look. It takes no lock.
 func (s *fabricServers) find() {
-	interval := serverScanInterval
-	if s.kernel != nil {
-		interval = serverScanSoon
-	}
-	if now := time.Now(); now.Sub(s.scanned) >= interval {
-		s.scanned = now
+	switch now := time.Now(); {
+	case now.Sub(s.scanned) >= serverScanInterval:
+		s.scanned, s.known = now, map[int]bool{}
 		s.scan()
+	case s.kernel != nil:
+		s.scan() // initiators are back within a second after a target's restart
 	}
 	if s.kernel != nil {
 		s.looked = s.server.look(s.followed)
 	}
 }
 
-// scan finds the processes. Only what the kernel itself knows is read of them, so that none of them can make it wait.
+// scan finds the processes, and looks at those only that were not there before. Only what the kernel itself knows is read of them, so that none of them can make it wait.
 func (s *fabricServers) scan() {
-	found, refused := map[int]uint64{}, map[int]uint64{}
+	found, refused, there := map[int]uint64{}, map[int]uint64{}, map[int]bool{}
+	whole := len(s.known) == 0
 	entries, err := os.ReadDir(s.options.ProcFS)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+		if there[pid] = true; s.known[pid] {
+			continue
+		}
+		s.known[pid] = true
 		dir := filepath.Join(s.options.ProcFS, e.Name())
 		name, start, err := processStat(dir)
-		if err != nil || !slices.Contains(s.wire.server.names, name) {
+		if err != nil || !s.wire.server.is(name) {
 			continue
 		}
 		switch root, err := ownedByRoot(dir); {
@@ -159,11 +170,30 @@ func (s *fabricServers) scan() {
 			s.log.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
 		}
 	}
+	for pid := range s.known {
+		if !there[pid] {
+			delete(s.known, pid)
+		}
+	}
+	if !whole {
+		keep(found, s.found, there)
+		keep(refused, s.refused, there)
+	}
 	s.found, s.refused = found, refused
+}
+
+// keep adds what was found before and is still there.
+func keep(found, before map[int]uint64, there map[int]bool) {
+	for pid, start := range before {
+		if _, again := found[pid]; !again && there[pid] {
+			found[pid] = start
+		}
+	}
 }
 
 // follow loads what is needed, and tells the programs which processes to follow.
 func (s *fabricServers) follow(now time.Time) {
+	s.failed = nil
 	s.need(len(s.found) > 0, now)
 	if s.kernel == nil {
 		clear(s.followed)
@@ -171,7 +201,7 @@ func (s *fabricServers) follow(now time.Time) {
 	}
 	for pid, start := range s.followed {
 		if s.found[pid] != start {
-			s.err = errors.Join(s.err, s.server.unfollow(pid))
+			s.failed = errors.Join(s.failed, s.server.unfollow(pid))
 			delete(s.followed, pid)
 		}
 	}
@@ -179,25 +209,27 @@ func (s *fabricServers) follow(now time.Time) {
 		if _, known := s.followed[pid]; known {
 			continue
 		}
-		if err := s.server.follow(pid, start); err != nil {
+		followed, err := s.server.follow(pid, start)
+		if err != nil {
 			s.lookErrors++
-			s.err = errors.Join(s.err, err)
-			continue
+			s.failed = errors.Join(s.failed, err)
 		}
-		s.followed[pid] = start
+		if followed {
+			s.followed[pid] = start
+		}
 	}
 }
 
 // sweepSessions names what sessions use, and frees what those leave behind that have ended.
 func (s *fabricServers) sweepSessions(now time.Time) error {
 	if s.looked.sessions == nil {
-		return s.looked.err
+		return errors.Join(s.failed, s.looked.err)
 	}
 	if s.looked.err != nil {
 		s.lookErrors++
 		return s.looked.err
 	}
-	var errs []error
+	errs := []error{s.failed}
 	alive, clock := map[uint64]bool{}, s.clock()
 	for inode, session := range s.looked.sessions {
 		late := session.LoggingIn != 0 && clock-min(session.Since, clock) > uint64(loginPatience)
@@ -263,12 +295,12 @@ func (s *fabricServers) unitPeer(key *fabric.ExportKey, e *fabric.Export, now ti
 			return nil
 		}
 		s.nameless++
-		p.viewLabels = viewLabels{replicaLabels{Volume: "other", Backend: s.wire.name}, s.unnamedView}
+		p.viewLabels = viewLabels{replicaLabels{Volume: "other", Replica: "other", Backend: s.wire.name}, s.unnamedView}
 		return p
 	}
 	delete(s.unnamed, e.Number)
 	v := s.names.Of(target, key.Namespace)
-	p.viewLabels = viewLabels{replicaLabels{Volume: v.Name, Backend: v.Backend}, s.wire.server.view(v)}
+	p.viewLabels = viewLabels{replicaLabels{Volume: v.Name, Backend: v.Backend}, viewTarget}
 	if v.Replica != "" {
 		p.View, p.Replica = replica.ViewService, local
 	}

@@ -25,8 +25,14 @@ var serverPrograms = map[platform.Boundary][]string{
 
 const serverSockets = fabric.IscsiServerProgServerSockets
 
-// serverMapSizes are the entries of the maps that only a side of targets in user space has: 2,048 sessions of 1.2 KB.
-var serverMapSizes = map[string]uint32{"servers": 1024, "sessions": fabricMaxPeers, "older": fabricMaxPeers}
+// serverMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
+const serverMaxSessions = 8192
+
+// serverMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as they are used: a session takes 1.3 KB.
+var serverMapSizes = map[string]uint32{
+	"servers": 1024, "sessions": serverMaxSessions, "older": 64 << 10,
+	"exports": serverMaxSessions, "unanswered": serverMaxSessions, "latencies": 3 * serverMaxSessions, // read, write, sync: as they are used
+}
 
 // serverKernel is the kernel side of targets in user space.
 type serverKernel struct {
@@ -79,22 +85,23 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKe
 
 // follow makes the programs look at the calls of a process that began at start, in clock ticks. Connections that it has already may have had their
 // login.
-func (k *serverKernel) follow(pid int, start uint64) error {
-	err := k.collection.Maps["servers"].Put(uint32(pid), start)
+func (k *serverKernel) follow(pid int, start uint64) (followed bool, err error) {
+	err = k.collection.Maps["servers"].Put(uint32(pid), start)
 	if err == nil {
 		err = k.followed.mark(pid, 1)
 	}
 	if err != nil {
-		return fmt.Errorf("follow process %d: %w", pid, err)
+		return false, fmt.Errorf("follow process %d: %w", pid, err)
 	}
 	sockets, err := k.sockets([]int{pid})
 	for _, s := range sockets {
 		err = errors.Join(err, k.collection.Maps["older"].Put(s.Inode, uint8(1)))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("sockets of process %d: %w", pid, err), k.unfollow(pid))
+		// New connections are followed all the same.
+		return true, fmt.Errorf("sockets of process %d: %w", pid, err)
 	}
-	return nil
+	return true, nil
 }
 
 func (k *serverKernel) sockets(pids []int) ([]fabric.ServerSocket, error) {

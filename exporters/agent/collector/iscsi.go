@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -35,12 +34,6 @@ var iscsiWire = fabricWire{
 	server: &fabricServer{
 		names: iscsiServers,
 		load:  fabric.LoadIscsiServer,
-		view: func(v remote.Volume) replica.View {
-			if v.Backend == "longhorn-v1" {
-				return viewTarget // the frontend is the engine behind it
-			}
-			return replica.ViewFrontend
-		},
 	},
 }
 

@@ -28,7 +28,6 @@ import (
 
 const (
 	scriptedTarget = "iqn.2026-11.io.plumbline:"
-	scriptedPrefix = "plumbline_volume_frontend"
 	scriptedBlock  = 512
 )
 
@@ -264,9 +263,9 @@ func scriptedCountsOf(r replicaReading, volume string) scriptedCounts {
 	of := match{"volume": volume, "backend": "iscsi"}
 	op := func(op string) match { return match{"volume": volume, "backend": "iscsi", "op": op} }
 	return scriptedCounts{
-		reads: r.count(scriptedPrefix+"_seconds", op("read")), writes: r.count(scriptedPrefix+"_seconds", op("write")),
-		inFlight: r.value(scriptedPrefix+"_in_flight", of), unanswered: r.value(scriptedPrefix+"_unanswered_total", of),
-		failed: r.value(scriptedPrefix+"_errors_total", of),
+		reads: r.count(targetPrefix+"_seconds", op("read")), writes: r.count(targetPrefix+"_seconds", op("write")),
+		inFlight: r.value(targetPrefix+"_in_flight", of), unanswered: r.value(targetPrefix+"_unanswered_total", of),
+		failed: r.value(targetPrefix+"_errors_total", of),
 	}
 }
 
@@ -314,7 +313,7 @@ func TestISCSIScriptedHangs(t *testing.T) {
 	s.ask(readCommand(2, 0))
 	r := b.expect("hangs", scriptedCounts{reads: 1, inFlight: 1})
 	age := func(r replicaReading) float64 {
-		return r.value(scriptedPrefix+"_oldest_seconds", match{"volume": "hangs"})
+		return r.value(targetPrefix+"_oldest_seconds", match{"volume": "hangs"})
 	}
 	const wait = 300 * time.Millisecond
 	time.Sleep(wait)
@@ -426,7 +425,7 @@ func TestISCSIScriptedErrors(t *testing.T) {
 	s.answer(failed)
 	r := b.expect("errors", scriptedCounts{reads: 2, writes: 1, failed: 2})
 	for op, want := range map[string]float64{"read": scriptedBlock, "write": 0} {
-		if n := r.value(scriptedPrefix+"_bytes_total", match{"volume": "errors", "op": op}); n != want {
+		if n := r.value(targetPrefix+"_bytes_total", match{"volume": "errors", "op": op}); n != want {
 			t.Errorf("%v bytes of %s, want %v", n, op, want)
 		}
 	}
@@ -506,6 +505,51 @@ func TestISCSIScriptedStranger(t *testing.T) {
 	r.clean(t)
 }
 
+// Data that looks like a login names nothing: neither on a connection that is older than the agent, nor on a new one that has said
+// something else before.
+func TestISCSIScriptedForged(t *testing.T) {
+	b := newScriptedBench(t)
+	something := func(s *script) *script {
+		const text = "GET / HTTP/1.1\r\n\r\n"
+		s.check(oneWrite(s.initiator, []byte(text)))
+		s.check(oneRead(s.target, make([]byte, len(text))))
+		return s
+	}
+	old := something(b.connect())
+	b.start()
+	fresh := something(b.connect())
+	for _, s := range []*script{old, fresh} {
+		s.login(scriptedTarget + "victim")
+		s.good(1, 0)
+	}
+	b.use("known")
+	b.expect("known", scriptedCounts{reads: 1})
+	b.stays("victim", scriptedCounts{})
+	if names := b.read().volumes(); slices.Contains(names, "victim") {
+		t.Errorf("volumes %q", names)
+	}
+}
+
+// A target that rejects a command gives no other answer; one that rejects its data does.
+func TestISCSIScriptedReject(t *testing.T) {
+	b := newScriptedBench(t)
+	b.start()
+	s := b.use("reject")
+	refuse := func(m scriptedPDU) scriptedPDU {
+		r := reject()
+		r.data = string(m.bytes(false)[:48])
+		return r
+	}
+	s.ask(readCommand(2, 0))
+	s.answer(refuse(readCommand(2, 0)))
+	b.expect("reject", scriptedCounts{reads: 1, unanswered: 1})
+	s.ask(writeCommand(3, 0))
+	s.answer(r2t(3))
+	s.ask(dataOut(3, scriptedBlock))
+	s.answer(refuse(dataOut(3, scriptedBlock)), response(3, checkCondition))
+	b.expect("reject", scriptedCounts{reads: 1, writes: 1, unanswered: 1, failed: 1}).clean(t)
+}
+
 // No name breaks a scrape.
 func TestISCSIScriptedNames(t *testing.T) {
 	b := newScriptedBench(t)
@@ -521,7 +565,7 @@ func TestISCSIScriptedNames(t *testing.T) {
 	// One that is longer than a target's name may be is no name: others are waited for.
 	testkit.Eventually(t, time.Minute, func() error {
 		r = b.read()
-		if n := r.count(scriptedPrefix+"_seconds", match{"backend": "iscsi"}); n != uint64(len(names)) {
+		if n := r.count(targetPrefix+"_seconds", match{"backend": "iscsi"}); n != uint64(len(names)) {
 			return fmt.Errorf("%d reads, want %d", n, len(names))
 		}
 		return nil
@@ -616,7 +660,7 @@ func TestISCSIScriptedCalls(t *testing.T) {
 	for _, volume := range volumes {
 		r := b.expect(volume, scriptedCounts{reads: 2, writes: 1})
 		for op, want := range map[string]float64{"read": 2 * scriptedBlock, "write": scriptedBlock} {
-			if n := r.value(scriptedPrefix+"_bytes_total", match{"volume": volume, "op": op}); n != want {
+			if n := r.value(targetPrefix+"_bytes_total", match{"volume": volume, "op": op}); n != want {
 				t.Errorf("%s: %v bytes of %s, want %v", volume, n, op, want)
 			}
 		}
@@ -761,7 +805,7 @@ func TestISCSIScriptedThreads(t *testing.T) {
 	}
 	r := b.expect("threads", scriptedCounts{reads: 1 + commands})
 	r.clean(t)
-	if n := r.value(scriptedPrefix+"_bytes_total", match{"volume": "threads"}); n != (1+commands)*scriptedBlock {
+	if n := r.value(targetPrefix+"_bytes_total", match{"volume": "threads"}); n != (1+commands)*scriptedBlock {
 		t.Errorf("%v bytes", n)
 	}
 }

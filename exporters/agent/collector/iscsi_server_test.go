@@ -26,16 +26,18 @@ const (
 	serverVolume = "pvc-server"
 )
 
-// serverTarget is a real target, named as the engine does that has one, and what the metrics of its volume begin with: Longhorn's engine
-// behind its target has the frontend.
+// targetPrefix is what the metrics of a target in user space begin with.
+const targetPrefix = "plumbline_volume_target"
+
+// serverTarget is a real target, named as the engine does that has one.
 type serverTarget struct {
-	name, target, backend, prefix string
-	start                         func(t rig.T, name, file string) *rig.ISCSIProgram
+	name, target, backend string
+	start                 func(t rig.T, name, file string) *rig.ISCSIProgram
 }
 
 var serverTargets = []serverTarget{
-	{"tgtd", "iqn.2019-10.io.longhorn:" + serverVolume, "longhorn-v1", "plumbline_volume_target", rig.NewTgt},
-	{"istgt", "iqn.2016-09.com.openebs.cstor:" + serverVolume, "cstor", "plumbline_volume_frontend", rig.NewIstgt},
+	{"tgtd", "iqn.2019-10.io.longhorn:" + serverVolume, "longhorn-v1", rig.NewTgt},
+	{"istgt", "iqn.2016-09.com.openebs.cstor:" + serverVolume, "cstor", rig.NewIstgt},
 }
 
 // serverBench is a collector that follows some processes' sockets, and reads a /sys of the test's.
@@ -158,24 +160,24 @@ func (b *serverBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands 
 }
 
 // counted waits until a volume's requests since an earlier reading are those of a load, and checks their bytes.
-func (b *serverBench) counted(since replicaReading, prefix, volume string, commands map[string]uint64, bytes map[string]float64) replicaReading {
+func (b *serverBench) counted(since replicaReading, volume string, commands map[string]uint64, bytes map[string]float64) replicaReading {
 	b.t.Helper()
 	labels := func(op string) match { return match{"volume": volume, "op": op} }
 	r := b.eventually("counts differ", func(r replicaReading) bool {
 		for op := range commands {
-			if r.count(prefix+"_seconds", labels(op)) < since.count(prefix+"_seconds", labels(op))+commands[op] {
+			if r.count(targetPrefix+"_seconds", labels(op)) < since.count(targetPrefix+"_seconds", labels(op))+commands[op] {
 				return false
 			}
 		}
-		return r.value(prefix+"_in_flight", nil) == 0
+		return r.value(targetPrefix+"_in_flight", nil) == 0
 	})
 	for op, want := range commands {
-		if got := r.count(prefix+"_seconds", labels(op)) - since.count(prefix+"_seconds", labels(op)); got != want {
+		if got := r.count(targetPrefix+"_seconds", labels(op)) - since.count(targetPrefix+"_seconds", labels(op)); got != want {
 			b.t.Errorf("%d of %s, want %d", got, op, want)
 		}
 	}
 	for op, want := range bytes {
-		metric := prefix + "_bytes_total"
+		metric := targetPrefix + "_bytes_total"
 		if got := r.value(metric, labels(op)) - since.value(metric, labels(op)); got != want {
 			b.t.Errorf("%v bytes of %s, want %v", got, op, want)
 		}
@@ -196,23 +198,23 @@ func TestISCSIServerCounts(t *testing.T) {
 				s := b.login(p, o)
 				before := b.read()
 				commands, bytes := b.load(p, s)
-				r := b.counted(before, one.prefix, serverVolume, commands, bytes)
-				if n := r.value(one.prefix+"_connections", match{"volume": serverVolume, "backend": one.backend}); n != 1 {
+				r := b.counted(before, serverVolume, commands, bytes)
+				if n := r.value(targetPrefix+"_connections", match{"volume": serverVolume, "backend": one.backend}); n != 1 {
 					t.Errorf("%v sessions with %+v", n, o)
 				}
 				if err := s.Logout(); err != nil {
 					t.Fatal(err)
 				}
 				after := b.eventually("the session is still there", func(r replicaReading) bool {
-					return r.value(one.prefix+"_connections", nil) == 0
+					return r.value(targetPrefix+"_connections", nil) == 0
 				})
-				if was, is := r.count(one.prefix+"_seconds", nil), after.count(one.prefix+"_seconds", nil); is < was {
+				if was, is := r.count(targetPrefix+"_seconds", nil), after.count(targetPrefix+"_seconds", nil); is < was {
 					t.Errorf("counts fell from %d to %d with the session", was, is)
 				}
 			}
 			r := b.read()
 			r.clean(t)
-			if n := r.value(one.prefix+"_unanswered_total", nil) + r.value(one.prefix+"_errors_total", nil); n != 0 {
+			if n := r.value(targetPrefix+"_unanswered_total", nil) + r.value(targetPrefix+"_errors_total", nil); n != 0 {
 				t.Errorf("%v errors and unanswered", n)
 			}
 		})
@@ -230,19 +232,19 @@ func TestISCSIServerAdopted(t *testing.T) {
 				p := b.serve(one)
 				s := b.login(p, o)
 				local := i != 0
-				volume, prefix := "other", "plumbline_volume_frontend"
+				volume := "other"
 				if local {
-					volume, prefix = serverVolume, one.prefix
+					volume = serverVolume
 					b.session(p, s)
 				}
 				b.start()
 				b.load(p, s) // it finds out meanwhile
 				b.eventually("something is under way", func(r replicaReading) bool {
-					return r.count(prefix+"_seconds", match{"volume": volume}) > 0 && r.value(prefix+"_in_flight", nil) == 0
+					return r.count(targetPrefix+"_seconds", match{"volume": volume}) > 0 && r.value(targetPrefix+"_in_flight", nil) == 0
 				})
 				before := b.read()
 				commands, bytes := b.load(p, s)
-				r := b.counted(before, prefix, volume, commands, bytes)
+				r := b.counted(before, volume, commands, bytes)
 				if n := r.value("plumbline_replica_lost_total", match{"reason": "path_nameless"}); (n == 0) != local {
 					t.Errorf("%v LUNs without a name", n)
 				}

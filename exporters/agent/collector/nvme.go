@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -33,13 +32,12 @@ var nvmeWire = fabricWire{
 	server: &fabricServer{
 		names: nvmeServers,
 		load:  fabric.LoadNvmeServer,
-		view:  func(remote.Volume) replica.View { return replica.ViewFrontend },
 	},
 }
 
 // nvmeServers are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's second engine (spdk_tgt), the
-// target alone. SPDK calls its first thread reactor_ and the number of its CPU, and may call the process so.
-var nvmeServers = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_0"}
+// target alone. SPDK calls its first thread reactor_ and the number of its CPU, and so the process.
+var nvmeServers = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_*"}
 
 // NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target, and for targets in user space.
 func NewNVMe(o Options) (Collector, error) {

@@ -118,24 +118,24 @@ func TestNVMeServerCounts(t *testing.T) {
 		before := b.read()
 		commands, bytes := nvmeLoad(t, h)
 		const volume = "pvc-" + mayastorUUID
-		r := b.counted(before, "plumbline_volume_frontend", volume, commands, bytes)
-		if n := r.value("plumbline_volume_frontend_connections", match{"volume": volume, "backend": "mayastor"}); n != nvmeQueues {
+		r := b.counted(before, volume, commands, bytes)
+		if n := r.value(targetPrefix+"_connections", match{"volume": volume, "backend": "mayastor"}); n != nvmeQueues {
 			t.Errorf("%v connections with %+v", n, o)
 		}
 		if _, err := h.Read(1, serverDisk/512-8, 8); err == nil {
 			t.Fatal("a broken place can be read")
 		}
 		b.eventually("an error is not counted", func(r replicaReading) bool {
-			return r.value("plumbline_volume_frontend_errors_total", match{"volume": volume, "op": "read"}) == float64(i+1)
+			return r.value(targetPrefix+"_errors_total", match{"volume": volume, "op": "read"}) == float64(i+1)
 		})
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b.eventually("the connections are still there", func(r replicaReading) bool { return r.value("plumbline_volume_frontend_connections", nil) == 0 })
+		b.eventually("the connections are still there", func(r replicaReading) bool { return r.value(targetPrefix+"_connections", nil) == 0 })
 	}
 	r := b.read()
 	r.clean(t)
-	if n := r.count(frontendMetric, match{"op": "other"}); n != 0 {
+	if n := r.count(targetPrefix+"_seconds", match{"op": "other"}); n != 0 {
 		t.Errorf("%d commands of the controller's own queue are counted", n)
 	}
 }
@@ -171,11 +171,11 @@ func TestNVMeServerAdopted(t *testing.T) {
 			b.start()
 			nvmeLoad(t, h) // each direction is adopted meanwhile
 			b.eventually("something is under way", func(r replicaReading) bool {
-				return r.count(frontendMetric, match{"volume": "other"}) > 0 && r.value("plumbline_volume_frontend_in_flight", nil) == 0
+				return r.count(targetPrefix+"_seconds", match{"volume": "other"}) > 0 && r.value(targetPrefix+"_in_flight", nil) == 0
 			})
 			before := b.read()
 			commands, bytes := nvmeLoad(t, h)
-			b.counted(before, "plumbline_volume_frontend", "other", commands, bytes)
+			b.counted(before, "other", commands, bytes)
 		})
 	}
 }

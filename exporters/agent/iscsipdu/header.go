@@ -143,6 +143,8 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 		return bad(fmt.Sprintf("%d bytes of additional headers", m.Attached))
 	case m.Data > 0 && withoutData.has(code):
 		return bad(fmt.Sprintf("%d bytes of data", m.Data))
+	case h[1]&reservedBits[code] != 0:
+		return bad("a reserved bit of its second byte is set")
 	case h[1]&bitFinal == 0 && alwaysFinal.has(code):
 		return bad("the first bit of its second byte is not set")
 	}
@@ -176,6 +178,9 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 	}
 	return m, nil
 }
+
+// reservedBits are those of the second byte that are 0.
+var reservedBits = map[uint8]byte{opLoginRequest: 0x30, opLoginResponse: 0x30, opCommand: 0x18}
 
 // anywhere are INQUIRY, REQUEST SENSE and REPORT LUNS.
 var anywhere = map[byte]bool{0x12: true, 0x03: true, 0xa0: true}

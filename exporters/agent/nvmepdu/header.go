@@ -85,6 +85,8 @@ type Message struct {
 	Rest, Text, Lead uint32
 	Kind             Kind
 	Op               Op
+	// Anywhere is set on a command that is for no namespace.
+	Anywhere bool
 	// Failed is set on an answer that reports an error.
 	Failed bool
 }
@@ -142,10 +144,11 @@ func (m *Message) command(h []byte) {
 			m.Lead = max(uint32(h[3]), HeaderMax) - HeaderMax // a digest, and padding
 			m.Text = max(m.Rest, m.Lead) - m.Lead
 		}
+		m.Anywhere = m.Kind == Command
 		return
 	}
 	m.Namespace = binary.LittleEndian.Uint32(entry[4:])
-	if m.Namespace == 0 || m.Namespace == 0xffffffff {
+	if m.Anywhere = m.Namespace == 0 || m.Namespace == 0xffffffff; m.Anywhere {
 		return
 	}
 	switch opcode {

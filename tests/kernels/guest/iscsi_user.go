@@ -16,9 +16,8 @@ const (
 	userTurns   = 2
 )
 
-var userTargets = []userTarget{
-	{tgtVolume, "plumbline_volume_target_seconds"}, // Longhorn's engine is behind it, and has the frontend
-	{istgtVolume, "plumbline_volume_frontend_seconds"},
+var userTargets = []string{
+	tgtVolume, istgtVolume,
 }
 
 // useUserISCSI uses targets in user space: the kernel's initiator is the same, and the other end is another one. They take turns, so that
@@ -28,18 +27,18 @@ func useUserISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	targets := rig.NewUserISCSITargets(t, tgtTarget, istgtTarget, diskDelay)
 	a.followTargets(t, len(userTargets))
 	for turn := range userTurns {
-		for i, one := range userTargets {
+		for i, volume := range userTargets {
 			disk := targets.ConnectTo(i)
-			n := &remotePaths{agent: a, targets: targets, volume: one.volume, disks: []string{disk}, devices: []string{"/dev/" + filepath.Base(disk)},
+			n := &remotePaths{agent: a, targets: targets, volume: volume, disks: []string{disk}, devices: []string{"/dev/" + filepath.Base(disk)},
 				live: "logged_in", out: out, slowDisk: slowDisk, slowLink: slowLink}
 			n.follow(t)
-			n.countUser(t, one)
+			n.countUser(t)
 			switch {
 			case turn > 0:
 			case i == slowDisk:
-				n.delayUserDisk(t, one)
+				n.delayUserDisk(t)
 			case i == slowLink:
-				n.delayUserLink(t, one)
+				n.delayUserLink(t)
 			}
 			targets.ScanWhileSetUp(i, 10)
 			targets.DisconnectFrom(i)

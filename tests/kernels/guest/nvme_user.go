@@ -11,12 +11,11 @@ const nvmeUserVolume = "pvc-nvme-user"
 func useUserNVMe(t *rig.Scope, a *agent, program string, out *outcome.Remote) {
 	target := rig.NewUserNVMeTarget(t, "nqn.2026-11.io.plumbline:"+nvmeUserVolume, program, diskDelay)
 	a.followTargets(t, 1)
-	one := userTarget{nvmeUserVolume, "plumbline_volume_frontend_seconds"}
-	n := &remotePaths{agent: a, targets: target, volume: one.volume, disks: target.Connect(), live: "live", out: out}
+	n := &remotePaths{agent: a, targets: target, volume: nvmeUserVolume, disks: target.Connect(), live: "live", out: out}
 	n.devices = []string{rig.NVMeHead(n.disks[0])}
 	n.follow(t)
-	n.countUser(t, one)
-	n.delayUserDisk(t, one)
-	n.delayUserLink(t, one)
+	n.countUser(t)
+	n.delayUserDisk(t)
+	n.delayUserLink(t)
 	n.leave(t)
 }

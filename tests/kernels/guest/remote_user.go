@@ -9,8 +9,11 @@ import (
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
-// userTarget is a target in user space, and the metric that tells of it.
-type userTarget struct{ volume, metric string }
+// The times at both ends of a target in user space.
+const (
+	pathMetric   = "plumbline_volume_path_seconds"
+	targetMetric = "plumbline_volume_target_seconds"
+)
 
 // followTargets waits until so many targets in user space are followed: only then a login is seen, which tells the target's name.
 func (a *agent) followTargets(t *rig.Scope, targets int) {
@@ -29,7 +32,7 @@ func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.
 }
 
 // countUser compares counts of both ends with the kernel's own of the path: a target may have no cache, and gets no flushes then.
-func (n *remotePaths) countUser(t *rig.Scope, one userTarget) {
+func (n *remotePaths) countUser(t *rig.Scope) {
 	before, m := n.statistics(t), n.agent.metrics(t)
 	n.exercise(t)
 	after := n.statistics(t)
@@ -38,14 +41,14 @@ func (n *remotePaths) countUser(t *rig.Scope, one userTarget) {
 		if counted != made && (op != "sync" || counted != 0) {
 			t.Fatalf("the kernel counted %d of %s on the path, and %d were made: something else uses it", counted, op, made)
 		}
-		for end, metric := range map[string]string{"initiator": "plumbline_volume_path_seconds", "target": one.metric} {
-			n.compare(t, fmt.Sprintf("%s's %s, %s's", one.volume, op, end), counted, since(m, metric, "volume", one.volume, "op", op))
+		for end, metric := range map[string]string{"initiator": pathMetric, "target": targetMetric} {
+			n.compare(t, fmt.Sprintf("%s's %s, %s's", n.volume, op, end), counted, since(m, metric, "volume", n.volume, "op", op))
 		}
 	}
 }
 
 // readUser reads, and returns the mean times of both ends, and what was waited for.
-func (n *remotePaths) readUser(t *rig.Scope, one userTarget) (path, target float64, waited time.Duration) {
+func (n *remotePaths) readUser(t *rig.Scope) (path, target float64, waited time.Duration) {
 	m := n.agent.metrics(t)
 	waited = n.use(t, n.devices[0], readOnce, remoteRequests)
 	mean := func(metric string) float64 {
@@ -54,24 +57,24 @@ func (n *remotePaths) readUser(t *rig.Scope, one userTarget) (path, target float
 		now := n.agent.settled(t, remoteRequests, f)
 		return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / f(now)
 	}
-	return mean("plumbline_volume_path_seconds"), mean(one.metric), waited
+	return mean(pathMetric), mean(targetMetric), waited
 }
 
 // delayUserDisk compares what the target's end says of its disk, which is slow.
-func (n *remotePaths) delayUserDisk(t *rig.Scope, one userTarget) {
+func (n *remotePaths) delayUserDisk(t *rig.Scope) {
 	busy := n.diskBusy(t, n.slowDisk)
-	_, target, waited := n.readUser(t, one)
+	_, target, waited := n.readUser(t)
 	n.note("a disk's delay, of a target in user space", outcome.Delay{Put: diskDelay.Seconds(), Truth: (n.diskBusy(t, n.slowDisk) - busy) / remoteRequests,
 		Waited: waited.Seconds(), Seen: target})
 }
 
 // delayUserLink makes the target's link slow, and compares that with the difference of both ends.
-func (n *remotePaths) delayUserLink(t *rig.Scope, one userTarget) {
-	path, target, _ := n.readUser(t, one)
+func (n *remotePaths) delayUserLink(t *rig.Scope) {
+	path, target, _ := n.readUser(t)
 	before, alone := path-target, n.roundTrip(t, n.slowLink)
 	n.targets.SlowLink(n.slowLink, linkDelay)
 	truth := n.roundTrip(t, n.slowLink) - alone
-	path, target, waited := n.readUser(t, one)
+	path, target, waited := n.readUser(t)
 	n.targets.SlowLink(n.slowLink, 0)
 	n.note("a link's delay, to a target in user space", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: path - target - before})
 }

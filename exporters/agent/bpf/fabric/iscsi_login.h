@@ -51,10 +51,12 @@ static __noinline void wire_login(struct session *s, struct message *m, struct l
 		login_done(s);
 }
 
-/* The refused header is what the message brings. */
+/* The refused header is what the message brings. Of others than a command the command goes on. */
 static __always_inline u32 wire_rejected(struct login_text *text)
 {
-	return text->length >= PDU_HEADER ? be32((u8 *)text->text + 16) : 0xffffffff;
+	const u8 *h = (u8 *)text->text;
+
+	return text->length >= PDU_HEADER && (h[0] & 0x3f) == PDU_SCSI_COMMAND ? be32(h + 16) : 0xffffffff;
 }
 
 #endif

@@ -38,6 +38,10 @@ enum pdu_opcode {
 #define PDU_STAGE 0x03     /* of the same: the next stage; full feature phase is 3 */
 #define PDU_ATTACHED_MAX 64
 
+/* Bits of the second byte that are 0: of a login's messages, and of a command. */
+#define PDU_LOGIN_RESERVED 0x30
+#define PDU_COMMAND_RESERVED 0x18
+
 /* Functions of a task management request. */
 enum task_function {
 	TASK_ABORT = 1,
@@ -112,6 +116,10 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 		return -1;
 	if (bit & PDU_ALWAYS_FINAL && !(h[1] & PDU_FINAL))
 		return -1;
+	if ((opcode == PDU_LOGIN_REQUEST || opcode == PDU_LOGIN_RESPONSE) && h[1] & PDU_LOGIN_RESERVED)
+		return -1;
+	if (opcode == PDU_SCSI_COMMAND && h[1] & PDU_COMMAND_RESERVED)
+		return -1;
 	m->tag = be32(h + 16);
 	m->op = OP_OTHER;
 	if (opcode == PDU_SCSI_COMMAND || opcode == PDU_TASK_REQUEST)
@@ -166,9 +174,9 @@ static __always_inline u32 wire_need(const u8 *h, u32 have)
 	return PDU_HEADER;
 }
 
-static __always_inline bool wire_begins(u8 first)
+static __always_inline bool wire_begins(const u8 *h, u32 have)
 {
-	return (first & ~PDU_IMMEDIATE) == PDU_LOGIN_REQUEST;
+	return (h[0] & ~PDU_IMMEDIATE) == PDU_LOGIN_REQUEST && (have < 2 || !(h[1] & PDU_LOGIN_RESERVED));
 }
 
 #endif

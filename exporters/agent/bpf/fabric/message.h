@@ -4,7 +4,7 @@
  *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_ROOM / 2
  *   WIRE_GUESSES                           digests of a connection whose beginning was not seen are to be found out: 1 or 0
  *   u32 wire_need(header, have)            how long the header is, as far as `have` bytes tell; more than `have` until it is whole
- *   bool wire_begins(first)                may a connection's first message begin with this byte?
+ *   bool wire_begins(header, have)         may a connection's first message begin with these bytes (1 or more)?
  *   int wire_parse(header, m, to_target)   0, or -1 if a whole header is none of this wire in this direction
  *   void wire_login(s, m, text, to_target) what a login's message says, with its text, or 0 if there is none
  *   u32 wire_rejected(text)                the tag of the message that a target has refused

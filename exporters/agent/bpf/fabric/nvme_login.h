@@ -8,8 +8,13 @@
 static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target)
 {
 	if (!to_target) {
-		if (m->final)
+		if (m->final) {
 			login_done(s);
+		} else {
+			/* It was refused, and another one may come. */
+			s->target[0] = 0;
+			s->quiet = 0;
+		}
 		return;
 	}
 	/* The controller's own queue is number 0. */

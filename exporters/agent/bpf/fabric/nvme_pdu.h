@@ -87,9 +87,9 @@ static __always_inline u32 wire_need(const u8 *h, u32 have)
 	return length && length <= WIRE_HEADER_MAX ? length : PDU_COMMON;
 }
 
-static __always_inline bool wire_begins(u8 first)
+static __always_inline bool wire_begins(const u8 *h, u32 have)
 {
-	return first == PDU_INITIALIZE;
+	return h[0] == PDU_INITIALIZE && (have < PDU_COMMON || le32_at(h + PDU_LENGTH) == 128);
 }
 
 /* A namespace that a command can be for. */
@@ -114,11 +114,15 @@ static __always_inline int command_parse(const u8 *h, struct message *m)
 	}
 	m->kind = MESSAGE_COMMAND;
 	m->op = OP_OTHER;
+	/* Of the connection, or of the controller. */
+	m->anywhere = 1;
 	if (opcode == NVME_FABRICS)
 		return 0;
 	m->lun = le32_at(entry + COMMAND_NAMESPACE);
-	if (is_namespace(m->lun))
+	if (is_namespace(m->lun)) {
 		m->op = op_of(opcode);
+		m->anywhere = 0;
+	}
 	if (m->op == OP_READ || m->op == OP_WRITE)
 		m->bytes = le32_at(h + PDU_SGL_LENGTH);
 	return 0;

@@ -48,7 +48,7 @@ enum server_room {
 /* An answer without a command may be one to a command that was read before the programs knew the session; ns. */
 #define UNSURE 90000000000ULL
 
-/* Indices of the map server_events; Go's names for them are in types.go. */
+/* Indices of the map server_events; Go's names for them are in server_types.go. */
 enum server_event {
 	SERVER_RESYNC,       /* a direction in step met bytes that are no message, or a call that is not read */
 	SERVER_LOST_SESSION, /* map sessions full */
@@ -125,6 +125,7 @@ struct {
 /* Sockets that a target had when it was begun to follow it, by inode number: their logins may be over. User space writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, u64);
 	__type(value, u8);
@@ -133,6 +134,7 @@ struct {
 /* By the socket's inode number, which a reconnect changes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC); /* 1.3 KB each */
 	__uint(max_entries, 1);
 	__type(key, u64);
 	__type(value, struct session);
@@ -267,7 +269,7 @@ static __always_inline enum beginning begins_at(struct cursor *u, struct message
 	bool whole = wire_need(header, n) <= n;
 	if (whole && wire_parse(header, m, u->to_target))
 		return BEGINS_NOTHING;
-	if (u->to_target && wire_begins(header[0]))
+	if (u->to_target && wire_begins(header, n))
 		return BEGINS_CONNECTION;
 	return whole ? BEGINS_MESSAGE : BEGINS_NOTHING;
 }
@@ -471,6 +473,7 @@ static __noinline void command_begins(struct cursor *u)
 	struct session *s = u->session;
 	struct message *m = &u->lane->message;
 	u64 key = operation_key(s, m->tag);
+	/* identifier: whether it succeeds anywhere. */
 	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .identifier = m->anywhere, .op = m->op,
 			       .given_up = 1 };
 	/* Of a session whose login was not seen: a disk may have hung before. That the target talks there is known. */
@@ -518,9 +521,11 @@ static __noinline void command_ends(struct cursor *u)
 	/* A LUN gets a number when something has succeeded there: initiators may ask for any. */
 	if (!o.number)
 		o.number = unit_number(s, o.controller, false, 0);
-	if (!o.number && !m->failed && !o.identifier)
+	bool proof = !m->failed && !o.identifier; /* see command_begins */
+	if (!o.number && proof)
 		o.number = unit_enter(u, o.controller);
-	if (o.number)
+	/* With no room for a number it counts under 0. */
+	if (o.number || proof)
 		operation_add(&o, m->failed);
 }
 
@@ -547,7 +552,7 @@ static __noinline void login_ends(struct cursor *u)
 		u->session->login_tag = m->tag;
 	wire_login(u->session, m, text, u->to_target);
 	if (text)
-		bpf_map_delete_elem(&logins, &key);
+		login_forget(key);
 }
 
 /* The target has refused a message. If that was a command, no other answer comes. */
@@ -559,7 +564,7 @@ static __noinline void rejected(struct cursor *u)
 	if (!text)
 		return;
 	command_given_up(u->session, wire_rejected(text), u->now);
-	bpf_map_delete_elem(&logins, &key);
+	login_forget(key);
 }
 
 static __noinline void message_ends(struct cursor *u)
@@ -713,6 +718,25 @@ static __always_inline void lane_miss(struct cursor *u)
 		message_ends(u);
 }
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct tcp_sock___server {
+	u32 rcv_nxt;
+	u32 copied_seq;
+	u64 bytes_received;
+};
+
+#pragma clang attribute pop
+
+/* Are the bytes that have just been received the connection's first ones? */
+static __always_inline bool is_first(struct sock *sk, u32 result)
+{
+	struct tcp_sock___server *t = (void *)sk;
+	u32 unread = BPF_CORE_READ(t, rcv_nxt) - BPF_CORE_READ(t, copied_seq);
+
+	return BPF_CORE_READ(t, bytes_received) == (u64)unread + result;
+}
+
 /* The current task's call on this socket has received bytes. Whether the connection is closed is told by what sockets are open. */
 static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 room)
 {
@@ -727,10 +751,12 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 	bool known = call_bytes(&u);
 	if (!s) {
 		enum beginning begins = known ? begins_at(&u, &first) : BEGINS_NOTHING;
+		/* What looks like a login elsewhere is data, which others choose. */
+		bool login = begins == BEGINS_CONNECTION && is_first(sk, result);
 
-		if (begins == BEGINS_NOTHING || (begins == BEGINS_MESSAGE && !bpf_map_lookup_elem(&older, &inode)))
+		if (!login && (begins != BEGINS_MESSAGE || !bpf_map_lookup_elem(&older, &inode)))
 			return 0;
-		s = session_open(&u, sk, begins == BEGINS_CONNECTION);
+		s = session_open(&u, sk, login);
 		if (!s)
 			return 0;
 		attended(&s->rx.attended, rank);

@@ -69,7 +69,7 @@ func iscsiTwin(header []byte, toTarget bool) (Message, error) {
 func nvmeTwin(header []byte, toTarget bool) (Message, error) {
 	m, err := nvmepdu.Parse(header, toTarget)
 	return Message{Tag: m.Tag, Lun: m.Namespace, Reference: m.Queue, Bytes: m.Bytes, Rest: m.Rest, Text: m.Text, Lead: uint16(m.Lead),
-		Kind: uint8(m.Kind), Op: uint8(m.Op), Failed: bit(m.Failed)}, err
+		Kind: uint8(m.Kind), Op: uint8(m.Op), Failed: bit(m.Failed), Anywhere: bit(m.Anywhere)}, err
 }
 
 // scopes are what functions of task management requests are about, in the order of enum task_scope.
