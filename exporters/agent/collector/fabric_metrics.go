@@ -25,7 +25,7 @@ var (
 	targetOldest = prometheus.NewDesc("plumbline_volume_target_oldest_seconds",
 		"Age of the oldest request that a volume's target in user space has read and not answered, in seconds; 0 if there is none.", []string{"volume", "backend"}, nil)
 	targetProcesses = prometheus.NewDesc("plumbline_volume_target_processes",
-		"Processes of this node whose sockets are followed because they are targets in user space, by their names; wire is nvme (over TCP) or iscsi.", []string{"node", "wire"}, nil)
+		"Processes of this node whose sockets are followed because they are targets in user space, by their names; wire is nvme (over TCP) or iscsi. Missing where there was none since the agent's start.", []string{"node", "wire"}, nil)
 	pathInfo = prometheus.NewDesc("plumbline_volume_path_info",
 		"A path of this host to a volume or to a replica over NVMe over Fabrics or iSCSI; 1. replica is empty for a volume, device what this host uses, controller the controller or the session, subsystem the target's NQN or IQN.",
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
@@ -92,7 +92,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 			now.connections[l]++
 		}
 	}
-	if c.servers != nil {
+	if c.servers != nil && c.servers.concerned() {
 		for _, p := range c.servers.peers {
 			now.connections[p.viewLabels]++
 		}
@@ -102,11 +102,10 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	for l, n := range now.connections {
 		send(gauge(replicaViews[l.View].connections, float64(n), l.values(l.View)...))
 	}
-	for _, side := range c.sides {
-		errs = append(errs, side.sendLosses(send))
-	}
-	if c.servers != nil {
-		errs = append(errs, c.servers.sendEvents(send))
+	errs = append(errs, c.initiator.sendLosses(send), c.target.sendLosses(send))
+	// Few nodes have a target in user space: without one there is nothing to lose.
+	if c.servers != nil && c.servers.concerned() {
+		errs = append(errs, c.servers.sendLosses(send), c.servers.sendEvents(send))
 	}
 	return metrics, errors.Join(errs...)
 }

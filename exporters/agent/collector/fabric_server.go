@@ -67,6 +67,7 @@ type fabricServers struct {
 	// followed are those that the kernel's programs know.
 	followed map[int]uint64
 
+	loaded     bool           // ever
 	refused    map[int]uint64 // processes that are named like a target and not root's, by their start
 	refusals   uint64
 	lookErrors uint64
@@ -97,6 +98,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 		if err := kernel.attach(); err != nil {
 			return nil, errors.Join(err, kernel.Close())
 		}
+		s.loaded = true
 		s.server, s.followed, s.looked = kernel, map[int]uint64{}, serverLook{}
 		return kernel.fabricKernel, nil
 	}
@@ -311,6 +313,11 @@ func (s *fabricServers) unitPeer(key *fabric.ExportKey, e *fabric.Export, now ti
 // keepEvents keeps the programs' counts.
 func (s *fabricServers) keepEvents() error {
 	return addEvents(s.kernel.collection.Maps["server_events"], s.counted[:])
+}
+
+// concerned says whether there was anything to tell of since the agent's start: a process that was followed, or one that was not.
+func (s *fabricServers) concerned() bool {
+	return s.loaded || s.kernel != nil || s.refusals > 0 || s.lookErrors > 0
 }
 
 // sendEvents tells what these programs have lost, and the processes that are not followed.
