@@ -11,6 +11,7 @@
 #define EAGAIN 11
 #define ERESTARTSYS 512
 #define MSG_PEEK 2
+#define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
 
 /* Of a tracepoint's socket by BTF, which the verifier lets a program follow without a helper. */
 static __always_inline u64 inode_of(struct sock *sk)

@@ -115,7 +115,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 		}
 		return "there is no process of root's named " + strings.Join(s.wire.server.names, ", ")
 	}
-	s.watch, s.free, s.leaving = s.sweepSessions, s.sweepUnits, s.keepEvents
+	s.watch, s.leaving = s.sweepSessions, s.keepEvents
 	return s
 }
 
@@ -222,7 +222,8 @@ func (s *fabricServers) follow(now time.Time) {
 	}
 }
 
-// sweepSessions names what sessions use, and frees what those leave behind that have ended.
+// sweepSessions names what sessions use, and frees what those leave behind that have ended. Operations without an end are none: a session tells of all, by
+// its answers, by what the initiator has aborted, or by its own end.
 func (s *fabricServers) sweepSessions(now time.Time) error {
 	if s.looked.sessions == nil {
 		return errors.Join(s.failed, s.looked.err)
@@ -274,10 +275,6 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// sweepUnits is for operations without an end. A target's session tells of all of them: by its answers, by what the initiator has aborted, or by
-// its own end.
-func (s *fabricServers) sweepUnits() error { return nil }
-
 // unitPeer names a session's LUN; nil if its name may still be found. Of a session whose login was not seen, as it is older than the agent, the initiator tells if
 // it is this machine.
 func (s *fabricServers) unitPeer(key *fabric.ExportKey, e *fabric.Export, now time.Time, last bool) *fabricPeer {
@@ -317,7 +314,7 @@ func (s *fabricServers) keepEvents() error {
 
 // concerned says whether there was anything to tell of since the agent's start: a process that was followed, or one that was not.
 func (s *fabricServers) concerned() bool {
-	return s.loaded || s.kernel != nil || s.refusals > 0 || s.lookErrors > 0
+	return s.loaded || s.refusals > 0 || s.lookErrors > 0
 }
 
 // sendEvents tells what these programs have lost, and the processes that are not followed.

@@ -38,9 +38,8 @@ type fabricSide struct {
 	load, try func() (*fabricKernel, error)
 	// missing says what there has to be before there is anything to follow; empty if it is there.
 	missing func() string
-	// watch finds names for what is new, and frees what is gone; free the operations that have no end.
+	// watch finds names for what is new, and frees what is gone, with the operations that have no end.
 	watch func(now time.Time) error
-	free  func() error
 	// leaving keeps what else was counted, before it is unloaded; may be nil.
 	leaving func() error
 	// unnamedView is that of what has no number of its own.
@@ -76,7 +75,7 @@ func (s *fabricSide) ofModule(programs []fabricProgram, module string, watch fun
 		}
 		return "the kernel has not loaded the module " + module
 	}
-	s.watch, s.free = watch, s.sweepOperations
+	s.watch = func(now time.Time) error { return errors.Join(watch(now), s.sweepOperations()) }
 }
 
 // see notes that labels are in use, and returns those to use instead if there are too many.
@@ -173,7 +172,7 @@ func (s *fabricSide) sweep(now time.Time) {
 	if s.kernel == nil {
 		return
 	}
-	s.err = errors.Join(s.watch(now), s.free())
+	s.err = s.watch(now)
 }
 
 // sweepDisks tells the machine's own disks from those of paths, and names the paths.

@@ -121,10 +121,8 @@ type IscsiServerSession struct {
 	Since     uint64
 	Id        uint32
 	NextTask  uint32
-	Begun     uint32
-	Over      uint32
+	UnderWay  uint32
 	LoginTag  uint32
-	Pad0      uint8
 	Digests   uint8
 	Chosen    uint8
 	LoggingIn uint8
@@ -132,7 +130,7 @@ type IscsiServerSession struct {
 	Whole     uint8
 	Guesses   uint8
 	Quiet     uint8
-	Pad       [4]uint8
+	Pad       uint8
 	Tasks     [4]struct {
 		_         structs.HostLayout
 		Since     uint64

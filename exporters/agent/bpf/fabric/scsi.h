@@ -11,7 +11,6 @@
 #define SCSI_STATUS(result) ((result) & 0xff)
 #define SCSI_HOST(result) ((result) >> 16 & 0xff)
 
-#define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
 #define SOCKADDR_IN 8   /* what tells of struct sockaddr_in: family, port, address */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

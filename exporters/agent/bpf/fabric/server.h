@@ -28,8 +28,6 @@ enum server_room {
 #include "login.h"
 #include "message.h"
 
-#define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
-
 /* How many commands of a session may be under way; initiators have 128 or so. */
 #define UNDER_WAY_MAX 1024
 
@@ -97,9 +95,8 @@ struct session {
 	u64 since; /* when it was first seen, or fell out of step last; CLOCK_MONOTONIC, ns */
 	u32 id; /* never used twice */
 	u32 next_task;
-	u32 begun, over; /* commands */
+	u32 under_way; /* commands */
 	u32 login_tag;
-	u8 pad0;
 	u8 digests; /* enum digest: in force */
 	u8 chosen; /* enum digest: by the target's answers so far */
 	u8 logging_in;
@@ -107,7 +104,7 @@ struct session {
 	u8 whole; /* each command of it was seen */
 	u8 guesses;
 	u8 quiet; /* its commands are none for a disk */
-	u8 pad[4];
+	u8 pad;
 	struct task tasks[TASKS];
 	u8 local[SOCKADDR_MAX + 4], remote[SOCKADDR_MAX + 4]; /* struct sockaddr of both ends */
 	struct lane rx, tx;
@@ -347,10 +344,10 @@ static long abandon(void *map, u64 *key, struct operation *o, struct abandoned *
 /* Ends the commands, if any is under way. */
 static __noinline void abandon_all(struct session *s, struct abandoned *a)
 {
-	if (!s || !a || s->begun == s->over)
+	if (!s || !a || !s->under_way)
 		return;
 	bpf_for_each_map_elem(&operations, abandon, a, 0);
-	__sync_fetch_and_add(&s->over, a->ended);
+	__sync_fetch_and_sub(&s->under_way, a->ended);
 }
 
 /* The command of this tag is over, and was not answered. */
@@ -365,7 +362,7 @@ static __noinline void command_given_up(struct session *s, u32 tag, u64 before)
 	number = o->number;
 	if (bpf_map_delete_elem(&operations, &key))
 		return;
-	__sync_fetch_and_add(&s->over, 1);
+	__sync_fetch_and_sub(&s->under_way, 1);
 	if (number)
 		give_up(number);
 }
@@ -463,7 +460,7 @@ static __noinline u32 unit_enter(struct cursor *u, u32 lun)
 	struct session *s = u->session;
 	struct numbered n = { .session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->room) };
 
-	if (n.number && s->begun != s->over)
+	if (n.number && s->under_way)
 		bpf_for_each_map_elem(&operations, give_number, &n, 0);
 	return n.number;
 }
@@ -482,7 +479,7 @@ static __noinline void command_begins(struct cursor *u)
 	/* Its answer will not come any more. */
 	if (bpf_map_lookup_elem(&operations, &key))
 		command_given_up(s, m->tag, ~0ULL);
-	if ((s32)(s->begun - s->over) >= UNDER_WAY_MAX) {
+	if ((s32)s->under_way >= UNDER_WAY_MAX) {
 		count(EVENT_LOST_OPERATION);
 		return;
 	}
@@ -495,7 +492,7 @@ static __noinline void command_begins(struct cursor *u)
 		count(EVENT_LOST_OPERATION);
 		return;
 	}
-	__sync_fetch_and_add(&s->begun, 1);
+	__sync_fetch_and_add(&s->under_way, 1);
 	/* On the other CPU the LUN may have got its number in this moment. */
 	struct operation *begun = o.number ? 0 : bpf_map_lookup_elem(&operations, &key);
 	if (begun)
@@ -517,7 +514,7 @@ static __noinline void command_ends(struct cursor *u)
 	struct operation o = *begun;
 	if (bpf_map_delete_elem(&operations, &key))
 		return;
-	__sync_fetch_and_add(&s->over, 1);
+	__sync_fetch_and_sub(&s->under_way, 1);
 	/* A LUN gets a number when something has succeeded there: initiators may ask for any. */
 	if (!o.number)
 		o.number = unit_number(s, o.controller, false, 0);
