@@ -56,7 +56,7 @@ func postgresWork() []panel {
 		},
 		{
 			title: "Page-cache hits",
-			ask:   "Does the working set fit into the page cache?", empty: "no server that the agent follows",
+			ask:   "Does the working set fit into the page cache?", empty: "no file reads, or no server that the agent follows",
 			text:  "Share of the server's file reads that the page cache answered, seen in the kernel by the agent. A fall here is what the volume feels as reads.",
 			width: 6, height: 8, unit: ratio,
 			queries: []query{{`max by (server) (server:page_cache_hits_per_read:ratio_rate5m{server=~"$server"} >= 0)`, "{{server}}"}},

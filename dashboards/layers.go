@@ -22,7 +22,7 @@ var statementParts = []part{
 	{"wait", []string{"wait"}},
 	{"volume", []string{"write", "queue", "device", "flush", "rest", "sync", "read"}},
 	{"engine", []string{"engine"}},
-	{"network", []string{"network"}},
+	{"network", []string{"path", "network"}},
 	{"replica", []string{"replica"}},
 	{"replica's disk", []string{"disk"}},
 }
@@ -39,7 +39,7 @@ func inParts(expr string) string {
 }
 
 // storageLayers are those that a statement's syncs and reads are split into.
-const storageLayers = "queue|device|flush|rest|sync|read|engine|network|replica|disk"
+const storageLayers = "queue|device|flush|rest|sync|read|path|engine|network|replica|disk"
 
 // statementBars are the parts of a class's statements now. How long the statements take is
 // measured over the last two minutes; of that, how sync and read divide into the layers below is
@@ -97,7 +97,7 @@ var suspects = []state{
 	{0, "none", sky},
 	{1, "load", text}, {2, "client", text}, {3, "cpu", sky}, {4, "runqueue", yellow}, {5, "wait", purple},
 	{6, "write", blue}, {7, "read", blue}, {8, "sync", blue}, {9, "rest", blue}, {10, "queue", blue}, {11, "device", blue}, {12, "flush", blue},
-	{13, "engine", green}, {14, "network", orange}, {15, "replica", grey}, {16, "disk", vermillion},
+	{13, "path", orange}, {14, "engine", green}, {15, "network", orange}, {16, "replica", grey}, {17, "disk", vermillion},
 }
 
 // stuckLayers are the layers that a volume may stand still in, by the numbers of their states: above those of

@@ -46,6 +46,7 @@ var phaseColours = map[string]string{
 var layerColours = map[string]string{
 	"queue":   yellow,
 	"device":  blue,
+	"path":    purple,
 	"engine":  green,
 	"network": orange,
 	"replica": grey,

@@ -106,7 +106,7 @@ var Limits = []string{limitUnknown, limitSeveral, limitGenerator, limitCPU, limi
 // split, leave it unknown.
 var limitOf = map[string]string{
 	"cpu": limitDatabase, "runqueue": limitNode, "client": limitClient, "wait": limitSessions, "queue": limitDevice, "device": limitDevice,
-	"engine": limitEngine, "replica": limitEngine, "network": limitNetwork, "disk": limitDevice, "flush": limitDevice,
+	"engine": limitEngine, "replica": limitEngine, "path": limitNetwork, "network": limitNetwork, "disk": limitDevice, "flush": limitDevice,
 }
 
 const (

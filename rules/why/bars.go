@@ -21,13 +21,13 @@ type Colour struct {
 // Colours are the layers'.
 var Colours = map[string]Colour{
 	"cpu": {250, "#bbbbbb"}, "runqueue": {240, "#666666"}, "client": {255, "#e8e8e8"}, "wait": {175, "#cc79a7"}, "read": {37, "#009e73"},
-	"write": {79, "#66c9a8"}, "sync": {32, "#0072b2"}, "queue": {228, "#f0e442"}, "device": {32, "#0072b2"}, "engine": {74, "#56b4e9"},
+	"write": {79, "#66c9a8"}, "sync": {32, "#0072b2"}, "queue": {228, "#f0e442"}, "device": {32, "#0072b2"}, "path": {97, "#7b4ea3"}, "engine": {74, "#56b4e9"},
 	"network": {214, "#e69f00"}, "replica": {166, "#d55e00"}, "disk": {88, "#7a2e00"}, "flush": {24, "#003a5c"}, "rest": {252, "#d0d0d0"},
 }
 
 // letters stand for the layers where there are no colours.
 var letters = map[string]string{
-	"cpu": "c", "runqueue": "r", "client": "l", "wait": "w", "read": "R", "write": "W", "sync": "s", "queue": "q", "device": "d", "engine": "e",
+	"cpu": "c", "runqueue": "r", "client": "l", "wait": "w", "read": "R", "write": "W", "sync": "s", "queue": "q", "device": "d", "path": "h", "engine": "e",
 	"network": "n", "replica": "p", "disk": "k", "flush": "f", "rest": ".",
 }
 
@@ -152,7 +152,7 @@ func (p *Pen) wrap(text string) {
 }
 
 // Order is that of the layers in a bar and its legend.
-var Order = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync", "queue", "device", "engine", "network", "replica", "disk", "flush", "rest"}
+var Order = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync", "queue", "device", "path", "engine", "network", "replica", "disk", "flush", "rest"}
 
 // Why prints all of a finding: its words, the statement's phases, the write's layers, the replicas,
 // the control, alerts, and what is not measured.

@@ -216,6 +216,7 @@ func (a *asker) complete(f *Finding) {
 	f.Write = Write{
 		Count: a.number("writes"), Total: a.number("write total"), Queue: a.number("write queue"), Device: a.number("write device"),
 		FlushCount: a.number("flushes"), Flush: a.number("flush total"), FlushQueue: a.number("flush queue"), FlushDevice: a.number("flush device"),
+		Path:   a.number("path write"),
 		Engine: a.number("engine write"),
 	}
 	f.Healthy, f.Desired = a.number("healthy replicas"), a.number("desired replicas")

@@ -17,11 +17,16 @@ func writeLayers(w Write, replicas []Replica) []Layer {
 	}
 	add("queue", w.Queue)
 	below := first(w.Engine, slowest.Time()) // what the device waits for, if that is seen
+	path := math.NaN()
+	if w.Path > 0 && Known(w.Engine) {
+		path, below = w.Path-w.Engine, w.Path
+	}
 	if Known(below) {
 		add("device", w.Device-below)
 	} else {
 		add("device", w.Device)
 	}
+	add("path", path)
 	if Known(w.Engine) {
 		add("engine", w.Engine-first(slowest.Time(), 0))
 	}
@@ -93,7 +98,7 @@ func statementLayers(s Statement, w Write) []Layer {
 		parts["queue"] += queue * flushing * perSecond
 		parts["flush"] += (1 - queue) * flushing * perSecond
 	}
-	for _, name := range []string{"queue", "device", "engine", "network", "replica", "disk", "flush", "rest"} {
+	for _, name := range []string{"queue", "device", "path", "engine", "network", "replica", "disk", "flush", "rest"} {
 		if v, ok := parts[name]; ok {
 			layers = append(layers, Layer{name, v})
 		}

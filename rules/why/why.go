@@ -51,8 +51,8 @@ func (s Statement) underWay() bool { return s.Count > 0 && sum(s.Phases) > 2*s.M
 
 // Write is the mean of a volume's writes, in seconds, from the kernel's block layer down.
 type Write struct {
-	// Count is how many ended in the window; Engine is within the storage engine.
-	Count, Total, Queue, Device, Engine float64
+	// Count is how many ended in the window; Path is over the network to the storage engine and back, Engine within the engine.
+	Count, Total, Queue, Device, Path, Engine float64
 	// Layers add up to Total.
 	Layers []Layer
 	// FlushCount and Flush, Flush queue and device, are those of the device's cache flushes.

@@ -26,7 +26,7 @@ type fault struct {
 }
 
 // storage are the layers of storage (rules/decomposition.rules.yaml).
-var storage = []string{"queue", "device", "engine", "network", "replica", "disk"}
+var storage = []string{"queue", "device", "path", "engine", "network", "replica", "disk"}
 
 // faults are in an order in which one's after-effects do not look like the next.
 var faults = []fault{

@@ -17,6 +17,7 @@ import (
 // notOnNode are the panels that this node cannot fill, or cannot fill whole, and why.
 var notOnNode = map[string]string{
 	"plumbline-databases/Lag behind the source":                     "needs a MySQL replica",
+	"plumbline-databases/Page-cache hits":                           "its databases fit into their buffers: five minutes may pass without a read of a file",
 	"plumbline-itself/Servers and replicas followed":                replicas,
 	"plumbline-itself/Work that is not counted":                     "all work is counted",
 	"plumbline-load/Faults in effect":                               soak,

@@ -29,6 +29,7 @@ var notInLab = map[string]string{
 	"plumbline_volume_path_oldest_seconds":       "only over NVMe/TCP",
 	"plumbline_volume_path_state":                "only over NVMe/TCP",
 	"plumbline_volume_path_down_seconds":         "only over NVMe/TCP",
+	"plumbline_volume_target_oldest_seconds":     "only of targets in user space",
 	"plumbline_replica_request_unanswered_total": "only once a connection has ended",
 	"disk:slowdown:ratio":                        "only with peers, after hours",
 	"peers:disk_time_by_load:slope6h":            "only with peers, after hours",

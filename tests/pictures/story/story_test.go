@@ -163,7 +163,7 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	// The numbers are those of the tile's states.
 	want := map[string]map[string]float64{
 		"healthy":      {"local": 0, "longhorn-r1": 0, "longhorn-r3": 0},
-		"slow-replica": {"local": 0, "longhorn-r1": 0, "longhorn-r3": 15},
+		"slow-replica": {"local": 0, "longhorn-r1": 0, "longhorn-r3": 16},
 		"stalled-disk": {"local": 22, "longhorn-r1": 27, "longhorn-r3": 27},
 	}
 	for name, classes := range want {
