@@ -107,7 +107,7 @@ func queryStacks() []panel {
 		{
 			title: "One write, layer by layer (5 min)",
 			ask:   "Which layer makes a write slow?",
-			text: "A write to the volume from the kernel's queue to the disk of its slowest replica: differences of means over five minutes, the mean of the selected volumes. path is the network before the storage engine, where there is one; rest is what the layers do not explain, below 0 where they explain too much. " +
+			text: "A write to the volume from the kernel's queue to the disk of its slowest replica: differences of means over five minutes, the mean of the selected volumes. path is the way over the network to the storage engine, where there is one; rest is what the layers do not explain, below 0 where they explain too much. " +
 				"Good: disk is the largest. The layer that grew when the statements did is the cause.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{{`avg by (layer) (volume:write_layer_seconds:inferred5m{volume=~"$volume"})`, "{{layer}}"}},

@@ -33,9 +33,9 @@ var kinds = []struct {
 	values []string
 }{
 	{regexp.MustCompile(`^plumbline_query_(phase|in_flight|oldest)|^plumbline_server_longest_wait`), "phase", []string{"cpu", "runqueue", "read", "write", "sync", "wait", "client"}},
-	{regexp.MustCompile(`layer_(growth_)?seconds:inferred`), "layer", []string{"cpu", "wait", "queue", "device", "engine", "network", "replica", "disk", "rest"}},
+	{regexp.MustCompile(`layer_(growth_)?seconds:inferred`), "layer", []string{"cpu", "wait", "queue", "device", "path", "engine", "network", "replica", "disk", "rest"}},
 	{regexp.MustCompile(`^ebpf_exporter_blkio_.*_seconds$`), "op", []string{"read", "write", "flush"}},
-	{regexp.MustCompile(`^plumbline_(replica_(request|service)_(duration_)?|volume_frontend_)seconds$`), "op", []string{"read", "write"}},
+	{regexp.MustCompile(`^plumbline_(replica_(request|service)_(duration_)?|volume_(frontend|path|target)_)seconds$`), "op", []string{"read", "write"}},
 	{regexp.MustCompile(`_replica_mode$`), "mode", []string{"RW", "WO", "ERR"}},
 	{regexp.MustCompile(`^loadgen_phase$`), "phase", []string{"init", "warmup", "steady", "stopped"}},
 	{regexp.MustCompile(`^storageclass:suspect:info$`), "suspect", []string{"device"}},

@@ -18,7 +18,7 @@ func writeLayers(w Write, replicas []Replica) []Layer {
 	add("queue", w.Queue)
 	below := first(w.Engine, slowest.Time()) // what the device waits for, if that is seen
 	path := math.NaN()
-	if w.Path > 0 && Known(w.Engine) {
+	if Known(w.Engine) && w.Path > w.Engine { // means of other requests may say otherwise
 		path, below = w.Path-w.Engine, w.Path
 	}
 	if Known(below) {

@@ -63,8 +63,8 @@ func TestStories(t *testing.T) {
 				r.Times(`plumbline_volume_path_seconds{volume="v-local",path="10.0.0.2:3260",backend="cstor",op="write"}`, 50, 0.020)
 				r.Times(`plumbline_volume_target_seconds{volume="v-local",backend="cstor",op="write"}`, 50, 0.004)
 			}
-		}, Calm, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network to the engine 16, the engine 4.0; " +
-			"most of it is the network to the storage engine"},
+		}, Calm, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network before the engine 16, the engine 4.0; " +
+			"most of it is the way over the network to the storage engine"},
 		"writes of a replica limited": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-3"], l.Service["r3-3"], l.Device["r3"] = 31, 30, 34
 		}, SlowReplica, "replica", "r3-3", ""},

@@ -19,7 +19,7 @@ var phaseWords = map[string]string{
 var layerWords = map[string]string{
 	"cpu": "work on a CPU", "runqueue": "waiting for a CPU", "client": "waiting for the client", "wait": "waiting for other sessions (their sync, or locks)",
 	"read": "reading files", "write": "writing files", "sync": "sync", "queue": "the kernel's queue before the device", "device": "the device",
-	"path": "the network to the storage engine", "engine": "the storage engine", "network": "the network to the slowest replica", "replica": "the slowest replica's process",
+	"path": "the way over the network to the storage engine", "engine": "the storage engine", "network": "the network to the slowest replica", "replica": "the slowest replica's process",
 	"disk": "the disk below the slowest replica", "flush": "the device's cache flush", "rest": "unexplained",
 }
 
@@ -166,7 +166,7 @@ func (f *Finding) writeWords() string {
 	}
 	parts := []part{
 		{replica, slowest.Time()},
-		{"the network to the engine", seconds(w.Layers, "path")},
+		{"the network before the engine", seconds(w.Layers, "path")},
 		{"the engine", seconds(w.Layers, "engine")},
 		{"the kernel's queue", seconds(w.Layers, "queue")},
 	}

@@ -114,7 +114,7 @@ func (n *node) firing(names ...string) ([]alert, error) {
 }
 
 // storage are the suspects that are the storage's; a CPU that is short is none of them.
-var storage = []string{"queue", "device", "engine", "network", "replica", "disk", "flush"}
+var storage = []string{"queue", "device", "path", "engine", "network", "replica", "disk", "flush"}
 
 var suspect = regexp.MustCompile(`suspect is ([a-z -]+)\.`)
 
