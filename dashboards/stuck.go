@@ -85,9 +85,13 @@ func inFlight() []panel {
 			text:  "The oldest request without an answer at the storage engine, over the network on each path to it and within its target there, at each replica as the engine sees it, and within the replica. Good: well below a second. The lowest that grows is the place; replica old and within young, or path old and target young: the network.",
 			width: 8, height: 8, unit: seconds,
 			queries: []query{
-				{`max by (volume) (plumbline_volume_frontend_oldest_seconds{volume=~"$volume"})`, "engine {{volume}}"},
-				{`max by (volume, path) (plumbline_volume_path_oldest_seconds{volume=~"$volume"})`, "by {{path}} {{volume}}"},
-				{`max by (volume, node) (plumbline_volume_target_oldest_seconds{volume=~"$volume"})`, "target on {{node}} {{volume}}"},
+				{`max by (volume, seen) (
+    label_replace(plumbline_volume_frontend_oldest_seconds{volume=~"$volume"}, "seen", "engine", "", "")
+  or
+    label_replace(plumbline_volume_path_oldest_seconds{volume=~"$volume"}, "seen", "path $1", "path", "(.*)")
+  or
+    label_replace(plumbline_volume_target_oldest_seconds{volume=~"$volume"}, "seen", "target on $1", "node", "(.*)")
+)`, "{{seen}} {{volume}}"},
 				{named(`max by (volume, replica) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "to {{replica}}"},
 				{named(`max by (volume, replica) (plumbline_replica_oldest_service_seconds{volume=~"$volume"})`), "within {{replica}}"},
 			},

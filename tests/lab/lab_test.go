@@ -134,7 +134,8 @@ func TestRecordedRules(t *testing.T) {
 		}
 		for _, group := range content.Groups {
 			for _, rule := range group.Rules {
-				if rule.Record == "" {
+				// The lab uses no volume over a network.
+				if rule.Record == "" || strings.HasPrefix(rule.Record, "volume:path_") {
 					continue
 				}
 				want := len(classes)
