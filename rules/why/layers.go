@@ -1,6 +1,9 @@
 package why
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // writeLayers splits a write as rules/decomposition.rules.yaml does, over the finding's window. But what
 // lies unread at a replica whose process does not run is the replica's and not the network's.
@@ -98,7 +101,7 @@ func statementLayers(s Statement, w Write) []Layer {
 		parts["queue"] += queue * flushing * perSecond
 		parts["flush"] += (1 - queue) * flushing * perSecond
 	}
-	for _, name := range []string{"queue", "device", "path", "engine", "network", "replica", "disk", "flush", "rest"} {
+	for _, name := range Order[slices.Index(Order, "queue"):] {
 		if v, ok := parts[name]; ok {
 			layers = append(layers, Layer{name, v})
 		}

@@ -151,10 +151,7 @@ func (n *remotePaths) fail(t *rig.Scope) {
 		return nil
 	}, failing)
 	for end, metric := range map[string]string{"initiator": "plumbline_replica_request_errors_total", "target": "plumbline_replica_service_errors_total"} {
-		f := func(now agentproc.Metrics) float64 {
-			return now.Sum(metric, "volume", n.volume, "op", "read") - m.Sum(metric, "volume", n.volume, "op", "read")
-		}
-		n.compare(t, end+"'s errors", failing, f)
+		n.compare(t, end+"'s errors", failing, since(m, metric, "volume", n.volume, "op", "read"))
 	}
 }
 
@@ -240,12 +237,19 @@ func (n *remotePaths) note(what string, d outcome.Delay) {
 // means are those of reads since m, at the initiator's end and at the target's.
 func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int) (request, service float64) {
 	labels := []string{"volume", n.volume, "replica", n.targets.Of(i).Address, "op", "read"}
-	mean := func(metric string) float64 {
-		f := func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
-		now := n.agent.settled(t, remoteRequests, f)
-		return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / f(now)
-	}
-	return mean("plumbline_replica_request_duration_seconds"), mean("plumbline_replica_service_seconds")
+	return n.mean(t, m, "plumbline_replica_request_duration_seconds", labels...), n.mean(t, m, "plumbline_replica_service_seconds", labels...)
+}
+
+// mean is a histogram's of remoteRequests requests since m, with these labels.
+func (n *remotePaths) mean(t *rig.Scope, m agentproc.Metrics, metric string, labels ...string) float64 {
+	count := since(m, metric, labels...)
+	now := n.agent.settled(t, remoteRequests, count)
+	return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / count(now)
+}
+
+// since is a sum of a histogram's counts, or of counters, since m, with these labels.
+func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.Metrics) float64 {
+	return func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
 }
 
 // stall cuts a link while a request is under way: its age is told, of that path, and not of the replica, which has not got it.

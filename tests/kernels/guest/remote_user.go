@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/rig"
 )
@@ -26,11 +25,6 @@ func (a *agent) followTargets(t *rig.Scope, targets int) {
 	})
 }
 
-// since is a sum of a histogram's counts since m, with these labels.
-func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.Metrics) float64 {
-	return func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
-}
-
 // countUser compares counts of both ends with the kernel's own of the path.
 func (n *remotePaths) countUser(t *rig.Scope) {
 	m, counted := n.exerciseAlone(t)
@@ -45,13 +39,8 @@ func (n *remotePaths) countUser(t *rig.Scope) {
 func (n *remotePaths) readUser(t *rig.Scope) (path, target float64, waited time.Duration) {
 	m := n.agent.metrics(t)
 	waited = n.use(t, n.devices[0], readOnce, remoteRequests)
-	mean := func(metric string) float64 {
-		labels := []string{"volume", n.volume, "op", "read"}
-		f := since(m, metric, labels...)
-		now := n.agent.settled(t, remoteRequests, f)
-		return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / f(now)
-	}
-	return mean(pathMetric), mean(targetMetric), waited
+	labels := []string{"volume", n.volume, "op", "read"}
+	return n.mean(t, m, pathMetric, labels...), n.mean(t, m, targetMetric, labels...), waited
 }
 
 // delayUserDisk compares what the target's end says of its disk, which is slow.
