@@ -22,6 +22,8 @@ func (p *program) addMatrix() {
 		name, targets string
 		out, html     string
 		prometheus    string
+		cluster       string
+		clusterNamed  bool
 	)
 	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit.",
 		func(ctx context.Context, log *slog.Logger) error {
@@ -32,6 +34,9 @@ func (p *program) addMatrix() {
 					return fmt.Errorf("--prometheus: %w", err)
 				}
 				r.Prometheus = promv1.NewAPI(client)
+				if clusterNamed {
+					r.Prometheus = why.Within(r.Prometheus, cluster)
+				}
 			}
 			return runMatrix(ctx, &r, name, targets, out, html)
 		},
@@ -39,6 +44,7 @@ func (p *program) addMatrix() {
 		"loadgen matrix dalibo --targets=targets.yaml --scale=0.02 --max-clients=8 --output=dalibo.json",
 		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --order=abba --max-warmup=60s --output=today.json",
 		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --prometheus=http://127.0.0.1:9090 --output=today.json --html=today.html",
+		"loadgen matrix wal --targets=targets.yaml --prometheus=http://thanos-query:10902 --cluster=eu-1 --pod=$(NAMESPACE)/$(POD) --output=/dev/stdout",
 		"loadgen matrix dbench --targets=targets.yaml --step=read_iops --step=write_iops")
 	c.Arg("name", "The benchmark: "+matrix.Names()+".").Required().StringVar(&name)
 	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, directory, dsn, engine, replicas, local.").Required().StringVar(&targets)
@@ -56,6 +62,8 @@ func (p *program) addMatrix() {
 	c.Flag("output", "Write the whole result to this file, as JSON.").StringVar(&out)
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
 	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
+	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
+	c.Flag("pod", "NAMESPACE/NAME of the pod that this runs in: fio's layers are those of the volume that it has of a class.").StringVar(&r.Pod)
 	c.Flag("fio.path", "The fio program.").Default("fio").StringVar(&r.FIO)
 	c.Flag("pgbench.path", "The pgbench program.").Default("pgbench").StringVar(&r.Pgbench)
 	c.Flag("sysbench.path", "The sysbench program.").Default("sysbench").StringVar(&r.Sysbench)
@@ -71,6 +79,8 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 		// Said before hours of runs, not after; it may be there by then.
 		if err := answers(ctx, r.Prometheus); err != nil {
 			r.Log.Warn("--prometheus does not answer: as long as that is so, layers and limits are unknown", "err", err)
+		} else if err := why.OneCluster(ctx, r.Prometheus, time.Now()); err != nil {
+			return err
 		}
 	}
 	report, interrupted := r.Run(ctx, name, classes)

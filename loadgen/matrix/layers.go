@@ -37,14 +37,14 @@ func (r *Runner) askLayers(ctx context.Context, report *Report) {
 			continue
 		}
 		missing := ""
-		row.Layers, missing = r.layers(ctx, row)
+		row.Layers, missing = r.layers(ctx, row, report.target(row.StorageClass))
 		limit := row.limit(missing)
 		row.Limit = &limit
 	}
 }
 
 // layers asks for a run's layers, or says why there are none.
-func (r *Runner) layers(ctx context.Context, row *Row) (*Layers, string) {
+func (r *Runner) layers(ctx context.Context, row *Row, target Target) (*Layers, string) {
 	window := row.Ended.Sub(row.Began).Truncate(time.Second)
 	switch {
 	case r.Prometheus == nil:
@@ -54,9 +54,13 @@ func (r *Runner) layers(ctx context.Context, row *Row) (*Layers, string) {
 	case window < leastWindow:
 		return nil, fmt.Sprintf("the run was too short for its layers, which takes %v", leastWindow)
 	}
-	f, err := why.Find(ctx, r.Prometheus, why.Subject{Class: row.StorageClass}, row.Ended, window)
-	if err != nil {
+	subject, hint := r.subject(ctx, row, target)
+	f, err := why.Find(ctx, r.Prometheus, subject, row.Ended, window)
+	switch {
+	case err != nil:
 		return nil, "no layers: " + err.Error()
+	case f.Servers > 1:
+		return nil, fmt.Sprintf("no layers: there are %d servers or volumes of the %s, and which of them this run was on is not known: %s", f.Servers, subject, hint)
 	}
 	of, mean, layers := f.Main()
 	// What fio does is no statement, and what a database does meanwhile is not fio's.

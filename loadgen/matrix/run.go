@@ -58,7 +58,9 @@ type Runner struct {
 	MaxWarmup time.Duration
 	// Prometheus watches the classes; without it no layers are recorded.
 	Prometheus why.API
-	Log        *slog.Logger
+	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the volume that it has of it. Empty is none.
+	Pod string
+	Log *slog.Logger
 }
 
 // Row is the outcome of one step on one storage class.

@@ -14,7 +14,8 @@ import (
 type Target struct {
 	// StorageClass names it in the result.
 	StorageClass string `yaml:"storageclass" json:"storageclass"`
-	// Server is the database server's name, where a class has several: a baseline pins each.
+	// Server is the database server's name, where a class has several: a baseline pins each. A matrix asks for this one's layers, by
+	// the agent's name of it; without, for those of the server that answers.
 	Server string `yaml:"server" json:"server,omitempty"`
 	// Local marks the class the others are compared with: a plain local disk.
 	Local bool `yaml:"local" json:"local,omitempty"`

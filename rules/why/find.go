@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +107,8 @@ func (s Subject) String() string {
 		return "claim " + s.Namespace + "/" + s.Claim
 	case s.Server != "":
 		return "server " + s.Server
+	case s.Address != "":
+		return "server at " + s.Address
 	case s.Volume != "":
 		return "volume " + s.Volume
 	}
@@ -138,6 +141,13 @@ func (a *asker) targets(s Subject) []Target {
 	for _, v := range a.vector("wal") {
 		log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = v.Metric["volume"]
 	}
+	isMeant := func(m model.Metric) bool { return matches(m, "server", s.Server) }
+	if s.Address != "" {
+		at := a.servesAt(s.Address)
+		isMeant = func(m model.Metric) bool {
+			return matches(m, "server", s.Server) && at[[3]model.LabelValue{m["cluster"], m["node"], m["server"]}]
+		}
+	}
 	var targets []Target
 	for _, v := range a.vector("servers") {
 		data := [2]model.LabelValue{v.Metric["cluster"], v.Metric["volume"]}
@@ -145,7 +155,7 @@ func (a *asker) targets(s Subject) []Target {
 		if l := log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}]; l != "" {
 			at[1] = l
 		}
-		if !wanted[data] && !wanted[at] || !matches(v.Metric, "server", s.Server) {
+		if !wanted[data] && !wanted[at] || !isMeant(v.Metric) {
 			continue
 		}
 		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["engine"])}
@@ -156,7 +166,16 @@ func (a *asker) targets(s Subject) []Target {
 			targets = append(targets, t)
 		}
 	}
-	if s.Server == "" && len(targets) == 0 {
+	switch {
+	case len(targets) > 0:
+	case s == Subject{Server: s.Server, Address: s.Address} && s != Subject{}:
+		// It is on no volume that is known, such as a machine's own disk; its statements are.
+		for _, v := range a.vector("known servers") {
+			if isMeant(v.Metric) {
+				targets = append(targets, Target{Cluster: string(v.Metric["cluster"]), Node: string(v.Metric["node"]), Server: string(v.Metric["server"])})
+			}
+		}
+	case s.Server == "" && s.Address == "":
 		for key := range wanted {
 			var t Target
 			fill(&t, key)
@@ -167,6 +186,17 @@ func (a *asker) targets(s Subject) []Target {
 		return cmp.Or(strings.Compare(x.Cluster, y.Cluster), strings.Compare(x.Node, y.Node), strings.Compare(x.Server, y.Server), strings.Compare(x.Volume, y.Volume))
 	})
 	return targets
+}
+
+// servesAt are the servers that answer at an address, by cluster, node and name.
+func (a *asker) servesAt(address string) map[[3]model.LabelValue]bool {
+	found := map[[3]model.LabelValue]bool{}
+	for _, v := range a.vector("addresses") {
+		if m := v.Metric; net.JoinHostPort(string(m["address"]), string(m["port"])) == address {
+			found[[3]model.LabelValue{m["cluster"], m["node"], m["server"]}] = true
+		}
+	}
+	return found
 }
 
 // whatThereIs names what could have been asked about.

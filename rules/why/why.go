@@ -18,6 +18,8 @@ type Subject struct {
 	Class, Server, Volume string
 	// Namespace and Claim name a PersistentVolumeClaim, Namespace and Pod a pod.
 	Namespace, Claim, Pod string
+	// Address, HOST:PORT, is where a database server answers, as it says itself.
+	Address string
 }
 
 // Target is a database server and its volume; Server is empty if no server is known to use it.

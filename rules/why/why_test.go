@@ -192,6 +192,24 @@ func TestHealthyWords(t *testing.T) {
 // The same target by each of its names; one that is not there is told of with what is.
 func TestSubjects(t *testing.T) {
 	l := whytest.Healthy()
+	// One server is at an address of its own, another one on no volume that is known.
+	l.More = func(r *whytest.Recording) {
+		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
+		r.Gauge(`server:address:info{server="machine",node="n",address="fd00::1",port="5432"}`, 1)
+		r.Gauge(`plumbline_server_info{server="machine",node="n",engine="postgresql"}`, 1)
+		r.Gauge(`plumbline_server_info{server="r3",node="n",engine="postgresql"}`, 1)
+	}
+	for want, s := range map[string]Subject{"machine": {Server: "machine"}, "server at [fd00::1]:5432": {Address: "[fd00::1]:5432"}} {
+		if f := find(t, l, s); f.Target != (Target{Node: "n", Server: "machine"}) || f.Name() != "machine" || s.String() != want && s.Server == "" {
+			t.Errorf("%s: target %+v, called %s", s, f.Target, f.Name())
+		}
+	}
+	if f := find(t, l, Subject{Address: "10.0.0.3:5432"}); f.Target.Volume != "v-r3" || f.Target.Server != "r3" || f.Servers != 1 || f.Name() != "r3" {
+		t.Errorf("by its address: %+v of %d, called %s", f.Target, f.Servers, f.Name())
+	}
+	if _, err := Find(t.Context(), l.Record(), Subject{Address: "10.0.0.4:5432"}, whytest.End, time.Minute); !errors.Is(err, ErrUnknown) {
+		t.Errorf("an address that nobody has gave %v", err)
+	}
 	for want, s := range map[string]Subject{
 		"lab/data-r3": {Namespace: "lab", Claim: "data-r3"}, "lab/r3-pg": {Namespace: "lab", Pod: "r3-pg"}, "r3": {Server: "r3"}, "v-r3": {Volume: "v-r3"},
 	} {

@@ -64,8 +64,8 @@ func (f *Finding) Name() string {
 		return s.Namespace + "/" + s.Pod
 	case s.Claim != "":
 		return s.Namespace + "/" + s.Claim
-	case s.Server != "":
-		return s.Server
+	case s.Server != "" || s.Address != "":
+		return t.Server
 	case s.Volume != "":
 		return s.Volume
 	case f.Servers > 1:

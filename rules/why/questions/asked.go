@@ -4,6 +4,7 @@ package questions
 
 // Asked are the questions as they are asked: of either kind of histogram.
 var Asked = map[string]string{
+	"addresses":                 `server:address:info{$cluster}`,
 	"agents":                    `count(plumbline_feature_available{feature="statements",$cluster})`,
 	"agents that measure":       `sum(plumbline_feature_available{feature="statements",$cluster})`,
 	"alerts":                    `ALERTS{alertstate="firing",$cluster}`,

@@ -12,9 +12,11 @@ var Written = map[string]string{
 	"clusters": `group by (cluster) (plumbline_volume_info or plumbline_server_info or plumbline_feature_available or server:volume:info)`,
 	"nodes":    `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,
 	"servers":  `server:volume:info{$cluster}`,
-	"volumes":  `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info{$cluster})`,
-	"wal":      `server:sync_volume:info{$cluster}`,
-	"control":  `storageclass:control:info{$cluster}`,
+	// Each server that is alone at an address.
+	"addresses": `server:address:info{$cluster}`,
+	"volumes":   `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info{$cluster})`,
+	"wal":       `server:sync_volume:info{$cluster}`,
+	"control":   `storageclass:control:info{$cluster}`,
 
 	// Statements.
 	"commits":          `histogram_count(sum(increase(plumbline_query_duration_seconds{$server,command="commit"}[$window])))`,

@@ -103,14 +103,25 @@ func TestOnNode(t *testing.T) {
 	part("exposition saved", n.saveExposition)
 	part("disk slowed: CanarySlow tells where and why", func() { n.slowDisk(disk, 10*time.Millisecond) })
 	part("disk stalled: paged", func() { n.stallDisk(disk, pages) })
-	part("failed over, joins kept", func() {
-		before, after := n.failOver()
+	primaryIs := func(before, after string) {
 		loads = map[string]string{"db-local-path/mysql-local-path-0": "mysql", "db-local-path/postgresql-local-path-1": "postgresql", "db-held/" + after: "postgresql"}
-		joined("after the failover from " + before + " to " + after)
+		joined("after the change from " + before + " to " + after)
+	}
+	part("failed over and switched over: joins kept, outages measured", func() {
+		var before, after string
+		w := n.watch("db-held", "postgresql-held")
+		defer w.end()
+		w.outage("failover, the primary's pod is gone", func() { before, after = n.failOver() })
+		primaryIs(before, after)
+		w.outage("switchover", func() { before, after = n.switchOver() })
+		primaryIs(before, after)
 	})
+	part("primary's volume hangs, the operator sees nothing: paged", func() { n.hangPrimary(disk, pages) })
 	part("agent killed, joins kept", func() { n.killAgent(); joined("after the agent was killed") })
 	part("runbooks' commands typed", n.runRunbooks)
 	part("CPU hogged: nobody's storage is blamed", n.hogCPU)
+	part("machine, pod and limited pod: the CPU limit is told", n.besideMachine)
+	part("matrix on both classes: the slow one is told, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
 	n.deploy("status")
 	n.deploy("down")
 	n.nothingLeft("db-")
@@ -170,11 +181,17 @@ func (n *node) applyCRDs() {
 // deploy runs the script of that name, as make does.
 func (n *node) deploy(command string) {
 	n.t.Helper()
-	cmd := exec.Command(filepath.Join(testkit.Root(), "manifests", "kubernetes", "deploy"), command)
-	cmd.Env = append(os.Environ(), "PATH="+n.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+n.path("etc", "kubeconfig"),
-		"ENGINES=longhorn openebs", "CLASSES=local-path", "REGISTRY="+ourRegistry, "TAG="+ourTag)
+	n.deployWith([]string{"ENGINES=longhorn openebs", "CLASSES=local-path"}, command)
+}
+
+// deployWith runs it with variables of its environment.
+func (n *node) deployWith(environment []string, arguments ...string) {
+	n.t.Helper()
+	cmd := exec.Command(filepath.Join(testkit.Root(), "manifests", "kubernetes", "deploy"), arguments...)
+	cmd.Env = append(append(os.Environ(), "PATH="+n.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+n.path("etc", "kubeconfig"),
+		"REGISTRY="+ourRegistry, "TAG="+ourTag), environment...)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		n.t.Fatalf("deploy %s: %v\n%s", command, err, output)
+		n.t.Fatalf("deploy %s: %v\n%s", strings.Join(arguments, " "), err, output)
 	}
 }
 

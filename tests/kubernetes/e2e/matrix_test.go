@@ -1,0 +1,73 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/tests/rig"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// runMatrix runs a published experiment on both classes in one job, by deploy, while each operation of one's disk is held back:
+// the report made of the job's log has that class as surely slower, by that time at least, and names its device.
+func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
+	n.t.Helper()
+	for _, d := range []*rig.Delay{disk.Writes, disk.Syncs} {
+		d.Set(delay)
+		defer d.Set(0)
+	}
+	defer n.kubectl("delete", "job,secret,networkpolicy", "--namespace=plumbline", "--selector=app.kubernetes.io/part-of=plumbline,app.kubernetes.io/name=matrix", "--ignore-not-found")
+	defer n.try("delete", "secret", "targets-wal", "--namespace=plumbline", "--ignore-not-found")
+	n.deployWith([]string{"REPEAT=4", "SCALE=0.3", "SIZE=1Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090"}, "matrix", "wal", control, held)
+	n.kubectl("wait", "--for=condition=Complete", "job/matrix-wal", "--namespace=plumbline", "--timeout=15m")
+	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-wal.log")
+	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-wal", "--namespace=plumbline")), 0o644))
+	page := filepath.Join(filepath.Dir(log), "matrix-wal.html")
+	if output, err := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "report", "--matrix="+log, "--html="+page).CombinedOutput(); err != nil {
+		n.t.Errorf("loadgen report: %v\n%s", err, output)
+	}
+	report, err := matrix.Read(log)
+	n.must(err)
+	if done, planned, ok := report.Interrupted(); ok || len(report.Rows) != 8 {
+		n.t.Fatalf("%d runs, of %d planned %d are done", len(report.Rows), planned, done)
+	}
+	// Every other round is backwards.
+	order := ""
+	for _, row := range report.Rows {
+		order += row.StorageClass[:1]
+		if row.Result == nil {
+			n.t.Fatalf("round %d on %s failed: %s", row.Round, row.StorageClass, row.Error)
+		}
+		n.t.Logf("round %d, %s: %.2f ms an operation; limit: %s, %s", row.Round, row.StorageClass, 1e3/row.Result.Rate, row.Limit.What, row.Limit.Because)
+	}
+	if want := "lhhllhhl"; order != want {
+		n.t.Errorf("the order of the runs is %s, want %s", order, want)
+	}
+	mean := func(class string) time.Duration {
+		sum := 0.0
+		for _, t := range matrix.Times(report.Rates("fio wal 8k", class)) {
+			sum += t / 4
+		}
+		return time.Duration(sum * 1e9)
+	}
+	if slower := mean(held) - mean(control); slower < delay {
+		n.t.Errorf("an operation takes %v on %s and %v on %s, whose disk holds each back for %v", mean(control), control, mean(held), held, delay)
+	}
+	for _, c := range report.Classes {
+		n.t.Logf("%s: %s; %s; limits %v", c.StorageClass, c.Verdict, c.Words, c.Limits)
+		n.report("matrix.txt", fmt.Sprintf("%s: %s; %s; limits %v\n", c.StorageClass, c.Verdict, c.Words, c.Limits))
+		switch {
+		case c.StorageClass == control && c.Verdict != "reference", c.StorageClass == held && c.Verdict != "surely slower":
+			n.t.Errorf("%s: %s", c.StorageClass, c.Verdict)
+		case c.StorageClass == held && c.Limits["device"] < 3:
+			n.t.Errorf("the limits of %s are %v; its device held each operation back", held, c.Limits)
+		}
+	}
+}
