@@ -54,13 +54,9 @@ func (r *Runner) layers(ctx context.Context, row *Row, target Target) (*Layers, 
 	case window < leastWindow:
 		return nil, fmt.Sprintf("the run was too short for its layers, which takes %v", leastWindow)
 	}
-	subject, hint := r.subject(ctx, row, target)
-	f, err := why.Find(ctx, r.Prometheus, subject, row.Ended, window)
-	switch {
-	case err != nil:
+	f, err := r.find(ctx, row, target, window)
+	if err != nil {
 		return nil, "no layers: " + err.Error()
-	case f.Servers > 1:
-		return nil, fmt.Sprintf("no layers: there are %d servers or volumes of the %s, and which of them this run was on is not known: %s", f.Servers, subject, hint)
 	}
 	of, mean, layers := f.Main()
 	// What fio does is no statement, and what a database does meanwhile is not fio's.

@@ -83,6 +83,10 @@ type Row struct {
 	Doubts       []string            `json:"doubts,omitempty"`
 
 	step Step
+	// address is where the database answered, HOST:PORT, before the run and after it; "" if it does not say. moved: another one answered
+	// after it.
+	address string
+	moved   bool
 }
 
 // Run runs the matrix of a name, step by step, each on all targets before the next, so that a
@@ -189,6 +193,7 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		var ended adapter.Ended
 		// Not from before the tables were made: that is other work.
 		defer r.watch().into(row)
+		defer r.follow(ctx, target, row)()
 		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration), Beside: beside}, step.Duration, func(ctx context.Context) {
 			ended = once(ctx)
 			supervisor.Load.SetPhase(metrics.Stopped)

@@ -2,6 +2,8 @@ package matrix
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -9,35 +11,75 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// subject is whose layers a run's are. A class may have other databases and volumes than those that were measured, so that its name
-// tells only where it has one: of a database it is the server that answers, of fio the volume that this pod has of the class. hint is
-// what to do where that tells several.
-func (r *Runner) subject(ctx context.Context, row *Row, target Target) (s why.Subject, hint string) {
-	if row.step.FIO != nil {
-		namespace, pod, ok := strings.Cut(r.Pod, "/")
-		if ok {
-			return why.Subject{Namespace: namespace, Pod: pod, Class: row.StorageClass}, "mount one volume of a class"
+// find asks whose time a run's was. A class may have other databases and volumes than those that were measured, so that its name tells
+// only where it has one: of fio it is the volume that this pod has of the class, of a database the server that answered. Where that
+// is not known, the reason says what to do.
+func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.Duration) (*why.Finding, error) {
+	class := why.Subject{Class: row.StorageClass}
+	alone := func(s why.Subject, hint string) (*why.Finding, error) {
+		// Whoever else is there commits, a canary at least; of a run that does not it is told nothing by that.
+		s.AllStatements = row.step.commitsNothing()
+		f, err := why.Find(ctx, r.Prometheus, s, row.Ended, window)
+		if err == nil && f.Servers > 1 {
+			err = fmt.Errorf("there are %d servers or volumes of the %s, and which of them this run was on is not known: %s", f.Servers, s, hint)
 		}
-		return why.Subject{Class: row.StorageClass}, "in a pod, give --pod"
+		return f, err
+	}
+	const giveServer = "give the target's server, as the agent calls it"
+	namespace, pod, inPod := strings.Cut(r.Pod, "/")
+	switch {
+	case row.step.FIO != nil && inPod:
+		return alone(why.Subject{Namespace: namespace, Pod: pod, Class: row.StorageClass}, "mount one volume of a class")
+	case row.step.FIO != nil:
+		return alone(class, "in a pod, give --pod")
+	case row.moved:
+		return nil, errors.New("another server answered after the run than before it")
+	case row.address != "":
+		f, err := alone(why.Subject{Address: row.address}, "servers of one address are in several clusters; give --cluster")
+		if !errors.Is(err, why.ErrUnknown) {
+			return f, err
+		}
+		// The agent does not know each address: not that of a server outside of pods that listens on all.
 	}
 	if target.Server != "" {
-		return why.Subject{Server: target.Server}, "servers of one name are in several clusters; give --cluster"
+		return alone(why.Subject{Server: target.Server}, "servers of one name are in several clusters; give --cluster")
 	}
-	class := why.Subject{Class: row.StorageClass}
-	if target.DSN == "" {
-		return class, giveServer
-	}
-	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
-	defer stop()
-	if address, err := driver.Address(ctx, target.Engine, target.DSN); err != nil {
-		r.Log.Warn("the database does not say where it answers; its storage class is asked about", "storageclass", target.StorageClass, "err", err)
-	} else if address != "" {
-		return why.Subject{Address: address}, "servers of one address are in several clusters; give --cluster"
-	}
-	return class, giveServer
+	return alone(class, giveServer)
 }
 
-const giveServer = "give the target's server, as the agent calls it"
+// follow asks where a target's database answers, before a run, and, by what it returns, again after it.
+func (r *Runner) follow(ctx context.Context, target Target, row *Row) (after func()) {
+	if r.Prometheus == nil || target.DSN == "" || row.step.FIO != nil {
+		return func() {}
+	}
+	before := r.answers(ctx, target)
+	return func() {
+		switch after := r.answers(context.WithoutCancel(ctx), target); after {
+		case before:
+			row.address = before
+		case "":
+			// Nobody answers any more.
+		default:
+			row.moved = before != ""
+		}
+	}
+}
+
+// answers asks where a target's database answers now; "" if it does not say.
+func (r *Runner) answers(ctx context.Context, target Target) string {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	address, err := driver.Address(ctx, target.Engine, target.DSN)
+	if err != nil {
+		r.Log.Warn("the database does not say where it answers", "storageclass", target.StorageClass, "err", err)
+	}
+	return address
+}
+
+// commitsNothing says whether a step's statements only read.
+func (s Step) commitsNothing() bool {
+	return s.Scan != nil || s.Pgbench != nil && s.Pgbench.Builtin == "select-only"
+}
 
 // target is a class's.
 func (r *Report) target(class string) Target {

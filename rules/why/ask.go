@@ -38,6 +38,7 @@ type asker struct {
 	api    API
 	at     time.Time
 	window time.Duration
+	target Target
 	of     *strings.Replacer
 	err    *error // of all the targets of one look
 	// classic is set once what is asked did not know native histograms, and knew classic ones.
@@ -52,6 +53,7 @@ func newAsker(ctx context.Context, api API, at time.Time, window time.Duration) 
 // about returns the same asker for another target.
 func (a *asker) about(t Target) *asker {
 	b := *a
+	b.target = t
 	cluster, named := Only(a.api)
 	if !named {
 		cluster = t.Cluster
@@ -120,6 +122,12 @@ func (a *asker) vector(name string) model.Vector {
 	}
 	if *a.classic && slices.Contains(questions.OfNative, name) {
 		return nil
+	}
+	// A matcher of an empty value takes what has no such label, of whomever it is.
+	for variable, value := range map[string]string{"$volume": a.target.Volume, "$device": a.target.Device, "$class": a.target.Class} {
+		if value == "" && strings.Contains(questions.Asked[name], variable) {
+			return nil
+		}
 	}
 	text, answer, err := a.ask(name)
 	if err != nil {

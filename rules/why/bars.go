@@ -164,7 +164,11 @@ func (p *Pen) Why(f *Finding) {
 	if t.Server != "" {
 		fmt.Fprintf(p.out, "Server %s (%s) on %s; ", t.Server, t.Engine, t.Node)
 	}
-	fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
+	if t.Volume == "" {
+		fmt.Fprintln(p.out, "on no volume that is known.")
+	} else {
+		fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
+	}
 	if s := f.main(); len(s.Phases) > 0 {
 		p.table(fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count), s.Phases)
 	}

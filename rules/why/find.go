@@ -168,11 +168,11 @@ func (a *asker) targets(s Subject) []Target {
 	}
 	switch {
 	case len(targets) > 0:
-	case s == Subject{Server: s.Server, Address: s.Address} && s != Subject{}:
+	case s.Server+s.Address != "" && s == Subject{Server: s.Server, Address: s.Address, AllStatements: s.AllStatements}:
 		// It is on no volume that is known, such as a machine's own disk; its statements are.
 		for _, v := range a.vector("known servers") {
 			if isMeant(v.Metric) {
-				targets = append(targets, Target{Cluster: string(v.Metric["cluster"]), Node: string(v.Metric["node"]), Server: string(v.Metric["server"])})
+				targets = append(targets, Target{Cluster: string(v.Metric["cluster"]), Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["engine"])})
 			}
 		}
 	case s.Server == "" && s.Address == "":
@@ -226,7 +226,10 @@ const leastSamples = 20
 
 // statements asks for the statements of a server, and its commits.
 func (a *asker) statements(f *Finding) {
-	f.Commits, f.Statements = a.statement("commit"), a.statement("statement")
+	f.Commits, f.Statements = Statement{Count: math.NaN(), Mean: math.NaN(), P99: math.NaN()}, a.statement("statement")
+	if !f.Subject.AllStatements {
+		f.Commits = a.statement("commit")
+	}
 }
 
 func (a *asker) statement(what string) Statement {

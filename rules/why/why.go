@@ -20,6 +20,8 @@ type Subject struct {
 	Namespace, Claim, Pod string
 	// Address, HOST:PORT, is where a database server answers, as it says itself.
 	Address string
+	// AllStatements has a server told of by all its statements, though it may commit.
+	AllStatements bool
 }
 
 // Target is a database server and its volume; Server is empty if no server is known to use it.

@@ -200,7 +200,7 @@ func TestSubjects(t *testing.T) {
 		r.Gauge(`plumbline_server_info{server="r3",node="n",engine="postgresql"}`, 1)
 	}
 	for want, s := range map[string]Subject{"machine": {Server: "machine"}, "server at [fd00::1]:5432": {Address: "[fd00::1]:5432"}} {
-		if f := find(t, l, s); f.Target != (Target{Node: "n", Server: "machine"}) || f.Name() != "machine" || s.String() != want && s.Server == "" {
+		if f := find(t, l, s); f.Target != (Target{Node: "n", Server: "machine", Engine: "postgresql"}) || !slices.Contains(f.Missing(), "its volume") || f.Name() != "machine" || s.String() != want && s.Server == "" {
 			t.Errorf("%s: target %+v, called %s", s, f.Target, f.Name())
 		}
 	}

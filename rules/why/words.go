@@ -234,6 +234,9 @@ func (f *Finding) Missing() (missing []string) {
 	} else {
 		say(false, "a database server on this volume")
 	}
+	if f.Target.Volume == "" {
+		return append(missing, "its volume")
+	}
 	say(Known(f.Write.Total) || f.Write.Count == 0, "block times of device "+f.Target.Device+" (ebpf_exporter or node_exporter)")
 	say(!Known(f.Write.Total) || Known(f.Write.Device), "the split of block times into queue and device (ebpf_exporter)")
 	if len(f.Replicas) > 0 || f.Desired > 0 {

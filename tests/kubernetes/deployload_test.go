@@ -26,7 +26,7 @@ func TestDeployLoads(t *testing.T) {
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	deploy := func(arguments ...string) (string, error) {
-		return d.run([]string{registry, "REPEAT=4", "SIZE=9Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090"}, manifests("deploy"), arguments...)
+		return d.run([]string{registry, "REPEAT=4", "SIZE=9Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090", "CLUSTER=eu-1"}, manifests("deploy"), arguments...)
 	}
 	d.Namespace("plumbline")
 	for class, parameters := range map[string]string{
@@ -86,7 +86,7 @@ func TestDeployLoads(t *testing.T) {
 	var job batchv1.Job
 	convert(t, d.get(jobs, "plumbline", "matrix-wal"), &job)
 	pod := job.Spec.Template.Spec
-	args := []string{"matrix", "wal", "--targets=/targets/targets.yaml", "--output=/dev/stdout", "--repeat=4", "--pod=$(NAMESPACE)/$(POD)", "--prometheus=http://prometheus-operated.monitoring:9090"}
+	args := []string{"matrix", "wal", "--targets=/targets/targets.yaml", "--output=/dev/stdout", "--repeat=4", "--pod=$(NAMESPACE)/$(POD)", "--prometheus=http://prometheus-operated.monitoring:9090", "--cluster=eu-1"}
 	if !slices.Equal(pod.Containers[0].Args, args) || !strings.HasPrefix(pod.Containers[0].Image, "registry.example.org/plumbline/loadgen-tools:0.") {
 		t.Errorf("args %q of %s", pod.Containers[0].Args, pod.Containers[0].Image)
 	}

@@ -73,6 +73,9 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	if t.Server == "" {
 		return nil, fmt.Errorf("no database server is known to use %s: see kubectl plumbline verify", q.Subject)
 	}
+	if t.Volume == "" {
+		return nil, fmt.Errorf("%s is on no volume that is known: see kubectl plumbline verify", q.Subject)
+	}
 	a := &asker{ctx: ctx, api: api, q: q, cluster: t.Cluster, asked: map[int64]places{}}
 	in := &predict.Input{Version: predict.Version, From: predict.Class{Name: t.Class}, To: predict.Class{Name: q.Class, Replicas: q.Replicas},
 		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, ThinkSeconds: q.ThinkTime.Seconds(), SameCache: q.SameCache}}

@@ -29,7 +29,7 @@ var Asked = map[string]string{
 	"flush total":               `( histogram_avg(sum(rate(ebpf_exporter_blkio_total_seconds{$device,op="flush"}[$window]))) or sum(rate(ebpf_exporter_blkio_total_seconds_sum{$device,op="flush"}[$window])) / (sum(rate(ebpf_exporter_blkio_total_seconds_count{$device,op="flush"}[$window])) > 0) )`,
 	"flushes":                   `( histogram_count(sum(increase(ebpf_exporter_blkio_total_seconds{$device,op="flush"}[$window]))) or sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="flush"}[$window])) )`,
 	"healthy replicas":          `max(plumbline_volume_healthy_replicas{$volume})`,
-	"known servers":             `group by (cluster, node, server) (plumbline_server_info{$cluster})`,
+	"known servers":             `group by (cluster, node, server, engine) (plumbline_server_info{$cluster})`,
 	"native durations":          `count(histogram_count(plumbline_query_duration_seconds{$cluster}))`,
 	"node CPU pressure":         `max(rate(node_pressure_cpu_waiting_seconds_total{$node}[$window]))`,
 	"nodes":                     `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,

@@ -66,7 +66,7 @@ var Written = map[string]string{
 	// The chain from a statement to its claim.
 	"agents":              `count(plumbline_feature_available{feature="statements",$cluster})`,
 	"agents that measure": `sum(plumbline_feature_available{feature="statements",$cluster})`,
-	"known servers":       `group by (cluster, node, server) (plumbline_server_info{$cluster})`,
+	"known servers":       `group by (cluster, node, server, engine) (plumbline_server_info{$cluster})`,
 	"native durations":    `count(histogram_count(plumbline_query_duration_seconds{$cluster}))`,
 	"recorded durations":  `count(server:queries:rate5m{$cluster})`,
 	"all statements":      `histogram_count(sum by (cluster, node, server) (increase(plumbline_query_duration_seconds{$cluster}[$window]))) > 0`,

@@ -33,9 +33,9 @@ spec:
   bootstrap: {initdb: {database: app, owner: app}}
 `
 
-// hangPrimary repeats CloudNativePG's issue 10678: the volume of a primary hangs, that of its standby does not. Somebody is paged,
-// with the server's name or its volume's; what the operator says and does meanwhile is written down. As its reporter did, a person
-// then deletes the primary's pod, and the volume comes back.
+// hangPrimary repeats CloudNativePG's issue 10678: the volume of a primary hangs, that of its standby does not, and the operator leaves
+// the primary what it is. Somebody is paged for the disk, and which server and which claim stand still is known. What the operator says
+// meanwhile is written down, and what it does when a person deletes the primary's pod, as the issue's reporter did.
 func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 	n.t.Helper()
 	n.apply(shop)
@@ -71,7 +71,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		testkit.Eventually(n.t, patience, func() error {
 			seconds := time.Since(began).Seconds()
 			for _, one := range pages.since("page", began) {
-				if page == nil && (one.labels["device"] == filepath.Base(disk.Device) || one.labels["persistentvolumeclaim"] == "shop-1" || one.labels["server"] == "shop/shop-1") {
+				if page == nil && one.labels["device"] == filepath.Base(disk.Device) {
 					page = &one
 				}
 				text := fmt.Sprint(one.labels)
@@ -92,9 +92,17 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		s, err := w.look()
 		n.must(err)
 		n.note("%4.0f s the oldest transaction waits for %.0f s", time.Since(began).Seconds(), s.oldest)
+		// The disk has the volumes of three servers, and one page tells of it. Whose volume that is, is known.
+		for _, expression := range []string{`server:stuck_seconds:max{server="shop/shop-1"} > 30`, `volume:stalled_seconds:max{namespace="shop", persistentvolumeclaim="shop-1"} > 30`} {
+			testkit.Eventually(n.t, time.Minute, n.some(expression))
+		}
+		testkit.Eventually(n.t, time.Second, n.none(`server:stuck_seconds:max{server="shop/shop-2"} > 30`))
+		if now := n.shop("{.status.currentPrimary}"); now != "shop-1" {
+			n.t.Errorf("the operator made %s the primary: its issue 10678 is not what this shows any more", now)
+		}
 		switch {
 		case page == nil:
-			n.t.Errorf("nobody is paged for the primary's volume; paged: %v", said)
+			n.t.Errorf("nobody is paged for the primary's disk; paged: %v", said)
 		case page.at.Sub(began) > time.Minute:
 			n.t.Errorf("the page came after %s", page.at.Sub(began))
 		}
@@ -129,10 +137,16 @@ func (n *node) shop(path string) string {
 	return text
 }
 
-// note logs a line, and leaves it in build/e2e/hungprimary.txt.
+// note says what happens to the primary.
 func (n *node) note(format string, a ...any) {
+	n.t.Helper()
+	n.say("hungprimary.txt", format, a...)
+}
+
+// say logs a line, and leaves it in a file of build/e2e.
+func (n *node) say(file, format string, a ...any) {
 	n.t.Helper()
 	line := fmt.Sprintf(format, a...)
 	n.t.Log(line)
-	n.report("hungprimary.txt", line+"\n")
+	n.report(file, line+"\n")
 }

@@ -3,11 +3,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/matrix"
@@ -26,7 +28,12 @@ func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 	defer n.kubectl("delete", "job,secret,networkpolicy", "--namespace=plumbline", "--selector=app.kubernetes.io/part-of=plumbline,app.kubernetes.io/name=matrix", "--ignore-not-found")
 	defer n.try("delete", "secret", "targets-wal", "--namespace=plumbline", "--ignore-not-found")
 	n.deployWith([]string{"REPEAT=4", "SCALE=0.3", "SIZE=1Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090"}, "matrix", "wal", control, held)
-	n.kubectl("wait", "--for=condition=Complete", "job/matrix-wal", "--namespace=plumbline", "--timeout=15m")
+	testkit.Eventually(n.t, 15*time.Minute, func() error {
+		if done := n.kubectl("get", "job/matrix-wal", "--namespace=plumbline", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
+			return errors.New("the job's conditions: " + done)
+		}
+		return nil
+	})
 	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-wal.log")
 	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-wal", "--namespace=plumbline")), 0o644))
 	page := filepath.Join(filepath.Dir(log), "matrix-wal.html")
@@ -44,6 +51,9 @@ func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 		order += row.StorageClass[:1]
 		if row.Result == nil {
 			n.t.Fatalf("round %d on %s failed: %s", row.Round, row.StorageClass, row.Error)
+		}
+		if row.Layers == nil {
+			n.t.Errorf("round %d on %s has no layers: %s", row.Round, row.StorageClass, row.Limit.Because)
 		}
 		n.t.Logf("round %d, %s: %.2f ms an operation; limit: %s, %s", row.Round, row.StorageClass, 1e3/row.Result.Rate, row.Limit.What, row.Limit.Because)
 	}

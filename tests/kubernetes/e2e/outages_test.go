@@ -151,9 +151,11 @@ func (w *watcher) outage(what string, happens func()) {
 			failed = append(failed, fmt.Sprintf("%.0f %s", more, kind))
 		}
 	}
-	line := fmt.Sprintf("%s: %.2f s without a commit in %.0f outages; errors: %s; mean response %.1f ms before, %.1f ms in the minute after", what, seconds,
-		after.outages-before.outages, strings.Join(failed, ", "), 1e3*before.responseSeconds/before.responses,
-		1e3*(after.afterwardsSeconds-before.afterwardsSeconds)/(after.afterwards-before.afterwards))
+	line := fmt.Sprintf("%s: %.2f s without a commit in %.0f outages; errors: %s; mean response %.1f ms before", what, seconds,
+		after.outages-before.outages, strings.Join(failed, ", "), 1e3*before.responseSeconds/before.responses)
+	if due := after.afterwards - before.afterwards; due > 0 {
+		line += fmt.Sprintf(", %.1f ms in the minute after", 1e3*(after.afterwardsSeconds-before.afterwardsSeconds)/due)
+	}
 	n.t.Log(line)
 	n.report("outages.txt", line+"\n")
 	if seconds <= 0 || seconds > longest+1 {
