@@ -63,7 +63,7 @@ func (p *program) addMatrix() {
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
 	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
 	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
-	c.Flag("pod", "NAMESPACE/NAME of the pod that this runs in: fio's layers are those of the volume that it has of a class.").StringVar(&r.Pod)
+	c.Flag("pod", "NAMESPACE/NAME of the pod that this runs in: fio's layers are those of the ephemeral volume that it has of a class.").StringVar(&r.Pod)
 	c.Flag("fio.path", "The fio program.").Default("fio").StringVar(&r.FIO)
 	c.Flag("pgbench.path", "The pgbench program.").Default("pgbench").StringVar(&r.Pgbench)
 	c.Flag("sysbench.path", "The sysbench program.").Default("sysbench").StringVar(&r.Sysbench)

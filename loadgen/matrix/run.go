@@ -58,7 +58,8 @@ type Runner struct {
 	MaxWarmup time.Duration
 	// Prometheus watches the classes; without it no layers are recorded.
 	Prometheus why.API
-	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the volume that it has of it. Empty is none.
+	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the ephemeral volume that it has of it. Empty is
+	// none.
 	Pod string
 	Log *slog.Logger
 }

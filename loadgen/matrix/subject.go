@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,11 @@ func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.
 	namespace, pod, inPod := strings.Cut(r.Pod, "/")
 	switch {
 	case row.step.FIO != nil && inPod:
-		return alone(why.Subject{Namespace: namespace, Pod: pod, Class: row.StorageClass}, "mount one volume of a class")
+		claim, err := r.ownClaim(ctx, row, namespace, pod)
+		if err != nil {
+			return nil, err
+		}
+		return alone(why.Subject{Namespace: namespace, Claim: claim}, "claims of one name are in several clusters; give --cluster")
 	case row.step.FIO != nil:
 		return alone(class, "in a pod, give --pod")
 	case row.moved:
@@ -45,6 +50,24 @@ func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.
 		return alone(why.Subject{Server: target.Server}, "servers of one name are in several clusters; give --cluster")
 	}
 	return alone(class, giveServer)
+}
+
+// ownClaim is this pod's claim of a row's class. Kubernetes names an ephemeral volume's claim by its pod and the volume.
+func (r *Runner) ownClaim(ctx context.Context, row *Row, namespace, pod string) (string, error) {
+	all, err := why.Targets(ctx, r.Prometheus, why.Subject{Namespace: namespace, Class: row.StorageClass}, row.Ended)
+	if err != nil && !errors.Is(err, why.ErrUnknown) {
+		return "", err
+	}
+	var own []string
+	for _, t := range all {
+		if strings.HasPrefix(t.Claim, pod+"-") && !slices.Contains(own, t.Claim) {
+			own = append(own, t.Claim)
+		}
+	}
+	if len(own) != 1 {
+		return "", fmt.Errorf("pod %s/%s has %d claims of class %s whose volumes are known, by the names of ephemeral volumes' claims; one is needed", namespace, pod, len(own), row.StorageClass)
+	}
+	return own[0], nil
 }
 
 // follow asks where a target's database answers, before a run, and, by what it returns, again after it.

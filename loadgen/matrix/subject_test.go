@@ -30,7 +30,7 @@ func TestWhoseLayers(t *testing.T) {
 		r.Gauge(`plumbline_server_info{server="machine",node="n",engine="postgresql"}`, 1)
 		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
 		own := `node="n",volume="v-own",namespace="plumbline",persistentvolumeclaim="matrix-wal-x7-r3",storageclass="r3",backend="b"`
-		r.Gauge(`plumbline_volume_info{`+own+`,device="dev-own",pod="matrix-wal-x7"}`, 1)
+		r.Gauge(`plumbline_volume_info{`+own+`,device="dev-own"}`, 1)
 		r.Times(`ebpf_exporter_blkio_total_seconds{node="n",device="dev-own",op="write"}`, 100, 0.005)
 		r.Times(`ebpf_exporter_blkio_queue_seconds{node="n",device="dev-own",op="write"}`, 100, 0.0001)
 		r.Times(`ebpf_exporter_blkio_device_seconds{node="n",device="dev-own",op="write"}`, 100, 0.0049)
@@ -60,7 +60,7 @@ func TestWhoseLayers(t *testing.T) {
 		"a class of one server":          {pgbench, Target{StorageClass: "r1"}, "", limitSeveral, "engine 36 %", 0.0044},
 		"fio in a pod":                   {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-x7", limitDevice, "device 100 %", 0.005},
 		"fio in no pod":                  {fio, Target{StorageClass: "r3"}, "", limitUnknown, "in a pod, give --pod", 0},
-		"fio in another pod":             {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-y8", limitUnknown, "pod plumbline/matrix-wal-y8: nothing is known of it", 0},
+		"fio in another pod":             {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-y8", limitUnknown, "pod plumbline/matrix-wal-y8 has 0 claims of class r3", 0},
 	} {
 		runner := Runner{Prometheus: lab.Record(), Log: slog.New(slog.DiscardHandler)}
 		report := Report{Repeat: 1, Targets: []Target{c.target}, Rows: []Row{{Step: "s", StorageClass: c.target.StorageClass, Round: 1,

@@ -92,9 +92,19 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		s, err := w.look()
 		n.must(err)
 		n.note("%4.0f s the oldest transaction waits for %.0f s", time.Since(began).Seconds(), s.oldest)
-		// The disk has the volumes of three servers, and one page tells of it. Whose volume that is, is known.
-		for _, expression := range []string{`server:stuck_seconds:max{server="shop/shop-1"} > 30`, `volume:stalled_seconds:max{namespace="shop", persistentvolumeclaim="shop-1"} > 30`} {
+		// The disk has the volumes of three servers, and one page tells of it, with their claims.
+		for _, expression := range []string{`server:stuck_seconds:max{server="shop/shop-1"} > 30`, `volume:stalled_seconds:max{volume="` + n.volumeOf("shop", "shop-1") + `"} > 30`} {
 			testkit.Eventually(n.t, time.Minute, n.some(expression))
+		}
+		alerts, err := n.firing("DeviceStalled")
+		n.must(err)
+		text := ""
+		for _, a := range alerts {
+			text += a.Annotations["summary"] + " " + a.Annotations["description"]
+		}
+		n.note("the page says: %s", text)
+		if !strings.Contains(text, "shop/shop-1") || strings.Contains(text, "shop/shop-2") {
+			n.t.Error("the page does not tell the hung claim from the other one")
 		}
 		testkit.Eventually(n.t, time.Second, n.none(`server:stuck_seconds:max{server="shop/shop-2"} > 30`))
 		if now := n.shop("{.status.currentPrimary}"); now != "shop-1" {

@@ -124,8 +124,17 @@ func label(m *dto.Metric, name string) string {
 func (w *watcher) outage(what string, happens func()) {
 	n := w.n
 	n.t.Helper()
-	before, err := w.look()
+	first, err := w.look()
 	n.must(err)
+	// Half a minute as it is otherwise.
+	var before seen
+	testkit.Eventually(n.t, patience, func() error {
+		before, err = w.look()
+		if err == nil && before.committed-first.committed < 30*watcherRate {
+			err = errors.New("too few are committed to know how long they take")
+		}
+		return err
+	})
 	began := time.Now()
 	happens()
 	var after seen
@@ -152,7 +161,7 @@ func (w *watcher) outage(what string, happens func()) {
 		}
 	}
 	line := fmt.Sprintf("%s: %.2f s without a commit in %.0f outages; errors: %s; mean response %.1f ms before", what, seconds,
-		after.outages-before.outages, strings.Join(failed, ", "), 1e3*before.responseSeconds/before.responses)
+		after.outages-before.outages, strings.Join(failed, ", "), 1e3*(before.responseSeconds-first.responseSeconds)/(before.responses-first.responses))
 	if due := after.afterwards - before.afterwards; due > 0 {
 		line += fmt.Sprintf(", %.1f ms in the minute after", 1e3*(after.afterwardsSeconds-before.afterwardsSeconds)/due)
 	}
