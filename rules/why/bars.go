@@ -170,7 +170,15 @@ func (p *Pen) Why(f *Finding) {
 		fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
 	}
 	if s := f.main(); len(s.Phases) > 0 {
-		p.table(fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count), s.Phases)
+		title := fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count)
+		total := 0.0
+		for _, l := range s.Phases {
+			total += l.Seconds
+		}
+		if total > 1.5*s.Mean {
+			title += ". Below is the time of those that have not ended, too"
+		}
+		p.table(title, s.Phases)
 	}
 	if len(f.Write.Layers) > 0 {
 		p.table(fmt.Sprintf("A write of the volume: %s ms; %s in the window", ms(first(f.Write.Total, f.Write.Engine)), count(f.Write.Count)), f.Write.Layers)
