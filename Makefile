@@ -132,7 +132,7 @@ status: ## What runs on the cluster.
 .PHONY: e2e-kubernetes
 # The node is this machine.
 e2e-kubernetes: ARCHS = $$($(GO) env GOHOSTARCH)
-e2e-kubernetes: image-binaries image-tools ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU'.
+e2e-kubernetes: image-binaries image-tools ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU_hogged'.
 	@tools/install-packages kubernetes lab
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm
 	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e

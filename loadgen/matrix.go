@@ -28,6 +28,9 @@ func (p *program) addMatrix() {
 	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit.",
 		func(ctx context.Context, log *slog.Logger) error {
 			r.Log = log
+			if namespace, pod, _ := strings.Cut(r.Pod, "/"); r.Pod != "" && (namespace == "" || pod == "") {
+				return fmt.Errorf("--pod=%s: want NAMESPACE/NAME", r.Pod)
+			}
 			if prometheus != "" {
 				client, err := api.NewClient(api.Config{Address: prometheus})
 				if err != nil {
@@ -44,7 +47,7 @@ func (p *program) addMatrix() {
 		"loadgen matrix dalibo --targets=targets.yaml --scale=0.02 --max-clients=8 --output=dalibo.json",
 		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --order=abba --max-warmup=60s --output=today.json",
 		"loadgen matrix dalibo --targets=targets.yaml --repeat=6 --prometheus=http://127.0.0.1:9090 --output=today.json --html=today.html",
-		"loadgen matrix wal --targets=targets.yaml --prometheus=http://thanos-query:10902 --cluster=eu-1 --pod=$(NAMESPACE)/$(POD) --output=/dev/stdout",
+		"loadgen matrix wal --targets=targets.yaml --prometheus=http://thanos-query:10902 --cluster=eu-1 --pod=plumbline/matrix-wal-x7 --output=/dev/stdout",
 		"loadgen matrix dbench --targets=targets.yaml --step=read_iops --step=write_iops")
 	c.Arg("name", "The benchmark: "+matrix.Names()+".").Required().StringVar(&name)
 	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, directory, dsn, engine, replicas, local.").Required().StringVar(&targets)

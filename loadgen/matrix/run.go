@@ -84,10 +84,9 @@ type Row struct {
 	Doubts       []string            `json:"doubts,omitempty"`
 
 	step Step
-	// address is where the database answered, HOST:PORT, before the run and after it; "" if it does not say. moved: another one answered
-	// after it.
-	address string
-	moved   bool
+	// address is where the database answered, HOST:PORT, before the run and after it; "" if it does not say. moved says why it was not
+	// the same one.
+	address, moved string
 }
 
 // Run runs the matrix of a name, step by step, each on all targets before the next, so that a
@@ -192,9 +191,9 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		r.prepare(ctx, target, row)
 		// A tool that ends by itself is not started again: a restart would hide why.
 		var ended adapter.Ended
+		defer r.follow(ctx, target, row)()
 		// Not from before the tables were made: that is other work.
 		defer r.watch().into(row)
-		defer r.follow(ctx, target, row)()
 		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration), Beside: beside}, step.Duration, func(ctx context.Context) {
 			ended = once(ctx)
 			supervisor.Load.SetPhase(metrics.Stopped)

@@ -27,19 +27,21 @@ func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.
 		return f, err
 	}
 	const giveServer = "give the target's server, as the agent calls it"
-	namespace, pod, inPod := strings.Cut(r.Pod, "/")
-	switch {
-	case row.step.FIO != nil && inPod:
+	if row.step.FIO != nil {
+		namespace, pod, inPod := strings.Cut(r.Pod, "/")
+		if !inPod {
+			return alone(class, "in a pod, give --pod")
+		}
 		claim, err := r.ownClaim(ctx, row, namespace, pod)
 		if err != nil {
 			return nil, err
 		}
 		return alone(why.Subject{Namespace: namespace, Claim: claim}, "claims of one name are in several clusters; give --cluster")
-	case row.step.FIO != nil:
-		return alone(class, "in a pod, give --pod")
-	case row.moved:
-		return nil, errors.New("another server answered after the run than before it")
-	case row.address != "":
+	}
+	if row.moved != "" {
+		return nil, errors.New(row.moved)
+	}
+	if row.address != "" {
 		f, err := alone(why.Subject{Address: row.address}, "servers of one address are in several clusters; give --cluster")
 		if !errors.Is(err, why.ErrUnknown) {
 			return f, err
@@ -49,21 +51,27 @@ func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.
 	if target.Server != "" {
 		return alone(why.Subject{Server: target.Server}, "servers of one name are in several clusters; give --cluster")
 	}
-	return alone(class, giveServer)
+	f, err := alone(class, giveServer)
+	if err != nil || row.address == "" {
+		return f, err
+	}
+	others, err := why.Addresses(ctx, r.Prometheus, f.Target, row.Ended)
+	if err == nil && len(others) > 0 {
+		err = fmt.Errorf("%s answered, which is not known, and the one server that is known of the %s, %s, is at %s: %s", row.address, class, f.Target.Server, strings.Join(others, ", "), giveServer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // ownClaim is this pod's claim of a row's class. Kubernetes names an ephemeral volume's claim by its pod and the volume.
 func (r *Runner) ownClaim(ctx context.Context, row *Row, namespace, pod string) (string, error) {
-	all, err := why.Targets(ctx, r.Prometheus, why.Subject{Namespace: namespace, Class: row.StorageClass}, row.Ended)
-	if err != nil && !errors.Is(err, why.ErrUnknown) {
+	own, err := why.Claims(ctx, r.Prometheus, namespace, row.StorageClass, row.Ended)
+	if err != nil {
 		return "", err
 	}
-	var own []string
-	for _, t := range all {
-		if strings.HasPrefix(t.Claim, pod+"-") && !slices.Contains(own, t.Claim) {
-			own = append(own, t.Claim)
-		}
-	}
+	own = slices.DeleteFunc(own, func(claim string) bool { return !strings.HasPrefix(claim, pod+"-") })
 	if len(own) != 1 {
 		return "", fmt.Errorf("pod %s/%s has %d claims of class %s whose volumes are known, by the names of ephemeral volumes' claims; one is needed", namespace, pod, len(own), row.StorageClass)
 	}
@@ -77,13 +85,13 @@ func (r *Runner) follow(ctx context.Context, target Target, row *Row) (after fun
 	}
 	before := r.answers(ctx, target)
 	return func() {
-		switch after := r.answers(context.WithoutCancel(ctx), target); after {
-		case before:
+		switch after := r.answers(context.WithoutCancel(ctx), target); {
+		case after == before:
 			row.address = before
-		case "":
-			// Nobody answers any more.
-		default:
-			row.moved = before != ""
+		case after == "":
+			row.moved = "no server says where it answers after the run, as one did before"
+		case before != "":
+			row.moved = "another server answered after the run than before it"
 		}
 	}
 }

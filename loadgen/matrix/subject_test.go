@@ -28,9 +28,14 @@ func TestWhoseLayers(t *testing.T) {
 			r.Times(`plumbline_query_duration_seconds{server="`+server+`",node="n",engine="postgresql",command="commit"}`, 40, sum/1000)
 		}
 		r.Gauge(`plumbline_server_info{server="machine",node="n",engine="postgresql"}`, 1)
+		r.Gauge(`server:address:info{server="local",node="n",address="10.0.0.1",port="5432"}`, 1)
 		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
 		own := `node="n",volume="v-own",namespace="plumbline",persistentvolumeclaim="matrix-wal-x7-r3",storageclass="r3",backend="b"`
 		r.Gauge(`plumbline_volume_info{`+own+`,device="dev-own"}`, 1)
+		// A database of the same class in the same namespace.
+		beside := `node="n",volume="v-beside",namespace="plumbline",persistentvolumeclaim="pg",storageclass="r3",backend="b"`
+		r.Gauge(`server:volume:info{server="beside",engine="postgresql",`+beside+`}`, 1)
+		r.Gauge(`plumbline_volume_info{`+beside+`,device="dev-beside"}`, 1)
 		r.Times(`ebpf_exporter_blkio_total_seconds{node="n",device="dev-own",op="write"}`, 100, 0.005)
 		r.Times(`ebpf_exporter_blkio_queue_seconds{node="n",device="dev-own",op="write"}`, 100, 0.0001)
 		r.Times(`ebpf_exporter_blkio_device_seconds{node="n",device="dev-own",op="write"}`, 100, 0.0049)
@@ -46,28 +51,32 @@ func TestWhoseLayers(t *testing.T) {
 		mean   float64
 	}{
 		// Its server commits, too, as it has a canary: seven statements of 1.714 ms in the mean.
-		"a run that only reads":          {selects, Target{StorageClass: "r3", Server: "r3"}, "", limitSeveral, "of a statement's time", 0.001714},
-		"a server by its address":        {pgbench, Target{StorageClass: "r3"}, "10.0.0.3:5432", limitSeveral, "way to the engine 30 %", 0.0057},
-		"its address before its name":    {pgbench, Target{StorageClass: "r3", Server: "other"}, "10.0.0.3:5432", limitSeveral, "way to the engine 30 %", 0.0057},
-		"an unknown address, one server": {pgbench, Target{StorageClass: "r1"}, "10.0.0.9:5432", limitSeveral, "engine 36 %", 0.0044},
-		"an unknown address, several":    {pgbench, Target{StorageClass: "r3"}, "10.0.0.9:5432", limitUnknown, "give the target's server", 0},
-		"a failover during the run":      {pgbench, Target{StorageClass: "r3"}, "moved", limitUnknown, "another server answered after the run", 0},
-		"a class of several servers":     {pgbench, Target{StorageClass: "r3"}, "", limitUnknown, "2 servers or volumes of the storage class r3, and which of them this run was on is not known: give the target's server", 0},
-		"a named one of them":            {pgbench, Target{StorageClass: "r3", Server: "r3"}, "", limitSeveral, "way to the engine 30 %", 0.0057},
-		"the other one":                  {pgbench, Target{StorageClass: "r3", Server: "other"}, "", limitSessions, "other sessions 100 %", 0.0902},
-		"a server on no volume":          {pgbench, Target{StorageClass: "machine", Server: "machine"}, "", limitNode, "CPU of the database's node 91 %", 0.0055},
-		"a server that is not there":     {pgbench, Target{StorageClass: "r3", Server: "gone"}, "", limitUnknown, "server gone: nothing is known of it", 0},
-		"a class of one server":          {pgbench, Target{StorageClass: "r1"}, "", limitSeveral, "engine 36 %", 0.0044},
-		"fio in a pod":                   {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-x7", limitDevice, "device 100 %", 0.005},
-		"fio in no pod":                  {fio, Target{StorageClass: "r3"}, "", limitUnknown, "in a pod, give --pod", 0},
-		"fio in another pod":             {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-y8", limitUnknown, "pod plumbline/matrix-wal-y8 has 0 claims of class r3", 0},
+		"a run that only reads":             {selects, Target{StorageClass: "r3", Server: "r3"}, "", limitSeveral, "of a statement's time", 0.001714},
+		"a server by its address":           {pgbench, Target{StorageClass: "r3"}, "10.0.0.3:5432", limitSeveral, "way to the engine 30 %", 0.0057},
+		"its address before its name":       {pgbench, Target{StorageClass: "r3", Server: "other"}, "10.0.0.3:5432", limitSeveral, "way to the engine 30 %", 0.0057},
+		"an unknown address, one server":    {pgbench, Target{StorageClass: "r1"}, "10.0.0.9:5432", limitSeveral, "engine 36 %", 0.0044},
+		"an unknown address, another known": {pgbench, Target{StorageClass: "local"}, "10.0.0.9:5432", limitUnknown, "local, is at 10.0.0.1:5432: give the target's server", 0},
+		"an unknown address, several":       {pgbench, Target{StorageClass: "r3"}, "10.0.0.9:5432", limitUnknown, "give the target's server", 0},
+		"a failover during the run":         {pgbench, Target{StorageClass: "r3"}, "moved", limitUnknown, "another server answered after the run", 0},
+		"a class of several servers":        {pgbench, Target{StorageClass: "r3"}, "", limitUnknown, "3 servers or volumes of the storage class r3, and which of them this run was on is not known: give the target's server", 0},
+		"a named one of them":               {pgbench, Target{StorageClass: "r3", Server: "r3"}, "", limitSeveral, "way to the engine 30 %", 0.0057},
+		"the other one":                     {pgbench, Target{StorageClass: "r3", Server: "other"}, "", limitSessions, "other sessions 100 %", 0.0902},
+		"a server on no volume":             {pgbench, Target{StorageClass: "machine", Server: "machine"}, "", limitNode, "CPU of the database's node 91 %", 0.0055},
+		"a server that is not there":        {pgbench, Target{StorageClass: "r3", Server: "gone"}, "", limitUnknown, "server gone: nothing is known of it", 0},
+		"a class of one server":             {pgbench, Target{StorageClass: "r1"}, "", limitSeveral, "engine 36 %", 0.0044},
+		"fio in a pod":                      {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-x7", limitDevice, "device 100 %", 0.005},
+		"fio in no pod":                     {fio, Target{StorageClass: "r3"}, "", limitUnknown, "in a pod, give --pod", 0},
+		"fio in another pod":                {fio, Target{StorageClass: "r3"}, "plumbline/matrix-wal-y8", limitUnknown, "pod plumbline/matrix-wal-y8 has 0 claims of class r3", 0},
 	} {
 		runner := Runner{Prometheus: lab.Record(), Log: slog.New(slog.DiscardHandler)}
 		report := Report{Repeat: 1, Targets: []Target{c.target}, Rows: []Row{{Step: "s", StorageClass: c.target.StorageClass, Round: 1,
-			Result: &result.Result{}, CPUIdle: 0.7, Began: whytest.End.Add(-time.Minute), Ended: whytest.End, step: c.step, moved: c.at == "moved"}}}
-		if c.step.FIO != nil {
+			Result: &result.Result{}, CPUIdle: 0.7, Began: whytest.End.Add(-time.Minute), Ended: whytest.End, step: c.step}}}
+		switch {
+		case c.step.FIO != nil:
 			runner.Pod = c.at
-		} else if c.at != "moved" {
+		case c.at == "moved":
+			report.Rows[0].moved = "another server answered after the run than before it"
+		default:
 			report.Rows[0].address = c.at
 		}
 		runner.askLayers(t.Context(), &report)

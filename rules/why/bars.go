@@ -171,11 +171,7 @@ func (p *Pen) Why(f *Finding) {
 	}
 	if s := f.main(); len(s.Phases) > 0 {
 		title := fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count)
-		total := 0.0
-		for _, l := range s.Phases {
-			total += l.Seconds
-		}
-		if total > 1.5*s.Mean {
+		if s.underWay() {
 			title += ". Below is the time of those that have not ended, too"
 		}
 		p.table(title, s.Phases)

@@ -98,6 +98,32 @@ func Nodes(ctx context.Context, api API, at time.Time) ([]string, error) {
 	return nodes, *a.err
 }
 
+// Claims lists the claims of a namespace whose volumes are of a class, by name, whatever uses them.
+func Claims(ctx context.Context, api API, namespace, class string, at time.Time) ([]string, error) {
+	a := newAsker(ctx, api, at, 0)
+	var claims []string
+	for _, v := range a.vector("volumes") {
+		if claim := string(v.Metric["persistentvolumeclaim"]); claim != "" && string(v.Metric["namespace"]) == namespace && string(v.Metric["storageclass"]) == class {
+			claims = append(claims, claim)
+		}
+	}
+	slices.Sort(claims)
+	return slices.Compact(claims), *a.err
+}
+
+// Addresses lists where a server is known to answer, HOST:PORT, alone.
+func Addresses(ctx context.Context, api API, t Target, at time.Time) ([]string, error) {
+	a := newAsker(ctx, api, at, 0)
+	var all []string
+	for _, v := range a.vector("addresses") {
+		if m := v.Metric; string(m["cluster"]) == t.Cluster && string(m["node"]) == t.Node && string(m["server"]) == t.Server {
+			all = append(all, net.JoinHostPort(string(m["address"]), string(m["port"])))
+		}
+	}
+	slices.Sort(all)
+	return all, *a.err
+}
+
 // String names a subject as its user did.
 func (s Subject) String() string {
 	switch {

@@ -134,6 +134,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 			return nil
 		})
 		n.note("%4.0f s after the pod's deletion: primary %s (%v)", time.Since(deleted).Seconds(), n.shop("{.status.currentPrimary}, phase {.status.phase}"), err)
+		n.must(err)
 	})
 }
 
