@@ -52,6 +52,7 @@ func TestVersions(t *testing.T) {
 		"krew":            {"version"},
 		"jaeger":          {"version"},
 		"kubectl":         {"version", "--client"},
+		"cloudnative-pg":  {"version"},
 	}
 	asked := 0
 	for line := range strings.Lines(list) {
