@@ -44,6 +44,10 @@ type serverKey struct{ cluster, node, server model.LabelValue }
 
 func keyOf(m model.Metric) serverKey { return serverKey{m["cluster"], m["node"], m["server"]} }
 
+func (t Target) key() serverKey {
+	return serverKey{model.LabelValue(t.Cluster), model.LabelValue(t.Node), model.LabelValue(t.Server)}
+}
+
 // chain follows the servers from link to link.
 type chain struct {
 	*asker

@@ -56,16 +56,15 @@ func (a *asker) slowest(targets []Target) Target {
 	if len(targets) == 1 {
 		return targets[0]
 	}
-	type key struct{ cluster, node, server model.LabelValue }
 	for _, what := range []string{"all commit means", "all statement means"} {
-		means := map[key]float64{}
+		means := map[serverKey]float64{}
 		for _, v := range a.vector(what) {
-			means[key{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = figure(v.Value)
+			means[keyOf(v.Metric)] = figure(v.Value)
 		}
 		var slowest Target
 		most := math.NaN()
 		for _, t := range targets {
-			if mean, ok := means[key{model.LabelValue(t.Cluster), model.LabelValue(t.Node), model.LabelValue(t.Server)}]; ok && Known(mean) && !(mean <= most) {
+			if mean, ok := means[t.key()]; ok && Known(mean) && !(mean <= most) {
 				slowest, most = t, mean
 			}
 		}
@@ -114,12 +113,7 @@ func Claims(ctx context.Context, api API, namespace, class string, at time.Time)
 // Addresses lists where a server is known to answer, HOST:PORT, alone.
 func Addresses(ctx context.Context, api API, t Target, at time.Time) ([]string, error) {
 	a := newAsker(ctx, api, at, 0)
-	var all []string
-	for _, v := range a.vector("addresses") {
-		if m := v.Metric; string(m["cluster"]) == t.Cluster && string(m["node"]) == t.Node && string(m["server"]) == t.Server {
-			all = append(all, net.JoinHostPort(string(m["address"]), string(m["port"])))
-		}
-	}
+	all := a.addresses()[t.key()]
 	slices.Sort(all)
 	return all, *a.err
 }
@@ -163,22 +157,22 @@ func (a *asker) targets(s Subject) []Target {
 		t.Cluster = string(key[0])
 		t.Node = cmp.Or(t.Node, string(m["node"]))
 	}
-	log := map[[3]model.LabelValue]model.LabelValue{}
+	log := map[serverKey]model.LabelValue{}
 	for _, v := range a.vector("wal") {
-		log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}] = v.Metric["volume"]
+		log[keyOf(v.Metric)] = v.Metric["volume"]
 	}
 	isMeant := func(m model.Metric) bool { return matches(m, "server", s.Server) }
 	if s.Address != "" {
-		at := a.servesAt(s.Address)
+		addresses := a.addresses()
 		isMeant = func(m model.Metric) bool {
-			return matches(m, "server", s.Server) && at[[3]model.LabelValue{m["cluster"], m["node"], m["server"]}]
+			return matches(m, "server", s.Server) && slices.Contains(addresses[keyOf(m)], s.Address)
 		}
 	}
 	var targets []Target
 	for _, v := range a.vector("servers") {
 		data := [2]model.LabelValue{v.Metric["cluster"], v.Metric["volume"]}
 		at := data
-		if l := log[[3]model.LabelValue{v.Metric["cluster"], v.Metric["node"], v.Metric["server"]}]; l != "" {
+		if l := log[keyOf(v.Metric)]; l != "" {
 			at[1] = l
 		}
 		if !wanted[data] && !wanted[at] || !isMeant(v.Metric) {
@@ -214,15 +208,14 @@ func (a *asker) targets(s Subject) []Target {
 	return targets
 }
 
-// servesAt are the servers that answer at an address, by cluster, node and name.
-func (a *asker) servesAt(address string) map[[3]model.LabelValue]bool {
-	found := map[[3]model.LabelValue]bool{}
+// addresses are where each server is known to answer, HOST:PORT, alone.
+func (a *asker) addresses() map[serverKey][]string {
+	all := map[serverKey][]string{}
 	for _, v := range a.vector("addresses") {
-		if m := v.Metric; net.JoinHostPort(string(m["address"]), string(m["port"])) == address {
-			found[[3]model.LabelValue{m["cluster"], m["node"], m["server"]}] = true
-		}
+		key := keyOf(v.Metric)
+		all[key] = append(all[key], net.JoinHostPort(string(v.Metric["address"]), string(v.Metric["port"])))
 	}
-	return found
+	return all
 }
 
 // whatThereIs names what could have been asked about.

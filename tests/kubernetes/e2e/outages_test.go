@@ -35,7 +35,7 @@ type watcher struct {
 
 // seen is what a watcher has counted so far.
 type seen struct {
-	committed, without, oldest    float64 // transactions; seconds without a commit; seconds that the oldest has waited
+	committed, oldest             float64 // transactions; seconds that the oldest one has waited
 	outages, outageSeconds        float64 // those that are over
 	responses, responseSeconds    float64
 	afterwards, afterwardsSeconds float64 // what was due in the minute after an outage
@@ -92,8 +92,6 @@ func (w *watcher) look() (s seen, err error) {
 			switch name {
 			case "loadgen_completed_total":
 				s.committed += m.GetCounter().GetValue()
-			case "loadgen_without_commit_seconds_total":
-				s.without += m.GetCounter().GetValue()
 			case "loadgen_oldest_unanswered_seconds":
 				s.oldest = m.GetGauge().GetValue()
 			case "loadgen_outage_seconds":
