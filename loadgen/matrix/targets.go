@@ -33,8 +33,11 @@ type Target struct {
 //	targets:
 //	  - {storageclass: local, local: true, replicas: 1, directory: /srv/local, dsn: host=/run/local}
 func ReadTargets(path string) ([]Target, error) {
-	return readTargets(path, func(t Target) string { return "storageclass " + t.StorageClass })
+	return readTargets(path, byClass)
 }
+
+// byClass is the key of targets of which a class has one.
+func byClass(t Target) string { return "storageclass " + t.StorageClass }
 
 // ReadServers is ReadTargets with as many targets of a class as it has servers: a single instance and
 // a synchronous cluster, say. They are told apart by server.
@@ -61,23 +64,34 @@ func readTargets(path string, key func(Target) string) ([]Target, error) {
 	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if len(file.Targets) == 0 {
-		return nil, fmt.Errorf("%s: no targets", path)
+	if err := checkTargets(file.Targets, key); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file.Targets, nil
+}
+
+// CheckTargets checks targets that were read with something else, of which a class has one, and fills in their engines.
+func CheckTargets(targets []Target) error { return checkTargets(targets, byClass) }
+
+// checkTargets is CheckTargets for any key.
+func checkTargets(targets []Target, key func(Target) string) error {
+	if len(targets) == 0 {
+		return errors.New("no targets")
 	}
 	seen := map[string]bool{}
 	local := 0
-	for i := range file.Targets {
-		t := &file.Targets[i]
+	for i := range targets {
+		t := &targets[i]
 		if t.Engine == "" {
 			t.Engine = "postgres"
 		}
 		switch {
 		case t.StorageClass == "":
-			return nil, fmt.Errorf("%s: target %d has no storageclass", path, i+1)
+			return fmt.Errorf("target %d has no storageclass", i+1)
 		case seen[key(*t)]:
-			return nil, fmt.Errorf("%s: %s is there twice", path, key(*t))
+			return fmt.Errorf("%s is there twice", key(*t))
 		case t.Engine != "postgres" && t.Engine != "mysql":
-			return nil, fmt.Errorf("%s: storageclass %s: unknown engine %q", path, t.StorageClass, t.Engine)
+			return fmt.Errorf("storageclass %s: unknown engine %q", t.StorageClass, t.Engine)
 		}
 		seen[key(*t)] = true
 		if t.Local {
@@ -85,7 +99,7 @@ func readTargets(path string, key func(Target) string) ([]Target, error) {
 		}
 	}
 	if local > 1 {
-		return nil, fmt.Errorf("%s: only one target can be local", path)
+		return errors.New("only one target can be local")
 	}
-	return file.Targets, nil
+	return nil
 }

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/matrix"
+	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
 // Plan is what a soak does. Times count from its first start, restarts included.
@@ -84,21 +87,15 @@ func (p *Plan) check() error {
 	if p.Duration <= 0 || p.Interval <= 0 {
 		return fmt.Errorf("duration and interval must be above 0")
 	}
-	if len(p.Targets) == 0 {
-		return fmt.Errorf("no targets")
+	if err := matrix.CheckTargets(p.Targets); err != nil {
+		return err
 	}
-	seen := map[string]bool{}
-	for i := range p.Targets {
-		t := &p.Targets[i]
-		if t.Engine == "" {
-			t.Engine = "postgres"
+	for _, t := range p.Targets {
+		if err := (Load{Profile: "simple-ping", Rate: 1, Connections: 1, Scale: 1}).driven(t); err != nil {
+			return fmt.Errorf("storageclass %s: dsn: %w", t.StorageClass, err)
 		}
-		if t.StorageClass == "" || seen[t.StorageClass] {
-			return fmt.Errorf("target %d needs a storageclass of its own", i+1)
-		}
-		seen[t.StorageClass] = true
 	}
-	if err := p.Canary.check(); err != nil {
+	if err := p.Canary.check(p.Targets[0]); err != nil {
 		return fmt.Errorf("canary: %w", err)
 	}
 	names := map[string]bool{"canary": true}
@@ -111,7 +108,7 @@ func (p *Plan) check() error {
 		if f.At < 0 || f.For <= 0 || f.Every < 0 || f.Every > 0 && f.Every < f.For {
 			return fmt.Errorf("phase %s: at must not be below 0, for must be above 0, every not below for", f.Name)
 		}
-		if err := f.Load.check(); err != nil {
+		if err := f.Load.check(p.Targets[0]); err != nil {
 			return fmt.Errorf("phase %s: %w", f.Name, err)
 		}
 	}
@@ -127,20 +124,42 @@ func (p *Plan) check() error {
 	return nil
 }
 
-func (l *Load) check() error {
+// check fills in what is not given, and checks a load as the driver does, on a target that is right.
+func (l *Load) check(t matrix.Target) error {
 	if l.Connections == 0 {
 		l.Connections = 4
 	}
 	if l.Scale == 0 {
 		l.Scale = 1
 	}
-	if _, ok := driver.Profiles[l.Profile]; !ok {
-		return fmt.Errorf("unknown profile %q; there are %s", l.Profile, driver.ProfileNames())
+	return l.driven(t)
+}
+
+// driven says whether the driver takes a load on a target: it would refuse it only when the soak is under way. Nobody sees the metrics.
+func (l Load) driven(t matrix.Target) error {
+	registry := prometheus.NewRegistry()
+	load := metrics.NewSet(registry).Load(metrics.Labels{}, metrics.Options{})
+	_, err := driver.New(l.config(t), load, driver.NewOwnMetrics(registry), slog.New(slog.DiscardHandler))
+	return err
+}
+
+// unfit says which phases and faults the duration leaves out or cuts short.
+func (p *Plan) unfit() (words []string) {
+	fit := func(what string, at, long time.Duration) {
+		switch left := p.Duration - at; {
+		case left <= 0:
+			words = append(words, fmt.Sprintf("%s, at %s, is left out", what, at))
+		case left < long:
+			words = append(words, fmt.Sprintf("%s, at %s, ends with the soak, after %s instead of %s", what, at, left, long))
+		}
 	}
-	if l.Rate <= 0 || l.Connections < 0 || l.Scale < 0 {
-		return fmt.Errorf("rate, connections and scale must be above 0")
+	for _, f := range p.Phases {
+		fit("phase "+f.Name, f.At, f.For)
 	}
-	return nil
+	for _, f := range p.Faults {
+		fit("fault "+f.Name, f.At, f.For)
+	}
+	return words
 }
 
 func (l Load) config(t matrix.Target) driver.Config {

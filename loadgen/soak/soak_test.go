@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,10 +59,52 @@ func TestReadPlan(t *testing.T) {
 		{"do: [kill-replica], ", "", "fault replica killed"},
 		{"storageclass: local, ", "", "storageclass"},
 		{"canary:", "canaries:", "canaries"},
+		{"dsn: host=/run", "engine: mariadb, dsn: host=/run", `storageclass local: unknown engine "mariadb"`},
+		{"dsn: host=/run", "dsn: host=/run port=soon", "storageclass local: dsn: connection string"},
+		{"dsn: host=/run", "engine: mysql, dsn: host=/run", "storageclass local: dsn: connection string"},
+		{"targets:", "targets:\n  - {storageclass: a, local: true}\n  - {storageclass: b, local: true}", "only one target can be local"},
+		{"targets:", "targets:\n  - {storageclass: local}", "storageclass local is there twice"},
+		{"rate: 5", "rate: 5, scale: 1000000", "canary: rate, connections, scale"},
 	} {
 		path := writePlan(t, strings.Replace(good, c.old, c.new, 1))
 		if _, err := ReadPlan(path, 0); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v, want one with the file's name and %q", c.new, err, c.want)
+		}
+	}
+}
+
+// What the duration leaves out or cuts short is said.
+func TestUnfit(t *testing.T) {
+	p, err := ReadPlan(writePlan(t, good), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const phaseOut, faultOut = "phase burst, at 1h0m0s, is left out", "fault replica killed, at 2h0m0s, is left out"
+	for _, c := range []struct {
+		duration time.Duration
+		want     []string
+	}{
+		{72 * time.Hour, nil},
+		{2*time.Hour + 5*time.Minute, nil},
+		{2*time.Hour + 4*time.Minute, []string{"fault replica killed, at 2h0m0s, ends with the soak, after 4m0s instead of 5m0s"}},
+		{2 * time.Hour, []string{faultOut}},
+		{time.Hour + 90*time.Second, []string{"phase burst, at 1h0m0s, ends with the soak, after 1m30s instead of 10m0s", faultOut}},
+		{time.Hour, []string{phaseOut, faultOut}},
+	} {
+		p.Duration = c.duration
+		if got := p.unfit(); !slices.Equal(got, c.want) {
+			t.Errorf("in %s: %q, want %q", c.duration, got, c.want)
+		}
+		var log strings.Builder
+		s, err := Open(t.TempDir(), *p, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.store.close(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != len(c.want) {
+			t.Errorf("in %s there are %d warnings, want %d:\n%s", c.duration, n, len(c.want), &log)
 		}
 	}
 }

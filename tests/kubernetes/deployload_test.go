@@ -42,7 +42,7 @@ func TestDeployLoads(t *testing.T) {
 		}
 		d.Apply(parse(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, "+metadata+parameters+"}"))
 		d.Namespace("db-" + class)
-		d.Apply(parse(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: postgresql-%[1]s-app, namespace: db-%[1]s}, stringData: {uri: \"postgresql://app:it's/secret@postgresql-%[1]s-rw:5432/app\"}}", class)))
+		d.Apply(parse(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: postgresql-%[1]s-app, namespace: db-%[1]s}, stringData: {uri: \"postgresql://app:it's%%2Fsecret@postgresql-%[1]s-rw:5432/app\"}}", class)))
 	}
 	for want, arguments := range map[string][]string{
 		"name the experiment and the classes":  {"matrix", "wal"},
@@ -62,7 +62,7 @@ func TestDeployLoads(t *testing.T) {
 	}
 	for i := range want {
 		class := want[i].StorageClass
-		want[i].Engine, want[i].DSN = "postgres", fmt.Sprintf("postgresql://app:it's/secret@postgresql-%s-rw.db-%[1]s:5432/app", class)
+		want[i].Engine, want[i].DSN = "postgres", fmt.Sprintf("postgresql://app:it's%%2Fsecret@postgresql-%s-rw.db-%[1]s:5432/app", class)
 	}
 	file := filepath.Join(t.TempDir(), "plan.yaml")
 	secret := func(name, key string) {
