@@ -34,7 +34,7 @@ type Sample struct {
 // Event is something that happened.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is soak, phase or fault; What is begin, end or failed.
+	// Kind is soak, phase or fault; What is begin, end, failed or unmended.
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	What   string `json:"what"`
@@ -47,6 +47,8 @@ const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events
 const (
 	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
 	Begin, End, Failed                = "begin", "end", "failed"
+	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start tries again.
+	Unmended = "unmended"
 )
 
 // state is what a soak must remember over its own restarts.
@@ -55,43 +57,32 @@ type state struct {
 	Plan  Plan      `json:"plan"`
 }
 
-// store appends to a soak's folder.
+// store appends to a soak's folder, as the only one.
 type store struct {
+	lock    *os.File
 	mu      sync.Mutex
 	samples *samples
 	events  *lineFile
 }
 
 // open begins a soak in folder, or goes on with the one that is there.
-func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
+func open(folder string, plan Plan, now time.Time) (s *store, data *Data, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, nil, err
 	}
-	path := filepath.Join(folder, stateFile)
-	// Not the samples: after days they are more than a small pod's memory.
-	data, err := readState(folder)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		text, err := json.MarshalIndent(state{now.UTC(), plan}, "", "  ")
-		if err != nil {
-			return nil, nil, err
-		}
-		// Whole or not at all: a half one would stop every later start.
-		if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-			return nil, nil, err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			return nil, nil, err
-		}
-		if data, err = readState(folder); err != nil {
-			return nil, nil, err
-		}
-	case err != nil:
+	lock, err := lockFolder(folder)
+	if err != nil {
 		return nil, nil, err
-	case !same(data.Plan, plan):
-		return nil, nil, fmt.Errorf("%s holds a soak of another plan; take another folder, or the plan it was begun with", folder)
 	}
-	s := &store{}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if data, err = begin(folder, plan, now); err != nil {
+		return nil, nil, err
+	}
+	s = &store{lock: lock}
 	if s.samples, err = openSamples(folder, now); err != nil {
 		return nil, nil, err
 	}
@@ -99,6 +90,33 @@ func open(folder string, plan Plan, now time.Time) (*store, *Data, error) {
 		return nil, nil, errors.Join(err, s.samples.close())
 	}
 	return s, data, nil
+}
+
+// begin writes a new soak's state, or reads what there is of the one that goes on.
+func begin(folder string, plan Plan, now time.Time) (*Data, error) {
+	path := filepath.Join(folder, stateFile)
+	// Not the samples: after days they are more than a small pod's memory.
+	data, err := readState(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		text, err := json.MarshalIndent(state{now.UTC(), plan}, "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		// Whole or not at all: a half one would stop every later start.
+		if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+			return nil, err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return nil, err
+		}
+		return readState(folder)
+	case err != nil:
+		return nil, err
+	case !same(data.Plan, plan):
+		return nil, fmt.Errorf("%s holds a soak of another plan; take another folder, or the plan it was begun with", folder)
+	}
+	return data, nil
 }
 
 // same compares plans as they are kept: without connection strings, which may change.
@@ -144,4 +162,7 @@ func (s *store) event(v Event) error {
 	return s.events.write(append(line, '\n'))
 }
 
-func (s *store) close() error { return errors.Join(s.samples.close(), s.events.close()) }
+// close ends the files, and frees the folder.
+func (s *store) close() error {
+	return errors.Join(s.samples.close(), s.events.close(), s.lock.Close())
+}
