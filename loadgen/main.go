@@ -39,6 +39,7 @@ func main() {
 	log := p.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills what does not end
 	err := p.chosen(ctx, log)
 	var code exitCode
 	if errors.As(err, &code) {

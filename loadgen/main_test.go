@@ -233,7 +233,9 @@ func TestSoakKilledAndReport(t *testing.T) {
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.cmd.Wait()
+	if err := s.cmd.Wait(); err == nil {
+		t.Fatal("the soak was over before it was killed") // the next start would stay
+	}
 	s = start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("the soak ended with %v", err)

@@ -18,7 +18,7 @@ import (
 func (p *program) addSoak() {
 	var plan, folder string
 	var duration time.Duration
-	c := p.add("soak", "Run canaries on storage classes for days, with phases of load and faults by plan; started again after an interruption, it goes on.",
+	c := p.add("soak", "Run canaries on storage classes for days, with phases of load and faults by plan; started again after an interruption, it goes on, and after its end it serves its metrics.",
 		func(ctx context.Context, log *slog.Logger) error { return p.runSoak(ctx, log, plan, folder, duration) },
 		"loadgen soak --plan=plan.yaml --folder=soak",
 		"loadgen soak --plan=plan.yaml --folder=soak --duration=72h")

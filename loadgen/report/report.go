@@ -23,7 +23,7 @@ type Report struct {
 	Marks       []Mark
 	Layers      []Series // of latency, from Prometheus
 	Notes       []string
-	failed      []string // phases and faults that could not be done
+	failed      []string // sentences on phases and faults that could not be done or mended
 	Compared    string   // name of the other run, if there is one
 	// local is the control's storage class; empty without one.
 	local string
@@ -212,6 +212,13 @@ func (r *Report) note(format string, a ...any) {
 	}
 }
 
+// fail keeps a sentence of what could not be done, once.
+func (r *Report) fail(format string, a ...any) {
+	if text := fmt.Sprintf(format, a...); !slices.Contains(r.failed, text) {
+		r.failed = append(r.failed, text)
+	}
+}
+
 // marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so; so does a phase in
 // which the soak was killed.
 func (r *Report) marks(d *soak.Data) {
@@ -221,7 +228,10 @@ func (r *Report) marks(d *soak.Data) {
 		switch {
 		case e.What == soak.Failed:
 			r.note("%s %s: %s", e.Kind, e.Name, e.Detail)
-			r.failed = append(r.failed, e.Kind+" "+e.Name)
+			r.fail("%s %s could not be done", e.Kind, e.Name)
+		case e.What == soak.Unmended:
+			r.note("%s %s could not be mended at %s: %s", e.Kind, e.Name, clock(e.Time), e.Detail)
+			r.fail("%s %s could not be mended", e.Kind, e.Name)
 		case e.Kind == soak.SoakEvent && e.What == soak.Begin && !e.Time.Equal(d.Began):
 			if i, ok := open[key]; ok { // it was killed: the last sample was its end
 				r.Marks[i].To = r.before(d, e.Time)

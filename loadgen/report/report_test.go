@@ -207,6 +207,75 @@ func TestKilledInAPhase(t *testing.T) {
 	}
 }
 
+// A soak that was over and was started again and again, as a cluster does it, keeps its verdict: nothing after its end is a gap. Of one
+// that was killed before its end the gap ends with the plan.
+func TestStartedAfterTheEnd(t *testing.T) {
+	minute := func(n int) time.Time { return began.Add(time.Duration(n) * time.Minute) }
+	startAgain := func(d *soak.Data) {
+		for n := 21; n <= 23; n++ {
+			d.Events = append(d.Events, soak.Event{Time: minute(n), Kind: soak.SoakEvent, Name: "soak", What: soak.Begin},
+				soak.Event{Time: minute(n), Kind: soak.FaultEvent, Name: "beyond the end", What: soak.Failed, Detail: "its time came while the soak was not running"},
+				soak.Event{Time: minute(n).Add(time.Second), Kind: soak.SoakEvent, Name: "soak", What: soak.End, Detail: soak.Over})
+		}
+	}
+	clean := func() *soak.Data {
+		d := run(1)
+		d.Plan.Interval = 10 * time.Second
+		d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(minute(6)) })
+		return d
+	}
+	want := New("", kept(t, clean())).Verdict()
+	if !want.Planned {
+		t.Fatalf("without another start the verdict is %q", want.Sentences)
+	}
+	over := clean()
+	startAgain(over)
+	if got := New("", kept(t, over)).Verdict(); !got.Planned || !slices.Equal(got.Sentences, want.Sentences) {
+		t.Errorf("started again after its end, the verdict is %q, want %q", got.Sentences, want.Sentences)
+	}
+
+	killed := clean()
+	killed.Events = slices.DeleteFunc(killed.Events, func(e soak.Event) bool { return e.What == soak.End && e.Kind == soak.SoakEvent })
+	killed.Samples = slices.DeleteFunc(killed.Samples, func(s soak.Sample) bool { return s.Time.After(minute(17)) })
+	startAgain(killed)
+	var gaps []string
+	for _, m := range New("", kept(t, killed)).Marks {
+		if m.Kind == soak.SoakEvent {
+			gaps = append(gaps, fmt.Sprintf("%s to %s", m.From.Sub(began), m.To.Sub(began)))
+		}
+	}
+	if !slices.Equal(gaps, []string{"17m0s to 20m0s"}) {
+		t.Errorf("it did not run from %q, want from minute 17 to the plan's end", gaps)
+	}
+}
+
+// A fault that was done and could not be mended stays in effect, and that is told: what comes after is no fault-free time.
+func TestUnmended(t *testing.T) {
+	d := run(1)
+	for i := range d.Events {
+		if e := &d.Events[i]; e.Kind == soak.FaultEvent && e.What == soak.End {
+			e.What, e.Detail = soak.Unmended, "fault: no such replica"
+		}
+	}
+	r := New("", d)
+	if v := r.Verdict(); v.Planned || !slices.Contains(v.Sentences, "fault replica killed could not be mended.") || slices.Contains(v.Sentences, "fault replica killed could not be done.") {
+		t.Errorf("the verdict is %q", v.Sentences)
+	}
+	for _, m := range r.Marks {
+		if m.Kind == soak.FaultEvent && (!m.To.Equal(r.Last) || m.Detail != "not over at the last sample") {
+			t.Errorf("the fault lasts to %s: %s", m.To, m.Detail)
+		}
+	}
+	for i, c := range r.Classes[1].Changes {
+		if c.When != "during fault replica killed" {
+			t.Errorf("change %d is %q", i, c.When)
+		}
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "fault replica killed could not be mended at 2026-11-21 00:15:00: fault: no such replica") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
 // A run slowed by 20 % differs from the first, and more than 5 % of it are beyond the first's
 // p95; the same run again does not.
 func TestCompare(t *testing.T) {

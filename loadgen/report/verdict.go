@@ -49,7 +49,7 @@ func (r *Report) Verdict() Verdict {
 		return Verdict{}
 	}
 	for _, what := range r.failed {
-		v.add(what + " could not be done")
+		v.add(what)
 	}
 	for _, m := range r.Marks {
 		if m.Kind == soak.SoakEvent {

@@ -36,7 +36,7 @@ type Data struct {
 	Samples []Sample
 	// Every is the interval of the samples: the plan's, or a multiple of it.
 	Every time.Duration
-	// Events are those of the folder, and the ends of phases in which the soak was killed.
+	// Events are those of the folder, and the ends of phases in which the soak was killed, without starts after its end.
 	Events []Event
 	// Torn is how many lines could not be read, such as the last of a killed soak; TornAt are the first of them, as file:line.
 	Torn   int
@@ -87,6 +87,7 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 		case err == nil && slices.Equal(now, files):
 			c.end()
 			d.endKilled()
+			d.endOver()
 			return d, nil
 		}
 		*d = before // a day has just ended, and its file has another name

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,16 +22,16 @@ const (
 	progressEvery = time.Minute
 	// penalty is the least response time of a transaction that failed or was skipped.
 	penalty = 10 * time.Second
-	// faultTimeout bounds a fault's command.
-	faultTimeout = 5 * time.Minute
 )
 
 // Soak is a soak under way.
 type Soak struct {
 	plan     Plan
 	store    *store
+	clock    clock
 	began    time.Time
 	events   []Event // of earlier starts
+	over     bool    // an earlier start has run to the plan's end
 	set      *metrics.Set
 	own      *driver.OwnMetrics
 	progress prometheus.Gauge
@@ -68,7 +65,7 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	s := &Soak{plan: plan, store: store, began: data.Began, events: data.Events, log: log, loads: map[running]bool{},
+	s := &Soak{plan: plan, store: store, clock: wallClock, began: data.Began, events: data.Events, over: isOver(data.Events), log: log, loads: map[running]bool{},
 		tables: map[string]*sync.Mutex{}, set: metrics.NewSet(registry), own: driver.NewOwnMetrics(registry),
 		progress: prometheus.NewGauge(prometheus.GaugeOpts{Name: "loadgen_soak_progress_ratio", Help: "Share of the soak's duration that is over."}),
 		faults: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "loadgen_soak_fault",
@@ -84,14 +81,22 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 		s.unsaved.Inc()
 		log.Warn("the last line is only half there, and lost: the soak was killed while it wrote it", "file", file)
 	}
+	if !s.over {
+		for _, what := range plan.unfit() {
+			log.Warn("the plan does not fit in its duration", "duration", plan.Duration, "what", what)
+		}
+	}
 	return s, nil
 }
 
 // Run runs what is left of the soak, until it is over or ctx ends. Faults that are in effect at
-// the end are mended.
+// the end are mended. If it was over already it stays until ctx ends.
 func (s *Soak) Run(ctx context.Context) error {
+	if s.over {
+		return s.stay(ctx)
+	}
 	last := s.began.Add(s.plan.Duration)
-	ctx, cancel := context.WithDeadline(ctx, last)
+	ctx, cancel := s.clock.deadline(ctx, last)
 	defer cancel()
 	s.note(SoakEvent, "soak", Begin, "")
 	if n := len(s.events); n > 0 {
@@ -115,8 +120,8 @@ func (s *Soak) Run(ctx context.Context) error {
 	stopSampling()
 	watching.Wait()
 	what := "interrupted"
-	if !time.Now().Before(last) {
-		what = "over"
+	if s.clock.since(last) >= 0 {
+		what = Over
 	}
 	s.note(SoakEvent, "soak", End, what)
 	return s.store.close()
@@ -173,11 +178,11 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 // phase runs a phase's load at its times.
 func (s *Soak) phase(ctx context.Context, p Phase) {
 	for {
-		from, to, ok := p.window(time.Since(s.began), s.plan.Duration)
-		if !ok || !adapter.Sleep(ctx, time.Until(s.began.Add(from))) {
+		from, to, ok := p.window(s.clock.since(s.began), s.plan.Duration)
+		if !ok || !s.clock.until(ctx, s.began.Add(from)) {
 			return
 		}
-		now, cancel := context.WithDeadline(ctx, s.began.Add(to))
+		now, cancel := s.clock.deadline(ctx, s.began.Add(to))
 		s.note(PhaseEvent, p.Name, Begin, fmt.Sprintf("%s at %g/s", p.Profile, p.Rate))
 		var working sync.WaitGroup
 		for _, t := range s.plan.Targets {
@@ -188,66 +193,6 @@ func (s *Soak) phase(ctx context.Context, p Phase) {
 		cancel()
 		s.note(PhaseEvent, p.Name, End, "")
 	}
-}
-
-// fault does and mends a fault at its times. What an earlier start did, it does not do again,
-// but it mends what that left.
-func (s *Soak) fault(ctx context.Context, f Fault) {
-	gauge := s.faults.WithLabelValues(f.Name)
-	done, mended := s.happened(f.Name)
-	if mended {
-		return
-	}
-	if !done {
-		if time.Since(s.began) > f.At+f.For+s.plan.Interval {
-			s.note(FaultEvent, f.Name, Failed, "its time came while the soak was not running")
-			return
-		}
-		if !adapter.Sleep(ctx, time.Until(s.began.Add(f.At))) {
-			return
-		}
-		s.note(FaultEvent, f.Name, Begin, "")
-		if err := command(f.Do); err != nil {
-			s.log.Error("fault failed", "fault", f.Name, "err", err)
-			s.note(FaultEvent, f.Name, Failed, err.Error())
-		}
-	}
-	gauge.Set(1)
-	// Also when the soak is told to stop: a fault is never left behind.
-	adapter.Sleep(ctx, time.Until(s.began.Add(f.At+f.For)))
-	if len(f.Undo) > 0 {
-		if err := command(f.Undo); err != nil {
-			s.log.Error("fault could not be mended", "fault", f.Name, "err", err)
-			s.note(FaultEvent, f.Name, Failed, "mending: "+err.Error())
-		}
-	}
-	gauge.Set(0)
-	s.note(FaultEvent, f.Name, End, "")
-}
-
-// happened says whether an earlier start began and ended a fault.
-func (s *Soak) happened(fault string) (done, mended bool) {
-	for _, e := range s.events {
-		if e.Kind == FaultEvent && e.Name == fault {
-			done = done || e.What == Begin
-			mended = mended || e.What == End
-		}
-	}
-	return done, mended
-}
-
-// command runs a fault's command. Its last line of output is told if it fails.
-func command(args []string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), faultTimeout)
-	defer cancel()
-	c := exec.CommandContext(ctx, args[0], args[1:]...)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C for the soak is not one for the mending
-	out, err := c.CombinedOutput()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s: %w: %s", args[0], err, lines[len(lines)-1])
-	}
-	return nil
 }
 
 // sample keeps a sample of each load at each interval.
