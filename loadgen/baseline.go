@@ -60,7 +60,7 @@ func (p *program) addBaseline() {
 	c.Flag("dsn", "Its connection string.").Envar("LOADGEN_DSN").StringVar(&r.one.DSN)
 	c.Flag("replicas", "How many copies its class keeps; for whoever reads the pin.").IntVar(&r.one.Replicas)
 	c.Flag("output", "Rules file to write; the previous ones are kept as FILE.1, FILE.2 and so on.").StringVar(&r.file)
-	c.Flag("record", "Also write all that was measured to this file, as JSON: loadgen compare takes two of them.").StringVar(&r.record)
+	c.Flag("record", "Also write all that was measured to this file, as JSON, also of a run that is no fit baseline: loadgen compare takes two of them.").StringVar(&r.record)
 	c.Flag("kubernetes.prometheusrule", "PrometheusRule to write, NAMESPACE/NAME, or NAME in the pod's own namespace; it must be there. The previous pins are kept in an annotation.").StringVar(&r.object)
 	c.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").StringVar(&r.kubeconfig)
 	c.Flag("history", "How many previous pins are kept.").Default("5").IntVar(&r.output.History)
@@ -107,6 +107,13 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	err = checkFiles(r.record)
+	if r.file != "" {
+		err = errors.Join(err, baseline.CheckFile(r.file))
+	}
+	if err != nil {
+		return err
+	}
 	var cluster *rest.Config
 	if r.object != "" {
 		if cluster, err = kube.Config(r.kubeconfig); err != nil {
@@ -116,28 +123,25 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	found, err := baseline.Measure(ctx, r.config, classes, log)
-	if err != nil {
-		return err
+	found, unfit := baseline.Measure(ctx, r.config, classes, log)
+	if len(found) == 0 {
+		return unfit
 	}
 	r.output.Version = "loadgen"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		r.output.Version += " " + info.Main.Version + " " + info.GoVersion
 	}
 	at := time.Now()
-	// First, so that what was measured is kept also where the pins are refused as slower.
-	if r.record != "" {
-		if err := writeFile(r.record, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) }); err != nil {
-			return fmt.Errorf("--record: %w", err)
-		}
+	// What was measured is kept also where the pins are refused, and whatever can be written is.
+	err = writeFile(r.record, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) })
+	if unfit != nil {
+		return errors.Join(fmt.Errorf("nothing is pinned: %w", unfit), err)
 	}
 	if r.file != "" {
-		if err := r.output.ToFile(r.file, found, at); err != nil {
-			return err
-		}
+		err = errors.Join(err, r.output.ToFile(r.file, found, at))
 	}
 	if r.object != "" {
-		return r.output.ToPrometheusRule(ctx, cluster, r.object, found, at)
+		err = errors.Join(err, r.output.ToPrometheusRule(ctx, cluster, r.object, found, at))
 	}
-	return nil
+	return err
 }

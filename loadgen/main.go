@@ -104,7 +104,7 @@ func addLoad(c *kingpin.CmdClause, tool string) *load {
 	c.Flag("warmup", "How long the load counts as warming up after each start.").Default("30s").DurationVar(&l.warmup)
 	c.Flag("penalty", "Response time counted for a transaction that failed or was skipped, if it did not take longer. One that waits for a connection when the load ends counts with the time it waited.").
 		Default("10s").DurationVar(&l.options.Penalty)
-	c.Flag("once", "Run once for this long after the warm-up, print the result and exit, instead of running for ever and exporting metrics.").DurationVar(&l.once)
+	c.Flag("once", "Run once for this long after the warm-up, print the result and exit, instead of running for ever and exporting metrics. Told to end before, it prints what there is, with a note, and its exit code is 1.").DurationVar(&l.once)
 	c.Flag("json", "With --once: print the result as JSON.").BoolVar(&l.json)
 	return l
 }
@@ -159,18 +159,20 @@ func firstFailure(failed, err error) error {
 	return err
 }
 
-// runOnce does the work once and prints the result.
+// runOnce does the work once and prints the result. It is an error that it was told to end before its time.
 func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), finish func(*result.Result)) error {
 	r, err := result.Measure(ctx, load, l.options.Target, result.Warmup{Least: l.warmup}, l.once, work)
 	if err != nil {
 		return err
 	}
 	finish(&r)
-	if l.json && l.generator.Of > 1 {
-		return r.Of(l.generator).WriteJSON(os.Stdout)
+	short := r.Short(l.once)
+	write := r.WriteText
+	switch {
+	case l.json && l.generator.Of > 1:
+		write = r.Of(l.generator).WriteJSON
+	case l.json:
+		write = r.WriteJSON
 	}
-	if l.json {
-		return r.WriteJSON(os.Stdout)
-	}
-	return r.WriteText(os.Stdout)
+	return errors.Join(short, write(os.Stdout))
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,6 +155,36 @@ func TestCanaryOnce(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in the result:\n%s", want, out)
 		}
+	}
+}
+
+// What is told to end before its time is not taken for the whole: it says so in its result and by its exit code.
+func TestOnceCutShort(t *testing.T) {
+	t.Parallel()
+	server := testdb.StartStaller(t)
+	c := exec.Command(binary(t), "canary", "--dsn="+server.DSN(), "--profile=simple-ping", "--rate=100", "--warmup=0s", "--once=1h", "--json")
+	var out strings.Builder
+	c.Stdout = &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := server.Answered(); n < 100 {
+			return fmt.Errorf("%d answers", n)
+		}
+		return nil
+	})
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	var r result.Result
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if code := c.ProcessState.ExitCode(); code != 1 || r.Completed == 0 || !strings.Contains(strings.Join(r.Notes, "; "), " s of 1h0m0s") {
+		t.Errorf("exit code %d, %d completed, notes %q", code, r.Completed, r.Notes)
 	}
 }
 

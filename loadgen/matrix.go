@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
+	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/rules/why"
 )
@@ -25,7 +26,8 @@ func (p *program) addMatrix() {
 		cluster       string
 		clusterNamed  bool
 	)
-	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit.",
+	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit. Exit code 0: something was measured; "+
+		"1: an error, all runs failed, it was interrupted, or a file could not be written; 2: a wrong command line.",
 		func(ctx context.Context, log *slog.Logger) error {
 			r.Log = log
 			if namespace, pod, _ := strings.Cut(r.Pod, "/"); r.Pod != "" && (namespace == "" || pod == "") {
@@ -62,7 +64,7 @@ func (p *program) addMatrix() {
 	c.Flag("cooldown", "Do nothing for this long before each run.").Default("0s").DurationVar(&r.Cooldown)
 	c.Flag("precondition", "Write fio's files in full before each run, so that a thin volume has all of their blocks; --no-precondition measures their allocation, too.").Default("true").BoolVar(&r.Precondition)
 	c.Flag("drop-caches", "Empty the page cache before each run; needs root.").BoolVar(&r.DropCaches)
-	c.Flag("output", "Write the whole result to this file, as JSON.").StringVar(&out)
+	c.Flag("output", "Write the whole result to this file, as JSON, and after each run what there is of it, without layers.").StringVar(&out)
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
 	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
 	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
@@ -78,8 +80,15 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	if err != nil {
 		return err
 	}
+	// Said before hours of runs, not after.
+	if err := checkFiles(out, html); err != nil {
+		return err
+	}
+	if out != "" && outfile.Replaces(out) {
+		r.Save = func(part *matrix.Report) error { return writeFile(out, part.WriteJSON) }
+	}
 	if r.Prometheus != nil {
-		// Said before hours of runs, not after; it may be there by then.
+		// It may be there when the runs are over.
 		if err := answers(ctx, r.Prometheus); err != nil {
 			r.Log.Warn("--prometheus does not answer: as long as that is so, layers and limits are unknown", "err", err)
 		} else if err := why.OneCluster(ctx, r.Prometheus, time.Now()); err != nil {
@@ -90,18 +99,8 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	if report == nil {
 		return interrupted
 	}
-	// The JSON first: the page can be made of it later.
-	if out != "" {
-		if err := writeFile(out, report.WriteJSON); err != nil {
-			return err
-		}
-	}
-	if html != "" {
-		if err := writeFile(html, report.WriteHTML); err != nil {
-			return err
-		}
-	}
-	return errors.Join(interrupted, report.WriteMarkdown(os.Stdout))
+	// The JSON first: the page can be made of it later. What cannot be written keeps none of the others from being.
+	return errors.Join(interrupted, report.Failed(), writeFile(out, report.WriteJSON), writeFile(html, report.WriteHTML), report.WriteMarkdown(os.Stdout))
 }
 
 // answers is an error if a Prometheus does not.

@@ -49,8 +49,11 @@ func (r *probeRun) run(ctx context.Context, out io.Writer) error {
 	if r.class.Replicas < 0 {
 		return errors.New("--replicas must not be below 0")
 	}
+	err := checkFiles(r.output)
+	if err != nil {
+		return err
+	}
 	r.config.Size, r.config.FileSize, r.config.Pauses = int(r.size), int64(r.fileSize), r.pauses
-	var err error
 	if r.class.Windows, err = probe.Measure(ctx, r.config); err != nil {
 		return err
 	}

@@ -140,15 +140,3 @@ func runReport(ctx context.Context, folder, other, html, markdown, server string
 	}
 	return writeReport(html, markdown, r.WriteHTML, r.WriteMarkdown)
 }
-
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := write(file); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
-}

@@ -202,6 +202,29 @@ func TestSplitPassword(t *testing.T) {
 	}
 }
 
+// An error tells what is wrong with a connection string, and nothing of its password, however that is written.
+func TestRefusalHasNoPassword(t *testing.T) {
+	for _, c := range []struct{ dsn, want string }{
+		{"host=db password = hush sslmode=bogus", "sslmode is invalid"},
+		{"host=db password\t=\thush sslmode=bogus", "sslmode is invalid"},
+		{`host=db password='it\'s hush' sslmode=bogus`, "sslmode is invalid"},
+		{`host=db password=it\ is\ hush sslmode=bogus`, "sslmode is invalid"},
+		{"host=db password='hush' port=many", "invalid port"},
+		{"host=db password=hush connect_timeout=soon", "connect_timeout"},
+		{"host=db password=it hush sslmode=disable", "expected key=value"}, // not quoted
+		{"host=db password=it\fhush sslmode=disable", "in its password must be quoted"},
+		{"host=db password='hush sslmode=disable", "password is not closed"},
+		{"postgres://u:hush@db/d?sslmode=bogus", "sslmode is invalid"},
+		{"postgres://db/d?password=hush&sslmode=bogus", "sslmode is invalid"},
+		{"postgres://u:it/hush@db/d", "not a valid URL"},
+	} {
+		_, err := PostgresConfig(c.dsn)
+		if err == nil || !strings.HasPrefix(err.Error(), "connection string: ") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%q: error %v; want one of %q without the password", c.dsn, err, c.want)
+		}
+	}
+}
+
 // Taking the password out must change nothing else of what a server is told.
 func FuzzSplitPassword(f *testing.F) {
 	f.Add(`host=h user='a b' password='p\'q'`)

@@ -2,11 +2,12 @@ package adapter
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // connectTimeout bounds one try to connect.
@@ -20,12 +21,29 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	}
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("connection string: %w", err)
+		return nil, refusal(dsn)
 	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "loadgen"
 	}
 	return config, nil
+}
+
+// refusal is why pgx does not take a connection string. pgx's own error repeats the string, and knows passwords in some forms only. So the
+// string is read again without its password, and what is told of that error is its reason alone.
+func refusal(dsn string) error {
+	rest, _, err := SplitPassword(dsn)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ParseConfig(rest)
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return errors.New("connection string: it cannot be read: blanks and quotes in its password must be quoted")
+	}
+	told := *parse
+	told.ConnString = ""
+	return errors.New("connection string: " + strings.TrimPrefix(told.Error(), "cannot parse ``: "))
 }
 
 // Connect opens one connection to PostgreSQL.

@@ -64,7 +64,7 @@ type Baseline struct {
 	Precise bool
 	// Pieces are the response times of each interval.
 	Pieces []Piece
-	// Spoilt says why the run is no fit baseline, if it was forced.
+	// Spoilt says why the run is no fit baseline; empty: it is one.
 	Spoilt string
 }
 
@@ -76,8 +76,9 @@ func (b Baseline) name() string {
 	return b.StorageClass + " " + b.Server
 }
 
-// Measure runs the load on all targets side by side, as the canaries run later. A run that
-// failures or the generator spoilt is an error: an alert on a spoilt baseline would be blind.
+// Measure runs the load on all targets side by side, as the canaries run later. They begin when all have their tables: until then
+// a target that cannot be reached ends all, after that whatever is wrong with one costs that one alone. All that was measured is
+// returned. A run that failures or the generator spoilt is an error, too: an alert on a spoilt baseline would be blind.
 func Measure(ctx context.Context, config Config, targets []matrix.Target, log *slog.Logger) ([]Baseline, error) {
 	if config.Least <= 0 || config.Most < config.Least || config.Precision <= 0 {
 		return nil, fmt.Errorf("durations and precision must be above 0, the longest duration not below the shortest")
@@ -87,91 +88,126 @@ func Measure(ctx context.Context, config Config, targets []matrix.Target, log *s
 			return nil, fmt.Errorf("expected window %q: storage class %s is not among the targets", w, w.StorageClass)
 		}
 	}
-	found := make([]Baseline, len(targets))
-	failures := make([]error, len(targets))
-	ctx, stop := context.WithCancel(ctx)
+	runs := make([]*run, len(targets))
+	preparing, stop := context.WithCancel(ctx)
 	defer stop()
+	err := each(targets, func(i int, target matrix.Target) (err error) {
+		if runs[i], err = prepare(preparing, config, target, log); err != nil {
+			stop() // nothing is lost yet
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = each(targets, func(i int, target matrix.Target) error {
+		err := runs[i].measure(ctx, config)
+		if err != nil && ctx.Err() == nil {
+			log.Error("no fit baseline; the other runs go on", "storageclass", target.StorageClass, "server", target.Server, "err", err)
+		}
+		return err
+	})
+	var found []Baseline
+	for _, r := range runs {
+		if r.measured {
+			found = append(found, r.Baseline)
+		}
+	}
+	return found, err
+}
+
+// each does something for all targets side by side, and names the target in each error.
+func each(targets []matrix.Target, do func(i int, target matrix.Target) error) error {
+	failures := make([]error, len(targets))
 	var running sync.WaitGroup
 	for i, target := range targets {
 		running.Go(func() {
-			found[i], failures[i] = one(ctx, config, target, log)
-			if failures[i] != nil {
-				failures[i] = fmt.Errorf("storage class %s: %w", Baseline{StorageClass: target.StorageClass, Server: target.Server}.name(), failures[i])
-				stop()
+			if err := do(i, target); err != nil {
+				failures[i] = fmt.Errorf("storage class %s: %w", Baseline{StorageClass: target.StorageClass, Server: target.Server}.name(), err)
 			}
 		})
 	}
 	running.Wait()
-	if err := errors.Join(failures...); err != nil {
-		return nil, err
-	}
-	return found, nil
+	return errors.Join(failures...)
 }
 
-func one(ctx context.Context, config Config, target matrix.Target, log *slog.Logger) (Baseline, error) {
+// run is the run on one target.
+type run struct {
+	Baseline
+	load     *metrics.Load
+	driver   *driver.Driver
+	measured bool // to its end
+}
+
+// prepare makes what a run needs, the tables among that.
+func prepare(ctx context.Context, config Config, target matrix.Target, log *slog.Logger) (*run, error) {
 	c := config.Driver
 	c.Engine, c.DSN = target.Engine, target.DSN
-	registry := prometheus.NewRegistry()
-	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Label(), Server: target.Server, StorageClass: target.StorageClass},
-		metrics.Options{Target: c.Rate, Penalty: 10 * time.Second})
-	d, err := driver.New(c, load, driver.NewOwnMetrics(registry), log)
-	if err != nil {
-		return Baseline{}, err
-	}
-	if err := d.Init(ctx); err != nil {
-		return Baseline{}, err
-	}
-	b := Baseline{StorageClass: target.StorageClass, Server: target.Server, Cluster: config.Cluster, Replicas: target.Replicas}
+	r := &run{Baseline: Baseline{StorageClass: target.StorageClass, Server: target.Server, Cluster: config.Cluster, Replicas: target.Replicas}}
 	for _, w := range config.Expected {
-		if w.StorageClass == "" || w.StorageClass == b.StorageClass {
-			b.Expected = append(b.Expected, w)
+		if w.StorageClass == "" || w.StorageClass == r.StorageClass {
+			r.Expected = append(r.Expected, w)
 		}
 	}
-	reached, hours, run := make(chan bool, 1), sliced{length: Slice}, pieces{}
+	registry := prometheus.NewRegistry()
+	r.load = metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Label(), Server: target.Server, StorageClass: target.StorageClass},
+		metrics.Options{Target: c.Rate, Penalty: 10 * time.Second})
+	var err error
+	if r.driver, err = driver.New(c, r.load, driver.NewOwnMetrics(registry), log); err != nil {
+		return nil, err
+	}
+	return r, r.driver.Init(ctx)
+}
+
+// measure runs the load. A run that is no fit baseline is measured all the same.
+func (r *run) measure(ctx context.Context, config Config) (err error) {
+	reached, hours, cut := make(chan bool, 1), sliced{length: Slice}, pieces{}
 	// Known well enough, it is told to end from outside, so that the time in which the last ones end is not in its rate.
-	measured, stop := context.WithCancel(ctx)
+	measuring, stop := context.WithCancel(ctx)
 	defer stop()
-	b.Result, err = result.Measure(measured, load, c.Rate, result.Warmup{Least: c.Warmup}, config.Most, func(ctx context.Context) {
+	r.Result, err = result.Measure(measuring, r.load, config.Driver.Rate, result.Warmup{Least: config.Driver.Warmup}, config.Most, func(ctx context.Context) {
 		defer stop()
 		go func() {
-			reached <- waitPrecise(ctx, load, config, &hours, func(now time.Time) {
-				run.add(now, func() stats.Distribution { return load.Tally().Response }, expects(b.Expected))
+			reached <- waitPrecise(ctx, r.load, config, &hours, func(now time.Time) {
+				cut.add(now, func() stats.Distribution { return r.load.Tally().Response }, expects(r.Expected))
 			})
 			stop()
 		}()
-		d.Run(ctx)
+		r.driver.Run(ctx)
 	})
 	if err != nil {
-		return b, err
+		return err
 	}
 	if ctx.Err() != nil {
-		return b, ctx.Err()
+		return ctx.Err()
 	}
-	// As it was decided: the few transactions that still ended then may tip the balance.
-	b.Precise = <-reached
-	now, tally := time.Now(), load.Tally()
-	began := b.Result.Began()
+	early := <-reached
+	now, tally := time.Now(), r.load.Tally()
+	// As it was decided, where it was: the few transactions that still ended then may tip the balance. A run that took the longest time is judged by
+	// all of it.
+	r.Precise = early || precise(tally, config.Precision)
+	began := r.Result.Began()
 	if !hours.began.IsZero() {
 		hours.add(now, true, func() stats.Distribution { return tally.Response })
 	}
-	b.Hours, b.Pieces = hours.hours(b.Expected), run.kept
-	if expected := share(b.Expected, began, began.Add(time.Duration(b.Result.Seconds*float64(time.Second)))); expected > mostExpected {
-		b.Spoilt = fmt.Sprintf("%.0f %% of the run lay in the times at which it is expected to be slow", 100*expected)
+	r.Hours, r.Pieces, r.measured = hours.hours(r.Expected), cut.kept, true
+	if expected := share(r.Expected, began, began.Add(time.Duration(r.Result.Seconds*float64(time.Second)))); expected > mostExpected {
+		r.Spoilt = fmt.Sprintf("%.0f %% of the run lay in the times at which it is expected to be slow", 100*expected)
 		// Not what was offered less what completed: a warm-up's transactions may complete after it.
 	} else if bad := tally.Unfit(); float64(bad) > mostBad*float64(tally.Offered) {
-		b.Spoilt = fmt.Sprintf("%d of %d transactions failed or were skipped", bad, tally.Offered)
-	} else if generator, _ := d.Saturated(); generator {
-		b.Spoilt = "the generator was saturated"
+		r.Spoilt = fmt.Sprintf("%d of %d transactions failed or were skipped", bad, tally.Offered)
+	} else if generator, _ := r.driver.Saturated(); generator {
+		r.Spoilt = "the generator was saturated"
 	}
-	if b.Spoilt != "" && !config.Force {
-		return b, fmt.Errorf("%s: no fit baseline", b.Spoilt)
+	if r.Spoilt != "" && !config.Force {
+		return fmt.Errorf("%s: no fit baseline", r.Spoilt)
 	}
-	return b, nil
+	return nil
 }
 
 // waitPrecise returns true when the run has been long enough, false when ctx ends before. It cuts
 // the run in slices, and calls look, also when it is the last time.
-func waitPrecise(ctx context.Context, load *metrics.Load, config Config, run *sliced, look func(time.Time)) bool {
+func waitPrecise(ctx context.Context, load *metrics.Load, config Config, hours *sliced, look func(time.Time)) bool {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -182,12 +218,12 @@ func waitPrecise(ctx context.Context, load *metrics.Load, config Config, run *sl
 			if load.Phase() != metrics.Steady {
 				continue
 			}
-			if run.began.IsZero() {
-				run.began = now
+			if hours.began.IsZero() {
+				hours.began = now
 			}
 			look(now)
-			run.add(now, false, func() stats.Distribution { return load.Tally().Response })
-			if now.Sub(run.began) >= config.Least && precise(load.Tally(), config.Precision) {
+			hours.add(now, false, func() stats.Distribution { return load.Tally().Response })
+			if now.Sub(hours.began) >= config.Least && precise(load.Tally(), config.Precision) {
 				return true
 			}
 		}

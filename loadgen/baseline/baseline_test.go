@@ -75,6 +75,55 @@ func TestExpectedRunIsRefused(t *testing.T) {
 	}
 }
 
+// A run that is no fit baseline is told of by its class, and costs neither its own figures nor another's.
+func TestSpoiltRunCostsItselfAlone(t *testing.T) {
+	t.Parallel()
+	c := config(100)
+	c.Least, c.Most = 2*time.Second, 2*time.Second
+	c.Expected = []Window{{StorageClass: "bad", Name: "backup", Weekday: everyDay, From: 0, To: 24 * 60, Ratio: 3}}
+	targets := []matrix.Target{{StorageClass: "bad", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}, {StorageClass: "good", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}}
+	found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "storage class bad: 100 % of the run") || !strings.Contains(err.Error(), "no fit baseline") {
+		t.Errorf("it gave %v", err)
+	}
+	if len(found) != 2 {
+		t.Fatalf("%d of two classes were measured", len(found))
+	}
+	for i, b := range found {
+		if b.StorageClass != targets[i].StorageClass || b.Result.Completed == 0 || b.Result.Seconds < 1.9 {
+			t.Errorf("%s: %d transactions in %.1f s", b.StorageClass, b.Result.Completed, b.Result.Seconds)
+		}
+	}
+	if !strings.Contains(found[0].Spoilt, "100 % of the run") || strings.Contains(found[1].Spoilt, "%") {
+		t.Errorf("spoilt: %q, %q", found[0].Spoilt, found[1].Spoilt)
+	}
+	// One that cannot be reached is told of before the others are measured.
+	c.Driver.Profile, c.Driver.Timeout = "kv-select", time.Second
+	c.Least, c.Most = time.Hour, time.Hour
+	targets[1].DSN = "host=" + t.TempDir() + " user=nobody dbname=none"
+	if found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "storage class good: connecting") || len(found) != 0 {
+		t.Errorf("%d were measured, and it gave %v", len(found), err)
+	}
+}
+
+// A run that takes as long as it may is judged by all of it.
+func TestLongestRunIsPrecise(t *testing.T) {
+	t.Parallel()
+	c := config(300)
+	c.Least, c.Most = 2*time.Second, 2*time.Second
+	c.Force = true     // a busy machine may hold the generator up
+	c.Precision = 1000 // any two hundred transactions have it
+	c.Driver.Warmup = 0
+	targets := []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}}
+	found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := found[0]; !b.Precise || b.Result.Completed < 200 {
+		t.Errorf("of %d transactions in %.1f s it is precise: %v", b.Result.Completed, b.Result.Seconds, b.Precise)
+	}
+}
+
 // A run with failures pins nothing.
 func TestSpoiltRunIsRefused(t *testing.T) {
 	t.Parallel()

@@ -3,12 +3,14 @@ package baseline
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
 // Output says how pins are kept.
@@ -24,35 +26,57 @@ type Output struct {
 // ToFile writes the pins to a rules file. The previous ones are kept beside it as PATH.1 (the
 // newest), PATH.2 and so on, which no pattern for rules files matches.
 func (o Output) ToFile(path string, baselines []Baseline, at time.Time) error {
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	old, text, err := readPins(path)
+	if err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
-	if err == nil {
-		var old ruleFile
-		if err := yaml.Unmarshal(text, &old); err != nil {
-			return fmt.Errorf("--output: %s is no rules file, and is not overwritten: %w", path, err)
-		}
-		if err := slower(old, baselines, o.RefuseSlower); err != nil {
-			return err
-		}
+	if err := slower(old, baselines, o.RefuseSlower); err != nil {
+		return err
 	}
 	// Prometheus may read the file at any time: it must never see half of it, nor none.
-	file, err := os.CreateTemp(filepath.Dir(path), ".baseline-*")
-	if err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	defer os.Remove(file.Name())
-	err = errors.Join(WriteRules(file, baselines, o.Version, at), file.Chmod(0o644), file.Close())
-	if err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	if text != nil {
+	err = outfile.Write(path, func(w io.Writer) error {
+		if err := WriteRules(w, baselines, o.Version, at); err != nil || text == nil {
+			return err
+		}
 		if err := o.keep(path, text); err != nil {
 			return fmt.Errorf("keeping the previous pins: %w", err)
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("--output: %w", err)
 	}
-	return os.Rename(file.Name(), path)
+	return nil
+}
+
+// CheckFile says why the pins could not be written to a file, before a day is spent on measuring.
+func CheckFile(path string) error {
+	_, _, err := readPins(path)
+	if err == nil {
+		err = outfile.Check(path)
+	}
+	if err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	return nil
+}
+
+// readPins reads the rules file that is to be replaced, and its text; nil if there is none.
+func readPins(path string) (old ruleFile, text []byte, err error) {
+	if !outfile.Replaces(path) {
+		return old, nil, nil // such as the standard output
+	}
+	text, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return old, nil, nil
+	}
+	if err == nil {
+		err = yaml.Unmarshal(text, &old)
+		if err != nil {
+			err = fmt.Errorf("%s is no rules file, and is not overwritten: %w", path, err)
+		}
+	}
+	return old, text, err
 }
 
 // keep makes text the newest of the previous pins.

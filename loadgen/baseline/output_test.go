@@ -64,6 +64,23 @@ func TestFileHistory(t *testing.T) {
 	}
 }
 
+// Where pins could not be written is said before anything is measured.
+func TestCheckFile(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "baseline.rules.yaml")
+	if err := CheckFile(path); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("not: [a, rules file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{path: "is not overwritten", filepath.Join(folder, "no", "x.yaml"): "no such file", folder: "a folder"} {
+		if err := CheckFile(path); err == nil || !strings.Contains(err.Error(), "--output: "+path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
 // An object gets the pins, and keeps the previous ones and all that is not its own.
 func TestPrometheusRule(t *testing.T) {
 	o := Output{Version: "v", History: 2}

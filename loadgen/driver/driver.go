@@ -108,30 +108,38 @@ func New(config Config, load *metrics.Load, own *OwnMetrics, log *slog.Logger) (
 // Init makes the tables of the profiles unless they are there and complete, or the profile
 // needs none.
 func (d *Driver) Init(ctx context.Context) error {
-	return d.withTables(ctx, func(c conn) error { return makeTables(ctx, c, d.config.Scale, d.own.filled, d.log) })
+	return d.withTables(ctx, func(c conn) error {
+		return makeTables(ctx, c, d.config.Scale, d.config.Timeout, d.own.filled, d.log)
+	})
 }
 
 // Ready tells whether the tables are there that another generator makes, or the profile needs none.
 func (d *Driver) Ready(ctx context.Context) (ready bool, err error) {
 	ready = true
 	err = d.withTables(ctx, func(c conn) error {
-		ready, err = tablesReady(ctx, c, d.config.Scale)
+		ready, err = tablesReady(ctx, c, d.config.Scale, d.config.Timeout)
 		return err
 	})
 	return ready, err
 }
 
-// withTables does something on a connection of its own, if the profile needs tables.
+// withTables does something on a connection of its own, if the profile needs tables. A server that takes connections and does not answer
+// is left after the time-out, and the next one is tried first then.
 func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	if slices.Contains(d.profile.without, d.config.Engine) {
 		return nil
 	}
-	c, _, err := d.servers.dial(ctx)
+	dialing, cancel := context.WithTimeout(ctx, d.config.Timeout)
+	c, server, err := d.servers.dial(dialing)
+	cancel()
 	if err != nil {
 		return &connectionError{err}
 	}
 	defer c.Close()
-	return do(c)
+	if err = do(c); err != nil && leaves(errorKind(ctx, err)) {
+		d.servers.lost(server)
+	}
+	return err
 }
 
 // Run makes the load until ctx ends. A server that is down is errors, not an end. What is due then and waits for a connection is
@@ -267,9 +275,14 @@ func (w *worker) one(ctx context.Context, o operation) {
 	w.own.outages.answered(due, w.load.Failed(kind, end.Sub(due)))
 	w.own.complain(w.log, kind, err)
 	// After anything but an answer of the server the connection's state is not known.
-	if kind == metrics.Connection || kind == metrics.Timeout || kind == metrics.ReadOnly || w.conn != nil && w.conn.Rollback(ctx) != nil {
+	if leaves(kind) || w.conn != nil && w.conn.Rollback(ctx) != nil {
 		w.lose()
 	}
+}
+
+// leaves says whether an error of a kind is a reason to leave a server.
+func leaves(kind metrics.ErrorKind) bool {
+	return kind == metrics.Connection || kind == metrics.Timeout || kind == metrics.ReadOnly
 }
 
 // reach connects, however long that takes, so that what is due waits for it in its turn. It

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -265,6 +266,37 @@ func TestOutages(t *testing.T) {
 	want(11, 2)
 	if last := o.kept[1]; last.Over || last.Took != time.Second || last.Errors[metrics.ReadOnly] != 1 {
 		t.Errorf("the last is %v", last)
+	}
+}
+
+// begunLate returns a moment as a load has it that began when the wall clock was an hour behind: now by the monotonic clock, an hour ago by the wall
+// clock. That is how package time keeps it: seconds in the wall field's upper bits.
+func begunLate(t *testing.T, now time.Time) time.Time {
+	t.Helper()
+	late := now
+	(*struct{ wall uint64 })(unsafe.Pointer(&late)).wall -= 3600 << 30
+	if late.Sub(now) != 0 || late.Round(0).Sub(now.Round(0)) != -time.Hour {
+		t.Fatalf("package time keeps times in another way: %v beside %v", late, now)
+	}
+	return late
+}
+
+// After the clock was set an outage has the date of the samples and events beside it, not the one of the clock of the load's beginning.
+func TestOutageAfterTheClockWasSet(t *testing.T) {
+	now := time.Now()
+	due := begunLate(t, now).Add(-2 * time.Second)
+	for _, over := range []bool{false, true} {
+		o := &NewOwnMetrics(prometheus.NewRegistry()).load(metrics.Labels{}).outages
+		o.failed(metrics.Timeout, due, now)
+		if over {
+			o.committed(now.Add(time.Second))
+		} else {
+			o.stop(now.Add(time.Second))
+		}
+		got := o.kept[0].Result()
+		if want := now.Add(-2 * time.Second).UTC(); !got.Began.Equal(want) || got.Seconds != 3 || got.Over != over {
+			t.Errorf("outage %+v, want one of 3 s from %v on", got, want)
+		}
 	}
 }
 

@@ -23,12 +23,15 @@ const (
 
 // Outage is a time in which no transaction was committed although some were due.
 type Outage struct {
+	// Began is for comparisons with other moments of this process.
 	Began time.Time
 	// Took is how long it was, or has been until the load's end if it was not over then.
 	Took time.Duration
 	Over bool
 	// Errors are the failures in it, of transactions and of connections.
 	Errors map[metrics.ErrorKind]uint64
+	// dated is Began by the wall clock as it was when the outage was seen.
+	dated time.Time
 }
 
 // Result is the outage as results and soaks keep it.
@@ -37,7 +40,7 @@ func (o Outage) Result() result.Outage {
 	for kind, n := range o.Errors {
 		errors[string(kind)] = n
 	}
-	return result.Outage{Began: o.Began.UTC(), Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors}
+	return result.Outage{Began: o.dated, Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors}
 }
 
 // outages finds the outages of a load. One begins with what failed because no server, or its storage, took it: at
@@ -48,6 +51,7 @@ type outages struct {
 
 	mu      sync.Mutex
 	began   time.Time // of the outage under way; zero if there is none
+	dated   time.Time // began by the wall clock
 	counted time.Time // what of it is in the counter already
 	errors  map[metrics.ErrorKind]uint64
 	commit  time.Time // the last one
@@ -72,11 +76,15 @@ func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
 		if o.commit.After(due) {
 			o.began = o.commit
 		}
-		o.counted = o.began
+		o.counted, o.dated = o.began, dated(o.began, now)
 	}
 	o.errors[kind]++
 	o.count(now)
 }
+
+// dated is a moment's time by the wall clock as that is now, in UTC. An intended start is reckoned from the load's beginning, and tells the time
+// by the clock of then: it does not know of a clock that was set meanwhile, nor of a machine that slept.
+func dated(moment, now time.Time) time.Time { return now.Add(moment.Sub(now)).UTC() }
 
 // committed notes a transaction that ended well.
 func (o *outages) committed(end time.Time) {
@@ -105,7 +113,7 @@ func (o *outages) end(at time.Time, over bool) {
 	if len(o.kept) == keptOutages {
 		o.kept = o.kept[1:]
 	}
-	o.kept = append(o.kept, Outage{o.began, took, over, o.errors})
+	o.kept = append(o.kept, Outage{o.began, took, over, o.errors, o.dated})
 	o.began, o.errors = time.Time{}, nil
 }
 
@@ -160,7 +168,7 @@ func (d *Driver) Outages() ([]Outage, stats.Distribution) {
 	defer o.mu.Unlock()
 	all := append([]Outage(nil), o.kept...)
 	if !o.began.IsZero() {
-		all = append(all, Outage{o.began, time.Since(o.began), false, maps.Clone(o.errors)})
+		all = append(all, Outage{o.began, time.Since(o.began), false, maps.Clone(o.errors), o.dated})
 	}
 	return all, o.settled.Clone()
 }

@@ -49,9 +49,9 @@ func tables(scale int) []table {
 
 // makeTables makes and fills the tables of all profiles unless a table that is made last says
 // that they are complete. Larger ones will do; to smaller ones rows are added. What was begun and
-// interrupted goes on where it was: keys are filled in their order.
-func makeTables(ctx context.Context, c conn, scale int, filled prometheus.Gauge, log *slog.Logger) error {
-	if ready, err := tablesReady(ctx, c, scale); err != nil || ready {
+// interrupted goes on where it was: keys are filled in their order. Filling takes as long as it takes; within bounds the look before it.
+func makeTables(ctx context.Context, c conn, scale int, within time.Duration, filled prometheus.Gauge, log *slog.Logger) error {
+	if ready, err := tablesReady(ctx, c, scale, within); err != nil || ready {
 		if ready {
 			filled.Set(1)
 		}
@@ -90,8 +90,11 @@ func makeTables(ctx context.Context, c conn, scale int, filled prometheus.Gauge,
 	return nil
 }
 
-// tablesReady tells whether the table that is made last says that all are there, as large or larger.
-func tablesReady(ctx context.Context, c conn, scale int) (bool, error) {
+// tablesReady tells whether the table that is made last says that all are there, as large or larger. A server that takes connections and
+// does not answer is an error after within.
+func tablesReady(ctx context.Context, c conn, scale int, within time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	where := "table_schema = current_schema()"
 	if c.Engine() == "mysql" {
 		where = "table_schema = database()"

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -58,7 +59,7 @@ func fillingResumes(t *testing.T, engine, dsn string, size int, count func(strin
 	filled := prometheus.NewGauge(prometheus.GaugeOpts{Name: "filled"})
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	b := &breaking{conn: c, left: 3}
-	if err := makeTables(t.Context(), b, 1, filled, log); !errors.Is(err, errBroken) {
+	if err := makeTables(t.Context(), b, 1, time.Minute, filled, log); !errors.Is(err, errBroken) {
 		t.Fatalf("error %v", err)
 	}
 	if n := count("select count(*) from loadgen_accounts"); n != 3*size {
@@ -71,7 +72,7 @@ func fillingResumes(t *testing.T, engine, dsn string, size int, count func(strin
 	for _, scale := range []int{1, 2, 1} {
 		before := count("select count(*) from loadgen_accounts")
 		b = &breaking{conn: c, left: 1 << 30}
-		if err := makeTables(t.Context(), b, scale, filled, log); err != nil {
+		if err := makeTables(t.Context(), b, scale, time.Minute, filled, log); err != nil {
 			t.Fatal(err)
 		}
 		after := count("select count(*) from loadgen_accounts")
@@ -104,7 +105,7 @@ func TestWorkingSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := makeTables(t.Context(), c, scale, prometheus.NewGauge(prometheus.GaugeOpts{Name: "filled"}), slog.New(slog.DiscardHandler)); err != nil {
+	if err := makeTables(t.Context(), c, scale, time.Minute, prometheus.NewGauge(prometheus.GaugeOpts{Name: "filled"}), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if n := db.Count("select pg_relation_size('loadgen_accounts')::int"); n < size || n > size+bytesPerScale*11/10 {

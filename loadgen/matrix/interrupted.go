@@ -3,6 +3,7 @@ package matrix
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -14,6 +15,16 @@ var interruptedSource = regexp.MustCompile(` Interrupted after (\d{1,9}) of (\d{
 // interrupt notes in a report that it has only so many of the planned runs.
 func (r *Report) interrupt(planned int) {
 	r.Source += fmt.Sprintf(interruptedForm, len(r.Rows), planned)
+}
+
+// sofar is the report of a matrix that is interrupted now. Layers are asked for when all runs are over, and are not in it.
+func (r *Report) sofar(planned int) *Report {
+	part := *r
+	part.Rows = slices.Clone(r.Rows)
+	part.interrupt(planned)
+	part.judge()
+	part.sumUp()
+	return &part
 }
 
 // Interrupted says whether the matrix was interrupted, and after how many of how many runs.

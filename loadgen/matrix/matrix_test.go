@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -270,6 +271,35 @@ func TestRunInterrupted(t *testing.T) {
 	}
 	if report, err := r.Run(ctx, "dbench", targets); report != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("before the first run: %v, a report: %v", err, report != nil)
+	}
+}
+
+// After each run what was measured so far is saved, as of a matrix that was interrupted there; that it cannot be saved ends nothing.
+func TestRunSaves(t *testing.T) {
+	var sizes []int
+	r := Runner{ProcFS: "/proc", Scale: 1, MaxClients: 1, Least: time.Second, Repeat: 2, Log: slog.New(slog.DiscardHandler)}
+	r.Save = func(part *Report) error {
+		done, planned, ok := part.Interrupted()
+		if sizes = append(sizes, len(part.Rows)); !ok || done != len(part.Rows) || planned != 4 || len(part.Classes) != 2 {
+			t.Errorf("saved with %d rows, %d classes: %s", len(part.Rows), len(part.Classes), part.Source)
+		}
+		if err, _ := validate(t, schema(t), part); err != nil {
+			t.Errorf("what is saved is not as schema.json says: %v", err)
+		}
+		return errors.New("no space left")
+	}
+	report, err := r.Run(t.Context(), "wal", []Target{{StorageClass: "a", Engine: "postgres"}, {StorageClass: "b", Engine: "postgres"}})
+	if err != nil || len(report.Rows) != 4 || !slices.Equal(sizes, []int{1, 2, 3, 4}) {
+		t.Fatalf("saved with %v rows: %v", sizes, err)
+	}
+	if _, _, ok := report.Interrupted(); ok {
+		t.Errorf("the whole is of an interrupted one: %s", report.Source)
+	}
+	if err := report.Failed(); err == nil || !strings.Contains(err.Error(), "4 of 4 runs failed; the first, fio wal 8k on a: the target has no directory") {
+		t.Errorf("all failed: %v", err)
+	}
+	if report.Rows[2].Error = ""; report.Failed() != nil {
+		t.Errorf("one of them did not: %v", report.Failed())
 	}
 }
 

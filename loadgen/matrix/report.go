@@ -105,17 +105,35 @@ func (r *Runner) environment(ctx context.Context, targets []Target) Environment 
 		if t.Engine != "postgres" || t.DSN == "" {
 			continue
 		}
-		db, err := adapter.Connect(ctx, t.DSN)
-		if err != nil {
-			continue
-		}
-		var version string
-		if db.QueryRow(ctx, "show server_version").Scan(&version) == nil {
+		if version := serverVersion(ctx, t.DSN); version != "" {
 			e.Versions["server of "+t.StorageClass] = "PostgreSQL " + version
 		}
-		db.Close(ctx)
 	}
 	return e
+}
+
+// serverVersion asks a PostgreSQL server for its version; "" if it does not say, within windUp.
+func serverVersion(ctx context.Context, dsn string) (version string) {
+	ctx, stop := context.WithTimeout(ctx, windUp)
+	defer stop()
+	db, err := adapter.Connect(ctx, dsn)
+	if err != nil {
+		return ""
+	}
+	defer db.Close(ctx)
+	if db.QueryRow(ctx, "show server_version").Scan(&version) != nil {
+		return ""
+	}
+	return version
+}
+
+// Failed is an error if all runs have failed: how many they are, and what is wrong with the first.
+func (r *Report) Failed() error {
+	if len(r.Rows) == 0 || slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Error == "" }) {
+		return nil
+	}
+	first := r.Rows[0]
+	return fmt.Errorf("%d of %s failed; the first, %s on %s: %s", len(r.Rows), plural(len(r.Rows), "run"), first.Step, first.StorageClass, first.Error)
 }
 
 // LeastIdle is kbench's rule: with a smaller share of CPU time idle the machine and not the storage is measured.

@@ -61,7 +61,9 @@ type Runner struct {
 	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the ephemeral volume that it has of it. Empty is
 	// none.
 	Pod string
-	Log *slog.Logger
+	// Save keeps, after each run, the report of a matrix that is interrupted there, without layers; nil: nothing is kept before the end.
+	Save func(*Report) error
+	Log  *slog.Logger
 }
 
 // Row is the outcome of one step on one storage class.
@@ -108,18 +110,19 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	}
 	report := &Report{Schema: SchemaVersion, Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets,
 		Repeat: max(r.Repeat, 1), Order: r.order(), Seed: r.Seed}
-	planned := 0
-	for _, published := range m.Steps {
-		if len(r.Only) > 0 && !slices.Contains(r.Only, published.Name) {
-			continue
-		}
+	steps := slices.DeleteFunc(slices.Clone(m.Steps), func(s Step) bool { return len(r.Only) > 0 && !slices.Contains(r.Only, s.Name) })
+	planned := len(steps) * max(r.Repeat, 1) * len(targets)
+	if r.Save != nil {
+		report.Environment = r.environment(ctx, targets)
+	}
+	for _, published := range steps {
 		step := published.scaled(r.Scale, r.MaxClients, r.Least)
-		planned += max(r.Repeat, 1) * len(targets)
 		for round := 1; round <= max(r.Repeat, 1); round++ {
 			for _, target := range r.inOrder(targets, step.Name, round) {
 				// Interrupted, what was measured is kept.
 				if row, err := r.one(ctx, name, step, published, target, round); err == nil {
 					report.Rows = append(report.Rows, row)
+					r.save(report, planned)
 				}
 			}
 		}
@@ -141,6 +144,16 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	r.askLayers(ctx, report)
 	report.sumUp()
 	return report, interrupted
+}
+
+// save keeps what was measured so far. If it cannot, as on a full disk, the runs go on.
+func (r *Runner) save(report *Report, planned int) {
+	if r.Save == nil {
+		return
+	}
+	if err := r.Save(report.sofar(planned)); err != nil {
+		r.Log.Error("what was measured so far could not be kept; the runs go on", "err", err)
+	}
 }
 
 // one runs a step on a target. Only a cancelled ctx is an error; what fails is told in the row.

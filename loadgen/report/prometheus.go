@@ -15,10 +15,14 @@ import (
 )
 
 const (
-	// mostPoints of a series; Prometheus itself allows 11,000.
+	// mostPoints of a layer's line.
 	mostPoints = 1000
 	// leastStep between two points.
 	leastStep = 5 * time.Second
+	// alertStep is the longest between two looks at alerts: rules are evaluated once a minute.
+	alertStep = time.Minute
+	// askedPoints are asked for at once; Prometheus itself allows 11,000.
+	askedPoints = 10_000
 	// queryTimeout bounds one query.
 	queryTimeout = time.Minute
 )
@@ -72,14 +76,17 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 			r.Layers = append(r.Layers, s)
 		}
 	}
-	alerts, err := queryRange(ctx, server, `ALERTS{alertstate="firing"}`, r.Began, r.Last, step)
+	if len(r.Layers) > 0 && step > alertStep {
+		r.note("layers of latency: a value every %v; what came and went between two of them is not shown", step)
+	}
+	alerts, err := queryRange(ctx, server, `ALERTS{alertstate="firing"}`, r.Began, r.Last, min(step, alertStep))
 	if err != nil {
 		r.note("alerts: %v", err)
 	}
 	for _, a := range alerts {
 		for i := 0; i < len(a.Times); {
 			j := i
-			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= max(step*3/2, alertGap) {
+			for j+1 < len(a.Times) && a.Times[j+1].Sub(a.Times[j]) <= alertGap {
 				j++
 			}
 			r.Marks = append(r.Marks, Mark{alertMark, a.Name, a.Times[i], a.Times[j], ""})
@@ -109,7 +116,45 @@ func (r *Report) addRestarts(ctx context.Context, server string, step time.Durat
 	}
 }
 
+// queryRange asks for the values of a query, in as many pieces as the server's limit needs, and puts each series together. What was known before
+// an error is returned with it.
 func queryRange(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]Series, error) {
+	var out []Series
+	known := map[string]int{} // where in out, by all labels
+	for first := from; !from.After(to); {
+		until := from.Add(askedPoints * step)
+		if until.After(to) {
+			until = to
+		}
+		found, err := queryPiece(ctx, server, query, from, until, step)
+		if err != nil && from.After(first) {
+			err = fmt.Errorf("from %s on: %w", clock(from), err)
+		}
+		if err != nil {
+			return out, err
+		}
+		for _, p := range found {
+			i, ok := known[p.labels]
+			if !ok {
+				known[p.labels] = len(out)
+				out = append(out, p.Series)
+				continue
+			}
+			out[i].Times, out[i].Values = append(out[i].Times, p.Times...), append(out[i].Values, p.Values...)
+		}
+		from = until.Add(step)
+	}
+	return out, nil
+}
+
+// piece is a part of a series, with all of its labels.
+type piece struct {
+	Series
+	labels string
+}
+
+// queryPiece asks once.
+func queryPiece(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]piece, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	address, err := url.JoinPath(server, "/api/v1/query_range")
@@ -143,7 +188,7 @@ func queryRange(ctx context.Context, server, query string, from, to time.Time, s
 	if body.Status != "success" {
 		return nil, fmt.Errorf("the server refuses %q: %s", query, body.Error)
 	}
-	var out []Series
+	var out []piece
 	for _, found := range body.Data.Result {
 		s := Series{Name: name(found.Metric), StorageClass: found.Metric["storageclass"]}
 		for _, v := range found.Values {
@@ -158,7 +203,7 @@ func queryRange(ctx context.Context, server, query string, from, to time.Time, s
 			}
 			s.Times, s.Values = append(s.Times, time.UnixMilli(int64(at*1000)).UTC()), append(s.Values, value)
 		}
-		out = append(out, s)
+		out = append(out, piece{s, fmt.Sprint(found.Metric)})
 	}
 	return out, nil
 }

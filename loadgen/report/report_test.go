@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +389,64 @@ func TestPrometheus(t *testing.T) {
 		if _, err := ParseLayer(bad); err == nil {
 			t.Errorf("%q is a layer", bad)
 		}
+	}
+}
+
+// Alerts of a soak of twenty days are seen by the minute: a short one is there, two of some minutes apart are two, and one over the border of two
+// questions is one. How far apart the values of layers are is said.
+func TestAlertsOfALongSoak(t *testing.T) {
+	const length = 20 * 24 * time.Hour
+	border := askedPoints * alertStep
+	windows := [][2]time.Duration{{time.Hour, time.Hour + 3*time.Minute}, {time.Hour + 8*time.Minute, time.Hour + 10*time.Minute}, {border - 10*time.Minute, border + 10*time.Minute}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if !strings.HasPrefix(q.FormValue("query"), "ALERTS") {
+			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"storageclass":"r3"},"values":[[%d,"0.25"]]}]}}`, began.Unix())
+			return
+		}
+		seconds := func(name string) int64 {
+			n, err := strconv.ParseInt(q.FormValue(name), 10, 64)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return n
+		}
+		step, err := time.ParseDuration(q.FormValue("step"))
+		if err != nil || step < time.Second || step > time.Minute {
+			t.Errorf("alerts are asked for every %q", q.FormValue("step"))
+			step = time.Minute
+		}
+		start, end := seconds("start"), seconds("end")
+		if points := (end-start)/int64(step.Seconds()) + 1; points > 11_000 {
+			fmt.Fprint(w, `{"status":"error","error":"exceeded maximum resolution of 11,000 points per timeseries"}`)
+			return
+		}
+		var values []string
+		for at := start; at <= end; at += int64(step.Seconds()) {
+			since := time.Duration(at-began.Unix()) * time.Second
+			if slices.ContainsFunc(windows, func(w [2]time.Duration) bool { return since >= w[0] && since < w[1] }) {
+				values = append(values, fmt.Sprintf(`[%d,"1"]`, at))
+			}
+		}
+		result := ""
+		if len(values) > 0 { // Prometheus leaves out a series without a value
+			result = fmt.Sprintf(`{"metric":{"alertname":"Slow","storageclass":"r3"},"values":[%s]}`, strings.Join(values, ","))
+		}
+		fmt.Fprintf(w, `{"status":"success","data":{"result":[%s]}}`, result)
+	}))
+	defer server.Close()
+	r := New("", &soak.Data{Began: began, Plan: soak.Plan{Duration: length}, Samples: []soak.Sample{{Time: began.Add(length), StorageClass: "r3", Load: canary}}})
+	r.AddPrometheus(t.Context(), server.URL, []Layer{{"write", "good"}})
+	var found [][2]time.Duration
+	for _, m := range r.Marks {
+		if m.Kind == alertMark {
+			found = append(found, [2]time.Duration{m.From.Sub(began), m.To.Sub(began) + alertStep})
+		}
+	}
+	if !slices.Equal(found, windows) {
+		t.Errorf("alerts %v, want %v", found, windows)
+	}
+	if notes := strings.Join(r.Notes, "; "); !strings.Contains(notes, "layers of latency: a value every 28m48s") || strings.Contains(notes, "alerts") {
+		t.Errorf("notes %q", notes)
 	}
 }
 

@@ -84,6 +84,16 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	return r, nil
 }
 
+// Short notes in a result that its time is shorter than what was asked for, and returns that as an error; nil if it is not.
+func (r *Result) Short(asked time.Duration) error {
+	if r.Seconds >= asked.Seconds() {
+		return nil
+	}
+	err := fmt.Errorf("ended after %.1f s of %v", r.Seconds, asked)
+	r.Notes = append(r.Notes, err.Error())
+	return err
+}
+
 // cpuTime is the CPU time this process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

@@ -63,6 +63,9 @@ func TestRateIsWithoutTheDrain(t *testing.T) {
 				if math.Abs(r.Seconds-want) > 0.1 || math.Abs(r.Rate-100) > 0.5 {
 					t.Errorf("%.2f/s over %.2f s, want 100/s over %.0f s", r.Rate, r.Seconds, want)
 				}
+				if short := r.Short(time.Minute); (short != nil) != (early > 0) || (len(r.Notes) > 0) != (early > 0) {
+					t.Errorf("after %.1f s it is short: %v, notes %q", r.Seconds, short, r.Notes)
+				}
 				if at := r.Began().Sub(began); at < 0 || at > 100*time.Millisecond {
 					t.Errorf("it began %v after its begin", at)
 				}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/loadgen/baseline"
+	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/testdb"
+)
+
+// pinned is the command line of a baseline of two classes, one of which is no fit one, and the files that it writes.
+func pinned(t *testing.T) baselineRun {
+	t.Helper()
+	folder := t.TempDir()
+	targets := filepath.Join(folder, "targets.yaml")
+	text := "targets:\n  - {storageclass: bad, dsn: '" + testdb.StartStaller(t).DSN() + "'}\n  - {storageclass: good, dsn: '" + testdb.StartStaller(t).DSN() + "'}\n"
+	if err := os.WriteFile(targets, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	window, err := baseline.ParseWindow("bad=backup 00:00-24:00 UTC", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return baselineRun{targets: targets, over: 2 * time.Second, file: filepath.Join(folder, "baseline.rules.yaml"), record: filepath.Join(folder, "baseline.json"),
+		config: baseline.Config{Precision: 1, Expected: []baseline.Window{window}, Driver: driver.Config{Profile: "simple-ping", Scale: 1, Rate: 100,
+			Arrivals: driver.Poisson, Connections: 2, Timeout: 10 * time.Second, Queue: 10000}}}
+}
+
+// Of a baseline with one class that is no fit one all is recorded, nothing is pinned, and the class is named.
+func TestBaselineKeepsItsRecord(t *testing.T) {
+	t.Parallel()
+	r := pinned(t)
+	err := r.run(t.Context(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "nothing is pinned: storage class bad: 100 %") {
+		t.Errorf("it gave %v", err)
+	}
+	record, err := baseline.ReadRecord(r.record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := record.Classes; len(c) != 2 || c[0].Spoilt == "" || c[1].Result.Completed == 0 {
+		t.Errorf("recorded is %+v", c)
+	}
+	if _, err := os.Stat(r.file); err == nil {
+		t.Error("it was pinned")
+	}
+}
+
+// Where a baseline could not be written is said before it is measured.
+func TestBaselineOutputsAreChecked(t *testing.T) {
+	r := pinned(t)
+	r.over = 24 * time.Hour
+	nowhere := filepath.Join(t.TempDir(), "no")
+	r.record, r.file = filepath.Join(nowhere, "baseline.json"), filepath.Join(nowhere, "baseline.rules.yaml")
+	if err := r.run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), r.record) || !strings.Contains(err.Error(), r.file) {
+		t.Errorf("it gave %v", err)
+	}
+}
