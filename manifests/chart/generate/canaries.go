@@ -38,7 +38,7 @@ func database(o object, others map[string]string, container ...any) {
 	if len(values) > 0 {
 		panic(name(o) + " lacks arguments that have values")
 	}
-	set(o, append(args, "--engine="+hole(`default "postgresql" .engine`)), append(container, "args")...)
+	set(o, append(args, "--engine="+hole(`include "plumbline.engine" .`)), append(container, "args")...)
 	for _, e := range at(o, append(container, "env")...).([]any) {
 		if e.(object)["name"] == "LOADGEN_DSN" {
 			secret := at(e, "valueFrom", "secretKeyRef").(object)

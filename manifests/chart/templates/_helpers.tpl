@@ -72,6 +72,11 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{/* A canary's database engine, as loadgen calls it. Called with one of the list of canaries. */}}
+{{- define "plumbline.engine" -}}
+{{- ternary "mysql" "postgres" (eq (default "postgresql" .engine) "mysql") -}}
+{{- end -}}
+
 {{- define "plumbline.mayastorURL" -}}
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
 {{- end -}}
