@@ -200,6 +200,12 @@ func (p part) workload(o object) {
 		delete(pod, "priorityClassName")
 		pod[lines(`include "plumbline.priorityClass" $`)] = ""
 	}
+	args, _ := container["args"].([]any)
+	for i, a := range args {
+		if other := arguments[a.(string)]; other != "" {
+			args[i] = other
+		}
+	}
 	for i, e := range container["env"].([]any) {
 		if e.(object)["name"] == "GOMEMLIMIT" && (p.image == "agent" || p.image == "blockio") {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
@@ -274,11 +280,12 @@ func openebsAddresses(o object) {
 	}
 }
 
-// arguments are those of components in whose place others stand.
+// arguments are those of programs and components in whose place others stand.
 var arguments = map[string]string{
 	"--mayastor.url=http://openebs-api-rest.openebs:8081": "--mayastor.url=" + hole(`include "plumbline.mayastorURL" $`),
 	"--trace.sample=10": "--trace.sample=" + hole("$.Values.agent.trace.sample"),
 	"--trace.otlp-endpoint=http://tempo.tracing:4318/v1/traces": "--trace.otlp-endpoint=" + hole("$.Values.agent.trace.otlpEndpoint"),
+	"--kubernetes.namespace=longhorn-system":                    "--kubernetes.namespace=" + hole("$.Values.longhorn.namespace"),
 }
 
 // longhornManager is Longhorn's own service.
