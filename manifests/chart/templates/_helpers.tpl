@@ -9,7 +9,7 @@ Called with (dict "root" $ "name" "agent"). Without a registry it fails: an imag
 */}}
 {{- define "plumbline.image" -}}
 {{- $image := .root.Values.image -}}
-{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline" $image.registry -}}
+{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline, or upgrade with --reset-then-reuse-values to keep the one given before" $image.registry -}}
 {{- $digest := get (default (dict) $image.digests) .name -}}
 {{- if $digest -}}
 {{- printf "%s/%s@%s" (trimSuffix "/" $registry) .name $digest -}}
