@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	core "k8s.io/api/core/v1"
@@ -40,4 +42,45 @@ func pods(t *testing.T, values ...string) map[string]core.PodSpec {
 		all[o.GetKind()+"/"+o.GetName()] = pod
 	}
 	return all
+}
+
+// TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all others are
+// under restricted-v2, which gives each one of its namespace's range and refuses another.
+func TestUsersOnOpenShift(t *testing.T) {
+	values := slices.Concat(matrix["baselines"], matrix["every engine"], matrix["openshift"])
+	objects, text, err := template(t, values...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	var accounts []string
+	for _, o := range objects {
+		if o.GetKind() == "SecurityContextConstraints" {
+			accounts, _, _ = unstructured.NestedStringSlice(o.Object, "users")
+		}
+	}
+	if len(accounts) != 3 {
+		t.Fatalf("the accounts of the constraints are %q, want three", accounts)
+	}
+	all := pods(t, values...)
+	if len(all) != 10 {
+		t.Errorf("%d kinds of pods, want three on each node, two exporters, two canaries, two baselines and the test", len(all))
+	}
+	for name, pod := range all {
+		if slices.ContainsFunc(accounts, func(a string) bool { return strings.HasSuffix(a, ":"+pod.ServiceAccountName) }) {
+			continue
+		}
+		s := pod.SecurityContext
+		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
+			t.Errorf("%s may be root", name)
+			continue
+		}
+		if s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil {
+			t.Errorf("%s names a user or a group", name)
+		}
+		for _, c := range pod.Containers {
+			if c.SecurityContext != nil && (c.SecurityContext.RunAsUser != nil || c.SecurityContext.RunAsGroup != nil) {
+				t.Errorf("%s: the container %s names a user or a group", name, c.Name)
+			}
+		}
+	}
 }
