@@ -84,3 +84,23 @@ func TestUsersOnOpenShift(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacement checks that every pod is started on Linux, and that the value placement is for those that are there once for the
+// cluster, and for all of these.
+func TestPlacement(t *testing.T) {
+	values := slices.Concat(matrix["baselines"], matrix["every engine"])
+	for name, pod := range pods(t, values...) {
+		if pod.NodeSelector[core.LabelOSStable] != "linux" {
+			t.Errorf("%s is started on any system: its node selector is %v", name, pod.NodeSelector)
+		}
+	}
+	for name, pod := range pods(t, slices.Concat(values, matrix["placement"])...) {
+		tolerates := slices.ContainsFunc(pod.Tolerations, func(t core.Toleration) bool { return t.Key == "infra" })
+		apart := pod.Affinity != nil && pod.Affinity.PodAntiAffinity != nil
+		every := pod.NodeSelector["pool"] == "infra" && pod.NodeSelector[core.LabelOSStable] == "linux" && pod.PriorityClassName == "infra" && tolerates && apart
+		some := pod.NodeSelector["pool"] != "" || pod.PriorityClassName == "infra" || tolerates || apart
+		if onNode := strings.HasPrefix(name, "DaemonSet/"); onNode && some || !onNode && !every {
+			t.Errorf("%s: node selector %v, tolerations %v, class %q, affinity %v", name, pod.NodeSelector, pod.Tolerations, pod.PriorityClassName, pod.Affinity)
+		}
+	}
+}

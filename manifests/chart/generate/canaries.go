@@ -77,6 +77,7 @@ func baseline(o object) {
 		pod := at(o, append(template, "spec")...).(object)
 		pod["serviceAccountName"] = job
 		pod[lines(`include "plumbline.pullSecrets" $`)] = ""
+		place(pod)
 		container := at(pod, "containers", 0).(object)
 		container["image"] = hole(`include "plumbline.image" (dict "root" $ "name" "loadgen")`)
 		container["imagePullPolicy"] = hole("$.Values.image.pullPolicy")

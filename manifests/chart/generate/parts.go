@@ -199,6 +199,8 @@ func (p part) workload(o object) {
 		pod["tolerations"] = block(p.values + ".tolerations")
 		delete(pod, "priorityClassName")
 		pod[lines(`include "plumbline.priorityClass" $`)] = ""
+	} else {
+		place(pod)
 	}
 	args, _ := container["args"].([]any)
 	for i, a := range args {
@@ -211,6 +213,12 @@ func (p part) workload(o object) {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
 		}
 	}
+}
+
+// place has the values say where a pod that is there once for the cluster is started.
+func place(pod object) {
+	delete(pod, "nodeSelector")
+	pod[lines(`include "plumbline.placement" $`)] = ""
 }
 
 // apiServer puts the API server's ports into the rule of a network policy that lets out to it.

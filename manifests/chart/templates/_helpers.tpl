@@ -51,6 +51,27 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end -}}
 {{- end -}}
 
+{{/* Where the pods that are there once for the cluster are started. */}}
+{{- define "plumbline.placement" -}}
+{{- with .Values.placement -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. */}}
 {{- define "plumbline.longhornMounts" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
