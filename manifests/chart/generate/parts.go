@@ -300,12 +300,3 @@ var arguments = map[string]string{
 func longhornManager(o object) {
 	set(o, []any{hole("$.Values.longhorn.namespace")}, "spec", "namespaceSelector", "matchNames")
 }
-
-// canariesMonitor finds the canaries in whatever namespace they are.
-func canariesMonitor(o object) {
-	o["metadata"].(object)["namespace"] = hole(releaseNamespace)
-	set(o, "plumbline-canary", "metadata", "name")
-	delete(at(o, "metadata", "labels").(object), "plumbline")
-	set(o, object{"any": true}, "spec", "namespaceSelector")
-	set(o, object{nameLabel: "plumbline-canary"}, "spec", "selector", "matchLabels")
-}

@@ -98,6 +98,15 @@ imagePullSecrets:
 {{- ternary "mysql" "postgres" (eq (default "postgresql" .engine) "mysql") -}}
 {{- end -}}
 
+{{/* The namespaces of the canaries, as a list. */}}
+{{- define "plumbline.canaryNamespaces" -}}
+{{- $namespaces := list -}}
+{{- range .Values.canaries -}}
+{{- $namespaces = append $namespaces (default $.Release.Namespace .namespace) -}}
+{{- end -}}
+{{- $namespaces | uniq | sortAlpha | toYaml -}}
+{{- end -}}
+
 {{- define "plumbline.mayastorURL" -}}
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
 {{- end -}}
