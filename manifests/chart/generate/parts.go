@@ -245,8 +245,11 @@ func agent(o object) {
 	case "ConfigMap":
 		set(o, hole(controls+" | quote"), "data", "classes")
 	case "NetworkPolicy":
-		if at(o, "metadata", "name") == "plumbline-agent-otlp" {
-			set(o, hole(`include "plumbline.otlpPort" $`), "spec", "egress", 0, "ports", 0, "port")
+		switch at(o, "metadata", "name") {
+		case "plumbline-agent":
+			moreEgress(o, "$.Values.agent.extraEgress")
+		case "plumbline-agent-otlp":
+			set(o, hole(`include "plumbline.urlPort" $.Values.agent.trace.otlpEndpoint`), "spec", "egress", 0, "ports", 0, "port")
 		}
 	}
 }
@@ -282,10 +285,19 @@ func openebsAddresses(o object) {
 			set(o, []any{namespace}, "spec", "namespaceSelector", "matchNames")
 		}
 	case "NetworkPolicy":
-		if at(o, "spec", "egress", 0, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name") == "openebs" {
-			set(o, namespace, "spec", "egress", 0, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name")
+		switch at(o, "metadata", "name") {
+		case "openebs-exporter":
+			moreEgress(o, "$.Values.openebs.extraEgress")
+		case "openebs-exporter-mayastor":
+			set(o, block(`include "plumbline.mayastorPeers" $ | fromYamlArray`), "spec", "egress", 0, "to")
+			set(o, hole(`include "plumbline.urlPort" (include "plumbline.mayastorURL" $)`), "spec", "egress", 0, "ports", 0, "port")
 		}
 	}
+}
+
+// moreEgress adds the rules of a value to those by which a network policy lets its pods out.
+func moreEgress(o object, value string) {
+	set(o, append(at(o, "spec", "egress").([]any), items(value)), "spec", "egress")
 }
 
 // arguments are those of programs and components in whose place others stand.

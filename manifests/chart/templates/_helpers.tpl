@@ -111,6 +111,13 @@ imagePullSecrets:
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
 {{- end -}}
 
+{{/* Where Mayastor's REST API is, for a network policy: in OpenEBS' namespace, or anywhere if its address is given. */}}
+{{- define "plumbline.mayastorPeers" -}}
+{{- if not .Values.openebs.mayastor.url }}
+- namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: {{ .Values.openebs.namespace }}}}
+{{- end }}
+{{- end -}}
+
 {{/* The API server's ports, as a network policy's rule has them. None are refused: a rule takes that for every port. */}}
 {{- define "plumbline.apiServerPorts" -}}
 {{- range required "networkPolicies.apiServerPorts is missing: name the ports of your API server, or upgrade with --reset-then-reuse-values to have the default" .Values.networkPolicies.apiServerPorts }}
@@ -118,9 +125,9 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* The port that traces are sent to: the address's own, or that of its scheme. */}}
-{{- define "plumbline.otlpPort" -}}
-{{- $url := urlParse .Values.agent.trace.otlpEndpoint -}}
+{{/* The port of an address: its own, or that of its scheme. Called with the address. */}}
+{{- define "plumbline.urlPort" -}}
+{{- $url := urlParse . -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end -}}
 
