@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -102,5 +103,30 @@ func TestPlacement(t *testing.T) {
 		if onNode := strings.HasPrefix(name, "DaemonSet/"); onNode && some || !onNode && !every {
 			t.Errorf("%s: node selector %v, tolerations %v, class %q, affinity %v", name, pod.NodeSelector, pod.Tolerations, pod.PriorityClassName, pod.Affinity)
 		}
+	}
+}
+
+// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes nothing for it.
+func TestMemoryLimits(t *testing.T) {
+	values := matrix["every engine"]
+	want := map[string]string{}
+	for name, value := range map[string]string{"DaemonSet/plumbline-agent": "agent", "DaemonSet/plumbline-blockio": "blockio", "Deployment/longhorn-exporter": "longhorn",
+		"DaemonSet/longhorn-node-exporter": "longhorn.node", "Deployment/openebs-exporter": "openebs"} {
+		want[name] = fmt.Sprintf("%dMiB", 1000+len(want))
+		values = append(slices.Clone(values), value+".memoryLimit="+want[name])
+	}
+	for name, pod := range pods(t, values...) {
+		for _, e := range pod.Containers[0].Env {
+			if e.Name != "GOMEMLIMIT" {
+				continue
+			}
+			if e.Value != want[name] {
+				t.Errorf("%s: GOMEMLIMIT is %q, want %q", name, e.Value, want[name])
+			}
+			delete(want, name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no GOMEMLIMIT: %v", want)
 	}
 }

@@ -209,7 +209,7 @@ func (p part) workload(o object) {
 		}
 	}
 	for i, e := range container["env"].([]any) {
-		if e.(object)["name"] == "GOMEMLIMIT" && (p.image == "agent" || p.image == "blockio") {
+		if e.(object)["name"] == "GOMEMLIMIT" {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
 		}
 	}
