@@ -78,9 +78,12 @@ priorityClassName: {{ . }}
 - {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
 {{- end -}}
+
+{{/* Only the folder that Longhorn itself makes on each of its nodes is made where it is missing: a replica's disk that is not mounted must
+not look as if it were. (A type left empty makes folders, too: the container runtime does.) */}}
 {{- define "plumbline.longhornVolumes" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
-- {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: DirectoryOrCreate}}
+- {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: {{ ternary "DirectoryOrCreate" "Directory" (eq (trimSuffix "/" $path) "/var/lib/longhorn") }}}}
 {{- end }}
 {{- end -}}
 
