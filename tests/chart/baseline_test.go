@@ -26,16 +26,24 @@ func TestBaseline(t *testing.T) {
 	s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop",
 		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}})
 	kubeconfig := []string{"KUBECONFIG=" + s.Kubeconfig(s.Config.BearerToken)}
-	run := func(arguments ...string) {
+	run := func(arguments ...string) string {
 		t.Helper()
-		if text, err := kubetest.Helm(t, kubeconfig, append(arguments, "--namespace=plumbline")...); err != nil {
+		text, err := kubetest.Helm(t, kubeconfig, append(arguments, "--namespace=plumbline")...)
+		if err != nil {
 			t.Fatalf("%s: %v\n%s", arguments[0], err, text)
 		}
+		return text
 	}
-	values := []string{registry, "rules.enabled=false", "dashboards.enabled=false", "baseline.enabled=true", "prometheus.release=stack",
+	values := []string{registry, "rules.enabled=false", "dashboards.enabled=false", "prometheus.release=stack",
 		"canaries[0].name=orders", "canaries[0].namespace=shop", "canaries[0].server=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders",
 		"canaries[1].name=books", "canaries[1].namespace=shop", "canaries[1].server=shop/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"}
-	run(append([]string{"install", "plumbline", chart}, sets(values)...)...)
+	notes := run(append([]string{"install", "plumbline", chart}, sets(values)...)...)
+	advice := advised(notes)
+	if len(advice) != 1 {
+		t.Fatalf("the notes advise the upgrades %q, want one, to the baselines:\n%s", advice, notes)
+	}
+	run(advice[0]...)
+	values = append(values, "baseline.enabled=true")
 
 	config := rest.AnonymousClientConfig(s.Config)
 	config.BearerToken = s.Token("shop", "baseline-orders")
@@ -55,8 +63,9 @@ func TestBaseline(t *testing.T) {
 	rules := s.Client.Resource(kinds["PrometheusRule"]).Namespace("shop")
 	for _, change := range [][]string{
 		append([]string{"upgrade", "plumbline", chart, "--set=image.tag=0.9.9"}, sets(values)...),
+		{"upgrade", "plumbline", chart, "--reset-then-reuse-values", "--set=image.tag=0.9.10"},
 		append([]string{"upgrade", "plumbline", chart, "--server-side=false", "--set=prometheus.labels.team=storage"}, sets(values)...),
-		{"rollback", "plumbline", "1"},
+		{"rollback", "plumbline", "2"},
 	} {
 		run(change...)
 		object, err := rules.Get(context.Background(), "plumbline-baseline-orders", metav1.GetOptions{})

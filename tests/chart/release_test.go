@@ -51,6 +51,17 @@ func ours(t *testing.T, s *kubetest.Server) []string {
 	return names
 }
 
+// advised are the arguments of the upgrades that notes tell to run, for this chart and a Prometheus of the release stack.
+func advised(notes string) (commands [][]string) {
+	words := strings.NewReplacer("CHART", chart, "RELEASE", "stack")
+	for line := range strings.Lines(notes) {
+		if command, ok := strings.CutPrefix(strings.TrimSpace(line), "helm "); ok && strings.HasPrefix(command, "upgrade ") {
+			commands = append(commands, strings.Fields(words.Replace(command)))
+		}
+	}
+	return commands
+}
+
 // TestRelease installs the chart on a real API server, upgrades it, rolls it back and takes it off
 // again: nothing of it is left, and what was there before is untouched. No kubelet runs, so no pod does.
 func TestRelease(t *testing.T) {
@@ -100,6 +111,23 @@ func TestRelease(t *testing.T) {
 	installed := ours(t, s)
 	if len(installed) < 30 {
 		t.Errorf("only %d objects: %v", len(installed), installed)
+	}
+
+	// The upgrade that the notes advise, as they write it, changes that and takes off nothing.
+	advice := advised(text)
+	if len(advice) != 1 {
+		t.Fatalf("the notes advise the upgrades %q, want one, to the release's label:\n%s", advice, text)
+	}
+	must(advice[0]...)
+	if got := ours(t, s); !slices.Equal(got, installed) {
+		t.Errorf("after the upgrade that the notes advise: %v, at first: %v", got, installed)
+	}
+	monitor, err := s.Client.Resource(kinds["PodMonitor"]).Namespace("plumbline").Get(context.Background(), "plumbline-agent", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if monitor.GetLabels()["release"] != "stack" {
+		t.Errorf("after the upgrade that the notes advise the agent's monitor has the labels %v", monitor.GetLabels())
 	}
 
 	must("upgrade", "plumbline", chart, "--set="+registry, "--set=longhorn.enabled=true", "--set=image.tag=0.9.9", "--set=blockio.enabled=false")

@@ -1,7 +1,11 @@
 package kubernetes_test
 
 import (
+	"strings"
 	"testing"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
@@ -23,5 +27,30 @@ func TestNodes(t *testing.T) {
 	}
 	if len(seen) != 3 {
 		t.Errorf("the programs on each node are %v, want three", seen)
+	}
+}
+
+// TestLinux checks that the pods of Plumbline's own images are started on Linux only: there are none for Windows.
+func TestLinux(t *testing.T) {
+	seen := 0
+	for name, objects := range everything(t) {
+		for _, o := range objects {
+			pod := template(o)
+			if pod == nil {
+				continue
+			}
+			containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+			image, _, _ := unstructured.NestedString(containers[0].(map[string]any), "image")
+			if !strings.HasPrefix(image, "registry.invalid/plumbline/") {
+				continue
+			}
+			seen++
+			if selector, _, _ := unstructured.NestedStringMap(pod.Object, "spec", "nodeSelector"); selector[core.LabelOSStable] != "linux" {
+				t.Errorf("%s: %s %s is started on any system: its node selector is %v", name, o.GetKind(), o.GetName(), selector)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no pod has an image of Plumbline's")
 	}
 }

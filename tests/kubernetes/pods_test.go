@@ -16,7 +16,7 @@ import (
 func template(o *unstructured.Unstructured) *unstructured.Unstructured {
 	path := []string{"spec", "template"}
 	switch o.GetKind() {
-	case "Deployment", "DaemonSet", "StatefulSet":
+	case "Deployment", "DaemonSet", "StatefulSet", "Job":
 	case "CronJob":
 		path = []string{"spec", "jobTemplate", "spec", "template"}
 	default:

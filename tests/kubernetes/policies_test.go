@@ -16,10 +16,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// dns is where names are resolved: the policy sees the pods' port, which is another one on OpenShift.
-var dns = map[string]int32{"kube-system": 53, "openshift-dns": 5353}
+// dns is where names are resolved, by namespace, or by address where that is no pod's (NodeLocal DNSCache, in the node's network):
+// the policy sees the pods' port, which is another one on OpenShift.
+var dns = map[string]int32{"kube-system": 53, "openshift-dns": 5353, "169.254.20.10/32": 53}
 
-// TestPoliciesAllowDNS checks that who may ask for names anywhere may do so on OpenShift, too.
+// TestPoliciesAllowDNS checks that who may ask for names anywhere may do so on OpenShift and of a node's cache, too.
 func TestPoliciesAllowDNS(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(manifests(), func(path string, entry fs.DirEntry, err error) error {
@@ -41,9 +42,9 @@ func TestPoliciesAllowDNS(t *testing.T) {
 				continue
 			}
 			seen++
-			for namespace := range dns {
-				if got := allowed[namespace]; !slices.Equal(got, []string{"TCP", "UDP"}) {
-					t.Errorf("%s: %s allows DNS of %s by %v, want TCP and UDP", path, p.Name, namespace, got)
+			for place := range dns {
+				if got := allowed[place]; !slices.Equal(got, []string{"TCP", "UDP"}) {
+					t.Errorf("%s: %s allows DNS of %s by %v, want TCP and UDP", path, p.Name, place, got)
 				}
 			}
 		}
@@ -57,21 +58,24 @@ func TestPoliciesAllowDNS(t *testing.T) {
 	}
 }
 
-// dnsOf are the protocols by which a policy allows DNS, by the DNS's namespace.
+// dnsOf are the protocols by which a policy allows DNS, by the DNS's namespace or address.
 func dnsOf(p networking.NetworkPolicy) map[string][]string {
 	allowed := map[string][]string{}
 	for _, rule := range p.Spec.Egress {
 		for _, to := range rule.To {
-			if to.NamespaceSelector == nil {
-				continue
+			var place string
+			switch {
+			case to.NamespaceSelector != nil:
+				place = to.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
+			case to.IPBlock != nil:
+				place = to.IPBlock.CIDR
 			}
-			namespace := to.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
 			for _, port := range rule.Ports {
-				if port.Port != nil && port.Protocol != nil && dns[namespace] != 0 && port.Port.IntVal == dns[namespace] {
-					allowed[namespace] = append(allowed[namespace], string(*port.Protocol))
+				if port.Port != nil && port.Protocol != nil && dns[place] != 0 && port.Port.IntVal == dns[place] {
+					allowed[place] = append(allowed[place], string(*port.Protocol))
 				}
 			}
-			slices.Sort(allowed[namespace])
+			slices.Sort(allowed[place])
 		}
 	}
 	return allowed

@@ -10,7 +10,7 @@ import (
 )
 
 // managerName is the name in the certificate that Longhorn's instance managers and their
-// callers share (longhorn-instance-manager app/cmd/start.go).
+// callers share (longhorn-instance-manager app/cmd/start.go), in whatever namespace Longhorn is.
 const managerName = "longhorn-backend.longhorn-system"
 
 // TLSFrom returns a configuration for mutual TLS with ca.crt, tls.crt and tls.key in dir.

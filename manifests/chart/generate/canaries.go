@@ -8,6 +8,9 @@ import (
 // canaryNamespace is where one of the list of canaries is, with its Secret.
 var canaryNamespace = hole("default $.Release.Namespace .namespace")
 
+// releaseLabel has the release's name on what a monitor of that release alone selects, wherever it is.
+const releaseLabel = "plumbline.io/release"
+
 // canary is one of the list: its database, and where its Secret is.
 func canary(o object) {
 	instance := hole(`printf "canary-%s" .name`)
@@ -20,7 +23,18 @@ func canary(o object) {
 		m[nameLabel] = "plumbline-canary"
 		m["app.kubernetes.io/instance"] = instance
 	}
+	// Not among what the Deployment selects by, which cannot be changed.
+	set(o, hole("$.Release.Name | quote"), "spec", "template", "metadata", "labels", releaseLabel)
 	database(o, nil, "spec", "template", "spec", "containers", 0)
+}
+
+// canariesMonitor finds the release's canaries in their namespaces, and in no other: it takes what a pod says of itself.
+func canariesMonitor(o object) {
+	o["metadata"].(object)["namespace"] = hole(releaseNamespace)
+	set(o, "plumbline-canary", "metadata", "name")
+	delete(at(o, "metadata", "labels").(object), "plumbline")
+	set(o, object{"matchNames": block(`include "plumbline.canaryNamespaces" $ | fromYamlArray`)}, "spec", "namespaceSelector")
+	set(o, object{nameLabel: "plumbline-canary", releaseLabel: hole("$.Release.Name | quote")}, "spec", "selector", "matchLabels")
 }
 
 // database gives a container of loadgen the database of one of the list of canaries, and other arguments their values.
@@ -38,7 +52,7 @@ func database(o object, others map[string]string, container ...any) {
 	if len(values) > 0 {
 		panic(name(o) + " lacks arguments that have values")
 	}
-	set(o, append(args, "--engine="+hole(`default "postgresql" .engine`)), append(container, "args")...)
+	set(o, append(args, "--engine="+hole(`include "plumbline.engine" .`)), append(container, "args")...)
 	for _, e := range at(o, append(container, "env")...).([]any) {
 		if e.(object)["name"] == "LOADGEN_DSN" {
 			secret := at(e, "valueFrom", "secretKeyRef").(object)
@@ -77,6 +91,7 @@ func baseline(o object) {
 		pod := at(o, append(template, "spec")...).(object)
 		pod["serviceAccountName"] = job
 		pod[lines(`include "plumbline.pullSecrets" $`)] = ""
+		place(pod)
 		container := at(pod, "containers", 0).(object)
 		container["image"] = hole(`include "plumbline.image" (dict "root" $ "name" "loadgen")`)
 		container["imagePullPolicy"] = hole("$.Values.image.pullPolicy")

@@ -199,12 +199,26 @@ func (p part) workload(o object) {
 		pod["tolerations"] = block(p.values + ".tolerations")
 		delete(pod, "priorityClassName")
 		pod[lines(`include "plumbline.priorityClass" $`)] = ""
+	} else {
+		place(pod)
+	}
+	args, _ := container["args"].([]any)
+	for i, a := range args {
+		if other := arguments[a.(string)]; other != "" {
+			args[i] = other
+		}
 	}
 	for i, e := range container["env"].([]any) {
-		if e.(object)["name"] == "GOMEMLIMIT" && (p.image == "agent" || p.image == "blockio") {
+		if e.(object)["name"] == "GOMEMLIMIT" {
 			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
 		}
 	}
+}
+
+// place has the values say where a pod that is there once for the cluster is started.
+func place(pod object) {
+	delete(pod, "nodeSelector")
+	pod[lines(`include "plumbline.placement" $`)] = ""
 }
 
 // apiServer puts the API server's ports into the rule of a network policy that lets out to it.
@@ -231,8 +245,11 @@ func agent(o object) {
 	case "ConfigMap":
 		set(o, hole(controls+" | quote"), "data", "classes")
 	case "NetworkPolicy":
-		if at(o, "metadata", "name") == "plumbline-agent-otlp" {
-			set(o, hole(`include "plumbline.otlpPort" $`), "spec", "egress", 0, "ports", 0, "port")
+		switch at(o, "metadata", "name") {
+		case "plumbline-agent":
+			moreEgress(o, "$.Values.agent.extraEgress")
+		case "plumbline-agent-otlp":
+			set(o, hole(`include "plumbline.urlPort" $.Values.agent.trace.otlpEndpoint`), "spec", "egress", 0, "ports", 0, "port")
 		}
 	}
 }
@@ -268,29 +285,30 @@ func openebsAddresses(o object) {
 			set(o, []any{namespace}, "spec", "namespaceSelector", "matchNames")
 		}
 	case "NetworkPolicy":
-		if at(o, "spec", "egress", 0, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name") == "openebs" {
-			set(o, namespace, "spec", "egress", 0, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name")
+		switch at(o, "metadata", "name") {
+		case "openebs-exporter":
+			moreEgress(o, "$.Values.openebs.extraEgress")
+		case "openebs-exporter-mayastor":
+			set(o, block(`include "plumbline.mayastorPeers" $ | fromYamlArray`), "spec", "egress", 0, "to")
+			set(o, hole(`include "plumbline.urlPort" (include "plumbline.mayastorURL" $)`), "spec", "egress", 0, "ports", 0, "port")
 		}
 	}
 }
 
-// arguments are those of components in whose place others stand.
+// moreEgress adds the rules of a value to those by which a network policy lets its pods out.
+func moreEgress(o object, value string) {
+	set(o, append(at(o, "spec", "egress").([]any), items(value)), "spec", "egress")
+}
+
+// arguments are those of programs and components in whose place others stand.
 var arguments = map[string]string{
 	"--mayastor.url=http://openebs-api-rest.openebs:8081": "--mayastor.url=" + hole(`include "plumbline.mayastorURL" $`),
 	"--trace.sample=10": "--trace.sample=" + hole("$.Values.agent.trace.sample"),
 	"--trace.otlp-endpoint=http://tempo.tracing:4318/v1/traces": "--trace.otlp-endpoint=" + hole("$.Values.agent.trace.otlpEndpoint"),
+	"--kubernetes.namespace=longhorn-system":                    "--kubernetes.namespace=" + hole("$.Values.longhorn.namespace"),
 }
 
 // longhornManager is Longhorn's own service.
 func longhornManager(o object) {
 	set(o, []any{hole("$.Values.longhorn.namespace")}, "spec", "namespaceSelector", "matchNames")
-}
-
-// canariesMonitor finds the canaries in whatever namespace they are.
-func canariesMonitor(o object) {
-	o["metadata"].(object)["namespace"] = hole(releaseNamespace)
-	set(o, "plumbline-canary", "metadata", "name")
-	delete(at(o, "metadata", "labels").(object), "plumbline")
-	set(o, object{"any": true}, "spec", "namespaceSelector")
-	set(o, object{nameLabel: "plumbline-canary"}, "spec", "selector", "matchLabels")
 }

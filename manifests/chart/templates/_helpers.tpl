@@ -9,7 +9,7 @@ Called with (dict "root" $ "name" "agent"). Without a registry it fails: an imag
 */}}
 {{- define "plumbline.image" -}}
 {{- $image := .root.Values.image -}}
-{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline" $image.registry -}}
+{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline, or upgrade with --reset-then-reuse-values to keep the one given before" $image.registry -}}
 {{- $digest := get (default (dict) $image.digests) .name -}}
 {{- if $digest -}}
 {{- printf "%s/%s@%s" (trimSuffix "/" $registry) .name $digest -}}
@@ -51,15 +51,39 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end -}}
 {{- end -}}
 
+{{/* Where the pods that are there once for the cluster are started. */}}
+{{- define "plumbline.placement" -}}
+{{- with .Values.placement -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. */}}
 {{- define "plumbline.longhornMounts" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
 - {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
 {{- end -}}
+
+{{/* Only the folder that Longhorn itself makes on each of its nodes is made where it is missing: a replica's disk that is not mounted must
+not look as if it were. (A type left empty makes folders, too: the container runtime does.) */}}
 {{- define "plumbline.longhornVolumes" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
-- {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: DirectoryOrCreate}}
+- {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: {{ ternary "DirectoryOrCreate" "Directory" (eq (trimSuffix "/" $path) "/var/lib/longhorn") }}}}
 {{- end }}
 {{- end -}}
 
@@ -72,8 +96,29 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{/* A canary's database engine, as loadgen calls it. Called with one of the list of canaries. */}}
+{{- define "plumbline.engine" -}}
+{{- ternary "mysql" "postgres" (eq (default "postgresql" .engine) "mysql") -}}
+{{- end -}}
+
+{{/* The namespaces of the canaries, as a list. */}}
+{{- define "plumbline.canaryNamespaces" -}}
+{{- $namespaces := list -}}
+{{- range .Values.canaries -}}
+{{- $namespaces = append $namespaces (default $.Release.Namespace .namespace) -}}
+{{- end -}}
+{{- $namespaces | uniq | sortAlpha | toYaml -}}
+{{- end -}}
+
 {{- define "plumbline.mayastorURL" -}}
 {{- default (printf "http://openebs-api-rest.%s:8081" .Values.openebs.namespace) .Values.openebs.mayastor.url -}}
+{{- end -}}
+
+{{/* Where Mayastor's REST API is, for a network policy: in OpenEBS' namespace, or anywhere if its address is given. */}}
+{{- define "plumbline.mayastorPeers" -}}
+{{- if not .Values.openebs.mayastor.url }}
+- namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: {{ .Values.openebs.namespace }}}}
+{{- end }}
 {{- end -}}
 
 {{/* The API server's ports, as a network policy's rule has them. None are refused: a rule takes that for every port. */}}
@@ -83,9 +128,9 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* The port that traces are sent to: the address's own, or that of its scheme. */}}
-{{- define "plumbline.otlpPort" -}}
-{{- $url := urlParse .Values.agent.trace.otlpEndpoint -}}
+{{/* The port of an address: its own, or that of its scheme. Called with the address. */}}
+{{- define "plumbline.urlPort" -}}
+{{- $url := urlParse . -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end -}}
 

@@ -1,0 +1,70 @@
+package chart
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// TestMonitorsTrustNoOthers checks that no monitor looks for pods in every namespace: each takes the labels that its pods give their
+// series, and somebody else's pod could speak for any volume or database.
+func TestMonitorsTrustNoOthers(t *testing.T) {
+	objects, text, err := template(t, slices.Concat(matrix["canaries"], matrix["every engine"])...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	seen := 0
+	for _, o := range objects {
+		if o.GetKind() != "PodMonitor" && o.GetKind() != "ServiceMonitor" {
+			continue
+		}
+		seen++
+		if every, _, _ := unstructured.NestedBool(o.Object, "spec", "namespaceSelector", "any"); every {
+			t.Errorf("%s %s looks into every namespace", o.GetKind(), o.GetName())
+		}
+	}
+	if seen != 9 {
+		t.Errorf("%d monitors, want 9", seen)
+	}
+}
+
+// TestMonitorOfCanaries checks that the canaries' monitor finds each of its release's canaries, in their namespaces alone, and not
+// those of another release.
+func TestMonitorOfCanaries(t *testing.T) {
+	objects, text, err := template(t, matrix["canaries"]...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	var monitor *unstructured.Unstructured
+	var canaries []labels.Set
+	var in []string
+	for _, o := range objects {
+		switch {
+		case o.GetKind() == "PodMonitor" && o.GetName() == "plumbline-canary":
+			monitor = o
+		case o.GetKind() == "Deployment":
+			pod, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+			canaries, in = append(canaries, pod), append(in, o.GetNamespace())
+		}
+	}
+	if monitor == nil || len(canaries) != 2 {
+		t.Fatalf("there is a monitor: %v, and there are %d canaries, want two", monitor != nil, len(canaries))
+	}
+	slices.Sort(in)
+	if names, _, _ := unstructured.NestedStringSlice(monitor.Object, "spec", "namespaceSelector", "matchNames"); !slices.Equal(names, in) {
+		t.Errorf("it looks into %q, want %q", names, in)
+	}
+	wanted, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	selector := labels.SelectorFromSet(wanted)
+	for _, pod := range canaries {
+		if !selector.Matches(pod) {
+			t.Errorf("it selects %v, which a canary with the labels %v does not fit", wanted, pod)
+		}
+		others := labels.Merge(pod, labels.Set{"plumbline.io/release": "another"})
+		if selector.Matches(others) {
+			t.Errorf("it selects %v, which another release's canary fits, too: %v", wanted, others)
+		}
+	}
+}

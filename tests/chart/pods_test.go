@@ -1,0 +1,132 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// podPaths are where the kinds of the chart that start pods have these.
+var podPaths = map[string][]string{
+	"Pod":        {"spec"},
+	"Deployment": {"spec", "template", "spec"},
+	"DaemonSet":  {"spec", "template", "spec"},
+	"CronJob":    {"spec", "jobTemplate", "spec", "template", "spec"},
+}
+
+// pods are the chart's with these values, by KIND/NAME of what starts each.
+func pods(t *testing.T, values ...string) map[string]core.PodSpec {
+	t.Helper()
+	objects, text, err := template(t, values...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	all := map[string]core.PodSpec{}
+	for _, o := range objects {
+		path, ok := podPaths[o.GetKind()]
+		if !ok {
+			continue
+		}
+		found, _, err := unstructured.NestedMap(o.Object, path...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pod core.PodSpec
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found, &pod); err != nil {
+			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		all[o.GetKind()+"/"+o.GetName()] = pod
+	}
+	return all
+}
+
+// TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all others are
+// under restricted-v2, which gives each one of its namespace's range and refuses another.
+func TestUsersOnOpenShift(t *testing.T) {
+	values := slices.Concat(matrix["baselines"], matrix["every engine"], matrix["openshift"])
+	objects, text, err := template(t, values...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	var accounts []string
+	for _, o := range objects {
+		if o.GetKind() == "SecurityContextConstraints" {
+			accounts, _, _ = unstructured.NestedStringSlice(o.Object, "users")
+		}
+	}
+	if len(accounts) != 3 {
+		t.Fatalf("the accounts of the constraints are %q, want three", accounts)
+	}
+	all := pods(t, values...)
+	if len(all) != 10 {
+		t.Errorf("%d kinds of pods, want three on each node, two exporters, two canaries, two baselines and the test", len(all))
+	}
+	for name, pod := range all {
+		if slices.ContainsFunc(accounts, func(a string) bool { return strings.HasSuffix(a, ":"+pod.ServiceAccountName) }) {
+			continue
+		}
+		s := pod.SecurityContext
+		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
+			t.Errorf("%s may be root", name)
+			continue
+		}
+		if s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil {
+			t.Errorf("%s names a user or a group", name)
+		}
+		for _, c := range pod.Containers {
+			if c.SecurityContext != nil && (c.SecurityContext.RunAsUser != nil || c.SecurityContext.RunAsGroup != nil) {
+				t.Errorf("%s: the container %s names a user or a group", name, c.Name)
+			}
+		}
+	}
+}
+
+// TestPlacement checks that every pod is started on Linux, and that the value placement is for those that are there once for the
+// cluster, and for all of these.
+func TestPlacement(t *testing.T) {
+	values := slices.Concat(matrix["baselines"], matrix["every engine"])
+	for name, pod := range pods(t, values...) {
+		if pod.NodeSelector[core.LabelOSStable] != "linux" {
+			t.Errorf("%s is started on any system: its node selector is %v", name, pod.NodeSelector)
+		}
+	}
+	for name, pod := range pods(t, slices.Concat(values, matrix["placement"])...) {
+		tolerates := slices.ContainsFunc(pod.Tolerations, func(t core.Toleration) bool { return t.Key == "infra" })
+		apart := pod.Affinity != nil && pod.Affinity.PodAntiAffinity != nil
+		every := pod.NodeSelector["pool"] == "infra" && pod.NodeSelector[core.LabelOSStable] == "linux" && pod.PriorityClassName == "infra" && tolerates && apart
+		some := pod.NodeSelector["pool"] != "" || pod.PriorityClassName == "infra" || tolerates || apart
+		if onNode := strings.HasPrefix(name, "DaemonSet/"); onNode && some || !onNode && !every {
+			t.Errorf("%s: node selector %v, tolerations %v, class %q, affinity %v", name, pod.NodeSelector, pod.Tolerations, pod.PriorityClassName, pod.Affinity)
+		}
+	}
+}
+
+// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes nothing for it.
+func TestMemoryLimits(t *testing.T) {
+	values := matrix["every engine"]
+	want := map[string]string{}
+	for name, value := range map[string]string{"DaemonSet/plumbline-agent": "agent", "DaemonSet/plumbline-blockio": "blockio", "Deployment/longhorn-exporter": "longhorn",
+		"DaemonSet/longhorn-node-exporter": "longhorn.node", "Deployment/openebs-exporter": "openebs"} {
+		want[name] = fmt.Sprintf("%dMiB", 1000+len(want))
+		values = append(slices.Clone(values), value+".memoryLimit="+want[name])
+	}
+	for name, pod := range pods(t, values...) {
+		for _, e := range pod.Containers[0].Env {
+			if e.Name != "GOMEMLIMIT" {
+				continue
+			}
+			if e.Value != want[name] {
+				t.Errorf("%s: GOMEMLIMIT is %q, want %q", name, e.Value, want[name])
+			}
+			delete(want, name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no GOMEMLIMIT: %v", want)
+	}
+}

@@ -1,0 +1,71 @@
+package chart
+
+import (
+	"testing"
+
+	networking "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// policy is the chart's network policy of a name with these values.
+func policy(t *testing.T, name string, values ...string) (p networking.NetworkPolicy) {
+	t.Helper()
+	objects, text, err := template(t, values...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	for _, o := range objects {
+		if o.GetKind() == "NetworkPolicy" && o.GetName() == name {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &p); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+	}
+	t.Fatalf("no network policy %s", name)
+	return p
+}
+
+// TestMayastorPolicy checks that OpenEBS' exporter is let out to where Mayastor's REST API is, and to its port.
+func TestMayastorPolicy(t *testing.T) {
+	for url, want := range map[string]struct {
+		port      int32
+		namespace string
+	}{
+		"":                            {8081, "storage"},
+		"http://rest.elsewhere:9081":  {9081, ""},
+		"http://10.0.0.7":             {80, ""},
+		"https://rest.example.org/v0": {443, ""},
+	} {
+		p := policy(t, "openebs-exporter-mayastor", registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.namespace=storage", "openebs.mayastor.url="+url)
+		rule := p.Spec.Egress[0]
+		if len(rule.Ports) != 1 || rule.Ports[0].Port == nil || rule.Ports[0].Port.IntVal != want.port {
+			t.Errorf("with the address %q it lets out to the ports %v, want %d", url, rule.Ports, want.port)
+		}
+		namespace := ""
+		for _, to := range rule.To {
+			if to.NamespaceSelector != nil {
+				namespace += to.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
+			}
+		}
+		if namespace != want.namespace || (len(rule.To) == 0) != (want.namespace == "") {
+			t.Errorf("with the address %q it lets out to %v, want the namespace %q", url, rule.To, want.namespace)
+		}
+	}
+}
+
+// TestExtraEgress checks that a program's own rules are added to those of its policy.
+func TestExtraEgress(t *testing.T) {
+	for name, program := range map[string]string{"plumbline-agent": "agent", "openebs-exporter": "openebs", "plumbline-test": "test"} {
+		before := policy(t, name, registry, "openebs.enabled=true").Spec.Egress
+		port := program + ".extraEgress[0].ports[0]."
+		after := policy(t, name, registry, "openebs.enabled=true", port+"port=14318", port+"protocol=TCP").Spec.Egress
+		if len(after) != len(before)+1 {
+			t.Errorf("%s has %d rules, with one more %d", name, len(before), len(after))
+			continue
+		}
+		if last := after[len(before)]; len(last.Ports) != 1 || last.Ports[0].Port == nil || last.Ports[0].Port.IntVal != 14318 {
+			t.Errorf("%s: its last rule is %v", name, last)
+		}
+	}
+}
