@@ -105,6 +105,19 @@ alertmanager:
   config:
 `
 
+// alertmanagerFooter are the chart's own inhibitions, which that replaces, too.
+const alertmanagerFooter = `      # The chart's own: of one alert the worse, and its notes only beside what is no note.
+      - source_matchers: [severity="critical"]
+        target_matchers: [severity=~"warning|info"]
+        equal: [namespace, alertname]
+      - source_matchers: [severity="warning"]
+        target_matchers: [severity="info"]
+        equal: [namespace, alertname]
+      - source_matchers: [alertname="InfoInhibitor"]
+        target_matchers: [severity="info"]
+        equal: [namespace]
+`
+
 // writeAlertmanager sets the lab's configuration into the chart's values, beside base.
 func writeAlertmanager(root, out string) error {
 	text, err := os.ReadFile(filepath.Join(root, "manifests", "lab", "monitoring", "alertmanager.yml"))
@@ -116,7 +129,7 @@ func writeAlertmanager(root, out string) error {
 		return err
 	}
 	k := kind{header: strings.ReplaceAll(alertmanagerHeader, "%", "%%") + "%.0s", indent: "    "}
-	return os.WriteFile(filepath.Join(dir, "alertmanager.yaml"), k.object("", text), 0o644)
+	return os.WriteFile(filepath.Join(dir, "alertmanager.yaml"), append(k.object("", text), alertmanagerFooter...), 0o644)
 }
 
 // write makes the kind's folder anew, so that a file that is gone takes its object with it.
