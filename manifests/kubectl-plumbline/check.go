@@ -215,8 +215,7 @@ const withoutOperator = "the chart does without it by prometheus.operator=false,
 func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
 	var answer struct{ Resources []struct{ Kind string } }
 	err := c.get(ctx, "/apis/monitoring.coreos.com/v1", nil, &answer)
-	var status *statusError
-	if errors.As(err, &status) && status.code == http.StatusNotFound {
+	if answered(err, http.StatusNotFound) {
 		return "Prometheus operator: not there; install it or kube-prometheus-stack first, or do without: " + withoutOperator + ".", true, nil
 	}
 	if err != nil {

@@ -64,11 +64,14 @@ func (e *statusError) Error() string {
 // errNoCluster says that no API server is known.
 var errNoCluster = errors.New("no cluster")
 
-// refused says that the API server forbids it to the user.
-func refused(err error) bool {
+// answered says that the API server answers with this code.
+func answered(err error, code int) bool {
 	var status *statusError
-	return errors.As(err, &status) && status.code == http.StatusForbidden
+	return errors.As(err, &status) && status.code == code
 }
+
+// refused says that the API server forbids it to the user.
+func refused(err error) bool { return answered(err, http.StatusForbidden) }
 
 // untold says that the user has no right to it, or no API server: Prometheus may know it nevertheless.
 func untold(err error) bool { return refused(err) || errors.Is(err, errNoCluster) }
@@ -114,8 +117,11 @@ type meta struct {
 	Labels, Annotations map[string]string
 }
 
-// claim says whether there is a claim.
+// claim says whether there is a claim. Prometheus says it of a cluster that is named: kubectl's may be another one.
 func (c *cluster) claim(ctx context.Context, namespace, name string) error {
+	if c.o.clusterNamed {
+		return nil
+	}
 	var claim struct {
 		Spec struct{ VolumeName string }
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -205,7 +206,7 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 		}
 	case "pod":
 		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
-		if untold(err) {
+		if untold(err) || c.o.clusterNamed && answered(err, http.StatusNotFound) {
 			c.note("The pod's claims are asked of Prometheus, and of several the slowest is told: %s", why.Line(err))
 			break
 		}

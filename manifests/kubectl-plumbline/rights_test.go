@@ -57,13 +57,17 @@ func told(t *testing.T, text string, want, not []string) {
 // A node of another cluster than Prometheus tells of, which would do.
 const elsewhere = `{"items":[{"metadata":{"name":"elsewhere"},"status":{"nodeInfo":{"kernelVersion":"6.12.0","architecture":"amd64","operatingSystem":"linux"}}}]}`
 
-// A user without the right to list nodes, or whose kubectl points at another cluster, has all that Prometheus knows, and no node is called silent.
+// A user without the right to list nodes, or whose kubectl points at another cluster, has all that Prometheus knows, and no node is called silent. Nor is
+// one on which no agent is started.
 func TestStatusOfUnknownNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers   map[string]string
 		want, not []string
 	}{
-		"no right":        {nil, []string{"heard of: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Not on"}},
+		"no right": {nil, []string{"heard of: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Not on"}},
+		"no machine": {map[string]string{"/api/v1/nodes": `{"items":[{"metadata":{"name":"n"},"status":{"nodeInfo":{"operatingSystem":"linux"}}},
+			{"metadata":{"name":"fargate","labels":{"eks.amazonaws.com/compute-type":"fargate"}},"status":{"nodeInfo":{"operatingSystem":"linux"}}}]}`},
+			[]string{"heard of on 1 of 1 Linux nodes"}, []string{"Not on"}},
 		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"heard of: 1, none of kubectl's cluster", "--context"}, []string{"Not on", "of 1 Linux nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +113,19 @@ func TestWhyWithFewRights(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
 		c := refusing(t, nil)
 		c.o.target, c.o.namespace = target, "lab"
+		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", target, err, out)
+		}
+	}
+}
+
+// A claim and a pod of a cluster that is named are Prometheus' to know: kubectl's cluster may be another one, which has neither.
+func TestWhyOfAnotherCluster(t *testing.T) {
+	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
+		c := central(t)
+		other := refusing(t, map[string]string{"/api/v1/namespaces/lab/pods/r3-pg": "", "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3": ""})
+		c.base, c.client = other.base, other.client
+		c.o.target, c.o.namespace, c.o.cluster, c.o.clusterNamed = target, "lab", "eu", true
 		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", target, err, out)
 		}

@@ -76,8 +76,8 @@ func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error
 	var silent []string
 	linux := 0
 	for _, n := range nodes {
-		if n.Status.NodeInfo.OperatingSystem != "linux" {
-			continue
+		if verdict, _ := n.judge(); verdict == skipped {
+			continue // no agent is started there
 		}
 		if linux++; !slices.Contains(heard, n.Metadata.Name) {
 			silent = append(silent, why.Clean(n.Metadata.Name))
