@@ -13,7 +13,7 @@ KERNELS ?= all
 ARCH ?=
 export LAB_CLASSES DURATION BREAK WIDE
 # The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
-export REGISTRY TAG ENGINES CLASSES STACK CHART TIMEOUT
+export REGISTRY TAG ENGINES CLASSES RELEASE STACK CHART TIMEOUT
 ARCHS ?= amd64 arm64
 # The version of chart and images.
 VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
@@ -118,7 +118,7 @@ push: $(IMAGE_FILES) ## Push the images to REGISTRY.
 	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
 
 .PHONY: deploy
-deploy: ## Plumbline onto kubectl's cluster (ENGINES, CLASSES, REGISTRY, STACK).
+deploy: ## Plumbline onto kubectl's cluster (ENGINES, CLASSES, REGISTRY, RELEASE, STACK).
 	@manifests/kubernetes/deploy up
 
 .PHONY: undeploy

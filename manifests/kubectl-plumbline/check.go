@@ -120,12 +120,57 @@ func (n node) judge() (verdict, why string) {
 	return works, ""
 }
 
-// check says which nodes will work, what of the cluster will, and what cannot be known from here.
+// check says which nodes will work, what of the cluster will, and what cannot be known from here. What the user has no right to
+// look at is not known; the rest is told.
 func (c *cluster) check(ctx context.Context, w io.Writer) error {
+	var unfit, unknown []string
 	nodes, err := c.nodes(ctx)
-	if err != nil {
+	switch {
+	case refused(err):
+		fmt.Fprintf(w, "Nodes: not known: %s\n", words.Line(err))
+		unknown = append(unknown, "nodes")
+	case err != nil:
 		return err
+	default:
+		if n := judged(w, nodes); n > 0 {
+			unfit = append(unfit, fmt.Sprintf("%d nodes", n))
+		}
 	}
+	for _, look := range []struct {
+		name string
+		do   func(context.Context) (string, bool, error)
+	}{{"Kubernetes", c.checkVersion}, {"Prometheus operator", c.checkOperator}, {"Storage classes", c.checkClasses}} {
+		text, ok, err := look.do(ctx)
+		switch {
+		case refused(err):
+			// No storage class and no operator makes a cluster unfit, and the version is told to everybody.
+			text = fmt.Sprintf("%s: not known: %s", look.name, words.Line(err))
+		case err != nil:
+			return err
+		case !ok:
+			unfit = append(unfit, look.name)
+		}
+		fmt.Fprintln(w, text)
+	}
+	fmt.Fprint(w, `Not to be known without a pod on each node: whether the kernel has BTF (/sys/kernel/btf/vmlinux), whether
+lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent asks for.
+Once it is installed, the agent says it of its node: kubectl -n NAMESPACE exec POD -- /plumbline-agent --check
+`)
+	var problems []string
+	if len(unfit) > 0 {
+		problems = append(problems, "not fit: "+strings.Join(unfit, ", "))
+	}
+	if len(unknown) > 0 {
+		problems = append(problems, "not known: "+strings.Join(unknown, ", "))
+	}
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// judged writes what is to be said of each node, and returns how many will not do.
+func judged(w io.Writer, nodes []node) int {
 	count := map[string]int{}
 	fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", "NODE", "PLUMBLINE", "KERNEL", "ARCH", "SYSTEM", "RUNTIME")
 	for _, n := range nodes {
@@ -138,36 +183,18 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(w)
-	var unfit []string
 	fmt.Fprintf(w, "%d of %d nodes work", count[works], len(nodes)-count[skipped])
 	if count[partly] > 0 {
 		fmt.Fprintf(w, ", %d in part", count[partly])
 	}
 	if count[doesNot] > 0 {
 		fmt.Fprintf(w, ", %d do not", count[doesNot])
-		unfit = append(unfit, fmt.Sprintf("%d nodes", count[doesNot]))
 	}
 	fmt.Fprintln(w, ", by what their objects say.")
-	for _, look := range []func(context.Context) (string, bool, error){c.checkVersion, c.checkOperator, c.checkClasses} {
-		text, ok, err := look(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(w, text)
-		if !ok {
-			unfit = append(unfit, strings.SplitN(text, ":", 2)[0])
-		}
-	}
-	fmt.Fprint(w, `Not to be known without a pod on each node: whether the kernel has BTF (/sys/kernel/btf/vmlinux), whether
-lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent asks for.
-Once it is installed, the agent says it of its node: kubectl -n NAMESPACE exec POD -- /plumbline-agent --check
-`)
-	if len(unfit) > 0 {
-		return fmt.Errorf("not fit: %s", strings.Join(unfit, ", "))
-	}
-	return nil
+	return count[doesNot]
 }
 
+// checkVersion says whether Kubernetes is new enough.
 func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
 	var answer struct{ GitVersion string }
 	if err := c.get(ctx, "/version", nil, &answer); err != nil {
@@ -181,13 +208,15 @@ func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
 	return fmt.Sprintf("Kubernetes: %s will do.", answer.GitVersion), true, nil
 }
 
-// checkOperator looks for the kinds of the Prometheus operator that the manifests have objects of.
+// withoutOperator says how Plumbline is installed where the Prometheus operator or some of its kinds are not.
+const withoutOperator = "the chart does without it by prometheus.operator=false, and deploy needs it"
+
+// checkOperator looks for the kinds of the Prometheus operator that the manifests have objects of. It never makes a cluster unfit.
 func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
 	var answer struct{ Resources []struct{ Kind string } }
 	err := c.get(ctx, "/apis/monitoring.coreos.com/v1", nil, &answer)
-	var status *statusError
-	if errors.As(err, &status) && status.code == http.StatusNotFound {
-		return "Prometheus operator: not there; install it or kube-prometheus-stack first.", false, nil
+	if answered(err, http.StatusNotFound) {
+		return "Prometheus operator: not there; install it or kube-prometheus-stack first, or do without: " + withoutOperator + ".", true, nil
 	}
 	if err != nil {
 		return "", false, err
@@ -199,7 +228,7 @@ func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return "Prometheus operator: it has no " + strings.Join(missing, ", ") + ".", false, nil
+		return "Prometheus operator: it has no " + strings.Join(missing, ", ") + "; " + withoutOperator + ".", true, nil
 	}
 	return "Prometheus operator: there; its version is in its image's tag, and must be 0.90 or later.", true, nil
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +24,8 @@ type cluster struct {
 	base   *url.URL
 	client *http.Client
 	now    func() time.Time
+	// none says why there is no API server to ask, where only Prometheus is; nil if there is one.
+	none error
 	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
 	patience time.Duration
 	// mostAnswer is how many bytes an answer of Prometheus may have; mostOfPrometheus if it is 0.
@@ -58,8 +61,26 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the API server answers %d to GET %s: %s", e.code, e.path, e.message)
 }
 
+// errNoCluster says that no API server is known.
+var errNoCluster = errors.New("no cluster")
+
+// answered says that the API server answers with this code.
+func answered(err error, code int) bool {
+	var status *statusError
+	return errors.As(err, &status) && status.code == code
+}
+
+// refused says that the API server forbids it to the user.
+func refused(err error) bool { return answered(err, http.StatusForbidden) }
+
+// untold says that the user has no right to it, or no API server: Prometheus may know it nevertheless.
+func untold(err error) bool { return refused(err) || errors.Is(err, errNoCluster) }
+
 // get reads an object of the API.
 func (c *cluster) get(ctx context.Context, path string, query url.Values, into any) error {
+	if c.none != nil {
+		return c.none
+	}
 	u := c.base.JoinPath(path)
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -96,13 +117,16 @@ type meta struct {
 	Labels, Annotations map[string]string
 }
 
-// claim says whether there is a claim.
+// claim says whether there is a claim. Prometheus says it of a cluster that is named: kubectl's may be another one.
 func (c *cluster) claim(ctx context.Context, namespace, name string) error {
+	if c.o.clusterNamed {
+		return nil
+	}
 	var claim struct {
 		Spec struct{ VolumeName string }
 	}
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+name, nil, &claim); err != nil {
-		if e, ok := err.(*statusError); ok && e.code == http.StatusForbidden {
+		if untold(err) {
 			return nil // Prometheus says whether it knows it
 		}
 		return err

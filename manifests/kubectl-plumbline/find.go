@@ -49,6 +49,9 @@ const (
 	atOnce            = 32
 )
 
+// nameIt says what to do where Prometheus cannot be found.
+const nameIt = "name it with --prometheus=NAMESPACE/SERVICE:PORT, or its address with --prometheus-url"
+
 var errEmpty = errors.New("it has none of Plumbline's series")
 
 // findPrometheus returns the Prometheus that the user named, or the one that is there.
@@ -85,7 +88,7 @@ func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no service of a Prometheus found; name it with --prometheus=NAMESPACE/SERVICE:PORT")
+		return nil, errors.New("no service of a Prometheus found; " + nameIt)
 	}
 	c.tryAll(ctx, all)
 	one, err := c.only(all)
@@ -114,7 +117,7 @@ func (c *cluster) candidates(ctx context.Context) (all []*candidate, err error) 
 	for _, selector := range selectors {
 		var list struct{ Items []service }
 		if err := c.get(ctx, "/api/v1/services", url.Values{"labelSelector": {selector}}, &list); err != nil {
-			return nil, fmt.Errorf("looking for Prometheus: %w; name it with --prometheus=NAMESPACE/SERVICE:PORT", err)
+			return nil, fmt.Errorf("looking for Prometheus: %w; %s", err, nameIt)
 		}
 		for _, s := range list.Items {
 			port, ok := webPort(s)

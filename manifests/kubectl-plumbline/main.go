@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -59,7 +61,8 @@ Examples:
   kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
 
 Prometheus is asked through the API server's proxy, which needs the right to "get" services/proxy in its namespace and,
-to find it, to "list" services. Nothing is changed. To install the plugin, put this program into a folder of your PATH.`
+to find it, to "list" services. What else the user may not read is said to be unknown, and the rest is told; with
+--prometheus-url nothing else is needed, but for check. Nothing is changed. To install the plugin, put this program into a folder of your PATH.`
 
 func main() {
 	app := kingpin.New("kubectl-plumbline", examples)
@@ -86,7 +89,7 @@ func main() {
 	predictCommand.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&o.think, "", string(predict.Exponential), string(predict.Constant))
 	predictCommand.Flag("think-time", "Mean time from a session's answer to its next statement of a kind that waits for storage; 0: what the rate of --clients leaves.").DurationVar(&o.predict.ThinkTime)
 	predictCommand.Flag("same-cache", "As many reads reach storage there as do here: as much memory, and no cache of the storage's own.").BoolVar(&o.predict.SameCache)
-	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not.")
+	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
 
@@ -142,14 +145,19 @@ func tell(w io.Writer, err error) {
 	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
 }
 
-// run does something with the cluster of a kubeconfig.
+// run does something with the cluster of a kubeconfig. Without one, Prometheus alone is asked if its own address is known.
 func run(o options, do func(*cluster) error) error {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return fmt.Errorf("no cluster: %w", err)
+		err = fmt.Errorf("%w: %w", errNoCluster, err)
+		if o.url == "" {
+			return err
+		}
+		o.namespace = cmp.Or(o.namespace, "default") // as kubectl has it
+		return do(&cluster{o: o, none: err, notes: os.Stderr, now: time.Now})
 	}
 	if o.namespace == "" {
 		if o.namespace, _, err = loader.Namespace(); err != nil {
@@ -185,7 +193,7 @@ func subject(target, namespace string) (kind string, s why.Subject, err error) {
 	return "", s, fmt.Errorf("%q: no kind %q; want claim, pod, server or class", target, kind)
 }
 
-// subjects returns what is asked about, and what that comes to: a pod is its claims, all else itself.
+// subjects returns what is asked about, and what that comes to: a pod is its claims if they are told, all else itself.
 func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Subject, err error) {
 	kind, asked, err := subject(c.o.target, c.o.namespace)
 	if err != nil {
@@ -198,6 +206,10 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 		}
 	case "pod":
 		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
+		if untold(err) || c.o.clusterNamed && answered(err, http.StatusNotFound) {
+			c.note("The pod's claims are asked of Prometheus, and of several the slowest is told: %s", why.Line(err))
+			break
+		}
 		if err != nil {
 			return asked, nil, err
 		}

@@ -55,21 +55,29 @@ func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	return nil
 }
 
-// measuring says on which nodes the agent is heard of, and how much it follows.
+// measuring says on which nodes the agent is heard of, and on which it is not, if kubectl's cluster is the one that Prometheus tells of.
 func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error {
 	heard, err := why.Nodes(ctx, api, c.now())
 	if err != nil {
 		return err
 	}
 	nodes, err := c.nodes(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return err
+	case err != nil:
+		// Prometheus knows all else.
+		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d. Nodes unknown, and so those on which it is not: %s\n", len(heard), why.Line(err))
+		return nil
+	case len(heard) > 0 && !slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(heard, n.Metadata.Name) }):
+		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d, none of kubectl's cluster, so that those on which it is not are unknown. --context chooses another cluster.\n", len(heard))
+		return nil
 	}
 	var silent []string
 	linux := 0
 	for _, n := range nodes {
-		if n.Status.NodeInfo.OperatingSystem != "linux" {
-			continue
+		if verdict, _ := n.judge(); verdict == skipped {
+			continue // no agent is started there
 		}
 		if linux++; !slices.Contains(heard, n.Metadata.Name) {
 			silent = append(silent, why.Clean(n.Metadata.Name))

@@ -26,7 +26,7 @@ func TestDeployLoads(t *testing.T) {
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	deploy := func(arguments ...string) (string, error) {
-		return d.run([]string{registry, "REPEAT=4", "SIZE=9Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090", "CLUSTER=eu-1"}, manifests("deploy"), arguments...)
+		return d.run([]string{registry, "REPEAT=4", "SIZE=9Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090", "CLUSTER=eu-1", "RELEASE=stack"}, manifests("deploy"), arguments...)
 	}
 	d.Namespace("plumbline")
 	for class, parameters := range map[string]string{
@@ -124,6 +124,7 @@ func TestDeployLoads(t *testing.T) {
 	if !slices.Equal(plan.Targets, want) {
 		t.Errorf("the soak's targets\n%+v\nwant\n%+v", plan.Targets, want)
 	}
+	d.released(podMonitors, "plumbline", "soak", "stack")
 }
 
 func convert(t *testing.T, from *unstructured.Unstructured, to any) {

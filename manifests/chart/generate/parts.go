@@ -234,13 +234,15 @@ func apiServer(o object) {
 	}
 }
 
-// agent takes more arguments, and its pods are made anew when the control classes change.
+// agent takes more arguments and variables, and its pods are made anew when the control classes change.
 func agent(o object) {
 	const controls = `join "," $.Values.control.storageClasses`
 	switch o["kind"] {
 	case "DaemonSet":
 		args := at(o, "spec", "template", "spec", "containers", 0, "args").([]any)
 		set(o, append(args, items("$.Values.agent.extraArgs")), "spec", "template", "spec", "containers", 0, "args")
+		env := at(o, "spec", "template", "spec", "containers", 0, "env").([]any)
+		set(o, append(env, items("$.Values.agent.extraEnv")), "spec", "template", "spec", "containers", 0, "env")
 		at(o, "spec", "template", "metadata", "annotations").(object)["checksum/controls"] = hole(controls + " | sha256sum")
 	case "ConfigMap":
 		set(o, hole(controls+" | quote"), "data", "classes")
@@ -254,12 +256,14 @@ func agent(o object) {
 	}
 }
 
-// dataPaths mounts each of Longhorn's data paths where the exporter looks for it.
+// dataPaths mounts each of Longhorn's data paths where the exporter looks for it, and the certificates for its instance managers.
 func dataPaths(o object) {
 	switch o["kind"] {
 	case "DaemonSet":
 		spec := at(o, "spec", "template", "spec").(object)
-		at(spec, "containers", 0).(object)["volumeMounts"] = block(`include "plumbline.longhornMounts" $ | fromYamlArray`)
+		container := at(spec, "containers", 0).(object)
+		container["args"] = append(container["args"].([]any), itemsIf("$.Values.longhorn.node.grpcTLSSecret", []any{"--grpc.tls-dir=/etc/longhorn-grpc-tls"}))
+		container["volumeMounts"] = block(`include "plumbline.longhornMounts" $ | fromYamlArray`)
 		spec["volumes"] = block(`include "plumbline.longhornVolumes" $ | fromYamlArray`)
 	case "NetworkPolicy":
 		set(o, hole("$.Values.longhorn.namespace"), "spec", "egress", 1, "to", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name")

@@ -72,10 +72,13 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. */}}
+{{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. And its certificates. */}}
 {{- define "plumbline.longhornMounts" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
 - {name: data-{{ $i }}, mountPath: {{ printf "/host%s" $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
+{{- end }}
+{{- if .Values.longhorn.node.grpcTLSSecret }}
+- {name: grpc-tls, mountPath: /etc/longhorn-grpc-tls, readOnly: true}
 {{- end }}
 {{- end -}}
 
@@ -84,6 +87,9 @@ not look as if it were. (A type left empty makes folders, too: the container run
 {{- define "plumbline.longhornVolumes" -}}
 {{- range $i, $path := .Values.longhorn.dataPaths }}
 - {name: data-{{ $i }}, hostPath: {path: {{ $path | quote }}, type: {{ ternary "DirectoryOrCreate" "Directory" (eq (trimSuffix "/" $path) "/var/lib/longhorn") }}}}
+{{- end }}
+{{- with .Values.longhorn.node.grpcTLSSecret }}
+- {name: grpc-tls, secret: {secretName: {{ . | quote }} }}
 {{- end }}
 {{- end -}}
 

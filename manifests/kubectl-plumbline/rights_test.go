@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/rules/why"
+	"github.com/plumbline/plumbline/rules/why/whytest"
+)
+
+// refusing is a cluster with a fake API server that answers these paths, "" as not found, and refuses all others to its user, and a Prometheus that
+// is known by its own address.
+func refusing(t *testing.T, answers map[string]string) *cluster {
+	t.Helper()
+	prometheus := httptest.NewServer(lab())
+	t.Cleanup(prometheus.Close)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch answer, ok := answers[r.URL.Path]; {
+		case !ok:
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, `{"kind":"Status","message":"%s is forbidden\u001b[2J"}`, r.URL.Path)
+		case answer == "":
+			http.NotFound(w, r)
+		default:
+			fmt.Fprint(w, answer)
+		}
+	}))
+	t.Cleanup(api.Close)
+	base, err := url.Parse(api.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{o: options{url: prometheus.URL, window: 20 * time.Second}, base: base, client: api.Client(), now: func() time.Time { return whytest.End }}
+}
+
+// told fails unless a text has all of these words and none of the others, nor what a terminal obeys.
+func told(t *testing.T, text string, want, not []string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not said:\n%s", w, text)
+		}
+	}
+	for _, n := range append(not, "\x1b") {
+		if strings.Contains(text, n) {
+			t.Errorf("%q is said:\n%s", n, text)
+		}
+	}
+}
+
+// A node of another cluster than Prometheus tells of, which would do.
+const elsewhere = `{"items":[{"metadata":{"name":"elsewhere"},"status":{"nodeInfo":{"kernelVersion":"6.12.0","architecture":"amd64","operatingSystem":"linux"}}}]}`
+
+// A user without the right to list nodes, or whose kubectl points at another cluster, has all that Prometheus knows, and no node is called silent. Nor is
+// one on which no agent is started.
+func TestStatusOfUnknownNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers   map[string]string
+		want, not []string
+	}{
+		"no right": {nil, []string{"heard of: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Not on"}},
+		"no machine": {map[string]string{"/api/v1/nodes": `{"items":[{"metadata":{"name":"n"},"status":{"nodeInfo":{"operatingSystem":"linux"}}},
+			{"metadata":{"name":"fargate","labels":{"eks.amazonaws.com/compute-type":"fargate"}},"status":{"nodeInfo":{"operatingSystem":"linux"}}}]}`},
+			[]string{"heard of on 1 of 1 Linux nodes"}, []string{"Not on"}},
+		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"heard of: 1, none of kubectl's cluster", "--context"}, []string{"Not on", "of 1 Linux nodes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := refusing(t, c.answers).status(t.Context(), &out, why.PlainPen(&out)); err != nil {
+				t.Fatal(err)
+			}
+			told(t, out.String(), append(c.want, "No alert of Plumbline fires.", "r3 commits take"), c.not)
+		})
+	}
+}
+
+// What check may not look at is not known, and the rest is told; that there is no operator is a note.
+func TestCheckWithFewRights(t *testing.T) {
+	const version, operator, classes = "/version", "/apis/monitoring.coreos.com/v1", "/apis/storage.k8s.io/v1/storageclasses"
+	const kubernetes = `{"gitVersion":"v1.36.0"}`
+	for name, c := range map[string]struct {
+		answers   map[string]string
+		err       string
+		want, not []string
+	}{
+		"few rights": {map[string]string{version: kubernetes}, "not known: nodes",
+			[]string{"Nodes: not known: ", "Kubernetes: v1.36.0 will do.", "Prometheus operator: not known: ", "Storage classes: not known: ", "/sys/kernel/btf"}, []string{"nodes work"}},
+		"no operator": {map[string]string{version: kubernetes, "/api/v1/nodes": elsewhere, operator: "", classes: `{}`}, "",
+			[]string{"1 of 1 nodes work", "Prometheus operator: not there", "prometheus.operator=false", "Storage classes: there are none."}, []string{"not known"}},
+		"half an operator": {map[string]string{version: kubernetes, "/api/v1/nodes": elsewhere, operator: `{"resources":[{"kind":"PodMonitor"}]}`}, "",
+			[]string{"Prometheus operator: it has no PrometheusRule, ServiceMonitor; ", "prometheus.operator=false"}, nil},
+		"old, and few rights": {map[string]string{version: `{"gitVersion":"v1.20.0"}`}, "not fit: Kubernetes; not known: nodes", []string{"v1.20.0 is older than"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			err := refusing(t, c.answers).check(t.Context(), &out)
+			if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+			told(t, out.String(), c.want, c.not)
+		})
+	}
+}
+
+// Who may not read a claim or a pod is told of it by Prometheus.
+func TestWhyWithFewRights(t *testing.T) {
+	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
+		c := refusing(t, nil)
+		c.o.target, c.o.namespace = target, "lab"
+		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", target, err, out)
+		}
+	}
+}
+
+// A claim and a pod of a cluster that is named are Prometheus' to know: kubectl's cluster may be another one, which has neither.
+func TestWhyOfAnotherCluster(t *testing.T) {
+	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
+		c := central(t)
+		other := refusing(t, map[string]string{"/api/v1/namespaces/lab/pods/r3-pg": "", "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3": ""})
+		c.base, c.client = other.base, other.client
+		c.o.target, c.o.namespace, c.o.cluster, c.o.clusterNamed = target, "lab", "eu", true
+		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", target, err, out)
+		}
+	}
+}
+
+// Without a kubeconfig Prometheus alone is asked, if its own address is known.
+func TestNoCluster(t *testing.T) {
+	prometheus := httptest.NewServer(lab())
+	defer prometheus.Close()
+	o := options{kubeconfig: filepath.Join(t.TempDir(), "none"), window: 20 * time.Second}
+	var out strings.Builder
+	status := func(c *cluster) error {
+		c.now, c.notes = func() time.Time { return whytest.End }, nil
+		return c.status(t.Context(), &out, why.PlainPen(&out))
+	}
+	if err := run(o, status); err == nil || !strings.HasPrefix(err.Error(), "no cluster: ") {
+		t.Errorf("without a cluster and an address: %v", err)
+	}
+	o.url = prometheus.URL
+	if err := run(o, status); err != nil {
+		t.Fatal(err)
+	}
+	told(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
+}
