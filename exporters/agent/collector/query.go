@@ -156,7 +156,10 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	defer q.mu.Unlock()
 	// In this order: see addUnfinished.
 	sums, rest, readErr := q.fleet.read()
-	now, err := kernelSide{programs: q.programs}.census()
+	now, err := q.kernel.census()
+	if err == nil {
+		q.fleet.counted(&now, time.Now())
+	}
 	keys := q.fleet.keys()
 	for i := range now.activities {
 		if t := sums[keys[now.activities[i].Server]]; t != nil {
@@ -165,7 +168,7 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	}
 	q.stats.Fill = q.fill(now.backends)
 	q.fleet.sendBackends(ch, now.backends)
-	q.fleet.sendUncounted(ch, now.unheard)
+	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
 	return errors.Join(
 		readErr,

@@ -36,6 +36,8 @@ type kernel interface {
 	read(number uint32) (totals, error)
 	// unmarked counts the processes and threads of a server for which there was no memory.
 	unmarked(number uint32) (uint64, error)
+	// census counts the processes and threads of all servers.
+	census() (census, error)
 }
 
 // sighting is what a look at a server found; all of it was read without holding a lock.
@@ -89,11 +91,13 @@ type fleet struct {
 	kernel       kernel
 	limit        int
 	followers    map[server.ID]*follower
-	free         []uint32
 	accounts     map[accountKey]*account
 	hasOther     bool
 	overflows    uint64
 	attachErrors map[string]*attachError
+	// free are the numbers that nobody has, and leaving the servers that ended whose numbers somebody may have.
+	free    []uint32
+	leaving []*leaving
 	// otherUnheard is follower.unheard of the servers without series of their own.
 	otherUnheard uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too
@@ -128,7 +132,7 @@ const perSlot = 4
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 	f := &fleet{log: log, kernel: k, limit: limit,
 		followers: map[server.ID]*follower{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
-	for n := uint32(limit); n > otherNumber; n-- {
+	for n := otherNumber + 1; n <= uint32(limit); n++ {
 		f.free = append(f.free, n)
 	}
 	return f
@@ -246,10 +250,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	if f.full() {
 		return nil // the walk counts it
 	}
-	fo := &follower{sighting: s, number: otherNumber, since: now}
-	if len(f.free) > 0 {
-		fo.number = f.free[len(f.free)-1]
-	}
+	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
 	if fo.number == otherNumber {
 		fo.waitEvent = 0
 	}
@@ -258,6 +259,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	}
 	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
 		f.failed(s.Server, now, err)
+		f.retire(fo) // some of its processes may be marked
 		return nil
 	}
 	if s.noWaitEvent != nil && fo.number != otherNumber {
@@ -268,9 +270,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 		f.overflows++
 		fo.label = otherServer
 		f.account(otherServer, otherServer, now)
-		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit)
-	} else {
-		f.free = f.free[:len(f.free)-1]
+		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
 	}
 	f.followers[s.ID] = fo
 	return fo
@@ -372,12 +372,17 @@ func (f *fleet) fold(but accountKey, now time.Time) {
 		return
 	}
 	delete(f.accounts, oldest)
-	f.hasOther = true
 	f.folded++
-	if !server.Engine(oldest.engine).SpeaksSQL() {
-		found.ended.mixUp()
+	f.toOther(oldest.engine, &found.ended, now)
+}
+
+// toOther gives an engine's counts to server="other".
+func (f *fleet) toOther(engine string, t *totals, now time.Time) {
+	f.hasOther = true
+	if !server.Engine(engine).SpeaksSQL() {
+		t.mixUp()
 	}
-	f.account(otherServer, otherServer, now).ended.add(&found.ended)
+	f.account(otherServer, otherServer, now).ended.add(t)
 }
 
 // leave ends to follow a server; what was counted stays with its label.
@@ -406,7 +411,7 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 	}
-	f.free = append(f.free, fo.number)
+	f.retire(fo)
 	level := slog.LevelInfo
 	if fo.label == "" {
 		level = slog.LevelDebug // it never came up

@@ -22,6 +22,8 @@ type fakeKernel struct {
 	// missed are the tasks there was no memory for, by server number; adopted counts the asking, by process.
 	missed  map[uint32]uint64
 	adopted map[int]int
+	// marked are the tasks that bear a number.
+	marked map[uint32]uint64
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
@@ -30,6 +32,14 @@ func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 }
 
 func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[number], nil }
+
+func (k *fakeKernel) census() (census, error) {
+	var c census
+	for number, n := range k.marked {
+		c.backends[number] = n
+	}
+	return c, nil
+}
 
 func (k *fakeKernel) describe(number uint32, ports []uint16, waitEvent uint64) error {
 	k.ports[number] = ports
@@ -52,7 +62,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 
 func testFleet(limit int) (*fleet, *fakeKernel) {
 	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
-		missed: map[uint32]uint64{}, adopted: map[int]int{}}
+		missed: map[uint32]uint64{}, adopted: map[int]int{}, marked: map[uint32]uint64{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 

@@ -105,17 +105,23 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
 		ended := a.ended
 		sums[key] = &ended
 	}
-	for _, fo := range f.followers {
+	add := func(fo *follower) {
 		if fo.label == "" || fo.number == otherNumber {
-			continue
+			return
 		}
 		t, err := f.kernel.read(fo.number)
 		if err != nil {
 			problems = append(problems, err)
 		}
-		if sum := sums[accountKey{fo.label, string(fo.Engine)}]; sum != nil {
+		if sum := sums[fo.key()]; sum != nil {
 			sum.add(&t)
 		}
+	}
+	for _, fo := range f.followers {
+		add(fo)
+	}
+	for _, l := range f.leaving {
+		add(l.follower)
 	}
 	rest, err = f.kernel.read(otherNumber)
 	if f.hasOther {
@@ -191,16 +197,14 @@ func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [maxServers +
 	}
 }
 
-// sendUncounted tells for how long processes worked on what was not counted, by a census.
-func (f *fleet) sendUncounted(ch chan<- prometheus.Metric, unheard [maxServers + 1]uint64) {
+// sendUncounted tells for how long processes worked on what was not counted.
+func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
-			fo.unheard += unheard[fo.number]
 			ch <- counter(queryUncounted, float64(fo.unheard)/1e9, fo.label, string(fo.Engine))
 		}
 	}
 	if f.hasOther {
-		f.otherUnheard += unheard[otherNumber]
 		ch <- counter(queryUncounted, float64(f.otherUnheard)/1e9, otherServer, otherServer)
 	}
 }
