@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -325,7 +326,8 @@ func (q *query) identify() {
 
 // complete reads what a look itself does not.
 func (q *query) complete(s server.Server) sighting {
-	c := sighting{Server: s, places: placesOf(q.options, q.calls, s)}
+	c := sighting{Server: s}
+	c.places, c.noPlaces = placesOf(q.options, q.calls, s)
 	if q.options.Pods != nil {
 		var err error
 		if c.pod, err = q.options.Pods.Of(s.PID); err != nil {
@@ -334,9 +336,12 @@ func (q *query) complete(s server.Server) sighting {
 		}
 	}
 	q.mu.Lock()
-	known := q.fleet.followers[s.ID] != nil
+	fo := q.fleet.followers[s.ID]
+	if fo != nil {
+		c.waitEvent, c.noWaitEvent = fo.waitEvent, fo.noWaitEvent
+	}
 	q.mu.Unlock()
-	if !known {
+	if fo == nil || foreign.Unanswered(c.noWaitEvent) {
 		c.waitEvent, c.noWaitEvent = q.kernel.waitEvent(s, q.calls)
 	}
 	return c

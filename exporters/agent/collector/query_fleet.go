@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -46,7 +47,9 @@ type sighting struct {
 	// waitEvent is where its processes say what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
-	places      []serverPlace
+	// places are where its files are; noPlaces is why that is not known.
+	places   []serverPlace
+	noPlaces error
 	// pod is which pod it is in, if any; untrusted tells that it only seems to be in one.
 	pod       pod.ID
 	untrusted bool
@@ -69,7 +72,7 @@ type follower struct {
 	unheard uint64
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
-	// tlsTried is the library that was tried last, so that a failure is told once.
+	// tlsTried is the library that was tried last, so that a failure is told once; it is tried again if nobody answered.
 	tlsTried server.Library
 }
 
@@ -234,7 +237,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 		return true
 	}
 	again := lookAgain
-	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != ""; {
+	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != "" && !fo.unanswered(); {
 	case complete:
 	case !fo.settled(now):
 		// Most come up at once, and whoever never does must not cost more and more.
@@ -245,6 +248,12 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 	return now.Sub(fo.looked) >= again
 }
 
+// unanswered tells whether something was asked of a server's files that the next look is to ask again.
+func (fo *follower) unanswered() bool {
+	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
+	return library || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
+}
+
 // join begins to follow a server; it returns nil if it cannot be.
 func (f *fleet) join(s sighting, now time.Time) *follower {
 	if f.full() {
@@ -252,7 +261,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	}
 	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
 	if fo.number == otherNumber {
-		fo.waitEvent = 0
+		fo.waitEvent, fo.noWaitEvent = 0, nil
 	}
 	if err := f.kernel.describe(fo.number, nil, fo.waitEvent); err != nil {
 		f.failed(s.Server, now, err)
@@ -262,9 +271,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 		f.retire(fo) // some of its processes may be marked
 		return nil
 	}
-	if s.noWaitEvent != nil && fo.number != otherNumber {
-		f.failed(s.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", s.noWaitEvent))
-	}
+	f.tellNoWaitEvent(fo, now)
 	if fo.number == otherNumber {
 		f.hasOther = true
 		f.overflows++
@@ -274,6 +281,13 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	}
 	f.followers[s.ID] = fo
 	return fo
+}
+
+// tellNoWaitEvent tells of a server that does not say what it waits for.
+func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
+	if fo.noWaitEvent != nil {
+		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", fo.noWaitEvent))
+	}
 }
 
 // settled tells whether a server has come up, or will not listen.
@@ -301,6 +315,9 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 // probed takes over the outcome of a probe that was asked for.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	fo := f.followers[s.ID]
+	if fo != nil && foreign.Unanswered(err) && fo.tlsTried == s.TLSLibrary {
+		fo.tlsTried = server.Library{}
+	}
 	switch {
 	case err != nil:
 		f.failed(s, now, fmt.Errorf("its encrypted connections cannot be read: %w", err))
@@ -318,22 +335,33 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
 		s.Data, s.DataSource, s.WAL, s.WALSource = fo.Data, fo.DataSource, fo.WAL, fo.WALSource
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
+		s.places, s.noPlaces = fo.places, fo.noPlaces
+	}
+	if foreign.Unanswered(s.noPlaces) {
 		s.places = fo.places
 	}
 	if len(s.Ports) == 0 {
 		s.Ports, s.Listening = fo.Ports, fo.Listening
 	}
+	if s.TLSLibrary == (server.Library{}) {
+		s.TLSLibrary = fo.TLSLibrary // its memory does not answer now
+	}
 	if s.pod.UID == "" {
 		s.pod = fo.pod // it is on its way out
 	}
-	s.waitEvent = fo.waitEvent // of its first look
-	ports := fo.Ports
+	if fo.number == otherNumber {
+		s.waitEvent, s.noWaitEvent = 0, nil
+	}
+	before := fo.sighting
 	fo.sighting = s
 	f.readTLS(fo, s.TLSLibrary)
 	if fo.number == otherNumber {
 		return
 	}
-	if !slices.Equal(ports, s.Ports) || fo.label == "" {
+	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
+		f.tellNoWaitEvent(fo, now)
+	}
+	if !slices.Equal(before.Ports, s.Ports) || before.waitEvent != s.waitEvent || fo.label == "" {
 		if err := f.kernel.describe(fo.number, s.Ports, fo.waitEvent); err != nil {
 			f.failed(s.Server, now, err)
 		}

@@ -13,6 +13,9 @@ var ErrUnanswered = errors.New("no answer in time")
 // ErrTooMany is the error of a call that was not made, because too many others hang.
 var ErrTooMany = errors.New("too many calls hang already")
 
+// Unanswered tells whether a call was not answered in time, or not made because others hang: the next one may be answered.
+func Unanswered(err error) bool { return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) }
+
 const (
 	// DefaultPatience is how long a call on another process's files or memory may take.
 	DefaultPatience = 2 * time.Second
@@ -138,7 +141,7 @@ func AskFor[T any](c *Calls, owner, key string, f func() (T, error)) (T, error) 
 		result, err = f()
 		return err
 	})
-	if errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) {
+	if Unanswered(err) {
 		return none, err
 	}
 	return result, err

@@ -165,7 +165,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	}
 	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", c.PID), p.arguments)
 	switch {
-	case unanswered(slow):
+	case foreign.Unanswered(slow):
 		// Its memory hangs. It is a server if it listens; only its name is not known.
 	case slow != nil:
 		return nil, slow
@@ -218,9 +218,4 @@ func (s *Scanner) part(server *Server, what string, read func(*Server) error) (*
 		problem := read(&mine)
 		return &mine, problem
 	})
-}
-
-// unanswered tells whether a call was not answered, or not made because others hang.
-func unanswered(err error) bool {
-	return errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
 }
