@@ -66,9 +66,10 @@ type query struct {
 	// mu is never held over anything that may hang: only over calls on BPF maps and programs.
 	mu    sync.Mutex
 	fleet *fleet
-	// looking are the processes that are being looked at, and problems what could not be read of
-	// servers that are there.
+	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and problems what
+	// could not be read of servers that are there.
 	looking  map[server.ID]bool
+	tried    map[server.ID]trial
 	problems map[server.ID]error
 	scanning error
 	// probing are the libraries that are being probed, or given up.
@@ -98,7 +99,7 @@ func NewQuery(o Options) (Collector, error) {
 		// Whoever may start processes can make lines in this log.
 		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
 		scanner: server.NewScanner(o.ProcFS, calls), notices: newNotices(),
-		looking: map[server.ID]bool{}, problems: map[server.ID]error{},
+		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
 

@@ -31,7 +31,7 @@ const (
 	// maxNotices is how many processes the kernel may tell of between two looks; with more, all
 	// processes are looked through instead.
 	maxNotices = 64
-	// maxLooks is how many processes are looked at in full by one walk; the others' turn comes
+	// maxLooks is how many processes that are not followed are looked at in full by one walk; the others' turn comes
 	// with the next.
 	maxLooks = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
@@ -192,11 +192,13 @@ func (q *query) walk(grace time.Duration) {
 		maps.DeleteFunc(q.problems, func(id server.ID, _ error) bool { return !there[id] })
 	}
 	q.mu.Unlock()
-	q.lookAt(candidates, grace)
+	skipped := q.lookAt(candidates, false, grace)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.fleet.unfollowed = 0
+	maps.DeleteFunc(q.tried, func(id server.ID, _ trial) bool { return !there[id] || q.fleet.followers[id] != nil })
+	q.fleet.unfollowed = skipped
 	if q.fleet.full() {
+		q.fleet.unfollowed = 0
 		for _, c := range candidates {
 			if q.fleet.followers[c.ID] == nil {
 				q.fleet.unfollowed++
@@ -224,7 +226,7 @@ func (q *query) look(pids map[int]bool) {
 		}
 	}
 	q.mu.Unlock()
-	q.lookAt(candidates, lookGrace)
+	q.lookAt(candidates, true, lookGrace)
 	for pid := range pids {
 		if _, ok := there[pid]; !ok {
 			delete(pids, pid)
@@ -258,18 +260,11 @@ func (b *batch) close() []sighting {
 
 // lookAt looks at candidates side by side, as far as they are due, and takes over what it finds.
 // After the grace it goes on without those that have not answered: they are taken over when they
-// answer, so that they hold up nobody.
-func (q *query) lookAt(candidates []server.Candidate, grace time.Duration) {
+// answer, so that they hold up nobody. It returns how many have to wait for a later look, see due.
+func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Duration) (skipped int) {
 	now := time.Now()
 	q.mu.Lock()
-	var due []server.Candidate
-	for _, c := range candidates {
-		known := q.fleet.followers[c.ID] != nil
-		if !q.looking[c.ID] && q.fleet.due(c.ID, now) && (known || !q.fleet.full()) && len(due) < maxLooks {
-			q.looking[c.ID] = true
-			due = append(due, c)
-		}
-	}
+	due, skipped := q.due(candidates, told, now)
 	q.mu.Unlock()
 	look := q.scanner.Looker()
 	b := &batch{}
@@ -308,6 +303,7 @@ func (q *query) lookAt(candidates []server.Candidate, grace time.Duration) {
 	q.mu.Unlock()
 	q.identify()
 	q.probe()
+	return skipped
 }
 
 // identify asks what the pods of the servers are called, and names the servers after them.

@@ -104,7 +104,7 @@ type fleet struct {
 	// otherUnheard is follower.unheard of the servers without series of their own.
 	otherUnheard uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too
-	// many; folded are the accounts that went to server="other" before their time.
+	// many, or whose turn to be looked at has not come; folded are the accounts that went to server="other" before their time.
 	unfollowed int
 	folded     uint64
 	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries
