@@ -156,7 +156,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	if p.user, err = p.effectiveUser(); err != nil {
 		return nil, err
 	}
-	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user}
+	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user, Group: p.group()}
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		if e, ok := programs[strings.TrimSuffix(filepath.Base(exe), " (deleted)")]; ok {
