@@ -84,6 +84,8 @@ type account struct {
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
 	last  time.Time
+	// heir is who goes on counting here: the server outside of pods that ended last; nil if none has.
+	heir *identity
 }
 
 type accountKey struct{ label, engine string }
@@ -435,6 +437,9 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	} else if a := f.accounts[fo.key()]; a != nil && a.ended == (totals{}) {
 		// It never had a statement: nothing is to be scraped any more.
 		delete(f.accounts, fo.key())
+	}
+	if a := f.accounts[fo.key()]; a != nil && fo.pod.UID == "" {
+		a.heir = fo.identity()
 	}
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
