@@ -134,7 +134,7 @@ func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
 // What they share, such as the ports of a network namespace, is read once by each Looker. The
 // function returns nil for a process that is no server, or has ended.
 func (s *Scanner) Looker() func(Candidate) (*Server, error) {
-	tcp := newNetworks()
+	tcp := newNetworks(s.calls)
 	return func(c Candidate) (*Server, error) {
 		s.looks <- struct{}{}
 		defer func() { <-s.looks }()
