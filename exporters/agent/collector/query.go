@@ -66,9 +66,10 @@ type query struct {
 	// mu is never held over anything that may hang: only over calls on BPF maps and programs.
 	mu    sync.Mutex
 	fleet *fleet
-	// looking are the processes that are being looked at, and problems what could not be read of
-	// servers that are there.
+	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and problems what
+	// could not be read of servers that are there.
 	looking  map[server.ID]bool
+	tried    map[server.ID]trial
 	problems map[server.ID]error
 	scanning error
 	// probing are the libraries that are being probed, or given up.
@@ -98,7 +99,7 @@ func NewQuery(o Options) (Collector, error) {
 		// Whoever may start processes can make lines in this log.
 		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
 		scanner: server.NewScanner(o.ProcFS, calls), notices: newNotices(),
-		looking: map[server.ID]bool{}, problems: map[server.ID]error{},
+		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
 
@@ -156,7 +157,10 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	defer q.mu.Unlock()
 	// In this order: see addUnfinished.
 	sums, rest, readErr := q.fleet.read()
-	now, err := kernelSide{programs: q.programs}.census()
+	now, err := q.kernel.census()
+	if err == nil {
+		q.fleet.counted(&now, time.Now())
+	}
 	keys := q.fleet.keys()
 	for i := range now.activities {
 		if t := sums[keys[now.activities[i].Server]]; t != nil {
@@ -165,7 +169,7 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	}
 	q.stats.Fill = q.fill(now.backends)
 	q.fleet.sendBackends(ch, now.backends)
-	q.fleet.sendUncounted(ch, now.unheard)
+	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
 	return errors.Join(
 		readErr,

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -30,7 +31,7 @@ const (
 	// maxNotices is how many processes the kernel may tell of between two looks; with more, all
 	// processes are looked through instead.
 	maxNotices = 64
-	// maxLooks is how many processes are looked at in full by one walk; the others' turn comes
+	// maxLooks is how many processes that are not followed are looked at in full by one walk; the others' turn comes
 	// with the next.
 	maxLooks = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
@@ -191,11 +192,13 @@ func (q *query) walk(grace time.Duration) {
 		maps.DeleteFunc(q.problems, func(id server.ID, _ error) bool { return !there[id] })
 	}
 	q.mu.Unlock()
-	q.lookAt(candidates, grace)
+	skipped := q.lookAt(candidates, false, grace)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.fleet.unfollowed = 0
+	maps.DeleteFunc(q.tried, func(id server.ID, _ trial) bool { return !there[id] || q.fleet.followers[id] != nil })
+	q.fleet.unfollowed = skipped
 	if q.fleet.full() {
+		q.fleet.unfollowed = 0
 		for _, c := range candidates {
 			if q.fleet.followers[c.ID] == nil {
 				q.fleet.unfollowed++
@@ -223,7 +226,7 @@ func (q *query) look(pids map[int]bool) {
 		}
 	}
 	q.mu.Unlock()
-	q.lookAt(candidates, lookGrace)
+	q.lookAt(candidates, true, lookGrace)
 	for pid := range pids {
 		if _, ok := there[pid]; !ok {
 			delete(pids, pid)
@@ -257,18 +260,11 @@ func (b *batch) close() []sighting {
 
 // lookAt looks at candidates side by side, as far as they are due, and takes over what it finds.
 // After the grace it goes on without those that have not answered: they are taken over when they
-// answer, so that they hold up nobody.
-func (q *query) lookAt(candidates []server.Candidate, grace time.Duration) {
+// answer, so that they hold up nobody. It returns how many have to wait for a later look, see due.
+func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Duration) (skipped int) {
 	now := time.Now()
 	q.mu.Lock()
-	var due []server.Candidate
-	for _, c := range candidates {
-		known := q.fleet.followers[c.ID] != nil
-		if !q.looking[c.ID] && q.fleet.due(c.ID, now) && (known || !q.fleet.full()) && len(due) < maxLooks {
-			q.looking[c.ID] = true
-			due = append(due, c)
-		}
-	}
+	due, skipped := q.due(candidates, told, now)
 	q.mu.Unlock()
 	look := q.scanner.Looker()
 	b := &batch{}
@@ -307,6 +303,7 @@ func (q *query) lookAt(candidates []server.Candidate, grace time.Duration) {
 	q.mu.Unlock()
 	q.identify()
 	q.probe()
+	return skipped
 }
 
 // identify asks what the pods of the servers are called, and names the servers after them.
@@ -325,7 +322,8 @@ func (q *query) identify() {
 
 // complete reads what a look itself does not.
 func (q *query) complete(s server.Server) sighting {
-	c := sighting{Server: s, places: placesOf(q.options, q.calls, s)}
+	c := sighting{Server: s}
+	c.places, c.noPlaces = placesOf(q.options, q.calls, s)
 	if q.options.Pods != nil {
 		var err error
 		if c.pod, err = q.options.Pods.Of(s.PID); err != nil {
@@ -334,9 +332,12 @@ func (q *query) complete(s server.Server) sighting {
 		}
 	}
 	q.mu.Lock()
-	known := q.fleet.followers[s.ID] != nil
+	fo := q.fleet.followers[s.ID]
+	if fo != nil {
+		c.waitEvent, c.noWaitEvent = fo.waitEvent, fo.noWaitEvent
+	}
 	q.mu.Unlock()
-	if !known {
+	if fo == nil || foreign.Unanswered(c.noWaitEvent) {
 		c.waitEvent, c.noWaitEvent = q.kernel.waitEvent(s, q.calls)
 	}
 	return c

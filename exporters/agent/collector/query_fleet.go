@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -36,6 +37,8 @@ type kernel interface {
 	read(number uint32) (totals, error)
 	// unmarked counts the processes and threads of a server for which there was no memory.
 	unmarked(number uint32) (uint64, error)
+	// census counts the processes and threads of all servers.
+	census() (census, error)
 }
 
 // sighting is what a look at a server found; all of it was read without holding a lock.
@@ -44,7 +47,9 @@ type sighting struct {
 	// waitEvent is where its processes say what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
-	places      []serverPlace
+	// places are where its files are; noPlaces is why that is not known.
+	places   []serverPlace
+	noPlaces error
 	// pod is which pod it is in, if any; untrusted tells that it only seems to be in one.
 	pod       pod.ID
 	untrusted bool
@@ -67,7 +72,7 @@ type follower struct {
 	unheard uint64
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
-	// tlsTried is the library that was tried last, so that a failure is told once.
+	// tlsTried is the library that was tried last, so that a failure is told once; it is tried again if nobody answered.
 	tlsTried server.Library
 }
 
@@ -79,6 +84,8 @@ type account struct {
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
 	last  time.Time
+	// heir is who goes on counting here: the server outside of pods that ended last; nil if none has.
+	heir *identity
 }
 
 type accountKey struct{ label, engine string }
@@ -89,15 +96,17 @@ type fleet struct {
 	kernel       kernel
 	limit        int
 	followers    map[server.ID]*follower
-	free         []uint32
 	accounts     map[accountKey]*account
 	hasOther     bool
 	overflows    uint64
 	attachErrors map[string]*attachError
+	// free are the numbers that nobody has, and leaving the servers that ended whose numbers somebody may have.
+	free    []uint32
+	leaving []*leaving
 	// otherUnheard is follower.unheard of the servers without series of their own.
 	otherUnheard uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too
-	// many; folded are the accounts that went to server="other" before their time.
+	// many, or whose turn to be looked at has not come; folded are the accounts that went to server="other" before their time.
 	unfollowed int
 	folded     uint64
 	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries
@@ -128,7 +137,7 @@ const perSlot = 4
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 	f := &fleet{log: log, kernel: k, limit: limit,
 		followers: map[server.ID]*follower{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
-	for n := uint32(limit); n > otherNumber; n-- {
+	for n := otherNumber + 1; n <= uint32(limit); n++ {
 		f.free = append(f.free, n)
 	}
 	return f
@@ -230,7 +239,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 		return true
 	}
 	again := lookAgain
-	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != ""; {
+	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != "" && !fo.unanswered(); {
 	case complete:
 	case !fo.settled(now):
 		// Most come up at once, and whoever never does must not cost more and more.
@@ -241,39 +250,46 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 	return now.Sub(fo.looked) >= again
 }
 
+// unanswered tells whether something was asked of a server's files that the next look is to ask again.
+func (fo *follower) unanswered() bool {
+	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
+	return library || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
+}
+
 // join begins to follow a server; it returns nil if it cannot be.
 func (f *fleet) join(s sighting, now time.Time) *follower {
 	if f.full() {
 		return nil // the walk counts it
 	}
-	fo := &follower{sighting: s, number: otherNumber, since: now}
-	if len(f.free) > 0 {
-		fo.number = f.free[len(f.free)-1]
-	}
+	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
 	if fo.number == otherNumber {
-		fo.waitEvent = 0
+		fo.waitEvent, fo.noWaitEvent = 0, nil
 	}
 	if err := f.kernel.describe(fo.number, nil, fo.waitEvent); err != nil {
 		f.failed(s.Server, now, err)
 	}
 	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
 		f.failed(s.Server, now, err)
+		f.retire(fo) // some of its processes may be marked
 		return nil
 	}
-	if s.noWaitEvent != nil && fo.number != otherNumber {
-		f.failed(s.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", s.noWaitEvent))
-	}
+	f.tellNoWaitEvent(fo, now)
 	if fo.number == otherNumber {
 		f.hasOther = true
 		f.overflows++
 		fo.label = otherServer
 		f.account(otherServer, otherServer, now)
-		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit)
-	} else {
-		f.free = f.free[:len(f.free)-1]
+		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
 	}
 	f.followers[s.ID] = fo
 	return fo
+}
+
+// tellNoWaitEvent tells of a server that does not say what it waits for.
+func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
+	if fo.noWaitEvent != nil {
+		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", fo.noWaitEvent))
+	}
 }
 
 // settled tells whether a server has come up, or will not listen.
@@ -301,6 +317,9 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 // probed takes over the outcome of a probe that was asked for.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	fo := f.followers[s.ID]
+	if fo != nil && foreign.Unanswered(err) && fo.tlsTried == s.TLSLibrary {
+		fo.tlsTried = server.Library{}
+	}
 	switch {
 	case err != nil:
 		f.failed(s, now, fmt.Errorf("its encrypted connections cannot be read: %w", err))
@@ -318,22 +337,33 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
 		s.Data, s.DataSource, s.WAL, s.WALSource = fo.Data, fo.DataSource, fo.WAL, fo.WALSource
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
+		s.places, s.noPlaces = fo.places, fo.noPlaces
+	}
+	if foreign.Unanswered(s.noPlaces) {
 		s.places = fo.places
 	}
 	if len(s.Ports) == 0 {
 		s.Ports, s.Listening = fo.Ports, fo.Listening
 	}
+	if s.TLSLibrary == (server.Library{}) {
+		s.TLSLibrary = fo.TLSLibrary // its memory does not answer now
+	}
 	if s.pod.UID == "" {
 		s.pod = fo.pod // it is on its way out
 	}
-	s.waitEvent = fo.waitEvent // of its first look
-	ports := fo.Ports
+	if fo.number == otherNumber {
+		s.waitEvent, s.noWaitEvent = 0, nil
+	}
+	before := fo.sighting
 	fo.sighting = s
 	f.readTLS(fo, s.TLSLibrary)
 	if fo.number == otherNumber {
 		return
 	}
-	if !slices.Equal(ports, s.Ports) || fo.label == "" {
+	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
+		f.tellNoWaitEvent(fo, now)
+	}
+	if !slices.Equal(before.Ports, s.Ports) || before.waitEvent != s.waitEvent || fo.label == "" {
 		if err := f.kernel.describe(fo.number, s.Ports, fo.waitEvent); err != nil {
 			f.failed(s.Server, now, err)
 		}
@@ -372,12 +402,17 @@ func (f *fleet) fold(but accountKey, now time.Time) {
 		return
 	}
 	delete(f.accounts, oldest)
-	f.hasOther = true
 	f.folded++
-	if !server.Engine(oldest.engine).SpeaksSQL() {
-		found.ended.mixUp()
+	f.toOther(oldest.engine, &found.ended, now)
+}
+
+// toOther gives an engine's counts to server="other".
+func (f *fleet) toOther(engine string, t *totals, now time.Time) {
+	f.hasOther = true
+	if !server.Engine(engine).SpeaksSQL() {
+		t.mixUp()
 	}
-	f.account(otherServer, otherServer, now).ended.add(&found.ended)
+	f.account(otherServer, otherServer, now).ended.add(t)
 }
 
 // leave ends to follow a server; what was counted stays with its label.
@@ -403,10 +438,13 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 		// It never had a statement: nothing is to be scraped any more.
 		delete(f.accounts, fo.key())
 	}
+	if a := f.accounts[fo.key()]; a != nil && fo.pod.UID == "" {
+		a.heir = fo.identity()
+	}
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 	}
-	f.free = append(f.free, fo.number)
+	f.retire(fo)
 	level := slog.LevelInfo
 	if fo.label == "" {
 		level = slog.LevelDebug // it never came up

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
@@ -19,9 +21,12 @@ type fakeKernel struct {
 	refuse  map[int]error
 	selects map[uint32]uint64
 	ports   map[uint32][]uint16
+	waits   map[uint32]uint64 // where it says what it waits for
 	// missed are the tasks there was no memory for, by server number; adopted counts the asking, by process.
 	missed  map[uint32]uint64
 	adopted map[int]int
+	// marked are the tasks that bear a number.
+	marked map[uint32]uint64
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
@@ -31,8 +36,16 @@ func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 
 func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[number], nil }
 
+func (k *fakeKernel) census() (census, error) {
+	var c census
+	for number, n := range k.marked {
+		c.backends[number] = n
+	}
+	return c, nil
+}
+
 func (k *fakeKernel) describe(number uint32, ports []uint16, waitEvent uint64) error {
-	k.ports[number] = ports
+	k.ports[number], k.waits[number] = ports, waitEvent
 	return nil
 }
 
@@ -52,7 +65,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 
 func testFleet(limit int) (*fleet, *fakeKernel) {
 	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
-		missed: map[uint32]uint64{}, adopted: map[int]int{}}
+		waits: map[uint32]uint64{}, missed: map[uint32]uint64{}, adopted: map[int]int{}, marked: map[uint32]uint64{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 
@@ -275,6 +288,60 @@ func TestFleetTLS(t *testing.T) {
 	f.probed(s.Server, fileID{inode: 8}, nil, begin)
 	if want := []fileID{{inode: 7}, {inode: 8}}; !slices.Equal(f.unwanted, want) {
 		t.Errorf("libraries given up: %+v, want %+v", f.unwanted, want)
+	}
+}
+
+// What was not answered in time is asked for again soon: the TLS library, where the server says what it waits for, and where its files are.
+func TestFleetAsksAgain(t *testing.T) {
+	for _, passing := range []error{foreign.ErrUnanswered, foreign.ErrTooMany} {
+		f, k := testFleet(2)
+		s := running(1, "a", 1)
+		s.DataDirectory = "/data"
+		s.TLSLibrary = server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+		s.noWaitEvent = fmt.Errorf("program: %w", passing)
+		s.places = []serverPlace{{purpose: "data", device: "sda"}}
+		f.update([]sighting{s}, begin)
+		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), begin)
+		if f.attachErrors["a"].count != 2 || len(f.wanted) != 1 {
+			t.Errorf("%v: failures %+v, %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
+		}
+		soon := begin.Add(lookAgain / 10)
+		if !f.due(s.ID, soon) {
+			t.Errorf("%v: it is not asked again", passing)
+		}
+		s.waitEvent, s.noWaitEvent = 0x1234, nil
+		s.places, s.noPlaces = nil, fmt.Errorf("devices: %w", passing)
+		f.update([]sighting{s}, soon)
+		fo := f.followers[s.ID]
+		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
+			t.Errorf("%v: %d probes wanted, it says what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
+		}
+		if len(fo.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
+			t.Errorf("%v: places %+v: want what was known, and to ask again", passing, fo.places)
+		}
+		s.noPlaces = nil
+		f.probed(s.Server, fileID{inode: 7}, nil, soon)
+		f.update([]sighting{s}, soon)
+		if f.due(s.ID, soon.Add(lookAgain/10)) {
+			t.Errorf("%v: it is asked again when all is known", passing)
+		}
+	}
+}
+
+// What is asked for once is not asked for again, unless nobody answered.
+func TestWaitEventIsAskedForAgain(t *testing.T) {
+	f, _ := testFleet(2)
+	q := &query{fleet: f, calls: foreign.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
+	s := running(os.Getpid(), "a", 1)
+	s.waitEvent = 0x1234
+	f.update([]sighting{s}, begin)
+	if c := q.complete(s.Server); c.waitEvent != 0x1234 || c.noWaitEvent != nil {
+		t.Errorf("%#x, %v: want what is known", c.waitEvent, c.noWaitEvent)
+	}
+	f.followers[s.ID].noWaitEvent = foreign.ErrUnanswered
+	// This program has no such variable.
+	if c := q.complete(s.Server); c.waitEvent == 0x1234 || foreign.Unanswered(c.noWaitEvent) {
+		t.Errorf("%#x, %v: want another answer", c.waitEvent, c.noWaitEvent)
 	}
 }
 

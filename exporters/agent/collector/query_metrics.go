@@ -54,7 +54,7 @@ var (
 	queryOverflows = prometheus.NewDesc("plumbline_query_servers_overflow_total",
 		`Database servers that have no series of their own, because there are too many; they are in server="other".`, nil, nil)
 	queryUnfollowed = prometheus.NewDesc("plumbline_query_servers_unfollowed",
-		"Processes with a database server's name that were not followed at the last look at all processes, because there are more than four times as many as may have series of their own.", nil, nil)
+		"Processes with a database server's name that were not followed at the last look at all processes, because there are more than four times as many as may have series of their own, or more than are looked at at once (256): the turn of the latter comes with a later look.", nil, nil)
 	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
 		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
 	queryBackends = prometheus.NewDesc("plumbline_query_backends",
@@ -105,17 +105,23 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
 		ended := a.ended
 		sums[key] = &ended
 	}
-	for _, fo := range f.followers {
+	add := func(fo *follower) {
 		if fo.label == "" || fo.number == otherNumber {
-			continue
+			return
 		}
 		t, err := f.kernel.read(fo.number)
 		if err != nil {
 			problems = append(problems, err)
 		}
-		if sum := sums[accountKey{fo.label, string(fo.Engine)}]; sum != nil {
+		if sum := sums[fo.key()]; sum != nil {
 			sum.add(&t)
 		}
+	}
+	for _, fo := range f.followers {
+		add(fo)
+	}
+	for _, l := range f.leaving {
+		add(l.follower)
 	}
 	rest, err = f.kernel.read(otherNumber)
 	if f.hasOther {
@@ -191,16 +197,14 @@ func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [maxServers +
 	}
 }
 
-// sendUncounted tells for how long processes worked on what was not counted, by a census.
-func (f *fleet) sendUncounted(ch chan<- prometheus.Metric, unheard [maxServers + 1]uint64) {
+// sendUncounted tells for how long processes worked on what was not counted.
+func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
-			fo.unheard += unheard[fo.number]
 			ch <- counter(queryUncounted, float64(fo.unheard)/1e9, fo.label, string(fo.Engine))
 		}
 	}
 	if f.hasOther {
-		f.otherUnheard += unheard[otherNumber]
 		ch <- counter(queryUncounted, float64(f.otherUnheard)/1e9, otherServer, otherServer)
 	}
 }

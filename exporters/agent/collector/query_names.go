@@ -37,6 +37,23 @@ type wish struct {
 	provisional bool
 }
 
+// identity tells servers outside of pods that have one name apart, also after their ends.
+type identity struct {
+	user   uint32
+	dataID string
+	apart  bool
+}
+
+// identity is who a server is, as far as that is known.
+func (s sighting) identity() *identity { return &identity{s.User, s.DataID, s.Apart} }
+
+// same tells whether two are one server, before and after a restart. On the host itself its user may have made the data directory
+// anew; in a container it may be anybody's user.
+func (i *identity) same(other *identity) bool {
+	known := i.dataID != "" && other.dataID != ""
+	return i.user == other.user && (i.dataID == other.dataID || known && !i.apart && !other.apart)
+}
+
 // identified takes over what is known of the pods of the servers, by UID. What was known stays while nobody tells: the API
 // server may be away, and it forgets a pod before its last process has ended.
 func (f *fleet) identified(pods map[string]pod.Pod, now time.Time) {
@@ -118,6 +135,9 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 		_, known := f.pods[fo.pod.UID]
 		return known && len(fo.Ports) > 0
 	}
+	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
+		return false // it may be the one, and not be in its data directory yet
+	}
 	return fo.Name != "" || len(fo.Ports) > 0
 }
 
@@ -182,7 +202,7 @@ func (f *fleet) podWish(fo *follower) wish {
 	return w
 }
 
-// apart returns a label for a server that no other running one has. Which one of several gets which label follows from their
+// apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several gets which label follows from their
 // data directories, not from the order in which they began, unless these are not known.
 func (f *fleet) apart(fo *follower, several bool) string {
 	base := fo.wish.name
@@ -199,9 +219,16 @@ func (f *fleet) apart(fo *follower, several bool) string {
 	return name
 }
 
-// taken tells whether a name is another running server's.
+// kept tells whether a name is kept for another server than the one at hand: one outside of pods that ended and may come back. A pod's name is
+// the pod's, whatever runs in it.
+func (f *fleet) kept(name string, fo *follower) bool {
+	a := f.accounts[accountKey{name, string(fo.Engine)}]
+	return fo.pod.UID == "" && fo.label != name && a != nil && a.heir != nil && !a.heir.same(fo.identity())
+}
+
+// taken tells whether a name is another server's, which runs or may come back.
 func (f *fleet) taken(name string, but *follower) bool {
-	if name == otherServer {
+	if name == otherServer || f.kept(name, but) {
 		return true
 	}
 	for _, fo := range f.followers {

@@ -252,6 +252,80 @@ func TestServersOfOnePod(t *testing.T) {
 	}
 }
 
+// The name of a server outside of pods that ended is kept for it: another one with the name adds nothing to its counts, and does not
+// have the name when it comes back.
+func TestNameIsKept(t *testing.T) {
+	const database, neighbour = 70, 1000
+	main := func(pid int, user uint32, id string, apart bool) sighting {
+		s := running(pid, "main", 5432)
+		if id != "" {
+			s = at(s, "/data", id, apart)
+		}
+		s.User = user
+		return s
+	}
+	for _, c := range []struct {
+		name string
+		next sighting
+		want string
+	}{
+		{"it is started again", main(2, database, "aaaa", false), "main"},
+		{"on a data directory that was made anew", main(2, database, "bbbb", false), "main"},
+		{"another user", main(2, neighbour, "bbbb", false), "main-bbbb"},
+		{"another user in its data directory", main(2, neighbour, "aaaa", false), "main-aaaa"},
+		{"another user in none", main(2, neighbour, "", false), "main-2"},
+		{"its user in none", main(2, database, "", false), "main-2"},
+		{"its user in a container", main(2, database, "bbbb", true), "main-bbbb"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, k := testFleet(10)
+			first := main(1, database, "aaaa", false)
+			f.update([]sighting{first}, begin)
+			k.selects[f.followers[first.ID].number] = 5
+			now := begin.Add(time.Minute)
+			f.update([]sighting{c.next}, now)
+			now = now.Add(settleTime)
+			f.update([]sighting{c.next}, now)
+			if got := f.labels(); !slices.Equal(got, []string{c.want}) {
+				t.Fatalf("the next one is %q, want %q", got, c.want)
+			}
+			k.selects[f.followers[c.next.ID].number] = 3
+			want := uint64(5)
+			if c.want == "main" {
+				want += 3
+			}
+			if got := look(t, &collected{f: f}, "main").counts["select"]; got != want {
+				t.Errorf("%d statements of main, want %d", got, want)
+			}
+			if c.want == "main" {
+				return
+			}
+			again := main(3, database, "aaaa", false)
+			f.update([]sighting{c.next, again}, now.Add(time.Second))
+			if got := f.followers[again.ID].label; got != "main" {
+				t.Errorf("when it comes back it is %q", got)
+			}
+		})
+	}
+}
+
+// Who a server is may show later than what it calls itself: until then it does not lose its name.
+func TestKeptNameWaits(t *testing.T) {
+	f, _ := testFleet(10)
+	first := at(running(1, "main", 5432), "/data", "aaaa", false)
+	f.update([]sighting{first}, begin)
+	f.account("main", string(first.Engine), begin).ended.lost[0] = 1 // there is something to keep
+	now := begin.Add(time.Minute)
+	f.update([]sighting{running(2, "main")}, now)
+	if got := f.labels(); !slices.Equal(got, []string{""}) {
+		t.Errorf("before its data directory is known it is %q", got)
+	}
+	f.update([]sighting{at(running(2, "main", 5432), "/data", "aaaa", false)}, now.Add(time.Second))
+	if got := f.labels(); !slices.Equal(got, []string{"main"}) {
+		t.Errorf("then it is %q", got)
+	}
+}
+
 // podWith is a pod as the API server tells it.
 func podWith(namespace, name string, containers map[string]string) pod.Pod {
 	return pod.New(namespace, name, containers)

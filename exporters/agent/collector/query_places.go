@@ -19,13 +19,13 @@ type serverPlace struct {
 	place  volume.Place
 }
 
-// placesOf finds the block devices that a server's files are on. Without an answer in time, or
-// on a file system without a device (tmpfs, overlay, network), there is none.
-func placesOf(o Options, calls *foreign.Calls, s server.Server) []serverPlace {
+// placesOf finds the block devices that a server's files are on. On a file system without a device (tmpfs, overlay, network)
+// there is none. The error says that there was no answer in time.
+func placesOf(o Options, calls *foreign.Calls, s server.Server) ([]serverPlace, error) {
 	if s.Data == "" && s.WAL == "" {
-		return nil
+		return nil, nil
 	}
-	places, _ := foreign.AskFor(calls, s.Owner(), fmt.Sprintf("devices of process %d", s.PID), func() ([]serverPlace, error) {
+	return foreign.AskFor(calls, s.Owner(), fmt.Sprintf("devices of process %d", s.PID), func() ([]serverPlace, error) {
 		devices := volume.NewDevices(o.ProcFS, o.SysFS)
 		var places []serverPlace
 		for _, f := range []struct{ purpose, number, source string }{
@@ -47,7 +47,6 @@ func placesOf(o Options, calls *foreign.Calls, s server.Server) []serverPlace {
 		}
 		return places, nil
 	})
-	return places
 }
 
 // volumeOf returns the volume that holds the files: the one that their folder is in, or, for a

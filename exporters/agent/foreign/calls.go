@@ -13,15 +13,31 @@ var ErrUnanswered = errors.New("no answer in time")
 // ErrTooMany is the error of a call that was not made, because too many others hang.
 var ErrTooMany = errors.New("too many calls hang already")
 
+// Unanswered tells whether a call was not answered in time, or not made because others hang: the next one may be answered.
+func Unanswered(err error) bool { return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) }
+
 const (
 	// DefaultPatience is how long a call on another process's files or memory may take.
 	DefaultPatience = 2 * time.Second
 	// DefaultHanging is how many calls may hang at once. Each holds a thread of the agent.
 	DefaultHanging = 128
-	// ownerShare is the part of these that one owner's calls may take: a user whose processes
-	// hang on purpose must not use up what the others need.
-	ownerShare = 8
 )
+
+// The parts of these that may be taken by the calls of one user in one cgroup, by all of one cgroup and by all of one user: whose
+// processes hang on purpose must not use up what the others need. A process of another container may have any user, that of a
+// database, too, but is in no cgroup but its own; who may make cgroups of his own cannot choose his user.
+const (
+	ownerShare = 8
+	groupShare = 4
+	userShare  = 2
+)
+
+// Owner is whose process a call looks at. The zero Owner is the agent itself.
+type Owner struct {
+	User string
+	// Group is the process's cgroup, as the kernel tells it, or empty if it is in none of its own.
+	Group string
+}
 
 // Calls bounds calls that may hang in the kernel, such as any on a file system whose server is
 // gone. A call that hangs cannot be ended: its goroutine and thread stay until the kernel
@@ -34,47 +50,43 @@ type Calls struct {
 
 	mu    sync.Mutex
 	under map[string]*call
-	// hung counts the calls that hang, by owner.
-	hung map[string]int
-	late uint64
+	// changed is closed when one of these returns, or is known to hang.
+	changed chan struct{}
+	late    uint64
 }
 
 // call is one that has not returned.
-type call struct{ hangs bool }
+type call struct {
+	owner Owner
+	hangs bool
+}
 
 // NewCalls returns Calls with a patience for each call and a limit for those that hang.
 func NewCalls(patience time.Duration, hanging int) *Calls {
-	return &Calls{patience: patience, hanging: hanging, under: map[string]*call{}, hung: map[string]int{}}
+	return &Calls{patience: patience, hanging: hanging, under: map[string]*call{}, changed: make(chan struct{})}
 }
 
 // Do makes a call within the patience. The call must leave its result in a place of its own
 // that is read only if Do returns no error of this package: it may go on after Do has returned.
-func (c *Calls) Do(key string, f func() error) error { return c.DoFor("", key, f) }
+func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key, f) }
 
-// DoFor makes a call on behalf of an owner, such as the user whose process is looked at. Each
-// owner has an eighth of the calls that may hang; "" is the agent itself, whose own calls are
-// bounded as all others together are, and do not wait for those.
-func (c *Calls) DoFor(owner, key string, f func() error) error {
-	mine := &call{}
-	c.mu.Lock()
-	switch {
-	case c.under[key] != nil:
-		c.mu.Unlock()
-		return fmt.Errorf("%s: %w: an earlier call still hangs", key, ErrUnanswered)
-	case c.full(owner):
-		c.mu.Unlock()
-		return fmt.Errorf("%s: %w", key, ErrTooMany)
+// DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an eighth of
+// the calls that may hang.
+func (c *Calls) DoFor(owner, key string, f func() error) error { return c.do(Owner{User: owner}, key, f) }
+
+// do makes a call on behalf of an owner, who has a share of the calls that may hang. The agent's own calls are bounded as all
+// others together are, and do not wait for those.
+func (c *Calls) do(owner Owner, key string, f func() error) error {
+	mine, err := c.begin(owner, key)
+	if err != nil {
+		return err
 	}
-	c.under[key] = mine
-	c.mu.Unlock()
 	answer := make(chan error, 1)
 	go func() {
 		err := guarded(key, f)
 		c.mu.Lock()
 		delete(c.under, key)
-		if mine.hangs {
-			c.release(owner)
-		}
+		c.change()
 		c.mu.Unlock()
 		answer <- err // when the next call of this key may be made
 	}()
@@ -90,9 +102,45 @@ func (c *Calls) DoFor(owner, key string, f func() error) error {
 	c.late++
 	if c.under[key] == mine { // it has not just returned
 		mine.hangs = true
-		c.hung[owner]++
+		c.change()
 	}
 	return fmt.Errorf("%s: %w (%s)", key, ErrUnanswered, c.patience)
+}
+
+// begin notes a call as under way, once its owner has room for it: who makes many calls side by side has no more that may turn
+// out to hang than his share.
+func (c *Calls) begin(owner Owner, key string) (*call, error) {
+	deadline := time.NewTimer(c.patience)
+	defer deadline.Stop()
+	for {
+		c.mu.Lock()
+		switch {
+		case c.under[key] != nil:
+			c.mu.Unlock()
+			return nil, fmt.Errorf("%s: %w: an earlier call still hangs", key, ErrUnanswered)
+		case c.full(owner, false):
+			c.mu.Unlock()
+			return nil, fmt.Errorf("%s: %w", key, ErrTooMany)
+		case !c.full(owner, true):
+			mine := &call{owner: owner}
+			c.under[key] = mine
+			c.mu.Unlock()
+			return mine, nil
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline.C:
+			return nil, fmt.Errorf("%s: %w", key, ErrTooMany)
+		}
+	}
+}
+
+// change tells whoever waits that a call has returned, or hangs.
+func (c *Calls) change() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // guarded makes a call whose panic is an error.
@@ -105,40 +153,46 @@ func guarded(key string, f func() error) (err error) {
 	return f()
 }
 
-// full tells whether an owner may have no more calls.
-func (c *Calls) full(owner string) bool {
-	if owner == "" {
-		return c.hung[owner] >= c.hanging
-	}
-	others := 0
-	for o, n := range c.hung {
-		if o != "" {
-			others += n
+// full tells whether an owner may have no more calls: of those that hang or, if all, of those under way that may yet hang, too.
+func (c *Calls) full(owner Owner, all bool) bool {
+	agent := owner == Owner{}
+	var own, group, user, sum int
+	for _, u := range c.under {
+		if !all && !u.hangs || (u.owner == Owner{}) != agent {
+			continue
+		}
+		sum++
+		if u.owner == owner {
+			own++
+		}
+		if u.owner.Group == owner.Group {
+			group++
+		}
+		if u.owner.User == owner.User {
+			user++
 		}
 	}
-	return others >= c.hanging || c.hung[owner] >= max(1, c.hanging/ownerShare)
-}
-
-func (c *Calls) release(owner string) {
-	if c.hung[owner]--; c.hung[owner] == 0 {
-		delete(c.hung, owner)
+	if agent {
+		return sum >= c.hanging && !all
 	}
+	beyond := func(n, share int) bool { return n >= max(1, c.hanging/share) }
+	return sum >= c.hanging || beyond(own, ownerShare) || owner.Group != "" && beyond(group, groupShare) || beyond(user, userShare)
 }
 
 // Ask makes a call that has a result.
 func Ask[T any](c *Calls, key string, f func() (T, error)) (T, error) {
-	return AskFor(c, "", key, f)
+	return AskFor(c, Owner{}, key, f)
 }
 
-// AskFor makes a call that has a result on behalf of an owner, see DoFor.
-func AskFor[T any](c *Calls, owner, key string, f func() (T, error)) (T, error) {
+// AskFor makes a call that has a result on behalf of an owner.
+func AskFor[T any](c *Calls, owner Owner, key string, f func() (T, error)) (T, error) {
 	var result, none T
-	err := c.DoFor(owner, key, func() (err error) {
+	err := c.do(owner, key, func() (err error) {
 		// A late result is written where nobody reads it any more: each Ask has its own.
 		result, err = f()
 		return err
 	})
-	if errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) {
+	if Unanswered(err) {
 		return none, err
 	}
 	return result, err
@@ -149,8 +203,10 @@ func (c *Calls) Hanging() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for _, hung := range c.hung {
-		n += hung
+	for _, u := range c.under {
+		if u.hangs {
+			n++
+		}
 	}
 	return n
 }

@@ -106,6 +106,83 @@ func TestCallsBounded(t *testing.T) {
 	}
 }
 
+// Whoever chooses his processes' users, their cgroups or neither uses up his own share only, also if all of his calls are made at once.
+func TestCallsShares(t *testing.T) {
+	const hanging = 3 * ownerShare
+	database := Owner{"999", "database"}
+	for _, c := range []struct {
+		name   string
+		owner  func(i int) Owner
+		want   int
+		victim Owner
+	}{
+		{"a database's user in another cgroup", func(int) Owner { return Owner{"999", "neighbour"} }, hanging / ownerShare, database},
+		{"many users in one cgroup", func(i int) Owner { return Owner{fmt.Sprint(i), "neighbour"} }, hanging / groupShare, database},
+		{"one user in many cgroups", func(i int) Owner { return Owner{"1000", fmt.Sprint(i)} }, hanging / userShare, database},
+		{"a user without a cgroup", func(int) Owner { return Owner{User: "1000"} }, hanging / ownerShare, Owner{User: "999"}},
+		{"who may choose both", func(i int) Owner { return Owner{fmt.Sprint(i), fmt.Sprint(i)} }, hanging, Owner{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			calls := NewCalls(time.Millisecond, hanging)
+			call, release := hang()
+			defer release()
+			var made atomic.Int32
+			var wait sync.WaitGroup
+			for i := range 2 * hanging {
+				wait.Go(func() {
+					if err := calls.do(c.owner(i), fmt.Sprint(i), call); errors.Is(err, ErrUnanswered) {
+						made.Add(1)
+					} else if !errors.Is(err, ErrTooMany) {
+						t.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+			if n := int(made.Load()); n != c.want || calls.Hanging() != n {
+				t.Errorf("%d calls were made, %d hang, want %d", n, calls.Hanging(), c.want)
+			}
+			if err := calls.do(c.victim, "victim", func() error { return nil }); errors.Is(err, ErrTooMany) {
+				t.Errorf("the victim's call: %v", err)
+			}
+		})
+	}
+}
+
+// A call beyond a share waits for those under way, and is made if they return.
+func TestCallsWaitForShare(t *testing.T) {
+	c := NewCalls(time.Minute, ownerShare)
+	call, release := hang()
+	defer release()
+	answers := make(chan error, 2)
+	owner := Owner{User: "1000"}
+	go func() { answers <- c.do(owner, "first", call) }()
+	testkit.Eventually(t, time.Minute, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.under["first"] == nil {
+			return errors.New("the first call is not made")
+		}
+		return nil
+	})
+	var second atomic.Bool
+	go func() { answers <- c.do(owner, "second", func() error { second.Store(true); return nil }) }()
+	if err := c.do(Owner{User: "999"}, "other", func() error { return nil }); err != nil {
+		t.Errorf("another one's call: %v", err)
+	}
+	if second.Load() {
+		t.Error("a call is made beyond the share")
+	}
+	release()
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if !second.Load() {
+		t.Error("the call that waited was not made")
+	}
+}
+
 // Many goroutines with few keys, some of whose calls are late: never two of one key at a time.
 // Run with -race this also shows that results are not shared.
 func TestCallsRace(t *testing.T) {

@@ -26,37 +26,63 @@ type listeners map[string]netip.AddrPort
 const maxTable = 64 << 20
 
 // networks are the listeners of each network namespace that one scan came by: a table also
-// holds every connection, and many servers may share one.
+// holds every connection, and many servers may share one. Each is read once, whatever comes of it, and holds up nobody in another.
 type networks struct {
+	calls *foreign.Calls
+
 	mu    sync.Mutex
-	known map[string]listeners
+	known map[string]func() (listeners, error)
 }
 
-func newNetworks() *networks { return &networks{known: map[string]listeners{}} }
+func newNetworks(calls *foreign.Calls) *networks {
+	return &networks{calls: calls, known: map[string]func() (listeners, error){}}
+}
 
-// of returns the listeners in a process's network namespace.
+// of returns the listeners in a process's network namespace; with an error as far as they are known.
 func (n *networks) of(p process) (listeners, error) {
 	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "net"))
 	if err != nil {
 		namespace = p.dir
 	}
+	for {
+		read, mine := n.reader(namespace, p)
+		if l, err := read(); mine || !gone(err) {
+			return l, err
+		}
+		// It was asked for by way of a process that has ended.
+	}
+}
+
+// reader returns what reads the tables of a namespace, and whether it does so by way of this process.
+func (n *networks) reader(namespace string, p process) (read func() (listeners, error), mine bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if l, ok := n.known[namespace]; ok {
-		return l, nil
+	if read, ok := n.known[namespace]; ok {
+		return read, false
 	}
-	l := listeners{}
-	var problems []error
-	for _, table := range []string{"net/tcp", "net/tcp6"} {
-		if err := l.read(filepath.Join(p.dir, table)); err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6
-			problems = append(problems, err)
+	read = sync.OnceValues(func() (listeners, error) {
+		// The agent's own call: the tables are the kernel's, and whoever's files hang has no part in them.
+		l, err := foreign.Ask(n.calls, fmt.Sprintf("TCP sockets of process %d", p.pid), p.listening)
+		if gone(err) {
+			n.mu.Lock()
+			delete(n.known, namespace)
+			n.mu.Unlock()
 		}
-	}
-	if err := errors.Join(problems...); err != nil {
 		return l, err
+	})
+	n.known[namespace] = read
+	return read, true
+}
+
+// listening reads the tables of the process's network namespace. The one of IPv4 is read last: as long as it is there, so is the
+// process, and another one that is missing does not exist.
+func (p process) listening() (listeners, error) {
+	l := listeners{}
+	err := l.read(filepath.Join(p.dir, "net/tcp6"))
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // no IPv6
 	}
-	n.known[namespace] = l
-	return l, nil
+	return l, errors.Join(err, l.read(filepath.Join(p.dir, "net/tcp")))
 }
 
 // read adds those of a table such as /proc/PID/net/tcp.

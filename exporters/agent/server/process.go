@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +20,8 @@ const (
 	maxStat = 16 << 10
 	// maxArguments is how much of a command line is looked at.
 	maxArguments = 64 << 10
+	// maxCgroup is how much of /proc/PID/cgroup is looked at, a line for each hierarchy.
+	maxCgroup = 64 << 10
 )
 
 // process is a folder of procfs.
@@ -82,6 +86,22 @@ func (p process) effectiveUser() (uint32, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s/status has no user", p.dir)
+}
+
+// group returns a number for the cgroups that the process is in, as the kernel tells them; empty if it is in the root ones only, or
+// if they cannot be read. It takes no look at the process's memory and files, and so does not hang with them.
+func (p process) group() string {
+	text, err := foreign.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(strings.TrimSuffix(line, "\n"), ":/") {
+			sum := sha256.Sum256(text)
+			return hex.EncodeToString(sum[:8])
+		}
+	}
+	return ""
 }
 
 // arguments returns the command line, as far as it is looked at.

@@ -134,7 +134,7 @@ func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
 // What they share, such as the ports of a network namespace, is read once by each Looker. The
 // function returns nil for a process that is no server, or has ended.
 func (s *Scanner) Looker() func(Candidate) (*Server, error) {
-	tcp := newNetworks()
+	tcp := newNetworks(s.calls)
 	return func(c Candidate) (*Server, error) {
 		s.looks <- struct{}{}
 		defer func() { <-s.looks }()
@@ -156,7 +156,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	if p.user, err = p.effectiveUser(); err != nil {
 		return nil, err
 	}
-	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user}
+	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user, Group: p.group()}
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		if e, ok := programs[strings.TrimSuffix(filepath.Base(exe), " (deleted)")]; ok {
@@ -165,7 +165,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	}
 	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", c.PID), p.arguments)
 	switch {
-	case unanswered(slow):
+	case foreign.Unanswered(slow):
 		// Its memory hangs. It is a server if it listens; only its name is not known.
 	case slow != nil:
 		return nil, slow
@@ -218,9 +218,4 @@ func (s *Scanner) part(server *Server, what string, read func(*Server) error) (*
 		problem := read(&mine)
 		return &mine, problem
 	})
-}
-
-// unanswered tells whether a call was not answered, or not made because others hang.
-func unanswered(err error) bool {
-	return errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
 }

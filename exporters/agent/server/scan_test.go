@@ -211,6 +211,37 @@ func TestScanHung(t *testing.T) {
 	})
 }
 
+// What hangs of a server counts for its user in its cgroup: a neighbour may choose the one, but not the other.
+func TestOwner(t *testing.T) {
+	root := t.TempDir()
+	for pid, cgroup := range map[int]string{10: "0::/a\n", 20: "0::/b\n", 30: "0::/a\n", 40: "4:pids:/\n0::/\n", 50: ""} {
+		fixture{pid: pid, comm: "postgres", args: []string{"postgres"}, ports: []int{5400 + pid}}.write(t, root)
+		if cgroup == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, fmt.Sprint(pid), "cgroup"), []byte(cgroup), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := scanner(root).Scan(nil)
+	if len(found) != 5 || err != nil {
+		t.Fatalf("found %+v, %v", found, err)
+	}
+	owners := map[int]foreign.Owner{}
+	for _, s := range found {
+		owners[s.PID] = s.Owner()
+		if s.Owner().User != fmt.Sprint(os.Geteuid()) {
+			t.Errorf("process %d is user %q's", s.PID, s.Owner().User)
+		}
+	}
+	if owners[10] != owners[30] || owners[10] == owners[20] || owners[10].Group == "" {
+		t.Errorf("in cgroups: %+v", owners)
+	}
+	if owners[40] != owners[50] || owners[40].Group != "" {
+		t.Errorf("in no cgroup of their own: %+v", owners)
+	}
+}
+
 // What a server says of itself becomes a number, valid text, or nothing.
 func TestScanHostile(t *testing.T) {
 	const secret = "root:*:20228:0:99999:7:::"

@@ -3,8 +3,10 @@
 package server
 
 import (
-	"fmt"
 	"net/netip"
+	"strconv"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // ID identifies a running server: its main process, which a reused PID does not fool.
@@ -24,6 +26,8 @@ type Server struct {
 	Version string
 	// User is who it runs as.
 	User uint32
+	// Group is a number for the cgroup that it is in, or empty if it is in none of its own, or that is not known.
+	Group string
 	// DataDirectory is the path in the server's own file system view, fit for a label.
 	DataDirectory string
 	// DataPath is the same as it is, with whatever bytes it has; it is no label.
@@ -51,4 +55,6 @@ type Server struct {
 
 // Owner is whose share of the calls that may hang those on this server's files take, see
 // foreign.Calls.
-func (s Server) Owner() string { return fmt.Sprintf("user %d", s.User) }
+func (s Server) Owner() foreign.Owner {
+	return foreign.Owner{User: strconv.FormatUint(uint64(s.User), 10), Group: s.Group}
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// inNamespace makes a process in a network namespace of a made-up procfs.
+func inNamespace(t *testing.T, root string, pid int, namespace string) process {
+	t.Helper()
+	fixture{pid: pid, comm: "postgres", args: []string{"postgres"}, ports: []int{5400 + pid}}.write(t, root)
+	p := newProcess(root, pid)
+	dir := filepath.Join(p.dir, "ns")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("net:["+namespace+"]", filepath.Join(dir, "net"))); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// withoutEnd makes the table of a process's sockets one that is not read to its end before end is called.
+func withoutEnd(t *testing.T, p process) (table string, end func()) {
+	t.Helper()
+	table = filepath.Join(p.dir, "net", "tcp")
+	if err := errors.Join(os.Remove(table), syscall.Mkfifo(table, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return table, func() {
+		if f, err := os.OpenFile(table, os.O_RDWR, 0); err == nil {
+			f.Close()
+		}
+	}
+}
+
+// has tells whether a process's own listener is among these.
+func (l listeners) has(p process) bool {
+	at, ok := l[fmt.Sprint(10*p.pid)]
+	return ok && int(at.Port()) == 5400+p.pid
+}
+
+// The tables of a namespace are read once, also if they cannot be understood; only what a process's end says is not held against the
+// others.
+func TestNetworksReadOnce(t *testing.T) {
+	root := t.TempDir()
+	broken, same, other := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "1"), inNamespace(t, root, 30, "2")
+	ended, left := inNamespace(t, root, 40, "3"), inNamespace(t, root, 50, "3")
+	line := "   0: zz:1538 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(broken.dir, "net", "tcp"), []byte(line), 0o644), os.RemoveAll(ended.dir+"/net")); err != nil {
+		t.Fatal(err)
+	}
+	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	_, first := n.of(broken)
+	if _, err := n.of(same); first == nil || err == nil || err.Error() != first.Error() {
+		t.Errorf("the errors are %v and %v, want the first one twice", first, err)
+	}
+	if l, err := n.of(other); err != nil || !l.has(other) {
+		t.Errorf("in another namespace %v, %v", l, err)
+	}
+	// Who has ended was the first to ask, and the other one waits for the same answer.
+	if _, mine := n.reader("net:[3]", ended); !mine {
+		t.Error("the first one is not to read")
+	}
+	if l, err := n.of(left); err != nil || !l.has(left) {
+		t.Errorf("beside a process that has ended %v, %v", l, err)
+	}
+}
+
+// A table that takes its time holds up nobody in another namespace.
+func TestNetworksApart(t *testing.T) {
+	root := t.TempDir()
+	slow, other := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "2")
+	table, end := withoutEnd(t, slow)
+	defer end()
+	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	slowly, answered := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := n.of(slow)
+		slowly <- err
+	}()
+	var writer *os.File
+	testkit.Eventually(t, time.Minute, func() (err error) {
+		writer, err = os.OpenFile(table, os.O_WRONLY|syscall.O_NONBLOCK, 0) // when it is being read
+		return err
+	})
+	defer writer.Close()
+	go func() {
+		_, err := n.of(other)
+		answered <- err
+	}()
+	testkit.Eventually(t, time.Minute, func() error {
+		select {
+		case err := <-answered:
+			if err != nil {
+				t.Error(err)
+			}
+			return nil
+		default:
+			return errors.New("another namespace's table is not read")
+		}
+	})
+	writer.Close()
+	if err := <-slowly; err != nil {
+		t.Error(err)
+	}
+}
+
+// A table that takes too long is given up, once for all processes of its namespace.
+func TestNetworksInTime(t *testing.T) {
+	root := t.TempDir()
+	slow, same := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "1")
+	_, end := withoutEnd(t, slow)
+	defer end()
+	calls := foreign.NewCalls(50*time.Millisecond, foreign.DefaultHanging)
+	n := newNetworks(calls)
+	for _, p := range []process{slow, same} {
+		if _, err := n.of(p); !errors.Is(err, foreign.ErrUnanswered) {
+			t.Errorf("process %d: %v", p.pid, err)
+		}
+	}
+	if calls.Late() != 1 {
+		t.Errorf("%d calls were late, want 1", calls.Late())
+	}
+}
