@@ -99,7 +99,7 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
-	c := containers{procfs: root, doubts: map[uint32]int{}, read: map[pod.ID]bool{}}
+	c := containers{procfs: root, walk: pod.NewWalk(root), doubts: map[uint32]int{}}
 	left := maxUsers
 	for _, pid := range names {
 		mnt, err := namespace(root, pid, "mnt")
@@ -146,10 +146,10 @@ func bytesOf(mounts []Mount) (n int) {
 // containers finds pods' containers with users of their own.
 type containers struct {
 	procfs string
+	walk   *pod.Walk
 	// doubts are the processes of each user that seemed to be in a pod, and all of them.
 	doubts map[uint32]int
 	all    int
-	read   map[pod.ID]bool
 }
 
 // first says whether a process is in a pod's container of which no other process was met yet: whoever may make namespaces of his own in a container
@@ -166,16 +166,12 @@ func (c *containers) first(pid int) bool {
 	if c.doubts[user] >= maxDoubts || c.all >= allDoubts {
 		return false
 	}
-	id, err := pod.Of(c.procfs, pid)
+	first, err := c.walk.First(pid)
 	if err != nil {
 		c.doubts[user]++
 		c.all++
 	}
-	if err != nil || id == (pod.ID{}) || c.read[id] {
-		return false
-	}
-	c.read[id] = true
-	return true
+	return first
 }
 
 // processes returns the numbers of all processes.
