@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,8 @@ type fabricServers struct {
 	// known are the processes that the latest scan has seen, and failed why some cannot be followed.
 	known  map[int]bool
 	failed error
+	// warnings is the log for what others can cause any number of.
+	warnings *slog.Logger
 	// counted are the programs' counts before the latest load.
 	counted [fabric.ServerEvents]uint64
 }
@@ -89,7 +92,8 @@ type serverLook struct {
 }
 
 func newFabricServers(c *fabricCollector) *fabricServers {
-	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{}}
+	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
+		warnings: slog.New(newBoundedHandler(c.log.Handler()))}
 	s.load = func() (*fabricKernel, error) {
 		kernel, err := loadServer(c.options, c.wire.server.load)
 		if err != nil {
@@ -160,16 +164,23 @@ func (s *fabricServers) scan() {
 			refused[pid] = start
 		}
 	}
+	for _, pid := range s.note(found, refused, there, whole, err) {
+		s.warnings.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+	}
+}
+
+// note keeps what a scan has found, and returns those that are refused and were not before. err is why the scan has not seen all.
+func (s *fabricServers) note(found, refused map[int]uint64, there map[int]bool, whole bool, err error) (news []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.lookErrors++
-		return // what was found is taken to be still there
+		return nil // what was found is taken to be still there
 	}
 	for pid, start := range refused {
 		if s.refused[pid] != start {
 			s.refusals++
-			s.log.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+			news = append(news, pid)
 		}
 	}
 	for pid := range s.known {
@@ -182,6 +193,7 @@ func (s *fabricServers) scan() {
 		keep(refused, s.refused, there)
 	}
 	s.found, s.refused = found, refused
+	return news
 }
 
 // keep adds what was found before and is still there.
