@@ -118,3 +118,39 @@ func TestServersRefusedInTheLog(t *testing.T) {
 		t.Errorf("%d lines for %d processes, %d of them while a scrape would have to wait", log.lines, many, log.held)
 	}
 }
+
+// Many processes of one pod that are named like a target take no other's room, and those for which there is none are counted, each once.
+func TestServersOfOnePod(t *testing.T) {
+	const over = 10
+	b := newServerBench(t)
+	c := b.collector.(*fabricCollector)
+	c.options.ProcFS, c.options.SysFS = b.procfs, b.sysfs
+	c.initiator.load = c.initiator.try // this kernel need not have it
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	// Numbers that no process has: the kernel knows of no sockets of theirs.
+	const first = 4 << 20
+	for i := range serverShare + over {
+		targetProcess(t, b.procfs, first+i, 7, 0, fmt.Sprint(onePod, "/", i))
+	}
+	targetProcess(t, b.procfs, first-1, 7, 0, anotherPod)
+	for range 2 {
+		c.look()
+		if c.servers.err != nil {
+			t.Fatal(c.servers.err)
+		}
+		if n := len(c.servers.followed); n != serverShare+1 || c.servers.followed[first-1] != 7 || c.servers.leftOut != over {
+			t.Errorf("%d processes are followed, the other pod's: %v; %d are left, want %d", n, c.servers.followed[first-1] == 7, c.servers.leftOut, over)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(b.procfs, fmt.Sprint(first-1))); err != nil {
+		t.Fatal(err)
+	}
+	c.look()
+	if n := len(c.servers.followed); n != serverShare || c.servers.leftOut != over {
+		t.Errorf("%d processes are followed once the other pod's has ended, %d are left", n, c.servers.leftOut)
+	}
+}
