@@ -27,7 +27,8 @@ func TestUsersMountIsNoVolume(t *testing.T) {
 		{Point: "/mnt/k0s/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-6/mount", Device: "7:1", Type: "fuseblk", Source: "/dev/loop1"},
 	}}
 	for _, c := range []struct{ plugin, name, want string }{
-		{csiPlugin, "pvc-1", ""}, {csiPlugin, "pvc-2", "8:16"}, {localPlugin, "pvc-3", ""}, {csiPlugin, "pvc-4", ""}, {csiPlugin, "pvc-5", "0:86"}, {csiPlugin, "pvc-6", "7:1"},
+		{csiPlugin, "pvc-1", ""}, {csiPlugin, "pvc-2", "8:16"}, {localPlugin, "pvc-3", ""},
+		{csiPlugin, "pvc-4", ""}, {csiPlugin, "pvc-5", "0:86"}, {csiPlugin, "pvc-6", "7:1"},
 	} {
 		var got []string
 		for _, m := range tables.kubelet(c.plugin, c.name) {
