@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -67,6 +68,37 @@ func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 			err = errors.New("a replica of another pod is taken for nothing")
 		}
 		return errors.Join(err, calls.Do("the agent's own", func() error { return nil }))
+	})
+}
+
+// However many directories of one pod's replicas hang, those of another pod's are looked at.
+func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
+	const hanging = 16
+	hung, release := foreigntest.HungMount(t)
+	defer release()
+	procfs, healthy := t.TempDir(), t.TempDir()
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, SysFS: t.TempDir()}, dataconnWire()).wires[0]
+	f.disks = foreign.NewCalls(50*time.Millisecond, hanging)
+	process := func(pid int, group, root string) *followedProcess {
+		storageProcess(t, procfs, pid, group, oneReplica)
+		if err := os.Symlink(root, filepath.Join(procfs, strconv.Itoa(pid), "root")); err != nil {
+			t.Fatal(err)
+		}
+		return &followedProcess{pid: pid, replicaProcess: replicaProcess{Directory: "/d"}}
+	}
+	for pid := 100; pid <= 100+hanging; pid++ {
+		n := process(pid, fmt.Sprint(onePod, "/", pid), hung)
+		if device, err := f.place(n, pod.Owner(procfs, pid)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(healthy, "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := process(7, anotherPod, healthy)
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := f.place(n, pod.Owner(procfs, 7))
+		return err
 	})
 }
 
