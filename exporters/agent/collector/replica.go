@@ -37,7 +37,7 @@ func NewReplica(o Options) (Collector, error) {
 }
 
 func newReplica(o Options, wires ...replicaWire) *replicaCollector {
-	c := &replicaCollector{log: o.Log.With("collector", "replica")}
+	c := &replicaCollector{log: slog.New(newBoundedHandler(o.Log.With("collector", "replica").Handler()))}
 	for _, w := range wires {
 		c.wires = append(c.wires, &replicaFollower{
 			log:        c.log.With("wire", w.name),
@@ -338,6 +338,7 @@ func (f *replicaFollower) consider(pid int) error {
 	if err != nil || !followed {
 		return err
 	}
+	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	select {
 	case f.unplaced <- struct{}{}:
 	default: // it is awake
@@ -409,7 +410,6 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 		delete(f.bySlot, n.slot)
 		return false, errors.Join(err, f.kernel.listen(f.need()))
 	}
-	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	return true, nil
 }
 

@@ -157,6 +157,19 @@ func TestReplicaWaits(t *testing.T) {
 	}
 }
 
+// Whoever may start many processes named like a replica, each of which is followed and left again, fills no log.
+func TestReplicaLogIsBounded(t *testing.T) {
+	log := &lockedLog{locked: func() bool { return false }}
+	f := newReplica(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, dataconnWire()).wires[0]
+	const many = 4 * logBurst
+	for pid := range many {
+		f.log.Info("following", "pid", pid)
+	}
+	if log.lines == 0 || log.lines >= many {
+		t.Errorf("%d lines of %d", log.lines, many)
+	}
+}
+
 // A process that a notice tells of while all are looked through is not taken for one that has ended.
 func TestReplicaScanMissesNewcomer(t *testing.T) {
 	procfs := t.TempDir()
