@@ -110,7 +110,7 @@ func (c *fabricCollector) Start(ctx context.Context) error {
 }
 
 // look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of
-// sysfs may wait for a controller, so that no lock is held meanwhile.
+// sysfs may wait for a controller, and to list a process's sockets takes the longer the more files it has, so that no lock is held meanwhile.
 func (c *fabricCollector) look() {
 	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
@@ -118,6 +118,14 @@ func (c *fabricCollector) look() {
 	if c.servers != nil {
 		c.servers.find()
 	}
+	c.settle(found, err, serving)
+	if c.servers != nil {
+		c.servers.begin()
+	}
+}
+
+// settle acts on what a look has found of the machine's paths, err is why it has not, and on whether it can serve anybody.
+func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err

@@ -54,28 +54,12 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		m, err := side.costs()
 		metrics, errs = append(metrics, m...), append(errs, err)
 	}
-	for labels, l := range totals.latencies {
-		d := replicaViews[labels.View]
-		values := labels.values(labels.View, labels.Op)
-		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		send(h)
-		send(counter(d.errors, float64(l.Failed), values...))
-		if labels.Op == "read" || labels.Op == "write" {
-			send(counter(d.bytes, float64(l.Bytes), values...))
-		}
-	}
-	// A side that could not be read is not gone.
+	// A side that could not be read is not gone: without it the counts would seem to fall.
 	if whole {
 		c.operations.add(totals.latencies)
+		errs = append(errs, totals.send(send))
 	}
 	send(counter(replicaOperations, float64(c.operations.total), c.wire.name))
-	for labels, n := range totals.unanswered {
-		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
-	}
 	oldest := map[replica.View]*prometheus.Desc{
 		replica.ViewRequest: replicaOldest, replica.ViewService: replicaOldestService,
 		replica.ViewFrontend: frontendOldest, viewPath: pathOldest, viewTarget: targetOldest,
@@ -108,6 +92,29 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		errs = append(errs, c.servers.sendLosses(send), c.servers.sendEvents(send))
 	}
 	return metrics, errors.Join(errs...)
+}
+
+// send sends the counts of paths and exports. A histogram that cannot be made is told of by the error, and the others are sent all the same.
+func (t *replicaTotals) send(send func(prometheus.Metric)) error {
+	var errs []error
+	for labels, l := range t.latencies {
+		d := replicaViews[labels.View]
+		values := labels.values(labels.View, labels.Op)
+		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		send(h)
+		send(counter(d.errors, float64(l.Failed), values...))
+		if labels.Op == "read" || labels.Op == "write" {
+			send(counter(d.bytes, float64(l.Bytes), values...))
+		}
+	}
+	for labels, n := range t.unanswered {
+		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
+	}
+	return errors.Join(errs...)
 }
 
 // costs are what the side's programs and maps take.

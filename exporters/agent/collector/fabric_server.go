@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -56,7 +58,7 @@ func (s *fabricServer) is(name string) bool {
 }
 
 // fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
-// come one after another, load, unload and use found and looked.
+// come one after another, load, unload and follow, and use found, looked, owners and left.
 type fabricServers struct {
 	*fabricSide
 	server *serverKernel // the kernel, once loaded
@@ -66,16 +68,28 @@ type fabricServers struct {
 	looked  serverLook
 	// followed are those that the kernel's programs know.
 	followed map[int]uint64
+	// owners are whose the processes are that were found, and left those of them for which there was no room.
+	owners map[serverProcess]string
+	left   map[serverProcess]bool
 
 	loaded     bool           // ever
 	refused    map[int]uint64 // processes that are named like a target and not root's, by their start
 	refusals   uint64
+	leftOut    uint64 // processes that are not followed because there are too many
 	lookErrors uint64
-	// known are the processes that the latest scan has seen, and failed why some cannot be followed.
+	// known are the processes that the latest scan has seen, and failed why some could not be left.
 	known  map[int]bool
 	failed error
+	// warnings is the log for what others can cause any number of.
+	warnings *slog.Logger
 	// counted are the programs' counts before the latest load.
 	counted [fabric.ServerEvents]uint64
+}
+
+// serverProcess is a process, told by its start from a later one of the same number.
+type serverProcess struct {
+	pid   int
+	start uint64
 }
 
 // serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still there.
@@ -89,7 +103,8 @@ type serverLook struct {
 }
 
 func newFabricServers(c *fabricCollector) *fabricServers {
-	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{}}
+	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
+		warnings: slog.New(newBoundedHandler(c.log.Handler()))}
 	s.load = func() (*fabricKernel, error) {
 		kernel, err := loadServer(c.options, c.wire.server.load)
 		if err != nil {
@@ -160,16 +175,23 @@ func (s *fabricServers) scan() {
 			refused[pid] = start
 		}
 	}
+	for _, pid := range s.note(found, refused, there, whole, err) {
+		s.warnings.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+	}
+}
+
+// note keeps what a scan has found, and returns those that are refused and were not before. err is why the scan has not seen all.
+func (s *fabricServers) note(found, refused map[int]uint64, there map[int]bool, whole bool, err error) (news []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.lookErrors++
-		return // what was found is taken to be still there
+		return nil // what was found is taken to be still there
 	}
 	for pid, start := range refused {
 		if s.refused[pid] != start {
 			s.refusals++
-			s.log.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+			news = append(news, pid)
 		}
 	}
 	for pid := range s.known {
@@ -182,6 +204,7 @@ func (s *fabricServers) scan() {
 		keep(refused, s.refused, there)
 	}
 	s.found, s.refused = found, refused
+	return news
 }
 
 // keep adds what was found before and is still there.
@@ -193,7 +216,7 @@ func keep(found, before map[int]uint64, there map[int]bool) {
 	}
 }
 
-// follow loads what is needed, and tells the programs which processes to follow.
+// follow loads what is needed, and leaves the processes that have ended. The new ones come after that: see begin.
 func (s *fabricServers) follow(now time.Time) {
 	s.failed = nil
 	s.need(len(s.found) > 0, now)
@@ -207,19 +230,73 @@ func (s *fabricServers) follow(now time.Time) {
 			delete(s.followed, pid)
 		}
 	}
+}
+
+// begin tells the programs which new processes to follow, of each owner no more than its share. Who calls it must not hold the lock.
+func (s *fabricServers) begin() {
+	if s.kernel == nil {
+		s.owners, s.left = nil, nil
+		return
+	}
+	shares := s.shares()
+	left := map[serverProcess]bool{}
 	for pid, start := range s.found {
 		if _, known := s.followed[pid]; known {
 			continue
 		}
-		followed, err := s.server.follow(pid, start)
-		if err != nil {
-			s.lookErrors++
-			s.failed = errors.Join(s.failed, err)
-		}
-		if followed {
-			s.followed[pid] = start
+		p := serverProcess{pid, start}
+		if owner := s.owners[p]; shares[owner] < serverShare && len(s.followed) < serverMaxProcesses {
+			shares[owner]++
+			followed, err := s.server.follow(pid, start)
+			s.begun(p, followed, err)
+		} else {
+			left[p] = true
 		}
 	}
+	s.leave(left)
+}
+
+// shares finds out whose the processes are that were found, and returns how many of each owner are followed.
+func (s *fabricServers) shares() map[string]int {
+	owners, shares := map[serverProcess]string{}, map[string]int{}
+	for pid, start := range s.found {
+		p := serverProcess{pid, start}
+		owner, known := s.owners[p]
+		if !known {
+			owner = pod.Owner(s.options.ProcFS, pid)
+		}
+		owners[p] = owner
+		if _, followed := s.followed[pid]; followed {
+			shares[owner]++
+		}
+	}
+	s.owners = owners
+	return shares
+}
+
+// begun keeps whether a process is followed now; err is why it is not, or not whole.
+func (s *fabricServers) begun(p serverProcess, followed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.lookErrors++
+		s.err = errors.Join(s.err, err)
+	}
+	if followed {
+		s.followed[p.pid] = p.start
+	}
+}
+
+// leave counts the processes for which there is no room, each once.
+func (s *fabricServers) leave(left map[serverProcess]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range left {
+		if !s.left[p] {
+			s.leftOut++
+		}
+	}
+	s.left = left
 }
 
 // sweepSessions names what sessions use, and frees what those leave behind that have ended. Operations without an end are none: a session tells of all, by
@@ -330,6 +407,7 @@ func (s *fabricServers) sendEvents(send func(prometheus.Metric)) error {
 	for reason, n := range map[string]uint64{
 		"connections_full":  events[fabric.ServerLostSession],
 		"memory_unreadable": events[fabric.ServerLostFault],
+		"processes_full":    s.leftOut,
 		"look_failed":       s.lookErrors,
 	} {
 		send(counter(replicaLost, float64(n), wire, reason))

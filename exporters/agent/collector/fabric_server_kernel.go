@@ -25,12 +25,18 @@ var serverPrograms = map[platform.Boundary][]string{
 
 const serverSockets = fabric.IscsiServerProgServerSockets
 
-// serverMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
-const serverMaxSessions = 8192
+const (
+	// serverMaxProcesses bounds the targets in user space that are followed, and serverShare those of one pod or container (pod.Owner): whoever names
+	// processes like a target must not take all the room.
+	serverMaxProcesses = 1024
+	serverShare        = serverMaxProcesses / 8
+	// serverMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
+	serverMaxSessions = 8192
+)
 
 // serverMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as they are used: a session takes 1.3 KB.
 var serverMapSizes = map[string]uint32{
-	"servers": 1024, "sessions": serverMaxSessions, "older": 64 << 10,
+	"servers": serverMaxProcesses, "sessions": serverMaxSessions, "older": 64 << 10,
 	"exports": serverMaxSessions, "unanswered": serverMaxSessions, "latencies": 3 * serverMaxSessions, // read, write, sync: as they are used
 }
 

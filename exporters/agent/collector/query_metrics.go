@@ -97,8 +97,9 @@ var (
 )
 
 // read returns what was counted of statements that ended, of the servers with a label, and of
-// those that share server="other". A server that cannot be read is told by the error.
-func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
+// those that share server="other", nil if these cannot be read. A server that cannot be read whole is left out, so that no
+// count seems to fall, and told by the error.
+func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	var problems []error
 	sums = map[accountKey]*totals{}
 	for key, a := range f.accounts {
@@ -111,9 +112,9 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
 		}
 		t, err := f.kernel.read(fo.number)
 		if err != nil {
-			problems = append(problems, err)
-		}
-		if sum := sums[fo.key()]; sum != nil {
+			problems = append(problems, fmt.Errorf("server %s: %w", fo.label, err))
+			delete(sums, fo.key())
+		} else if sum := sums[fo.key()]; sum != nil {
 			sum.add(&t)
 		}
 	}
@@ -123,18 +124,21 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest totals, err error) {
 	for _, l := range f.leaving {
 		add(l.follower)
 	}
-	rest, err = f.kernel.read(otherNumber)
-	if f.hasOther {
-		// Beside those that ended and were folded into it.
-		if sum := sums[accountKey{otherServer, otherServer}]; sum != nil {
-			sum.add(&rest)
-		}
+	others := accountKey{otherServer, otherServer}
+	t, err := f.kernel.read(otherNumber)
+	if err != nil {
+		delete(sums, others)
+		return sums, nil, errors.Join(append(problems, fmt.Errorf("server %s: %w", otherServer, err))...)
 	}
-	return sums, rest, errors.Join(append(problems, err)...)
+	if sum := sums[others]; sum != nil && f.hasOther {
+		// Beside those that ended and were folded into it.
+		sum.add(&t)
+	}
+	return sums, &t, errors.Join(problems...)
 }
 
 // send sends all that is known of servers.
-func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey]*totals, rest totals) error {
+func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey]*totals, rest *totals) error {
 	var problems []error
 	var volumes []volume.Found
 	if o.Volumes != nil {
@@ -160,7 +164,9 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 			problems = append(problems, err)
 		}
 	}
-	ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
+	if rest != nil {
+		ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
+	}
 	ch <- gauge(queryServers, float64(len(f.followers)))
 	ch <- counter(queryOverflows, float64(f.overflows))
 	ch <- gauge(queryUnfollowed, float64(f.unfollowed))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
@@ -36,26 +37,27 @@ func NewReplica(o Options) (Collector, error) {
 }
 
 func newReplica(o Options, wires ...replicaWire) *replicaCollector {
-	c := &replicaCollector{log: o.Log.With("collector", "replica")}
+	c := &replicaCollector{log: slog.New(newBoundedHandler(o.Log.With("collector", "replica").Handler()))}
 	for _, w := range wires {
 		c.wires = append(c.wires, &replicaFollower{
-			log:      c.log.With("wire", w.name),
-			wire:     w,
-			options:  o,
-			byPID:    map[int]*followedProcess{},
-			bySlot:   map[uint32]*followedProcess{},
-			rejected: map[int]uint64{},
-			reader:   replicaReader{o.ProcFS, w, o.calls()},
-			disks:    foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging),
-			unplaced: make(chan struct{}, 1),
-			clock:    monotonic,
-			sockets:  map[uint64]*watchedSocket{},
-			closed:   map[uint32]bool{},
-			crowded:  map[uint32]bool{},
-			volumes:  map[string]bool{},
-			totals:   newReplicaTotals(),
-			idle:     map[uint32]time.Time{},
-			lastSeen: map[replicaLabels]time.Time{},
+			log:        c.log.With("wire", w.name),
+			wire:       w,
+			options:    o,
+			byPID:      map[int]*followedProcess{},
+			bySlot:     map[uint32]*followedProcess{},
+			rejected:   map[int]uint64{},
+			considered: map[int]chan struct{}{},
+			reader:     replicaReader{o.ProcFS, w, o.calls(), newOwnerWaits()},
+			disks:      foreign.NewCalls(foreign.DefaultPatience, replicaDisksHanging),
+			unplaced:   make(chan struct{}, 1),
+			clock:      monotonic,
+			sockets:    map[uint64]*watchedSocket{},
+			closed:     map[uint32]bool{},
+			crowded:    map[uint32]bool{},
+			volumes:    map[string]bool{},
+			totals:     newReplicaTotals(),
+			idle:       map[uint32]time.Time{},
+			lastSeen:   map[replicaLabels]time.Time{},
 		})
 	}
 	return c
@@ -145,7 +147,7 @@ type replicaFollower struct {
 	// clock is the kernel's clock of the programs' times; tests let hours pass.
 	clock func() uint64
 
-	// following is held while it is decided who is followed, which takes reading procfs.
+	// following is held while it is decided who is followed, for which nothing is read that a process can make wait.
 	// A scrape never waits for it; who holds mu must not ask for it.
 	following sync.Mutex
 
@@ -161,6 +163,8 @@ type replicaFollower struct {
 	// rejected holds processes that could not be understood, by their start, so that each is
 	// told of once.
 	rejected map[int]uint64
+	// considered are the processes that are being looked at, and what is closed when that is over.
+	considered map[int]chan struct{}
 	// volumes are the values of the label volume in use.
 	volumes map[string]bool
 	// totals are the counts of connections and processes that are gone.
@@ -252,13 +256,15 @@ func (f *replicaFollower) scanOften(ctx context.Context) {
 
 // scan looks through all processes, and frees what has ended.
 func (f *replicaFollower) scan() error {
+	f.mu.Lock()
+	f.logged = 0
+	before := maps.Clone(f.byPID)
+	f.mu.Unlock()
 	entries, err := os.ReadDir(f.options.ProcFS)
 	if err != nil {
 		return fmt.Errorf("procfs: %w", err)
 	}
-	f.mu.Lock()
-	f.logged = 0
-	f.mu.Unlock()
+	f.reader.waits.begin()
 	there := map[int]bool{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -273,8 +279,8 @@ func (f *replicaFollower) scan() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
-	for pid := range f.byPID {
-		if !there[pid] {
+	for pid, n := range before { // those that came since were not looked for
+		if !there[pid] && f.byPID[pid] == n {
 			errs = append(errs, f.leave(pid))
 		}
 	}
@@ -296,11 +302,33 @@ func (f *replicaFollower) ended(pid int) error {
 	return f.leave(pid)
 }
 
-// consider follows a process if it is an engine or a replica and not followed yet.
+// alone waits until nobody else looks at a process, and returns what is to be called when that is over.
+func (f *replicaFollower) alone(pid int) (over func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.considered[pid] != nil {
+		other := f.considered[pid]
+		f.mu.Unlock()
+		<-other
+		f.mu.Lock()
+	}
+	mine := make(chan struct{})
+	f.considered[pid] = mine
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.considered, pid)
+		close(mine)
+	}
+}
+
+// consider follows a process if it is an engine or a replica and not followed yet. What it says of itself is read before anybody else has to wait, as it
+// can make that take long.
 func (f *replicaFollower) consider(pid int) error {
+	defer f.alone(pid)()
+	p, start, err := f.reader.read(pid)
 	f.following.Lock()
 	defer f.following.Unlock()
-	p, start, err := f.reader.read(pid)
 	if err != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -310,6 +338,7 @@ func (f *replicaFollower) consider(pid int) error {
 	if err != nil || !followed {
 		return err
 	}
+	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	select {
 	case f.unplaced <- struct{}{}:
 	default: // it is awake
@@ -327,6 +356,9 @@ func (f *replicaFollower) consider(pid int) error {
 func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 	if known, ok := f.rejected[pid]; ok && known == start {
 		return nil
+	}
+	if errors.Is(err, errWaited) && f.byPID[pid] != nil {
+		return nil // it is followed already
 	}
 	// One that did not answer is asked again by the next scan.
 	again := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
@@ -378,7 +410,6 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 		delete(f.bySlot, n.slot)
 		return false, errors.Join(err, f.kernel.listen(f.need()))
 	}
-	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	return true, nil
 }
 

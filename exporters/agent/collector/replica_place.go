@@ -3,13 +3,18 @@ package collector
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
+
+// replicaDisksHanging is how many looks at replicas' directories may hang at once; of one pod's, in which all of a node's replicas may be, an eighth.
+const replicaDisksHanging = 2 * foreign.DefaultHanging
 
 // placeOften finds the disks of replicas that came since. It waits for the replicas' file
 // systems, which may hang, so it is alone with that.
@@ -23,11 +28,18 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			}
 		}
 		f.mu.Unlock()
+		waited := newOwnerWaits()
 		for _, n := range todo {
 			if ctx.Err() != nil {
 				return
 			}
-			device, err := f.place(n)
+			owner := pod.Owner(f.options.ProcFS, n.pid)
+			if waited.enough(owner) {
+				continue // at the next turn
+			}
+			began := time.Now()
+			device, err := f.place(n, owner)
+			waited.since(owner, began)
 			if err != nil {
 				f.log.Debug("disk of a replica", "pid", n.pid, "err", err)
 				continue // not made yet, or it hangs: again at the next turn
@@ -40,9 +52,9 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 }
 
 // place names the disk that a replica's directory is on; empty if it is on none (overlay,
-// network file systems).
-func (f *replicaFollower) place(n *followedProcess) (string, error) {
-	s, err := foreign.Ask(f.disks, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
+// network file systems). owner is whose the replica is.
+func (f *replicaFollower) place(n *followedProcess, owner string) (string, error) {
+	s, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
 		root, err := foreign.Root(f.options.ProcFS, n.pid)
 		if err != nil {
 			return unix.Stat_t{}, err

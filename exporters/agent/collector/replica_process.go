@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // replicaProcess is an engine or a replica of a volume, as its command line tells.
@@ -154,6 +156,9 @@ func jivaVolume(hostname string) string {
 // user: it could name any volume on its command line.
 var errNotRoot = errors.New("named like an engine or replica of a volume, but not root's: not looked at")
 
+// errWaited is the error of a process that is left for the next scan, as others of its pod were waited for.
+var errWaited = fmt.Errorf("others of its pod or container did not answer: %w", foreign.ErrUnanswered)
+
 const (
 	// maxCommandLine and maxEnvironment bound what is read of a process; those of engines
 	// and replicas are a few KB long.
@@ -170,12 +175,13 @@ type replicaReader struct {
 	procfs string
 	wire   replicaWire
 	calls  *foreign.Calls
+	waits  *ownerWaits
 }
 
 // read reads one process; nil means that it is not of this wire or has ended. start tells a
 // process from a later one of the same number. Only what the kernel itself knows is read of
 // processes that are named otherwise or are not root's: a process can make the reading of
-// its memory, and so of its command line, hang.
+// its memory, and so of its command line, hang. A container's root can, too: the calls are its pod's.
 func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error) {
 	dir := filepath.Join(r.procfs, strconv.Itoa(pid))
 	name, start, err := processStat(dir)
@@ -189,7 +195,12 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 	if !root {
 		return nil, start, fmt.Errorf("process %d: %w", pid, errNotRoot)
 	}
-	text, err := r.procFile(dir, "cmdline", maxCommandLine)
+	owner := pod.Owner(r.procfs, pid)
+	if r.waits.enough(owner) {
+		return nil, start, fmt.Errorf("process %d: %w", pid, errWaited)
+	}
+	defer r.waits.since(owner, time.Now())
+	text, err := r.procFile(owner, dir, "cmdline", maxCommandLine)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(text) == 0 {
 		return nil, start, nil
 	}
@@ -197,7 +208,7 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 		return nil, start, fmt.Errorf("process %d: command line: %w", pid, err)
 	}
 	args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-	p, err = r.wire.recognise(args, func() string { return r.hostname(dir, pid) })
+	p, err = r.wire.recognise(args, func() string { return r.hostname(owner, dir, pid) })
 	if err != nil {
 		return nil, start, fmt.Errorf("process %d: %w", pid, err)
 	}
@@ -208,9 +219,9 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 }
 
 // procFile reads a file of a process that its memory stands behind.
-func (r replicaReader) procFile(dir, name string, limit int) ([]byte, error) {
+func (r replicaReader) procFile(owner, dir, name string, limit int) ([]byte, error) {
 	path := filepath.Join(dir, name)
-	return foreign.Ask(r.calls, path, func() ([]byte, error) {
+	return foreign.AskFor(r.calls, owner, path, func() ([]byte, error) {
 		text, err := foreign.ReadProc(path, limit+1)
 		if err == nil && len(text) > limit {
 			err = fmt.Errorf("%w: over %d bytes", foreign.ErrTooLong, limit)
@@ -222,8 +233,8 @@ func (r replicaReader) procFile(dir, name string, limit int) ([]byte, error) {
 // hostname returns the host name of a process's container: what it was started with in the
 // variable HOSTNAME, as Kubernetes and container runtimes do, else its /etc/hostname; empty if
 // neither is one.
-func (r replicaReader) hostname(dir string, pid int) string {
-	if text, err := r.procFile(dir, "environ", maxEnvironment); err == nil {
+func (r replicaReader) hostname(owner, dir string, pid int) string {
+	if text, err := r.procFile(owner, dir, "environ", maxEnvironment); err == nil {
 		for variable := range bytes.SplitSeq(text, []byte{0}) {
 			if value, ok := bytes.CutPrefix(variable, []byte("HOSTNAME=")); ok {
 				if name := foreign.Hostname(string(value)); name != "" {
@@ -232,7 +243,7 @@ func (r replicaReader) hostname(dir string, pid int) string {
 			}
 		}
 	}
-	text, err := foreign.Ask(r.calls, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
+	text, err := foreign.AskFor(r.calls, owner, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
 		root, err := foreign.Root(r.procfs, pid)
 		if err != nil {
 			return nil, err

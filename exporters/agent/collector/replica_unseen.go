@@ -15,6 +15,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // The answer of an operation can go by unseen: a tracepoint can miss events while another tracer
@@ -211,7 +212,8 @@ func (f *replicaFollower) lookAtThreads() {
 	f.mu.Unlock()
 	for n, before := range wanted {
 		path := filepath.Join(f.options.ProcFS, strconv.Itoa(n.pid), "task")
-		now, err := foreign.Ask(f.reader.calls, path, func() (threads, error) { return readThreads(path, before.sleeps) })
+		owner := pod.Owner(f.options.ProcFS, n.pid)
+		now, err := foreign.AskFor(f.reader.calls, owner, path, func() (threads, error) { return readThreads(path, before.sleeps) })
 		if err != nil {
 			f.log.Debug("threads of a replica", "pid", n.pid, "err", err)
 			now = threads{hung: true}

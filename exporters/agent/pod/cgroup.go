@@ -50,31 +50,48 @@ var (
 //     the reader's own cgroup namespace, and says nothing of what is above it.
 type cgroups struct{ procfs string }
 
-// hierarchy is the place of a hierarchy below PID 1's mounts, and the path of a process in it.
+// hierarchy is the place of a hierarchy below PID 1's mounts.
 type hierarchy struct {
-	root, path string
-	unified    bool // version 2
+	root    string
+	unified bool // version 2
+}
+
+// finder finds the way to the folder that has a pod's cgroup, see search.
+type finder func(root, group string) (string, error)
+
+// text returns what the kernel tells of a process's cgroups; empty of one that has ended.
+func (c cgroups) text(pid int) (string, error) {
+	text, err := foreign.ReadProc(filepath.Join(c.procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ESRCH):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("cgroup of process %d: %w", pid, err)
+	}
+	return string(text), nil
 }
 
 // of returns the pod and container that a process is in, or the zero ID. The error is ErrUntrusted if a cgroup only looks so.
 func (c cgroups) of(pid int) (ID, error) {
-	text, err := foreign.ReadProc(filepath.Join(c.procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ESRCH):
-		return ID{}, nil // it has ended
-	case err != nil:
-		return ID{}, fmt.Errorf("cgroup of process %d: %w", pid, err)
+	text, err := c.text(pid)
+	if err != nil {
+		return ID{}, err
 	}
+	return c.proven(pid, text, search)
+}
+
+// proven is of, for a process with this text.
+func (c cgroups) proven(pid int, text string, find finder) (ID, error) {
 	var problem error
-	for line := range strings.Lines(string(text)) {
-		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
-		controllers, at, ok := strings.Cut(rest, ":")
-		if !ok || !strings.Contains(at, "pod") {
+	for line := range strings.Lines(text) {
+		controllers, at := split(line)
+		n, ok := named(at)
+		if !ok {
 			continue
 		}
-		id, err := c.in(pid, hierarchy{c.mount(controllers), at, controllers == ""})
-		if id != (ID{}) && err == nil {
-			return id, nil
+		err := n.prove(pid, hierarchy{c.mount(controllers), controllers == ""}, find)
+		if err == nil {
+			return n.id, nil
 		}
 		if problem == nil {
 			problem = err
@@ -83,14 +100,22 @@ func (c cgroups) of(pid int) (ID, error) {
 	return ID{}, problem
 }
 
+// split takes a line of /proc/PID/cgroup apart.
+func split(line string) (controllers, at string) {
+	_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+	controllers, at, _ = strings.Cut(rest, ":")
+	return controllers, at
+}
+
 // Named tells whether a process is in a cgroup that is called as the kubelet calls a pod's. It proves nothing, and costs little.
 func Named(procfs string, pid int) bool {
-	text, err := foreign.ReadProc(filepath.Join(procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
+	text, err := cgroups{procfs}.text(pid)
 	if err != nil {
 		return false // it has ended
 	}
-	for line := range strings.Lines(string(text)) {
-		if slices.ContainsFunc(strings.Split(strings.TrimSuffix(line, "\n"), "/"), podGroup.MatchString) {
+	for line := range strings.Lines(text) {
+		_, at := split(line)
+		if _, ok := named(at); ok {
 			return true
 		}
 	}
@@ -122,45 +147,61 @@ func (c cgroups) mount(controllers string) string {
 	}
 }
 
-// in returns the pod that a process is in by one hierarchy.
-func (c cgroups) in(pid int, h hierarchy) (ID, error) {
-	way, relative := h.path, false
-	for strings.HasPrefix(way, "/../") {
-		way, relative = way[len("/.."):], true
+// names are those on the way to a cgroup, of which one is a pod's.
+type names struct {
+	parts []string
+	// pod is which of the parts is the pod's, and end where ends what the kubelet and the runtime made.
+	pod, end int
+	id       ID
+	// relative is set if it is not known what is above the parts.
+	relative bool
+}
+
+// named takes the way to a cgroup apart; ok says that a part of it has a pod's name. It proves nothing.
+func named(at string) (n names, ok bool) {
+	if !strings.Contains(at, "pod") {
+		return n, false
 	}
-	parts := strings.Split(strings.Trim(path.Clean(way), "/"), "/")
-	n := slices.IndexFunc(parts, podGroup.MatchString)
-	if n < 0 {
-		return ID{}, nil
+	for strings.HasPrefix(at, "/../") {
+		at, n.relative = at[len("/.."):], true
 	}
-	id := ID{UID: uidOf(parts[n])}
-	end := n + 1 // of what the kubelet and the runtime made
-	if len(parts) > end {
-		if m := containerGroup.FindStringSubmatch(parts[end]); m != nil {
-			id.Container = m[1]
-			end++
+	n.parts = strings.Split(strings.Trim(path.Clean(at), "/"), "/")
+	if n.pod = slices.IndexFunc(n.parts, podGroup.MatchString); n.pod < 0 {
+		return n, false
+	}
+	n.id, n.end = ID{UID: uidOf(n.parts[n.pod])}, n.pod+1
+	if len(n.parts) > n.end {
+		if m := containerGroup.FindStringSubmatch(n.parts[n.end]); m != nil {
+			n.id.Container = m[1]
+			n.end++
 		}
 	}
-	above := strings.Join(parts[:n], "/")
-	if relative {
-		found, err := search(h.root, parts[n])
+	return n, true
+}
+
+// prove tells whether these names are those of the cgroup that a process is in by one hierarchy, and made by the kubelet.
+func (n names) prove(pid int, h hierarchy, find finder) error {
+	group := n.parts[n.pod]
+	above := strings.Join(n.parts[:n.pod], "/")
+	if n.relative {
+		found, err := find(h.root, group)
 		if err != nil {
-			return ID{}, fmt.Errorf("cgroup of process %d: %w", pid, err)
+			return fmt.Errorf("cgroup of process %d: %w", pid, err)
 		}
 		above = found
 	}
-	made := path.Join(append([]string{above}, parts[n:end]...)...)
+	made := path.Join(append([]string{above}, n.parts[n.pod:n.end]...)...)
 	must := made
 	if h.unified {
-		must = path.Join(above, parts[n])
+		must = path.Join(above, group)
 	}
 	if err := rootOnly(h.root, must); err != nil {
-		return ID{}, fmt.Errorf("cgroup of process %d: %w", pid, err)
+		return fmt.Errorf("cgroup of process %d: %w", pid, err)
 	}
-	if err := member(filepath.Join(h.root, made, strings.Join(parts[end:], "/"), "cgroup.procs"), pid); err != nil {
-		return ID{}, fmt.Errorf("cgroup of process %d: %w", pid, err)
+	if err := member(filepath.Join(h.root, made, strings.Join(n.parts[n.end:], "/"), "cgroup.procs"), pid); err != nil {
+		return fmt.Errorf("cgroup of process %d: %w", pid, err)
 	}
-	return id, nil
+	return nil
 }
 
 // uidOf returns the pod's UID that a cgroup's name has.
@@ -214,9 +255,29 @@ func member(list string, pid int) error {
 	return nil
 }
 
-// search returns the way to the folder that has a pod's cgroup, from the root of a hierarchy: through root's folders only, and
-// not into a pod's.
+// search returns the way to the folder that has a pod's cgroup, from the root of a hierarchy.
 func search(root, group string) (string, error) {
+	found, ok := "", false
+	eachPod(root, func(name, way string) bool {
+		if ok = name == group; ok {
+			found = way
+		}
+		return !ok
+	})
+	if !ok {
+		return "", nowhere(group)
+	}
+	return found, nil
+}
+
+// nowhere is the error of a pod's cgroup that is not found.
+func nowhere(group string) error {
+	return fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, foreign.Text(group, foreign.MaxLabel))
+}
+
+// eachPod calls f with the name of each cgroup that is called as a pod's and the way to the folder that has it, until f returns false: through
+// root's folders only, and not into a pod's.
+func eachPod(root string, f func(name, way string) bool) {
 	type folder struct {
 		way   string
 		depth int
@@ -231,14 +292,16 @@ func search(root, group string) (string, error) {
 			if !e.IsDir() {
 				continue
 			}
-			if e.Name() == group {
-				return todo[n].way, nil
+			if podGroup.MatchString(e.Name()) {
+				if !f(e.Name(), todo[n].way) {
+					return
+				}
+				continue
 			}
 			way := path.Join(todo[n].way, e.Name())
-			if todo[n].depth+1 < maxDepth && !podGroup.MatchString(e.Name()) && ownedByRoot(filepath.Join(root, way)) == nil {
+			if todo[n].depth+1 < maxDepth && ownedByRoot(filepath.Join(root, way)) == nil {
 				todo = append(todo, folder{way, todo[n].depth + 1})
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, foreign.Text(group, foreign.MaxLabel))
 }

@@ -65,9 +65,6 @@ func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *
 	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods")}
 }
 
-// Of is Node.Of for whoever needs no names of pods.
-func Of(procfs string, pid int) (ID, error) { return cgroups{procfs}.of(pid) }
-
 // Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
 // seems to be in one.
 func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }

@@ -34,8 +34,10 @@ func (d Devices) Of(m Mount) (string, error) {
 	switch {
 	case m.raw:
 		number, err = d.numberOf("/dev" + m.Root)
+	case strings.HasPrefix(number, "0:") && !sourceTells[m.Type]:
+		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, foreign.Text(m.Type, foreign.MaxLabel))
 	case strings.HasPrefix(number, "0:"):
-		// An anonymous number (btrfs, overlay): only the source can name a device.
+		// An anonymous number: only the source can name a device.
 		number, err = d.numberOf(m.Source)
 	}
 	if err != nil {
@@ -43,6 +45,10 @@ func (d Devices) Of(m Mount) (string, error) {
 	}
 	return d.disk(number, m)
 }
+
+// sourceTells are the kinds of file systems on a device that have an anonymous number, so that only their source names the device, and an unknown one. The
+// source of others, such as FUSE's and tmpfs', is whatever the one who mounts them says.
+var sourceTells = map[string]bool{"btrfs": true, "": true}
 
 // disk returns the whole disk of a device number, which is that of a mount.
 func (d Devices) disk(number string, m Mount) (string, error) {
@@ -56,8 +62,7 @@ func (d Devices) disk(number string, m Mount) (string, error) {
 	return filepath.Base(path), nil
 }
 
-// numberOf returns the number of the block device that a mount names as its source. Users may
-// mount FUSE file systems with any name, so that the name is looked up in /dev itself only: not
+// numberOf returns the number of the block device that a mount names as its source. The name is looked up in /dev itself only: not
 // on file systems mounted there, and not by links that lead out of it.
 func (d Devices) numberOf(source string) (string, error) {
 	name, ok := strings.CutPrefix(source, "/dev/")

@@ -22,6 +22,8 @@ type Mount struct {
 	Point string
 	// Device is the file system's device number, as major:minor.
 	Device string
+	// Type is the kind of file system; empty if it is not known.
+	Type string
 	// Source is what was mounted, as the file system tells it.
 	Source string
 	// Root is the part of the file system that is seen at Point; not / for bind mounts.
@@ -99,7 +101,7 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
-	c := containers{procfs: root, doubts: map[uint32]int{}, read: map[pod.ID]bool{}}
+	c := containers{procfs: root, walk: pod.NewWalk(root), doubts: map[uint32]int{}}
 	left := maxUsers
 	for _, pid := range names {
 		mnt, err := namespace(root, pid, "mnt")
@@ -146,10 +148,10 @@ func bytesOf(mounts []Mount) (n int) {
 // containers finds pods' containers with users of their own.
 type containers struct {
 	procfs string
+	walk   *pod.Walk
 	// doubts are the processes of each user that seemed to be in a pod, and all of them.
 	doubts map[uint32]int
 	all    int
-	read   map[pod.ID]bool
 }
 
 // first says whether a process is in a pod's container of which no other process was met yet: whoever may make namespaces of his own in a container
@@ -166,16 +168,12 @@ func (c *containers) first(pid int) bool {
 	if c.doubts[user] >= maxDoubts || c.all >= allDoubts {
 		return false
 	}
-	id, err := pod.Of(c.procfs, pid)
+	first, err := c.walk.First(pid)
 	if err != nil {
 		c.doubts[user]++
 		c.all++
 	}
-	if err != nil || id == (pod.ID{}) || c.read[id] {
-		return false
-	}
-	c.read[id] = true
-	return true
+	return first
 }
 
 // processes returns the numbers of all processes.
@@ -230,7 +228,7 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 			return false
 		}
 		if f != nil {
-			m := Mount{Point: unescape(fields[point]), Device: fields[device], Source: unescape(rest[1]), Root: unescape(fields[inner])}
+			m := Mount{Point: unescape(fields[point]), Device: fields[device], Type: unescape(rest[0]), Source: unescape(rest[1]), Root: unescape(fields[inner])}
 			m.number, _ = strconv.Atoi(fields[number])
 			m.parent, _ = strconv.Atoi(fields[parent])
 			f(m)
@@ -272,15 +270,19 @@ func (t *Tables) At(point string) (Mount, bool) {
 
 // kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
 // <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI. Of a raw block volume it mounts the device's node at
-// <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI.
+// <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubelets.
 func (t *Tables) kubelet(plugin, name string) []Mount {
 	if t.pods == nil {
 		t.pods = map[podVolume][]Mount{}
+		kubelets := t.kubelets()
 		for _, m := range t.Host {
-			v, raw, ok := podVolumeOf(m.Point)
+			v, folder, raw, ok := podVolumeOf(m.Point)
+			if !ok || m.anybodys() && (raw || !kubelets[folder]) {
+				continue
+			}
 			m.raw = raw
 			same := func(other Mount) bool { return other.Device == m.Device && (!m.raw || other.Root == m.Root) }
-			if ok && !slices.ContainsFunc(t.pods[v], same) {
+			if !slices.ContainsFunc(t.pods[v], same) {
 				t.pods[v] = append(t.pods[v], m)
 			}
 		}
@@ -288,25 +290,43 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 	return t.pods[podVolume{plugin, name}]
 }
 
+// kubelets are the folders of kubelets, wherever a distribution has them: those where a pod has a volume that not anybody may have mounted there, such as the
+// token that nearly each pod is given.
+func (t *Tables) kubelets() map[string]bool {
+	folders := map[string]bool{}
+	for _, m := range t.Host {
+		if found := podFolder.FindString(m.Point); found != "" && !m.anybodys() {
+			folders[strings.TrimSuffix(m.Point, found)] = true
+		}
+	}
+	return folders
+}
+
+// anybodys says whether the mount may be that of any user of the host's: with FUSE he mounts what he likes, by any source, wherever he has a folder. What
+// takes a device (fuseblk) root alone may mount.
+func (m Mount) anybodys() bool { return m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse.") }
+
 var (
+	// podFolder is where the kubelet mounts any volume of a pod's, below its folder.
+	podFolder = regexp.MustCompile(`/pods/[^/]+/volumes/[^/]+/[^/]+(?:/mount)?$`)
 	// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
 	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
 	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of the local one.
 	podDevice = regexp.MustCompile(`/plugins/(?:kubernetes\.io/csi/volumeDevices/([^/]+)/dev|` + regexp.QuoteMeta(localPlugin) + `/volumeDevices/([^/]+))/[^/]+$`)
 )
 
-// podVolumeOf takes a mount's point apart.
-func podVolumeOf(point string) (v podVolume, raw, ok bool) {
+// podVolumeOf takes a mount's point apart: folder is the kubelet's.
+func podVolumeOf(point string) (v podVolume, folder string, raw, ok bool) {
 	if m := podMount.FindStringSubmatch(point); m != nil {
-		return podVolume{m[1] + m[3], m[2] + m[4]}, false, true
+		return podVolume{m[1] + m[3], m[2] + m[4]}, strings.TrimSuffix(point, m[0]), false, true
 	}
 	switch m := podDevice.FindStringSubmatch(point); {
 	case m == nil:
-		return v, false, false
+		return v, "", false, false
 	case m[1] != "":
-		return podVolume{csiPlugin, m[1]}, true, true
+		return podVolume{csiPlugin, m[1]}, strings.TrimSuffix(point, m[0]), true, true
 	default:
-		return podVolume{localPlugin, m[2]}, true, true
+		return podVolume{localPlugin, m[2]}, strings.TrimSuffix(point, m[0]), true, true
 	}
 }
 

@@ -184,6 +184,35 @@ func TestNamespacesWithinAContainer(t *testing.T) {
 	}
 }
 
+// However many namespaces there are in a container whose first process was met, no more is asked of its processes than what their cgroups are called: not
+// whether the kernel lists them there, which takes the longer the more there are.
+func TestManyNamespacesWithinAContainer(t *testing.T) {
+	testkit.NeedRoot(t)
+	const image, data = "32 1 0:50 / / rw - overlay overlay rw\n", "33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
+	const many = 4 * maxDoubts
+	tables := make([]string, many)
+	for i := range tables {
+		tables[i] = image
+	}
+	proc := others(t, append(tables, image+data)...)
+	users(t, proc, "2") // the only one that is listed, so that each other one would be a doubt
+	last := fmt.Sprint(many + 2)
+	for pid := 3; pid <= many+2; pid++ {
+		if err := os.Symlink("user:[9]", filepath.Join(proc, fmt.Sprint(pid), "ns", "user")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	another := filepath.Join(filepath.Dir(podGroup), strings.Repeat("cd", 32))
+	group := filepath.Join(proc, "1/root/sys/fs/cgroup", another)
+	if err := errors.Join(os.MkdirAll(group, 0o755), os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(last+"\n"), 0o644),
+		os.WriteFile(filepath.Join(proc, last, "cgroup"), []byte("0::"+another+"\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if (Identity{Directory: "/data", InUse: true}).in(read(t, proc)) == nil {
+		t.Error("another container of the same user was not looked at")
+	}
+}
+
 // A process that only says that it is in a pod makes others of its user no doubt for everybody.
 func TestDoubtsOfOneUser(t *testing.T) {
 	testkit.NeedRoot(t)

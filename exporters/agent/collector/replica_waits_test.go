@@ -1,0 +1,189 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+const (
+	onePod     = "/kubepods/pod0fe7f6e5-0a3e-4a3e-9a0e-5d1f6a2b3c4d"
+	anotherPod = "/kubepods/pod11111111-2222-3333-4444-555555555555"
+	oneReplica = "longhorn --volume-name v replica --listen 1.2.3.4:10000 /d"
+)
+
+// storageProcess makes a process of root's in a made-up procfs, which is named as an engine or replica and in a cgroup. Without a command line its own is a
+// FIFO, so that whoever reads it hangs. It returns the command line's file.
+func storageProcess(t *testing.T, procfs string, pid int, group, line string) (cmdline string) {
+	t.Helper()
+	dir := filepath.Join(procfs, strconv.Itoa(pid))
+	cmdline = filepath.Join(dir, "cmdline")
+	err := os.MkdirAll(dir, 0o700)
+	for name, text := range map[string]string{
+		"stat":   strconv.Itoa(pid) + " (longhorn) S 1 1 1 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 9 0 4711 1 1 1\n",
+		"status": "Name:\tlonghorn\nUid:\t0\t0\t0\t0\n",
+		"cgroup": "0::" + group + "\n",
+	} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	if line == "" {
+		err = errors.Join(err, unix.Mkfifo(cmdline, 0o600))
+	} else {
+		err = errors.Join(err, os.WriteFile(cmdline, []byte(strings.ReplaceAll(line, " ", "\x00")+"\x00"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmdline
+}
+
+// However many processes of one pod hang, whatever cgroups they are in, those of others are read, and the agent's own calls are made.
+func TestReplicaProcessesOfOnePodHang(t *testing.T) {
+	const hanging = 16
+	procfs, calls := t.TempDir(), foreign.NewCalls(100*time.Millisecond, hanging)
+	r := replicaReader{procfs, dataconnWire(), calls, newOwnerWaits()}
+	for pid := 100; pid <= 100+hanging; pid++ {
+		storageProcess(t, procfs, pid, fmt.Sprint(onePod, "/", pid), "")
+		if p, _, err := r.read(pid); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+			t.Errorf("process %d is %+v, %v; want no answer", pid, p, err)
+		}
+	}
+	storageProcess(t, procfs, 7, anotherPod, oneReplica)
+	testkit.Eventually(t, time.Minute, func() error {
+		p, _, err := r.read(7)
+		if err == nil && p == nil {
+			err = errors.New("a replica of another pod is taken for nothing")
+		}
+		return errors.Join(err, calls.Do("the agent's own", func() error { return nil }))
+	})
+}
+
+// However many directories of one pod's replicas hang, those of another pod's are looked at.
+func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
+	const hanging = 16
+	hung, release := foreigntest.HungMount(t)
+	defer release()
+	procfs, healthy := t.TempDir(), t.TempDir()
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, SysFS: t.TempDir()}, dataconnWire()).wires[0]
+	f.disks = foreign.NewCalls(50*time.Millisecond, hanging)
+	process := func(pid int, group, root string) *followedProcess {
+		storageProcess(t, procfs, pid, group, oneReplica)
+		if err := os.Symlink(root, filepath.Join(procfs, strconv.Itoa(pid), "root")); err != nil {
+			t.Fatal(err)
+		}
+		return &followedProcess{pid: pid, replicaProcess: replicaProcess{Directory: "/d"}}
+	}
+	for pid := 100; pid <= 100+hanging; pid++ {
+		n := process(pid, fmt.Sprint(onePod, "/", pid), hung)
+		if device, err := f.place(n, pod.Owner(procfs, pid)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(healthy, "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := process(7, anotherPod, healthy)
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := f.place(n, pod.Owner(procfs, 7))
+		return err
+	})
+}
+
+// While a process's command line hangs, it is decided about others.
+func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
+	procfs := t.TempDir()
+	options := Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, Calls: foreign.NewCalls(time.Hour, 8)}
+	f := newReplica(options, dataconnWire()).wires[0]
+	fifo := storageProcess(t, procfs, 7, onePod, "")
+	considered := make(chan error, 1)
+	go func() { considered <- f.consider(7) }()
+	var writer int
+	testkit.Eventually(t, time.Minute, func() (err error) {
+		writer, err = unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails as long as nobody reads
+		return err
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- f.ended(8) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the end of another process waits for the command line that hangs")
+	}
+	if err := unix.Close(writer); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-considered; err != nil {
+		t.Error(err)
+	}
+}
+
+// A pod that was waited for long enough is left for the next scan, and that is no problem of those of its processes that are followed. Others' are read.
+func TestReplicaWaits(t *testing.T) {
+	procfs := t.TempDir()
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs}, dataconnWire()).wires[0]
+	for pid, group := range map[int]string{7: onePod, 8: onePod + "/x", 9: anotherPod} {
+		storageProcess(t, procfs, pid, group, oneReplica)
+	}
+	f.reader.waits.since(pod.Owner(procfs, 7), time.Now().Add(-foreign.DefaultPatience))
+	f.byPID[8] = &followedProcess{pid: 8, start: 4711}
+	if err := f.consider(7); !errors.Is(err, errWaited) || f.problems != 1 {
+		t.Errorf("a process of a pod that was waited for: %v, %d problems", err, f.problems)
+	}
+	if err := f.consider(8); err != nil || f.problems != 1 {
+		t.Errorf("one that is followed: %v, %d problems", err, f.problems)
+	}
+	if _, _, err := f.reader.read(9); errors.Is(err, errWaited) {
+		t.Error("another pod's process is left for the next scan")
+	}
+	f.reader.waits.begin()
+	if _, _, err := f.reader.read(7); errors.Is(err, errWaited) {
+		t.Error("the next scan leaves it, too")
+	}
+}
+
+// Whoever may start many processes named like a replica, each of which is followed and left again, fills no log.
+func TestReplicaLogIsBounded(t *testing.T) {
+	log := &lockedLog{locked: func() bool { return false }}
+	f := newReplica(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, dataconnWire()).wires[0]
+	const many = 4 * logBurst
+	for pid := range many {
+		f.log.Info("following", "pid", pid)
+	}
+	if log.lines == 0 || log.lines >= many {
+		t.Errorf("%d lines of %d", log.lines, many)
+	}
+}
+
+// A process that a notice tells of while all are looked through is not taken for one that has ended.
+func TestReplicaScanMissesNewcomer(t *testing.T) {
+	procfs := t.TempDir()
+	storageProcess(t, procfs, 7, onePod, oneReplica)
+	var f *replicaFollower
+	wire := dataconnWire()
+	wire.recognise = func([]string, func() string) (*replicaProcess, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.byPID[99] = &followedProcess{pid: 99}
+		return nil, nil
+	}
+	f = newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs}, wire).wires[0]
+	if err := f.scan(); err != nil || f.byPID[99] == nil {
+		t.Errorf("followed is %v, %v", f.byPID, err)
+	}
+}
