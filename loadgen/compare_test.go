@@ -69,6 +69,9 @@ func TestCompareExitCodes(t *testing.T) {
 		{[]string{"--threshold=-1", quick, quick}, 1, "must be a number that is not below 0"},
 		{[]string{"--threshold=NaN", quick, quick}, 1, "must be a number that is not below 0"},
 		{[]string{"--must-see=x", quick, quick}, 2, "try loadgen --help"},
+		{[]string{"--beside=", quick, quick}, 1, "--beside wants a storage class"},
+		{[]string{"--beside=local", quick, quick}, 1, `no class \"local\" in both to compare beside; both have r3`},
+		{[]string{"--beside=r3", quick, quick}, 1, `nothing in both is measured beside \"r3\"`},
 	} {
 		command := exec.Command(binary(t), append([]string{"compare"}, c.args...)...)
 		out, _ := command.CombinedOutput()

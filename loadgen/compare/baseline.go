@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/stats"
@@ -56,7 +57,7 @@ func (c *Comparison) baselines(pathA, pathB string) ([]pair, error) {
 			doubts = append(doubts, fmt.Sprintf("replicas: %d and %d", x.Replicas, y.Replicas))
 		}
 		for _, m := range pieceMeasures {
-			pairs = append(pairs, pair{name: ownName(x), metric: m.name, values: "intervals", a: calm(x, m.of), b: calm(y, m.of),
+			pairs = append(pairs, pair{name: ownName(x), class: x.StorageClass, metric: m.name, values: "intervals", within: seconds(a.Interval) / 2, a: calm(x, m.of), b: calm(y, m.of),
 				compare: stats.Series, doubts: doubts})
 		}
 	}
@@ -80,11 +81,13 @@ func ownName(c baseline.RecordClass) string {
 }
 
 // calm is a measure of the intervals that are not expected to be slow.
-func calm(c baseline.RecordClass, of func(baseline.Piece) float64) (values []float64) {
+func calm(c baseline.RecordClass, of func(baseline.Piece) float64) (values series) {
 	for _, p := range c.Intervals {
 		if !p.Expected {
-			values = append(values, of(p))
+			values.add(p.End.UnixNano(), of(p))
 		}
 	}
 	return values
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -43,22 +44,33 @@ type Line struct {
 	Verdict Verdict  `json:"verdict"`
 	Words   string   `json:"words"`
 	Doubts  []string `json:"doubts,omitempty"`
+	step    string   // of a matrix
 }
 
 // Side is what one of a pair rests on.
 type Side struct {
-	Values  int     `json:"values"`  // runs or intervals
-	Seconds float64 `json:"seconds"` // their geometric mean
+	Values int `json:"values"` // runs or intervals
+	// Their geometric mean; of a comparison beside a class, 0, and that of the multiples of its times.
+	Seconds  float64 `json:"seconds"`
+	Multiple float64 `json:"multiple,omitempty"`
+	// Unpaired are the values of such a comparison that have none of the class's beside them; they are not in it.
+	Unpaired int `json:"unpaired,omitempty"`
 }
 
 // Comparison is all pairs that both sides have, and what only one has.
 type Comparison struct {
-	Kind      string   `json:"kind"` // matrix, soak or baseline
-	Threshold float64  `json:"threshold"`
-	Alpha     float64  `json:"alpha"` // of each pair: 5 % shared among all of them
-	Lines     []Line   `json:"lines"`
-	OnlyA     []string `json:"only_first,omitempty"`
-	OnlyB     []string `json:"only_second,omitempty"`
+	Kind      string  `json:"kind"` // matrix, soak or baseline
+	Threshold float64 `json:"threshold"`
+	Alpha     float64 `json:"alpha"` // of each pair: 5 % shared among all of them
+	Lines     []Line  `json:"lines"`
+	// Beside is the class whose times of the same moments all others are taken as multiples of; empty: of none.
+	Beside string `json:"beside,omitempty"`
+	// References are that class's own times. They do not count, and tell what the multiples hide.
+	References []Line `json:"references,omitempty"`
+	// Lone are what has nothing of that class beside it, and is not compared.
+	Lone  []string `json:"lone,omitempty"`
+	OnlyA []string `json:"only_first,omitempty"`
+	OnlyB []string `json:"only_second,omitempty"`
 	// Failures are what could not be measured on a side, or not always.
 	Failures []Failure `json:"failures,omitempty"`
 	// Cuts are what is missing of a side's run as a whole.
@@ -71,14 +83,25 @@ const familyAlpha = 0.05
 // pair is what a kind of measurement brings to be compared.
 type pair struct {
 	name, metric string
-	values       string    // what they are: runs or intervals
-	a, b         []float64 // times, in seconds
+	step, class  string        // class: the storage class; step: of a matrix
+	values       string        // what they are: runs or intervals
+	within       time.Duration // how far values of one moment may be apart: of rounds 0
+	a, b         series        // times, in seconds
 	compare      func(a, b []float64, alpha float64) (stats.Difference, bool)
 	doubts       []string
+	machine      []string // those of the doubts that are about all pairs
+	of           string   // the class of whose times a and b are multiples; empty: of none
+}
+
+// Options are how two results are compared.
+type Options struct {
+	Threshold float64 // differences up to this share do not count
+	Beside    string  // a storage class, see Comparison.Beside
 }
 
 // Paths compares two matrices' JSON files, two baselines' records or two soaks' folders.
-func Paths(a, b string, threshold float64) (*Comparison, error) {
+func Paths(a, b string, o Options) (*Comparison, error) {
+	threshold := o.Threshold
 	if !(threshold >= 0) || math.IsInf(threshold, 1) {
 		return nil, fmt.Errorf("the threshold must be a number that is not below 0")
 	}
@@ -93,7 +116,7 @@ func Paths(a, b string, threshold float64) (*Comparison, error) {
 	if kindA != kindB {
 		return nil, fmt.Errorf("%s is a %s, %s a %s; only equal things can be compared", a, kindA, b, kindB)
 	}
-	c := &Comparison{Kind: kindA, Threshold: threshold}
+	c := &Comparison{Kind: kindA, Threshold: threshold, Beside: o.Beside}
 	var pairs []pair
 	switch kindA {
 	case "matrix":
@@ -112,7 +135,20 @@ func Paths(a, b string, threshold float64) (*Comparison, error) {
 	if len(pairs) == 0 {
 		return nil, fmt.Errorf("%s and %s have nothing in common", a, b)
 	}
-	c.judge(pairs)
+	if o.Beside == "" {
+		c.Lines = c.judge(pairs)
+		return c, nil
+	}
+	references, multiples, err := c.beside(pairs, o.Beside)
+	switch {
+	case err != nil && len(c.Failures) > 0:
+		return nil, fmt.Errorf("%s and %s: %w; %s", a, b, err, list(c.Failures))
+	case err != nil:
+		return nil, fmt.Errorf("%s and %s: %w", a, b, err)
+	}
+	c.Lines = c.judge(multiples)
+	c.References = c.judgeAt(c.Alpha, references)
+	c.doubtMoved(multiples)
 	return c, nil
 }
 
@@ -146,19 +182,23 @@ func kind(path string) (string, error) {
 }
 
 // judge compares each pair, all with the confidence that the number of pairs leaves.
-func (c *Comparison) judge(pairs []pair) {
+func (c *Comparison) judge(pairs []pair) []Line {
 	c.Alpha = familyAlpha / float64(len(pairs))
+	return c.judgeAt(c.Alpha, pairs)
+}
+
+// judgeAt compares each pair with a confidence.
+func (c *Comparison) judgeAt(alpha float64, pairs []pair) (lines []Line) {
 	for _, p := range pairs {
-		l := Line{Name: p.name, Metric: p.metric, Verdict: TooShort, Doubts: p.doubts}
-		l.First.Seconds, l.First.Values = stats.Level(p.a)
-		l.Second.Seconds, l.Second.Values = stats.Level(p.b)
-		if d, ok := p.compare(p.a, p.b, c.Alpha); ok {
+		l := Line{Name: p.name, step: p.step, Metric: p.metric, First: p.side(p.a), Second: p.side(p.b), Verdict: TooShort, Doubts: p.doubts}
+		if d, ok := p.compare(p.a.values, p.b.values, alpha); ok {
 			l.Difference, l.Verdict = &d, c.verdict(d)
-			l.Superiority, l.Seen = stats.Superiority(positive(p.a), positive(p.b)), d.LeastBeyond(c.Threshold)
+			l.Superiority, l.Seen = stats.Superiority(positive(p.a.values), positive(p.b.values)), d.LeastBeyond(c.Threshold)
 		}
-		l.Words = l.words(p.values)
-		c.Lines = append(c.Lines, l)
+		l.Words = l.words(p)
+		lines = append(lines, l)
 	}
+	return lines
 }
 
 // positive leaves out the runs that failed, which are 0.

@@ -56,7 +56,7 @@ func TestMatrices(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	before := run(random, 8, map[string]float64{"local": 1, "r1": 2, "r3": 3, "gone": 1})
 	after := run(random, 8, map[string]float64{"local": 1, "r1": 2.6, "r3": 2, "new": 1})
-	c, err := Paths(save(t, before), save(t, after), 0.10)
+	c, err := Paths(save(t, before), save(t, after), Options{Threshold: 0.10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestMatrices(t *testing.T) {
 		t.Errorf("%v\n%s", err, &text)
 	}
 	// One run each says nothing, however far apart they are.
-	c, err = Paths(save(t, run(random, 1, map[string]float64{"r1": 1})), save(t, run(random, 1, map[string]float64{"r1": 3})), 0.05)
+	c, err = Paths(save(t, run(random, 1, map[string]float64{"r1": 1})), save(t, run(random, 1, map[string]float64{"r1": 3})), Options{Threshold: 0.05})
 	if err != nil || c.Lines[0].Verdict != TooShort || c.Slower() {
 		t.Errorf("single runs: %v %+v", err, c)
 	}
@@ -96,9 +96,25 @@ func TestRefused(t *testing.T) {
 		"cannot unmarshal":                  save(t, []int{1}),
 		"only equal things can be compared": makeSoak(t, random, 100, 1),
 	} {
-		if _, err := Paths(good, second, 0.05); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Paths(good, second, Options{Threshold: 0.05}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
 		}
+	}
+}
+
+// writeLines writes a file of a soak's folder.
+func writeLines(t *testing.T, folder, name string, values ...any) {
+	t.Helper()
+	var b strings.Builder
+	for _, v := range values {
+		line, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(string(line) + "\n")
+	}
+	if err := os.WriteFile(filepath.Join(folder, name), []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -114,23 +130,10 @@ func makeSoakOf(t *testing.T, random *rand.Rand, intervals int, level float64, p
 	t.Helper()
 	folder := t.TempDir()
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-	write := func(name string, values ...any) {
-		var b strings.Builder
-		for _, v := range values {
-			line, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.WriteString(string(line) + "\n")
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 	plan := soak.Plan{Duration: planned, Interval: 10 * time.Second, Targets: []matrix.Target{{StorageClass: "r3"}, {StorageClass: "local"}}}
-	write("soak.json", map[string]any{"began": began, "plan": plan})
+	writeLines(t, folder, "soak.json", map[string]any{"began": began, "plan": plan})
 	from, to := began.Add(time.Duration(intervals/2)*10*time.Second), began.Add(time.Duration(intervals/2+60)*10*time.Second)
-	write("events.jsonl", soak.Event{Time: from, Kind: soak.FaultEvent, Name: "f", What: soak.Begin}, soak.Event{Time: to, Kind: soak.FaultEvent, Name: "f", What: soak.End})
+	writeLines(t, folder, "events.jsonl", soak.Event{Time: from, Kind: soak.FaultEvent, Name: "f", What: soak.Begin}, soak.Event{Time: to, Kind: soak.FaultEvent, Name: "f", What: soak.End})
 	var samples []any
 	state := random.NormFloat64()
 	for i := range intervals {
@@ -146,7 +149,7 @@ func makeSoakOf(t *testing.T, random *rand.Rand, intervals int, level float64, p
 		}
 		samples = append(samples, soak.Sample{Time: at, StorageClass: "r3", Load: "canary", Response: d})
 	}
-	write("samples.jsonl", samples...)
+	writeLines(t, folder, "samples.jsonl", samples...)
 	return folder
 }
 
@@ -161,8 +164,8 @@ func TestLongSoaks(t *testing.T) {
 	}
 	for _, p := range pairs {
 		// 2,000 intervals, 11 to one, without the 60 of the fault and those that touch it.
-		if len(p.a) != len(p.b) || len(p.a) < 170 || len(p.a) > 178 {
-			t.Errorf("%s: %d and %d values", p.metric, len(p.a), len(p.b))
+		if n := len(p.a.values); n != len(p.b.values) || n < 170 || n > 178 {
+			t.Errorf("%s: %d and %d values", p.metric, n, len(p.b.values))
 		}
 	}
 	if len(pairs) != 2 {
@@ -193,7 +196,7 @@ func TestKilledInAPhase(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(killed, "events.jsonl"), []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Paths(whole, killed, 0.05)
+	c, err := Paths(whole, killed, Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +214,7 @@ func TestSoaks(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 9))
 	wrong := 0
 	for range 10 {
-		c, err := Paths(makeSoak(t, random, 720, 1), makeSoak(t, random, 720, 1), 0)
+		c, err := Paths(makeSoak(t, random, 720, 1), makeSoak(t, random, 720, 1), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +228,7 @@ func TestSoaks(t *testing.T) {
 	if wrong > 2 {
 		t.Errorf("%d of 10 pairs of equal soaks are told apart", wrong)
 	}
-	c, err := Paths(makeSoak(t, random, 4320, 1), makeSoak(t, random, 4320, 1.1), 0.02)
+	c, err := Paths(makeSoak(t, random, 4320, 1), makeSoak(t, random, 4320, 1.1), Options{Threshold: 0.02})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +237,7 @@ func TestSoaks(t *testing.T) {
 			t.Errorf("+10 %%: %s is %s, %+v", l.Metric, l.Verdict, l.Difference)
 		}
 	}
-	if c, err = Paths(makeSoak(t, random, 40, 1), makeSoak(t, random, 40, 1), 0); err == nil && c.Lines[0].Verdict != TooShort {
+	if c, err = Paths(makeSoak(t, random, 40, 1), makeSoak(t, random, 40, 1), Options{}); err == nil && c.Lines[0].Verdict != TooShort {
 		t.Errorf("a soak of six minutes: %s", c.Lines[0].Verdict)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // told returns the lines of a comparison that say that a side is not whole. What is in JSON is the same.
 func told(t *testing.T, a, b string) (lines []string) {
 	t.Helper()
-	c, err := Paths(a, b, 0.05)
+	c, err := Paths(a, b, Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}

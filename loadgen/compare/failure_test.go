@@ -40,7 +40,7 @@ func TestFailedSteps(t *testing.T) {
 		a, b := run(rand.New(rand.NewPCG(3, 3)), 6, classes), run(rand.New(rand.NewPCG(3, 4)), 6, classes)
 		fail(a, "r3", c.first)
 		fail(b, "r3", c.second)
-		got, err := Paths(save(t, a), save(t, b), 0.5)
+		got, err := Paths(save(t, a), save(t, b), Options{Threshold: 0.5})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestFailedInit(t *testing.T) {
 	a, b := run(random, 6, map[string]float64{"r3": 1}), run(random, 6, map[string]float64{"r3": 1})
 	a.Rows = append(a.Rows, matrix.Row{Step: "init", StorageClass: "r3", Round: 1})
 	b.Rows = append(b.Rows, matrix.Row{Step: "init", StorageClass: "r3", Round: 1, Error: "no room"}, matrix.Row{Step: "other", StorageClass: "r3", Round: 1, Error: "no room"})
-	c, err := Paths(save(t, a), save(t, b), 0.05)
+	c, err := Paths(save(t, a), save(t, b), Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestFailedClasses(t *testing.T) {
 		}
 	}
 	compare := func() *Comparison {
-		c, err := Paths(one, two, 0.5)
+		c, err := Paths(one, two, Options{Threshold: 0.5})
 		if err != nil {
 			t.Fatal(err)
 		}

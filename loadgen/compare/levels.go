@@ -41,7 +41,7 @@ func ReadLevels(path string) (*Levels, error) {
 		l.Time = r.Began
 		setting := fmt.Sprintf("matrix %s, scale %g, at most %d clients", r.Matrix, r.Scale, r.MaxClients)
 		for _, c := range cells(r) {
-			l.add(c.String(), operation, setting, matrix.Times(r.Rates(c.step, c.class)))
+			l.add(c.String(), operation, setting, rounds(r, c))
 		}
 	case "soak":
 		d, err := readSoak(path)
@@ -52,7 +52,7 @@ func ReadLevels(path string) (*Levels, error) {
 		setting := fmt.Sprintf("soak, profile %s, %g/s, intervals of %v", d.Plan.Canary.Profile, d.Plan.Canary.Rate, d.Every)
 		for _, class := range classes(d) {
 			for _, m := range measures {
-				values, _ := series(d, class, m.of)
+				values, _ := soakSeries(d, class, m.of)
 				l.add(class, m.name, setting, values)
 			}
 		}
@@ -73,8 +73,8 @@ func ReadLevels(path string) (*Levels, error) {
 }
 
 // add adds a series, unless all of it failed.
-func (l *Levels) add(name, metric, setting string, values []float64) {
-	if seconds, n := stats.Level(values); n > 0 {
-		l.Levels = append(l.Levels, Level{name, metric, setting, Side{n, seconds}})
+func (l *Levels) add(name, metric, setting string, s series) {
+	if seconds, n := stats.Level(s.values); n > 0 {
+		l.Levels = append(l.Levels, Level{name, metric, setting, Side{Values: n, Seconds: seconds}})
 	}
 }

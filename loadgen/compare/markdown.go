@@ -30,14 +30,23 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	if len(c.Failures)+len(c.Cuts) > 0 {
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "A ratio is the second's time to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",
-		(1-c.Alpha)*100, c.Threshold*100)
+	what := "time"
+	if c.Beside != "" {
+		what = "multiple of " + c.Beside + "'s time of the same moment"
+	}
+	fmt.Fprintf(&b, "A ratio is the second's %s to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",
+		what, (1-c.Alpha)*100, c.Threshold*100)
+	for _, l := range c.References {
+		fmt.Fprintf(&b, "- %s's own times, which do not count: %s, the second's to the first's %s, %s.\n", l.Name, l.Metric, l.ratio("unknown"), l.Verdict)
+	}
+	if len(c.References) > 0 {
+		b.WriteString("\n")
+	}
 	b.WriteString("| what | measure | ratio | verdict | least slowdown that would show | second slower in | doubts |\n|---|---|---:|---|---:|---:|---|\n")
 	for _, l := range c.Lines {
-		ratio, least, often := "", "", ""
-		if d := l.Difference; d != nil {
-			ratio, least = fmt.Sprintf("%.3f (%.3f to %.3f)", d.Ratio, d.Low, d.High), words.Percent(l.Seen)
-			often = fmt.Sprintf("%.0f %%", l.Superiority*100)
+		ratio, least, often := l.ratio(""), "", ""
+		if l.Difference != nil {
+			least, often = words.Percent(l.Seen), fmt.Sprintf("%.0f %%", l.Superiority*100)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", l.Name, l.Metric, ratio, l.Verdict, least, often, strings.Join(l.Doubts, "; "))
 	}
@@ -53,6 +62,9 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	if count[TooShort] > 0 {
 		b.WriteString("\nToo few measurements: a matrix needs --repeat=4 or more on both sides, a soak or a baseline some hundred intervals.\n")
 	}
+	if len(c.Lone) > 0 {
+		fmt.Fprintf(&b, "\nWithout %s beside it, and so not compared: %s.\n", c.Beside, strings.Join(c.Lone, "; "))
+	}
 	if len(c.OnlyA) > 0 {
 		fmt.Fprintf(&b, "\nOnly in the first: %s.\n", strings.Join(c.OnlyA, ", "))
 	}
@@ -61,4 +73,13 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// ratio prints a line's ratio with its interval; none is printed where there is none.
+func (l Line) ratio(none string) string {
+	d := l.Difference
+	if d == nil {
+		return none
+	}
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", d.Ratio, d.Low, d.High)
 }

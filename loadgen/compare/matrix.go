@@ -49,8 +49,8 @@ func (c *Comparison) matrices(pathA, pathB string) ([]pair, error) {
 		if d := busy(a, b, cell); d != "" {
 			own = append(own, d)
 		}
-		pairs = append(pairs, pair{name: cell.String(), metric: operation, values: "runs", a: matrix.Times(a.Rates(cell.step, cell.class)),
-			b: matrix.Times(b.Rates(cell.step, cell.class)), compare: stats.Independent, doubts: own})
+		pairs = append(pairs, pair{name: cell.String(), step: cell.step, class: cell.class, metric: operation, values: "runs", a: rounds(a, cell), b: rounds(b, cell),
+			compare: stats.Independent, doubts: own, machine: doubts})
 	}
 	for _, cell := range inB {
 		if !slices.Contains(inA, cell) {
@@ -58,6 +58,14 @@ func (c *Comparison) matrices(pathA, pathB string) ([]pair, error) {
 		}
 	}
 	return pairs, nil
+}
+
+// rounds are the times of an operation of a step on a class, round by round.
+func rounds(r *matrix.Report, c cell) (times series) {
+	for round, v := range matrix.Times(r.Rates(c.step, c.class)) {
+		times.add(int64(round), v)
+	}
+	return times
 }
 
 // busy tells that a cell's runs were not made on a quiet machine: then it is the machine that differs as

@@ -79,7 +79,7 @@ func TestRates(t *testing.T) {
 	} {
 		judged := func(slow float64) *Comparison {
 			sides := c.make(slow)
-			found, err := Paths(save(t, sides[0]), save(t, sides[1]), 0)
+			found, err := Paths(save(t, sides[0]), save(t, sides[1]), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,9 +53,9 @@ func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 			continue
 		}
 		for _, m := range measures {
-			x, doubtX := series(a, class, m.of)
-			y, doubtY := series(b, class, m.of)
-			pairs = append(pairs, pair{name: class, metric: m.name, values: "intervals", a: x, b: y, compare: stats.Series, doubts: append(doubtX, doubtY...)})
+			x, doubtX := soakSeries(a, class, m.of)
+			y, doubtY := soakSeries(b, class, m.of)
+			pairs = append(pairs, pair{name: class, class: class, metric: m.name, values: "intervals", within: a.Every / 2, a: x, b: y, compare: stats.Series, doubts: append(doubtX, doubtY...)})
 		}
 	}
 	for _, class := range classesB {
@@ -90,8 +90,8 @@ func classes(d *soak.Data) []string {
 	return out
 }
 
-// series is a measure of a class's canary, interval by interval.
-func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (values []float64, doubts []string) {
+// soakSeries is a measure of a class's canary, interval by interval.
+func soakSeries(d *soak.Data, class string, of func(*stats.Distribution) float64) (values series, doubts []string) {
 	saturated := false
 	for i := range d.Samples {
 		s := &d.Samples[i]
@@ -99,7 +99,7 @@ func series(d *soak.Data, class string, of func(*stats.Distribution) float64) (v
 			continue
 		}
 		saturated = saturated || s.Saturated
-		values = append(values, of(&s.Response))
+		values.add(s.Time.UnixNano(), of(&s.Response))
 	}
 	if saturated {
 		doubts = append(doubts, "the generator was saturated")

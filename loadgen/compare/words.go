@@ -9,21 +9,31 @@ import (
 
 // words is a line's verdict as a sentence: what can be said, how large it is, and what could not have
 // been seen.
-func (l Line) words(values string) string {
+func (l Line) words(p pair) string {
+	time, unpaired := "time", ""
+	if p.of != "" {
+		time = "time as a multiple of " + p.of + "'s"
+	}
+	if n := l.First.Unpaired + l.Second.Unpaired; n > 0 {
+		unpaired = fmt.Sprintf("; %d and %d have none of %s's beside them and are left out", l.First.Unpaired, l.Second.Unpaired, p.of)
+	}
 	if l.Difference == nil {
-		return fmt.Sprintf("too few or too uneven %s to say anything: %d and %d", values, l.First.Values, l.Second.Values)
+		return fmt.Sprintf("too few or too uneven %s to say anything: %d and %d%s", p.values, l.First.Values, l.Second.Values, unpaired)
 	}
 	d := l.Difference
 	between := fmt.Sprintf("between %s and %s", words.Change(d.Low), words.Change(d.High))
+	if p.of != "" && (l.Verdict == Same || l.Verdict == Unsure) {
+		between = "as a multiple of " + p.of + "'s, " + between
+	}
 	switch l.Verdict {
 	case Slower:
-		return fmt.Sprintf("surely slower: the second's time is %s, %s; of two %s, one of each, the second's is the slower in %s", words.Change(d.Ratio), between, values, often(l.Superiority))
+		return fmt.Sprintf("surely slower: the second's %s is %s, %s; of two %s, one of each, the second's is the slower in %s", time, words.Change(d.Ratio), between, p.values, often(l.Superiority)) + unpaired
 	case Faster:
-		return fmt.Sprintf("surely faster: the second's time is %s, %s; of two %s, one of each, the second's is the faster in %s", words.Change(d.Ratio), between, values, often(1-l.Superiority))
+		return fmt.Sprintf("surely faster: the second's %s is %s, %s; of two %s, one of each, the second's is the faster in %s", time, words.Change(d.Ratio), between, p.values, often(1-l.Superiority)) + unpaired
 	case Same:
-		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, words.Percent(l.Seen))
+		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, words.Percent(l.Seen)) + unpaired
 	}
-	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, words.Percent(l.Seen))
+	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, words.Percent(l.Seen)) + unpaired
 }
 
 // often prints a share as a count of a hundred; only a share of 1 is all of them.

@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 			Verdict: Same, Difference: d(1, 0.99, 1.01), Seen: 0.065},
 		"too few or too uneven runs to say anything: 3 and 6": {Verdict: TooShort, First: Side{Values: 3}, Second: Side{Values: 6}},
 	} {
-		if got := l.words("runs"); got != want {
+		if got := l.words(pair{values: "runs"}); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestWords(t *testing.T) {
 func TestSeen(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	side := func() string { return save(t, run(random, 8, map[string]float64{"r1": 1})) }
-	c, err := Paths(side(), side(), 0.3)
+	c, err := Paths(side(), side(), Options{Threshold: 0.3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,11 @@ func TestSeen(t *testing.T) {
 		t.Errorf("blind to 20 %%: %v, to 50 %%: %v", c.Blind(0.2), c.Blind(0.5))
 	}
 	one := save(t, run(random, 1, map[string]float64{"r1": 1}))
-	if c, err = Paths(one, one, 0.05); err != nil || len(c.Blind(10)) != 1 {
+	if c, err = Paths(one, one, Options{Threshold: 0.05}); err != nil || len(c.Blind(10)) != 1 {
 		t.Errorf("single runs are blind to nothing: %v %+v", err, c)
 	}
 	slow := save(t, run(random, 4, map[string]float64{"r1": 2}))
-	if c, err = Paths(side(), slow, 0.05); err != nil || len(c.Blind(0.0001)) != 0 || !c.Slower() {
+	if c, err = Paths(side(), slow, Options{Threshold: 0.05}); err != nil || len(c.Blind(0.0001)) != 0 || !c.Slower() {
 		t.Errorf("what is called slower was seen: %v %+v", err, c)
 	}
 }
@@ -72,7 +72,7 @@ func TestBusyMachineIsADoubt(t *testing.T) {
 			row.CPUIdle = 0.02
 		}
 	}
-	c, err := Paths(save(t, before), save(t, after), 0.05)
+	c, err := Paths(save(t, before), save(t, after), Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestFailedRunsDoNotCount(t *testing.T) {
 	before, after := run(random, 6, map[string]float64{"r1": 1}), run(random, 6, map[string]float64{"r1": 1.5})
 	after.Rows[2].Result = nil
 	after.Rows[2].Error = "no room"
-	c, err := Paths(save(t, before), save(t, after), 0.05)
+	c, err := Paths(save(t, before), save(t, after), Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestBaselines(t *testing.T) {
 		p.P50, p.P95, p.Expected = 2*p.P50, 2*p.P95, true
 	}
 	after.Classes[1].Spoilt = "3 of 9 failed"
-	c, err := Paths(save(t, before), save(t, after), 0.10)
+	c, err := Paths(save(t, before), save(t, after), Options{Threshold: 0.10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestBaselines(t *testing.T) {
 		}
 	}
 	after.Classes[0].Server = "shop"
-	if c, err = Paths(save(t, before), save(t, after), 0.10); err != nil || strings.Join(c.OnlyA, "") != "class 0" || strings.Join(c.OnlyB, "") != "class 0 shop" {
+	if c, err = Paths(save(t, before), save(t, after), Options{Threshold: 0.10}); err != nil || strings.Join(c.OnlyA, "") != "class 0" || strings.Join(c.OnlyB, "") != "class 0 shop" {
 		t.Errorf("%v, only %v, %v", err, c.OnlyA, c.OnlyB)
 	}
 	profile, rate := record(random, 100, 1, 1), record(random, 100, 1, 1)
@@ -141,7 +141,7 @@ func TestBaselines(t *testing.T) {
 		"not a baseline's record":                            save(t, baseline.Record{Kind: baseline.RecordKind}),
 		"a baseline, ":                                       save(t, run(random, 4, map[string]float64{"r1": 1})),
 	} {
-		if _, err := Paths(save(t, before), second, 0.05); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Paths(save(t, before), second, Options{Threshold: 0.05}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestBaselines(t *testing.T) {
 // The JSON has everything that a gate in CI needs, words included.
 func TestComparisonJSON(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 9))
-	c, err := Paths(save(t, run(random, 8, map[string]float64{"r1": 1})), save(t, run(random, 8, map[string]float64{"r1": 2})), 0.05)
+	c, err := Paths(save(t, run(random, 8, map[string]float64{"r1": 1})), save(t, run(random, 8, map[string]float64{"r1": 2})), Options{Threshold: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
