@@ -39,7 +39,7 @@ func nodeNames(o *kube.Objects) func(label, value string) string {
 	for name, n := range kube.All[*nodeObject](o, "nodes") {
 		for _, label := range nodeLabels {
 			key := [2]string{label, n.Labels[label]}
-			if _, twice := names[key]; twice {
+			if _, twice := names[key]; twice || key[1] == "" {
 				names[key] = ""
 			} else {
 				names[key] = name
