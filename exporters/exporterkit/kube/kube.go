@@ -64,6 +64,7 @@ type Objects struct {
 // kind is one kind of object.
 type kind struct {
 	optional  bool // a cluster may lack it
+	allowed   bool // it is followed only where that is allowed
 	resource  schema.GroupVersionResource
 	namespace string
 	decode    func(*unstructured.Unstructured) (Object, error)
@@ -134,6 +135,17 @@ func FollowIfServed[T any, P interface {
 	c.kinds[resource.Resource].optional = true
 }
 
+// FollowIfAllowed is Follow for a kind that can be done without: where it may not be listed, there are no such objects, which is counted and no
+// failure; it is tried again now and then. keep is as of FollowSelected.
+func FollowIfAllowed[T any, P interface {
+	*T
+	Object
+}](c *Objects, resource schema.GroupVersionResource, keep func(*unstructured.Unstructured)) {
+	Follow[T, P](c, resource, "")
+	k := c.kinds[resource.Resource]
+	k.allowed, k.keep = true, keep
+}
+
 // FollowSelected is Follow for the objects of all namespaces that a field selector selects, such as the pods of one node, which
 // are then known by NAMESPACE/NAME. keep drops what is not needed of each, before it is kept in memory.
 func FollowSelected[T any, P interface {
@@ -194,7 +206,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = k.fields
 			list, err := resource.List(ctx, o)
-			if err != nil && k.optional && apierrors.IsNotFound(err) {
+			if c.spared(k, err) {
 				list, err = &unstructured.UnstructuredList{}, nil
 			}
 			if err != nil {
@@ -209,7 +221,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = k.fields
 			w, err := resource.Watch(ctx, o)
-			if err != nil && k.optional && apierrors.IsNotFound(err) {
+			if c.spared(k, err) {
 				// A silent watch that ends soon: the next one may find the kind.
 				silent := watch.NewFake()
 				time.AfterFunc(absentInterval, silent.Stop)
@@ -253,6 +265,22 @@ func (c *Objects) follow(ctx context.Context, k *kind) error {
 	c.note(func(now time.Time) { k.health.began = now })
 	go k.informer.RunWithContext(ctx)
 	return nil
+}
+
+// spared says whether the error of a list or watch says no more than that there are no objects of the kind here. That they may not be seen is counted.
+func (c *Objects) spared(k *kind, err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case k.allowed && apierrors.IsForbidden(err):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if k.errors["forbidden"]++; k.errors["forbidden"] == 1 {
+			c.log.Warn("objects may not be listed; they are done without", "resource", k.resource.Resource, "err", label.Text(err.Error(), 512))
+		}
+		return true
+	}
+	return k.optional && apierrors.IsNotFound(err)
 }
 
 // absentInterval is how soon a kind that the cluster lacked is looked for again.

@@ -93,7 +93,7 @@ type stats struct {
 	Fops    []fop   `xml:"fopStats>fop"`
 }
 
-// fop is one kind of file operation. Its latencies are nanoseconds.
+// fop is one kind of file operation. The unit of its latencies depends on GlusterFS's version, see unit.
 type fop struct {
 	Name string  `xml:"name"`
 	Hits float64 `xml:"hits"`
@@ -118,7 +118,7 @@ func (s *stats) check() error {
 	}
 	for _, f := range s.Fops {
 		if !fopName.MatchString(f.Name) || !within(f.Hits, maxCount) || !within(f.Mean, maxLatency) {
-			return fmt.Errorf("%v times %q of %v ns", f.Hits, label.Value(f.Name), f.Mean)
+			return fmt.Errorf("%v times %q with a mean latency of %v", f.Hits, label.Value(f.Name), f.Mean)
 		}
 	}
 	return nil

@@ -6,7 +6,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,10 +33,37 @@ type CLI struct {
 	Options []string
 	// Timeout bounds each call.
 	Timeout time.Duration
+	// Pause is about how long a command waits that found a lock of glusterd's held, before it is tried once more; 0 for no second try.
+	Pause time.Duration
 }
 
-// call runs one command and returns what it printed.
+// errLocked says that another command, of an administrator or of another exporter, held a lock of glusterd's.
+var errLocked = errors.New("glusterd is busy with another command")
+
+// lockTexts are how glusterd says so.
+var lockTexts = []string{"Another transaction is in progress", "Another transaction could be in progress", "Locking failed"}
+
+// locked says whether a text does.
+func locked(text string) bool {
+	return slices.ContainsFunc(lockTexts, func(t string) bool { return strings.Contains(text, t) })
+}
+
+// call runs one command, a second time if it found a lock held, and returns what it printed.
 func (c CLI) call(ctx context.Context, args ...string) ([]byte, error) {
+	out, err := c.run(ctx, args...)
+	if c.Pause <= 0 || !errors.Is(err, errLocked) && (len(out) > maxComplaint || !locked(string(out))) {
+		return out, err
+	}
+	select {
+	case <-ctx.Done():
+		return out, err
+	case <-time.After(c.Pause/2 + rand.N(c.Pause)):
+	}
+	return c.run(ctx, args...)
+}
+
+// run runs one command once.
+func (c CLI) run(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	// Its own log would grow with every poll.
@@ -58,7 +87,11 @@ func (c CLI) call(ctx context.Context, args ...string) ([]byte, error) {
 	case err != nil && bytes.HasPrefix(out.kept.Bytes(), []byte("<?xml")):
 		return out.kept.Bytes(), nil // the answer itself says why
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s", err, firstLine(complaint.kept.String()+out.kept.String()))
+		text := complaint.kept.String() + out.kept.String()
+		if locked(text) {
+			return nil, fmt.Errorf("%w: %w: %s", errLocked, err, firstLine(text))
+		}
+		return nil, fmt.Errorf("%w: %s", err, firstLine(text))
 	}
 	return out.kept.Bytes(), nil
 }

@@ -40,16 +40,21 @@ type Options struct {
 type Gluster struct {
 	o      Options
 	finder *disk.Finder
+	// next is where the next poll goes on with the volumes' own commands; only polls use it.
+	next int
 
-	mu      sync.Mutex
-	polled  bool
-	err     error // of the last poll's list of volumes
+	mu     sync.Mutex
+	polled time.Time // when the poll began whose answers are shown; zero before the first
+	err    error     // of its list of volumes
+	// ticks are how many of the latencies' units make a second; 0 if that is not known.
+	ticks   float64
 	volumes []*volume
 	errors  map[string]float64
 }
 
 // commands are what is asked, as in the label "command" of the errors.
 const (
+	askVersion = "version"
 	askPool    = "pool list"
 	askInfo    = "volume info"
 	askStatus  = "volume status"
@@ -58,68 +63,23 @@ const (
 )
 
 const (
-	// maxPoll bounds a poll as a whole.
-	maxPoll = 5 * time.Minute
+	// maxAge is how long counts and heals of a volume are shown that are not asked for again.
+	maxAge = 5 * time.Minute
 	// maxVolumes bounds the started volumes, each of which is asked after by itself.
 	maxVolumes = 1000
 	// maxBricks bounds the bricks of a volume, maxFops the kinds of file operations; GlusterFS has 58.
 	maxBricks, maxFops = 1000, 100
-	// maxCount bounds a count or a number of bytes, maxLatency a mean latency in nanoseconds: a day.
+	// maxCount bounds a count or a number of bytes, maxLatency a mean latency: a day, if it is nanoseconds.
 	maxCount, maxLatency = 1 << 60, 24 * 3600e9
 )
 
 // New makes the collector; Run lets it poll.
 func New(o Options) *Gluster {
 	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, errors: map[string]float64{}}
-	for _, c := range []string{askPool, askInfo, askStatus, askProfile, askHeal} {
+	for _, c := range []string{askVersion, askPool, askInfo, askStatus, askProfile, askHeal} {
 		g.errors[c] = 0
 	}
 	return g
-}
-
-// Run polls until ctx ends.
-func (g *Gluster) Run(ctx context.Context) {
-	tick := time.NewTicker(g.o.Interval)
-	defer tick.Stop()
-	for {
-		g.poll(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// poll asks everything once. What a command does not answer is left out until it does.
-func (g *Gluster) poll(ctx context.Context) {
-	err := exporterkit.Recovered(func() error { g.askAll(ctx); return nil })
-	if err != nil {
-		err = g.failed(ctx, askInfo, "", err)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.polled, g.err, g.volumes = true, err, nil
-	}
-}
-
-func (g *Gluster) askAll(parent context.Context) {
-	// However slowly each command is answered, what is known is no older than this.
-	ctx, cancel := context.WithTimeout(parent, maxPoll)
-	defer cancel()
-	volumes, err := g.list(ctx)
-	if err == nil && len(volumes) > 0 {
-		g.status(ctx, volumes)
-		for _, v := range volumes {
-			g.profile(ctx, v)
-			g.heal(ctx, v)
-		}
-	}
-	if parent.Err() != nil {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.polled, g.err, g.volumes = true, err, volumes
 }
 
 // list asks for the started volumes and their bricks.
@@ -203,29 +163,34 @@ func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 	}
 }
 
+// profile asks for the counts of a volume's bricks. The volume is shown already.
 func (g *Gluster) profile(ctx context.Context, v *volume) {
 	if !v.profiled {
 		return
 	}
+	totals := map[string]*stats{} // by brick
 	var profile volumeProfile
 	// Cumulative leaves the interval of others, who ask for the incremental values, alone.
 	if err := g.o.CLI.ask(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
 		_ = g.failed(ctx, askProfile, v.name, err)
-		return
+		profile.Bricks = nil
 	}
 	for _, answer := range profile.Bricks {
 		if err := answer.Total.check(); err != nil {
 			_ = g.failed(ctx, askProfile, v.name, fmt.Errorf("brick %s: %w", label.Value(answer.Name), err))
 			continue
 		}
-		for _, b := range v.bricks {
-			if b.name == answer.Name {
-				b.total = answer.Total
-			}
-		}
+		totals[answer.Name] = answer.Total
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v.profiledAt = time.Now()
+	for _, b := range v.bricks {
+		b.total = totals[b.name]
 	}
 }
 
+// heal asks for what a volume's bricks have to heal. The volume is shown already.
 func (g *Gluster) heal(ctx context.Context, v *volume) {
 	if v.replicas < 2 {
 		return
@@ -237,9 +202,12 @@ func (g *Gluster) heal(ctx context.Context, v *volume) {
 	}
 	if err != nil {
 		_ = g.failed(ctx, askHeal, v.name, err)
-		return
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v.healedAt = time.Now()
 	for _, b := range v.bricks {
+		b.heal = nil
 		if n, ok := entries[b.name]; ok {
 			b.heal = &n
 		}
@@ -265,10 +233,16 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 	for command, n := range g.errors {
 		exporterkit.Counter(ch, errorsTotal, n, command)
 	}
-	if !g.polled {
+	if g.polled.IsZero() {
 		return exporterkit.ErrNoData
 	}
-	gauge(ch, up, truth(g.err == nil))
+	age := time.Since(g.polled)
+	late := age > g.tooOld()
+	gauge(ch, up, truth(g.err == nil && !late))
+	gauge(ch, lastPoll, float64(g.polled.UnixMilli())/1e3)
+	if late {
+		return fmt.Errorf("the last poll that ended began %s ago; GlusterFS answers too slowly", age.Round(time.Second))
+	}
 	for _, v := range g.volumes {
 		g.send(ch, v)
 	}
@@ -301,21 +275,29 @@ func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
 		counter(ch, writtenBytes, b.total.Written, v.name, b.name)
 		for _, f := range b.total.Fops {
 			counter(ch, fops, f.Hits, v.name, b.name, f.Name)
-			counter(ch, fopSeconds, f.Hits*f.Mean/1e9, v.name, b.name, f.Name)
+			if g.ticks > 0 {
+				counter(ch, fopSeconds, f.Hits*f.Mean/g.ticks, v.name, b.name, f.Name)
+			}
 		}
 	}
 }
 
 // Check asks everything once and says what answered.
 func (g *Gluster) Check(ctx context.Context) []exporterkit.CheckResult {
-	g.poll(ctx)
+	g.poll(ctx, maxAge)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.err != nil || !g.polled {
+	if g.err != nil || ctx.Err() != nil {
 		return []exporterkit.CheckResult{{Part: "glusterd", Err: errors.Join(g.err, ctx.Err())}}
 	}
 	results := []exporterkit.CheckResult{{Part: "glusterd", Note: fmt.Sprintf("%d started volumes", len(g.volumes))}}
+	if g.ticks == 0 {
+		results = append(results, exporterkit.CheckResult{Part: "version", Err: errors.New("it is not known, so there are no latencies; see the log")})
+	}
 	for _, v := range g.volumes {
+		if !g.asks(v) {
+			continue
+		}
 		counted := len(slices.DeleteFunc(slices.Clone(v.bricks), func(b *brick) bool { return b.total == nil }))
 		r := exporterkit.CheckResult{Part: "volume " + v.name, Note: fmt.Sprintf("%d of %d bricks are counted", counted, len(v.bricks))}
 		if !v.profiled {

@@ -20,7 +20,7 @@ import (
 const replay = `#!/bin/sh
 name=
 for word; do
-  case $word in --*) ;; *) name=$name${name:+-}$word ;; esac
+  case $word in --version) name=version ;; --*) ;; *) name=$name${name:+-}$word ;; esac
 done
 cat "$(dirname "$0")"/answers/"$name".*
 `
@@ -44,11 +44,18 @@ func fake(t *testing.T, directory string, edits map[string]string) CLI {
 	return CLI{Command: program, Timeout: time.Minute}
 }
 
+// polled is a collector that has polled once.
 func polled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Registry) {
+	t.Helper()
+	g, r := unpolled(t, cli, bricks)
+	g.poll(context.Background(), time.Minute)
+	return g, r
+}
+
+func unpolled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Registry) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{Log: log, CLI: cli, Node: "n1", Bricks: bricks, Interval: time.Minute, ProcFS: "/proc", SysFS: "/sys", RootFS: t.TempDir()})
-	g.poll(context.Background())
 	set := exporterkit.NewSet(log)
 	set.Add("gluster", g)
 	r := prometheus.NewRegistry()
@@ -60,7 +67,7 @@ func TestCapturedAnswers(t *testing.T) {
 	for _, name := range []string{"healthy", "degraded"} {
 		t.Run(name, func(t *testing.T) {
 			_, r := polled(t, fake(t, filepath.Join("testdata", name), nil), "all")
-			exposition.Golden(t, r, filepath.Join("testdata", name+".prom"), "plumbline_scrape_collector_duration_seconds")
+			exposition.Golden(t, r, filepath.Join("testdata", name+".prom"), "plumbline_scrape_collector_duration_seconds", "plumbline_gluster_last_poll_timestamp_seconds")
 		})
 	}
 }
@@ -156,12 +163,23 @@ func TestCallsThatFail(t *testing.T) {
 	}
 }
 
-// With --bricks=local the bricks of other machines are left to their own exporters.
+// With --bricks=local the bricks of other machines are left to their own exporters, and a volume without a brick here is not asked for its profile
+// and its heals, which would be refused here: each such command takes a lock on all machines. That a brick of it is down is told of all the same.
 func TestLocalBricksOnly(t *testing.T) {
-	other := map[string]string{"pool-list.xml": `<?xml version="1.0"?><cliOutput><opRet>0</opRet><peerStatus><peer><uuid>another</uuid><hostname>localhost</hostname></peer></peerStatus></cliOutput>`}
-	_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), other), "local")
+	other := map[string]string{"pool-list.xml": `<?xml version="1.0"?><cliOutput><opRet>0</opRet><peerStatus><peer><uuid>another</uuid><hostname>localhost</hostname></peer></peerStatus></cliOutput>`,
+		profile: refused, heal: "Launching heal operation was unsuccessful\n"}
+	_, r := polled(t, fake(t, filepath.Join("testdata", "degraded"), other), "local")
 	text := exposition.Text(t, r)
-	if strings.Contains(text, "replica=") || !strings.Contains(text, "plumbline_volume_healthy_replicas") {
+	for _, want := range []string{
+		`plumbline_gluster_errors_total{command="volume profile"} 0`, `plumbline_gluster_errors_total{command="volume heal"} 0`,
+		`plumbline_volume_healthy_replicas{backend="gluster",volume="lab-gluster-r3"} 2`,
+		`plumbline_volume_desired_replicas{backend="gluster",volume="lab-gluster-r3"} 3`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "replica=") {
 		t.Errorf("want the volume without its bricks:\n%s", text)
 	}
 }

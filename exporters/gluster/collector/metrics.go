@@ -8,10 +8,12 @@ import (
 
 // From `gluster --xml` of GlusterFS 10: pool list, volume info, volume status, and volume profile, which counts
 // only after `gluster volume profile V start`. Replicas are bricks, as host:path. A command that fails leaves its series
-// out until it answers again. Bricks count from their start on. Only volumes that are started are here.
+// out until it answers again; all are left out where glusterd answers so slowly that they are older than three intervals and time-outs. Bricks count from their start on. Only volumes that are started are here.
 var (
 	up = prometheus.NewDesc("plumbline_gluster_up",
 		"Whether glusterd answered the last poll with its list of volumes: 1 yes, 0 no.", nil, nil)
+	lastPoll = prometheus.NewDesc("plumbline_gluster_last_poll_timestamp_seconds",
+		"When the poll began that asked for the volumes and the states of the bricks that are shown, in seconds since 1970.", nil, nil)
 	errorsTotal = prometheus.NewDesc("plumbline_gluster_errors_total",
 		"Commands of GlusterFS's command line program that failed, timed out, or gave an answer that could not be used.", []string{"command"}, nil)
 	profiled = prometheus.NewDesc("plumbline_gluster_volume_profiled",
@@ -21,7 +23,7 @@ var (
 	fops = prometheus.NewDesc("plumbline_gluster_fops_total",
 		"File operations a brick has done, by kind (WRITE, READ, FSYNC and others).", []string{"volume", "replica", "fop"}, nil)
 	fopSeconds = prometheus.NewDesc("plumbline_gluster_fop_seconds_total",
-		"Time a brick took for its file operations, in seconds, without network and client: GlusterFS's mean times its count.",
+		"Time a brick took for its file operations, in seconds, without network and client: GlusterFS's mean times its count. Absent while GlusterFS's version, and so the unit, is not known.",
 		[]string{"volume", "replica", "fop"}, nil)
 	readBytes = prometheus.NewDesc("plumbline_gluster_brick_read_bytes_total",
 		"Bytes read from a brick.", []string{"volume", "replica"}, nil)

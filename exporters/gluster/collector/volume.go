@@ -1,5 +1,7 @@
 package collector
 
+import "time"
+
 // volume is what one poll found of a started volume.
 type volume struct {
 	name string
@@ -9,6 +11,29 @@ type volume struct {
 	set      int
 	profiled bool
 	bricks   []*brick
+	// profiledAt and healedAt are when the bricks' totals and heals were asked for; zero if they never were.
+	profiledAt, healedAt time.Time
+}
+
+// inherit takes over what was heard of the bricks that may run before this poll, until they are asked again or it is too old.
+func (v *volume) inherit(old *volume, now time.Time) {
+	v.profiledAt, v.healedAt = old.profiledAt, old.healedAt
+	former := map[string]*brick{}
+	for _, b := range old.bricks {
+		former[b.name] = b
+	}
+	for _, b := range v.bricks {
+		before := former[b.name]
+		if before == nil || b.up != nil && !*b.up {
+			continue
+		}
+		if v.profiled && now.Sub(v.profiledAt) < maxAge {
+			b.total = before.total
+		}
+		if now.Sub(v.healedAt) < maxAge {
+			b.heal = before.heal
+		}
+	}
 }
 
 // brick is one brick of a volume.

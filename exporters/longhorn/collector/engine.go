@@ -22,7 +22,7 @@ import (
 // replica has answered; UNMAP is in none of them.
 var (
 	engineUp = prometheus.NewDesc("plumbline_longhorn_engine_up",
-		"Whether the volume's engine answered the last poll: 1 yes, 0 no.", []string{"volume"}, nil)
+		"Whether the volume's engine answered the last poll: 1 yes, 0 no; absent before the first.", []string{"volume"}, nil)
 	engineReplicaMode = prometheus.NewDesc("plumbline_longhorn_engine_replica_mode",
 		"The mode in which the engine uses a replica: 1 for the one it is in (RW read-write, WO write-only while rebuilt, ERR failed), else 0.",
 		[]string{"volume", "replica", "mode"}, nil)
@@ -83,7 +83,9 @@ func (v *volume) collectEngine(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		exporterkit.Gauge(ch, d, value, append([]string{name}, labels...)...)
 	}
-	gauge(engineUp, truth(v.metricOK && v.listOK))
+	if v.measured && v.heard { // before its first poll it is not known to be down
+		gauge(engineUp, truth(v.metricOK && v.listOK))
+	}
 	counter(sampledReads, v.sampled.reads)
 	counter(sampledWrites, v.sampled.writes)
 	counter(sampledReadBytes, v.sampled.readBytes)

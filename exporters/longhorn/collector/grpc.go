@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/rpc"
 )
 
 // Reasons of a failed poll, the values of the label "reason".
@@ -87,19 +87,14 @@ func dial(address string, creds credentials.TransportCredentials, volume, instan
 	if instance != "" {
 		identity = append(identity, "instance-name", instance)
 	}
-	return grpc.NewClient("passthrough:///"+address,
+	return grpc.NewClient("passthrough:///"+address, append(rpc.Options(),
 		grpc.WithTransportCredentials(creds),
-		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
-			MinConnectTimeout: time.Second,
-		}),
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			return invoke(metadata.AppendToOutgoingContext(ctx, identity...), method, req, reply, cc, opts...)
-		}))
+		}))...)
 }
 
 // bareAddress strips what Longhorn may put around host:port.

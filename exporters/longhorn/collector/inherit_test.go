@@ -37,7 +37,7 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 		"a replica renamed":  {func(t *Target) { t.Replicas[0].Name = "r3" }, map[string]float64{up: 1, healthy: 1, mode: absent, replicaUp: absent}},
 		"no way to engine":   {func(t *Target) { t.Engine = "%zz:1" }, unknown},
 		"no way to replica":  {func(t *Target) { t.Replicas[0].Control = "%zz:1" }, map[string]float64{up: 1, healthy: 1, replicaUp: 0, head: absent}},
-		"of another backend": {func(t *Target) { t.Backend = BackendV2; t.Manager = "127.0.0.1" }, map[string]float64{up: 0, healthy: absent, replicaUp: absent}},
+		"of another backend": {func(t *Target) { t.Backend = BackendV2; t.Manager = "127.0.0.1" }, map[string]float64{up: absent, healthy: absent, replicaUp: absent}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, nil)

@@ -61,8 +61,14 @@ type engineObject struct {
 	Spec              struct {
 		instanceSpec `json:",inline"`
 		Active       bool `json:"active"`
+		// Addresses are where the engine is meant to have its replicas, by their names.
+		Addresses map[string]string `json:"replicaAddressMap"`
 	} `json:"spec"`
-	Status instanceStatus `json:"status"`
+	Status struct {
+		instanceStatus `json:",inline"`
+		// Addresses are where it has them.
+		Addresses map[string]string `json:"currentReplicaAddressMap"`
+	} `json:"status"`
 }
 
 type replicaObject struct {
@@ -72,9 +78,15 @@ type replicaObject struct {
 		DiskPath     string `json:"diskPath"`
 		HealthyAt    string `json:"healthyAt"`
 		FailedAt     string `json:"failedAt"`
+		// Active is false of a second object for the same data, which Longhorn makes for another engine while a volume moves or its engine is
+		// upgraded, and of the first one after that. Nil: not told, as if true.
+		Active *bool `json:"active"`
 	} `json:"spec"`
 	Status instanceStatus `json:"status"`
 }
+
+// active says whether the object is the one of its data that counts.
+func (o *replicaObject) active() bool { return o.Spec.Active == nil || *o.Spec.Active }
 
 type nodeObject struct {
 	metav1.ObjectMeta `json:"metadata"`
@@ -157,6 +169,14 @@ func (o *nodeObject) Check() error {
 	return nil
 }
 
+// Check implements kube's check of an object's bounds.
+func (o *engineObject) Check() error {
+	if len(o.Spec.Addresses) > maxReplicas || len(o.Status.Addresses) > maxReplicas {
+		return fmt.Errorf("%d and %d replicas' addresses; at most %d can be", len(o.Spec.Addresses), len(o.Status.Addresses), maxReplicas)
+	}
+	return nil
+}
+
 func (o *engineObject) Odd() string {
 	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
 }
@@ -205,7 +225,7 @@ func (c *Cluster) targets() []Target {
 	managers := all[*managerObject](c, "instancemanagers")
 	replicas := map[string][]ReplicaTarget{} // by volume
 	for name, r := range all[*replicaObject](c, "replicas") {
-		if address := r.Status.data(); address != "" {
+		if address := r.Status.data(); address != "" && r.active() {
 			replicas[r.Spec.VolumeName] = append(replicas[r.Spec.VolumeName], ReplicaTarget{
 				Name: name, Address: address, Control: r.Status.control(), Node: r.Spec.NodeID, Directory: r.Spec.DiskPath,
 			})
@@ -237,16 +257,36 @@ func (c *Cluster) targets() []Target {
 		}
 		taken[t.Volume] = true
 		sort.Slice(t.Replicas, func(i, j int) bool { return t.Replicas[i].Name < t.Replicas[j].Name })
+		t.names = e.others(t.Replicas)
 		targets = append(targets, t)
 	}
 	return targets
+}
+
+// others are the names, by address, of replicas that the engine still has and that do not run there any more by their own objects; nil if there are none.
+// The engine itself tells of a replica that failed by its address alone.
+func (o *engineObject) others(running []ReplicaTarget) map[string]string {
+	var names map[string]string
+	for _, addresses := range []map[string]string{o.Spec.Addresses, o.Status.Addresses} {
+		for _, name := range slices.Sorted(maps.Keys(addresses)) {
+			address := addresses[name]
+			if address == "" || slices.ContainsFunc(running, func(r ReplicaTarget) bool { return r.Address == address }) {
+				continue
+			}
+			if names == nil {
+				names = map[string]string{}
+			}
+			names[address] = name
+		}
+	}
+	return names
 }
 
 // places are where the replicas of interest are.
 func (c *Cluster) places() []place {
 	var places []place
 	for name, r := range all[*replicaObject](c, "replicas") {
-		if r.Spec.NodeID == "" || c.node != "" && r.Spec.NodeID != c.node {
+		if r.Spec.NodeID == "" || !r.active() || c.node != "" && r.Spec.NodeID != c.node {
 			continue
 		}
 		places = append(places, place{

@@ -40,6 +40,9 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 	}
 	counts := map[string]map[string]float64{}
 	for _, r := range all[*replicaObject](c.o.Cluster, "replicas") {
+		if !r.active() {
+			continue
+		}
 		if counts[r.Spec.VolumeName] == nil {
 			counts[r.Spec.VolumeName] = map[string]float64{}
 		}

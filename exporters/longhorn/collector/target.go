@@ -37,6 +37,8 @@ type Target struct {
 	Manager string `yaml:"-"`
 	// desired is how many replicas the volume is meant to have; 0 if that is known elsewhere.
 	desired int
+	// names are of replicas that the engine may list and that are not in Replicas, by address.
+	names map[string]string
 }
 
 // ReplicaTarget is one replica of a Target.

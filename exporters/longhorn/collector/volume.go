@@ -25,6 +25,7 @@ type volume struct {
 	opts   FleetOptions
 	target Target
 	log    *slog.Logger
+	names  map[string]string // of replicas that are not in the target any more, by address; not changed once the volume is polled
 	cancel context.CancelFunc
 	close  func()
 	done   sync.WaitGroup
@@ -35,8 +36,10 @@ type volume struct {
 	errors   map[string]uint64 // by reason
 	trouble  map[string]string // what failed last time, by object and call: the reason
 	metricOK bool
+	measured bool                           // whether metricOK is of a call, and of none only because there was none yet
 	listed   []*enginerpc.ControllerReplica // nil: unknown
 	listOK   bool
+	heard    bool              // the same for listOK
 	state    *enginerpc.Volume // nil: unknown
 	rebuilds uint64            // rebuilds seen to begin
 	wo       map[string]bool   // replicas that were write-only when last seen
@@ -47,10 +50,11 @@ type volume struct {
 
 func newVolume(o FleetOptions, t Target) *volume {
 	v := &volume{
-		opts: o, target: t, log: o.Log.With("volume", t.Volume), asked: make(chan struct{}),
+		opts: o, target: t, names: map[string]string{}, log: o.Log.With("volume", t.Volume), asked: make(chan struct{}),
 		errors: map[string]uint64{}, trouble: map[string]string{}, wo: map[string]bool{},
 		pollers: map[string]*replica{}, cancel: func() {}, close: func() {},
 	}
+	maps.Copy(v.names, t.names)
 	for _, r := range reasons {
 		v.errors[r] = 0
 	}
@@ -68,7 +72,29 @@ func (v *volume) inherit(old *volume) {
 		return
 	}
 	v.metricOK, v.listed, v.listOK, v.state = old.metricOK, old.listed, old.listOK, old.state
+	v.measured, v.heard = old.measured, old.heard
 	v.former = old.pollers
+	v.remember(old)
+}
+
+// remember takes over the names of replicas that have left the target, as long as the engine may list them: it tells of one that failed by its
+// address alone, and that one is no running replica's any more. old.mu is held.
+func (v *volume) remember(old *volume) {
+	listed := map[string]bool{}
+	for _, r := range old.listed {
+		listed[bareAddress(r.GetAddress().GetAddress())] = true
+	}
+	keep := func(address, name string) {
+		if (old.listed == nil || listed[address]) && v.nameAt(address) == "" && len(v.names) < maxReplicas {
+			v.names[address] = name
+		}
+	}
+	for _, t := range old.target.Replicas {
+		keep(t.Address, t.Name)
+	}
+	for address, name := range old.names {
+		keep(address, name)
+	}
 }
 
 // forget ends what was inherited, as a poll that fails does.
@@ -76,6 +102,7 @@ func (v *volume) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.metricOK, v.listed, v.listOK, v.state, v.former = false, nil, false, nil, nil
+	v.measured, v.heard = true, true
 }
 
 func (v *volume) start(parent context.Context) {
@@ -151,7 +178,7 @@ func (v *volume) pollMetrics(ctx context.Context, api engineAPI) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.metricOK = v.result("engine", "metrics", err)
+	v.metricOK, v.measured = v.result("engine", "metrics", err), true
 	if err == nil && v.target.Backend == BackendV2 {
 		v.sampled.addRates(m, now)
 	} else if err == nil {
@@ -206,7 +233,7 @@ func (v *volume) checkState(state *enginerpc.Volume) error {
 func (v *volume) setState(replicas []*enginerpc.ControllerReplica, listErr error, state *enginerpc.Volume, stateErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.listOK = v.result("engine", "replicas", listErr)
+	v.listOK, v.heard = v.result("engine", "replicas", listErr), true
 	v.listed = v.distinct(replicas)
 	v.result("engine", "volume", stateErr)
 	v.state = state
@@ -221,7 +248,7 @@ func (v *volume) distinct(replicas []*enginerpc.ControllerReplica) []*enginerpc.
 	each := replicas[:0:0] // nil stays nil: unknown
 	at := map[string]int{}
 	own := func(r *enginerpc.ControllerReplica) bool {
-		return v.nameAt(bareAddress(r.GetAddress().GetAddress())) != ""
+		return v.placed(bareAddress(r.GetAddress().GetAddress())) != ""
 	}
 	for _, r := range replicas {
 		name := v.replicaName(r)
@@ -258,7 +285,7 @@ func (v *volume) watchModes() {
 	v.wo = wo
 }
 
-// replicaName is the replica's name as the target gives it, else as the engine does, else
+// replicaName is the replica's name as the target gives it, or gave it, else as the engine does, else
 // its address.
 func (v *volume) replicaName(r *enginerpc.ControllerReplica) string {
 	address := bareAddress(r.GetAddress().GetAddress())
@@ -281,7 +308,16 @@ func (v *volume) controlOf(address string) string {
 	return address
 }
 
+// nameAt is the name of the replica at address, or of the one that was there; empty if neither is known.
 func (v *volume) nameAt(address string) string {
+	if name := v.placed(address); name != "" {
+		return name
+	}
+	return v.names[address]
+}
+
+// placed is the name of the replica that the target has at address.
+func (v *volume) placed(address string) string {
 	for _, t := range v.target.Replicas {
 		if t.Address == address {
 			return t.Name

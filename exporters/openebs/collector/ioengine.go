@@ -17,6 +17,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
+	"github.com/plumbline/plumbline/exporters/exporterkit/rpc"
 )
 
 // Metrics of the collector ioengine: what the gRPC API of each node's io-engine adds to the
@@ -133,9 +134,9 @@ func (e *ioEngine) list(parent context.Context) {
 }
 
 func (n *ioNode) run(ctx context.Context, o Options) {
-	conn, err := grpc.NewClient("passthrough:///"+n.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithNoProxy(), grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(maxMessage)))
+	conn, err := grpc.NewClient("passthrough:///"+n.endpoint, append(rpc.Options(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(maxMessage)))...)
 	if err != nil {
 		n.store(o, nil, nil, err)
 		return

@@ -69,6 +69,7 @@ type localPV struct {
 // NewLocalPV makes the collector of the local engines' volumes.
 func NewLocalPV(o Options) Collector {
 	followVolumes(o.Objects)
+	followNodes(o.Objects)
 	// A cluster without one of these engines has no such resource.
 	kube.FollowIfServed[lvmVolume](o.Objects, schema.GroupVersionResource{Group: "local.openebs.io", Version: "v1alpha1", Resource: "lvmvolumes"}, "")
 	kube.FollowIfServed[zfsVolume](o.Objects, schema.GroupVersionResource{Group: "zfs.openebs.io", Version: "v1", Resource: "zfsvolumes"}, "")
@@ -80,6 +81,7 @@ func (c *localPV) Start(context.Context) error { return nil }
 func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	lvm := kube.All[*lvmVolume](c.o.Objects, "lvmvolumes")
 	zfs := kube.All[*zfsVolume](c.o.Objects, "zfsvolumes")
+	nodeName := nodeNames(c.o.Objects)
 	sent := 0
 	send := func(volume, backend, node, pool, path, device string) {
 		sent++
@@ -90,8 +92,8 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	for name, v := range kube.All[*persistentVolume](c.o.Objects, "persistentvolumes") {
 		switch {
 		case v.Spec.Local != nil && v.Labels[hostpathLabel] == "local-hostpath":
-			device := ""
-			if v.node() == c.o.Node {
+			device, node := "", nodeName(v.node())
+			if node == c.o.Node {
 				found, err := c.disks.Find(v.Spec.Local.Path)
 				if errors.Is(err, disk.ErrPending) {
 					continue // it has no series before its disk is known, or known to be unknown
@@ -99,30 +101,30 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				c.untraced.Note(v.Spec.Local.Path, err)
 				device = found
 			}
-			send(name, BackendHostpath, v.node(), "", v.Spec.Local.Path, device)
+			send(name, BackendHostpath, node, "", v.Spec.Local.Path, device)
 		case v.Spec.CSI != nil && v.Spec.CSI.Driver == lvmDriver:
 			o := lvm[v.Spec.CSI.Handle]
 			if o == nil {
 				continue // made a moment ago, or the driver's object is already gone
 			}
-			device := "/dev/" + o.Spec.Group + "/" + v.Spec.CSI.Handle
-			kernelName, pending := c.kernelName(o.Spec.Owner, device)
+			device, node := "/dev/"+o.Spec.Group+"/"+v.Spec.CSI.Handle, nodeName(nodeIDLabel, o.Spec.Owner)
+			kernelName, pending := c.kernelName(node, device)
 			if pending {
 				continue
 			}
-			send(name, BackendLVM, o.Spec.Owner, o.Spec.Group, device, kernelName)
+			send(name, BackendLVM, node, o.Spec.Group, device, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
 		case v.Spec.CSI != nil && v.Spec.CSI.Driver == zfsDriver:
 			o := zfs[v.Spec.CSI.Handle]
 			if o == nil {
 				continue
 			}
-			set := path.Join(o.Spec.Pool, v.Spec.CSI.Handle)
-			kernelName, pending := c.kernelName(o.Spec.Owner, "/dev/zvol/"+set)
+			set, node := path.Join(o.Spec.Pool, v.Spec.CSI.Handle), nodeName(nodeIDLabel, o.Spec.Owner)
+			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set)
 			if pending {
 				continue
 			}
-			send(name, BackendZFS, o.Spec.Owner, o.Spec.Pool, set, kernelName)
+			send(name, BackendZFS, node, o.Spec.Pool, set, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
 		}
 	}

@@ -40,19 +40,19 @@ type persistentVolume struct {
 // Odd implements kube.Object.
 func (*persistentVolume) Odd() string { return "" }
 
-// node is the one node the volume can be used on; empty if there are several.
-func (v *persistentVolume) node() string {
+// node is a label of the one node the volume can be used on, and its value; empty if there are several.
+func (v *persistentVolume) node() (label, value string) {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return ""
+		return "", ""
 	}
 	for _, term := range v.Spec.NodeAffinity.Required.Terms {
 		for _, e := range term.Expressions {
-			if (e.Key == "kubernetes.io/hostname" || e.Key == "openebs.io/nodename" || e.Key == "openebs.io/nodeid") && len(e.Values) == 1 {
-				return e.Values[0]
+			if slices.Contains(nodeLabels, e.Key) && len(e.Values) == 1 {
+				return e.Key, e.Values[0]
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // followVolumes makes PersistentVolumes known; more than one collector may ask for it.

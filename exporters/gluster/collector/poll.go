@@ -1,0 +1,92 @@
+package collector
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+// Run polls until ctx ends. The time between two polls varies, so that the exporters of several machines, which want the same locks of glusterd's,
+// do not meet again and again.
+func (g *Gluster) Run(ctx context.Context) {
+	for {
+		g.poll(ctx, g.o.Interval)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(g.o.Interval/2 + rand.N(g.o.Interval)):
+		}
+	}
+}
+
+// poll asks for the volumes and the states of their bricks, and after that for what takes a command for each volume, as far as it comes within that time.
+// What a command does not answer is left out until it does.
+func (g *Gluster) poll(ctx context.Context, within time.Duration) {
+	began := time.Now()
+	err := exporterkit.Recovered(func() error { g.askAll(ctx, began, within); return nil })
+	if err != nil {
+		err = g.failed(ctx, askInfo, "", err)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.polled, g.err, g.volumes = began, err, nil
+	}
+}
+
+// askAll is poll, which a panic ends.
+func (g *Gluster) askAll(ctx context.Context, began time.Time, within time.Duration) {
+	ticks := g.unit(ctx)
+	volumes, err := g.list(ctx)
+	if err == nil && len(volumes) > 0 {
+		g.status(ctx, volumes)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	g.show(began, ticks, volumes, err)
+	g.askVolumes(ctx, volumes, began.Add(within))
+}
+
+// show makes a poll's answers those that scrapes get. Of the volumes' counts and heals the former ones go on until they are asked for again.
+func (g *Gluster) show(began time.Time, ticks float64, volumes []*volume, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	former := map[string]*volume{}
+	for _, v := range g.volumes {
+		former[v.name] = v
+	}
+	for _, v := range volumes {
+		if old := former[v.name]; old != nil {
+			v.inherit(old, time.Now())
+		}
+	}
+	g.polled, g.ticks, g.volumes, g.err = began, ticks, volumes, err
+}
+
+// askVolumes asks each volume for its profile and its heals, until the time is over. The next poll goes on where this one stops: commands that hang
+// delay neither the bricks' states nor always the same volumes.
+func (g *Gluster) askVolumes(ctx context.Context, volumes []*volume, until time.Time) {
+	commands := []func(context.Context, *volume){g.profile, g.heal}
+	for i := range len(commands) * len(volumes) {
+		if ctx.Err() != nil || i > 0 && !time.Now().Before(until) {
+			return
+		}
+		g.next %= len(commands) * len(volumes) // there were more volumes before
+		v, ask := volumes[g.next/len(commands)], commands[g.next%len(commands)]
+		g.next++
+		if g.asks(v) {
+			ask(ctx, v)
+		}
+	}
+}
+
+// asks says whether the volume is asked for its profile and its heals here. Each such command takes a lock on all machines, so that with --bricks=local
+// a volume without a brick here is left to the machines that have one.
+func (g *Gluster) asks(v *volume) bool {
+	return g.o.Bricks != "local" || slices.ContainsFunc(v.bricks, func(b *brick) bool { return b.local })
+}
+
+// tooOld is the age at which answers are not shown any more. While single volumes' commands hang, the next ones come within half of it.
+func (g *Gluster) tooOld() time.Duration { return 3 * (g.o.Interval + g.o.CLI.Timeout) }
