@@ -53,7 +53,7 @@ var matrix = map[string][]string{
 		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
 		"canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books", "canaries[1].dsnSecret.key=dsn"},
 	"placement": {registry, "openebs.enabled=true", "placement.nodeSelector.pool=infra", "placement.tolerations[0].key=infra", "placement.tolerations[0].operator=Exists",
-		"placement.priorityClassName=infra", "placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
+		"placement.priorityClassName=system-cluster-critical", "placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
 	"more egress": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=https://rest.example.org", "agent.extraEgress[0].ports[0].port=14318"},
 	"trace":       {registry, "agent.trace.enabled=true", "agent.trace.sample=3", "agent.extraArgs={--trace.slowest=50}"},
 	"otlp":        {registry, "agent.trace.enabled=true", "agent.trace.otlpEndpoint=https://collector.example.org/v1/traces"},

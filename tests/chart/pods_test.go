@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -45,11 +46,21 @@ func pods(t *testing.T, values ...string) map[string]core.PodSpec {
 	return all
 }
 
+// everyPod are the pods of all that the chart can start, with more values: three on each node, two exporters, two canaries, two baselines
+// and the test's.
+func everyPod(t *testing.T, more ...string) map[string]core.PodSpec {
+	t.Helper()
+	all := pods(t, slices.Concat(matrix["baselines"], matrix["every engine"], more)...)
+	if len(all) != 10 {
+		t.Errorf("%d kinds of pods, want three on each node, two exporters, two canaries, two baselines and the test: %v", len(all), slices.Sorted(maps.Keys(all)))
+	}
+	return all
+}
+
 // TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all others are
 // under restricted-v2, which gives each one of its namespace's range and refuses another.
 func TestUsersOnOpenShift(t *testing.T) {
-	values := slices.Concat(matrix["baselines"], matrix["every engine"], matrix["openshift"])
-	objects, text, err := template(t, values...)
+	objects, text, err := template(t, slices.Concat(matrix["every engine"], matrix["openshift"])...)
 	if err != nil {
 		t.Fatal(text)
 	}
@@ -62,11 +73,7 @@ func TestUsersOnOpenShift(t *testing.T) {
 	if len(accounts) != 3 {
 		t.Fatalf("the accounts of the constraints are %q, want three", accounts)
 	}
-	all := pods(t, values...)
-	if len(all) != 10 {
-		t.Errorf("%d kinds of pods, want three on each node, two exporters, two canaries, two baselines and the test", len(all))
-	}
-	for name, pod := range all {
+	for name, pod := range everyPod(t, matrix["openshift"]...) {
 		if slices.ContainsFunc(accounts, func(a string) bool { return strings.HasSuffix(a, ":"+pod.ServiceAccountName) }) {
 			continue
 		}
@@ -89,17 +96,17 @@ func TestUsersOnOpenShift(t *testing.T) {
 // TestPlacement checks that every pod is started on Linux, and that the value placement is for those that are there once for the
 // cluster, and for all of these.
 func TestPlacement(t *testing.T) {
-	values := slices.Concat(matrix["baselines"], matrix["every engine"])
-	for name, pod := range pods(t, values...) {
+	const class = "system-cluster-critical"
+	for name, pod := range everyPod(t) {
 		if pod.NodeSelector[core.LabelOSStable] != "linux" {
 			t.Errorf("%s is started on any system: its node selector is %v", name, pod.NodeSelector)
 		}
 	}
-	for name, pod := range pods(t, slices.Concat(values, matrix["placement"])...) {
+	for name, pod := range everyPod(t, matrix["placement"]...) {
 		tolerates := slices.ContainsFunc(pod.Tolerations, func(t core.Toleration) bool { return t.Key == "infra" })
 		apart := pod.Affinity != nil && pod.Affinity.PodAntiAffinity != nil
-		every := pod.NodeSelector["pool"] == "infra" && pod.NodeSelector[core.LabelOSStable] == "linux" && pod.PriorityClassName == "infra" && tolerates && apart
-		some := pod.NodeSelector["pool"] != "" || pod.PriorityClassName == "infra" || tolerates || apart
+		every := pod.NodeSelector["pool"] == "infra" && pod.NodeSelector[core.LabelOSStable] == "linux" && pod.PriorityClassName == class && tolerates && apart
+		some := pod.NodeSelector["pool"] != "" || pod.PriorityClassName == class || tolerates || apart
 		if onNode := strings.HasPrefix(name, "DaemonSet/"); onNode && some || !onNode && !every {
 			t.Errorf("%s: node selector %v, tolerations %v, class %q, affinity %v", name, pod.NodeSelector, pod.Tolerations, pod.PriorityClassName, pod.Affinity)
 		}
