@@ -93,13 +93,15 @@ func TestUsersOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestPlacement checks that every pod is started on Linux, and that the value placement is for those that are there once for the
-// cluster, and for all of these.
+// TestPlacement checks that every pod is started on Linux, also where an older chart's values are reused, and that the value placement is
+// for those that are there once for the cluster, and for all of these.
 func TestPlacement(t *testing.T) {
 	const class = "system-cluster-critical"
-	for name, pod := range everyPod(t) {
-		if pod.NodeSelector[core.LabelOSStable] != "linux" {
-			t.Errorf("%s is started on any system: its node selector is %v", name, pod.NodeSelector)
+	for _, more := range [][]string{nil, {"placement=null"}} {
+		for name, pod := range everyPod(t, more...) {
+			if pod.NodeSelector[core.LabelOSStable] != "linux" {
+				t.Errorf("with %q %s is started on any system: its node selector is %v", more, name, pod.NodeSelector)
+			}
 		}
 	}
 	for name, pod := range everyPod(t, matrix["placement"]...) {
@@ -113,27 +115,35 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes nothing for it.
+// memoryLimits are Go's limits of the programs that have one, with these values, by KIND/NAME of what starts each.
+func memoryLimits(t *testing.T, values ...string) map[string]string {
+	t.Helper()
+	limits := map[string]string{}
+	for name, pod := range pods(t, values...) {
+		for _, e := range pod.Containers[0].Env {
+			if e.Name == "GOMEMLIMIT" {
+				limits[name] = e.Value
+			}
+		}
+	}
+	return limits
+}
+
+// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes nothing for it. Where
+// the value is missing, as an older chart's are that are reused, it is the usual one.
 func TestMemoryLimits(t *testing.T) {
-	values := matrix["every engine"]
+	given, missing := slices.Clone(matrix["every engine"]), slices.Clone(matrix["every engine"])
 	want := map[string]string{}
 	for name, value := range map[string]string{"DaemonSet/plumbline-agent": "agent", "DaemonSet/plumbline-blockio": "blockio", "Deployment/longhorn-exporter": "longhorn",
 		"DaemonSet/longhorn-node-exporter": "longhorn.node", "Deployment/openebs-exporter": "openebs"} {
 		want[name] = fmt.Sprintf("%dMiB", 1000+len(want))
-		values = append(slices.Clone(values), value+".memoryLimit="+want[name])
+		given = append(given, value+".memoryLimit="+want[name])
+		missing = append(missing, value+".memoryLimit=null")
 	}
-	for name, pod := range pods(t, values...) {
-		for _, e := range pod.Containers[0].Env {
-			if e.Name != "GOMEMLIMIT" {
-				continue
-			}
-			if e.Value != want[name] {
-				t.Errorf("%s: GOMEMLIMIT is %q, want %q", name, e.Value, want[name])
-			}
-			delete(want, name)
-		}
+	if got := memoryLimits(t, given...); !maps.Equal(got, want) {
+		t.Errorf("GOMEMLIMIT is %v, want %v", got, want)
 	}
-	if len(want) > 0 {
-		t.Errorf("no GOMEMLIMIT: %v", want)
+	if got, usual := memoryLimits(t, missing...), memoryLimits(t, matrix["every engine"]...); !maps.Equal(got, usual) {
+		t.Errorf("without values GOMEMLIMIT is %v, want %v", got, usual)
 	}
 }

@@ -51,24 +51,21 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end -}}
 {{- end -}}
 
-{{/* Where the pods that are there once for the cluster are started. */}}
+{{/* Where the pods that are there once for the cluster are started: on Linux, also if an older chart's values are reused, which have no placement. */}}
 {{- define "plumbline.placement" -}}
-{{- with .Values.placement -}}
-{{- with .nodeSelector }}
+{{- $placement := default (dict) .Values.placement -}}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .affinity }}
+  {{- toYaml (default (dict "kubernetes.io/os" "linux") $placement.nodeSelector) | nindent 2 }}
+{{- with $placement.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with $placement.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .priorityClassName }}
+{{- with $placement.priorityClassName }}
 priorityClassName: {{ . }}
-{{- end }}
 {{- end }}
 {{- end -}}
 
