@@ -146,7 +146,7 @@ func TestValues(t *testing.T) {
 		{"otlp", matrix["otlp"], map[string]int{"NetworkPolicy": 4}, []string{"- --trace.sample=10\n        - --trace.otlp-endpoint=https://collector.example.org/v1/traces\n", "- port: 443\n      protocol: TCP\n  - ports:\n    - port: 53"}, nil},
 		{"otlp port", matrix["otlp port"], map[string]int{"NetworkPolicy": 4}, []string{"- port: 4318\n"}, nil},
 		{"not traced", append(matrix["otlp"], "agent.trace.enabled=false"), map[string]int{"NetworkPolicy": 3}, nil, []string{"--collector.trace", "--trace.", "otlp"}},
-		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", "- name: two"}, nil},
+		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
 		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
@@ -168,6 +168,8 @@ func TestValues(t *testing.T) {
 		{"what is read", matrix["read"], map[string]int{"PodMonitor": 6}, []string{"regex: go_.*|"}, nil},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
+		{"names like numbers", []string{registry, "priorityClass.create=false", "priorityClass.name=1e3", "placement.priorityClassName=2e3", "image.pullSecrets={3e3}"}, nil,
+			[]string{`priorityClassName: "1e3"`, `priorityClassName: "2e3"`, `- name: "3e3"`}, nil},
 		{"least", matrix["least"], map[string]int{"DaemonSet": 1, "PrometheusRule": 0, "ConfigMap": 1, "NetworkPolicy": 0, "PriorityClass": 0}, nil, []string{"priorityClassName"}},
 	} { // one ConfigMap names the control classes
 		t.Run(c.name, func(t *testing.T) {

@@ -47,7 +47,7 @@ prometheus.io/port: {{ .port | quote }}
 {{- if .Values.priorityClass.create -}}
 priorityClassName: plumbline-node
 {{- else if .Values.priorityClass.name -}}
-priorityClassName: {{ .Values.priorityClass.name }}
+priorityClassName: {{ .Values.priorityClass.name | quote }}
 {{- end -}}
 {{- end -}}
 
@@ -65,7 +65,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $placement.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -88,7 +88,7 @@ not look as if it were. (A type left empty makes folders, too: the container run
 {{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
