@@ -228,6 +228,15 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// refusesJSON checks that the chart refuses a value that is given as JSON, with an error that has what is wanted.
+func refusesJSON(t *testing.T, value, want string) {
+	t.Helper()
+	text, err := kubetest.Helm(t, nil, "template", "plumbline", chart, "--set="+registry, "--set-json="+value)
+	if err == nil || !strings.Contains(text, want) {
+		t.Errorf("%s: want an error that has %q: %v: %.500s", value, want, err, text)
+	}
+}
+
 // TestGenerated checks that the templates are what the kustomizations make now.
 func TestGenerated(t *testing.T) {
 	out := t.TempDir()
