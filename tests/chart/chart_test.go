@@ -53,7 +53,7 @@ var matrix = map[string][]string{
 		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
 		"canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books", "canaries[1].dsnSecret.key=dsn"},
 	"placement": {registry, "openebs.enabled=true", "placement.nodeSelector.pool=infra", "placement.tolerations[0].key=infra", "placement.tolerations[0].operator=Exists",
-		"placement.priorityClassName=infra", "placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
+		"placement.priorityClassName=system-cluster-critical", "placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
 	"more egress": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=https://rest.example.org", "agent.extraEgress[0].ports[0].port=14318"},
 	"trace":       {registry, "agent.trace.enabled=true", "agent.trace.sample=3", "agent.extraArgs={--trace.slowest=50}"},
 	"otlp":        {registry, "agent.trace.enabled=true", "agent.trace.otlpEndpoint=https://collector.example.org/v1/traces"},
@@ -151,7 +151,7 @@ func TestValues(t *testing.T) {
 		{"not traced", append(matrix["otlp"], "agent.trace.enabled=false"), map[string]int{"NetworkPolicy": 3}, nil, []string{"--collector.trace", "--trace.", "otlp"}},
 		{"environment", matrix["environment"], nil, []string{"        - name: OTEL_EXPORTER_OTLP_HEADERS\n          valueFrom:\n            secretKeyRef:\n              key: headers\n              name: otlp\n" +
 			"        - name: OTEL_EXPORTER_OTLP_TIMEOUT\n          value: 5s\n"}, nil},
-		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", "- name: two"}, nil},
+		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
 		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
@@ -175,6 +175,8 @@ func TestValues(t *testing.T) {
 		{"what is read", matrix["read"], map[string]int{"PodMonitor": 6}, []string{"regex: go_.*|"}, nil},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
+		{"names like numbers", []string{registry, "priorityClass.create=false", "priorityClass.name=1e3", "placement.priorityClassName=2e3", "image.pullSecrets={3e3}"}, nil,
+			[]string{`priorityClassName: "1e3"`, `priorityClassName: "2e3"`, `- name: "3e3"`}, nil},
 		{"least", matrix["least"], map[string]int{"DaemonSet": 1, "PrometheusRule": 0, "ConfigMap": 1, "NetworkPolicy": 0, "PriorityClass": 0}, nil, []string{"priorityClassName"}},
 	} { // one ConfigMap names the control classes
 		t.Run(c.name, func(t *testing.T) {
@@ -232,6 +234,15 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v: %.500s", err, text)
 			}
 		})
+	}
+}
+
+// refusesJSON checks that the chart refuses a value that is given as JSON, with an error that has what is wanted.
+func refusesJSON(t *testing.T, value, want string) {
+	t.Helper()
+	text, err := kubetest.Helm(t, nil, "template", "plumbline", chart, "--set="+registry, "--set-json="+value)
+	if err == nil || !strings.Contains(text, want) {
+		t.Errorf("%s: want an error that has %q: %v: %.500s", value, want, err, text)
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestMonitorsTrustNoOthers checks that no monitor looks for pods in every namespace: each takes the labels that its pods give their
-// series, and somebody else's pod could speak for any volume or database.
+// TestMonitorsTrustNoOthers checks that each monitor looks for pods only in the namespaces where those are that it is for; one that names
+// none has them in its own. It takes the labels that they give their series, and somebody else's pod could speak for any volume or database.
 func TestMonitorsTrustNoOthers(t *testing.T) {
-	objects, text, err := template(t, slices.Concat(matrix["canaries"], matrix["every engine"])...)
+	objects, text, err := template(t, slices.Concat(matrix["canaries"], matrix["every engine"], []string{"longhorn.namespace=lh", "openebs.namespace=storage"})...)
 	if err != nil {
 		t.Fatal(text)
 	}
+	want := map[string][]string{"plumbline-canary": {"books", "plumbline"}, "longhorn-manager": {"lh"}, "mayastor": {"storage"}, "cstor-volume": {"storage"}}
 	seen := 0
 	for _, o := range objects {
 		if o.GetKind() != "PodMonitor" && o.GetKind() != "ServiceMonitor" {
@@ -23,6 +24,9 @@ func TestMonitorsTrustNoOthers(t *testing.T) {
 		seen++
 		if every, _, _ := unstructured.NestedBool(o.Object, "spec", "namespaceSelector", "any"); every {
 			t.Errorf("%s %s looks into every namespace", o.GetKind(), o.GetName())
+		}
+		if names, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "namespaceSelector", "matchNames"); !slices.Equal(names, want[o.GetName()]) {
+			t.Errorf("%s %s looks into %q, want %q", o.GetKind(), o.GetName(), names, want[o.GetName()])
 		}
 	}
 	if seen != 9 {

@@ -38,6 +38,9 @@ func TestMayastorPolicy(t *testing.T) {
 		"https://rest.example.org/v0": {443, ""},
 	} {
 		p := policy(t, "openebs-exporter-mayastor", registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.namespace=storage", "openebs.mayastor.url="+url)
+		if len(p.Spec.Egress) != 4 {
+			t.Fatalf("with the address %q it has %d rules, want four: for REST, io-engine and DNS in two places", url, len(p.Spec.Egress))
+		}
 		rule := p.Spec.Egress[0]
 		if len(rule.Ports) != 1 || rule.Ports[0].Port == nil || rule.Ports[0].Port.IntVal != want.port {
 			t.Errorf("with the address %q it lets out to the ports %v, want %d", url, rule.Ports, want.port)
@@ -66,6 +69,21 @@ func TestExtraEgress(t *testing.T) {
 		}
 		if last := after[len(before)]; len(last.Ports) != 1 || last.Ports[0].Port == nil || last.Ports[0].Port.IntVal != 14318 {
 			t.Errorf("%s: its last rule is %v", name, last)
+		}
+	}
+}
+
+// TestExtraEgressRefused checks that a rule which would let out to everything, as it names nothing or a key that there is not, is refused.
+func TestExtraEgressRefused(t *testing.T) {
+	for _, program := range []string{"agent", "openebs", "test"} {
+		rule := "'/" + program + "/extraEgress/0"
+		for json, want := range map[string]string{
+			`{}`:                         rule + "': minProperties",
+			`{"ports": []}`:              rule + "/ports': minItems",
+			`{"to": []}`:                 rule + "/to': minItems",
+			`{"port": [{"port": 4318}]}`: rule + "': additional properties 'port'",
+		} {
+			refusesJSON(t, program+".extraEgress=["+json+"]", want)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestLinux(t *testing.T) {
 			}
 		}
 	}
-	if seen == 0 {
-		t.Error("no pod has an image of Plumbline's")
+	if seen < 150 { // 13 for each storage class
+		t.Errorf("only %d pods have an image of Plumbline's", seen)
 	}
 }

@@ -53,8 +53,8 @@ func TestPoliciesAllowDNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen == 0 {
-		t.Error("no policy allows DNS")
+	if seen < 4 {
+		t.Errorf("%d policies allow DNS, want those of a soak, a matrix, OTLP and Mayastor at least", seen)
 	}
 }
 

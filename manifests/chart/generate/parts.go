@@ -208,9 +208,10 @@ func (p part) workload(o object) {
 			args[i] = other
 		}
 	}
-	for i, e := range container["env"].([]any) {
-		if e.(object)["name"] == "GOMEMLIMIT" {
-			set(o, hole(p.values+".memoryLimit"), "spec", "template", "spec", "containers", 0, "env", i, "value")
+	for _, e := range container["env"].([]any) {
+		// The manifest's own limit is for releases that an older chart made, whose values have none (--reuse-values).
+		if v := e.(object); v["name"] == "GOMEMLIMIT" {
+			v["value"] = hole(fmt.Sprintf("default %q %s.memoryLimit", v["value"], p.values))
 		}
 	}
 }

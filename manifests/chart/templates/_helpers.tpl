@@ -47,28 +47,25 @@ prometheus.io/port: {{ .port | quote }}
 {{- if .Values.priorityClass.create -}}
 priorityClassName: plumbline-node
 {{- else if .Values.priorityClass.name -}}
-priorityClassName: {{ .Values.priorityClass.name }}
+priorityClassName: {{ .Values.priorityClass.name | quote }}
 {{- end -}}
 {{- end -}}
 
-{{/* Where the pods that are there once for the cluster are started. */}}
+{{/* Where the pods that are there once for the cluster are started: on Linux, also if an older chart's values are reused, which have no placement. */}}
 {{- define "plumbline.placement" -}}
-{{- with .Values.placement -}}
-{{- with .nodeSelector }}
+{{- $placement := default (dict) .Values.placement -}}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .affinity }}
+  {{- toYaml (default (dict "kubernetes.io/os" "linux") $placement.nodeSelector) | nindent 2 }}
+{{- with $placement.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with $placement.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
+{{- with $placement.priorityClassName }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -97,7 +94,7 @@ not look as if it were. (A type left empty makes folders, too: the container run
 {{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
