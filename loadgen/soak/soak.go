@@ -77,6 +77,9 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 		s.tables[t.StorageClass] = &sync.Mutex{}
 	}
 	registry.MustRegister(s.progress, s.faults, s.unsaved)
+	if store.unlocked != nil {
+		log.Warn("the soak's folder cannot be locked, so that nothing keeps another soak from it", "err", store.unlocked)
+	}
 	for _, file := range store.lost(folder) {
 		s.unsaved.Inc()
 		log.Warn("the last line is only half there, and lost: the soak was killed while it wrote it", "file", file)
