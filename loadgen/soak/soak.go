@@ -119,13 +119,13 @@ func (s *Soak) Run(ctx context.Context) error {
 		working.Go(func() { s.fault(ctx, f) })
 	}
 	<-ctx.Done()
-	working.Wait()
-	stopSampling()
-	watching.Wait()
 	what := "interrupted"
 	if s.clock.since(last) >= 0 {
 		what = Over
 	}
+	working.Wait() // for minutes, if a fault is mended
+	stopSampling()
+	watching.Wait()
 	s.note(SoakEvent, "soak", End, what)
 	return s.store.close()
 }
