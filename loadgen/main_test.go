@@ -241,7 +241,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	folder := filepath.Join(t.TempDir(), "first")
 	plan := filepath.Join(t.TempDir(), "plan.yaml")
-	text := "duration: 10s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+	text := "duration: 20s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
 		"faults:\n  - {name: pause, at: 1s, for: 1s, do: ['true'], undo: ['true']}\n" +
 		"targets:\n  - {storageclass: local, local: true, dsn: '" + db.DSN() + "'}\n"
 	if err := os.WriteFile(plan, []byte(text), 0o644); err != nil {

@@ -108,7 +108,7 @@ func soakSeries(d *soak.Data, class string, of func(*stats.Distribution) float64
 }
 
 // disturbed says whether a phase or a fault went on in the interval that ended at a time, or had
-// ended less than an interval before.
+// ended less than an interval before. A fault that could not be done goes on until it is mended, as in a report.
 func disturbed(events []soak.Event, end time.Time, every, after time.Duration) bool {
 	begun := map[string]time.Time{}
 	for _, e := range events {
@@ -119,7 +119,7 @@ func disturbed(events []soak.Event, end time.Time, every, after time.Duration) b
 		switch e.What {
 		case soak.Begin:
 			begun[id] = e.Time
-		case soak.End, soak.Failed:
+		case soak.End:
 			if from, ok := begun[id]; ok && from.Before(end) && end.Add(-every-after).Before(e.Time) {
 				return true
 			}

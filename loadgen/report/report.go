@@ -219,8 +219,8 @@ func (r *Report) fail(format string, a ...any) {
 	}
 }
 
-// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so; so does a phase in
-// which the soak was killed.
+// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so. A phase in which the
+// soak was killed says so, too, and a fault that could be neither done nor mended.
 func (r *Report) marks(d *soak.Data) {
 	open := map[[2]string]int{}
 	for _, e := range d.Events {
@@ -245,7 +245,7 @@ func (r *Report) marks(d *soak.Data) {
 			if i, ok := open[key]; ok {
 				r.Marks[i].To = e.Time
 				delete(open, key)
-				if e.Detail == soak.Killed {
+				if e.Detail == soak.Killed || e.Kind == soak.FaultEvent && e.Detail != "" {
 					r.Marks[i].tell(e.Detail)
 					r.note("%s %s from %s on: %s", e.Kind, e.Name, clock(r.Marks[i].From), e.Detail)
 				}

@@ -277,6 +277,26 @@ func TestUnmended(t *testing.T) {
 	}
 }
 
+// A fault that could be neither done nor mended has an end, and both are told.
+func TestNotDoneNorMended(t *testing.T) {
+	d := run(1)
+	end := began.Add(15 * time.Minute)
+	for i := range d.Events {
+		if e := &d.Events[i]; e.Kind == soak.FaultEvent && e.What == soak.End {
+			e.Detail = "it was not done (no such replica), and not mended (nothing to mend)"
+		}
+	}
+	r := New("", d)
+	for _, m := range r.Marks {
+		if m.Kind == soak.FaultEvent && (!m.To.Equal(end) || !strings.Contains(m.Detail, "nothing to mend")) {
+			t.Errorf("the fault lasts to %s: %s", m.To, m.Detail)
+		}
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "fault replica killed from 2026-11-21 00:10:00 on: it was not done (no such replica), and not mended") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
 // A run slowed by 20 % differs from the first, and more than 5 % of it are beyond the first's
 // p95; the same run again does not.
 func TestCompare(t *testing.T) {

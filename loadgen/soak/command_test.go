@@ -47,14 +47,15 @@ func gone(pid int) error {
 	return nil
 }
 
-// What a command starts and leaves behind holds its output, but not the soak; it runs on, and its output is read.
+// What a command starts and leaves behind holds its output, but not the soak; it runs on, and its output is read, more than a pipe holds. It is
+// waited for only to tell why a command has failed.
 func TestCommandLeavesADaemon(t *testing.T) {
 	t.Parallel()
-	for exit := range 2 {
+	for exit, grace := range []time.Duration{time.Hour, commandGrace} {
 		path, log := filepath.Join(t.TempDir(), "pid"), filepath.Join(t.TempDir(), "log")
-		script := fmt.Sprintf("(while echo on; do echo on >> %s; sleep 0.05; done) & echo $! > %s; exit %d", log, path, exit)
+		script := fmt.Sprintf("(while printf '%%16384s\\n' on; do echo on >> %s; sleep 0.05; done) & echo $! > %s; exit %d", log, path, exit)
 		done := make(chan error, 1)
-		go func() { done <- command(t.Context(), []string{"sh", "-c", script}) }()
+		go func() { done <- command(t.Context(), []string{"sh", "-c", script}, grace) }()
 		leftBehind(t, path)
 		select {
 		case err := <-done:
@@ -66,8 +67,8 @@ func TestCommandLeavesADaemon(t *testing.T) {
 		}
 		written := size(log)
 		testkit.Eventually(t, time.Minute, func() error {
-			if n := size(log); n < written+12 {
-				return fmt.Errorf("the daemon has written %d bytes since the command's end", n-written)
+			if n := size(log); n < written+24 { // eight rounds of 16 KiB
+				return fmt.Errorf("the daemon has written %d times since the command's end", (n-written)/3)
 			}
 			return nil
 		})
@@ -90,7 +91,7 @@ func TestSlowCommand(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- command(ctx, []string{"sh", "-c", "echo hanging; sleep 1000 & echo $! > " + path + "; wait"})
+		done <- command(ctx, []string{"sh", "-c", "echo hanging; sleep 1000 & echo $! > " + path + "; wait"}, commandGrace)
 	}()
 	pid := leftBehind(t, path)
 	cancel(errSlow)
@@ -102,7 +103,39 @@ func TestSlowCommand(t *testing.T) {
 
 // A command that is not there is told by its name.
 func TestNoCommand(t *testing.T) {
-	if err := command(t.Context(), []string{"/nowhere/kill-replica"}); err == nil || !strings.Contains(err.Error(), "/nowhere/kill-replica") {
+	if err := command(t.Context(), []string{"/nowhere/kill-replica"}, commandGrace); err == nil || !strings.Contains(err.Error(), "/nowhere/kill-replica") {
 		t.Errorf("of a command that is not there: %v", err)
+	}
+}
+
+// What a command says last is told also if it does not end the line.
+func TestLastWordsWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	if err := command(t.Context(), []string{"sh", "-c", "printf 'one line\\nno such replica'; exit 3"}, time.Hour); err == nil || err.Error() != "sh: exit status 3: no such replica" {
+		t.Errorf("a command that fails is told as %v", err)
+	}
+}
+
+// A command that was killed and does not die is given up, and that is told; one that ended well meanwhile is done.
+func TestFinish(t *testing.T) {
+	killed, kill := context.WithCancelCause(t.Context())
+	kill(errSlow)
+	stuck := make(chan error)
+	defer close(stuck)
+	if err := finish(killed, func() error { return <-stuck }, time.Millisecond); !errors.Is(err, errSlow) || !strings.Contains(err.Error(), "cannot be killed") {
+		t.Errorf("a command that does not die ended with %v", err)
+	}
+	if err := finish(killed, func() error { return errors.New("signal: killed") }, time.Hour); err != errSlow {
+		t.Errorf("a command that was killed ended with %v", err)
+	}
+	if err := finish(killed, func() error { return nil }, time.Hour); err != nil {
+		t.Errorf("a command that was done when it was to be killed ended with %v", err)
+	}
+}
+
+// A process that is no more need not be killed, so that its command is done.
+func TestKillNobody(t *testing.T) {
+	if err := killGroup(1 << 30); err != os.ErrProcessDone { // above any process ID
+		t.Errorf("killing what is not there: %v", err)
 	}
 }

@@ -2,51 +2,68 @@ package soak
 
 import (
 	"context"
-
-	"github.com/plumbline/plumbline/loadgen/adapter"
+	"fmt"
+	"time"
 )
 
-// mendTries is how often a fault's mending is tried in one start of the soak. The first pause between is the plan's interval, and
-// each is twice the one before: of 10 s, it is tried for 21 minutes.
-const mendTries = 8
+const (
+	// mendTries is how often a fault's mending is tried in one start of the soak. The first pause between is the plan's interval, and
+	// each is twice the one before: of 10 s, it is tried for 20 minutes.
+	mendTries = 8
+	// longestPause bounds the pauses.
+	longestPause = 10 * time.Minute
+)
 
 // fault does and mends a fault at its times. What an earlier start did, it does not do again,
 // but it mends what that left.
 func (s *Soak) fault(ctx context.Context, f Fault) {
 	gauge := s.faults.WithLabelValues(f.Name)
-	done, ended := s.happened(f.Name)
-	if ended || !done && !s.do(ctx, f) {
+	done, ended, failed := s.happened(f.Name)
+	if !done && !ended {
+		done, failed = s.do(ctx, f)
+	}
+	if ended || !done {
 		return
 	}
 	gauge.Set(1)
-	// Also when the soak is told to stop: a fault is never left behind.
-	s.clock.until(ctx, s.began.Add(f.At+f.For))
+	// Also when the soak is told to stop: a fault is never left behind. What was left by a soak that is over is due.
+	if !s.over {
+		s.clock.until(ctx, s.began.Add(f.At+f.For))
+	}
+	detail := ""
 	if err := s.mend(ctx, f); err != nil {
-		s.note(FaultEvent, f.Name, Unmended, err.Error())
-		return
+		if failed == "" {
+			s.note(FaultEvent, f.Name, Unmended, err.Error())
+			return
+		}
+		// There may be nothing to mend.
+		detail = fmt.Sprintf("it was not done (%s), and not mended (%s)", failed, err)
 	}
 	gauge.Set(0)
-	s.note(FaultEvent, f.Name, End, "")
+	s.note(FaultEvent, f.Name, End, detail)
 }
 
-// do does a fault at its time, and says whether that was so.
-func (s *Soak) do(ctx context.Context, f Fault) bool {
-	late := func() bool { return s.clock.since(s.began) > f.At+f.For+s.plan.Interval }
+// do does a fault at its time. It says whether that was so, and why it failed.
+func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
+	// After a suspend the time is seen only when a timer fires.
+	slack := max(s.plan.Interval, longestWait)
+	late := func() bool { return s.clock.since(s.began) > f.At+f.For+slack }
 	switch {
 	case s.over, f.At >= s.plan.Duration:
-		return false
+		return false, ""
 	case !late() && !s.clock.until(ctx, s.began.Add(f.At)):
-		return false
+		return false, ""
 	case late():
 		s.note(FaultEvent, f.Name, Failed, missed)
-		return false
+		return false, ""
 	}
 	s.note(FaultEvent, f.Name, Begin, "")
 	if err := s.command(ctx, f.Do); err != nil {
 		s.log.Error("fault failed", "fault", f.Name, "err", err)
 		s.note(FaultEvent, f.Name, Failed, err.Error())
+		return true, err.Error()
 	}
-	return true
+	return true, ""
 }
 
 // mend undoes a fault. While the soak runs, it is tried again if it fails.
@@ -54,13 +71,13 @@ func (s *Soak) mend(ctx context.Context, f Fault) (err error) {
 	if len(f.Undo) == 0 {
 		return nil
 	}
-	pause := s.plan.Interval
+	pause := min(s.plan.Interval, longestPause)
 	for try := range mendTries {
 		if try > 0 {
-			if !adapter.Sleep(ctx, pause) {
+			if !s.clock.sleep(ctx, pause) {
 				break
 			}
-			pause *= 2
+			pause = min(2*pause, longestPause)
 		}
 		if err = s.command(ctx, f.Undo); err == nil {
 			return nil
@@ -74,16 +91,23 @@ func (s *Soak) mend(ctx context.Context, f Fault) (err error) {
 func (s *Soak) command(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), faultTimeout, errSlow)
 	defer cancel()
-	return command(ctx, args)
+	return command(ctx, args, commandGrace)
 }
 
-// happened says whether an earlier start began a fault, and whether all of it is past.
-func (s *Soak) happened(fault string) (done, ended bool) {
+// happened says whether an earlier start began a fault, whether all of it is past, and why it could not be done.
+func (s *Soak) happened(fault string) (done, ended bool, failed string) {
 	for _, e := range s.events {
-		if e.Kind == FaultEvent && e.Name == fault {
-			done = done || e.What == Begin
-			ended = ended || e.What == End || e.Detail == missed
+		if e.Kind != FaultEvent || e.Name != fault {
+			continue
+		}
+		switch {
+		case e.What == Begin:
+			done = true
+		case e.What == End, e.Detail == missed:
+			ended = true
+		case e.What == Failed:
+			failed = e.Detail
 		}
 	}
-	return done, ended
+	return done, ended, failed
 }

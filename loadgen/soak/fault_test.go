@@ -2,11 +2,14 @@ package soak
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -66,4 +69,71 @@ func TestUnmendedFaultStays(t *testing.T) {
 	stop := start(t, folder, plan)
 	awaitMended(t, folder, "slow disk")
 	stop()
+}
+
+// A fault that could not be done, in this start or an earlier one, ends also if it cannot be mended: there may be nothing to mend.
+func TestNotDoneNorMended(t *testing.T) {
+	t.Parallel()
+	plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"sh", "-c", "echo no such disk; exit 3"},
+		Undo: []string{"sh", "-c", "echo nothing to mend; exit 4"}})
+	begin := begunFault("slow disk")
+	failed := Event{begin.Time, FaultEvent, "slow disk", Failed, "sh: exit status 3: no such disk"}
+	for name, earlier := range map[string][]Event{"this start": nil, "an earlier start": {begin, failed}} {
+		folder := begun(t, plan, time.Now().Add(-time.Minute), earlier...)
+		stop := start(t, folder, plan)
+		testkit.Eventually(t, time.Minute, func() error {
+			if n := events(read(t, folder), FaultEvent, "slow disk", Failed); n != 1 {
+				return fmt.Errorf("the fault has failed %d times", n)
+			}
+			return nil
+		})
+		stop() // mended once
+		d := read(t, folder)
+		if ends, unmended := events(d, FaultEvent, "slow disk", End), events(d, FaultEvent, "slow disk", Unmended); ends != 1 || unmended != 0 {
+			t.Errorf("%s: %d ends, told as not mended %d times", name, ends, unmended)
+		}
+		for _, e := range d.Events {
+			if e.Kind == FaultEvent && e.What == End && (!strings.Contains(e.Detail, failed.Detail) || !strings.Contains(e.Detail, "sh: exit status 4: nothing to mend")) {
+				t.Errorf("%s: the end is told as %q", name, e.Detail)
+			}
+		}
+	}
+}
+
+// A fault without a length, whose time a suspended machine sees late, is done if that is no later than a timer may be, and missed else.
+func TestLateFault(t *testing.T) {
+	plan := unreachedPlan(t, Fault{Name: "short", At: 30 * time.Second, Do: []string{"true"}})
+	for late, done := range map[time.Duration]bool{40 * time.Second: true, 2 * time.Minute: false} {
+		folder := begun(t, plan, evening)
+		s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &machine{wall: evening, suspended: map[int]time.Duration{1: late}}
+		s.clock = clock{m.now, m.sleep}
+		if got, failed := s.do(t.Context(), plan.Faults[0]); got != done || failed != "" {
+			t.Errorf("%s late: done %v, want %v; %s", late, got, done, failed)
+		}
+		if err := s.store.close(); err != nil {
+			t.Error(err)
+		}
+		d := read(t, folder)
+		if begins, missed := events(d, FaultEvent, "short", Begin) == 1, events(d, FaultEvent, "short", Failed) == 1; begins != done || missed == done {
+			t.Errorf("%s late: events %+v", late, d.Events)
+		}
+	}
+}
+
+// The pauses between tries to mend grow, and are bounded.
+func TestMendingPauses(t *testing.T) {
+	for interval, all := range map[time.Duration]time.Duration{10 * time.Second: 20*time.Minute + 30*time.Second, time.Hour: 70 * time.Minute} {
+		m := &machine{wall: evening}
+		s := &Soak{plan: Plan{Interval: interval}, clock: clock{m.now, m.sleep}, log: slog.New(slog.DiscardHandler)}
+		if err := s.mend(t.Context(), Fault{Name: "slow disk", Undo: []string{"false"}}); err == nil {
+			t.Error("what cannot be mended is")
+		}
+		if got := m.wall.Sub(evening); got != all || m.waits != mendTries-1 || m.longest > longestPause {
+			t.Errorf("of %s it is tried for %s, want %s, with %d pauses, the longest of %s", interval, got, all, m.waits, m.longest)
+		}
+	}
 }

@@ -2,11 +2,13 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +79,7 @@ func TestOverSoakStays(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Fatalf("a soak that was over ended by itself: %v", err)
-	default:
+	case <-time.After(200 * time.Millisecond):
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -88,10 +90,10 @@ func TestOverSoakStays(t *testing.T) {
 	}
 }
 
-// A fault that a soak left when it was over is mended by the next start.
+// A fault that a soak left when it was over is mended by the next start, at once.
 func TestMendedAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	plan := unreachedPlan(t, Fault{Name: "slow disk", Do: []string{"false"}, Undo: []string{"true"}})
+	plan := unreachedPlan(t, Fault{Name: "slow disk", For: 3 * time.Hour, Do: []string{"false"}, Undo: []string{"true"}})
 	began := time.Now().Add(-2 * plan.Duration)
 	folder := begun(t, plan, began, Event{began, SoakEvent, "soak", Begin, ""}, Event{began, FaultEvent, "slow disk", Begin, ""},
 		Event{began.Add(plan.Duration), FaultEvent, "slow disk", Unmended, "no such disk"}, Event{began.Add(plan.Duration), SoakEvent, "soak", End, Over})
@@ -107,7 +109,7 @@ func TestMendedAfterTheEnd(t *testing.T) {
 func TestMissedFaultIsToldOnce(t *testing.T) {
 	t.Parallel()
 	plan := unreachedPlan(t, Fault{Name: "missed", Do: []string{"false"}}, Fault{Name: "beyond the end", At: 2 * time.Hour, Do: []string{"false"}})
-	folder := begun(t, plan, time.Now().Add(-time.Minute))
+	folder := begun(t, plan, time.Now().Add(-2*time.Minute))
 	for range 2 {
 		start(t, folder, plan)()
 	}
@@ -117,6 +119,60 @@ func TestMissedFaultIsToldOnce(t *testing.T) {
 	}
 	if n := events(d, FaultEvent, "beyond the end", Failed); n != 0 {
 		t.Errorf("a fault that is not of the soak is told %d times", n)
+	}
+}
+
+// A soak that is told to end before its plan's end was interrupted, also if what it mends lasts beyond that.
+func TestMendingBeyondTheEnd(t *testing.T) {
+	t.Parallel()
+	mending, goOn := filepath.Join(t.TempDir(), "mending"), filepath.Join(t.TempDir(), "go-on")
+	undo := fmt.Sprintf("touch %s; for i in $(seq 1200); do [ ! -e %s ] || exit 0; sleep 0.05; done; exit 1", mending, goOn)
+	plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"true"}, Undo: []string{"sh", "-c", undo}})
+	folder := t.TempDir()
+	s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later, asked atomic.Int64 // by how much the clock is later, and how often it was asked
+	now := func() time.Time {
+		asked.Add(1)
+		return time.Now().Add(time.Duration(later.Load()))
+	}
+	s.clock = clock{now, wallClock.sleep}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx)
+		close(done)
+	}()
+	end := func() error {
+		cancel()
+		err := os.WriteFile(goOn, nil, 0o644)
+		return errors.Join(err, <-done)
+	}
+	t.Cleanup(func() { _ = end() })
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := events(read(t, folder), FaultEvent, "slow disk", Begin); n != 1 {
+			return fmt.Errorf("%d beginnings of the fault", n)
+		}
+		return nil
+	})
+	before := asked.Load()
+	cancel()
+	testkit.Eventually(t, time.Minute, func() error {
+		if asked.Load() == before {
+			return errors.New("the soak does not ask the clock whether it is over")
+		}
+		_, err := os.Stat(mending)
+		return err
+	})
+	later.Store(int64(plan.Duration))
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	all := read(t, folder).Events
+	if last := all[len(all)-1]; last.Kind != SoakEvent || last.What != End || last.Detail != "interrupted" {
+		t.Errorf("the last event is %+v", last)
 	}
 }
 

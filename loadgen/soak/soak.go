@@ -77,6 +77,9 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 		s.tables[t.StorageClass] = &sync.Mutex{}
 	}
 	registry.MustRegister(s.progress, s.faults, s.unsaved)
+	if store.unlocked != nil {
+		log.Warn("the soak's folder cannot be locked, so that nothing keeps another soak from it", "err", store.unlocked)
+	}
 	for _, file := range store.lost(folder) {
 		s.unsaved.Inc()
 		log.Warn("the last line is only half there, and lost: the soak was killed while it wrote it", "file", file)
@@ -116,13 +119,13 @@ func (s *Soak) Run(ctx context.Context) error {
 		working.Go(func() { s.fault(ctx, f) })
 	}
 	<-ctx.Done()
-	working.Wait()
-	stopSampling()
-	watching.Wait()
 	what := "interrupted"
 	if s.clock.since(last) >= 0 {
 		what = Over
 	}
+	working.Wait() // for minutes, if a fault is mended
+	stopSampling()
+	watching.Wait()
 	s.note(SoakEvent, "soak", End, what)
 	return s.store.close()
 }

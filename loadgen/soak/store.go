@@ -47,7 +47,8 @@ const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events
 const (
 	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
 	Begin, End, Failed                = "begin", "end", "failed"
-	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start tries again.
+	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start tries again. One that could
+	// not be done either has an end.
 	Unmended = "unmended"
 )
 
@@ -59,10 +60,12 @@ type state struct {
 
 // store appends to a soak's folder, as the only one.
 type store struct {
-	lock    *os.File
-	mu      sync.Mutex
-	samples *samples
-	events  *lineFile
+	lock *os.File
+	// unlocked is why lock keeps no other soak away, nil if it does.
+	unlocked error
+	mu       sync.Mutex
+	samples  *samples
+	events   *lineFile
 }
 
 // open begins a soak in folder, or goes on with the one that is there.
@@ -70,19 +73,19 @@ func open(folder string, plan Plan, now time.Time) (s *store, data *Data, err er
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, nil, err
 	}
-	lock, err := lockFolder(folder)
+	lock, unlocked, err := lockFolder(folder)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			err = errors.Join(err, unlock(lock))
 		}
 	}()
 	if data, err = begin(folder, plan, now); err != nil {
 		return nil, nil, err
 	}
-	s = &store{lock: lock}
+	s = &store{lock: lock, unlocked: unlocked}
 	if s.samples, err = openSamples(folder, now); err != nil {
 		return nil, nil, err
 	}
@@ -164,5 +167,5 @@ func (s *store) event(v Event) error {
 
 // close ends the files, and frees the folder.
 func (s *store) close() error {
-	return errors.Join(s.samples.close(), s.events.close(), s.lock.Close())
+	return errors.Join(s.samples.close(), s.events.close(), unlock(s.lock))
 }
