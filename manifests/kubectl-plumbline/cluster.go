@@ -61,8 +61,11 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the API server answers %d to GET %s: %s", e.code, e.path, e.message)
 }
 
-// errNoCluster says that no API server is known.
-var errNoCluster = errors.New("no cluster")
+// errNoCluster says that no API server is known, errOther that Prometheus is asked about a cluster which need not be kubectl's.
+var (
+	errNoCluster = errors.New("no cluster")
+	errOther     = errors.New("kubectl's cluster may be another one than --cluster names")
+)
 
 // answered says that the API server answers with this code.
 func answered(err error, code int) bool {
@@ -73,8 +76,14 @@ func answered(err error, code int) bool {
 // refused says that the API server forbids it to the user.
 func refused(err error) bool { return answered(err, http.StatusForbidden) }
 
-// untold says that the user has no right to it, or no API server: Prometheus may know it nevertheless.
-func untold(err error) bool { return refused(err) || errors.Is(err, errNoCluster) }
+// untold says that the API server does not tell the user whether there is something, and Prometheus may know it nevertheless: it does not know the user
+// or refuses, or there is none to ask. If Prometheus is not asked through it, it may also fail.
+func (c *cluster) untold(err error) bool {
+	if c.o.url != "" {
+		return err != nil && !answered(err, http.StatusNotFound)
+	}
+	return refused(err) || answered(err, http.StatusUnauthorized) || errors.Is(err, errNoCluster) || errors.Is(err, errOther)
+}
 
 // get reads an object of the API.
 func (c *cluster) get(ctx context.Context, path string, query url.Values, into any) error {
@@ -126,7 +135,7 @@ func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 		Spec struct{ VolumeName string }
 	}
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+name, nil, &claim); err != nil {
-		if untold(err) {
+		if c.untold(err) {
 			return nil // Prometheus says whether it knows it
 		}
 		return err
@@ -137,8 +146,11 @@ func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// claimsOf lists the claims that a pod mounts.
+// claimsOf lists the claims that a pod mounts. kubectl's cluster is not asked if another one is named, which may have another pod of this name.
 func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]string, error) {
+	if c.o.clusterNamed {
+		return nil, errOther
+	}
 	var pod struct {
 		Spec struct {
 			Volumes []struct{ PersistentVolumeClaim *struct{ ClaimName string } }
@@ -152,9 +164,6 @@ func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]strin
 		if v.PersistentVolumeClaim != nil {
 			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
 		}
-	}
-	if len(claims) == 0 {
-		return nil, fmt.Errorf("pod %s/%s mounts no claim", namespace, name)
 	}
 	return claims, nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -145,6 +144,12 @@ func tell(w io.Writer, err error) {
 	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
 }
 
+// absent says of an error that there is no kubeconfig, and nothing in one was named. What is wrong in one that is there is the user's to mend.
+func (o *options) absent(err error) bool {
+	// Not errors.Is: a certificate's file may be missing, too.
+	return o.context == "" && (clientcmd.IsEmptyConfig(err) || os.IsNotExist(err))
+}
+
 // run does something with the cluster of a kubeconfig. Without one, Prometheus alone is asked if its own address is known.
 func run(o options, do func(*cluster) error) error {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -152,12 +157,11 @@ func run(o options, do func(*cluster) error) error {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if err != nil {
-		err = fmt.Errorf("%w: %w", errNoCluster, err)
-		if o.url == "" {
-			return err
+		none := fmt.Errorf("%w: %w", errNoCluster, err)
+		if o.url == "" || !o.absent(err) {
+			return none
 		}
-		o.namespace = cmp.Or(o.namespace, "default") // as kubectl has it
-		return do(&cluster{o: o, none: err, notes: os.Stderr, now: time.Now})
+		return do(&cluster{o: o, none: none, notes: os.Stderr, now: time.Now})
 	}
 	if o.namespace == "" {
 		if o.namespace, _, err = loader.Namespace(); err != nil {
@@ -195,9 +199,12 @@ func subject(target, namespace string) (kind string, s why.Subject, err error) {
 
 // subjects returns what is asked about, and what that comes to: a pod is its claims if they are told, all else itself.
 func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Subject, err error) {
-	kind, asked, err := subject(c.o.target, c.o.namespace)
+	kind, asked, err := subject(c.o.target, cmp.Or(c.o.namespace, "default")) // as kubectl has it
 	if err != nil {
 		return asked, nil, err
+	}
+	if c.o.namespace == "" && asked.Namespace != "" {
+		c.note("The namespace is %s, as there is no kubeconfig that names one; --namespace does.", asked.Namespace)
 	}
 	switch kind {
 	case "claim":
@@ -206,12 +213,15 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 		}
 	case "pod":
 		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
-		if untold(err) || c.o.clusterNamed && answered(err, http.StatusNotFound) {
-			c.note("The pod's claims are asked of Prometheus, and of several the slowest is told: %s", why.Line(err))
+		if c.untold(err) {
+			c.note("The pod's claims are asked of Prometheus, and of several servers why tells the slowest: %s", why.Line(err))
 			break
 		}
 		if err != nil {
 			return asked, nil, err
+		}
+		if len(claims) == 0 {
+			return asked, nil, fmt.Errorf("pod %s/%s mounts no claim", asked.Namespace, asked.Pod)
 		}
 		for _, claim := range claims {
 			all = append(all, why.Subject{Namespace: asked.Namespace, Claim: claim})

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,11 +120,47 @@ func TestWhyWithFewRights(t *testing.T) {
 	}
 }
 
-// A claim and a pod of a cluster that is named are Prometheus' to know: kubectl's cluster may be another one, which has neither.
+// What an API server does not tell, as it does not answer, does not know the user or fails, Prometheus tells at its own address; that there is no such
+// object, or no claim in it, is an answer.
+func TestWhyWithoutAnswers(t *testing.T) {
+	const claim, pod = "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3", "/api/v1/namespaces/lab/pods/r3-pg"
+	for name, code := range map[string]int{"no login": http.StatusUnauthorized, "failing": http.StatusServiceUnavailable, "no answer": 0} {
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if code == 0 {
+				panic(http.ErrAbortHandler) // ends the connection
+			}
+			w.WriteHeader(code)
+		}))
+		t.Cleanup(api.Close)
+		base, err := url.Parse(api.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
+			c := refusing(t, nil)
+			c.base, c.client = base, api.Client()
+			c.o.target, c.o.namespace = target, "lab"
+			if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s: %s: %v\n%s", name, target, err, out)
+			}
+		}
+	}
+	for target, want := range map[string]string{"data-r3": "404", "pod/r3-pg": "pod lab/r3-pg mounts no claim"} {
+		c := refusing(t, map[string]string{claim: "", pod: `{}`})
+		c.o.target, c.o.namespace = target, "lab"
+		if out, err := c.ask(t); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q\n%s", target, err, want, out)
+		}
+	}
+}
+
+// A claim and a pod of a cluster that is named are Prometheus' to know: kubectl's cluster may be another one, which has no such claim, and another pod of
+// this name.
 func TestWhyOfAnotherCluster(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
 		c := central(t)
-		other := refusing(t, map[string]string{"/api/v1/namespaces/lab/pods/r3-pg": "", "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3": ""})
+		other := refusing(t, map[string]string{
+			"/api/v1/namespaces/lab/pods/r3-pg": `{"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"elsewhere"}}]}}`, "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3": ""})
 		c.base, c.client = other.base, other.client
 		c.o.target, c.o.namespace, c.o.cluster, c.o.clusterNamed = target, "lab", "eu", true
 		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
@@ -150,4 +187,45 @@ func TestNoCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	told(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
+
+	// No kubeconfig names a namespace, which is said.
+	o.target = "data-r3"
+	for namespace, want := range map[string]string{"": "The namespace is default", "lab": ""} {
+		var notes strings.Builder
+		o.namespace = namespace
+		err := run(o, func(c *cluster) error {
+			c.now, c.notes = func() time.Time { return whytest.End }, &notes
+			_, err := c.ask(t)
+			return err
+		})
+		if (err == nil) != (namespace == "lab") {
+			t.Errorf("in namespace %q: %v", namespace, err)
+		}
+		if said := strings.Contains(notes.String(), "The namespace is"); said != (want != "") || !strings.Contains(notes.String(), want) {
+			t.Errorf("in namespace %q it says %q, want %q", namespace, notes.String(), want)
+		}
+	}
+}
+
+// A kubeconfig that is there and wrong, or lacks what is named, is told, also where Prometheus' own address is known.
+func TestWrongKubeconfig(t *testing.T) {
+	const right = `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`
+	for name, c := range map[string]struct{ text, context, want string }{
+		"no such context":          {right, "typo", `"typo" does not exist`},
+		"no kubeconfig, a context": {"", "typo", "no such file"},
+		"no YAML":                  {"clusters: [", "", "error loading config file"},
+		"no certificate":           {strings.Replace(right, "{server:", "{certificate-authority: /nowhere/ca.crt, server:", 1), "", "unable to read certificate-authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), context: c.context, url: "http://127.0.0.1:9"}
+			if c.text != "" {
+				if err := os.WriteFile(o.kubeconfig, []byte(c.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := run(o, func(*cluster) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
 }

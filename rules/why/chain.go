@@ -55,6 +55,9 @@ type chain struct {
 	servers map[serverKey]bool
 }
 
+// released gives monitors and rules the label by which kube-prometheus-stack selects.
+const released = "helm upgrade … --reset-then-reuse-values --set prometheus.release=RELEASE, or make deploy REGISTRY=… RELEASE=RELEASE."
+
 // Pods is the command that lists Plumbline's pods, in whatever namespaces they are.
 const Pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/part-of=plumbline --output wide"
 
@@ -138,7 +141,7 @@ func (c *chain) where(name string, like func(model.Metric) bool) map[serverKey]b
 func (c *chain) agents() Link {
 	l := Link{Name: "agent", Missing: "Prometheus has no series of the agent: no agent runs, or Prometheus does not scrape it.", Next: []string{
 		"Does it run on each node? " + Pods,
-		"Does Prometheus take it? kube-prometheus-stack's takes only monitors with its own release's label: helm upgrade … --reset-then-reuse-values --set prometheus.release=RELEASE, or RELEASE=RELEASE make deploy. Without the operator Prometheus must scrape pods with the annotation prometheus.io/scrape.",
+		"Does Prometheus take it? kube-prometheus-stack's takes only monitors with its own release's label: " + released + " Without the operator Prometheus must scrape pods with the annotation prometheus.io/scrape.",
 		"Is it a target that fails? Prometheus' page /targets says why; the network policies let in prometheus.namespace alone.",
 	}}
 	if n := c.one("agents"); n > 0 {
@@ -223,7 +226,7 @@ func (c *chain) claims() Link {
 // join is what all dashboards go by: the rules' own series.
 func (c *chain) join() Link {
 	l := Link{Name: "join", Missing: "All is measured, but the rules that join it are not there: server:volume:info of " + c.names() + " is missing.", Next: []string{
-		"Are the rules loaded? Prometheus' page /rules must have the group plumbline-query. kube-prometheus-stack's takes only rules with its own release's label: helm upgrade … --reset-then-reuse-values --set prometheus.release=RELEASE, or RELEASE=RELEASE make deploy. Without the operator the files of the ConfigMap plumbline-rules must be in rule_files.",
+		"Are the rules loaded? Prometheus' page /rules must have the group plumbline-query. kube-prometheus-stack's takes only rules with its own release's label: " + released + " Without the operator the files of the ConfigMap plumbline-rules must be in rule_files.",
 		"Does a rule fail? The same page says why.",
 	}}
 	has := map[serverKey]bool{}
