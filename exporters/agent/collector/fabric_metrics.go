@@ -54,7 +54,8 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		m, err := side.costs()
 		metrics, errs = append(metrics, m...), append(errs, err)
 	}
-	// A side that could not be read is not gone: without it the counts would seem to fall.
+	// A side that could not be read is not gone: without it the counts would seem to fall. Those of what is gone are the sides' together, so none are sent
+	// then, of no side.
 	if whole {
 		c.operations.add(totals.latencies)
 		errs = append(errs, totals.send(send))

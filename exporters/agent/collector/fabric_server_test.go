@@ -94,6 +94,9 @@ func TestServersRefusedInTheLog(t *testing.T) {
 	const many = 4 * logBurst
 	var c *fabricCollector
 	log := &lockedLog{locked: func() bool {
+		if c == nil {
+			return false // it is not made yet
+		}
 		if !c.mu.TryLock() {
 			return true
 		}
@@ -132,7 +135,7 @@ func TestServersOfOnePod(t *testing.T) {
 		}
 	})
 	// Numbers that no process has: the kernel knows of no sockets of theirs.
-	const first = 4 << 20
+	const first = 5 << 20
 	for i := range serverShare + over {
 		targetProcess(t, b.procfs, first+i, 7, 0, fmt.Sprint(onePod, "/", i))
 	}

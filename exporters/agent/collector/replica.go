@@ -37,10 +37,12 @@ func NewReplica(o Options) (Collector, error) {
 }
 
 func newReplica(o Options, wires ...replicaWire) *replicaCollector {
-	c := &replicaCollector{log: slog.New(newBoundedHandler(o.Log.With("collector", "replica").Handler()))}
+	c := &replicaCollector{log: o.Log.With("collector", "replica")}
+	chatter := slog.New(newBoundedHandler(c.log.Handler()))
 	for _, w := range wires {
 		c.wires = append(c.wires, &replicaFollower{
 			log:        c.log.With("wire", w.name),
+			chatter:    chatter.With("wire", w.name),
 			wire:       w,
 			options:    o,
 			byPID:      map[int]*followedProcess{},
@@ -134,7 +136,9 @@ func (c *replicaCollector) Close() error {
 
 // replicaFollower follows the processes of one wire and keeps what they leave behind.
 type replicaFollower struct {
-	log     *slog.Logger
+	log *slog.Logger
+	// chatter is the log for what others can cause any number of.
+	chatter *slog.Logger
 	wire    replicaWire
 	options Options
 	kernel  *replicaKernel
@@ -240,9 +244,9 @@ func (f *replicaFollower) report(pid int, err error) {
 	f.mu.Unlock()
 	switch {
 	case n < replicaMaxLogged:
-		f.log.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
+		f.chatter.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
 	case n == replicaMaxLogged:
-		f.log.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
+		f.chatter.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
 	}
 }
 
@@ -266,12 +270,14 @@ func (f *replicaFollower) scan() error {
 	}
 	f.reader.waits.begin()
 	there := map[int]bool{}
+	var pids []int
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			there[pid] = true
+			pids = append(pids, pid)
 		}
-		there[pid] = true
+	}
+	for _, pid := range turns(pids, before) {
 		f.report(pid, f.consider(pid))
 	}
 	f.following.Lock()
@@ -338,7 +344,7 @@ func (f *replicaFollower) consider(pid int) error {
 	if err != nil || !followed {
 		return err
 	}
-	f.log.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
+	f.chatter.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	select {
 	case f.unplaced <- struct{}{}:
 	default: // it is awake
@@ -352,13 +358,16 @@ func (f *replicaFollower) consider(pid int) error {
 	return nil
 }
 
-// reject counts a process that could not be understood, once, and returns what shall be told of it.
+// reject counts a process that could not be understood, once, and returns what shall be told of it. One that is left for the next scan is not counted.
 func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 	if known, ok := f.rejected[pid]; ok && known == start {
 		return nil
 	}
-	if errors.Is(err, errWaited) && f.byPID[pid] != nil {
-		return nil // it is followed already
+	if errors.Is(err, errWaited) {
+		if n := f.byPID[pid]; n != nil && n.start == start {
+			return nil // it is followed already
+		}
+		return err // not looked at, so that nothing is known against it
 	}
 	// One that did not answer is asked again by the next scan.
 	again := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
@@ -424,7 +433,7 @@ func (f *replicaFollower) leave(pid int) error {
 	err = errors.Join(err, f.retire(n))
 	delete(f.bySlot, n.slot)
 	err = errors.Join(err, f.kernel.listen(f.need()))
-	f.log.Info("no longer following", "pid", pid, "role", roleName(n.Role), "volume", n.Volume)
+	f.chatter.Info("no longer following", "pid", pid, "role", roleName(n.Role), "volume", n.Volume)
 	return err
 }
 

@@ -41,7 +41,7 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			device, err := f.place(n, owner)
 			waited.since(owner, began)
 			if err != nil {
-				f.log.Debug("disk of a replica", "pid", n.pid, "err", err)
+				f.chatter.Debug("disk of a replica", "pid", n.pid, "err", err)
 				continue // not made yet, or it hangs: again at the next turn
 			}
 			f.mu.Lock()

@@ -215,7 +215,7 @@ func (f *replicaFollower) lookAtThreads() {
 		owner := pod.Owner(f.options.ProcFS, n.pid)
 		now, err := foreign.AskFor(f.reader.calls, owner, path, func() (threads, error) { return readThreads(path, before.sleeps) })
 		if err != nil {
-			f.log.Debug("threads of a replica", "pid", n.pid, "err", err)
+			f.chatter.Debug("threads of a replica", "pid", n.pid, "err", err)
 			now = threads{hung: true}
 		}
 		now.wanted = true

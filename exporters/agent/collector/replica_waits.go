@@ -1,11 +1,16 @@
 package collector
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
+
+// ownerPatience is for how long one owner's processes may make others wait in a round. It is more than one call may take, so that a single process that
+// hangs does not have the others of its pod left.
+const ownerPatience = 2 * foreign.DefaultPatience
 
 // ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those of one that has done so for long enough
 // are left for the next round, so that nobody's hold up all others'.
@@ -20,7 +25,7 @@ func newOwnerWaits() *ownerWaits { return &ownerWaits{spent: map[string]time.Dur
 func (w *ownerWaits) enough(owner string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spent[owner] >= foreign.DefaultPatience
+	return w.spent[owner] >= ownerPatience
 }
 
 // since adds a look at an owner's process that began then and is over.
@@ -35,4 +40,18 @@ func (w *ownerWaits) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.spent)
+}
+
+// turns returns processes in the order of a round: who is not followed comes first, as late ones may be left, and otherwise chance decides, so that
+// nobody is left in each round.
+func turns(pids []int, followed map[int]*followedProcess) []int {
+	var first, last []int
+	for _, i := range rand.Perm(len(pids)) {
+		if pid := pids[i]; followed[pid] == nil {
+			first = append(first, pid)
+		} else {
+			last = append(last, pid)
+		}
+	}
+	return append(first, last...)
 }

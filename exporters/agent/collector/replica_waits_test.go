@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,6 +64,7 @@ func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 	}
 	storageProcess(t, procfs, 7, anotherPod, oneReplica)
 	testkit.Eventually(t, time.Minute, func() error {
+		r.waits.begin()
 		p, _, err := r.read(7)
 		if err == nil && p == nil {
 			err = errors.New("a replica of another pod is taken for nothing")
@@ -133,20 +135,30 @@ func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A pod that was waited for long enough is left for the next scan, and that is no problem of those of its processes that are followed. Others' are read.
+// A pod that was waited for long enough, which one process that hangs is not, is left for the next scan, and that is no problem of its processes. Others' are
+// read.
 func TestReplicaWaits(t *testing.T) {
 	procfs := t.TempDir()
 	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs}, dataconnWire()).wires[0]
-	for pid, group := range map[int]string{7: onePod, 8: onePod + "/x", 9: anotherPod} {
+	for pid, group := range map[int]string{7: onePod, 8: onePod + "/x", 9: anotherPod, 10: onePod} {
 		storageProcess(t, procfs, pid, group, oneReplica)
 	}
-	f.reader.waits.since(pod.Owner(procfs, 7), time.Now().Add(-foreign.DefaultPatience))
+	owner := pod.Owner(procfs, 7)
+	f.reader.waits.spent[owner] = foreign.DefaultPatience
+	if f.reader.waits.enough(owner) {
+		t.Error("one process that hangs has all others of its pod left")
+	}
+	f.reader.waits.since(owner, time.Now().Add(-foreign.DefaultPatience))
 	f.byPID[8] = &followedProcess{pid: 8, start: 4711}
-	if err := f.consider(7); !errors.Is(err, errWaited) || f.problems != 1 {
+	f.byPID[10] = &followedProcess{pid: 10, start: 1}
+	if err := f.consider(7); !errors.Is(err, errWaited) || f.problems != 0 {
 		t.Errorf("a process of a pod that was waited for: %v, %d problems", err, f.problems)
 	}
-	if err := f.consider(8); err != nil || f.problems != 1 {
+	if err := f.consider(8); err != nil || f.problems != 0 {
 		t.Errorf("one that is followed: %v, %d problems", err, f.problems)
+	}
+	if err := f.consider(10); !errors.Is(err, errWaited) || f.problems != 0 {
+		t.Errorf("one that has the number of one that is followed: %v, %d problems", err, f.problems)
 	}
 	if _, _, err := f.reader.read(9); errors.Is(err, errWaited) {
 		t.Error("another pod's process is left for the next scan")
@@ -157,16 +169,59 @@ func TestReplicaWaits(t *testing.T) {
 	}
 }
 
-// Whoever may start many processes named like a replica, each of which is followed and left again, fills no log.
+// A scan looks first at those that are not followed yet, each time in another order: who is looked at late may be left for the next one.
+func TestReplicaTurns(t *testing.T) {
+	const each = 8
+	procfs := t.TempDir()
+	var seen []string
+	wire := dataconnWire()
+	wire.recognise = func(args []string, _ func() string) (*replicaProcess, error) {
+		seen = append(seen, args[1])
+		if args[1] == "followed" {
+			return &replicaProcess{}, nil
+		}
+		return nil, nil
+	}
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs}, wire).wires[0]
+	for i := range each {
+		storageProcess(t, procfs, 100+i, onePod, "longhorn followed")
+		f.byPID[100+i] = &followedProcess{pid: 100 + i, start: 4711}
+		storageProcess(t, procfs, 200+i, onePod, fmt.Sprint("longhorn new-", i))
+	}
+	firsts := map[string]bool{}
+	testkit.Eventually(t, time.Minute, func() error {
+		seen = nil
+		if err := f.scan(); err != nil {
+			return err
+		}
+		if len(seen) != 2*each || slices.Index(seen, "followed") != each {
+			return fmt.Errorf("they are looked at in the order %v", seen)
+		}
+		if firsts[seen[0]] = true; len(firsts) < each {
+			return fmt.Errorf("first in turn have been %v alone", firsts)
+		}
+		return nil
+	})
+}
+
+// Whoever may start many processes named like a replica fills no log, and keeps nothing out of it that is of the agent itself.
 func TestReplicaLogIsBounded(t *testing.T) {
 	log := &lockedLog{locked: func() bool { return false }}
 	f := newReplica(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, dataconnWire()).wires[0]
 	const many = 4 * logBurst
 	for pid := range many {
-		f.log.Info("following", "pid", pid)
+		f.logged = 0 // as after a scan
+		f.report(pid, errors.New("not understood"))
 	}
-	if log.lines == 0 || log.lines >= many {
-		t.Errorf("%d lines of %d", log.lines, many)
+	lines := log.lines
+	if lines == 0 || lines >= many {
+		t.Errorf("%d lines of %d", lines, many)
+	}
+	for range many {
+		f.log.Error("something of the agent's own")
+	}
+	if log.lines != lines+many {
+		t.Errorf("then %d lines of %d about the agent itself", log.lines-lines, many)
 	}
 }
 

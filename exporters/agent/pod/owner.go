@@ -6,22 +6,51 @@ import (
 )
 
 // Owner names whose a process is, as foreign.Calls has owners, for those whose user says nothing, such as root: the outermost cgroup on its way that is
-// called as a pod's or a container's, so that whoever may make cgroups within one is still the same owner; of a process outside of them all its cgroups.
-// It proves nothing, costs little and is never empty.
+// called as a pod's or a container's, so that whoever may make cgroups within one is still the same owner; of a process outside of them all its cgroups, each
+// up to the unit of systemd's or the container of LXC's that it is in. Where a node is itself a container, the pod is the owner on cgroup version 1, where only
+// privileged containers can make cgroups; on version 2 the node is, if seen from outside of it.
+//
+// It proves nothing, costs little and is never empty. Root of a service or of an LXC container that makes cgroups and calls them as containers is several owners.
 func Owner(procfs string, pid int) string {
 	text, err := cgroups{procfs}.text(pid)
 	if err != nil || text == "" {
 		return "no cgroup" // it has ended
 	}
+	all := "cgroups"
 	for line := range strings.Lines(text) {
-		_, at := split(line)
+		controllers, at := split(line)
 		parts := strings.Split(at, "/")
 		if n := slices.IndexFunc(parts, contains); n >= 0 {
+			if controllers != "" { // version 1
+				n = podOfNode(parts, n)
+			}
 			return "cgroup " + strings.Join(parts[:n+1], "/")
 		}
+		if n := slices.IndexFunc(parts, started); n >= 0 {
+			parts = parts[:n+1]
+		}
+		all += "\n" + controllers + ":" + strings.Join(parts, "/")
 	}
-	return "cgroups " + text
+	return all
 }
 
 // contains says whether a cgroup is called as a pod's or a container's.
 func contains(group string) bool { return podGroup.MatchString(group) || containerGroup.MatchString(group) }
+
+// podOfNode returns which part of a way is the outermost pod's in a container, part n, that is a Kubernetes node; n if that is none.
+func podOfNode(parts []string, n int) int {
+	if podGroup.MatchString(parts[n]) {
+		return n
+	}
+	within := parts[n+1:]
+	pod := slices.IndexFunc(within, podGroup.MatchString)
+	if pod < 0 || !strings.Contains(strings.Join(within[:pod+1], "/"), "kubepods") {
+		return n
+	}
+	return n + 1 + pod
+}
+
+// started says whether a cgroup is called as that of a unit of systemd's with processes, or of a container of LXC's: what is in it may make cgroups of its own.
+func started(group string) bool {
+	return strings.HasSuffix(group, ".service") || strings.HasSuffix(group, ".scope") || strings.HasPrefix(group, "lxc.payload.")
+}

@@ -5,11 +5,13 @@ import (
 	"testing"
 )
 
-// All of a pod is one owner, whatever cgroups are made in it, and so is a container outside of pods. A cgroup elsewhere by a pod's name is another one.
+// All of a pod is one owner, whatever cgroups are made in it, and so is a container, a service or a session outside of pods. A cgroup elsewhere by a pod's name
+// is another one. On version 1 the pods of a node that is a container are owners of their own.
 func TestOwner(t *testing.T) {
 	tr := newTree(t)
 	pod := "/kubepods.slice/kubepods-pod" + underscore + ".slice"
 	docker := "/system.slice/docker-" + number + ".scope"
+	node := "/docker/" + number
 	for i, c := range []struct {
 		one, two string
 		same     bool
@@ -22,6 +24,15 @@ func TestOwner(t *testing.T) {
 		{"12:pids:/docker/" + number + "\n0::/", "12:pids:/docker/" + number + "/x\n0::/", true},
 		{"0::/system.slice/a.service", "0::/system.slice/b.service", false},
 		{"0::/system.slice/a.service", "0::/system.slice/a.service", true},
+		{"0::/system.slice/a.service/one", "0::/system.slice/a.service/two.service", true},
+		{"0::/user.slice/user-0.slice/session-1.scope/one", "0::/user.slice/user-0.slice/session-1.scope/two", true},
+		{"0::/lxc.payload.a/one.service", "0::/lxc.payload.a/two", true},
+		{"0::/lxc.payload.a/one.service", "0::/lxc.payload.b/one.service", false},
+		{"5:pids:/a.service/one\n1:name=systemd:/c.service", "5:pids:/a.service/two\n1:name=systemd:/d.service", false},
+		{"12:pids:" + node + "/kubepods/pod" + anyUID + "/x", "12:pids:" + node + "/kubepods/pod" + otherUID + "/x", false},
+		{"12:pids:" + node + pod, "12:pids:" + node + pod + "/kubepods/pod" + otherUID, true},
+		{"12:pids:" + node + "/pod" + anyUID, "12:pids:" + node + "/pod" + otherUID, true},
+		{"0::" + node + "/kubepods/pod" + anyUID, "0::" + node + "/kubepods/pod" + otherUID, true},
 	} {
 		one, two := 2*i+1, 2*i+2
 		tr.write(fmt.Sprint(one, "/cgroup"), c.one+"\n")
