@@ -37,6 +37,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"baseline", "--targets=/nowhere.yaml", "--output=x"}, "/nowhere.yaml"},
 		{[]string{"soak", "--plan=/nowhere.yaml", "--folder=x"}, "/nowhere.yaml"},
 		{[]string{"report", "--folder=/nowhere"}, "--folder"},
+		{[]string{"report", "--matrix=/nowhere.json", "--markdown="}, "--markdown is empty"},
 		{[]string{"predict", "--server=shop"}, "--from-file"},
 		{[]string{"predict", "--from-file=/nowhere.json"}, "/nowhere.json"},
 		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--to=r3"}, "--server"},

@@ -14,6 +14,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
 
@@ -60,7 +61,7 @@ func (p *program) addBaseline() {
 	c.Flag("dsn", "Its connection string.").Envar("LOADGEN_DSN").StringVar(&r.one.DSN)
 	c.Flag("replicas", "How many copies its class keeps; for whoever reads the pin.").IntVar(&r.one.Replicas)
 	c.Flag("output", "Rules file to write; the previous ones are kept as FILE.1, FILE.2 and so on.").StringVar(&r.file)
-	c.Flag("record", "Also write all that was measured to this file, as JSON, also of a run that is no fit baseline: loadgen compare takes two of them.").StringVar(&r.record)
+	c.Flag("record", "Also write all that was measured to this file, as JSON, also of a run that is no fit baseline: loadgen compare takes two of them. What lacks a class, as of an interrupted run, goes to FILE.partial.").StringVar(&r.record)
 	c.Flag("kubernetes.prometheusrule", "PrometheusRule to write, NAMESPACE/NAME, or NAME in the pod's own namespace; it must be there. The previous pins are kept in an annotation.").StringVar(&r.object)
 	c.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").StringVar(&r.kubeconfig)
 	c.Flag("history", "How many previous pins are kept.").Default("5").IntVar(&r.output.History)
@@ -133,7 +134,7 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 	}
 	at := time.Now()
 	// What was measured is kept also where the pins are refused, and whatever can be written is.
-	err = writeFile(r.record, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) })
+	err = r.keepRecord(found, len(classes), at)
 	if unfit != nil {
 		return errors.Join(fmt.Errorf("nothing is pinned: %w", unfit), err)
 	}
@@ -144,4 +145,18 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 		err = errors.Join(err, r.output.ToPrometheusRule(ctx, cluster, r.object, found, at))
 	}
 	return err
+}
+
+// keepRecord writes what was measured to --record. What lacks some of the classes, as of a run that was interrupted, takes no whole record's place.
+func (r *baselineRun) keepRecord(found []baseline.Baseline, classes int, at time.Time) error {
+	path := r.record
+	var lacks error
+	if len(found) < classes && path != "" && outfile.Replaces(path) {
+		path += ".partial"
+		lacks = fmt.Errorf("--record: %d of %d classes were measured to the end: they are in %s, and %s is left as it was", len(found), classes, path, r.record)
+	}
+	if err := writeFile(path, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) }); err != nil {
+		return err
+	}
+	return lacks
 }

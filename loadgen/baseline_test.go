@@ -61,3 +61,22 @@ func TestBaselineOutputsAreChecked(t *testing.T) {
 		t.Errorf("it gave %v", err)
 	}
 }
+
+// The record of a run that was interrupted, which lacks a class, takes no whole one's place.
+func TestBaselinePartialRecord(t *testing.T) {
+	r := baselineRun{record: filepath.Join(t.TempDir(), "baseline.json")}
+	yesterday := []baseline.Baseline{{StorageClass: "a"}, {StorageClass: "b"}}
+	if err := r.keepRecord(yesterday, 2, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	partial := r.record + ".partial"
+	err := r.keepRecord(yesterday[1:], 2, time.Now())
+	if err == nil || !strings.Contains(err.Error(), "1 of 2 classes") || !strings.Contains(err.Error(), partial) {
+		t.Errorf("it gave %v", err)
+	}
+	for path, want := range map[string]int{r.record: 2, partial: 1} {
+		if record, err := baseline.ReadRecord(path); err != nil || len(record.Classes) != want {
+			t.Errorf("%s: %+v (%v), want %d classes", path, record, err, want)
+		}
+	}
+}

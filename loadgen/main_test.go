@@ -178,7 +178,7 @@ func TestOnceCutShort(t *testing.T) {
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.Wait()
+	_ = ended(c)
 	var r result.Result
 	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -211,7 +211,7 @@ func TestCanaryOutage(t *testing.T) {
 	})
 	db.Stop()
 	db.Start()
-	if err := c.Wait(); err != nil {
+	if err := ended(c); err != nil {
 		t.Fatal(err)
 	}
 	var r result.Result
@@ -268,7 +268,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 		t.Fatal("the soak was over before it was killed") // the next start would stay
 	}
 	s = start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
-	if err := s.cmd.Wait(); err != nil {
+	if err := ended(s.cmd); err != nil {
 		t.Errorf("the soak ended with %v", err)
 	}
 	page := report()

@@ -118,10 +118,17 @@ func start(t *testing.T, args []string, environment ...string) *server {
 	return s
 }
 
+// ended waits for a program that is about to end, and kills one that does not.
+func ended(c *exec.Cmd) error {
+	late := time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() })
+	defer late.Stop()
+	return c.Wait()
+}
+
 // stop ends it as a supervisor would, and returns its exit code.
 func (s *server) stop() int {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	_ = s.cmd.Wait()
+	_ = ended(s.cmd)
 	return s.cmd.ProcessState.ExitCode()
 }
 

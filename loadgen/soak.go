@@ -72,6 +72,9 @@ func (p *program) addReport() {
 			if (folder == "") == (result == "") {
 				return errors.New("give either a soak's --folder or a matrix's --matrix")
 			}
+			if markdown == "" {
+				return errors.New("--markdown is empty: give a file, or - for the standard output")
+			}
 			if result != "" {
 				return reportMatrix(result, html, markdown)
 			}

@@ -39,7 +39,7 @@ func refusal(dsn string) error {
 	_, err = pgx.ParseConfig(rest)
 	var parse *pgconn.ParseConfigError
 	if !errors.As(err, &parse) {
-		return errors.New("connection string: it cannot be read: blanks and quotes in its password must be quoted")
+		return errors.New("connection string: it cannot be read: blanks and quotes in its password must be quoted, and no zero byte can be in it")
 	}
 	told := *parse
 	told.ConnString = ""

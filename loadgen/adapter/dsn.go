@@ -53,16 +53,19 @@ func SplitPassword(dsn string) (rest, password string, err error) {
 	return strings.Join(kept, " "), password, nil
 }
 
+// blanks are what separates keys and values, for libpq and pgx.
+const blanks = " \t\n\r\v\f"
+
 // keyValues splits libpq's key = 'value' pairs: blanks around the sign are allowed, a value with
-// blanks is quoted, and a backslash escapes.
+// blanks is quoted, and a backslash escapes; at the very end it is dropped.
 func keyValues(s string) (pairs [][2]string, err error) {
-	for s = strings.TrimLeft(s, " \t\n"); s != ""; s = strings.TrimLeft(s, " \t\n") {
+	for s = strings.TrimLeft(s, blanks); s != ""; s = strings.TrimLeft(s, blanks) {
 		key, rest, ok := strings.Cut(s, "=")
-		key = strings.TrimSpace(key)
-		if !ok || key == "" || strings.ContainsAny(key, " \t\n") {
+		key = strings.TrimRight(key, blanks)
+		if !ok || key == "" || strings.ContainsAny(key, blanks) {
 			return nil, fmt.Errorf("connection string: expected key=value")
 		}
-		s = strings.TrimLeft(rest, " \t\n")
+		s = strings.TrimLeft(rest, blanks)
 		quoted := strings.HasPrefix(s, "'")
 		if quoted {
 			s = s[1:]
@@ -71,9 +74,10 @@ func keyValues(s string) (pairs [][2]string, err error) {
 		i, closed := 0, !quoted
 		for ; i < len(s); i++ {
 			c := s[i]
-			if c == '\\' && i+1 < len(s) {
-				i++
-				value.WriteByte(s[i])
+			if c == '\\' {
+				if i++; i < len(s) {
+					value.WriteByte(s[i])
+				}
 				continue
 			}
 			if quoted && c == '\'' {
@@ -81,7 +85,7 @@ func keyValues(s string) (pairs [][2]string, err error) {
 				closed = true
 				break
 			}
-			if !quoted && (c == ' ' || c == '\t' || c == '\n') {
+			if !quoted && strings.IndexByte(blanks, c) >= 0 {
 				break
 			}
 			value.WriteByte(c)
@@ -89,7 +93,7 @@ func keyValues(s string) (pairs [][2]string, err error) {
 		if !closed {
 			return nil, fmt.Errorf("connection string: a quoted value of %s is not closed", key)
 		}
-		pairs, s = append(pairs, [2]string{key, value.String()}), s[i:]
+		pairs, s = append(pairs, [2]string{key, value.String()}), s[min(i, len(s)):]
 	}
 	return pairs, nil
 }

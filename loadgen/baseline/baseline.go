@@ -76,7 +76,7 @@ func (b Baseline) name() string {
 	return b.StorageClass + " " + b.Server
 }
 
-// Measure runs the load on all targets side by side, as the canaries run later. They begin when all have their tables: until then
+// Measure runs the load on all targets side by side, as the canaries run later. They begin when all are reached and have their tables: until then
 // a target that cannot be reached ends all, after that whatever is wrong with one costs that one alone. All that was measured is
 // returned. A run that failures or the generator spoilt is an error, too: an alert on a spoilt baseline would be blind.
 func Measure(ctx context.Context, config Config, targets []matrix.Target, log *slog.Logger) ([]Baseline, error) {
@@ -154,6 +154,10 @@ func prepare(ctx context.Context, config Config, target matrix.Target, log *slog
 		metrics.Options{Target: c.Rate, Penalty: 10 * time.Second})
 	var err error
 	if r.driver, err = driver.New(c, r.load, driver.NewOwnMetrics(registry), log); err != nil {
+		return nil, err
+	}
+	// Some profiles need no tables.
+	if err := r.driver.Reach(ctx); err != nil {
 		return nil, err
 	}
 	return r, r.driver.Init(ctx)

@@ -33,17 +33,17 @@ func (o Output) ToFile(path string, baselines []Baseline, at time.Time) error {
 	if err := slower(old, baselines, o.RefuseSlower); err != nil {
 		return err
 	}
-	// Prometheus may read the file at any time: it must never see half of it, nor none.
-	err = outfile.Write(path, func(w io.Writer) error {
-		if err := WriteRules(w, baselines, o.Version, at); err != nil || text == nil {
-			return err
+	// Prometheus, which is another user, may read the file at any time: it must never see half of it, nor none.
+	file := outfile.File{Path: path, Mode: 0o644, Before: func() error {
+		if text == nil {
+			return nil
 		}
 		if err := o.keep(path, text); err != nil {
 			return fmt.Errorf("keeping the previous pins: %w", err)
 		}
 		return nil
-	})
-	if err != nil {
+	}}
+	if err := file.Write(func(w io.Writer) error { return WriteRules(w, baselines, o.Version, at) }); err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
 	return nil

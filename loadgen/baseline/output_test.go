@@ -2,6 +2,7 @@ package baseline
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,19 @@ func TestFileHistory(t *testing.T) {
 	}
 	if matches, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.rules.yaml")); len(matches) != 1 {
 		t.Errorf("Prometheus would load %v", matches)
+	}
+	// What cannot be replaced takes none of the previous ones from them.
+	before, err := os.ReadFile(path + ".1")
+	inTheWay := filepath.Join(filepath.Dir(path), ".baseline.rules.yaml.loadgen-tmp")
+	if err := errors.Join(err, os.Mkdir(inTheWay, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.ToFile(path, measured("r3", "db/shop", 0.1), at); err == nil || !strings.Contains(err.Error(), inTheWay) {
+		t.Errorf("what is in the way gave %v", err)
+	}
+	has(path+".1", string(before))
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("not: [a, rules file"), 0o644); err != nil {
 		t.Fatal(err)

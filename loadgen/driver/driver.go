@@ -123,12 +123,22 @@ func (d *Driver) Ready(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// withTables does something on a connection of its own, if the profile needs tables. A server that takes connections and does not answer
-// is left after the time-out, and the next one is tried first then.
+// withTables does something on a connection of its own, if the profile needs tables.
 func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	if slices.Contains(d.profile.without, d.config.Engine) {
 		return nil
 	}
+	return d.connected(ctx, do)
+}
+
+// Reach makes a connection and ends it, whatever the profile needs, and says why if it cannot.
+func (d *Driver) Reach(ctx context.Context) error {
+	return d.connected(ctx, func(conn) error { return nil })
+}
+
+// connected does something on a connection of its own. A server that takes connections and does not answer is left after the time-out, and
+// the next one is tried first then.
+func (d *Driver) connected(ctx context.Context, do func(conn) error) error {
 	dialing, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	c, server, err := d.servers.dial(dialing)
 	cancel()
@@ -136,7 +146,8 @@ func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 		return &connectionError{err}
 	}
 	defer c.Close()
-	if err = do(c); err != nil && leaves(errorKind(ctx, err)) {
+	// Who is told to end has no reason to leave.
+	if err = do(c); err != nil && ctx.Err() == nil && leaves(errorKind(ctx, err)) {
 		d.servers.lost(server)
 	}
 	return err

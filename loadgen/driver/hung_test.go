@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -58,11 +60,25 @@ func TestHungAfterTheLogin(t *testing.T) {
 	defer release()
 	// Whether it can be written to is not asked.
 	dsn := first.DSN() + " target_session_attrs=any"
-	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 500 * time.Millisecond})
+	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 6 * time.Second})
 	if err := begun(t, r); err == nil || Unreached(err) || Kind(t.Context(), err) != metrics.Timeout {
 		t.Errorf("the first gave %v, want a time-out", err)
 	}
 	if err := begun(t, r); err != nil {
 		t.Errorf("the second gave %v", err)
+	}
+}
+
+// A load that is told to end leaves no server for that.
+func TestEndLeavesNone(t *testing.T) {
+	r := newRig(t, Config{DSN: testdb.StartStaller(t).DSN(), Others: []string{testdb.StartStaller(t).DSN()}, Profile: "kv-select", Timeout: time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := r.withTables(ctx, func(conn) error {
+		cancel()
+		return ctx.Err()
+	})
+	if first := r.servers.first.Load(); !errors.Is(err, context.Canceled) || first != 0 {
+		t.Errorf("it gave %v, and server %d is tried first", err, first+1)
 	}
 }

@@ -105,6 +105,27 @@ var Matrices = map[string]Matrix{
 // Names lists the matrices.
 func Names() string { return strings.Join(slices.Sorted(maps.Keys(Matrices)), ", ") }
 
+// only returns the steps of some names, all if there are none, of the matrix that is called name.
+func (m Matrix) only(name string, names []string) ([]Step, error) {
+	if len(names) == 0 {
+		return m.Steps, nil
+	}
+	var steps []Step
+	var known []string
+	for _, s := range m.Steps {
+		known = append(known, s.Name)
+		if slices.Contains(names, s.Name) {
+			steps = append(steps, s)
+		}
+	}
+	for _, wanted := range names {
+		if !slices.Contains(known, wanted) {
+			return nil, fmt.Errorf("no step of %s is named %q; there are %s", name, wanted, strings.Join(known, ", "))
+		}
+	}
+	return steps, nil
+}
+
 func pgbenchSteps(scale int, d time.Duration, clients ...int) (steps []Step) {
 	for _, c := range clients {
 		steps = append(steps, Step{Name: "pgbench " + plural(c, "client"), Duration: d, Pgbench: &Pgbench{Clients: c, Scale: scale}})

@@ -308,9 +308,19 @@ func TestRunRefuses(t *testing.T) {
 	if _, err := r.Run(t.Context(), "tpc-z", nil); err == nil || !strings.Contains(err.Error(), "dalibo") {
 		t.Errorf("unknown matrix: %v; the error must list those there are", err)
 	}
-	r.Only = []string{"nothing"}
-	if _, err := r.Run(t.Context(), "wal", []Target{{StorageClass: "a"}}); err == nil {
-		t.Error("no step to run must be an error")
+	// Said before anything is run, also with another step that there is.
+	ran := filepath.Join(t.TempDir(), "ran")
+	r.FIO = filepath.Join(t.TempDir(), "fio")
+	if err := os.WriteFile(r.FIO, []byte("#!/bin/sh\n: > "+ran+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.Only = []string{"fio wal 8k", "nothing"}
+	r.Save = func(*Report) error { return nil }
+	if _, err := r.Run(t.Context(), "wal", []Target{{StorageClass: "a"}}); err == nil || !strings.Contains(err.Error(), `named "nothing"; there are fio wal 8k`) {
+		t.Errorf("a step that is not there: %v", err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("fio was run before")
 	}
 	r.Scale = 0
 	if _, err := r.Run(t.Context(), "wal", nil); err == nil || !strings.Contains(err.Error(), "scale") {

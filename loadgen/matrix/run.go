@@ -108,9 +108,12 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	if r.Scale <= 0 || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
 		return nil, fmt.Errorf("scale must be above 0 and at most 1, max clients and least duration above 0")
 	}
+	steps, err := m.only(name, r.Only)
+	if err != nil {
+		return nil, err
+	}
 	report := &Report{Schema: SchemaVersion, Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets,
 		Repeat: max(r.Repeat, 1), Order: r.order(), Seed: r.Seed}
-	steps := slices.DeleteFunc(slices.Clone(m.Steps), func(s Step) bool { return len(r.Only) > 0 && !slices.Contains(r.Only, s.Name) })
 	planned := len(steps) * max(r.Repeat, 1) * len(targets)
 	if r.Save != nil {
 		report.Environment = r.environment(ctx, targets)
@@ -132,7 +135,7 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	case len(report.Rows) == 0 && interrupted != nil:
 		return nil, interrupted
 	case len(report.Rows) == 0:
-		return nil, fmt.Errorf("no step of %s is named so", name)
+		return nil, errors.New("there are no targets")
 	case interrupted != nil:
 		report.interrupt(planned)
 		var stop context.CancelFunc

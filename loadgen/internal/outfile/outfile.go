@@ -2,114 +2,114 @@
 package outfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"syscall"
 )
 
-// place is where a path leads.
-type place struct {
-	path   string // without symbolic links
-	there  bool   // there is a file already
-	mode   fs.FileMode
-	stream *os.File // what is open there: the standard output, or that of errors
-	device bool     // or a pipe: nothing takes its place
+// File is a file that is written in another way than others.
+type File struct {
+	Path string
+	// Mode is that of a new file, whatever the umask; 0: as the umask says. A file that is there keeps its own.
+	Mode fs.FileMode
+	// Before is called when all of the new file is there, right before it takes the place of the old one, which stays if that fails. It may be nil, and
+	// is not called for a stream, device or pipe.
+	Before func() error
 }
 
-// find follows a path.
-func find(path string) (place, error) {
-	info, err := os.Stat(path)
+// Write writes the file. It has its name only when it is whole and on the disk: until then, and if anything fails, what was there stays. Only a file that
+// cannot be replaced is written over, when all of the new one is known.
+func (f File) Write(write func(io.Writer) error) error {
+	p, err := find(f.Path)
+	var whole bytes.Buffer
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return place{path: path, mode: 0o644}, nil
 	case err != nil:
-		return place{}, err
-	case info.IsDir():
-		return place{}, errors.New("it is a folder")
-	}
-	p := place{path: path, there: true, mode: info.Mode().Perm(), device: !info.Mode().IsRegular()}
-	for _, stream := range []*os.File{os.Stdout, os.Stderr} {
-		if open, err := stream.Stat(); err == nil && os.SameFile(open, info) {
-			p.stream = stream
-			return p, nil
+	case p.stream != nil:
+		err = write(p.stream)
+	default:
+		if err = write(&whole); err == nil {
+			err = f.put(p, whole.Bytes())
 		}
 	}
-	if !p.device {
-		p.path, err = filepath.EvalSymlinks(path)
-	}
-	return p, err
+	return refused(f.Path, err)
 }
 
-// beside makes the temporary file that takes the place of what is there when it is whole.
-func (p place) beside() (*os.File, error) {
-	file, err := os.CreateTemp(filepath.Dir(p.path), ".loadgen-*")
+// put puts all of the new file in its place.
+func (f File) put(p place, whole []byte) error {
+	if p.device() {
+		return p.over(whole)
+	}
+	if p.was == nil {
+		p.mode = f.Mode
+	}
+	next, err := p.beside()
+	drop := err == nil
 	if err == nil {
-		_ = file.Chmod(p.mode) // some file systems have no modes
-	}
-	return file, err
-}
-
-// inPlace writes over what is there.
-func (p place) inPlace(write func(io.Writer) error) error {
-	file, err := os.OpenFile(p.path, os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
-}
-
-// replace puts a whole file in the place of what is there. A file that is mounted by itself can only be written over, as can one in a folder that
-// takes no other.
-func (p place) replace(write func(io.Writer) error) error {
-	file, err := p.beside()
-	if err != nil {
-		if p.there {
-			return p.inPlace(write)
+		defer func() {
+			if drop {
+				os.Remove(next.Name())
+			}
+			next.Close() // it is on the disk already; the lock ends here
+		}()
+		if _, err = next.Write(whole); err == nil {
+			err = errors.Join(next.Sync(), p.dress(next))
 		}
+	}
+	replaced := p.was == nil || !irreplaceable(err)
+	if err != nil && replaced {
 		return err
 	}
-	defer os.Remove(file.Name())
-	if err := errors.Join(write(file), file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	err = os.Rename(file.Name(), p.path)
-	if err == nil || !p.there {
-		return err
-	}
-	return p.inPlace(func(w io.Writer) error {
-		whole, err := os.Open(file.Name())
-		if err != nil {
+	if f.Before != nil {
+		if err := f.Before(); err != nil {
 			return err
 		}
-		defer whole.Close()
-		_, err = io.Copy(w, whole)
+	}
+	if !replaced {
+		return p.over(whole)
+	}
+	if err := os.Rename(next.Name(), p.path); err == nil || p.was == nil || !mounted(err) {
+		drop = err != nil
 		return err
-	})
+	}
+	if err := p.over(whole); err != nil {
+		drop = false
+		return fmt.Errorf("%w; all of it is in %s until the next try", err, next.Name())
+	}
+	return nil
+}
+
+// irreplaceable says whether an error tells that no other file can take the place of one: the folder takes none, or the owner cannot be the same.
+func irreplaceable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, errOwner)
+}
+
+// mounted says whether an error of renaming tells that what is there can only be written over, as a file that is mounted by itself.
+func mounted(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EBUSY)
 }
 
 // Replaces says whether a path is of a file that is replaced as a whole, so that it may be written again and again: of no stream, device or pipe.
 func Replaces(path string) bool {
 	p, err := find(path)
-	return err == nil && p.stream == nil && !p.device
+	return err == nil && p.stream == nil && !p.device()
 }
 
 // Check says why a file could not be written, before hours are spent on what is to be in it. What is there stays as it is.
 func Check(path string) error {
 	p, err := find(path)
-	if err != nil {
+	if err != nil || p.stream != nil || p.device() {
 		return refused(path, err)
 	}
-	if p.stream != nil || p.device {
-		return nil
-	}
-	file, err := p.beside()
+	next, err := p.beside()
 	if err == nil {
-		return refused(path, errors.Join(file.Close(), os.Remove(file.Name())))
+		err = errors.Join(p.dress(next), os.Remove(next.Name()), next.Close())
 	}
-	if p.there {
+	if p.was != nil && irreplaceable(err) {
+		var file *os.File
 		if file, err = os.OpenFile(p.path, os.O_WRONLY, 0); err == nil {
 			err = file.Close()
 		}
@@ -117,20 +117,8 @@ func Check(path string) error {
 	return refused(path, err)
 }
 
-// Write writes a file. It has its name only when it is whole and on the disk: until then, and if anything fails, what was there stays.
-func Write(path string, write func(io.Writer) error) error {
-	p, err := find(path)
-	switch {
-	case err != nil:
-	case p.stream != nil:
-		err = write(p.stream)
-	case p.device:
-		err = p.inPlace(write)
-	default:
-		err = p.replace(write)
-	}
-	return refused(path, err)
-}
+// Write writes a file as File does.
+func Write(path string, write func(io.Writer) error) error { return File{Path: path}.Write(write) }
 
 // refused names the file in an error, if it is one.
 func refused(path string, err error) error {

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -85,6 +87,41 @@ func TestLink(t *testing.T) {
 	has(t, path, "new")
 	if to, err := os.Readlink(link); err != nil || to != path {
 		t.Errorf("the link leads to %q (%v)", to, err)
+	}
+}
+
+// A link to what is still to be made stays one, too.
+func TestLinkToNothing(t *testing.T) {
+	folder := t.TempDir()
+	path, link := filepath.Join(folder, "there", "file"), filepath.Join(folder, "here", "link")
+	err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Mkdir(filepath.Dir(link), 0o755), os.Symlink("../there/second", link),
+		os.Symlink("file", filepath.Join(folder, "there", "second")), Check(link), Write(link, says("new")), os.Remove(filepath.Join(folder, "there", "second")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, path, "new")
+	if to, err := os.Readlink(link); err != nil || to != "../there/second" {
+		t.Errorf("the link leads to %q (%v)", to, err)
+	}
+}
+
+// A new file is for whom the umask says, unless its mode is said.
+func TestUmask(t *testing.T) {
+	folder := t.TempDir()
+	before := syscall.Umask(0o027)
+	defer syscall.Umask(before)
+	for _, c := range []struct{ mode, want fs.FileMode }{{0, 0o640}, {0o644, 0o644}} {
+		f := File{Path: filepath.Join(folder, c.want.String()), Mode: c.mode}
+		if err := f.Write(says("x")); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != c.want {
+			t.Errorf("a new file with the mode %v has %v, want %v", c.mode, got, c.want)
+		}
 	}
 }
 

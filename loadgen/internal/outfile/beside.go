@@ -1,0 +1,115 @@
+package outfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+var (
+	errAtWork = errors.New("another loadgen is at work on it")
+	errOwner  = errors.New("its owner would change")
+
+	// patience is for how long another loadgen may be at work on a file.
+	patience = 10 * time.Second
+)
+
+// pause is the time between two tries to make the temporary file.
+const pause = 50 * time.Millisecond
+
+// beside makes the temporary file that takes the place of what is there when it is whole. Its name is always the same, so that what a killed loadgen left is
+// taken away by the next one; a lock, as long as the file is open, tells that from what another one is at work on.
+func (p place) beside() (*os.File, error) {
+	folder, base := filepath.Split(p.path)
+	name := filepath.Join(folder, "."+base+".loadgen-tmp")
+	mode := fs.FileMode(0o600) // until it is dressed
+	if p.was == nil && p.mode == 0 {
+		mode = 0o666 // less the umask
+	}
+	for until := time.Now().Add(patience); ; time.Sleep(pause) {
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		switch {
+		case err == nil && locked(file):
+			return file, nil
+		case err == nil:
+			file.Close()
+			err = errAtWork
+		case errors.Is(err, fs.ErrExist):
+			err = leftover(name)
+		}
+		if err != nil && (!errors.Is(err, errAtWork) || time.Now().After(until)) {
+			return nil, err
+		}
+	}
+}
+
+// leftover takes away the temporary file of a loadgen that was killed. What is somebody else's stays, and no link is followed.
+func leftover(name string) error {
+	info, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if uid, _ := owner(info); !info.Mode().IsRegular() || uid != os.Geteuid() {
+		return fmt.Errorf("%s is in the way, and not loadgen's", name)
+	}
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if !locked(file) {
+		return fmt.Errorf("%w: %s", errAtWork, name)
+	}
+	return os.Remove(name)
+}
+
+// locked locks an open file. It says false if another loadgen has the lock, or has taken away the file's name. Where there are no locks, none has.
+func locked(file *os.File) bool {
+	if errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+		return false
+	}
+	open, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(file.Name())
+	return err == nil && os.SameFile(open, named)
+}
+
+// dress gives the temporary file the owner and the mode of what it is to replace. An owner that it cannot have is an error.
+func (p place) dress(file *os.File) error {
+	if p.was != nil {
+		made, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		uid, gid := owner(p.was)
+		if u, g := owner(made); u != uid || g != gid {
+			if err := file.Chown(uid, gid); err != nil {
+				return fmt.Errorf("%w: %w", errOwner, err)
+			}
+		}
+	}
+	if p.was != nil || p.mode != 0 {
+		_ = file.Chmod(p.mode) // some file systems have no modes
+	}
+	return nil
+}
+
+// owner returns a file's user and group; -1 if they are not known.
+func owner(info fs.FileInfo) (uid, gid int) {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid), int(stat.Gid)
+	}
+	return -1, -1
+}
