@@ -123,7 +123,7 @@ func TestServersRefusedInTheLog(t *testing.T) {
 }
 
 // Many processes of one pod that are named like a target take no other's room, and those for which there is none are counted, each once.
-func TestServersOfOnePod(t *testing.T) {
+func TestTargetsOfOnePod(t *testing.T) {
 	const over = 10
 	b := newServerBench(t)
 	c := b.collector.(*fabricCollector)
