@@ -31,8 +31,8 @@ const (
 	// maxNotices is how many processes the kernel may tell of between two looks; with more, all
 	// processes are looked through instead.
 	maxNotices = 64
-	// maxLooks is how many processes that are not followed are looked at in full by one walk; the others' turn comes
-	// with the next.
+	// maxLooks is how many processes that are not followed are looked at in full at once, by one walk or several; the others' turn
+	// comes with a later one.
 	maxLooks = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
 	probesAtStart = time.Minute

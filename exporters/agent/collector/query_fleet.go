@@ -72,8 +72,9 @@ type follower struct {
 	unheard uint64
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
-	// tlsTried is the library that was tried last, so that a failure is told once; it is tried again if nobody answered.
-	tlsTried server.Library
+	// tlsTried is the library that was tried last, so that a failure is told once; it is tried again if nobody answered, which is told
+	// once, too: tlsUnanswered is the library of which it was.
+	tlsTried, tlsUnanswered server.Library
 }
 
 // account is what is counted for one server label, over the restarts of its server.
@@ -103,6 +104,8 @@ type fleet struct {
 	// free are the numbers that nobody has, and leaving the servers that ended whose numbers somebody may have.
 	free    []uint32
 	leaving []*leaving
+	// walked is the time of the servers for whose numbers the tasks were walked over last.
+	walked time.Time
 	// otherUnheard is follower.unheard of the servers without series of their own.
 	otherUnheard uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too
@@ -270,7 +273,11 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	}
 	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
 		f.failed(s.Server, now, err)
-		f.retire(fo) // some of its processes may be marked
+		if errors.Is(err, errNotThere) && fo.number != otherNumber {
+			f.release(&leaving{follower: fo}, now) // nobody bears it
+		} else {
+			f.retire(fo) // some of its processes may be marked
+		}
 		return nil
 	}
 	f.tellNoWaitEvent(fo, now)
@@ -317,8 +324,16 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 // probed takes over the outcome of a probe that was asked for.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	fo := f.followers[s.ID]
-	if fo != nil && foreign.Unanswered(err) && fo.tlsTried == s.TLSLibrary {
+	switch {
+	case fo == nil:
+	case !foreign.Unanswered(err):
+		fo.tlsUnanswered = server.Library{}
+	case fo.tlsTried == s.TLSLibrary:
 		fo.tlsTried = server.Library{}
+		if fo.tlsUnanswered == s.TLSLibrary {
+			return // told already
+		}
+		fo.tlsUnanswered = s.TLSLibrary
 	}
 	switch {
 	case err != nil:

@@ -25,8 +25,9 @@ type fakeKernel struct {
 	// missed are the tasks there was no memory for, by server number; adopted counts the asking, by process.
 	missed  map[uint32]uint64
 	adopted map[int]int
-	// marked are the tasks that bear a number.
+	// marked are the tasks that bear a number; walks counts the walks over them.
 	marked map[uint32]uint64
+	walks  int
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
@@ -37,6 +38,7 @@ func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[number], nil }
 
 func (k *fakeKernel) census() (census, error) {
+	k.walks++
 	var c census
 	for number, n := range k.marked {
 		c.backends[number] = n
@@ -214,6 +216,9 @@ func TestFleetAttachError(t *testing.T) {
 	if f.attachErrors["gone"].count != 1 {
 		t.Errorf("attach errors %v", f.attachErrors)
 	}
+	if k.walks != 0 || len(f.leaving) != 0 {
+		t.Errorf("%d walks over the tasks, %d are leaving: want the number to be free at once", k.walks, len(f.leaving))
+	}
 	// A flood of them does not make a flood of series, and is forgotten.
 	for pid := 100; pid < 400; pid++ {
 		f.failed(running(pid, fmt.Sprint(pid)).Server, begin, errors.New("no"))
@@ -315,6 +320,11 @@ func TestFleetAsksAgain(t *testing.T) {
 		fo := f.followers[s.ID]
 		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
 			t.Errorf("%v: %d probes wanted, it says what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
+		}
+		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), soon)
+		f.update([]sighting{s}, soon)
+		if f.attachErrors["a"].count != 2 || len(f.wanted) != 3 {
+			t.Errorf("%v again: failures %+v, want it told once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
 		if len(fo.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
 			t.Errorf("%v: places %+v: want what was known, and to ask again", passing, fo.places)

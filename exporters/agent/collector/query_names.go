@@ -18,7 +18,8 @@ import (
 //   - elsewhere what it calls itself (PostgreSQL's cluster_name), else its engine and data directory.
 //
 // Names that are not known yet are waited for, for settleTime; then the server is told under a provisional name, uid:UID of a pod,
-// engine and port elsewhere. When the name becomes known its counts go along: a provisional name never stays beside the other.
+// engine and port elsewhere, or as the second of its name while it is not known whether it is the one that the name is kept for. When
+// the name becomes known its counts go along: a provisional name never stays beside the other.
 const (
 	// maxName bounds a name that is not a pod's; Kubernetes bounds those of pods.
 	maxName = 128
@@ -119,11 +120,12 @@ func (f *fleet) naming(now time.Time) {
 // better tells whether a server that has a name is to get another one. One that is in no pod only gets the name that was waited
 // for: its ports, and so a provisional name, may change.
 func (fo *follower) better(w wish) bool {
-	if fo.wish.name == w.name {
+	certain := fo.wish.provisional && !w.provisional
+	if fo.wish.name == w.name && (!certain || fo.label == w.name) {
 		fo.wish.provisional = fo.wish.provisional && w.provisional
 		return false
 	}
-	return fo.pod.UID != "" || fo.wish.provisional && !w.provisional
+	return fo.pod.UID != "" || certain
 }
 
 // nameable tells whether a server has come up, or will not, and its name is known, or will not be.
@@ -176,7 +178,10 @@ func (f *fleet) wish(fo *follower) wish {
 		if f.onCluster && (strings.Contains(name, "/") || strings.HasPrefix(name, ofPod)) {
 			name = onHost + name
 		}
-		return wish{name: name}
+		w := wish{name, true}
+		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is kept any more.
+		w.provisional = fo.DataID == "" && (fo.wish == w || f.kept(name, fo))
+		return w
 	}
 	return wish{clean(fo.DefaultName()), fo.DataDirectory == ""}
 }

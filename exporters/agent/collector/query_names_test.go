@@ -326,6 +326,51 @@ func TestKeptNameWaits(t *testing.T) {
 	}
 }
 
+// A server whose data directory does not answer for long has another name until it does; then it gets its own, and its counts go along.
+func TestKeptNameComesBack(t *testing.T) {
+	f, k := testFleet(10)
+	first := at(running(1, "main", 5432), "/data", "aaaa", false)
+	f.update([]sighting{first}, begin)
+	k.selects[f.followers[first.ID].number] = 5
+	hung := running(2, "main", 5432)
+	now := begin.Add(time.Minute)
+	wants := func(s sighting, label string, provisional int) {
+		t.Helper()
+		f.update([]sighting{s}, now)
+		if got := f.labels(); !slices.Equal(got, []string{label}) {
+			t.Errorf("it is %q, want %q", got, label)
+		}
+		if got, _ := f.provisional(); got != provisional {
+			t.Errorf("%d provisional names of %q, want %d", got, label, provisional)
+		}
+	}
+	wants(hung, "", 0)
+	now = now.Add(settleTime)
+	wants(hung, "main-2", 1)
+	k.selects[f.followers[hung.ID].number] = 3
+	now = now.Add(time.Minute)
+	wants(at(hung, "/data", "aaaa", false), "main", 0)
+	if got := look(t, &collected{f: f}, "main"); got.counts["select"] != 8 || len(f.accounts) != 1 {
+		t.Errorf("%d statements, want 5 + 3; accounts %v", got.counts["select"], f.accounts)
+	}
+}
+
+// Who never shows who he is does not get the name when nothing is kept for it any more.
+func TestKeptNameIsNotInherited(t *testing.T) {
+	f, k := testFleet(10)
+	first := at(running(1, "main", 5432), "/data", "aaaa", false)
+	f.update([]sighting{first}, begin)
+	k.selects[f.followers[first.ID].number] = 5
+	other := running(2, "main", 5432)
+	for _, after := range []time.Duration{0, settleTime, 2 * keepTime} {
+		f.update([]sighting{other}, begin.Add(after))
+	}
+	f.update([]sighting{other}, begin.Add(2*keepTime))
+	if got := f.labels(); !slices.Equal(got, []string{"main-2"}) {
+		t.Errorf("it is %q", got)
+	}
+}
+
 // podWith is a pod as the API server tells it.
 func podWith(namespace, name string, containers map[string]string) pod.Pod {
 	return pod.New(namespace, name, containers)

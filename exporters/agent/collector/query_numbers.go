@@ -22,12 +22,15 @@ type leaving struct {
 	unseen int
 }
 
-// takeNumber returns a number for a server, or otherNumber if none is free.
+// takeNumber returns a number for a server, or otherNumber if none is free. For all servers that are taken over at one time it walks over
+// the tasks once: others wait for the fleet meanwhile.
 func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
+	again := f.walked.Equal(now)
 	for range goneAfter {
-		if len(f.free) > 0 || len(f.leaving) == 0 {
+		if again || len(f.free) > 0 || len(f.leaving) == 0 {
 			break
 		}
+		f.walked = now
 		c, err := f.kernel.census()
 		if err != nil {
 			f.failed(s, now, err)

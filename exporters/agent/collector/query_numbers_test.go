@@ -39,6 +39,20 @@ func TestNumberOfOrphans(t *testing.T) {
 	}
 }
 
+// However many servers are taken over at once while no number is free, the tasks are walked over once for all.
+func TestNumbersOfManyByOneWalk(t *testing.T) {
+	f, k := testFleet(1)
+	first := running(1, "first", 1)
+	f.update([]sighting{first}, begin)
+	k.marked[f.followers[first.ID].number] = 1
+	for pid := range 3 {
+		f.update([]sighting{running(pid+2, "", 2), running(pid+5, "", 3), running(pid+8, "", 4)}, begin.Add(time.Duration(pid+1)*time.Second))
+	}
+	if want := 3 * goneAfter; k.walks != want {
+		t.Errorf("%d walks for nine servers at three times, want %d", k.walks, want)
+	}
+}
+
 // One walk that finds nobody frees no number, and one that finds somebody begins anew; an account stays as long as somebody counts.
 func TestNumberIsFreedByWalks(t *testing.T) {
 	f, k := testFleet(2)

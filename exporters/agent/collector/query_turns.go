@@ -15,9 +15,10 @@ func (t trial) due(now time.Time) bool {
 	return now.Sub(t.last) >= min(now.Sub(t.first)/4, lookAgain/10)
 }
 
-// due returns the candidates to look at now, and notes that it is done: the servers that are followed as their turn comes, and at most
-// maxLooks others, first those that were never looked at or whose last look is longest ago, so that each gets its turn however
-// many there are. told says that the kernel told of them just now. skipped are how many have to wait.
+// due returns the candidates to look at now, and notes that it is done: the servers that are followed as their turn comes, and so many
+// others that at most maxLooks are looked at, first those that were never looked at or whose last look is longest ago, so that each gets
+// its turn however many there are. told says that the kernel told of them just now: these do not wait for looks that are under way.
+// skipped are how many have to wait.
 func (q *query) due(candidates []server.Candidate, told bool, now time.Time) (due []server.Candidate, skipped int) {
 	var others []server.Candidate
 	for _, c := range candidates {
@@ -34,7 +35,13 @@ func (q *query) due(candidates []server.Candidate, told bool, now time.Time) (du
 		}
 	}
 	slices.SortStableFunc(others, func(a, b server.Candidate) int { return q.tried[a.ID].last.Compare(q.tried[b.ID].last) })
-	looks := min(len(others), maxLooks)
+	room := maxLooks
+	for id := range q.looking {
+		if !told && q.fleet.followers[id] == nil {
+			room--
+		}
+	}
+	looks := min(len(others), max(0, room))
 	for _, c := range others[:looks] {
 		t, tried := q.tried[c.ID]
 		if !tried {

@@ -68,6 +68,29 @@ func TestTurnsBehindDecoys(t *testing.T) {
 	}
 }
 
+// Looks that do not end leave no room for those of later walks; what the kernel tells of does not wait for them.
+func TestTurnsBehindLooks(t *testing.T) {
+	u := newTurns()
+	all := decoys(2 * maxLooks)
+	followed := running(1, "a", 1)
+	u.fleet.update([]sighting{followed}, begin)
+	now := begin.Add(lookAgain)
+	if due, skipped := u.due(all, false, now); len(due) != maxLooks+1 || skipped != maxLooks-1 {
+		t.Fatalf("%d looks at first, %d skipped", len(due), skipped)
+	}
+	now = now.Add(defaultScanInterval)
+	if due, skipped := u.due(all, false, now); len(due) != 0 || skipped != maxLooks-1 {
+		t.Errorf("while none has ended %d looks more, %d skipped", len(due), skipped)
+	}
+	delete(u.looking, all[1].ID)
+	if due, skipped := u.due(all, false, now.Add(time.Second)); len(due) != 1 || skipped != maxLooks-1 {
+		t.Errorf("after the end of one %d looks more, %d skipped", len(due), skipped)
+	}
+	if due, _ := u.due(all[len(all)-1:], true, now); len(due) != 1 {
+		t.Error("what the kernel tells of waits")
+	}
+}
+
 // What is no server costs less and less, and is looked at at once when the kernel tells of it. A server that is followed does not
 // have to wait for others.
 func TestTurnsOfOne(t *testing.T) {

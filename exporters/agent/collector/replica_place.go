@@ -54,7 +54,7 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 // place names the disk that a replica's directory is on; empty if it is on none (overlay,
 // network file systems). owner is whose the replica is.
 func (f *replicaFollower) place(n *followedProcess, owner string) (string, error) {
-	s, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
+	s, err := foreign.AskFor(f.disks, foreign.Owner{User: owner}, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
 		root, err := foreign.Root(f.options.ProcFS, n.pid)
 		if err != nil {
 			return unix.Stat_t{}, err

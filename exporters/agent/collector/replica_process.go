@@ -221,7 +221,7 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 // procFile reads a file of a process that its memory stands behind.
 func (r replicaReader) procFile(owner, dir, name string, limit int) ([]byte, error) {
 	path := filepath.Join(dir, name)
-	return foreign.AskFor(r.calls, owner, path, func() ([]byte, error) {
+	return foreign.AskFor(r.calls, foreign.Owner{User: owner}, path, func() ([]byte, error) {
 		text, err := foreign.ReadProc(path, limit+1)
 		if err == nil && len(text) > limit {
 			err = fmt.Errorf("%w: over %d bytes", foreign.ErrTooLong, limit)
@@ -243,7 +243,7 @@ func (r replicaReader) hostname(owner, dir string, pid int) string {
 			}
 		}
 	}
-	text, err := foreign.AskFor(r.calls, owner, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
+	text, err := foreign.AskFor(r.calls, foreign.Owner{User: owner}, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
 		root, err := foreign.Root(r.procfs, pid)
 		if err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ var ErrTooMany = errors.New("too many calls hang already")
 func Unanswered(err error) bool { return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) }
 
 const (
-	// DefaultPatience is how long a call on another process's files or memory may take.
+	// DefaultPatience is how long a call on another process's files or memory may take. Before it, it may wait half as long for its owner's others.
 	DefaultPatience = 2 * time.Second
 	// DefaultHanging is how many calls may hang at once. Each holds a thread of the agent.
 	DefaultHanging = 128
@@ -66,8 +66,8 @@ func NewCalls(patience time.Duration, hanging int) *Calls {
 	return &Calls{patience: patience, hanging: hanging, under: map[string]*call{}, changed: make(chan struct{})}
 }
 
-// Do makes a call within the patience. The call must leave its result in a place of its own
-// that is read only if Do returns no error of this package: it may go on after Do has returned.
+// Do makes a call within the patience. The call must leave its result in a place of its own that is read with a lock, or only if Do
+// returns no error of this package: it may go on after Do has returned.
 func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key, f) }
 
 // DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an eighth of
@@ -107,10 +107,10 @@ func (c *Calls) do(owner Owner, key string, f func() error) error {
 	return fmt.Errorf("%s: %w (%s)", key, ErrUnanswered, c.patience)
 }
 
-// begin notes a call as under way, once its owner has room for it: who makes many calls side by side has no more that may turn
-// out to hang than his share.
+// begin notes a call as under way, once its owner has room for it, for which it waits half the patience: who makes many calls side by
+// side has no more that may turn out to hang than his share.
 func (c *Calls) begin(owner Owner, key string) (*call, error) {
-	deadline := time.NewTimer(c.patience)
+	deadline := time.NewTimer(c.patience / 2)
 	defer deadline.Stop()
 	for {
 		c.mu.Lock()
@@ -153,7 +153,9 @@ func guarded(key string, f func() error) (err error) {
 	return f()
 }
 
-// full tells whether an owner may have no more calls: of those that hang or, if all, of those under way that may yet hang, too.
+// full tells whether an owner may have no more calls: of those that hang or, if all, of those under way that may yet hang, too. So
+// several owners that are slow together, and do not hang, can keep others waiting, whose calls then are not made this time: without
+// that more could turn out to hang than may.
 func (c *Calls) full(owner Owner, all bool) bool {
 	agent := owner == Owner{}
 	var own, group, user, sum int

@@ -164,14 +164,20 @@ func TestCallsWaitForShare(t *testing.T) {
 		}
 		return nil
 	})
-	var second atomic.Bool
-	go func() { answers <- c.do(owner, "second", func() error { second.Store(true); return nil }) }()
+	var released, second atomic.Bool
+	go func() {
+		answers <- c.do(owner, "second", func() error {
+			if !released.Load() {
+				t.Error("a call is made beyond the share")
+			}
+			second.Store(true)
+			return nil
+		})
+	}()
 	if err := c.do(Owner{User: "999"}, "other", func() error { return nil }); err != nil {
 		t.Errorf("another one's call: %v", err)
 	}
-	if second.Load() {
-		t.Error("a call is made beyond the share")
-	}
+	released.Store(true)
 	release()
 	for range 2 {
 		if err := <-answers; err != nil {

@@ -29,6 +29,8 @@ type kind struct {
 	programs []string
 	// notServing are arguments of runs that serve no clients: initialising a data directory, printing settings.
 	notServing []string
+	// title is what begins the command lines of a server's other processes, which write there what they do, and none of its main process's.
+	title string
 	// name returns what a server calls itself, by its command line (and data is nil) or by its files.
 	name func(p process, s *Server, data *foreign.Dir) string
 	// marker is a file that is in every data directory; without one, any working directory but the root is one.

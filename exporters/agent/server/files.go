@@ -172,8 +172,8 @@ func (p process) openFiles(f func(link, target string) bool) error {
 	return nil
 }
 
-// deviceOf returns the number of the device that a file lies on and, for file systems with
-// an anonymous number such as btrfs, where the process's mount table says they come from.
+// deviceOf returns the number of the device that a file lies on and, if that is an anonymous one of btrfs, where the process's mount
+// table says that it comes from. Of other such file systems (tmpfs, FUSE, overlay) that is whatever the one who mounts them says.
 func (p process) deviceOf(s unix.Stat_t) (device, source string) {
 	device = fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
 	if unix.Major(s.Dev) != 0 {
@@ -184,7 +184,7 @@ func (p process) deviceOf(s unix.Stat_t) (device, source string) {
 		const number = 2
 		before, after, _ := strings.Cut(line, " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if len(fields) > number && len(rest) > 1 && fields[number] == device {
+		if len(fields) > number && len(rest) > 1 && fields[number] == device && rest[0] == "btrfs" {
 			source = rest[1]
 		}
 		return true

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,11 +23,31 @@ const maxListening = 16
 // listeners are the TCP addresses and ports that are listened on, by the socket's inode number.
 type listeners map[string]netip.AddrPort
 
-// maxTable bounds a network namespace's table of sockets: 150 bytes a connection.
+// reading are the listeners of a network namespace, as far as they are read.
+type reading struct {
+	mu   sync.Mutex
+	read listeners
+}
+
+// add adds one that was read.
+func (r *reading) add(inode string, at netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read[inode] = at
+}
+
+// soFar returns those that are read; others may yet be.
+func (r *reading) soFar() listeners {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.read)
+}
+
+// maxTable bounds what is read of a network namespace's table of sockets: 150 bytes each.
 const maxTable = 64 << 20
 
-// networks are the listeners of each network namespace that one scan came by: a table also
-// holds every connection, and many servers may share one. Each is read once, whatever comes of it, and holds up nobody in another.
+// networks are the listeners of each network namespace that one scan came by: many servers may share one. Each is read once,
+// whatever comes of it, and holds up nobody in another.
 type networks struct {
 	calls *foreign.Calls
 
@@ -62,13 +83,14 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 	}
 	read = sync.OnceValues(func() (listeners, error) {
 		// The agent's own call: the tables are the kernel's, and whoever's files hang has no part in them.
-		l, err := foreign.Ask(n.calls, fmt.Sprintf("TCP sockets of process %d", p.pid), p.listening)
+		r := &reading{read: listeners{}}
+		err := n.calls.Do(fmt.Sprintf("TCP sockets of process %d", p.pid), func() error { return p.listening(r) })
 		if gone(err) {
 			n.mu.Lock()
 			delete(n.known, namespace)
 			n.mu.Unlock()
 		}
-		return l, err
+		return r.soFar(), err // also if it goes on
 	})
 	n.known[namespace] = read
 	return read, true
@@ -76,30 +98,33 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 
 // listening reads the tables of the process's network namespace. The one of IPv4 is read last: as long as it is there, so is the
 // process, and another one that is missing does not exist.
-func (p process) listening() (listeners, error) {
-	l := listeners{}
-	err := l.read(filepath.Join(p.dir, "net/tcp6"))
+func (p process) listening(r *reading) error {
+	err := r.table(filepath.Join(p.dir, "net/tcp6"))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil // no IPv6
 	}
-	return l, errors.Join(err, l.read(filepath.Join(p.dir, "net/tcp")))
+	return errors.Join(err, r.table(filepath.Join(p.dir, "net/tcp")))
 }
 
-// read adds those of a table such as /proc/PID/net/tcp.
-func (l listeners) read(table string) error {
+// table adds those of a table such as /proc/PID/net/tcp. The kernel prints them before all other sockets, of which there may be very many: none of
+// those is read but the first.
+func (r *reading) table(table string) error {
 	var problem error
 	err := foreign.Lines(table, maxTable, func(line string) bool {
-		const local, state, inode, listen = 1, 3, 9, "0A"
+		const slot, local, state, inode, listen = 0, 1, 3, 9, "0A"
 		fields := strings.Fields(line)
-		if len(fields) <= inode || fields[state] != listen {
-			return true
+		if len(fields) <= inode || fields[slot] == "sl" {
+			return true // the heading
+		}
+		if fields[state] != listen {
+			return false
 		}
 		address, err := parseLocal(fields[local])
 		if err != nil {
 			problem = fmt.Errorf("%s: local address %q: %w", table, fields[local], err)
 			return false
 		}
-		l[fields[inode]] = address
+		r.add(fields[inode], address)
 		return true
 	})
 	return errors.Join(err, problem)

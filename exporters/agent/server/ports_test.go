@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +39,31 @@ func withoutEnd(t *testing.T, p process) (table string, end func()) {
 			f.Close()
 		}
 	}
+}
+
+// unfinished makes the table of a process's sockets one of these lines whose rest does not come before the test ends.
+func unfinished(t *testing.T, p process, lines string) {
+	t.Helper()
+	table, _ := withoutEnd(t, p)
+	f, err := os.OpenFile(table, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.WriteString(lines); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tableOf returns the lines of the table of a process's sockets: the heading, its listener, another one's, and a connection.
+func tableOf(t *testing.T, p process) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "net", "tcp"))
+	lines := slices.Collect(strings.Lines(string(text)))
+	if err != nil || len(lines) != 4 {
+		t.Fatalf("table %q, %v", lines, err)
+	}
+	return lines
 }
 
 // has tells whether a process's own listener is among these.
@@ -109,6 +136,53 @@ func TestNetworksApart(t *testing.T) {
 	if err := <-slowly; err != nil {
 		t.Error(err)
 	}
+}
+
+// Behind the first connection there are no listeners: what comes there is not read, however much it is.
+func TestNetworksWithoutConnections(t *testing.T) {
+	root := t.TempDir()
+	p := inNamespace(t, root, 10, "1")
+	unfinished(t, p, strings.Join(tableOf(t, p), ""))
+	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	type answer struct {
+		l   listeners
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		l, err := n.of(p)
+		answers <- answer{l, err}
+	}()
+	testkit.Eventually(t, time.Minute, func() error {
+		select {
+		case a := <-answers:
+			if a.err != nil || len(a.l) != 2 || !a.l.has(p) {
+				t.Errorf("%v, %v", a.l, a.err)
+			}
+			return nil
+		default:
+			return errors.New("the table is read to its end")
+		}
+	})
+}
+
+// What was read of a table that takes too long is known, beside the error.
+func TestNetworksKeepWhatIsRead(t *testing.T) {
+	root := t.TempDir()
+	patience, pid := 50*time.Millisecond, 10
+	testkit.Eventually(t, time.Minute, func() error {
+		slow := inNamespace(t, root, pid, fmt.Sprint(pid))
+		unfinished(t, slow, strings.Join(tableOf(t, slow)[:2], ""))
+		l, err := newNetworks(foreign.NewCalls(patience, foreign.DefaultHanging)).of(slow)
+		if !errors.Is(err, foreign.ErrUnanswered) {
+			t.Fatalf("%v, want no answer", err)
+		}
+		if !l.has(slow) {
+			patience, pid = 2*patience, pid+1 // the machine is busy
+			return fmt.Errorf("%v within %v", l, patience)
+		}
+		return nil
+	})
 }
 
 // A table that takes too long is given up, once for all processes of its namespace.

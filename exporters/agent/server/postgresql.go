@@ -19,6 +19,7 @@ var postgresql = kind{
 	commands:   sql,
 	programs:   []string{"postgres", "postmaster", "edb-postgres", "edb-postmaster"},
 	notServing: []string{"--boot", "--single", "--check", "--describe-config", "-C", "-V", "--version", "--help", "-?"},
+	title:      "postgres: ",
 	name:       clusterName,
 	marker:     "PG_VERSION",
 	version:    func(p process, data *foreign.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one

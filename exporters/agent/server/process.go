@@ -88,8 +88,9 @@ func (p process) effectiveUser() (uint32, error) {
 	return 0, fmt.Errorf("%s/status has no user", p.dir)
 }
 
-// group returns a number for the cgroups that the process is in, as the kernel tells them; empty if it is in the root ones only, or
-// if they cannot be read. It takes no look at the process's memory and files, and so does not hang with them.
+// group returns a number for the cgroups that the process is in, as the kernel tells the agent; empty if all of them are roots, which
+// in a cgroup namespace of its own the agent's own cgroup is, or if they cannot be read. It reads neither the process's memory nor its
+// files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
 func (p process) group() string {
 	text, err := foreign.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
 	if err != nil {

@@ -173,6 +173,9 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 		return nil, errEnded
 	default:
 		k := kinds[server.Engine]
+		if k.title != "" && strings.HasPrefix(args[0], k.title) {
+			return nil, nil // it counts for its own server, whose main process has ended
+		}
 		for _, a := range args[1:] {
 			if slices.Contains(k.notServing, a) {
 				return nil, nil

@@ -43,18 +43,19 @@ func (f fixture) write(t *testing.T, root string) {
 	// The start time is the 22nd field.
 	stat := fmt.Sprintf("%d (%s) S %d %s %d 0\n", f.pid, f.comm, f.parent, strings.TrimSpace(strings.Repeat("0 ", 17)), 1000+f.pid)
 	table := "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	connections := "" // the kernel prints them behind all listeners
 	for i, port := range f.ports {
 		inode := 10*f.pid + i
 		table += fmt.Sprintf("   %d: 00000000:%04X 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", i, port, inode)
 		// A connection of its own and another process's listener are not its ports.
-		table += fmt.Sprintf("   %d: 00000000:%04X 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", i, 40000, inode)
+		connections += fmt.Sprintf("   %d: 00000000:%04X 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", i, 40000, inode)
 		table += fmt.Sprintf("   %d: 00000000:%04X 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", i, 9100, 999999)
 		if err := os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "fd", fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	status := fmt.Sprintf("Name:\tx\nUid:\t1\t%d\t1\t1\n", os.Geteuid())
-	for name, text := range map[string]string{"stat": stat, "status": status, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table, "maps": ""} {
+	for name, text := range map[string]string{"stat": stat, "status": status, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table + connections, "maps": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -79,6 +80,11 @@ func TestScan(t *testing.T) {
 			{pid: 11, parent: 10, comm: "postgres", args: []string{"postgres: main: checkpointer "}},
 			{pid: 12, parent: 10, comm: "postgres", args: []string{"postgres: main: u d 127.0.0.1(4711) idle"}},
 		}, []string{"postgresql main [5432]"}},
+		{"what PostgreSQL left when its main process was killed", []fixture{
+			{pid: 15, parent: 1, comm: "postgres", args: []string{"postgres: main: u d 127.0.0.1(4711) idle"}},
+			{pid: 16, parent: 1, comm: "postgres", args: []string{"postgres: checkpointer "}},
+			{pid: 17, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}},
+		}, []string{"postgresql  [5432]"}},
 		{"PostgreSQL below another program in a container", []fixture{
 			{pid: 1, comm: "patroni", args: []string{"patroni"}},
 			{pid: 20, parent: 1, comm: "postgres", args: []string{"postgres", "--cluster-name=ha", "-p", "5433"}, ports: []int{5433}},

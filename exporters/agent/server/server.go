@@ -40,7 +40,7 @@ type Server struct {
 	// tables and the write-ahead (redo) log; empty if unknown.
 	Data, WAL string
 	// DataSource and WALSource are where the mount table says those file systems come from,
-	// for those with an anonymous number.
+	// for btrfs, which has an anonymous number.
 	DataSource, WALSource string
 	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
 	// if unknown.
