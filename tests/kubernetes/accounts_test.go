@@ -43,7 +43,7 @@ var accounts = []account{
 	{"plumbline-node", "longhorn-node-exporter", "longhorn_exporter", []string{"--kubernetes", "--kubernetes.node=n", "--no-collector.volume", "--no-collector.node"},
 		"Role/plumbline-longhorn-exporter", []string{"volumes", "engines", "replicas", "nodes", "instancemanagers"}},
 	{"plumbline", "openebs-exporter", "openebs_exporter", []string{"--kubernetes"},
-		"ClusterRole/plumbline-openebs-exporter", []string{"persistentvolumes", "lvmvolumes", "zfsvolumes"}},
+		"ClusterRole/plumbline-openebs-exporter", []string{"persistentvolumes", "nodes", "lvmvolumes", "zfsvolumes"}},
 }
 
 // TestAccounts runs each exporter with a token of its own service account: it can list all it
