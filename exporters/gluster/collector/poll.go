@@ -88,5 +88,5 @@ func (g *Gluster) asks(v *volume) bool {
 	return g.o.Bricks != "local" || slices.ContainsFunc(v.bricks, func(b *brick) bool { return b.local })
 }
 
-// tooOld is the age at which answers are not shown any more. While single volumes' commands hang, the next ones come within half of it.
-func (g *Gluster) tooOld() time.Duration { return 3 * (g.o.Interval + g.o.CLI.Timeout) }
+// tooOld is the age at which answers are not shown any more. While single volumes' commands hang, the next ones come before that.
+func (g *Gluster) tooOld() time.Duration { return 3 * (g.o.Interval + g.o.CLI.Timeout + g.o.CLI.Pause) }
