@@ -34,6 +34,7 @@ const (
 
 // Owner is whose process a call looks at. The zero Owner is the agent itself.
 type Owner struct {
+	// User is the process's user or, where that says nothing, as of root's engines and replicas, whose it is by its cgroup (pod.Owner).
 	User string
 	// Group is the process's cgroup, as the kernel tells it, or empty if it is in none of its own.
 	Group string
