@@ -16,15 +16,15 @@ func decoys(n int) []server.Candidate {
 	return all
 }
 
-// turns is a collector that only says whose turn it is; a look ends at once and finds no server.
-type turns struct{ *query }
+// turnTaker is a collector that only says whose turn it is; a look ends at once and finds no server.
+type turnTaker struct{ *query }
 
-func newTurns() turns {
+func newTurns() turnTaker {
 	f, _ := testFleet(2)
-	return turns{&query{fleet: f, looking: map[server.ID]bool{}, tried: map[server.ID]trial{}}}
+	return turnTaker{&query{fleet: f, looking: map[server.ID]bool{}, tried: map[server.ID]trial{}}}
 }
 
-func (u turns) walk(candidates []server.Candidate, told bool, now time.Time) (looked map[server.ID]bool, skipped int) {
+func (u turnTaker) walk(candidates []server.Candidate, told bool, now time.Time) (looked map[server.ID]bool, skipped int) {
 	due, skipped := u.due(candidates, told, now)
 	looked = map[server.ID]bool{}
 	for _, c := range due {

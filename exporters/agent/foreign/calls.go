@@ -73,7 +73,9 @@ func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key,
 
 // DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an eighth of
 // the calls that may hang.
-func (c *Calls) DoFor(owner, key string, f func() error) error { return c.do(Owner{User: owner}, key, f) }
+func (c *Calls) DoFor(owner, key string, f func() error) error {
+	return c.do(Owner{User: owner}, key, f)
+}
 
 // do makes a call on behalf of an owner, who has a share of the calls that may hang. The agent's own calls are bounded as all
 // others together are, and do not wait for those.

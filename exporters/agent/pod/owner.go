@@ -35,7 +35,9 @@ func Owner(procfs string, pid int) string {
 }
 
 // contains says whether a cgroup is called as a pod's or a container's.
-func contains(group string) bool { return podGroup.MatchString(group) || containerGroup.MatchString(group) }
+func contains(group string) bool {
+	return podGroup.MatchString(group) || containerGroup.MatchString(group)
+}
 
 // podOfNode returns which part of a way is the outermost pod's in a container, part n, that is a Kubernetes node; n if that is none.
 func podOfNode(parts []string, n int) int {
