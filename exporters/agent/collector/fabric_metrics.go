@@ -11,7 +11,6 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
@@ -58,7 +57,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	// then, of no side.
 	if whole {
 		c.operations.add(totals.latencies)
-		errs = append(errs, totals.send(send))
+		errs = append(errs, totals.send(send, "read", "write"))
 	}
 	send(counter(replicaOperations, float64(c.operations.total), c.wire.name))
 	oldest := map[replica.View]*prometheus.Desc{
@@ -93,29 +92,6 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		errs = append(errs, c.servers.sendLosses(send), c.servers.sendEvents(send))
 	}
 	return metrics, errors.Join(errs...)
-}
-
-// send sends the counts of paths and exports. A histogram that cannot be made is told of by the error, and the others are sent all the same.
-func (t *replicaTotals) send(send func(prometheus.Metric)) error {
-	var errs []error
-	for labels, l := range t.latencies {
-		d := replicaViews[labels.View]
-		values := labels.values(labels.View, labels.Op)
-		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		send(h)
-		send(counter(d.errors, float64(l.Failed), values...))
-		if labels.Op == "read" || labels.Op == "write" {
-			send(counter(d.bytes, float64(l.Bytes), values...))
-		}
-	}
-	for labels, n := range t.unanswered {
-		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
-	}
-	return errors.Join(errs...)
 }
 
 // costs are what the side's programs and maps take.

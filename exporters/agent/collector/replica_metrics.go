@@ -13,7 +13,6 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 )
 
 // viewDescs are the metrics of one view of operations. The frontend's have no label replica.
@@ -157,28 +156,12 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	if err != nil {
 		return metrics, errors.Join(append(errs, err)...)
 	}
-	for labels, l := range totals.latencies {
-		d := replicaViews[labels.View]
-		values := labels.values(labels.View, labels.Op)
-		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		send(h)
-		send(counter(d.errors, float64(l.Failed), values...))
-		if labels.Op == "read" || labels.Op == "write" || labels.Op == "unmap" {
-			send(counter(d.bytes, float64(l.Bytes), values...))
-		}
-	}
+	errs = append(errs, totals.send(send, "read", "write", "unmap"))
 	f.operations.add(totals.latencies)
 	send(counter(replicaOperations, float64(f.operations.total), f.wire.name))
 	for labels, a := range totals.acks {
 		send(counter(replicaLastAck, float64(a.Last), labels.values(replica.ViewRequest)...))
 		send(counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.values(replica.ViewRequest)...))
-	}
-	for labels, n := range totals.unanswered {
-		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
 	}
 	if now != nil {
 		for l, n := range now.connections {

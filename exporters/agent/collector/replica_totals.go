@@ -1,11 +1,16 @@
 package collector
 
 import (
+	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 )
 
 // replicaLabels name one replica of a volume. Replica is the control address by which
@@ -232,4 +237,28 @@ func (f *replicaFollower) sum() (*replicaTotals, error) {
 		}
 	}
 	return t, nil
+}
+
+// send sends the counts of operations, and of those with these names the bytes, too. A histogram that cannot be made is told of by the error, and the others
+// are sent all the same.
+func (t *replicaTotals) send(send func(prometheus.Metric), withBytes ...string) error {
+	var errs []error
+	for labels, l := range t.latencies {
+		d := replicaViews[labels.View]
+		values := labels.values(labels.View, labels.Op)
+		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.created, values...)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		send(h)
+		send(counter(d.errors, float64(l.Failed), values...))
+		if slices.Contains(withBytes, labels.Op) {
+			send(counter(d.bytes, float64(l.Bytes), values...))
+		}
+	}
+	for labels, n := range t.unanswered {
+		send(counter(replicaViews[labels.View].unanswered, float64(n), labels.values(labels.View)...))
+	}
+	return errors.Join(errs...)
 }
