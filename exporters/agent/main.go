@@ -44,6 +44,8 @@ func run(args []string) int {
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
+	app.Flags.Flag("query.overhead-budget", "Which part of a CPU following a database server may cost, for each CPU that the server uses and for one at least; above it, the time of one in up to 64 of its statements only is given to phases one by one, and plumbline_query_phase_sampling_ratio says so. Counts and durations stay exact. 0: no budget, and the cost is not measured.").
+		Default("0.01").Float64Var(&opts.Query.OverheadBudget)
 	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is what follows the last colon.").
 		StringsVar(&opts.NVMe.Names)
 	app.Flags.Flag("iscsi.name", "How a storage engine names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is what follows the last colon.").

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type QueryOptions struct {
 	ScanInterval time.Duration
 	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
 	TLS string
+	// OverheadBudget is which part of a CPU following a server may cost, for each CPU that the server uses and for one at
+	// least, before the time of some of its statements only is split; 0 is any, and then it is not measured.
+	OverheadBudget float64
 }
 
 // Values of QueryOptions.TLS.
@@ -94,6 +98,9 @@ func NewQuery(o Options) (Collector, error) {
 	default:
 		return nil, fmt.Errorf("encrypted connections are read of %s servers or %s, not %q", TLSTrusted, TLSOff, o.Query.TLS)
 	}
+	if b := o.Query.OverheadBudget; b < 0 || b > 1 || math.IsNaN(b) {
+		return nil, fmt.Errorf("the overhead's budget is a part of a CPU, from 0 (no budget) to 1, not %v", b)
+	}
 	calls := o.calls()
 	return &query{
 		// Whoever may start processes can make lines in this log.
@@ -109,7 +116,8 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers, q.options.Tracing)
+	budgeted := q.options.Query.OverheadBudget > 0
+	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers, q.options.Tracing, budgeted)
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -148,6 +156,9 @@ func (q *query) Start(ctx context.Context) error {
 		news.Close()
 	})
 	q.wait.Go(func() { q.follow(ctx) })
+	if budgeted {
+		q.wait.Go(func() { every(ctx, q.log, balanceInterval, nil, q.balance) })
+	}
 	return nil
 }
 

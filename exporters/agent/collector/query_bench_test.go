@@ -36,7 +36,7 @@ func BenchmarkBoundary(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		programs, err := loadQueryPrograms(k, 1, nil)
+		programs, err := loadQueryPrograms(k, 1, nil, false)
 		if err != nil {
 			b.Logf("%s: %v", boundary, err)
 			continue

@@ -88,7 +88,7 @@ func startSets(b *testing.B) *sets {
 	s.crews["everything"] = p.crews
 	s.links = p.links[:len(attached)]
 	for mode, extent := range map[string]bpf.QueryExtent{"look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING} {
-		spec, err := querySpec(p.kernel, 1, p.multi, nil)
+		spec, err := querySpec(p.kernel, 1, p.multi, nil, false)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -32,8 +32,13 @@ func testPlatform(t testing.TB) *platform.Kernel {
 // startQuery starts a query collector on this machine's kernel.
 func startQuery(t testing.TB) *query {
 	t.Helper()
+	return startQueryWith(t, QueryOptions{})
+}
+
+func startQueryWith(t testing.TB, o QueryOptions) *query {
+	t.Helper()
 	testkit.NeedBPF(t)
-	c, err := NewQuery(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary()})
+	c, err := NewQuery(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary(), Query: o})
 	if err != nil {
 		t.Fatal(err)
 	}

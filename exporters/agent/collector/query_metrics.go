@@ -42,6 +42,16 @@ var (
 		[]string{"server", "engine"}, nil)
 	// Not of Redis, one thread of which serves all. 0 of statements whose task was not asleep when they came, or was woken by another process, too,
 	// and of those that another thread of a pool has read.
+	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next three are not there.
+	queryOverhead = prometheus.NewDesc("plumbline_query_overhead_seconds_total",
+		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs, about a tenth of a microsecond a run.",
+		[]string{"server", "engine"}, nil)
+	querySampling = prometheus.NewDesc("plumbline_query_phase_sampling_ratio",
+		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer is given exactly, too; the rest of their time as the sample's.",
+		[]string{"server", "engine"}, nil)
+	queryUnsplit = prometheus.NewDesc("plumbline_query_unsplit_total",
+		"Statements whose time was not given to phases one by one, or only from a long sleep on, as following the server costs more than its budget. Their counts, commands and durations are exact.",
+		[]string{"server", "engine"}, nil)
 	queryWakeup = prometheus.NewDesc("plumbline_query_wakeup_seconds_total",
 		"Time from when a statement's bytes woke the server's process or thread until the statement began, in seconds; with --collector.trace only: a CPU's way out of its idle state and the kernel's until the bytes are read. In no duration; the wait for a CPU is in the phase runqueue instead.",
 		[]string{"server", "engine", "command"}, nil)
@@ -163,6 +173,12 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		if err := t.send(ch, key, created, o.Tracing.on()); err != nil {
 			problems = append(problems, err)
 		}
+		if o.Query.OverheadBudget > 0 {
+			t.sendBudget(ch, key)
+		}
+	}
+	if o.Query.OverheadBudget > 0 {
+		f.sendSampling(ch)
 	}
 	if rest != nil {
 		ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
@@ -229,42 +245,68 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 // known only where statements are traced.
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, traced bool) error {
 	var hits, misses, unknown, pipelined, pipelinedNs uint64
+	var unsplitReads, sampleHits, sampleMisses uint64
 	var problems []error
 	for reason, n := range t.lost {
 		if name := lossNames[reason]; name != "" { // news are no server's
 			ch <- counter(queryLost, float64(n), key.label, key.engine, name)
 		}
 	}
-	for command, name := range server.Engine(key.engine).Commands() {
-		if name == "" {
+	for i, command := range server.Engine(key.engine).Commands() {
+		if command == "" {
 			continue
 		}
-		s := &t.commands[command]
+		s := &t.commands[i]
 		hits += s.ReadHits
 		misses += s.ReadMisses
+		unsplitReads += s.UnsplitReads
+		sampleHits += s.SampleHits
+		sampleMisses += s.SampleMisses
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, name)
+		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, command)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))
 			continue
 		}
 		ch <- h
 		if traced && key.engine != string(server.Redis) {
-			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, name)
+			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, command)
 		}
-		for phase, ns := range s.PhaseNs {
+		estimated := a.phases[i].take(s.PhaseNs[bpf.QueryPhaseUNSPLIT], s.SampleNs[:])
+		for phase, name := range phaseNames {
+			ns := s.PhaseNs[phase] + estimated[phase]
 			// A statement that ended while this scrape was made is in none of its parts.
-			ns = max(ns, a.shown[command][phase])
-			a.shown[command][phase] = ns
-			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, name, phaseNames[phase])
+			ns = max(ns, a.shown[i][phase])
+			a.shown[i][phase] = ns
+			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, command, name)
 		}
 	}
-	ch <- counter(queryReads, float64(hits), key.label, key.engine, "hit")
-	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
+	estimated := a.reads.take(unsplitReads, []uint64{sampleHits, sampleMisses})
+	ch <- counter(queryReads, float64(hits+estimated[0]), key.label, key.engine, "hit")
+	ch <- counter(queryReads, float64(misses+estimated[1]), key.label, key.engine, "miss")
 	ch <- counter(queryUnknown, float64(unknown), key.label, key.engine)
 	ch <- counter(queryPipelined, float64(pipelined), key.label, key.engine)
 	ch <- counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
 	return errors.Join(problems...)
+}
+
+// sendBudget tells what following one server has cost, and what was left out.
+func (t *totals) sendBudget(ch chan<- prometheus.Metric, key accountKey) {
+	var brief uint64
+	for _, s := range t.commands {
+		brief += s.Brief
+	}
+	ch <- counter(queryOverhead, float64(t.own)/1e9, key.label, key.engine)
+	ch <- counter(queryUnsplit, float64(brief), key.label, key.engine)
+}
+
+// sendSampling tells of how many of their statements the time is split, of the servers that run.
+func (f *fleet) sendSampling(ch chan<- prometheus.Metric) {
+	for _, fo := range f.followers {
+		if fo.label != "" && fo.number != otherNumber {
+			ch <- gauge(querySampling, fo.balance.ratio(), fo.label, string(fo.Engine))
+		}
+	}
 }

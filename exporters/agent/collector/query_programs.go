@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -71,11 +72,11 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing) (*queryPrograms, error) {
+func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing, budgeted bool) (*queryPrograms, error) {
 	p := &queryPrograms{kernel: k}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
-	spec, err := querySpec(k, servers, p.multi, tracing)
+	spec, err := querySpec(k, servers, p.multi, tracing, budgeted)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +124,9 @@ func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing) (*quer
 	return p, nil
 }
 
-// querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers.
-func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing) (*ebpf.CollectionSpec, error) {
+// querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers, budgeted that the
+// programs measure what they cost.
+func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing, budgeted bool) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -132,9 +134,13 @@ func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing) (*
 	room := uint32(servers+1) * uint32(bpf.QueryCommandCOMMANDS)
 	spec.Maps["statements"].MaxEntries = room
 	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
-	spec.Maps["servers"].MaxEntries = uint32(servers + 1)
-	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
-		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	for _, name := range []string{"servers", "budgets", "sampling"} {
+		spec.Maps[name].MaxEntries = uint32(servers + 1)
+	}
+	for name, value := range map[string]bool{"preemptible": k.Preemptible, "budgeted": budgeted} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("reading BPF programs: %w", err)
+		}
 	}
 	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -277,6 +283,30 @@ func (k kernelSide) clear(number uint32) error {
 			return fmt.Errorf("clearing losses: %w", err)
 		}
 	}
+	if err := k.programs.objects.Budgets.Put(number, make([]bpf.QueryBudget, ebpf.MustPossibleCPU())); err != nil {
+		return fmt.Errorf("clearing the budget: %w", err)
+	}
+	return k.sample(number, 0)
+}
+
+// budget implements kernel.
+func (k kernelSide) budget(number uint32) (own, cpu time.Duration, err error) {
+	var perCPU []bpf.QueryBudget
+	if err := k.programs.objects.Budgets.Lookup(number, &perCPU); err != nil {
+		return 0, 0, fmt.Errorf("budget: %w", err)
+	}
+	for _, b := range perCPU {
+		own += time.Duration(b.OwnNs)
+		cpu += time.Duration(b.CpuNs)
+	}
+	return own, cpu, nil
+}
+
+// sample implements kernel.
+func (k kernelSide) sample(number uint32, power uint32) error {
+	if err := k.programs.objects.Sampling.Put(number, power); err != nil {
+		return fmt.Errorf("sampling: %w", err)
+	}
 	return nil
 }
 
@@ -311,6 +341,11 @@ func (k kernelSide) read(number uint32) (totals, error) {
 			t.commands[command].add(&perCPU[i])
 		}
 	}
+	own, _, err := k.budget(number)
+	if err != nil {
+		problems = append(problems, err)
+	}
+	t.own = uint64(own)
 	return t, errors.Join(problems...)
 }
 

@@ -11,6 +11,8 @@ type total bpf.QueryStats
 type totals struct {
 	commands [bpf.QueryCommandCOMMANDS]total
 	lost     [bpf.QueryLossLOSSES]uint64
+	// own is what following the server cost, in nanoseconds of its CPU time.
+	own uint64
 }
 
 func (t *total) add(o *bpf.QueryStats) {
@@ -22,8 +24,15 @@ func (t *total) add(o *bpf.QueryStats) {
 	t.Pipelined += o.Pipelined
 	t.PipelinedNs += o.PipelinedNs
 	t.WakeupNs += o.WakeupNs
+	t.Brief += o.Brief
+	t.UnsplitReads += o.UnsplitReads
+	t.SampleHits += o.SampleHits
+	t.SampleMisses += o.SampleMisses
 	for i, n := range o.PhaseNs {
 		t.PhaseNs[i] += n
+	}
+	for i, n := range o.SampleNs {
+		t.SampleNs[i] += n
 	}
 	for i, n := range o.Slots {
 		t.Slots[i] += n
@@ -37,6 +46,7 @@ func (t *totals) add(o *totals) {
 	for i, n := range o.lost {
 		t.lost[i] += n
 	}
+	t.own += o.own
 }
 
 // mixUp makes all commands one, the unknown one: an engine's own commands mean nothing beside another's.

@@ -45,6 +45,8 @@ type kind struct {
 	waitEvent string
 	// hostname tells that, to a client, a server in a pod calls itself by its host's name.
 	hostname bool
+	// servesMany tells that one thread serves many connections at once.
+	servesMany bool
 	// tls tells that the encrypted connections can be read by way of the TLS library.
 	tls bool
 }
@@ -96,6 +98,9 @@ func (e Engine) SpeaksSQL() bool { return e.Commands() == sql }
 
 // WaitEvent is the variable of an engine's program in which its processes keep where they say what they wait for, or "".
 func (e Engine) WaitEvent() string { return kinds[e].waitEvent }
+
+// ServesMany tells whether a thread of an engine's serves many connections at once, so that its time is not one statement's.
+func (e Engine) ServesMany() bool { return kinds[e].servesMany }
 
 // CallsItselfByHost tells whether, to a client, a server in a pod calls itself by its host's name.
 func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }

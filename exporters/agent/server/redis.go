@@ -22,6 +22,7 @@ var redis = kind{
 		bpf.QueryRedisCommandREDIS_CONNECTION: "connection", bpf.QueryRedisCommandREDIS_ADMIN: "admin",
 	},
 	programs:   []string{"redis-server", "valkey-server"},
+	servesMany: true,
 	notServing: []string{"-v", "--version", "-h", "--help", "--test-memory", "--check-system", "--sentinel"},
 	version:    snapshotVersion,
 	// The append-only file is the one that the server has open.

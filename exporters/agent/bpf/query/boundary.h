@@ -17,6 +17,7 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 	struct backend *b = backend_of(task);
 	if (!b || !sk || flags & MSG_PEEK || attended(&b->attended, rank))
 		return 0;
+	u64 began = timed(b);
 	hold(b);
 	b->heard++;
 	struct connection *c = connection_at(b, task, sk, false);
@@ -24,7 +25,8 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 		received_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	return release(b, task);
+	release(b, task);
+	return timed_until_now(b, task, began);
 }
 
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
@@ -33,6 +35,7 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 	struct backend *b = backend_of(task);
 	if (!b || !sk || attended(&b->attended, rank))
 		return 0;
+	u64 began = timed(b);
 	hold(b);
 	struct connection *c = connection_at(b, task, sk, true);
 	if (c) {
@@ -40,7 +43,8 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 		sent_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	return release(b, task);
+	release(b, task);
+	return timed_until_now(b, task, began);
 }
 
 SEC("tp_btf/sock_recv_length")

@@ -10,6 +10,7 @@
 
 #include "arch.h"
 #include "state.h"
+#include "budget.h"
 #include "wakes.h"
 
 #define O_CREAT 00000100
@@ -49,8 +50,14 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	u64 queued = queued_of(b->off_kind, b->off_ns, queued_so_far(task) - b->queued, b->preempted);
 	b->phase[PHASE_RUNQUEUE] += queued;
 	u32 kind = b->off_kind;
-	if (kind < PHASES)
+	if (kind < PHASES) {
 		b->phase[kind] += b->off_ns - queued;
+		if (b->split_one && b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE && !b->sent) {
+			b->long_ns[kind] += b->off_ns - queued;
+			b->long_misses += b->read_call && b->misses > b->long_misses;
+			b->slept_long = 1;
+		}
+	}
 	b->off_ns = 0;
 }
 
@@ -165,6 +172,10 @@ static __always_inline void advance(struct backend *b, struct task_struct *task,
 {
 	if (b->stands_still)
 		goes_on_unseen(b, task);
+	if (b->brief == BRIEF) {
+		stays_brief(b, now);
+		return;
+	}
 	if (b->is_off)
 		arrived_unseen(b, task, now);
 	else if (b->off_ns && !b->preempted)
@@ -232,16 +243,16 @@ static __always_inline u32 opens(u64 flags)
 	return flags & (O_CREAT | O_TRUNC) ? PHASE_WRITE : PHASE_READ;
 }
 
-/* The phase of a task that goes to sleep: by the system call it is in. Calls on the file system's
- * names and sizes are reads where they look and writes where they change something. */
-static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
+#define READ_CALL 0x100 /* with PHASE_READ: a read call on a file */
+
+/* The phase of a task that is asleep: by the system call it is in. Calls on the file system's names and sizes are
+ * reads where they look and writes where they change something. Changes nothing, so that whoever looks may ask, too. */
+static __noinline u32 sleeps_in(struct backend *b, struct task_struct *task)
 {
 	if (!b || !task)
 		return PHASE_WAIT;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct blocked_file f = {};
-	b->lock_wait = 0;
-	b->read_call = 0;
 	long nr = SYSCALL_NR(regs);
 	switch (nr) {
 	case NR_read:
@@ -250,9 +261,8 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	case NR_preadv:
 	case NR_preadv2:
 		file_of(task, ARG1(regs), &f);
-		b->read_call = f.type == S_IFREG || f.type == S_IFBLK;
-		if (b->read_call)
-			return PHASE_READ;
+		if (f.type == S_IFREG || f.type == S_IFBLK)
+			return PHASE_READ | READ_CALL;
 		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case NR_write:
 	case NR_writev:
@@ -321,6 +331,15 @@ static __noinline u32 asleep_in(struct backend *b, struct task_struct *task)
 	return b->blocked_client && is_poll(nr) ? PHASE_CLIENT : PHASE_WAIT;
 }
 
+/* The same of one that goes to sleep. */
+static __always_inline u32 asleep_in(struct backend *b, struct task_struct *task)
+{
+	u32 kind = sleeps_in(b, task);
+	b->lock_wait = 0;
+	b->read_call = kind & READ_CALL ? 1 : 0;
+	return kind & ~READ_CALL;
+}
+
 /* Statements that one task began and another one answers: the beginning of the latest one, by the first task's
  * number. That one learns of it when it looks: what it has under way is always the latest that it began. */
 struct {
@@ -371,7 +390,7 @@ static __noinline int abandon(struct backend *b, struct task_struct *task, u64 n
 	if (!s)
 		return 0;
 	advance(b, task, now);
-	for (int i = 0; i < PHASES; i++)
+	for (int i = 0; i < SHARES; i++)
 		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
 	return 0;
 }
@@ -441,6 +460,8 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->taken_over = 0;
 	if (tracing)
 		b->awake_since = now;
+	else if (budgeted)
+		choose_brief(b);
 	b->busy = 1;
 }
 
@@ -503,8 +524,16 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 	u64 reads = reads_so_far(task) - b->reads;
 	b->unread_wakeup = b->wakeups && wakeup_pending(task);
 	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
-	if (reads > not_hits)
+	if (b->brief) {
+		add(&s->phase_ns[UNSPLIT], at_send ? b->sent_phase[UNSPLIT] : b->phase[UNSPLIT]);
+		add(&s->brief, 1);
+		if (reads > not_hits)
+			add(&s->unsplit_reads, reads - not_hits);
+	} else if (reads > not_hits) {
 		add(&s->read_hits, reads - not_hits);
+	}
+	if (b->split_one)
+		sample(b, s, at_send, reads > not_hits ? reads - not_hits : 0);
 	add(&s->read_misses, b->misses);
 	if (request & UNKNOWN)
 		add(&s->unknown, 1);

@@ -206,14 +206,18 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	struct backend *b = backend_of(prev);
-	if (b)
+	if (b) {
+		u64 began = timed(b);
 		leave_cpu(b, prev, preempt || !prev_state);
-	else if (tracing)
+		timed_until_now(b, prev, began);
+	} else if (tracing)
 		helper_leaves(prev, preempt ? 0 : prev_state);
 	b = backend_of(next);
-	if (b)
+	if (b) {
+		u64 began = timed(b);
 		enter_cpu(b, next);
-	else if (tracing)
+		timed_until_now(b, next, began);
+	} else if (tracing)
 		helper_enters(next);
 	return 0;
 }
@@ -269,8 +273,10 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 	}
 	b->server = server;
 	b->leader = leader;
-	if (!b->engine)
+	if (!b->engine) {
 		b->adopted = adopted;
+		b->exec_seen = adopted ? task->se.sum_exec_runtime : 0;
+	}
 	barrier();
 	b->engine = engine;
 	return b;
@@ -348,6 +354,7 @@ static __always_inline int ended(struct task_struct *task)
 	abandon(b, task, bpf_ktime_get_ns());
 	b->busy = 0;
 	release(b, task);
+	budget_cpu(b, task, 0);
 	if (b->leader && task->pid == task->tgid)
 		tell(task->tgid);
 	return 0;

@@ -26,7 +26,7 @@ type QueryActivity struct {
 	_          [4]byte
 	AgeNs      uint64
 	WaitNs     uint64
-	PhaseNs    [7]uint64
+	PhaseNs    [8]uint64
 }
 
 type QueryActivityKind uint32
@@ -94,9 +94,9 @@ type QueryBackend struct {
 	Distance      uint64
 	Arrival       uint64
 	Unseen        uint64
-	Phase         [7]uint64
+	Phase         [8]uint64
 	SentAt        uint64
-	SentPhase     [7]uint64
+	SentPhase     [8]uint64
 	Reads         uint64
 	MissedAt      uint64
 	Misses        uint32
@@ -104,6 +104,16 @@ type QueryBackend struct {
 	Wakeups       uint32
 	_             [4]byte
 	Behind        uint64
+	Brief         uint8
+	SplitOne      uint8
+	SleptLong     uint8
+	_             [1]byte
+	LongMisses    uint32
+	UntilTimed    uint32
+	_             [4]byte
+	AsleepAt      uint64
+	ExecSeen      uint64
+	LongNs        [7]uint64
 	AwakeSince    uint64
 	IdleSince     uint64
 	Wakeup        uint64
@@ -120,6 +130,12 @@ type QueryBackend struct {
 		Flags      uint8
 		_          [2]byte
 	}
+}
+
+type QueryBudget struct {
+	_     structs.HostLayout
+	OwnNs uint64
+	CpuNs uint64
 }
 
 type QueryCommand uint32
@@ -250,6 +266,8 @@ const (
 	QueryPhasePHASE_CLIENT   QueryPhase = 5
 	QueryPhasePHASE_WAIT     QueryPhase = 6
 	QueryPhasePHASES         QueryPhase = 7
+	QueryPhaseUNSPLIT        QueryPhase = 7
+	QueryPhaseSHARES         QueryPhase = 8
 )
 
 type QueryPopulation struct {
@@ -294,17 +312,22 @@ const (
 )
 
 type QueryStats struct {
-	_           structs.HostLayout
-	Count       uint64
-	SumNs       uint64
-	PhaseNs     [7]uint64
-	ReadHits    uint64
-	ReadMisses  uint64
-	Unknown     uint64
-	Pipelined   uint64
-	PipelinedNs uint64
-	WakeupNs    uint64
-	Slots       [242]uint64
+	_            structs.HostLayout
+	Count        uint64
+	SumNs        uint64
+	PhaseNs      [8]uint64
+	SampleNs     [7]uint64
+	Brief        uint64
+	UnsplitReads uint64
+	SampleHits   uint64
+	SampleMisses uint64
+	ReadHits     uint64
+	ReadMisses   uint64
+	Unknown      uint64
+	Pipelined    uint64
+	PipelinedNs  uint64
+	WakeupNs     uint64
+	Slots        [242]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -313,6 +336,7 @@ type QueryStats struct {
 const (
 	QueryMapAdoptions            = "adoptions"
 	QueryMapBackends             = "backends"
+	QueryMapBudgets              = "budgets"
 	QueryMapConnections          = "connections"
 	QueryMapCrews                = "crews"
 	QueryMapEncryptedConnections = "encrypted_connections"
@@ -323,6 +347,7 @@ const (
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
+	QueryMapSampling             = "sampling"
 	QueryMapServers              = "servers"
 	QueryMapStatements           = "statements"
 	QueryMapTraceCompleting      = "trace_completing"
@@ -349,12 +374,14 @@ const (
 	QueryProgUnixReceived        = "unix_received"
 	QueryProgUnixSent            = "unix_sent"
 	QueryVarBenchExtent          = "bench_extent"
+	QueryVarBudgeted             = "budgeted"
 	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
 	QueryVarServerNames          = "server_names"
 	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
+	QueryVarUnusedBudget         = "unused_budget"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedExtent         = "unused_extent"
@@ -438,6 +465,7 @@ type QueryProgramSpecs struct {
 type QueryMapSpecs struct {
 	Adoptions            *ebpf.MapSpec `ebpf:"adoptions"`
 	Backends             *ebpf.MapSpec `ebpf:"backends"`
+	Budgets              *ebpf.MapSpec `ebpf:"budgets"`
 	Connections          *ebpf.MapSpec `ebpf:"connections"`
 	Crews                *ebpf.MapSpec `ebpf:"crews"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
@@ -448,6 +476,7 @@ type QueryMapSpecs struct {
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
+	Sampling             *ebpf.MapSpec `ebpf:"sampling"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
 	TraceCompleting      *ebpf.MapSpec `ebpf:"trace_completing"`
@@ -460,12 +489,14 @@ type QueryMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
 	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
+	Budgeted           *ebpf.VariableSpec `ebpf:"budgeted"`
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
+	UnusedBudget       *ebpf.VariableSpec `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
@@ -501,6 +532,7 @@ func (o *QueryObjects) Close() error {
 type QueryMaps struct {
 	Adoptions            *ebpf.Map `ebpf:"adoptions"`
 	Backends             *ebpf.Map `ebpf:"backends"`
+	Budgets              *ebpf.Map `ebpf:"budgets"`
 	Connections          *ebpf.Map `ebpf:"connections"`
 	Crews                *ebpf.Map `ebpf:"crews"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
@@ -511,6 +543,7 @@ type QueryMaps struct {
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
+	Sampling             *ebpf.Map `ebpf:"sampling"`
 	Servers              *ebpf.Map `ebpf:"servers"`
 	Statements           *ebpf.Map `ebpf:"statements"`
 	TraceCompleting      *ebpf.Map `ebpf:"trace_completing"`
@@ -522,6 +555,7 @@ func (m *QueryMaps) Close() error {
 	return _QueryClose(
 		m.Adoptions,
 		m.Backends,
+		m.Budgets,
 		m.Connections,
 		m.Crews,
 		m.EncryptedConnections,
@@ -532,6 +566,7 @@ func (m *QueryMaps) Close() error {
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,
+		m.Sampling,
 		m.Servers,
 		m.Statements,
 		m.TraceCompleting,
@@ -545,12 +580,14 @@ func (m *QueryMaps) Close() error {
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
 	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
+	Budgeted           *ebpf.Variable `ebpf:"budgeted"`
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
+	UnusedBudget       *ebpf.Variable `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`

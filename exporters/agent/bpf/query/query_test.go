@@ -16,7 +16,7 @@ func TestLoad(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing} {
+				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing, "budgeted": !tracing} {
 					if err := spec.Variables[name].Set(value); err != nil {
 						t.Fatal(err)
 					}

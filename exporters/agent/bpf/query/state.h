@@ -20,6 +20,8 @@ enum phase {
 	PHASE_CLIENT,
 	PHASE_WAIT,
 	PHASES,
+	UNSPLIT = PHASES, /* time that is not given to phases one by one; see budget.h */
+	SHARES,
 };
 
 /* What a protocol tells apart is named by itself, from 1 on. */
@@ -111,15 +113,23 @@ struct backend {
 	u64 distance;      /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
 	u64 arrival;       /* by the scheduler's clock */
 	u64 unseen;        /* last_arrival of an arrival that was not seen, where another one has come since; 0: none has */
-	u64 phase[PHASES];
+	u64 phase[SHARES];
 	u64 sent_at;             /* the last send, where that ends a statement */
-	u64 sent_phase[PHASES];  /* and phase[] then */
+	u64 sent_phase[SHARES];  /* and phase[] then */
 	u64 reads;               /* the task's count of read calls at the start */
 	u64 missed_at;           /* count of read calls when the last one was found waiting */
 	u32 misses;
 	u32 socket_reads;  /* read calls that were on sockets */
 	u32 wakeups;       /* signals that are taken with a read call each */
 	u64 behind;        /* how long the statement under way had waited for others when it began */
+	u8 brief;          /* enum brief; see budget.h */
+	u8 split_one;      /* it stands for others, whose time is not split */
+	u8 slept_long;     /* long_ns[] or long_misses are not zero */
+	u32 long_misses;   /* those of misses that were long sleeps */
+	u32 until_timed;   /* runs of programs for this task until one is timed; 0: not decided */
+	u64 asleep_at;     /* brief: when it fell asleep; 0: it is awake */
+	u64 exec_seen;     /* the task's CPU time up to which it is in the server's budget */
+	u64 long_ns[PHASES]; /* what is in phase[] of sleeps that a brief statement would have had split, too */
 	u64 awake_since;   /* tracing: when the task last came to a CPU */
 	u64 idle_since;    /* tracing: when it last fell asleep without a request under way */
 	u64 wakeup;        /* tracing: how long before start it was woken for the request; 0 if that is not known */
@@ -165,7 +175,12 @@ struct connection {
 struct stats {
 	u64 count;
 	u64 sum_ns;
-	u64 phase_ns[PHASES];
+	u64 phase_ns[SHARES];
+	u64 sample_ns[PHASES]; /* of statements that stand for others: how their time was split, long sleeps left out */
+	u64 brief;         /* statements whose time is not split, or only from some time on */
+	u64 unsplit_reads; /* read calls within those, of which it is not known whether they were hits */
+	u64 sample_hits;   /* and such calls of statements that stand for others */
+	u64 sample_misses;
 	u64 read_hits;     /* read calls on files that did not wait for a device */
 	u64 read_misses;   /* and those that did */
 	u64 unknown;       /* executions of prepared statements whose command is not known: OTHER */

@@ -41,6 +41,45 @@ static __always_inline void program_stops(struct backend *b, struct task_struct 
 	b->stands_still = 1;
 }
 
+/* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
+static __always_inline void note_miss(struct backend *b, struct task_struct *task)
+{
+	if (!b->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
+		return;
+	u64 call = reads_so_far(task) + 1;
+	if (b->missed_at != call) {
+		b->missed_at = call;
+		b->misses++;
+	}
+}
+
+/* Whether a brief statement's sleep needs no more than its time: in a call that tells what it waits for, and not
+ * where the statement may be over. */
+static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct *task)
+{
+	if (b->sent)
+		return false;
+	long nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
+	return !is_poll(nr) && nr != NR_io_uring_enter;
+}
+
+/* A brief statement's sleep was long, and ends at now: from its beginning on the statement's time is split. The task
+ * has not run yet, so that its saved registers still tell where it slept. */
+static __noinline int slept_long(struct backend *b, struct task_struct *task, u64 now)
+{
+	if (!b || !task)
+		return 0;
+	b->phase[UNSPLIT] += b->asleep_at - b->mark;
+	b->off_kind = asleep_in(b, task);
+	b->wait_start = b->asleep_at;
+	b->off_ns = now - b->asleep_at;
+	b->preempted = 0;
+	b->mark = now;
+	b->brief = BRIEF_UNTIL;
+	note_miss(b, task);
+	return 0;
+}
+
 static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
 {
 	u64 now;
@@ -67,9 +106,16 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 		}
 		return;
 	}
+	if (b->brief == BRIEF && (runnable || sleeps_briefly(b, task))) {
+		b->queued = queued_so_far(task);
+		b->asleep_at = runnable ? 0 : bpf_ktime_get_ns();
+		return;
+	}
 	now = bpf_ktime_get_ns();
 	u64 ran = b->phase[PHASE_CPU];
 	advance(b, task, now);
+	if (b->brief)
+		b->brief = BRIEF_UNTIL;
 	ran = b->phase[PHASE_CPU] - ran;
 	b->left = last_arrival(task);
 	if (runnable) {
@@ -89,14 +135,7 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 	}
 	fall_asleep(b, kind, ran, now);
 	b->is_off = 1;
-	if (b->read_call && BPF_CORE_READ_BITFIELD(task, in_iowait)) {
-		/* The kernel counts a read call at its end: one count, one call. */
-		u64 call = reads_so_far(task) + 1;
-		if (b->missed_at != call) {
-			b->missed_at = call;
-			b->misses++;
-		}
-	}
+	note_miss(b, task);
 }
 
 static __always_inline void enter_cpu(struct backend *b, struct task_struct *task)
@@ -105,6 +144,12 @@ static __always_inline void enter_cpu(struct backend *b, struct task_struct *tas
 		if (b->stands_still)
 			program_goes_on(b, bpf_ktime_get_ns());
 		return;
+	}
+	if (b->asleep_at) {
+		u64 now = bpf_ktime_get_ns();
+		if (b->busy && b->brief == BRIEF && now - b->asleep_at >= LONG_SLEEP)
+			slept_long(b, task, now);
+		b->asleep_at = 0;
 	}
 	if (!b->is_off)
 		return;

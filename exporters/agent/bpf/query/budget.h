@@ -1,0 +1,137 @@
+/* What following costs a server, as the programs themselves measure it, and what is left out where that is more than
+ * the agent may use: the time of most statements is then not given to phases one by one. They are brief.
+ *
+ * Of a brief statement count, command and duration are as exact as ever. Its time is one sum, UNSPLIT, which the agent gives
+ * to the phases as the statements that are split show it (sample_ns). What costs the most to tell of a statement, what
+ * it sleeps in, is looked at only if a sleep is long: that is split exactly, and all that comes after it, so that
+ * nothing that stands still is ever a matter of chance. */
+#ifndef __QUERY_BUDGET_H__
+#define __QUERY_BUDGET_H__
+
+#include "state.h"
+
+/* Sleeps from this length on are split in any case, ns. */
+#define LONG_SLEEP 1000000ULL
+
+enum brief {
+	SPLIT,       /* all of the statement's time is given to phases */
+	BRIEF,       /* none of it so far */
+	BRIEF_UNTIL, /* only what came after some time */
+};
+
+/* Set by user space before loading: there is a budget. */
+const volatile bool budgeted;
+
+/* One run of a program in so many is timed, on average; by chance, so that no pattern of calls hides one kind. */
+#define TIMED_EVERY 32
+
+/* What following a server has cost, and what its tasks have used. */
+struct budget {
+	u64 own_ns; /* CPU time of the programs for its tasks, TIMED_EVERY times that of those timed; without the kernel's way into them */
+	u64 cpu_ns; /* CPU time of its tasks */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 64);
+	__type(key, u32);
+	__type(value, struct budget);
+} budgets SEC(".maps");
+
+/* By server: of 2 to the power of this many statements the time of one is split. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 64);
+	__type(key, u32);
+	__type(value, u32);
+} sampling SEC(".maps");
+
+/* Keep the types in the object file, from where the agent takes them. */
+const struct budget *unused_budget __attribute__((unused));
+
+/* Adds to a server's budget, with the CPU time of the task since that was added last. */
+static __noinline int budget_cpu(struct backend *b, struct task_struct *task, u64 own)
+{
+	if (!b || !task || !budgeted)
+		return 0;
+	u32 server = b->server;
+	struct budget *u = bpf_map_lookup_elem(&budgets, &server);
+	u64 cpu = task->se.sum_exec_runtime;
+	if (!u)
+		return 0;
+	add(&u->own_ns, own);
+	add(&u->cpu_ns, cpu - b->exec_seen);
+	b->exec_seen = cpu;
+	return 0;
+}
+
+/* A program runs for this task: when it began, if it is one that is timed, or 0. */
+static __always_inline u64 timed(struct backend *b)
+{
+	if (!budgeted)
+		return 0;
+	if (!b->until_timed)
+		b->until_timed = 1 + bpf_get_prandom_u32() % (2 * TIMED_EVERY - 1);
+	return --b->until_timed ? 0 : bpf_ktime_get_ns();
+}
+
+/* It ends. One that lost the CPU meanwhile is left out: how long it ran is not known. */
+static __always_inline int timed_until_now(struct backend *b, struct task_struct *task, u64 began)
+{
+	if (began && b->preempted_at < began)
+		budget_cpu(b, task, (bpf_ktime_get_ns() - began) * TIMED_EVERY);
+	return 0;
+}
+
+/* A statement begins: is its time split? */
+static __noinline int choose_brief(struct backend *b)
+{
+	if (!b)
+		return 0;
+	u32 server = b->server;
+	u32 *power = bpf_map_lookup_elem(&sampling, &server);
+	u32 others = power ? (1U << (*power & 15)) - 1 : 0;
+	b->brief = SPLIT;
+	b->split_one = 0;
+	b->asleep_at = 0;
+	b->lock_wait = 0;
+	if (!others)
+		return 0;
+	if (b->slept_long) {
+		__builtin_memset(b->long_ns, 0, sizeof(b->long_ns));
+		b->long_misses = 0;
+		b->slept_long = 0;
+	}
+	if (bpf_get_prandom_u32() & others)
+		b->brief = BRIEF;
+	else
+		b->split_one = 1;
+	return 0;
+}
+
+/* A brief statement goes on up to now. */
+static __always_inline void stays_brief(struct backend *b, u64 now)
+{
+	b->phase[UNSPLIT] += now - b->mark;
+	b->asleep_at = 0;
+	b->preempted = 0;
+	b->mark = now;
+}
+
+/* A statement that stands for others ended. */
+static __always_inline void sample(struct backend *b, struct stats *s, bool at_send, u64 hits)
+{
+	u32 misses = b->misses;
+	if (b->slept_long)
+		misses -= b->long_misses;
+	add(&s->sample_hits, hits);
+	add(&s->sample_misses, misses);
+	for (int i = 0; i < PHASES; i++) {
+		u64 ns = at_send ? b->sent_phase[i] : b->phase[i];
+		u64 apart = b->slept_long ? b->long_ns[i] : 0;
+		if (ns > apart)
+			add(&s->sample_ns[i], ns - apart);
+	}
+}
+
+#endif
