@@ -22,10 +22,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-var (
-	fabricResults = flag.String("fabric.results", filepath.Join(testkit.Root(), "build", "results"), "where BenchmarkFabric's rows go")
-	fabricBlocks  = flag.Int("fabric.blocks", 60, "how often BenchmarkFabric compares")
-)
+var fabricBlocks = flag.Int("fabric.blocks", 60, "how often BenchmarkFabric compares")
 
 // fabricNetwork is a storage network of one target on this machine, in its own kernel or in user space.
 type fabricNetwork struct {
@@ -58,7 +55,7 @@ type fabricLoad struct {
 // it with the programs attached and without them, in turns, beside the same comparison of nothing with itself. It takes the kernel's targets
 // for its own, so it runs in a guest only:
 //
-//	kernels boot 6.12 -- /tmp/collector.test -test.run '^$' -test.bench Fabric -test.benchtime 1x -test.v -fabric.results=/run/host
+//	kernels boot 6.12 -- /tmp/collector.test -test.run '^$' -test.bench Fabric -test.benchtime 1x -test.v -bench.results=/run/host
 func BenchmarkFabric(b *testing.B) {
 	testkit.NeedBPF(b)
 	if _, err := os.Stat("/run/host/booted"); err != nil {
@@ -159,7 +156,7 @@ func (l *fabricLoad) compare(ctx context.Context, b *testing.B) {
 	if err := unix.Uname(&release); err != nil {
 		b.Fatal(err)
 	}
-	file, err := rows.Open(*fabricResults, "fabricbench-"+l.name, "make bench-wires")
+	file, err := rows.Open(*benchResults, "fabricbench-"+l.name, "make bench-wires")
 	if err != nil {
 		b.Fatal(err)
 	}

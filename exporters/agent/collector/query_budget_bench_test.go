@@ -3,7 +3,7 @@ package collector
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +12,6 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/paired"
 	"github.com/plumbline/plumbline/tests/results/rows"
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // thrift is what is read of one server while it is followed with and without a sample.
@@ -30,11 +29,8 @@ func BenchmarkBudget(b *testing.B) {
 	pg := servertest.StartPostgres(b, map[string]string{"cluster_name": "thrifty", "shared_buffers": "300MB", "autovacuum": "off", "max_wal_size": "4GB"}, nil)
 	pgbench(b, pg, "-i", "-q", "-s", "10").run(b)
 	waitForServer(b, q, "thrifty")
-	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "budget",
+	file := results(b, "budget",
 		"go test -run '^$' -bench Budget -benchtime 1x -v ./exporters/agent/collector")
-	if err != nil {
-		b.Fatal(err)
-	}
 	th := &thrift{q: q}
 	for _, fo := range q.fleet.followers {
 		if fo.label == "thrifty" {
@@ -51,11 +47,13 @@ func BenchmarkBudget(b *testing.B) {
 			if err := client.Start(); err != nil {
 				b.Fatal(err)
 			}
+			end := sync.OnceFunc(func() {
+				client.Process.Kill()
+				client.Wait()
+			})
+			b.Cleanup(end)
 			th.compare(b, file, load.name)
-			if err := client.Process.Kill(); err != nil {
-				b.Fatal(err)
-			}
-			client.Wait()
+			end()
 		}
 	}
 	if err := file.Close(); err != nil {

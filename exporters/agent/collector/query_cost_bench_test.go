@@ -51,11 +51,8 @@ func BenchmarkStatementCost(b *testing.B) {
 	pgbench(b, pg, "-i", "-q", "-s", "10").run(b)
 	sets := startSets(b)
 	waitForServer(b, sets.collector, "cost")
-	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "statementcost",
+	file := results(b, "statementcost",
 		"go test -run '^$' -bench StatementCost -benchtime 1x -timeout 1h -v ./exporters/agent/collector")
-	if err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
 		for _, load := range []struct {
 			name string
