@@ -154,7 +154,7 @@ func TestValues(t *testing.T) {
 		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
-		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 7, "ServiceMonitor": 1},
+		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 9, "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
 		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "- storage\n"}, []string{"--collector.cstor"}},
 		{"longhorn", matrix["longhorn"], nil, []string{"- mountPath: /host/mnt/fast\n            mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system", "grpc.tls-dir", "grpc-tls"}},

@@ -15,7 +15,7 @@ func TestMonitorsTrustNoOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(text)
 	}
-	want := map[string][]string{"plumbline-canary": {"books", "plumbline"}, "longhorn-manager": {"lh"}, "mayastor": {"storage"}, "cstor-volume": {"storage"}}
+	want := map[string][]string{"plumbline-canary": {"books", "plumbline"}, "longhorn-manager": {"lh"}, "mayastor": {"storage"}, "cstor-volume": {"storage"}, "cstor-pool": {"storage"}, "jiva-volume": {"storage"}}
 	seen := 0
 	for _, o := range objects {
 		if o.GetKind() != "PodMonitor" && o.GetKind() != "ServiceMonitor" {
@@ -29,8 +29,38 @@ func TestMonitorsTrustNoOthers(t *testing.T) {
 			t.Errorf("%s %s looks into %q, want %q", o.GetKind(), o.GetName(), names, want[o.GetName()])
 		}
 	}
-	if seen != 9 {
-		t.Errorf("%d monitors, want 9", seen)
+	if seen != 11 {
+		t.Errorf("%d monitors, want 11", seen)
+	}
+}
+
+// TestMonitorsNameTheEngine checks that what m-exporter says beside a volume's target carries the engine's name, by which the rules tell cStor
+// and Jiva apart, without a pod's label: cStor's target has none that says so.
+func TestMonitorsNameTheEngine(t *testing.T) {
+	objects, text, err := template(t, matrix["every engine"]...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	want := map[string]string{"cstor-volume": "cstor", "jiva-volume": "jiva"}
+	for _, o := range objects {
+		engine := want[o.GetName()]
+		if o.GetKind() != "PodMonitor" || engine == "" {
+			continue
+		}
+		delete(want, o.GetName())
+		endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "podMetricsEndpoints")
+		for _, e := range endpoints {
+			relabelings, _, _ := unstructured.NestedSlice(e.(map[string]any), "relabelings")
+			if !slices.ContainsFunc(relabelings, func(r any) bool {
+				rule := r.(map[string]any)
+				return rule["targetLabel"] == "openebs_cas_type" && rule["replacement"] == engine && rule["sourceLabels"] == nil
+			}) {
+				t.Errorf("%s: no relabeling sets openebs_cas_type to %s: %v", o.GetName(), engine, relabelings)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no monitors %v", want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"slices"
 	"testing"
 
 	networking "k8s.io/api/networking/v1"
@@ -26,24 +27,33 @@ func policy(t *testing.T, name string, values ...string) (p networking.NetworkPo
 	return p
 }
 
-// TestMayastorPolicy checks that OpenEBS' exporter is let out to where Mayastor's REST API is, and to its port.
+// TestMayastorPolicy checks that OpenEBS' exporter is let out to where Mayastor's REST API is, to the address' port and, as a policy sees the
+// port behind a Service, to that of Mayastor's pods.
 func TestMayastorPolicy(t *testing.T) {
 	for url, want := range map[string]struct {
-		port      int32
+		ports     []int32
 		namespace string
 	}{
-		"":                            {8081, "storage"},
-		"http://rest.elsewhere:9081":  {9081, ""},
-		"http://10.0.0.7":             {80, ""},
-		"https://rest.example.org/v0": {443, ""},
+		"":                            {[]int32{8081}, "storage"},
+		"http://rest.elsewhere:9081":  {[]int32{9081, 8081}, ""},
+		"http://10.0.0.7":             {[]int32{80, 8081}, ""},
+		"https://rest.example.org/v0": {[]int32{443, 8080}, ""},
 	} {
 		p := policy(t, "openebs-exporter-mayastor", registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.namespace=storage", "openebs.mayastor.url="+url)
 		if len(p.Spec.Egress) != 4 {
 			t.Fatalf("with the address %q it has %d rules, want four: for REST, io-engine and DNS in two places", url, len(p.Spec.Egress))
 		}
 		rule := p.Spec.Egress[0]
-		if len(rule.Ports) != 1 || rule.Ports[0].Port == nil || rule.Ports[0].Port.IntVal != want.port {
-			t.Errorf("with the address %q it lets out to the ports %v, want %d", url, rule.Ports, want.port)
+		var ports []int32
+		for _, port := range rule.Ports {
+			if port.Port == nil || port.Protocol == nil || *port.Protocol != "TCP" {
+				t.Errorf("with the address %q: %v is no port of TCP", url, port)
+				continue
+			}
+			ports = append(ports, port.Port.IntVal)
+		}
+		if !slices.Equal(ports, want.ports) {
+			t.Errorf("with the address %q it lets out to the ports %v, want %v", url, ports, want.ports)
 		}
 		namespace := ""
 		for _, to := range rule.To {

@@ -40,6 +40,8 @@ type listedVolume struct {
 	Status   string `xml:"statusStr"`
 	Replicas int    `xml:"replicaCount"`
 	Arbiters int    `xml:"arbiterCount"`
+	// Disperse is how many bricks share the pieces of each file; 0 where each has whole files.
+	Disperse int `xml:"disperseCount"`
 	Bricks   []struct {
 		Name    string `xml:"name"`
 		Host    string `xml:"hostUuid"`

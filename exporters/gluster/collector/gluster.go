@@ -106,7 +106,7 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 			_ = g.failed(ctx, askInfo, "", fmt.Errorf("it lists more than %d started volumes; the others are left out", maxVolumes))
 			break
 		}
-		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1)}
+		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1), dispersed: i.Disperse != 0}
 		on := 0
 		for _, o := range i.Options {
 			if (o.Name == "diagnostics.latency-measurement" || o.Name == "diagnostics.count-fop-hits") && o.Value == "on" {
@@ -251,7 +251,7 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 
 func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
 	gauge(ch, profiled, truth(v.profiled), v.name)
-	if v.replicas > 1 {
+	if v.replicas > 0 && !v.dispersed {
 		gauge(ch, desiredReplicas, float64(v.replicas), v.name, backend)
 		if n, known := v.healthy(); known {
 			gauge(ch, healthyReplicas, float64(n), v.name, backend)

@@ -135,6 +135,28 @@ func TestHealIsNotAnsweredWithABrickDown(t *testing.T) {
 	}
 }
 
+// A volume without copies is lost with a brick; one whose bricks have pieces of each file (dispersed) is not, and has no replicas to count.
+func TestBrickDownOfAVolumeWithoutCopies(t *testing.T) {
+	const counted = `plumbline_volume_healthy_replicas{backend="gluster",volume="lab-gluster-r3"} `
+	info, err := os.ReadFile(filepath.Join("testdata", "degraded", "volume-info.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	single := strings.Replace(string(info), "<replicaCount>3<", "<replicaCount>1<", 1)
+	for name, test := range map[string]struct{ info, want string }{
+		"distributed": {single, "0"},
+		"dispersed":   {strings.Replace(single, "<disperseCount>0<", "<disperseCount>3<", 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, r := polled(t, fake(t, filepath.Join("testdata", "degraded"), map[string]string{"volume-info.xml": test.info}), "all")
+			text := exposition.Text(t, r)
+			if strings.Contains(text, "\n"+counted) != (test.want != "") || test.want != "" && !strings.Contains(text, "\n"+counted+test.want+"\n") {
+				t.Errorf("want %q healthy replicas:\n%s", test.want, text)
+			}
+		})
+	}
+}
+
 // A program that is missing, hangs or ends without a word is said so.
 func TestCallsThatFail(t *testing.T) {
 	script := func(text string) string {

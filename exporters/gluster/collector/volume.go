@@ -7,6 +7,8 @@ type volume struct {
 	name string
 	// replicas is how many bricks hold each file, without arbiters.
 	replicas int
+	// dispersed says that no brick has whole files: then it is no replica, and some may be down.
+	dispersed bool
 	// set is how many bricks, in the order of the list, make a replica set, arbiters included.
 	set      int
 	profiled bool

@@ -2,6 +2,8 @@ package collector
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,13 +17,15 @@ import (
 
 // The collector cstor reads the objects cstorvolumes, cstorvolumereplicas and
 // cstorpoolinstances (cstor.openebs.io/v1). Counters and latencies are its own exporter's
-// (openebs_*). What a volume is like is written by the manager in its target's own pod: if it does not write any more, its last words are not repeated.
+// (openebs_*). What a volume is like is written by the manager in its target's own pod, and what a replica is like by the manager of its
+// pool, in another: that one calls it offline as soon as no target is connected to it. Where the first says nothing, the second is asked.
 var cstorStatusTime = prometheus.NewDesc("plumbline_openebs_volume_status_timestamp_seconds",
-	"When the volume's own manager last wrote its state, in seconds since 1970. State and healthy replicas are left out where that is over 90 seconds ago: the target's pod is dead or cut off.",
+	"When the volume's own manager last wrote its state, in seconds since 1970. Where that is over 90 seconds ago, the target's pod is dead or cut off: the state is left out, and healthy replicas are those that their pools say a target is connected to.",
 	[]string{"volume", "backend"}, nil)
 
-// cstorStale is how long a volume's status holds: the manager writes it at each resync, whether it changed or not, and the operator starts
-// it with one of 30 s (cstor-operators, RESYNC_INTERVAL in pkg/controllers/cstorvolumeconfig/deployment.go). It is three of them.
+// cstorStale is how long a volume's or replica's status holds: its manager writes it at each resync, whether it changed or not, and the
+// operator starts it with one of 30 s (cstor-operators, RESYNC_INTERVAL in pkg/controllers/cstorvolumeconfig/deployment.go, and the default
+// of the pool's). It is three of them.
 const cstorStale = 90 * time.Second
 
 var (
@@ -29,8 +33,8 @@ var (
 	cstorReplicaStates = []string{"Healthy", "Offline", "Degraded", "NewReplicaDegraded", "Rebuilding", "ReconstructingNewReplica",
 		"Error", "DeletionFailed", "Invalid", "Init", "Recreate"}
 	cstorPoolStates = []string{"ONLINE", "OFFLINE", "DEGRADED", "FAULTED", "REMOVED", "UNAVAIL", "Error", "Pending", "Init"}
-	// cstorUncounted are volumes' states in which the list of replicas is not there yet or from before: the manager leaves it as it is when the target does not answer it.
-	cstorUncounted = []string{"", "Init", "Error", "Invalid"}
+	// cstorUnborn are the states of a replica that no target was ever connected to.
+	cstorUnborn = []string{"", "Init", "Recreate"}
 )
 
 // Labels that tie cStor's objects together (openebs/api pkg/apis/types).
@@ -39,34 +43,53 @@ const (
 	cstorPoolLabel   = "cstorpoolinstance.openebs.io/name"
 )
 
+// cstorStatus is what is the same in the status of a volume and of a replica.
+type cstorStatus struct {
+	Phase   string `json:"phase"`
+	Updated string `json:"lastUpdateTime"`
+}
+
+// oddStatus names the field of a status that cannot be read.
+func oddStatus(s cstorStatus, phases []string) string {
+	if _, err := s.updated(); err != nil {
+		return "status.lastUpdateTime: " + s.Updated
+	}
+	return odd("status.phase", s.Phase, phases)
+}
+
+// updated is when the status was written; zero if nobody says.
+func (s cstorStatus) updated() (time.Time, error) {
+	if s.Updated == "" {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339, s.Updated)
+}
+
+// age is how old the status is, and whether that is known. What is no time is told of when the object comes, see oddStatus.
+func (s cstorStatus) age() (time.Duration, bool) {
+	updated, err := s.updated()
+	return time.Since(updated), err == nil && !updated.IsZero()
+}
+
+func (s cstorStatus) stale() bool {
+	age, known := s.age()
+	return known && age > cstorStale
+}
+
 type cstorVolume struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		Replicas int64 `json:"replicationFactor"`
 	} `json:"spec"`
 	Status struct {
-		Phase    string `json:"phase"`
+		cstorStatus
 		Replicas []struct {
 			Mode string `json:"mode"`
 		} `json:"replicaStatuses"`
-		Updated string `json:"lastUpdateTime"`
 	} `json:"status"`
 }
 
-func (o *cstorVolume) Odd() string {
-	if _, err := o.updated(); err != nil {
-		return "status.lastUpdateTime: " + o.Status.Updated
-	}
-	return odd("status.phase", o.Status.Phase, cstorVolumeStates)
-}
-
-// updated is when the status was written; zero if nobody says.
-func (o *cstorVolume) updated() (time.Time, error) {
-	if o.Status.Updated == "" {
-		return time.Time{}, nil
-	}
-	return time.Parse(time.RFC3339, o.Status.Updated)
-}
+func (o *cstorVolume) Odd() string { return oddStatus(o.Status.cstorStatus, cstorVolumeStates) }
 
 func (o *cstorVolume) Check() error { return checkReplicas(o.Spec.Replicas, len(o.Status.Replicas)) }
 
@@ -75,12 +98,10 @@ type cstorReplica struct {
 	Spec              struct {
 		Target string `json:"targetIP"`
 	} `json:"spec"`
-	Status struct {
-		Phase string `json:"phase"`
-	} `json:"status"`
+	Status struct{ cstorStatus } `json:"status"`
 }
 
-func (o *cstorReplica) Odd() string { return odd("status.phase", o.Status.Phase, cstorReplicaStates) }
+func (o *cstorReplica) Odd() string { return oddStatus(o.Status.cstorStatus, cstorReplicaStates) }
 
 type cstorPool struct {
 	metav1.ObjectMeta `json:"metadata"`
@@ -114,7 +135,8 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 	for name, p := range pools {
 		states(ch, poolState, p.Status.Phase, cstorPoolStates, p.Spec.Host, name, BackendCStor)
 	}
-	for name, r := range kube.All[*cstorReplica](c.o.Objects, "cstorvolumereplicas") {
+	replicas := kube.All[*cstorReplica](c.o.Objects, "cstorvolumereplicas")
+	for name, r := range replicas {
 		volume, node := r.Labels[cstorVolumeLabel], ""
 		if p := pools[r.Labels[cstorPoolLabel]]; p != nil {
 			node = p.Spec.Host
@@ -123,28 +145,84 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		states(ch, replicaState, r.Status.Phase, cstorReplicaStates, volume, name, BackendCStor)
 	}
 	volumes := kube.All[*cstorVolume](c.o.Objects, "cstorvolumes")
+	// If everything is old, it is not this or that target that is dead: what was heard last stands, and the collector fails.
+	silent := cstorSilent(volumes, replicas)
+	connected := cstorConnected(replicas, silent != nil)
 	for name, v := range volumes {
 		gauge(ch, desiredReplicas, float64(v.Spec.Replicas), name, BackendCStor)
-		// What is no time is told of when the object comes, see Odd.
-		if updated, err := v.updated(); err == nil && !updated.IsZero() {
+		if updated, err := v.Status.updated(); err == nil && !updated.IsZero() {
 			gauge(ch, cstorStatusTime, float64(updated.Unix()), name, BackendCStor)
-			if time.Since(updated) > cstorStale {
-				continue
-			}
 		}
-		states(ch, volumeState, v.Status.Phase, cstorVolumeStates, name, BackendCStor)
-		if slices.Contains(cstorUncounted, v.Status.Phase) {
+		stale := v.Status.stale() && silent == nil
+		if !stale {
+			states(ch, volumeState, v.Status.Phase, cstorVolumeStates, name, BackendCStor)
+		}
+		have, asked := connected[name]
+		if n, known := v.healthy(stale, have, asked); known {
+			gauge(ch, healthyReplicas, float64(n), name, BackendCStor)
+		}
+	}
+	return exporterkit.Outcome(len(volumes)+len(pools),
+		errors.Join(silent, c.o.Objects.Err("cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")))
+}
+
+// cstorConnected are the replicas, by volume, that hold all data and have a target, as their pools say; a volume is there with none if
+// one of its replicas had a target once. What is stale counts only where everything is.
+func cstorConnected(replicas map[string]*cstorReplica, silent bool) map[string]int {
+	connected := map[string]int{}
+	for _, r := range replicas {
+		volume := r.Labels[cstorVolumeLabel]
+		if volume == "" || slices.Contains(cstorUnborn, r.Status.Phase) {
 			continue
 		}
-		healthy := 0
-		for _, r := range v.Status.Replicas {
-			if r.Mode == "Healthy" {
-				healthy++
-			}
+		if r.Status.Phase == "Healthy" && (silent || !r.Status.stale()) {
+			connected[volume]++
+		} else {
+			connected[volume] += 0
 		}
-		gauge(ch, healthyReplicas, float64(healthy), name, BackendCStor)
 	}
-	return exporterkit.Outcome(len(volumes)+len(pools), c.o.Objects.Err("cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances"))
+	return connected
+}
+
+// cstorSilent is an error if nobody has written anything of late: the API server is not heard, or the machine's clock is wrong.
+func cstorSilent(volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) error {
+	last := time.Duration(-1)
+	look := func(s cstorStatus) {
+		if age, known := s.age(); known && (last < 0 || age < last) {
+			last = max(age, 0)
+		}
+	}
+	for _, v := range volumes {
+		look(v.Status.cstorStatus)
+	}
+	for _, r := range replicas {
+		look(r.Status.cstorStatus)
+	}
+	if last <= cstorStale {
+		return nil
+	}
+	return fmt.Errorf("no cStor volume or replica was written for %s: the API server does not tell of them, their managers are all dead, or this machine's clock is wrong; states are as of then",
+		last.Round(time.Second))
+}
+
+// healthy counts the replicas that take part in reads and writes, if that is known. connected are those with a target as their pools say.
+func (o *cstorVolume) healthy(stale bool, connected int, asked bool) (n int, known bool) {
+	switch phase := o.Status.Phase; {
+	case phase == "" || phase == "Invalid" && !stale:
+		return 0, false
+	case stale || phase == "Error" || phase == "Init":
+		// The target's pod is dead; or its manager lives, and the target does not answer it, or has no replica. The list is of before.
+		return connected, asked
+	case phase == "Offline":
+		// The target serves nothing as long as it has too few replicas, whatever these hold.
+		return 0, true
+	}
+	for _, r := range o.Status.Replicas {
+		if r.Mode == "Healthy" {
+			n++
+		}
+	}
+	return n, true
 }
 
 func (c *cstor) Check(context.Context) []exporterkit.CheckResult { return nil }

@@ -14,25 +14,43 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
-// A volume's state is written by the manager in its target's own pod: what one wrote last that is dead now is not told of as if it held.
+// A volume's state is written by the manager in its target's own pod, a replica's by its pool's: what one wrote last that is dead now is not
+// told of as if it held, and a volume whose target is dead has no replica that takes part in reads and writes.
 func TestTargetIsDead(t *testing.T) {
 	const (
 		state   = `plumbline_openebs_volume_state{backend="cstor",state=%q,volume="vol"} 1`
-		healthy = `plumbline_volume_healthy_replicas{backend="cstor",volume="vol"} 2`
+		healthy = `plumbline_volume_healthy_replicas{backend="cstor",volume="vol"} `
 		desired = `plumbline_volume_desired_replicas{backend="cstor",volume="vol"} 2`
 		written = `plumbline_openebs_volume_status_timestamp_seconds{backend="cstor",volume="vol"} `
+		success = `plumbline_scrape_collector_success{collector="cstor"} `
 	)
 	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
+	now, old := ago(30*time.Second), ago(5*time.Minute)
+	healthyOf := func(updated any) []any { return []any{"Healthy", updated, "Healthy", updated} }
 	for name, test := range map[string]struct {
-		phase                  string
-		updated                any
-		known, counted, timely bool // whether there is a state, a count of healthy replicas, and a time
+		phase         string
+		updated       any
+		replicas      []any // phase and time of each
+		known, timely bool  // whether there is a state, and a time
+		count         string
+		fails         bool
 	}{
-		"lives":             {"Healthy", ago(30 * time.Second), true, true, true},
-		"dead":              {"Healthy", ago(5 * time.Minute), false, false, true},
-		"no answer":         {"Error", ago(30 * time.Second), true, false, true},
-		"of a time unknown": {"Healthy", nil, true, true, false},
-		"of no time":        {"Healthy", "yesterday", true, true, false},
+		"lives":                {"Healthy", now, healthyOf(now), true, true, "2", false},
+		"dead":                 {"Healthy", old, []any{"Offline", now, "Offline", now}, false, true, "0", false},
+		"dead with its node":   {"Healthy", old, []any{"Healthy", old, "Offline", now}, false, true, "0", false},
+		"dead when degraded":   {"Degraded", old, []any{"Offline", now, "Offline", now}, false, true, "0", false},
+		"only its manager is":  {"Healthy", old, []any{"Healthy", now, "Degraded", now}, false, true, "1", false},
+		"no answer":            {"Error", now, []any{"Offline", now, "Offline", now}, true, true, "0", false},
+		"a late answer":        {"Error", now, healthyOf(now), true, true, "2", false},
+		"no replica connected": {"Init", now, []any{"Offline", now, "Offline", now}, true, true, "0", false},
+		"new":                  {"Init", now, []any{"Init", now, "", nil}, true, true, "", false},
+		"too few replicas":     {"Offline", now, []any{"Healthy", now, "Offline", now}, true, true, "0", false},
+		"of a time unknown":    {"Healthy", nil, healthyOf(nil), true, false, "2", false},
+		"of no time":           {"Healthy", "yesterday", healthyOf("yesterday"), true, false, "2", false},
+		// The API server does not answer, or the clock is wrong: nothing that was heard is taken back.
+		"all are old":            {"Healthy", old, healthyOf(old), true, true, "2", true},
+		"all are old, no answer": {"Error", old, []any{"Healthy", old, "Offline", old}, true, true, "1", true},
+		"replicas are not told":  {"Error", now, nil, true, true, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Options{Log: slog.New(slog.DiscardHandler)}
@@ -46,10 +64,22 @@ func TestTargetIsDead(t *testing.T) {
 				"metadata": map[string]any{"name": "vol"}, "spec": map[string]any{"replicationFactor": int64(2)},
 				"status": map[string]any{"phase": test.phase, "lastUpdateTime": test.updated, "replicaStatuses": []any{replica, replica}},
 			}})
+			for i := 0; i < len(test.replicas); i += 2 {
+				o.Objects.Put("cstorvolumereplicas", &unstructured.Unstructured{Object: map[string]any{
+					"metadata": map[string]any{"name": fmt.Sprint("vol-", i), "labels": map[string]any{"openebs.io/persistent-volume": "vol"}},
+					"status":   map[string]any{"phase": test.replicas[i], "lastUpdateTime": test.replicas[i+1]},
+				}})
+			}
 			text := exposition.Text(t, registry)
-			for line, want := range map[string]bool{fmt.Sprintf(state, test.phase): test.known, healthy: test.counted, written: test.timely, desired: true} {
+			if test.count == "" && strings.Contains(text, "\n"+healthy) {
+				t.Errorf("healthy replicas are counted that nobody tells of:\n%s", text)
+			}
+			for line, want := range map[string]bool{
+				fmt.Sprintf(state, test.phase): test.known, written: test.timely, desired: true,
+				healthy + test.count: test.count != "", success + "0": test.fails, success + "1": !test.fails,
+			} {
 				if strings.Contains(text, "\n"+line) != want {
-					t.Errorf("%s is there: %v\n%s", line, !want, text)
+					t.Errorf("%q is there: %v\n%s", line, !want, text)
 				}
 			}
 		})

@@ -16,7 +16,9 @@ import (
 )
 
 // The collector jiva reads the objects jivavolumes.openebs.io (v1). Counters and latencies
-// are its own exporter's (openebs_*). A replica has no name there, so its address is one.
+// are its own exporter's (openebs_*). A replica has no name there, so its address is one. The operator makes the phase of what the volume's
+// controller answers: Ready if it takes reads and writes, Syncing if reads alone, Unknown if it does not answer (jiva-operator,
+// getAndUpdateVolumeStatus).
 
 var (
 	jivaVolumeStates  = []string{"Pending", "Syncing", "Failed", "Unknown", "Ready", "Deleting"}
@@ -103,8 +105,12 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 				healthy++
 			}
 		}
-		if v.Status.Phase == "Ready" || v.Status.Phase == "Syncing" {
+		switch v.Status.Phase {
+		case "Ready":
 			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
+		case "Syncing", "Unknown":
+			// The controller takes no writes, as too few replicas hold all data, whatever these are; or it does not answer the operator.
+			gauge(ch, healthyReplicas, 0, name, BackendJiva)
 		}
 	}
 	return exporterkit.Outcome(len(volumes), c.o.Objects.Err("jivavolumes"))

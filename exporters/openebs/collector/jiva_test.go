@@ -45,3 +45,36 @@ func TestJivaVolumesOfOneName(t *testing.T) {
 		}
 	}
 }
+
+// A volume whose controller is dead, or takes no writes any more, has no replica that takes part in reads and writes; one that is not made
+// yet has no count.
+func TestJivaControllerIsDead(t *testing.T) {
+	const healthy = `plumbline_volume_healthy_replicas{backend="jiva",volume="pvc-jiva"} `
+	good := []any{map[string]any{"address": "tcp://10.0.0.7:9502", "mode": "RW"}}
+	for phase, test := range map[string]struct {
+		replicas []any
+		want     string
+	}{
+		"Ready": {good, "1"}, "Syncing": {good, "0"}, "Unknown": {nil, "0"}, "Pending": {nil, ""}, "Failed": {nil, ""},
+	} {
+		t.Run(phase, func(t *testing.T) {
+			o := Options{Log: slog.New(slog.DiscardHandler)}
+			var err error
+			if o.Objects, err = kube.New(&rest.Config{Host: "https://127.0.0.1:1"}, o.Log); err != nil {
+				t.Fatal(err)
+			}
+			registry := registryOf(t, t.Context(), o, "jiva")
+			o.Objects.Put("jivavolumes", &unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"name": "jiva-1"}, "spec": map[string]any{"pv": "pvc-jiva"},
+				"status": map[string]any{"phase": phase, "replicaStatus": test.replicas},
+			}})
+			text := exposition.Text(t, registry)
+			if !strings.Contains(text, `state="`+phase+`",volume="pvc-jiva"} 1`) {
+				t.Errorf("phase %s is not told of:\n%s", phase, text)
+			}
+			if strings.Contains(text, "\n"+healthy) != (test.want != "") || !strings.Contains(text+"\n"+healthy, "\n"+healthy+test.want) {
+				t.Errorf("want %q healthy replicas:\n%s", test.want, text)
+			}
+		})
+	}
+}

@@ -282,9 +282,16 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 		}
 	}
 	if t := v.State.Target; t != nil {
+		if t.State == "ShuttingDown" || t.State == "Shutdown" {
+			healthy = 0 // its children are as they were, but it serves nothing
+		}
 		gauge(ch, healthyReplicas, float64(healthy), name, BackendMayastor)
 		gauge(ch, mayastorTarget, 1, name, BackendMayastor, t.Node)
 		gauge(ch, mayastorRebuilds, float64(t.Rebuilds), name, BackendMayastor)
+	} else if t := v.Spec.Target; t != nil {
+		// It is published, and there is no nexus: its io-engine is dead, or the control plane does not reach it.
+		gauge(ch, healthyReplicas, 0, name, BackendMayastor)
+		gauge(ch, mayastorTarget, 1, name, BackendMayastor, t.Node)
 	}
 }
 

@@ -101,6 +101,46 @@ func TestMayastorBadAnswers(t *testing.T) {
 	}
 }
 
+// A published volume whose nexus is gone with its io-engine, or shut down, has no replica that takes part in reads and writes; one that is not
+// published has no count.
+func TestMayastorTargetIsDead(t *testing.T) {
+	const healthy = `plumbline_volume_healthy_replicas{backend="mayastor",volume="pvc-vol-a"} `
+	state := func(f *fakeMayastor) map[string]any { return volume(f, 0)["state"].(map[string]any) }
+	spec := func(f *fakeMayastor) map[string]any { return volume(f, 0)["spec"].(map[string]any) }
+	for name, test := range map[string]struct {
+		change func(*fakeMayastor)
+		want   string // nothing if there is to be no count
+	}{
+		"dead": {func(f *fakeMayastor) {
+			state(f)["status"] = "Unknown"
+			delete(state(f), "target")
+			spec(f)["target"] = map[string]any{"node": "node-1"}
+		}, "0"},
+		"shut down": {func(f *fakeMayastor) { state(f)["target"].(map[string]any)["state"] = "Shutdown" }, "0"},
+		"not published": {func(f *fakeMayastor) {
+			delete(state(f), "target")
+			delete(spec(f), "target")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
+			registry := mayastorRegistry(t, f, "mayastor")
+			await(t, registry, healthy+"1")
+			f.set(func() { test.change(f) })
+			if test.want != "" {
+				await(t, registry, healthy+test.want, `plumbline_openebs_volume_target_info{backend="mayastor",node="node-1",volume="pvc-vol-a"} 1`)
+				return
+			}
+			testkit.Eventually(t, 20*time.Second, func() error {
+				if strings.Contains(exposition.Text(t, registry), "\n"+healthy) {
+					return fmt.Errorf("%sis there", healthy)
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // io-engine says why a child is out and how its rebuild goes; a node that answers nonsense or
 // not at all loses its series, not the other's.
 func TestIOEngine(t *testing.T) {

@@ -28,6 +28,10 @@ type restVolume struct {
 	Spec struct {
 		UUID        string `json:"uuid"`
 		NumReplicas *int64 `json:"num_replicas"`
+		// Target is there as long as the volume is published, whatever has become of its nexus.
+		Target *struct {
+			Node string `json:"node"`
+		} `json:"target"`
 	} `json:"spec"`
 	State struct {
 		UUID     string                 `json:"uuid"`

@@ -295,7 +295,7 @@ func openebsAddresses(o object) {
 			moreEgress(o, "$.Values.openebs.extraEgress")
 		case "openebs-exporter-mayastor":
 			set(o, block(`include "plumbline.mayastorPeers" $ | fromYamlArray`), "spec", "egress", 0, "to")
-			set(o, hole(`include "plumbline.urlPort" (include "plumbline.mayastorURL" $)`), "spec", "egress", 0, "ports", 0, "port")
+			set(o, block(`include "plumbline.mayastorPorts" $ | fromYamlArray`), "spec", "egress", 0, "ports")
 		}
 	}
 }

@@ -124,6 +124,16 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{/* The ports of Mayastor's REST API, for a network policy, which sees a pod's port and not its Service's: the address' own, and where one is
+given, as that of another Service, that on which Mayastor's pods listen: 8081, with TLS 8080. */}}
+{{- define "plumbline.mayastorPorts" -}}
+{{- $url := include "plumbline.mayastorURL" . -}}
+{{- $pods := ternary "8080" "8081" (hasPrefix "https:" $url) -}}
+{{- range list (include "plumbline.urlPort" $url) $pods | uniq }}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end -}}
+
 {{/* The API server's ports, as a network policy's rule has them. None are refused: a rule takes that for every port. */}}
 {{- define "plumbline.apiServerPorts" -}}
 {{- range required "networkPolicies.apiServerPorts is missing: name the ports of your API server, or upgrade with --reset-then-reuse-values to have the default" .Values.networkPolicies.apiServerPorts }}
