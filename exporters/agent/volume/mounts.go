@@ -22,7 +22,7 @@ type Mount struct {
 	Point string
 	// Device is the file system's device number, as major:minor.
 	Device string
-	// Type is the kind of file system; empty if it is not known.
+	// Type is the kind of file system; empty if it is not known, and then Source is empty or one that names the device.
 	Type string
 	// Source is what was mounted, as the file system tells it.
 	Source string
