@@ -418,3 +418,77 @@ func (c *collected) Update(ch chan<- prometheus.Metric) error {
 	sums, rest, err := c.f.read()
 	return errors.Join(err, c.f.send(ch, Options{Node: "here", SysFS: "/sys"}, sums, rest))
 }
+
+// A look that could not see all that a server listens on neither takes a port from it nor is the last for long.
+func TestFleetSomePorts(t *testing.T) {
+	f, k := testFleet(2)
+	s := running(1, "a", 5432, 6432)
+	s.DataDirectory = "/data"
+	f.update([]sighting{s}, begin)
+	fo := f.followers[s.ID]
+	some := s
+	some.Ports, some.MorePorts = []uint16{6432}, true
+	f.update([]sighting{some}, begin.Add(time.Second))
+	if want := []uint16{5432, 6432}; !slices.Equal(fo.Ports, want) || !slices.Equal(k.ports[fo.number], want) {
+		t.Errorf("ports %v, the kernel knows %v; want %v", fo.Ports, k.ports[fo.number], want)
+	}
+	if !f.due(s.ID, begin.Add(time.Second+lookAgain/10)) {
+		t.Error("it is not looked at again soon")
+	}
+	one := s
+	one.Ports = []uint16{6432}
+	f.update([]sighting{one}, begin.Add(time.Minute))
+	if !slices.Equal(fo.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
+		t.Errorf("by a whole look ports %v, want %v", fo.Ports, one.Ports)
+	}
+}
+
+// A server whose libraries could not be read at first is asked soon, and its library is probed when it shows.
+func TestFleetLibraryComesLate(t *testing.T) {
+	f, _ := testFleet(2)
+	s := running(1, "a", 1)
+	s.DataDirectory, s.NoLibrary = "/data", true
+	f.update([]sighting{s}, begin)
+	soon := begin.Add(lookAgain / 10)
+	if !f.due(s.ID, soon) {
+		t.Error("it is not asked again soon")
+	}
+	s.NoLibrary, s.TLSLibrary = false, server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+	f.update([]sighting{s}, soon)
+	f.probed(s.Server, fileID{inode: 7}, nil, soon)
+	if len(f.wanted) != 1 || !f.followers[s.ID].tls {
+		t.Errorf("probes wanted: %+v", f.wanted)
+	}
+	s.NoLibrary, s.TLSLibrary = true, server.Library{}
+	f.update([]sighting{s}, soon)
+	if f.followers[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
+		t.Errorf("when its memory does not answer its library is %+v", f.followers[s.ID].TLSLibrary)
+	}
+}
+
+// A library that cannot be probed now is tried again, so often and no more, and told once; one that is not trusted is not.
+func TestFleetTLSAgain(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{{errors.New("256 others are probed already"), maxTLSTries}, {fmt.Errorf("library: %w", server.ErrUntrusted), 1}} {
+		f, _ := testFleet(2)
+		s := running(1, "a", 1)
+		s.DataDirectory, s.TLSLibrary = "/data", server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+		now, probes := begin, 0
+		for range 3 * maxTLSTries {
+			if f.due(s.ID, now) {
+				f.update([]sighting{s}, now)
+			}
+			probes += len(f.wanted)
+			for range f.wanted {
+				f.probed(s.Server, fileID{}, c.err, now)
+			}
+			f.wanted = nil
+			now = now.Add(lookAgain / 10)
+		}
+		if probes != c.want || f.attachErrors["a"].count != 1 {
+			t.Errorf("%v: %d probes, told %+v; want %d, told once", c.err, probes, f.attachErrors["a"], c.want)
+		}
+	}
+}

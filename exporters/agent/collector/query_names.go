@@ -43,16 +43,33 @@ type identity struct {
 	user   uint32
 	dataID string
 	apart  bool
+	// group is the number of its cgroup, and port the first one that it listens on, or 0: what tells of a server whose data directory nobody may read.
+	group string
+	port  uint16
 }
 
 // identity is who a server is, as far as that is known.
-func (s sighting) identity() *identity { return &identity{s.User, s.DataID, s.Apart} }
+func (s sighting) identity() *identity {
+	i := &identity{user: s.User, dataID: s.DataID, apart: s.Apart, group: s.Group}
+	if len(s.Ports) > 0 {
+		i.port = s.Ports[0]
+	}
+	return i
+}
 
 // same tells whether two are one server, before and after a restart. On the host itself its user may have made the data directory
-// anew; in a container it may be anybody's user.
+// anew; in a container it may be anybody's user. Two whose data directories are not known are one only by the same port and, in a container, if that is
+// the same one: a neighbour chooses his user and port, but not his container.
 func (i *identity) same(other *identity) bool {
-	known := i.dataID != "" && other.dataID != ""
-	return i.user == other.user && (i.dataID == other.dataID || known && !i.apart && !other.apart)
+	switch {
+	case i.user != other.user:
+		return false
+	case i.dataID != "" && other.dataID != "":
+		return i.dataID == other.dataID || !i.apart && !other.apart
+	case i.dataID != other.dataID || i.apart != other.apart || i.port != other.port:
+		return false
+	}
+	return !i.apart || i.group != "" && i.group == other.group
 }
 
 // identified takes over what is known of the pods of the servers, by UID. What was known stays while nobody tells: the API
@@ -140,6 +157,9 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
 		return false // it may be the one, and not be in its data directory yet
 	}
+	if fo.NoName {
+		return false // it may call itself otherwise
+	}
 	return fo.Name != "" || len(fo.Ports) > 0
 }
 
@@ -180,10 +200,10 @@ func (f *fleet) wish(fo *follower) wish {
 		}
 		w := wish{name, true}
 		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is kept any more.
-		w.provisional = fo.DataID == "" && (fo.wish == w || f.kept(name, fo))
+		w.provisional = fo.NoName || fo.DataID == "" && (fo.wish == w && fo.label != name || f.kept(name, fo))
 		return w
 	}
-	return wish{clean(fo.DefaultName()), fo.DataDirectory == ""}
+	return wish{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
 }
 
 func (f *fleet) podWish(fo *follower) wish {
@@ -253,6 +273,12 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 	before := fo.key()
 	fo.label = label
 	f.renamed++
+	// Who ended under the name before counts for the same account, by what is left of his processes.
+	for _, l := range f.leaving {
+		if l.key() == before {
+			l.label = label
+		}
+	}
 	old := f.accounts[before]
 	delete(f.accounts, before)
 	a := f.accounts[fo.key()]

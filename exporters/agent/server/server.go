@@ -32,15 +32,19 @@ type Server struct {
 	DataDirectory string
 	// DataPath is the same as it is, with whatever bytes it has; it is no label.
 	DataPath string
+	// NoName tells that its command line did not answer, which may tell another name than Name.
+	NoName bool
 	// Ports are the TCP ports it listens on; empty until it does.
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// MorePorts tells that what it listens on could not be read whole: there may be more ports and addresses than these.
+	MorePorts bool
 	// Data and WAL are the device numbers, as major:minor, of the file systems that hold the
 	// tables and the write-ahead (redo) log; empty if unknown.
 	Data, WAL string
 	// DataSource and WALSource are where the mount table says those file systems come from,
-	// for btrfs, which has an anonymous number.
+	// for those that have an anonymous number and whose source tells the device (disk.SourceTells).
 	DataSource, WALSource string
 	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
 	// if unknown.
@@ -51,6 +55,8 @@ type Server struct {
 	Apart bool
 	// TLSLibrary is the TLS library it has loaded.
 	TLSLibrary Library
+	// NoLibrary tells that it could not be read which libraries it has loaded.
+	NoLibrary bool
 }
 
 // Owner is whose share of the calls that may hang those on this server's files take, see
