@@ -492,10 +492,7 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 		label = fo.label
 	}
 	if label == "" {
-		label = clean(s.Name) // it is not decided yet
-	}
-	if label == "" {
-		label = clean(s.DefaultName())
+		label = f.claimed(s) // it is not decided yet
 	}
 	// Servers may call themselves what they like.
 	if f.attachErrors[label] == nil {

@@ -13,6 +13,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
@@ -232,6 +233,30 @@ func TestFleetAttachError(t *testing.T) {
 	f.update(nil, begin.Add(keepTime+time.Second))
 	if got := len(f.attachErrors); got != 1 {
 		t.Errorf("%d series of attach errors long after, want that of other servers", got)
+	}
+}
+
+// Who calls himself like another server, and cannot be followed, fails for himself: no pod's, no running one's and none's that is kept counts it.
+func TestFleetAttachErrorOfClaimedName(t *testing.T) {
+	f, k := testFleet(4)
+	f.onCluster, f.pods = true, map[string]pod.Pod{"u1": pg1}
+	ended, running1 := at(running(1, "ended", 1), "/data", "aaaa", false), running(2, "runs", 2)
+	inPod := in(running(3, "", 5432), "u1", "c")
+	f.update([]sighting{ended, running1, inPod}, begin)
+	k.selects[f.followers[ended.ID].number] = 1
+	found := []sighting{running1, inPod}
+	for pid, name := range map[int]string{10: "ended", 11: "runs", 12: "db/pg-1"} {
+		k.refuse[pid] = errNotThere
+		found = append(found, running(pid, name, 3))
+	}
+	f.update(found, begin.Add(time.Second))
+	for _, label := range []string{"ended", "runs", "db/pg-1"} {
+		if e := f.attachErrors[label]; e != nil {
+			t.Errorf("%d failures are told of %s", e.count, label)
+		}
+	}
+	if own, others := f.attachErrors["host:db/pg-1"], f.attachErrors[otherServer]; own == nil || own.count != 1 || others == nil || others.count != 2 {
+		t.Errorf("failures %v: want one of host:db/pg-1 and two of others", f.attachErrors)
 	}
 }
 

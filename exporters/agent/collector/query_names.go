@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
 // A server's label is what the server is called:
@@ -195,15 +196,34 @@ func (f *fleet) wish(fo *follower) wish {
 		return f.podWish(fo)
 	}
 	if name := clean(fo.Name); name != "" {
-		if f.onCluster && (strings.Contains(name, "/") || strings.HasPrefix(name, ofPod)) {
-			name = onHost + name
-		}
+		name = f.ofNoPod(name)
 		w := wish{name, true}
 		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is kept any more.
 		w.provisional = fo.NoName || fo.DataID == "" && (fo.wish == w && fo.label != name || f.kept(name, fo))
 		return w
 	}
 	return wish{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
+}
+
+// ofNoPod makes a name that a server gave itself none of a pod's.
+func (f *fleet) ofNoPod(name string) string {
+	if f.onCluster && (strings.Contains(name, "/") || strings.HasPrefix(name, ofPod)) {
+		return onHost + name
+	}
+	return name
+}
+
+// claimed is under which label it is told what goes wrong with a server that has none yet: what it calls itself or, as anybody may call himself so,
+// that of others if another server has the name or it is kept for one.
+func (f *fleet) claimed(s server.Server) string {
+	name := clean(s.DefaultName())
+	if own := clean(s.Name); own != "" {
+		name = f.ofNoPod(own)
+	}
+	if f.taken(name, &follower{sighting: sighting{Server: s}}) {
+		return otherServer
+	}
+	return name
 }
 
 func (f *fleet) podWish(fo *follower) wish {
@@ -235,7 +255,7 @@ func (f *fleet) apart(fo *follower, several bool) string {
 		return base
 	}
 	if fo.DataID != "" {
-		base += "-" + fo.DataID
+		base += "-" + fo.ShortDataID()
 	}
 	name := base
 	for n := 2; f.taken(name, fo); n++ {

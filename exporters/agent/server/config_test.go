@@ -188,6 +188,11 @@ func TestDataID(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen[s.DataID] = true
+			// 32 bits are found by trying paths.
+			s.Apart = true
+			if name := s.DefaultName(); len(s.DataID) != 32 || !strings.HasSuffix(name, "-"+s.DataID[:8]) {
+				t.Errorf("number %q, name %q", s.DataID, name)
+			}
 			if !s.Owned {
 				t.Error("it is not the server's own")
 			}

@@ -54,7 +54,7 @@ func (p process) readFiles(s *Server) error {
 	if fs, err := data.Filesystem(); err == nil {
 		// Device numbers change with each attachment; the file system's own number and the directory's do not.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%x %d %s", fs.Fsid.Val, here.Ino, directory))
-		s.DataID = hex.EncodeToString(sum[:4])
+		s.DataID = hex.EncodeToString(sum[:16])
 	}
 	if k.name != nil && s.Name == "" {
 		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)

@@ -47,7 +47,7 @@ type Server struct {
 	// for those that have an anonymous number and whose source tells the device (disk.SourceTells).
 	DataSource, WALSource string
 	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
-	// if unknown.
+	// if unknown. It is so long that nobody finds a path for which his own is another's.
 	DataID string
 	// Owned tells that the data directory belongs to the server's user, or to root: it is not just where somebody stands.
 	Owned bool
@@ -58,6 +58,12 @@ type Server struct {
 	// NoLibrary tells that it could not be read which libraries it has loaded.
 	NoLibrary bool
 }
+
+// maxDataID is how much of a DataID is in a name.
+const maxDataID = 8
+
+// ShortDataID is as much of the DataID as is in a server's name. It proves nothing: whoever chooses a path can have one like it.
+func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
 // Owner is whose share of the calls that may hang those on this server's files take, see
 // foreign.Calls.
