@@ -280,6 +280,9 @@ func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Dura
 				return err
 			})
 			waited := found == nil || b.add(s)
+			if !waited && !q.there(c.ID) {
+				waited = true // it has ended meanwhile, which may be known already
+			}
 			q.mu.Lock()
 			delete(q.looking, c.ID)
 			if err == nil {
@@ -304,6 +307,12 @@ func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Dura
 	q.identify()
 	q.probe()
 	return skipped
+}
+
+// there tells whether a process has not ended.
+func (q *query) there(id server.ID) bool {
+	c, ok := q.scanner.Candidate(id.PID)
+	return ok && c.ID == id
 }
 
 // identify asks what the pods of the servers are called, and names the servers after them.

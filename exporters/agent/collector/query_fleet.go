@@ -78,9 +78,10 @@ type follower struct {
 	balance balance
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
-	// tlsTried is the library that was tried last, so that a failure is told once; it is tried again if nobody answered, which is told
-	// once, too: tlsUnanswered is the library of which it was.
-	tlsTried, tlsUnanswered server.Library
+	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it failed otherwise but for one that is not
+	// trusted. A failure is told once: tlsTold is the library of which it was.
+	tlsTried, tlsTold server.Library
+	tlsTries          int
 }
 
 // account is what is counted for one server label, over the restarts of its server.
@@ -268,7 +269,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 // unanswered tells whether something was asked of a server's files that the next look is to ask again.
 func (fo *follower) unanswered() bool {
 	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
-	return library || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
+	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
 }
 
 // join begins to follow a server; it returns nil if it cannot be.
@@ -324,6 +325,9 @@ func (fo *follower) key() accountKey {
 	return accountKey{fo.label, string(fo.Engine)}
 }
 
+// maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such as others that are probed already.
+const maxTLSTries = 10
+
 // readTLS asks for a probe on a server's TLS library once it has loaded one.
 func (f *fleet) readTLS(fo *follower, library server.Library) {
 	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
@@ -337,25 +341,32 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	fo := f.followers[s.ID]
 	switch {
-	case fo == nil:
-	case !foreign.Unanswered(err):
-		fo.tlsUnanswered = server.Library{}
-	case fo.tlsTried == s.TLSLibrary:
-		fo.tlsTried = server.Library{}
-		if fo.tlsUnanswered == s.TLSLibrary {
-			return // told already
-		}
-		fo.tlsUnanswered = s.TLSLibrary
-	}
-	switch {
-	case err != nil:
-		f.failed(s, now, fmt.Errorf("its encrypted connections cannot be read: %w", err))
-	case fo == nil || fo.tls:
+	case err == nil && (fo == nil || fo.tls):
 		f.unwanted = append(f.unwanted, id)
-	default:
+		return
+	case err == nil:
 		fo.probed, fo.tls = id, true
+		return
+	case fo == nil: // it has ended
+		f.failed(s, now, noTLS(err))
+		return
+	}
+	passing := foreign.Unanswered(err)
+	if fo.tlsTried == s.TLSLibrary && !passing && !errors.Is(err, server.ErrUntrusted) {
+		fo.tlsTries++
+		passing = fo.tlsTries < maxTLSTries
+	}
+	if fo.tlsTried == s.TLSLibrary && passing {
+		fo.tlsTried = server.Library{}
+	}
+	if fo.tlsTold != s.TLSLibrary {
+		fo.tlsTold = s.TLSLibrary
+		f.failed(s, now, noTLS(err))
 	}
 }
+
+// noTLS tells why encrypted connections are not read.
+func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
 // learn takes over what became known of a server since the last look.
 func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
@@ -365,14 +376,22 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 		s.Data, s.DataSource, s.WAL, s.WALSource = fo.Data, fo.DataSource, fo.WAL, fo.WALSource
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
 		s.places, s.noPlaces = fo.places, fo.noPlaces
+		if s.Name == "" {
+			s.Name = fo.Name // by its configuration, which is there
+		}
 	}
 	if foreign.Unanswered(s.noPlaces) {
 		s.places = fo.places
 	}
+	s.KeepPorts(fo.Server)
 	if len(s.Ports) == 0 {
 		s.Ports, s.Listening = fo.Ports, fo.Listening
 	}
-	if s.TLSLibrary == (server.Library{}) {
+	if s.NoName && !fo.NoName {
+		s.Name, s.NoName = fo.Name, false // its memory does not answer now; it was not renamed
+	}
+	if s.TLSLibrary == (server.Library{}) && fo.TLSLibrary != (server.Library{}) {
+		s.NoLibrary = false
 		s.TLSLibrary = fo.TLSLibrary // its memory does not answer now
 	}
 	if s.pod.UID == "" {
@@ -485,10 +504,7 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 		label = fo.label
 	}
 	if label == "" {
-		label = clean(s.Name) // it is not decided yet
-	}
-	if label == "" {
-		label = clean(s.DefaultName())
+		label = f.claimed(s) // it is not decided yet
 	}
 	// Servers may call themselves what they like.
 	if f.attachErrors[label] == nil {

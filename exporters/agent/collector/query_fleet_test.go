@@ -13,6 +13,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
@@ -248,6 +249,30 @@ func TestFleetAttachError(t *testing.T) {
 	}
 }
 
+// Who calls himself like another server, and cannot be followed, fails for himself: no pod's, no running one's and none's that is kept counts it.
+func TestFleetAttachErrorOfClaimedName(t *testing.T) {
+	f, k := testFleet(4)
+	f.onCluster, f.pods = true, map[string]pod.Pod{"u1": pg1}
+	ended, running1 := at(running(1, "ended", 1), "/data", "aaaa", false), running(2, "runs", 2)
+	inPod := in(running(3, "", 5432), "u1", "c")
+	f.update([]sighting{ended, running1, inPod}, begin)
+	k.selects[f.followers[ended.ID].number] = 1
+	found := []sighting{running1, inPod}
+	for pid, name := range map[int]string{10: "ended", 11: "runs", 12: "db/pg-1"} {
+		k.refuse[pid] = errNotThere
+		found = append(found, running(pid, name, 3))
+	}
+	f.update(found, begin.Add(time.Second))
+	for _, label := range []string{"ended", "runs", "db/pg-1"} {
+		if e := f.attachErrors[label]; e != nil {
+			t.Errorf("%d failures are told of %s", e.count, label)
+		}
+	}
+	if own, others := f.attachErrors["host:db/pg-1"], f.attachErrors[otherServer]; own == nil || own.count != 1 || others == nil || others.count != 2 {
+		t.Errorf("failures %v: want one of host:db/pg-1 and two of others", f.attachErrors)
+	}
+}
+
 // A binary without the symbol costs its server one detail and is counted, and nothing else.
 func TestFleetWithoutSymbol(t *testing.T) {
 	f, _ := testFleet(1)
@@ -430,4 +455,78 @@ type collected struct {
 func (c *collected) Update(ch chan<- prometheus.Metric) error {
 	sums, rest, err := c.f.read()
 	return errors.Join(err, c.f.send(ch, Options{Node: "here", SysFS: "/sys"}, sums, rest))
+}
+
+// A look that could not see all that a server listens on neither takes a port from it nor is the last for long.
+func TestFleetSomePorts(t *testing.T) {
+	f, k := testFleet(2)
+	s := running(1, "a", 5432, 6432)
+	s.DataDirectory = "/data"
+	f.update([]sighting{s}, begin)
+	fo := f.followers[s.ID]
+	some := s
+	some.Ports, some.MorePorts = []uint16{6432}, true
+	f.update([]sighting{some}, begin.Add(time.Second))
+	if want := []uint16{5432, 6432}; !slices.Equal(fo.Ports, want) || !slices.Equal(k.ports[fo.number], want) {
+		t.Errorf("ports %v, the kernel knows %v; want %v", fo.Ports, k.ports[fo.number], want)
+	}
+	if !f.due(s.ID, begin.Add(time.Second+lookAgain/10)) {
+		t.Error("it is not looked at again soon")
+	}
+	one := s
+	one.Ports = []uint16{6432}
+	f.update([]sighting{one}, begin.Add(time.Minute))
+	if !slices.Equal(fo.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
+		t.Errorf("by a whole look ports %v, want %v", fo.Ports, one.Ports)
+	}
+}
+
+// A server whose libraries could not be read at first is asked soon, and its library is probed when it shows.
+func TestFleetLibraryComesLate(t *testing.T) {
+	f, _ := testFleet(2)
+	s := running(1, "a", 1)
+	s.DataDirectory, s.NoLibrary = "/data", true
+	f.update([]sighting{s}, begin)
+	soon := begin.Add(lookAgain / 10)
+	if !f.due(s.ID, soon) {
+		t.Error("it is not asked again soon")
+	}
+	s.NoLibrary, s.TLSLibrary = false, server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+	f.update([]sighting{s}, soon)
+	f.probed(s.Server, fileID{inode: 7}, nil, soon)
+	if len(f.wanted) != 1 || !f.followers[s.ID].tls {
+		t.Errorf("probes wanted: %+v", f.wanted)
+	}
+	s.NoLibrary, s.TLSLibrary = true, server.Library{}
+	f.update([]sighting{s}, soon)
+	if f.followers[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
+		t.Errorf("when its memory does not answer its library is %+v", f.followers[s.ID].TLSLibrary)
+	}
+}
+
+// A library that cannot be probed now is tried again, so often and no more, and told once; one that is not trusted is not.
+func TestFleetTLSAgain(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{{errors.New("256 others are probed already"), maxTLSTries}, {fmt.Errorf("library: %w", server.ErrUntrusted), 1}} {
+		f, _ := testFleet(2)
+		s := running(1, "a", 1)
+		s.DataDirectory, s.TLSLibrary = "/data", server.Library{Path: "/lib/libssl.so.3", Inode: 7}
+		now, probes := begin, 0
+		for range 3 * maxTLSTries {
+			if f.due(s.ID, now) {
+				f.update([]sighting{s}, now)
+			}
+			probes += len(f.wanted)
+			for range f.wanted {
+				f.probed(s.Server, fileID{}, c.err, now)
+			}
+			f.wanted = nil
+			now = now.Add(lookAgain / 10)
+		}
+		if probes != c.want || f.attachErrors["a"].count != 1 {
+			t.Errorf("%v: %d probes, told %+v; want %d, told once", c.err, probes, f.attachErrors["a"], c.want)
+		}
+	}
 }

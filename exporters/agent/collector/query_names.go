@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
 // A server's label is what the server is called:
@@ -43,16 +44,33 @@ type identity struct {
 	user   uint32
 	dataID string
 	apart  bool
+	// group is the number of its cgroup, and port the first one that it listens on, or 0: what tells of a server whose data directory nobody may read.
+	group string
+	port  uint16
 }
 
 // identity is who a server is, as far as that is known.
-func (s sighting) identity() *identity { return &identity{s.User, s.DataID, s.Apart} }
+func (s sighting) identity() *identity {
+	i := &identity{user: s.User, dataID: s.DataID, apart: s.Apart, group: s.Group}
+	if len(s.Ports) > 0 {
+		i.port = s.Ports[0]
+	}
+	return i
+}
 
 // same tells whether two are one server, before and after a restart. On the host itself its user may have made the data directory
-// anew; in a container it may be anybody's user.
+// anew; in a container it may be anybody's user. Two whose data directories are not known are one only by the same port and, in a container, if that is
+// the same one: a neighbour chooses his user and port, but not his container.
 func (i *identity) same(other *identity) bool {
-	known := i.dataID != "" && other.dataID != ""
-	return i.user == other.user && (i.dataID == other.dataID || known && !i.apart && !other.apart)
+	switch {
+	case i.user != other.user:
+		return false
+	case i.dataID != "" && other.dataID != "":
+		return i.dataID == other.dataID || !i.apart && !other.apart
+	case i.dataID != other.dataID || i.apart != other.apart || i.port != other.port:
+		return false
+	}
+	return !i.apart || i.group != "" && i.group == other.group
 }
 
 // identified takes over what is known of the pods of the servers, by UID. What was known stays while nobody tells: the API
@@ -140,6 +158,9 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
 		return false // it may be the one, and not be in its data directory yet
 	}
+	if fo.NoName {
+		return false // it may call itself otherwise
+	}
 	return fo.Name != "" || len(fo.Ports) > 0
 }
 
@@ -175,15 +196,34 @@ func (f *fleet) wish(fo *follower) wish {
 		return f.podWish(fo)
 	}
 	if name := clean(fo.Name); name != "" {
-		if f.onCluster && (strings.Contains(name, "/") || strings.HasPrefix(name, ofPod)) {
-			name = onHost + name
-		}
+		name = f.ofNoPod(name)
 		w := wish{name, true}
 		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is kept any more.
-		w.provisional = fo.DataID == "" && (fo.wish == w || f.kept(name, fo))
+		w.provisional = fo.NoName || fo.DataID == "" && (fo.wish == w && fo.label != name || f.kept(name, fo))
 		return w
 	}
-	return wish{clean(fo.DefaultName()), fo.DataDirectory == ""}
+	return wish{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
+}
+
+// ofNoPod makes a name that a server gave itself none of a pod's.
+func (f *fleet) ofNoPod(name string) string {
+	if f.onCluster && (strings.Contains(name, "/") || strings.HasPrefix(name, ofPod)) {
+		return onHost + name
+	}
+	return name
+}
+
+// claimed is under which label it is told what goes wrong with a server that has none yet: what it calls itself or, as anybody may call himself so,
+// that of others if another server has the name or it is kept for one.
+func (f *fleet) claimed(s server.Server) string {
+	name := clean(s.DefaultName())
+	if own := clean(s.Name); own != "" {
+		name = f.ofNoPod(own)
+	}
+	if f.taken(name, &follower{sighting: sighting{Server: s}}) {
+		return otherServer
+	}
+	return name
 }
 
 func (f *fleet) podWish(fo *follower) wish {
@@ -215,7 +255,7 @@ func (f *fleet) apart(fo *follower, several bool) string {
 		return base
 	}
 	if fo.DataID != "" {
-		base += "-" + fo.DataID
+		base += "-" + fo.ShortDataID()
 	}
 	name := base
 	for n := 2; f.taken(name, fo); n++ {
@@ -253,6 +293,12 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 	before := fo.key()
 	fo.label = label
 	f.renamed++
+	// Who ended under the name before counts for the same account, by what is left of his processes.
+	for _, l := range f.leaving {
+		if l.key() == before {
+			l.label = label
+		}
+	}
 	old := f.accounts[before]
 	delete(f.accounts, before)
 	a := f.accounts[fo.key()]

@@ -455,3 +455,116 @@ func TestNameByConfiguration(t *testing.T) {
 		t.Error("no address of it is told")
 	}
 }
+
+// Two servers of which nobody may read the data directory are one before and after a restart only if it shows otherwise: a neighbour has the user, the
+// name and the port that he likes in his own container.
+func TestHeirOfUnknownDirectory(t *testing.T) {
+	const database = 70
+	unknown := func(pid int, group string, apart bool, port uint16) sighting {
+		s := running(pid, "main", port)
+		s.User, s.Group, s.Apart = database, group, apart
+		return s
+	}
+	for _, c := range []struct {
+		name        string
+		first, next sighting
+		heir        bool
+	}{
+		{"started again on the host", unknown(1, "service", false, 5432), unknown(2, "session", false, 5432), true},
+		{"another port of the host", unknown(1, "service", false, 5432), unknown(2, "service", false, 5433), false},
+		{"started again in its container", unknown(1, "docker-a", true, 5432), unknown(2, "docker-a", true, 5432), true},
+		{"in another container", unknown(1, "docker-a", true, 5432), unknown(2, "docker-b", true, 5432), false},
+		{"in containers that are not known", unknown(1, "", true, 5432), unknown(2, "", true, 5432), false},
+		{"in a container after the host's", unknown(1, "", false, 5432), unknown(2, "", true, 5432), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, k := testFleet(10)
+			f.update([]sighting{c.first}, begin)
+			f.update([]sighting{c.first}, begin.Add(settleTime))
+			k.selects[f.followers[c.first.ID].number] = 5
+			now := begin.Add(time.Minute)
+			f.update([]sighting{c.next}, now)
+			label := f.followers[c.next.ID].label
+			if (label == "main") != c.heir {
+				t.Errorf("at first it is %q", label)
+			}
+			f.update([]sighting{c.next}, now.Add(settleTime))
+			k.selects[f.followers[c.next.ID].number] = 3
+			want, name := uint64(8), "main"
+			if !c.heir {
+				want, name = 5, "main-2"
+			}
+			if got := f.labels(); !slices.Equal(got, []string{name}) {
+				t.Errorf("it is %q, want %q", got, name)
+			}
+			if got := look(t, &collected{f: f}, "main").counts["select"]; got != want {
+				t.Errorf("%d statements of main, want %d", got, want)
+			}
+		})
+	}
+}
+
+// A server whose command line does not answer at first has its own name once it does, and its counts go along.
+func TestNameAfterHungCommandLine(t *testing.T) {
+	f, k := testFleet(10)
+	s := at(running(1, "", 5432), "/data", "aaaa", false)
+	s.NoName = true
+	f.update([]sighting{s}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{""}) {
+		t.Errorf("at first it is %q", got)
+	}
+	f.update([]sighting{s}, begin.Add(settleTime))
+	if n, _ := f.provisional(); n != 1 || !slices.Equal(f.labels(), []string{"postgresql:/data"}) {
+		t.Errorf("without an answer it is %q, %d provisional names", f.labels(), n)
+	}
+	k.selects[f.followers[s.ID].number] = 5
+	now := begin.Add(2 * settleTime)
+	if !f.due(s.ID, now) {
+		t.Error("it is not asked again")
+	}
+	s.Name, s.NoName = "main", false
+	f.update([]sighting{s}, now)
+	n, _ := f.provisional()
+	if got := look(t, &collected{f: f}, "main").counts["select"]; got != 5 || n != 0 || len(f.accounts) != 1 {
+		t.Errorf("%d statements, %d provisional names, accounts %v", got, n, f.accounts)
+	}
+	s.Name, s.NoName = "", true // and hangs again
+	f.update([]sighting{s}, now.Add(time.Minute))
+	if fo := f.followers[s.ID]; fo.label != "main" || fo.Name != "main" || fo.unanswered() {
+		t.Errorf("later it is %q, called %q", fo.label, fo.Name)
+	}
+}
+
+// What a server left behind goes on counting for the one that goes on counting there, also if that gets another name: nothing falls, nothing is told twice,
+// and nothing is another's who has the name next.
+func TestRenameWithLeavingServer(t *testing.T) {
+	f, k := testFleet(10)
+	f.onCluster, f.pods = true, map[string]pod.Pod{"u2": two}
+	first := in(running(1, "", 5432), "u2", strings.Repeat("a", 64))
+	f.update([]sighting{first}, begin)
+	old := f.followers[first.ID].number
+	k.selects[old], k.marked[old] = 3, 1
+	next := in(running(2, "", 5432), "u2", strings.Repeat("a", 64))
+	f.update([]sighting{next}, begin.Add(time.Minute))
+	k.selects[f.followers[next.ID].number] = 2
+	k.selects[old] = 4 // by a session that is left
+	c := &collected{f: f}
+	if got := look(t, c, "db/two-0").counts["select"]; got != 9 {
+		t.Errorf("before %d statements, want 3 + 4 + 2", got)
+	}
+	beside := in(running(3, "", 3306), "u2", strings.Repeat("b", 64))
+	f.update([]sighting{next, beside}, begin.Add(2*time.Minute))
+	label := f.followers[next.ID].label
+	if label == "db/two-0" || f.renamed == 0 {
+		t.Fatalf("it is still %q", label)
+	}
+	if got := look(t, c, label).counts["select"]; got != 9 {
+		t.Errorf("as %q %d statements, want 9", label, got)
+	}
+	k.marked[old] = 0
+	f.counted(&census{}, begin.Add(3*time.Minute))
+	f.counted(&census{}, begin.Add(4*time.Minute))
+	if got := look(t, c, label).counts["select"]; got != 9 || f.hasOther {
+		t.Errorf("when nobody is left %d statements, want 9; others are told: %v", got, f.hasOther)
+	}
+}

@@ -49,7 +49,7 @@ func newReplica(o Options, wires ...replicaWire) *replicaCollector {
 			bySlot:     map[uint32]*followedProcess{},
 			rejected:   map[int]uint64{},
 			considered: map[int]chan struct{}{},
-			reader:     replicaReader{o.ProcFS, w, o.calls(), newOwnerWaits()},
+			reader:     replicaReader{o.ProcFS, w, o.calls(), newOwnerWaits(ownerPatience)},
 			disks:      foreign.NewCalls(foreign.DefaultPatience, replicaDisksHanging),
 			unplaced:   make(chan struct{}, 1),
 			clock:      monotonic,

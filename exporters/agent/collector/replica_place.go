@@ -13,8 +13,13 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
-// replicaDisksHanging is how many looks at replicas' directories may hang at once; of one pod's, in which all of a node's replicas may be, an eighth.
-const replicaDisksHanging = 2 * foreign.DefaultHanging
+const (
+	// replicaDisksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an eighth, of one disk's a quarter, and of one
+	// pod's, in which all of a node's replicas may be, half.
+	replicaDisksHanging = 2 * foreign.DefaultHanging
+	// podPatience is for how long one pod's disks may make others wait in a round, each of them for ownerPatience.
+	podPatience = 4 * ownerPatience
+)
 
 // placeOften finds the disks of replicas that came since. It waits for the replicas' file
 // systems, which may hang, so it is alone with that.
@@ -28,18 +33,20 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			}
 		}
 		f.mu.Unlock()
-		waited := newOwnerWaits()
+		ofPod, ofDisk := newOwnerWaits(podPatience), newOwnerWaits(ownerPatience)
 		for _, n := range todo {
 			if ctx.Err() != nil {
 				return
 			}
-			owner := pod.Owner(f.options.ProcFS, n.pid)
-			if waited.enough(owner) {
+			began := time.Now()
+			owner := f.ownerOf(n)
+			disk := owner.User + "\n" + owner.Group
+			if ofPod.enough(owner.User) || ofDisk.enough(disk) {
 				continue // at the next turn
 			}
-			began := time.Now()
 			device, err := f.place(n, owner)
-			waited.since(owner, began)
+			ofPod.since(owner.User, began)
+			ofDisk.since(disk, began)
 			if err != nil {
 				f.chatter.Debug("disk of a replica", "pid", n.pid, "err", err)
 				continue // not made yet, or it hangs: again at the next turn
@@ -51,10 +58,23 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 	})
 }
 
+// ownerOf is whose share the calls on a replica's directory take: its pod's and, as the group, the file system's that the replica's mount table has there. The
+// table is the kernel's, and does not hang with that; where it tells nothing it is the pod's alone.
+func (f *replicaFollower) ownerOf(n *followedProcess) foreign.Owner {
+	owner := foreign.Owner{User: pod.Owner(f.options.ProcFS, n.pid)}
+	place, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("mount table of process %d", n.pid), func() (volume.Place, error) {
+		return volume.PlaceOf(f.options.ProcFS, n.pid, n.Directory)
+	})
+	if err == nil {
+		owner.Group = "disk " + place.Device
+	}
+	return owner
+}
+
 // place names the disk that a replica's directory is on; empty if it is on none (overlay,
 // network file systems). owner is whose the replica is.
-func (f *replicaFollower) place(n *followedProcess, owner string) (string, error) {
-	s, err := foreign.AskFor(f.disks, foreign.Owner{User: owner}, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
+func (f *replicaFollower) place(n *followedProcess, owner foreign.Owner) (string, error) {
+	s, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
 		root, err := foreign.Root(f.options.ProcFS, n.pid)
 		if err != nil {
 			return unix.Stat_t{}, err

@@ -161,7 +161,7 @@ func TestReplicaReadProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r := replicaReader{root, dataconnWire(), foreign.NewCalls(100*time.Millisecond, 4), newOwnerWaits()}
+	r := replicaReader{root, dataconnWire(), foreign.NewCalls(100*time.Millisecond, 4), newOwnerWaits(ownerPatience)}
 	for pid, want := range map[int]string{7: "pvc-9", 10: "pvc-10"} {
 		p, start, err := r.read(pid)
 		if err != nil || start != 4711 || p == nil || p.Volume != want {

@@ -15,17 +15,20 @@ const ownerPatience = 2 * foreign.DefaultPatience
 // ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those of one that has done so for long enough
 // are left for the next round, so that nobody's hold up all others'.
 type ownerWaits struct {
-	mu    sync.Mutex
-	spent map[string]time.Duration
+	patience time.Duration
+	mu       sync.Mutex
+	spent    map[string]time.Duration
 }
 
-func newOwnerWaits() *ownerWaits { return &ownerWaits{spent: map[string]time.Duration{}} }
+func newOwnerWaits(patience time.Duration) *ownerWaits {
+	return &ownerWaits{patience: patience, spent: map[string]time.Duration{}}
+}
 
 // enough says whether an owner's processes are to be left for the next round.
 func (w *ownerWaits) enough(owner string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spent[owner] >= ownerPatience
+	return w.spent[owner] >= w.patience
 }
 
 // since adds a look at an owner's process that began then and is over.

@@ -55,7 +55,7 @@ func storageProcess(t *testing.T, procfs string, pid int, group, line string) (c
 func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 	const hanging = 16
 	procfs, calls := t.TempDir(), foreign.NewCalls(100*time.Millisecond, hanging)
-	r := replicaReader{procfs, dataconnWire(), calls, newOwnerWaits()}
+	r := replicaReader{procfs, dataconnWire(), calls, newOwnerWaits(ownerPatience)}
 	for pid := 100; pid <= 100+hanging; pid++ {
 		storageProcess(t, procfs, pid, fmt.Sprint(onePod, "/", pid), "")
 		if p, _, err := r.read(pid); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
@@ -90,7 +90,7 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	}
 	for pid := 100; pid <= 100+hanging; pid++ {
 		n := process(pid, fmt.Sprint(onePod, "/", pid), hung)
-		if device, err := f.place(n, pod.Owner(procfs, pid)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
 			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
 		}
 	}
@@ -99,7 +99,40 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	}
 	n := process(7, anotherPod, healthy)
 	testkit.Eventually(t, time.Minute, func() error {
-		_, err := f.place(n, pod.Owner(procfs, 7))
+		_, err := f.place(n, f.ownerOf(n))
+		return err
+	})
+}
+
+// However many directories of one disk hang, those of another disk are looked at, of the same pod, too: one may have all of a node's replicas.
+func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
+	const hanging = 32
+	hung, release := foreigntest.HungMount(t)
+	defer release()
+	procfs, root := t.TempDir(), t.TempDir()
+	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, SysFS: t.TempDir()}, dataconnWire()).wires[0]
+	f.disks = foreign.NewCalls(50*time.Millisecond, hanging)
+	if err := os.Mkdir(filepath.Join(root, "healthy"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	process := func(pid int, root, directory string) *followedProcess {
+		storageProcess(t, procfs, pid, onePod, oneReplica)
+		dir := filepath.Join(procfs, strconv.Itoa(pid))
+		table := "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 30 8:16 / /hung rw - ext4 /dev/sdb rw\n32 30 8:32 / /healthy rw - ext4 /dev/sdc rw\n"
+		if err := errors.Join(os.Symlink(root, filepath.Join(dir, "root")), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(table), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return &followedProcess{pid: pid, replicaProcess: replicaProcess{Directory: directory}}
+	}
+	for pid := 100; pid <= 100+hanging; pid++ {
+		n := process(pid, hung, "/hung/r")
+		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
+		}
+	}
+	n := process(7, root, "/healthy")
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := f.place(n, f.ownerOf(n))
 		return err
 	})
 }

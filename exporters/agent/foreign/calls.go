@@ -54,6 +54,8 @@ type Calls struct {
 	// changed is closed when one of these returns, or is known to hang.
 	changed chan struct{}
 	late    uint64
+	// entered counts what was begun by Enter.
+	entered uint64
 }
 
 // call is one that has not returned.
@@ -87,10 +89,7 @@ func (c *Calls) do(owner Owner, key string, f func() error) error {
 	answer := make(chan error, 1)
 	go func() {
 		err := guarded(key, f)
-		c.mu.Lock()
-		delete(c.under, key)
-		c.change()
-		c.mu.Unlock()
+		c.returned(key)
 		answer <- err // when the next call of this key may be made
 	}()
 	deadline := time.NewTimer(c.patience)
@@ -138,6 +137,27 @@ func (c *Calls) begin(owner Owner, key string) (*call, error) {
 			return nil, fmt.Errorf("%s: %w", key, ErrTooMany)
 		}
 	}
+}
+
+// Enter begins what is no call by itself but is bounded as calls are, such as a look that makes several of them, once its owner has room for it, for which
+// it waits half the patience. What it returns ends it.
+func (c *Calls) Enter(owner Owner, what string) (over func(), err error) {
+	c.mu.Lock()
+	c.entered++
+	key := fmt.Sprintf("%s %d", what, c.entered)
+	c.mu.Unlock()
+	if _, err := c.begin(owner, key); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, ErrTooMany) // the key is nobody else's
+	}
+	return func() { c.returned(key) }, nil
+}
+
+// returned notes that a call is not under way any more.
+func (c *Calls) returned(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.under, key)
+	c.change()
 }
 
 // change tells whoever waits that a call has returned, or hangs.

@@ -48,9 +48,13 @@ type Node struct {
 	objects *kube.Objects
 	calls   *foreign.Calls
 	logs    string
+	// readLogs reads the folders of logs.
+	readLogs func(folder string) (map[string]Pod, error)
 
-	mu sync.Mutex
-	// logged is what the folders of logs said at read.
+	// reading is held while the folders of logs are read, which may hang.
+	reading sync.Mutex
+	// mu guards logged, which is what the folders of logs said at read.
+	mu     sync.Mutex
 	logged map[string]Pod
 	read   time.Time
 }
@@ -62,7 +66,7 @@ const rereadAfter = time.Second
 // are run. The calls are for what may hang.
 func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *Node {
 	follow(objects, node)
-	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods")}
+	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods"), readLogs: fromLogs}
 }
 
 // Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
@@ -85,18 +89,9 @@ func (n *Node) Find(uids []string) map[string]Pod {
 		return pods
 	}
 	// The names are the same, whoever tells them.
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if time.Since(n.read) >= rereadAfter {
-		var err error
-		n.logged, err = foreign.Ask(n.calls, "folders of pods' logs", func() (map[string]Pod, error) { return fromLogs(n.logs) })
-		if err != nil {
-			n.logged = nil
-		}
-		n.read = time.Now()
-	}
+	logged := n.fromFolders()
 	for _, uid := range rest {
-		p, ok := n.logged[uid]
+		p, ok := logged[uid]
 		if !ok {
 			continue
 		}
@@ -109,6 +104,28 @@ func (n *Node) Find(uids []string) map[string]Pod {
 		}
 	}
 	return pods
+}
+
+// fromFolders returns the pods that the folders of logs tell of. Without an answer in time those that they told of before count, until the answer comes.
+func (n *Node) fromFolders() map[string]Pod {
+	n.reading.Lock()
+	defer n.reading.Unlock()
+	n.mu.Lock()
+	again := time.Since(n.read) >= rereadAfter
+	n.mu.Unlock()
+	if again {
+		// Of one that fails nothing is known, which logged says then.
+		_ = n.calls.Do("folders of pods' logs", func() error {
+			pods, err := n.readLogs(n.logs)
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.logged, n.read = pods, time.Now()
+			return err
+		})
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.logged
 }
 
 // Names as Kubernetes allows them, and a folder of a pod's logs: NAMESPACE_POD_UID.

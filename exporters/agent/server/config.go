@@ -35,7 +35,9 @@ const mainConfig = "postgresql.conf"
 // of either. A file that cannot be read, or that the server itself could not, is left out.
 func (p process) configuredName(data *foreign.Dir, s *Server) string {
 	c := &configuration{process: p, data: data, directory: s.DataPath}
-	if args, err := p.started(data); err == nil {
+	args, err := p.started(data)
+	s.NoName = err != nil
+	if err == nil {
 		if name := setting(args, nameSetting); name != "" {
 			return name
 		}

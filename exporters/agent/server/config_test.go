@@ -152,8 +152,12 @@ func TestConfiguredName(t *testing.T) {
 			if s.Name != c.want {
 				t.Errorf("name %q, want %q", s.Name, c.want)
 			}
-			if s.DataDirectory != data || s.DataID == "" || s.Apart {
-				t.Errorf("data directory %q, number %q, apart %v", s.DataDirectory, s.DataID, s.Apart)
+			if s.DataDirectory != data || s.DataID == "" || p.apart() {
+				t.Errorf("data directory %q, number %q, apart %v", s.DataDirectory, s.DataID, p.apart())
+			}
+			// Whoever started it may have named it, if neither its command line nor what it wrote of that is known.
+			if want := len(c.args) == 0 && c.files["data/postmaster.opts"] == ""; s.NoName != want {
+				t.Errorf("its name may be another one: %v, want %v", s.NoName, want)
 			}
 		})
 	}
@@ -184,6 +188,11 @@ func TestDataID(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen[s.DataID] = true
+			// 32 bits are found by trying paths.
+			s.Apart = true
+			if name := s.DefaultName(); len(s.DataID) != 32 || !strings.HasSuffix(name, "-"+s.DataID[:8]) {
+				t.Errorf("number %q, name %q", s.DataID, name)
+			}
 			if !s.Owned {
 				t.Error("it is not the server's own")
 			}

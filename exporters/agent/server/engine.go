@@ -111,7 +111,7 @@ func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }
 func (s Server) DefaultName() string {
 	switch {
 	case s.Owned && s.Apart && s.DataID != "":
-		return fmt.Sprintf("%s:%s-%s", s.Engine, s.DataDirectory, s.DataID)
+		return fmt.Sprintf("%s:%s-%s", s.Engine, s.DataDirectory, s.ShortDataID())
 	case s.Owned && !s.Apart:
 		return fmt.Sprintf("%s:%s", s.Engine, s.DataDirectory)
 	case len(s.Ports) == 0:

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 const (
@@ -49,11 +50,11 @@ func (p process) readFiles(s *Server) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	s.Data, s.DataSource = p.deviceOf(here)
-	s.Apart, s.Owned = p.apart(), here.Uid == p.user || here.Uid == 0
+	s.Owned = here.Uid == p.user || here.Uid == 0
 	if fs, err := data.Filesystem(); err == nil {
 		// Device numbers change with each attachment; the file system's own number and the directory's do not.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%x %d %s", fs.Fsid.Val, here.Ino, directory))
-		s.DataID = hex.EncodeToString(sum[:4])
+		s.DataID = hex.EncodeToString(sum[:16])
 	}
 	if k.name != nil && s.Name == "" {
 		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
@@ -172,8 +173,8 @@ func (p process) openFiles(f func(link, target string) bool) error {
 	return nil
 }
 
-// deviceOf returns the number of the device that a file lies on and, if that is an anonymous one of btrfs, where the process's mount
-// table says that it comes from. Of other such file systems (tmpfs, FUSE, overlay) that is whatever the one who mounts them says.
+// deviceOf returns the number of the device that a file lies on and, if that is an anonymous one of a file system whose source tells the device, where the
+// process's mount table says that it comes from.
 func (p process) deviceOf(s unix.Stat_t) (device, source string) {
 	device = fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
 	if unix.Major(s.Dev) != 0 {
@@ -184,7 +185,7 @@ func (p process) deviceOf(s unix.Stat_t) (device, source string) {
 		const number = 2
 		before, after, _ := strings.Cut(line, " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if len(fields) > number && len(rest) > 1 && fields[number] == device && rest[0] == "btrfs" {
+		if len(fields) > number && len(rest) > 1 && fields[number] == device && disk.SourceTells(rest[0]) {
 			source = rest[1]
 		}
 		return true

@@ -82,9 +82,8 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 		return read, false
 	}
 	read = sync.OnceValues(func() (listeners, error) {
-		// The agent's own call: the tables are the kernel's, and whoever's files hang has no part in them.
 		r := &reading{read: listeners{}}
-		err := n.calls.Do(fmt.Sprintf("TCP sockets of process %d", p.pid), func() error { return p.listening(r) })
+		err := p.listening(r, n.calls)
 		if gone(err) {
 			n.mu.Lock()
 			delete(n.known, namespace)
@@ -96,25 +95,47 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 	return read, true
 }
 
-// listening reads the tables of the process's network namespace. The one of IPv4 is read last: as long as it is there, so is the
-// process, and another one that is missing does not exist.
-func (p process) listening(r *reading) error {
-	err := r.table(filepath.Join(p.dir, "net/tcp6"))
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil // no IPv6
+// listening reads the tables of the process's network namespace, each by a call of its own: of the one that does not answer, or cannot be understood,
+// the other knows nothing. The calls are the agent's own: the tables are the kernel's, and whoever's files hang has no part in them. As long as the one of
+// IPv4 is there, so is the process, and another one that is missing does not exist.
+func (p process) listening(r *reading, calls *foreign.Calls) error {
+	four, six := filepath.Join(p.dir, "net/tcp"), filepath.Join(p.dir, "net/tcp6")
+	var noFour, noSix error
+	var both sync.WaitGroup
+	for table, problem := range map[string]*error{four: &noFour, six: &noSix} {
+		both.Go(func() {
+			*problem = calls.Do(fmt.Sprintf("TCP sockets of process %d in %s", p.pid, filepath.Base(table)), func() error { return r.table(table) })
+		})
 	}
-	return errors.Join(err, r.table(filepath.Join(p.dir, "net/tcp")))
+	both.Wait()
+	switch {
+	case !errors.Is(noSix, os.ErrNotExist):
+		return errors.Join(noSix, noFour)
+	case noFour != nil:
+		return noFour
+	}
+	// No IPv6, or the process has ended between the two.
+	_, err := os.Lstat(four)
+	return err
 }
+
+// errCutOff is the error of a table that is not whole.
+var errCutOff = errors.New("the table is cut off")
 
 // table adds those of a table such as /proc/PID/net/tcp. The kernel prints them before all other sockets, of which there may be very many: none of
 // those is read but the first.
 func (r *reading) table(table string) error {
-	var problem error
+	const slot, local, state, inode, listen = 0, 1, 3, 9, "0A"
+	problem := fmt.Errorf("%s: %w: it has no heading", table, errCutOff)
 	err := foreign.Lines(table, maxTable, func(line string) bool {
-		const slot, local, state, inode, listen = 0, 1, 3, 9, "0A"
 		fields := strings.Fields(line)
-		if len(fields) <= inode || fields[slot] == "sl" {
-			return true // the heading
+		if len(fields) <= inode {
+			problem = fmt.Errorf("%s: %w: a line has %d fields", table, errCutOff, len(fields))
+			return false
+		}
+		if fields[slot] == "sl" {
+			problem = nil
+			return true
 		}
 		if fields[state] != listen {
 			return false
@@ -151,10 +172,11 @@ func parseLocal(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(address.Unmap(), uint16(n)), nil
 }
 
-// readPorts finds the TCP ports a process listens on, in its network namespace.
+// readPorts finds the TCP ports a process listens on, in its network namespace. With an error there may be others.
 func (p process) readPorts(s *Server, n *networks) error {
 	sockets, err := p.sockets()
 	if err != nil {
+		s.MorePorts = true
 		return fmt.Errorf("open files: %w", err)
 	}
 	if len(sockets) == 0 {
@@ -167,6 +189,13 @@ func (p process) readPorts(s *Server, n *networks) error {
 			s.Listening = append(s.Listening, at)
 		}
 	}
+	s.MorePorts = err != nil
+	s.sortPorts()
+	return err
+}
+
+// sortPorts brings the ports and addresses into their order, without those that are not for clients, and no more than are kept.
+func (s *Server) sortPorts() {
 	if isOther := kinds[s.Engine].isOther; isOther != nil {
 		ports := slices.Clone(s.Ports)
 		s.Ports = slices.DeleteFunc(s.Ports, func(port uint16) bool { return isOther(port, ports) })
@@ -182,7 +211,16 @@ func (p process) readPorts(s *Server, n *networks) error {
 	if len(s.Ports) > maxPorts {
 		s.Ports = s.Ports[:maxPorts]
 	}
-	return err
+}
+
+// KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did not see may still be there.
+func (s *Server) KeepPorts(before Server) {
+	if !s.MorePorts {
+		return
+	}
+	s.Ports = append(slices.Clone(s.Ports), before.Ports...)
+	s.Listening = append(slices.Clone(s.Listening), before.Listening...)
+	s.sortPorts()
 }
 
 // sockets returns the inode numbers of the process's sockets.

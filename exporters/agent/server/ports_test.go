@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,6 +104,7 @@ func TestNetworksReadOnce(t *testing.T) {
 func TestNetworksApart(t *testing.T) {
 	root := t.TempDir()
 	slow, other := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "2")
+	heading := tableOf(t, slow)[0]
 	table, end := withoutEnd(t, slow)
 	defer end()
 	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
@@ -132,6 +134,9 @@ func TestNetworksApart(t *testing.T) {
 			return errors.New("another namespace's table is not read")
 		}
 	})
+	if _, err := writer.WriteString(heading); err != nil {
+		t.Error(err)
+	}
 	writer.Close()
 	if err := <-slowly; err != nil {
 		t.Error(err)
@@ -200,5 +205,98 @@ func TestNetworksInTime(t *testing.T) {
 	}
 	if calls.Late() != 1 {
 		t.Errorf("%d calls were late, want 1", calls.Late())
+	}
+}
+
+// table6 makes a table of the process's IPv6 sockets with these lines behind the heading.
+func table6(t *testing.T, p process, lines string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, "net", "tcp6"), []byte(tableOf(t, p)[0]+lines), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A table of one family that does not answer, or is not whole, costs nothing of the other's, and is told.
+func TestNetworksOfOneFamily(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken string // of the two tables
+		make   func(t *testing.T, table string) error
+		want   error
+	}{
+		"IPv6 without an answer": {"tcp6", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, foreign.ErrUnanswered},
+		"IPv4 without an answer": {"tcp", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, foreign.ErrUnanswered},
+		"IPv6 empty":             {"tcp6", func(_ *testing.T, table string) error { return os.WriteFile(table, nil, 0o600) }, errCutOff},
+		"IPv6 that ends within a line": {"tcp6", func(_ *testing.T, table string) error {
+			return os.WriteFile(table, []byte("  sl  local_address a b c d e f g h\n   0: 0000:15"), 0o600)
+		}, errCutOff},
+		"IPv4 that ends within a line": {"tcp", func(_ *testing.T, table string) error {
+			return os.WriteFile(table, []byte("  sl  local_address a b c d e f g h\n   0: 0000:15"), 0o600)
+		}, errCutOff},
+		"IPv6 that cannot be read": {"tcp6", func(_ *testing.T, table string) error { return os.Mkdir(table, 0o700) }, syscall.EISDIR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			p := inNamespace(t, root, 10, "1")
+			whole, err := os.ReadFile(filepath.Join(p.dir, "net", "tcp"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken := filepath.Join(p.dir, "net", c.broken)
+			for _, table := range []string{"tcp", "tcp6"} {
+				if err := os.WriteFile(filepath.Join(p.dir, "net", table), whole, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Its files are gone, which is not to hide the rest.
+			cwd := filepath.Join(p.dir, "cwd")
+			if err := errors.Join(os.Remove(broken), c.make(t, broken), os.Remove(cwd), os.Symlink(filepath.Join(root, "none"), cwd)); err != nil {
+				t.Fatal(err)
+			}
+			found, err := scanner(root).Scan(nil)
+			if !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			if len(found) != 1 || !slices.Equal(found[0].Ports, []uint16{5410}) || !found[0].MorePorts {
+				t.Errorf("found %+v, want port 5410 and that there may be others", found)
+			}
+			if f, err := os.OpenFile(broken, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
+				f.Close() // whoever reads goes on
+			}
+		})
+	}
+}
+
+// Both families' listeners count, and a table that is whole says that there are no others.
+func TestNetworksOfBothFamilies(t *testing.T) {
+	root := t.TempDir()
+	p := inNamespace(t, root, 10, "1")
+	table6(t, p, "   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 101 1\n")
+	if err := os.Symlink("socket:[101]", filepath.Join(p.dir, "fd", "7")); err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner(root).Scan(nil)
+	if err != nil || len(found) != 1 || !slices.Equal(found[0].Ports, []uint16{5410, 8080}) || found[0].MorePorts {
+		t.Errorf("found %+v, %v", found, err)
+	}
+}
+
+// What an earlier look found stays if this one could not see all, without what turns out to be for no clients.
+func TestKeepPorts(t *testing.T) {
+	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv4Unspecified(), port) }
+	before := Server{Engine: Redis, Ports: []uint16{6379}, Listening: []netip.AddrPort{at(6379)}}
+	now := Server{Engine: Redis, Ports: []uint16{7000, 16379}, Listening: []netip.AddrPort{at(7000), at(16379)}}
+	for _, c := range []struct {
+		more bool
+		want []uint16
+	}{{true, []uint16{6379, 7000}}, {false, []uint16{7000, 16379}}} {
+		s := now
+		s.MorePorts = c.more
+		s.KeepPorts(before)
+		if !slices.Equal(s.Ports, c.want) || len(s.Listening) != len(c.want) {
+			t.Errorf("more %v: ports %v at %v, want %v", c.more, s.Ports, s.Listening, c.want)
+		}
+		if !slices.Equal(before.Ports, []uint16{6379}) || !slices.Equal(now.Ports, []uint16{7000, 16379}) {
+			t.Errorf("what was found before is %v, and now %v", before.Ports, now.Ports)
+		}
 	}
 }

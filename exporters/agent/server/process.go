@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 const (
@@ -88,9 +89,9 @@ func (p process) effectiveUser() (uint32, error) {
 	return 0, fmt.Errorf("%s/status has no user", p.dir)
 }
 
-// group returns a number for the cgroups that the process is in, as the kernel tells the agent; empty if all of them are roots, which
-// in a cgroup namespace of its own the agent's own cgroup is, or if they cannot be read. It reads neither the process's memory nor its
-// files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
+// group returns a number for the cgroup that the process cannot leave, as pod.Owner finds it: whoever may make cgroups within his own, and so many of them,
+// is still the same owner. It is empty if all its cgroups are roots, which in a cgroup namespace of its own the agent's own cgroup is, or if they cannot be
+// read. That reads neither the process's memory nor its files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
 func (p process) group() string {
 	text, err := foreign.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
 	if err != nil {
@@ -98,7 +99,7 @@ func (p process) group() string {
 	}
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(strings.TrimSuffix(line, "\n"), ":/") {
-			sum := sha256.Sum256(text)
+			sum := sha256.Sum256([]byte(pod.Owner(p.root, p.pid)))
 			return hex.EncodeToString(sum[:8])
 		}
 	}
@@ -129,6 +130,14 @@ func ended(err error) error {
 // gone tells whether an error only says that the process has ended.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEnded)
+}
+
+// unlessGone returns an error, but nil if it only says that the process has ended.
+func unlessGone(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
 }
 
 var errEnded = errors.New("process has ended")

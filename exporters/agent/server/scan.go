@@ -17,20 +17,16 @@ import (
 // maxPorts is as many ports as the kernel side compares a connection with.
 const maxPorts = 4
 
-// parallel is how many processes are looked at side by side: one that hangs does not hold up
-// the others.
-const parallel = 64
-
 // Scanner finds the database servers below a procfs.
 type Scanner struct {
 	procfs string
 	calls  *foreign.Calls
-	looks  chan struct{}
+	looks  *foreign.Calls
 }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
 func NewScanner(procfs string, calls *foreign.Calls) *Scanner {
-	return &Scanner{procfs: procfs, calls: calls, looks: make(chan struct{}, parallel)}
+	return &Scanner{procfs: procfs, calls: calls, looks: newLooks()}
 }
 
 // Candidate is a process with a server's name that is no child of another one.
@@ -132,24 +128,20 @@ func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
 
 // Looker returns a function that looks at candidates; it may be called from several goroutines.
 // What they share, such as the ports of a network namespace, is read once by each Looker. The
-// function returns nil for a process that is no server, or has ended.
+// function returns nil for a process that is no server, or has ended, and an error that foreign.Unanswered tells of
+// for one that is left for another time, as too many of its owner's are looked at.
 func (s *Scanner) Looker() func(Candidate) (*Server, error) {
 	tcp := newNetworks(s.calls)
 	return func(c Candidate) (*Server, error) {
-		s.looks <- struct{}{}
-		defer func() { <-s.looks }()
 		found, err := s.look(c, tcp)
-		if gone(err) {
-			err = nil
-		}
-		if err != nil {
+		if err = unlessGone(err); err != nil {
 			err = fmt.Errorf("process %d: %w", c.PID, err)
 		}
 		return found, err
 	}
 }
 
-// look returns the server whose main process is a candidate, or nil if it is none.
+// look returns the server whose main process is a candidate, or nil if it is none. What tells whose it is hangs with nothing of the process's.
 func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	p := newProcess(s.procfs, c.PID)
 	var err error
@@ -157,16 +149,27 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 		return nil, err
 	}
 	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user, Group: p.group()}
+	over, err := s.looks.Enter(server.Owner(), "look")
+	if err != nil {
+		return nil, err
+	}
+	defer over()
+	return s.lookInto(p, server, tcp)
+}
+
+// lookInto adds what is read of a server; it returns nil if it is none.
+func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, error) {
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		if e, ok := programs[strings.TrimSuffix(filepath.Base(exe), " (deleted)")]; ok {
 			server.Engine = e
 		}
 	}
-	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", c.PID), p.arguments)
+	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", server.PID), p.arguments)
 	switch {
 	case foreign.Unanswered(slow):
 		// Its memory hangs. It is a server if it listens; only its name is not known.
+		server.NoName = kinds[server.Engine].name != nil
 	case slow != nil:
 		return nil, slow
 	case len(args) == 0:
@@ -188,6 +191,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
 	// followed without it.
+	server.Apart = p.apart()
 	noPorts := p.readPorts(server, tcp)
 	if slow != nil && len(server.Ports) == 0 {
 		return nil, slow
@@ -204,12 +208,13 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
 		server.Data, server.DataSource, server.WAL, server.WALSource = files.Data, files.DataSource, files.WAL, files.WALSource
-		server.Name, server.DataID, server.Owned, server.Apart = files.Name, files.DataID, files.Owned, files.Apart
+		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned
 	}
 	if library != nil {
 		server.TLSLibrary = library.TLSLibrary
 	}
-	return server, errors.Join(slow, noPorts, noFiles, noLibrary)
+	server.NoLibrary = noLibrary != nil && server.TLSLibrary == (Library{})
+	return server, errors.Join(unlessGone(slow), unlessGone(noPorts), unlessGone(noFiles), unlessGone(noLibrary))
 }
 
 // part reads something of a server that may hang; without an answer it returns nil. What was

@@ -194,9 +194,9 @@ func TestScanHung(t *testing.T) {
 		servers, err := s.Scan(nil)
 		var got []string
 		for _, s := range servers {
-			got = append(got, fmt.Sprintf("%d %s %s %v", s.PID, s.Name, s.Version, s.Ports))
+			got = append(got, fmt.Sprintf("%d %s %s %v %v %v", s.PID, s.Name, s.Version, s.Ports, s.NoName, s.NoLibrary))
 		}
-		if want := []string{"10 pg10  [5410]", "20 pg20 15 [5420]", "30   [5430]"}; !slices.Equal(got, want) {
+		if want := []string{"10 pg10  [5410] false true", "20 pg20 15 [5420] false false", "30   [5430] true false"}; !slices.Equal(got, want) {
 			t.Fatalf("servers %q, want %q", got, want)
 		}
 		for _, want := range []string{"process 10: ", "data directory of process 10", "loaded libraries of process 10", "process 30: command line", "process 40: command line"} {

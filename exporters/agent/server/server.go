@@ -32,18 +32,22 @@ type Server struct {
 	DataDirectory string
 	// DataPath is the same as it is, with whatever bytes it has; it is no label.
 	DataPath string
+	// NoName tells that its command line did not answer, which may tell another name than Name.
+	NoName bool
 	// Ports are the TCP ports it listens on; empty until it does.
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// MorePorts tells that what it listens on could not be read whole: there may be more ports and addresses than these.
+	MorePorts bool
 	// Data and WAL are the device numbers, as major:minor, of the file systems that hold the
 	// tables and the write-ahead (redo) log; empty if unknown.
 	Data, WAL string
 	// DataSource and WALSource are where the mount table says those file systems come from,
-	// for btrfs, which has an anonymous number.
+	// for those that have an anonymous number and whose source tells the device (disk.SourceTells).
 	DataSource, WALSource string
 	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
-	// if unknown.
+	// if unknown. It is so long that nobody finds a path for which his own is another's.
 	DataID string
 	// Owned tells that the data directory belongs to the server's user, or to root: it is not just where somebody stands.
 	Owned bool
@@ -51,7 +55,15 @@ type Server struct {
 	Apart bool
 	// TLSLibrary is the TLS library it has loaded.
 	TLSLibrary Library
+	// NoLibrary tells that it could not be read which libraries it has loaded.
+	NoLibrary bool
 }
+
+// maxDataID is how much of a DataID is in a name.
+const maxDataID = 8
+
+// ShortDataID is as much of the DataID as is in a server's name. It proves nothing: whoever chooses a path can have one like it.
+func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
 // Owner is whose share of the calls that may hang those on this server's files take, see
 // foreign.Calls.

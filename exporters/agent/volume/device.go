@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 // Devices turns device numbers into the kernel's names of whole disks: the names that
@@ -34,7 +35,7 @@ func (d Devices) Of(m Mount) (string, error) {
 	switch {
 	case m.raw:
 		number, err = d.numberOf("/dev" + m.Root)
-	case strings.HasPrefix(number, "0:") && !sourceTells[m.Type]:
+	case strings.HasPrefix(number, "0:") && m.Type != "" && !disk.SourceTells(m.Type):
 		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, foreign.Text(m.Type, foreign.MaxLabel))
 	case strings.HasPrefix(number, "0:"):
 		// An anonymous number: only the source can name a device.
@@ -45,10 +46,6 @@ func (d Devices) Of(m Mount) (string, error) {
 	}
 	return d.disk(number, m)
 }
-
-// sourceTells are the kinds of file systems on a device that have an anonymous number, so that only their source names the device, and an unknown one. The
-// source of others, such as FUSE's and tmpfs', is whatever the one who mounts them says.
-var sourceTells = map[string]bool{"btrfs": true, "": true}
 
 // disk returns the whole disk of a device number, which is that of a mount.
 func (d Devices) disk(number string, m Mount) (string, error) {

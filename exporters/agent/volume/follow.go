@@ -78,19 +78,28 @@ func (n *Node) follow(ctx context.Context, calls *foreign.Calls, changed <-chan 
 }
 
 // refresh looks for the volumes if asked to, or if what is known does not hold any more. Without
-// an answer in time what was known stays.
+// an answer in time what was known stays until the answer comes: where a look takes longer than calls may, that is all there is.
 func (n *Node) refresh(calls *foreign.Calls, afresh bool) {
-	k, err := foreign.Ask(calls, "mount tables and devices of volumes", func() (*knowledge, error) {
+	began := time.Now()
+	err := calls.Do("mount tables and devices of volumes", func() error {
 		if k := n.known.Load(); !afresh && k != nil && n.holds(k) {
-			return k, nil
+			return nil
 		}
-		return n.find(), nil
+		n.learn(n.find())
+		return nil
 	})
-	switch {
-	case err == nil:
-		n.known.Store(k)
-	case n.known.Load() == nil:
-		n.known.Store(&knowledge{at: time.Now(), err: err})
+	if err != nil {
+		n.known.CompareAndSwap(nil, &knowledge{at: began, err: err})
+	}
+}
+
+// learn takes over what a look found, unless a later one has been taken over.
+func (n *Node) learn(k *knowledge) {
+	for {
+		known := n.known.Load()
+		if known != nil && known.at.After(k.at) || n.known.CompareAndSwap(known, k) {
+			return
+		}
 	}
 }
 

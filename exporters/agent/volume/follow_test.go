@@ -130,6 +130,48 @@ func TestFollowHung(t *testing.T) {
 	release()
 }
 
+// A look that is answered late, as all are on a slow node, is what is known then; one that began before another counts for nothing beside it.
+func TestFollowLate(t *testing.T) {
+	proc, sys := machine(t)
+	table := filepath.Join(proc, "1", "mountinfo")
+	text, err := os.ReadFile(table)
+	if err == nil {
+		err = errors.Join(os.Remove(table), unix.Mkfifo(table, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
+	n.refresh(foreign.NewCalls(20*time.Millisecond, 8), true)
+	if found, err := n.Known(); len(found) != 0 || !errors.Is(err, foreign.ErrUnanswered) {
+		t.Errorf("at first known are %v, %v", found, err)
+	}
+	f, err := os.OpenFile(table, os.O_WRONLY, 0) // it is being read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	testkit.Eventually(t, time.Minute, func() error {
+		if found, err := n.Known(); len(found) != 1 || err != nil {
+			return fmt.Errorf("known are %v, %v", found, err)
+		}
+		return nil
+	})
+	known := n.known.Load()
+	n.learn(&knowledge{at: known.at.Add(-time.Second)})
+	if n.known.Load() != known {
+		t.Error("a look that began before has replaced the latest")
+	}
+	later := &knowledge{at: known.at.Add(time.Second)}
+	n.learn(later)
+	if n.known.Load() != later {
+		t.Error("a later look has not replaced the one before")
+	}
+}
+
 // Mounts in another user namespace name no volumes: any user makes such a one.
 func TestForeignUserNamespace(t *testing.T) {
 	for users, want := range map[string]string{"user:[1]": "loop2", "user:[2]": ""} {

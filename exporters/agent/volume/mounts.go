@@ -22,7 +22,7 @@ type Mount struct {
 	Point string
 	// Device is the file system's device number, as major:minor.
 	Device string
-	// Type is the kind of file system; empty if it is not known.
+	// Type is the kind of file system; empty if it is not known, and then Source is empty or one that names the device.
 	Type string
 	// Source is what was mounted, as the file system tells it.
 	Source string
@@ -75,7 +75,7 @@ const (
 	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
 	maxHostTable = 64 << 20
 	maxTable     = 4 << 20
-	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes.
+	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes; of one container half of what is left.
 	maxUsers = 16 << 20
 	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no more of his are looked at,
 	// allDoubts those of all users.
@@ -121,7 +121,9 @@ func ReadTables(root string) (*Tables, error) {
 		switch {
 		case err != nil:
 		case others:
-			if left -= bytesOf(mounts); left >= 0 {
+			// Whoever has many mounts in some containers leaves room for those of others, which have few.
+			if n := bytesOf(mounts); n <= left/2 {
+				left -= n
 				t.users = append(t.users, mounts)
 			}
 		default:

@@ -261,3 +261,32 @@ func TestElsewhereIsWhole(t *testing.T) {
 		t.Error("one of any node is not")
 	}
 }
+
+// However many mounts one pod's containers have, the tables of others' containers are read.
+func TestManyMountsOfContainers(t *testing.T) {
+	testkit.NeedRoot(t)
+	const image = "32 1 0:50 / / rw - overlay overlay rw\n"
+	const hostile = 8
+	line := "33 32 0:51 / /" + strings.Repeat("x", 4000) + " rw - tmpfs tmpfs rw\n"
+	tables := make([]string, hostile)
+	for i := range tables {
+		tables[i] = image + strings.Repeat(line, (maxTable-len(image))/len(line))
+	}
+	proc := others(t, append(tables, image+"33 32 8:16 / /x rw - ext4 /dev/sdb rw\n")...)
+	var pids []string
+	for i := range hostile + 1 {
+		pids = append(pids, fmt.Sprint(i+2))
+	}
+	users(t, proc, pids...)
+	for i, pid := range pids {
+		group := filepath.Join(filepath.Dir(podGroup), fmt.Sprintf("%064x", i))
+		folder := filepath.Join(proc, "1/root/sys/fs/cgroup", group)
+		if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(pid+"\n"), 0o644),
+			os.WriteFile(filepath.Join(proc, pid, "cgroup"), []byte("0::"+group+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := read(t, proc); (Identity{Directory: "/data", InUse: true}).in(all) == nil {
+		t.Errorf("/data is used by nobody; %d tables are kept", len(all.users))
+	}
+}

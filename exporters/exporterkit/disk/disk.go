@@ -86,13 +86,15 @@ func (f *Finder) diskOf(directory string) (string, error) {
 	}
 	major, minor := unix.Major(stat.Dev), unix.Minor(stat.Dev)
 	if major == 0 {
-		// btrfs, overlay and such have a number of their own; the mount names the device.
+		// The file system has a number of its own; of some the mount names the device.
 		directory = label.Value(directory)
-		source, err := f.mountSource(major, minor)
+		kind, source, err := f.mountSource(major, minor)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", directory, err)
 		}
-		// Users may mount FUSE file systems under any name: only one in /dev is looked at.
+		if !SourceTells(kind) {
+			return "", fmt.Errorf("%s is on %q, a file system of the kind %s, whose source names no device", directory, label.Value(source), label.Value(kind))
+		}
 		if filepath.Clean(source) != source || !strings.HasPrefix(source, "/dev/") || strings.HasPrefix(source, "/dev/shm/") {
 			return "", fmt.Errorf("%s is on %q, which is no block device", directory, label.Value(source))
 		}
@@ -122,12 +124,12 @@ func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
 // maxMountinfo bounds what is read of the list of mounts, of which others write the names.
 const maxMountinfo = 16 << 20
 
-// mountSource returns the device of the mount with the given number, from mountinfo
-// (proc_pid_mountinfo(5)): field 3 is the number, the source comes second after " - ".
-func (f *Finder) mountSource(major, minor uint32) (string, error) {
+// mountSource returns the kind and the source of the mount with the given number, from mountinfo
+// (proc_pid_mountinfo(5)): field 3 is the number, the kind comes first after " - " and the source second.
+func (f *Finder) mountSource(major, minor uint32) (kind, source string, err error) {
 	mounts, err := os.Open(filepath.Join(f.ProcFS, "self", "mountinfo"))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer mounts.Close()
 	want := fmt.Sprintf("%d:%d", major, minor)
@@ -136,11 +138,11 @@ func (f *Finder) mountSource(major, minor uint32) (string, error) {
 		before, after, ok := strings.Cut(lines.Text(), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
 		if ok && len(fields) > 2 && len(rest) > 1 && fields[2] == want {
-			return rest[1], nil
+			return rest[0], rest[1], nil
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return "", err
+		return "", "", err
 	}
-	return "", fmt.Errorf("no mount has the device number %s", want)
+	return "", "", fmt.Errorf("no mount has the device number %s", want)
 }

@@ -1,9 +1,13 @@
 package disk
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -39,11 +43,39 @@ func TestDiskOfDirectory(t *testing.T) {
 	}
 	write(t, filepath.Join(f.ProcFS, "self", "mountinfo"),
 		"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n33 22 0:45 /sub /data rw,relatime shared:1 - btrfs /dev/nvme0n1 rw,subvol=/sub\n")
-	if source, err := f.mountSource(0, 45); source != "/dev/nvme0n1" || err != nil {
-		t.Errorf("0:45 comes from %q (%v)", source, err)
+	if kind, source, err := f.mountSource(0, 45); kind != "btrfs" || source != "/dev/nvme0n1" || err != nil {
+		t.Errorf("0:45 is %q and comes from %q (%v)", kind, source, err)
 	}
-	if _, err := f.mountSource(0, 46); err == nil {
+	if _, _, err := f.mountSource(0, 46); err == nil {
 		t.Error("a mount that is not there has a source")
+	}
+}
+
+// What any user may mount lies on no disk, whatever he says that it comes from.
+func TestSourceOfAnybody(t *testing.T) {
+	testkit.NeedRoot(t)
+	root := t.TempDir()
+	sys, data := filepath.Join(root, "sys"), filepath.Join(root, "data")
+	if err := errors.Join(os.MkdirAll(filepath.Join(sys, "devices/pci/sdz"), 0o700), os.MkdirAll(filepath.Join(sys, "dev/block"), 0o700),
+		os.Symlink("../../devices/pci/sdz", filepath.Join(sys, "dev/block/65:144")), os.Mkdir(data, 0o700), os.Mkdir(filepath.Join(root, "dev"), 0o700),
+		unix.Mknod(filepath.Join(root, "dev/sdz"), unix.S_IFBLK|0o600, int(unix.Mkdev(65, 144)))); err != nil {
+		t.Fatal(err)
+	}
+	f := &Finder{SysFS: sys, ProcFS: "/proc", RootFS: root}
+	if disk, err := f.diskOf("/dev/sdz"); disk != "sdz" || err != nil {
+		t.Fatalf("the device itself is %q (%v)", disk, err)
+	}
+	if err := unix.Mount("/dev/sdz", data, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(data, unix.MNT_DETACH) //nolint:errcheck // the folder goes with the test
+	if disk, err := f.diskOf("/data"); disk != "" || err == nil || !strings.Contains(err.Error(), "tmpfs") {
+		t.Errorf("a tmpfs that says it comes from a disk is on %q (%v)", disk, err)
+	}
+	for kind, want := range map[string]bool{"btrfs": true, "tmpfs": false, "fuse.sshfs": false, "fuse": false, "overlay": false, "nfs4": false, "zfs": false, "": false} {
+		if SourceTells(kind) != want {
+			t.Errorf("the source of a file system of the kind %q is believed: %v", kind, !want)
+		}
 	}
 }
 
