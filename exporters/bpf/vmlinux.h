@@ -298,6 +298,7 @@ struct task_struct {
 	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
+	int exit_state;
 	unsigned int in_iowait: 1;
 	pid_t pid;
 	pid_t tgid;
