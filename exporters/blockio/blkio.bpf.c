@@ -199,7 +199,7 @@ static __always_inline u64 attempt_time(struct request *rq)
 /* issue_time returns when rq, which has ended, was given to its driver first, 0 if unknown. */
 static __always_inline u64 issue_time(struct request *rq)
 {
-	/* A copy: to the verifier of 6.12, what a map was asked for is a pointer no more. */
+	/* Apart from rq, whose type the verifier of Linux 6.12 forgets where it is read from memory again. */
 	struct request *key = rq;
 	u64 ns = attempt_time(rq);
 	struct retried *first;
