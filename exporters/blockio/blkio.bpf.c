@@ -2,6 +2,7 @@
 
 /* Latency of block I/O by device and operation, split into the time before the driver got a
  * request (queue) and the time in driver and device (device), for ebpf_exporter (blkio.yaml).
+ * And requests that came back from there undone, to be tried again (retries).
  *
  * Almost all of it hangs on one hook, the end of a request, because the kernel
  * itself stamps a request when it is made and when it is given to the driver: block_io_done,
@@ -9,6 +10,7 @@
  * return at once unless a device needs them:
  *   - block_rq_complete, for a device's own flushes, which have no block_io_done,
  *   - block_rq_issue, for queues where the kernel omits the second stamp,
+ *   - block_rq_requeue, for requests that are tried again: the kernel sets the second stamp anew then,
  *   - block_bio_queue and block_bio_complete, for devices without requests (dm, md, zram, drbd).
  *
  * What is counted, and when:
@@ -19,6 +21,9 @@
  *   - op "flush": a request for nothing but a flush, what a database's fsync waits for. The
  *     kernel answers several of them with one flush of the device; that one gives the device
  *     time of each and is not counted itself. /proc/diskstats counts these among the writes.
+ *   - a request that is tried again, as after an error, a timeout or "busy": once as well. Its device
+ *     time begins where the driver was given it first, as all of what follows is the device's doing.
+ *     What a driver refuses at once, having no room for it, still waits in the queue.
  *   - op "other": what is neither read, write, flush nor discard (write zeroes, secure
  *     erase, zone management).
  *   - not at all: passthrough commands (SCSI and NVMe administration), and requests of a queue with
@@ -101,6 +106,31 @@ struct {
 	__type(value, u64);
 } issued SEC(".maps");
 
+/* What a driver has given back by then, and not as complete, it has refused: it had no room. */
+#define REFUSED_WITHIN_NS 1000000
+
+/* A request that is tried again: when it was made, which tells it from a later one in the same
+ * place, and when its driver was given it first, 0 if that was not stamped.
+ */
+struct retried {
+	u64 start;
+	u64 issued;
+};
+
+/* Requests that are being tried again. An entry goes when its request ends, or the next one in the same
+ * place; those that stay are of devices which went with a request whose end was not seen.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_IN_FLIGHT);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct request *);
+	__type(value, struct retried);
+} retried SEC(".maps");
+
+/* How many there are: while there is none nothing looks there. */
+u32 retrying;
+
 /* Set by a test alone, before loading: no queue's requests count as stamped by the kernel. */
 const volatile bool ignore_kernel_stamps = false;
 
@@ -150,8 +180,8 @@ static __always_inline u8 op_of(u32 opf, bool empty)
 	return OP_OTHER;
 }
 
-/* issue_time returns when rq was given to its driver, 0 if unknown. */
-static __always_inline u64 issue_time(struct request *rq)
+/* attempt_time returns when rq was given to its driver last, 0 if unknown. */
+static __always_inline u64 attempt_time(struct request *rq)
 {
 	u64 *stamp, ns = ignore_kernel_stamps ? 0 : rq->io_start_time_ns;
 
@@ -163,6 +193,26 @@ static __always_inline u64 issue_time(struct request *rq)
 	if (!ns)
 		ns = *stamp;
 	bpf_map_delete_elem(&issued, &rq);
+	return ns;
+}
+
+/* issue_time returns when rq, which has ended, was given to its driver first, 0 if unknown. */
+static __always_inline u64 issue_time(struct request *rq)
+{
+	/* Apart from rq, whose type the verifier of Linux 6.12 forgets where it is read from memory again. */
+	struct request *key = rq;
+	u64 ns = attempt_time(rq);
+	struct retried *first;
+
+	if (!retrying)
+		return ns;
+	first = bpf_map_lookup_elem(&retried, &key);
+	if (!first)
+		return ns;
+	if (first->start == rq->start_time_ns)
+		ns = first->issued;
+	if (!bpf_map_delete_elem(&retried, &key))
+		__sync_fetch_and_add(&retrying, -1);
 	return ns;
 }
 
@@ -201,11 +251,29 @@ static __always_inline u64 flush_issue_time(struct request *rq)
 	return flush && flush->q == rq->q ? flush->issued : 0;
 }
 
+/* Whether the kernel keeps statistics of rq, and sets its stamps. */
+static __always_inline bool has_io_stat(struct request *rq)
+{
+	return rq->rq_flags & rq_flag(__RQF_IO_STAT, 1U << 13);
+}
+
+/* Whether rq is a device's own flush, which has no statistics and is stamped. */
+static __always_inline bool is_device_flush(struct request *rq)
+{
+	return (rq->cmd_flags & REQ_OP_MASK) == REQ_OP_FLUSH;
+}
+
+/* set_disk writes the name of rq's disk to name, which must be all zero. */
+static __always_inline void set_disk(char *name, struct request *rq)
+{
+	blkio_disk_name(name, rq->q->disk);
+	blkio_nvme_head(name);
+}
+
 /* done counts rq, which has ended. */
 static __always_inline void done(struct request *rq)
 {
-	u32 opf = rq->cmd_flags, op = opf & REQ_OP_MASK, flags = rq->rq_flags;
-	u32 io_stat = rq_flag(__RQF_IO_STAT, 1U << 13);
+	u32 opf = rq->cmd_flags, op = opf & REQ_OP_MASK;
 	u32 flush_seq = rq_flag(__RQF_FLUSH_SEQ, 1U << 4);
 	u64 now, start, issue, total, queue;
 	struct record *record;
@@ -213,15 +281,14 @@ static __always_inline void done(struct request *rq)
 	struct key key = {};
 	bool shared;
 
-	if ((flags & (io_stat | flush_seq)) != io_stat || op >= REQ_OP_DRV_IN)
+	if (!has_io_stat(rq) || (rq->rq_flags & flush_seq) || op >= REQ_OP_DRV_IN)
 		return;
 
 	now = bpf_ktime_get_ns();
 	start = rq->start_time_ns;
 	key.op = op_of(opf, !rq->nr_phys_segments);
 	issue = key.op == OP_FLUSH ? flush_issue_time(rq) : issue_time(rq);
-	blkio_disk_name(key.device, rq->q->disk);
-	blkio_nvme_head(key.device);
+	set_disk(key.device, rq);
 
 	record = record_of(&key);
 	if (!record)
@@ -248,7 +315,7 @@ SEC("tp_btf/block_rq_complete")
 int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned int nr_bytes)
 {
 	start_exporting();
-	if ((rq->cmd_flags & REQ_OP_MASK) == REQ_OP_FLUSH)
+	if (is_device_flush(rq))
 		device_flushed(rq);
 	else if (!has_io_done() && nr_bytes >= rq->__data_len)
 		done(rq);
@@ -280,6 +347,51 @@ int BPF_PROG(blkio_rq_issue, struct request *rq)
 	now = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&issued, &rq, &now, BPF_ANY))
 		drop(DROP_ISSUE, 1);
+	return 0;
+}
+
+/* count_retry counts that rq came back. */
+static __always_inline void count_retry(struct request *rq)
+{
+	struct key key = {};
+	u64 *count, zero = 0;
+
+	key.op = is_device_flush(rq) ? OP_FLUSH : op_of(rq->cmd_flags, false);
+	set_disk(key.device, rq);
+	count = bpf_map_lookup_elem(&blkio_retries_total, &key);
+	if (!count) {
+		bpf_map_update_elem(&blkio_retries_total, &key, &zero, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(&blkio_retries_total, &key);
+	}
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else
+		drop(DROP_RETRY, 1);
+}
+
+/* A request goes back to its queue: refused by its driver, or tried and to be tried again. */
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(blkio_rq_requeue, struct request *rq)
+{
+	struct retried first = {}, *known;
+	u32 state = rq->state;
+
+	/* Refused before it was started, or not counted when it ends. */
+	if (state == MQ_RQ_IDLE || (rq->cmd_flags & REQ_OP_MASK) >= REQ_OP_DRV_IN ||
+	    !(has_io_stat(rq) || is_device_flush(rq)))
+		return 0;
+	first.start = rq->start_time_ns;
+	first.issued = attempt_time(rq);
+	if (state != MQ_RQ_COMPLETE && (!first.issued || after(first.issued, bpf_ktime_get_ns()) < REFUSED_WITHIN_NS))
+		return 0;
+	count_retry(rq);
+	known = bpf_map_lookup_elem(&retried, &rq);
+	if (known && known->start == first.start)
+		return 0;
+	if (bpf_map_update_elem(&retried, &rq, &first, BPF_ANY))
+		drop(DROP_RETRY, 1);
+	else if (!known)
+		__sync_fetch_and_add(&retrying, 1);
 	return 0;
 }
 

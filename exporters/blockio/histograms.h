@@ -52,6 +52,7 @@ enum reason {
 	DROP_ENTRY,
 	DROP_ISSUE,
 	DROP_BIO,
+	DROP_RETRY,
 	DROP_REASONS,
 };
 
@@ -86,10 +87,14 @@ EXPORTED(blkio_total_seconds, MAX_ENTRIES);
  */
 EXPORTED(blkio_unsplit_total, MAX_SHARED_RECORDS);
 
+/* How often requests came back from driver or device undone, and went into the queue again. */
+EXPORTED(blkio_retries_total, MAX_SHARED_RECORDS);
+
 /* What was lost, by reason: record, a request for which there was no room for a record of its
  * device and operation; entry, an observation of one histogram for which there was no
  * room in the exported map; issue, a request's hand-over stamp (the request counts as
- * unsplit); bio, a bio of a device without requests.
+ * unsplit); bio, a bio of a device without requests; retry, one that is not counted, or the first hand-over
+ * of a request that is tried again (its attempts before the last one count as queue).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -126,6 +126,12 @@ struct request_queue {
 	struct gendisk *disk;
 };
 
+enum mq_rq_state {
+	MQ_RQ_IDLE = 0,
+	MQ_RQ_IN_FLIGHT = 1,
+	MQ_RQ_COMPLETE = 2,
+};
+
 struct request {
 	struct request_queue *q;
 	blk_opf_t cmd_flags;
@@ -137,6 +143,7 @@ struct request {
 	u64 start_time_ns;
 	u64 io_start_time_ns;
 	unsigned short nr_phys_segments;
+	enum mq_rq_state state;
 };
 
 /* A member from 6.11 on. */
@@ -291,6 +298,7 @@ struct task_struct {
 	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
+	int exit_state;
 	unsigned int in_iowait: 1;
 	pid_t pid;
 	pid_t tgid;

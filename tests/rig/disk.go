@@ -37,7 +37,8 @@ func OwnMounts() error {
 type SlowFiles struct {
 	Reads, Writes, Syncs *Delay
 
-	part atomic.Pointer[filePart]
+	part   atomic.Pointer[filePart]
+	halves atomic.Bool
 }
 
 // filePart is from an offset in each file up to another one.
@@ -45,6 +46,9 @@ type filePart struct{ from, to int64 }
 
 // Only holds back only those reads and writes that touch this part of a file, from now on.
 func (f *SlowFiles) Only(from, to int64) { f.part.Store(&filePart{from, to}) }
+
+// ReadHalves has each read of a BlockSize answered with its first half alone, from now on: whoever wants the rest asks again.
+func (f *SlowFiles) ReadHalves(yes bool) { f.halves.Store(yes) }
 
 // hold holds back a read or write.
 func (f *SlowFiles) hold(d *Delay, off int64, length int) {
@@ -226,6 +230,9 @@ func (f *slowFile) PassthroughFd() (int, bool) { return 0, false }
 // Read holds back, then reads.
 func (f *slowFile) Read(ctx context.Context, data []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	f.files.hold(f.files.Reads, off, len(data))
+	if f.files.halves.Load() && len(data) == BlockSize {
+		data = data[:BlockSize/2]
+	}
 	return f.LoopbackFile.Read(ctx, data, off)
 }
 

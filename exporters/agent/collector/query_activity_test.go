@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/procfs"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
@@ -231,6 +232,50 @@ func TestActivityOnHungDisk(t *testing.T) {
 	if got := gauges(t, q, "hung"); got["plumbline_query_in_flight sync"] != 0 {
 		t.Errorf("a statement is in sync: %v", got)
 	}
+}
+
+// A session that has ended is no backend any more, also while its server does not ask what became of it.
+func TestActivityOfUnreapedSession(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unreaped", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "unreaped")
+	stays, goes := pg.Connect(t), pg.Connect(t)
+	run(t, stays, "select 1")
+	var pid int
+	if err := goes.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	// The server's processes are those of two sessions and its own, and it can neither make nor reap any from now on.
+	main := pg.PID
+	if err := syscall.Kill(main, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(main, syscall.SIGCONT)
+	before := gauges(t, q, "unreaped")["plumbline_query_backends"]
+	if err := goes.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, func() error {
+		if state := processState(t, pid); state != "Z" {
+			return fmt.Errorf("process %d is in state %s", pid, state)
+		}
+		return nil
+	})
+	wantGauge(t, q, "unreaped", "plumbline_query_backends", is(before-1))
+}
+
+// processState is a process's state as the kernel shows it, such as "Z".
+func processState(t testing.TB, pid int) string {
+	t.Helper()
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stat.State
 }
 
 // A wait for a lock is told apart from any other, and so are a slow client and a long query.

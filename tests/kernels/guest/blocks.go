@@ -70,17 +70,20 @@ func (b *blocks) scrape() (agentproc.Metrics, error) {
 }
 
 // stats reads the kernel's own statistics of the disk.
-func stats(t *rig.Scope) blockdevice.Diskstats {
+func stats(t *rig.Scope) blockdevice.Diskstats { return statsOf(t, filepath.Base(disk)) }
+
+// statsOf reads the kernel's own statistics of a device.
+func statsOf(t *rig.Scope, device string) blockdevice.Diskstats {
 	f, err := blockdevice.NewDefaultFS()
 	t.Check(err)
 	all, err := f.ProcDiskstats()
 	t.Check(err)
 	for _, d := range all {
-		if d.DeviceName == filepath.Base(disk) {
+		if d.DeviceName == device {
 			return d
 		}
 	}
-	t.Fatalf("/proc/diskstats has no %s", disk)
+	t.Fatalf("/proc/diskstats has no %s", device)
 	return blockdevice.Diskstats{}
 }
 

@@ -93,6 +93,7 @@ func measure(t *rig.Scope, o options, out *outcome.Outcome) {
 	unmountWork(t)
 	blocks.compare(t, out)
 	blocks.measureLVM(t, out)
+	blocks.measureRetries(t, out)
 }
 
 // mountWork makes a file system on the disk, and mounts it.

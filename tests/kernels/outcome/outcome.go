@@ -40,11 +40,13 @@ type Outcome struct {
 	ISCSIPaths Remote `json:"iscsi_paths"`
 	// Disk are block requests: made by us, or in the kernel's own statistics, and counted by blockio.
 	Disk []Count `json:"disk"`
+	// Retries are block requests that a failing disk gave back, as blockio counted them, and how long all of their attempts took.
+	Retries Remote `json:"retries"`
 	// Seconds is what all this took.
 	Seconds float64 `json:"seconds"`
 }
 
-// Remote is what went over a storage network: Commands, and Delays that were put into the way of some.
+// Remote is what went to disks that somebody else has a hand in, as a storage network: Commands, and Delays that were put into the way of some.
 type Remote struct {
 	Commands []Count `json:"commands"`
 	Delays   []Delay `json:"delays"`
@@ -140,7 +142,7 @@ func (o Outcome) Wrong() []string {
 		name  string
 		works bool
 		seen  Remote
-	}{{"NVMe/TCP", o.NVMe.Works, o.NVMePaths}, {"iSCSI", o.ISCSI.Works, o.ISCSIPaths}} {
+	}{{"NVMe/TCP", o.NVMe.Works, o.NVMePaths}, {"iSCSI", o.ISCSI.Works, o.ISCSIPaths}, {"a failing disk's", o.Blockio.Works, o.Retries}} {
 		check(wire.name+" commands", wire.works, wire.seen.Commands)
 		for _, d := range wire.seen.Delays {
 			if wire.works && !d.recovered() {

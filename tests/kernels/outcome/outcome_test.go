@@ -14,7 +14,13 @@ func fine() Outcome {
 			{What: "a disk's delay", Put: .03, Truth: .031, Waited: .039, Seen: .035}}}
 	}
 	return Outcome{Query: yes, Replica: yes, NVMe: yes, NVMePaths: paths(), ISCSI: yes, ISCSIPaths: paths(), Blockio: yes, Duration: 2.5, Phases: 2.500000001, Slept: 1, Waited: 1.01,
-		Statements: []Count{{"simple", 200, 200}, {"tls", 100, 100}}, Requests: []Count{{"writes", 400, 400}}, Disk: []Count{{"reads", 7, 7}, {"discards", 0, 0}}}
+		Statements: []Count{{"simple", 200, 200}, {"tls", 100, 100}}, Requests: []Count{{"writes", 400, 400}}, Disk: []Count{{"reads", 7, 7}, {"discards", 0, 0}},
+		Retries: retries()}
+}
+
+// retries are of a disk that is seen to fail as often, and to take as long, as it does.
+func retries() Remote {
+	return Remote{Commands: []Count{{"retries", 19, 19}}, Delays: []Delay{{What: "time of all attempts", Put: .78, Truth: .79, Waited: .79, Seen: .785}}}
 }
 
 func TestWrong(t *testing.T) {
@@ -45,6 +51,8 @@ func TestWrong(t *testing.T) {
 		{"iSCSI, a link's delay of 25.000 ms: 29.000 ms seen of 27.000", func(o *Outcome) { o.ISCSIPaths.Delays[0].Seen = .029 }},
 		{"NVMe/TCP, a disk's delay of 30.000 ms: 40.000 ms seen of 31.000, and 39.000 waited for", func(o *Outcome) { o.NVMePaths.Delays[1].Seen = .04 }},
 		{"block requests, reads: 0 counted of 7", func(o *Outcome) { o.Disk[0].Counted = 0 }},
+		{"a failing disk's commands, retries: 0 counted of 19", func(o *Outcome) { o.Retries.Commands[0].Counted = 0 }},
+		{"a failing disk's, time of all attempts of 780.000 ms: 400.000 ms seen", func(o *Outcome) { o.Retries.Delays[0].Seen = .4 }},
 		{"block requests: nothing was made", func(o *Outcome) { o.Disk = nil }},
 		{"phases are 2.506700 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.5067 }},
 		{"phases are 2.400000 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.4 }},
@@ -67,7 +75,7 @@ func TestWrong(t *testing.T) {
 
 // What does not work has counted nothing, and that is not wrong: that it does not work is said elsewhere.
 func TestNotWorking(t *testing.T) {
-	o := Outcome{Blockio: Feature{Works: true}, Disk: []Count{{"reads", 7, 7}}}
+	o := Outcome{Blockio: Feature{Works: true}, Disk: []Count{{"reads", 7, 7}}, Retries: retries()}
 	if wrong := o.Wrong(); len(wrong) > 0 {
 		t.Errorf("without query and replica: %q", wrong)
 	}

@@ -9,7 +9,8 @@
 
 #include "connection.h"
 
-/* What census counts: the processes and threads that are followed, by server. */
+/* What census counts: the processes and threads that are followed, by server. Not those that have ended, for which
+ * their parents have not asked yet: some never do. */
 struct population {
 	u64 backends[MAX_SERVERS];
 	u64 torn; /* statements of which no consistent picture was to be had */
@@ -314,7 +315,7 @@ int census(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	u32 zero = 0;
 	struct population *p = bpf_map_lookup_elem(&populations, &zero);
-	if (!task || !p)
+	if (!task || !p || READ_ONCE(task->exit_state))
 		return 0;
 	struct backend *b = backend_of(task);
 	if (!b)

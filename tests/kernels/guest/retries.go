@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kernels/outcome"
+	"github.com/plumbline/plumbline/tests/rig"
+)
+
+const (
+	retryReads = 20
+	retryDelay = 20 * time.Millisecond
+	scsiDebug  = "/sys/bus/pseudo/drivers/scsi_debug"
+	// What the driver does with each command whose turn it is (drivers/scsi/scsi_debug.c): the disk answers a read, when it has taken its
+	// time, that it was aborted; the driver says at once that it is busy.
+	scsiAborts  = 0x10
+	scsiRefuses = 0x8000
+	tracing     = "/sys/kernel/tracing"
+)
+
+// scsiDisk is a disk of the kernel's scsi_debug: it holds back each command for retryDelay, and fails some of them if told to.
+type scsiDisk struct{ name string }
+
+func newSCSIDisk(t *rig.Scope) *scsiDisk {
+	t.Check(call("modprobe", "sd_mod"))
+	t.Check(call("modprobe", "scsi_debug", "dev_size_mb=8", "ndelay="+strconv.FormatInt(retryDelay.Nanoseconds(), 10)))
+	t.Cleanup(func() { rig.Eventually(t, time.Minute, func() error { return call("modprobe", "-r", "scsi_debug") }) })
+	d := &scsiDisk{}
+	rig.Eventually(t, patience, func() error {
+		folders, _ := filepath.Glob(scsiDebug + "/adapter0/host*/target*/*/block/*")
+		if len(folders) != 1 {
+			return fmt.Errorf("scsi_debug has the disks %q", folders)
+		}
+		d.name = filepath.Base(folders[0])
+		_, err := os.Stat("/dev/" + d.name)
+		return err
+	})
+	return d
+}
+
+// fail has every second command fail in this way, from now on.
+func (d *scsiDisk) fail(t *rig.Scope, way int) {
+	for _, s := range []struct {
+		file  string
+		value int
+	}{{"opts", way}, {"every_nth", 2}} {
+		t.Check(os.WriteFile(filepath.Join(scsiDebug, s.file), []byte(strconv.Itoa(s.value)), 0))
+	}
+}
+
+// read reads the disk, and returns how long that took and how often the kernel put one of the reads back into its queue.
+func (d *scsiDisk) read(t *rig.Scope) (took time.Duration, requeued uint64) {
+	event := filepath.Join(tracing, "events/block/block_rq_requeue/enable")
+	t.Check(os.WriteFile(filepath.Join(tracing, "trace"), nil, 0))
+	t.Check(os.WriteFile(event, []byte("1"), 0))
+	before := statsOf(t, d.name).ReadIOs
+	t.Check(rig.Direct("/dev/"+d.name, func(f *os.File, page []byte) error {
+		began := time.Now()
+		for i := range retryReads {
+			if _, err := f.ReadAt(page, int64(i)*blockSize); err != nil {
+				return err
+			}
+		}
+		took = time.Since(began)
+		return nil
+	}))
+	if n := statsOf(t, d.name).ReadIOs - before; n != retryReads {
+		t.Fatalf("the kernel counted %d reads of %d: something else uses %s", n, retryReads, d.name)
+	}
+	t.Check(os.WriteFile(event, []byte("0"), 0))
+	text, err := os.ReadFile(filepath.Join(tracing, "trace"))
+	t.Check(err)
+	return took, uint64(strings.Count(string(text), "block_rq_requeue: "))
+}
+
+// measureRetries compares what blockio tells of a disk that fails with the kernel's trace of requests that go back into the queue, and with
+// how long the disk takes; then of a driver that refuses requests at once, which are no retries.
+func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
+	if b == nil {
+		return
+	}
+	say("a disk that fails")
+	d := newSCSIDisk(t)
+	retries, atDevice := b.retried(t, d.name)
+	d.fail(t, scsiAborts)
+	took, requeued := d.read(t)
+	if requeued == 0 {
+		t.Fatalf("scsi_debug failed no read of %d", retryReads)
+	}
+	attempts := time.Duration(retryReads+requeued) * retryDelay
+	count := outcome.Count{What: "retries", Truth: requeued}
+	seen := outcome.Delay{What: "time of all attempts", Put: attempts.Seconds(), Truth: took.Seconds(), Waited: took.Seconds()}
+	now, seconds := b.retried(t, d.name)
+	count.Counted, seen.Seen = uint64(now-retries), seconds-atDevice
+	say("retries: %d counted of %d; %.0f ms at the device of %.0f", count.Counted, count.Truth, 1e3*seen.Seen, 1e3*seen.Put)
+	out.Retries = outcome.Remote{Commands: []outcome.Count{count}, Delays: []outcome.Delay{seen}}
+
+	d.fail(t, scsiRefuses)
+	retries, _ = b.retried(t, d.name)
+	_, refused := d.read(t)
+	now, _ = b.retried(t, d.name)
+	say("%d refused at once, %.0f counted as retries", refused, now-retries)
+	// The emulator may stand still for a while just then.
+	if refused < retryReads/2 || now-retries > float64(refused)/4 {
+		t.Fatalf("of %d requests refused at once, %.0f are counted as retries", refused, now-retries)
+	}
+	d.fail(t, 0)
+}
+
+// retried returns what blockio counted of a disk's reads, once it has all of them: retries, and seconds at the device.
+func (b *blocks) retried(t *rig.Scope, device string) (retries, seconds float64) {
+	var m agentproc.Metrics
+	made := statsOf(t, device).ReadIOs
+	rig.Eventually(t, patience, func() (err error) {
+		if m, err = b.scrape(); err != nil {
+			return err
+		}
+		if read, _, _, _ := counts(m, device); read != made {
+			return fmt.Errorf("%d of %d reads of %s are counted", read, made, device)
+		}
+		return nil
+	})
+	return m.Sum("ebpf_exporter_blkio_retries_total", "device", device, "op", "read"),
+		m.Seconds("ebpf_exporter_blkio_device_seconds", "device", device, "op", "read")
+}
