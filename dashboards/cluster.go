@@ -28,10 +28,16 @@ const clusterHere = "__cluster__"
 // placeholders stand for Grafana's intervals while an expression is parsed.
 var placeholders = [][2]string{{"$__rate_interval", "7m11s"}, {"$__range", "13m17s"}}
 
+// recordedHistograms are the histograms among what panels read of the rules' records.
+var recordedHistograms = []string{
+	"device:block_total_seconds:rate5m", "storageclass:block_total_seconds:rate5m", "storageclass:query_duration_seconds:rate5m",
+	"storageclass:replica_write_seconds:rate5m",
+}
+
 // converted makes panels read a kind of histogram: either, which is the native one, or else the classic one, as where data
 // comes by remote write 1.0; or classic ones only, where PromQL knows no others.
 func converted(kind histograms.Kind) histograms.Histograms {
-	return histograms.Of(kind, append(slices.Clone(histograms.Exported), "device:block_total_seconds:rate5m")...)
+	return histograms.Of(kind, append(slices.Clone(histograms.Exported), recordedHistograms...)...)
 }
 
 // perCluster makes an expression select by the variable cluster, and keep clusters apart where

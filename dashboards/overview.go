@@ -162,8 +162,8 @@ func storageGraphs() []panel {
 			text: "What a write takes beyond the fastest replica's own time. Differences of means over the class's volumes. " +
 				"Good: about a network round trip. Higher: one replica is slow, see Replicas.",
 			empty: "no volume has replicas", width: 8, height: 8, unit: seconds,
-			queries: []query{{`avg by (storageclass) (volume:replica_sync_overhead_seconds:mean5m` + withClass + `)`, "{{storageclass}}"}},
-			view:    graph{every: "1m", limit: &limit{0.005, 0.05}, links: []link{classToQuery}},
+			queries: []query{{`max by (storageclass) (storageclass:replica_sync_overhead_seconds:avg5m{storageclass=~"$storageclass"})`, "{{storageclass}}"}},
+			view:    graph{limit: &limit{0.005, 0.05}, links: []link{classToQuery}},
 		},
 	}
 }

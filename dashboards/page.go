@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
@@ -68,13 +69,32 @@ func (p panel) description() string { return p.ask + " " + p.text }
 // NoReason is what a panel shows that has nothing to show and should have: where exporters are scraped, it is a fault.
 const NoReason = "no data: check that its exporter is scraped"
 
+// NoReasonListed is the same of a panel of single volumes or servers.
+const NoReasonListed = NoReason + notListed
+
+// notListed is why such a panel may be empty where all is well.
+const notListed = "; of a class of over 100 volumes choose a namespace"
+
 // noValue is what the panel shows instead of nothing.
 func (p panel) noValue() string {
-	if p.empty == "" {
-		return NoReason
+	text := cmp.Or(p.empty, NoReason)
+	if _, rows := p.view.(states); !rows && p.ofSingle() { // a row's name has no room
+		text += notListed
 	}
-	return p.empty
+	return text
 }
+
+// ofSingle tells whether a panel shows nothing but single volumes or servers.
+func (p panel) ofSingle() bool {
+	text := ""
+	for _, q := range p.queries {
+		text += q.expr
+	}
+	return ofListedUse.MatchString(text) && !strings.Contains(text, "chosen=~")
+}
+
+// ofListedUse is a use of a variable that has the listed volumes or servers only.
+var ofListedUse = regexp.MustCompile(`\$(volume|device|listed_server)"`)
 
 // query is one expression of a panel and the name of its series.
 type query struct{ expr, legend string }

@@ -123,7 +123,11 @@ type Intervals struct{ Rate, Range string }
 // Fill puts in what Grafana would: intervals, and the values of variables, which all stand
 // in patterns. A variable that has no value here gets the pattern for everything.
 func (e Expression) Fill(i Intervals, values map[string]string) string {
-	text := strings.NewReplacer("$__rate_interval", i.Rate, "$__range", i.Range).Replace(e.Text)
+	return fill(strings.NewReplacer("$__rate_interval", i.Rate, "$__range", i.Range).Replace(e.Text), values)
+}
+
+// fill puts in the values of variables.
+func fill(text string, values map[string]string) string {
 	return variableUse.ReplaceAllStringFunc(text, func(name string) string {
 		if v, ok := values[name[1:]]; ok {
 			return v

@@ -40,7 +40,12 @@ func stuckVolumes() []panel {
 
 // now selects the chosen servers' gauges.
 func now(metric, more string) string {
-	return fmt.Sprintf(`(%s{server=~"$server"%s}%s)`, metric, more, ofServer)
+	return fmt.Sprintf(`(%s{server=~"$listed_server"%s}%s)`, metric, more, ofServer)
+}
+
+// nowWithMany is the same with what is recorded of classes as a whole of which no servers are listed.
+func nowWithMany(metric, recorded string) string {
+	return "(" + withMany(now(metric, ""), recorded, ofManyServers) + ")"
 }
 
 // inFlight are the panels of what the chosen servers and volumes have begun and not ended.
@@ -52,7 +57,7 @@ func inFlight() []panel {
 			text: "How many sessions were at work at each moment, by what they did: the statements' seconds per second, which go on while a statement runs. " +
 				"Good: fewer than the node's CPUs, mostly cpu. A layer of sync, read or write as high as there are sessions: the storage stands still. wait: locks.",
 			width: 12, height: 9, unit: times,
-			queries: []query{{`sum by (phase) ` + selected("plumbline_query_phase_seconds_total", ""), "{{phase}}"}},
+			queries: []query{{`sum by (phase) ` + selected(phases, ""), "{{phase}}"}},
 			view:    graph{stacked: true, colours: phaseColours},
 		},
 		{
@@ -60,7 +65,7 @@ func inFlight() []panel {
 			ask:   "How many statements are under way at this moment?", empty: "no statements",
 			text:  "The same as counted at each scrape. Good: as beside. Where the two differ for long, statements end in bursts.",
 			width: 6, height: 9, unit: count,
-			queries: []query{{`sum by (phase) ` + now("plumbline_query_in_flight", ""), "{{phase}}"}},
+			queries: []query{{`sum by (phase) ` + nowWithMany("plumbline_query_in_flight", "storageclass:query_in_flight:sum"), "{{phase}}"}},
 			view:    graph{stacked: true, colours: phaseColours},
 		},
 		{
@@ -68,7 +73,7 @@ func inFlight() []panel {
 			ask:   "Is a statement older than it should be, and what does it do?", empty: "no statements",
 			text:  "The age of the oldest statement that is in a phase now. A long query may be old and healthy; see the panel below for what is stuck. Old in client: nobody fetches its rows.",
 			width: 6, height: 9, unit: seconds,
-			queries: []query{{`max by (phase) ` + now("plumbline_query_oldest_seconds", ""), "{{phase}}"}},
+			queries: []query{{`max by (phase) ` + nowWithMany("plumbline_query_oldest_seconds", "storageclass:query_oldest_seconds:max"), "{{phase}}"}},
 			view:    graph{log: true, colours: phaseColours},
 		},
 		{

@@ -66,7 +66,7 @@ func used(exprs []parser.Expr) map[string]string {
 			}
 			kind := "gauge"
 			switch rate := inCall(path, "rate"); {
-			case rate && strings.HasSuffix(s.Name, "_seconds"):
+			case rate && strings.HasSuffix(s.Name, "_seconds"), slices.Contains(recordedHistograms, s.Name):
 				kind = "histogram"
 			case rate:
 				kind = "counter"
@@ -119,17 +119,22 @@ type inputSeries struct {
 
 // madeUp are series of a metric in three places, each with a volume of three replicas.
 func madeUp(metric, kind, cluster string) []inputSeries {
+	return inPlaces(metric, cluster, []string{"class-0", "class-1", "class-2"}, func(series string, place int) string { return values(metric, kind, series, place) })
+}
+
+// inPlaces are series of a metric in places, each with a volume of three replicas of the place's class.
+func inPlaces(metric, cluster string, classes []string, values func(series string, place int) string) []inputSeries {
 	var all []inputSeries
-	for place := range 3 {
+	for place, class := range classes {
 		for replica := range 3 {
 			address := fmt.Sprintf("10.0.%d.%d:9502", place, replica)
 			name := fmt.Sprintf("replica-%d-%d", place, replica)
 			if strings.HasPrefix(metric, "plumbline_replica_") {
 				name = address // the agent knows no other
 			}
-			base := fmt.Sprintf(`node="node-%d",device="sd%[1]d",volume="volume-%[1]d",storageclass="class-%[1]d",namespace="db",persistentvolumeclaim="claim-%[1]d",`+
+			base := fmt.Sprintf(`node="node-%d",device="sd%[1]d",volume="volume-%[1]d",storageclass="%[4]s",namespace="db",persistentvolumeclaim="claim-%[1]d",`+
 				`server="db/pod-%[1]d",pod="pod-%[1]d",instance="instance-%[1]d",job="job",tool="canary",profile="oltp",engine="postgresql",disk="sd%[1]d",mountpoint="/",fault="f",`+
-				`command="commit",collector="query",map="m",program="p",role="engine",reason="r",replica="%[2]s",address="%[3]s"`, place, name, address)
+				`command="commit",collector="query",map="m",program="p",role="engine",reason="r",replica="%[2]s",address="%[3]s"`, place, name, address, class)
 			if cluster != "" {
 				base += fmt.Sprintf(`,cluster="%s"`, cluster)
 			}
@@ -148,7 +153,7 @@ func madeUp(metric, kind, cluster string) []inputSeries {
 			}
 			for _, set := range sets {
 				series := fmt.Sprintf("%s{%s}", metric, set)
-				all = append(all, inputSeries{series, values(metric, kind, series, place)})
+				all = append(all, inputSeries{series, values(series, place)})
 			}
 			// A server, a node and a device are there once.
 			if !strings.Contains(metric, "replica") {
@@ -183,7 +188,7 @@ func values(metric, kind, series string, place int) string {
 			total += c
 		}
 		switch {
-		case kind == "histogram" && strings.HasPrefix(metric, "ebpf_"):
+		case kind == "histogram" && (strings.HasPrefix(metric, "ebpf_") || strings.Contains(metric, ":block_")):
 			samples = append(samples, fmt.Sprintf("{{schema:-53 sum:%g count:%d custom_values:[0.001 0.01 0.1] buckets:[%d %d %d %d]}}", float64(total)*0.01, total, counts[0], counts[1], counts[2], counts[3]))
 		case kind == "histogram":
 			samples = append(samples, fmt.Sprintf("{{schema:0 sum:%g count:%d offset:-6 buckets:[%d %d %d %d]}}", float64(total)*0.05, total, counts[0], counts[1], counts[2], counts[3]))
@@ -260,7 +265,7 @@ func (e *evaluation) check(p drawn, what, expr string, minutes ...int) {
 	}
 }
 
-var failure = regexp.MustCompile(`# (plumbline-[^\n]*?): (nothing|not a number|not the sum of its parts|above [\d.]+|below [\d.]+)"(?:, time: \w+, err: ([^\n]*))?`)
+var failure = regexp.MustCompile(`# (plumbline-[^\n]*?): (nothing|not a number|not the same|not the sum of its parts|above [\d.]+|below [\d.]+)"(?:, time: \w+, err: ([^\n]*))?`)
 
 // run returns what is wrong, with the rules' files loaded.
 func (e *evaluation) run(t *testing.T, files []string) []string {

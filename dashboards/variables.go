@@ -11,6 +11,26 @@ import (
 // ofVolume selects, by the visible variables, series that carry a volume's labels.
 const ofVolume = `storageclass=~"$storageclass", namespace=~"$namespace", persistentvolumeclaim=~"$pvc"`
 
+// ofMany selects, by the visible variables, what is recorded of whole classes of many volumes. No series has the label "chosen", and
+// nothing chosen is the pattern .* , which nothing matches: so where a namespace or a claim is chosen, no series is selected.
+const ofMany = `storageclass=~"$storageclass", chosen=~"$namespace$pvc"`
+
+// ofManyServers is the same for what is recorded of servers, of which one may be chosen, too.
+const ofManyServers = `storageclass=~"$storageclass", chosen=~"$namespace$pvc$server"`
+
+// withMany adds to series of the listed volumes those of the whole classes of which none is listed.
+func withMany(expr, recorded, matchers string) string {
+	return expr + "\n  or " + recorded + "{" + matchers + "}"
+}
+
+// classesWith does the same with what is recorded of every class: of those alone of which no volume is listed.
+func classesWith(expr, recorded, matchers string) string {
+	return withMany(expr, recorded, matchers) + ` and on (storageclass) storageclass:many_volumes:count`
+}
+
+// withClasses is classesWith of volumes.
+func withClasses(expr, recorded string) string { return classesWith(expr, recorded, ofMany) }
+
 // prometheusSource is the data source that the dashboard's first variable selects.
 func prometheusSource() common.DataSourceRef {
 	return common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
@@ -58,6 +78,21 @@ func choice(name, label, query string) variable { return variable{name, label, q
 // of its values, so that one claim's dashboard reads one claim's series.
 func derived(name, query string) variable { return variable{name, name, query, false, true} }
 
+// listed has a label's values of all series that matchers select, once one of the visible variables is chosen; before,
+// only of those that the rules list: a list of thousands of names takes Prometheus a second for each selector, and of names
+// of thousands more its limit of a query's size.
+//
+// A variable's query has nothing but matchers. The second one drops info's series as long as nothing is chosen: its pattern is
+// then the metric's name and .* , and afterwards the name and what no name ends with.
+func listed(name, info, list, chosen, matchers, label string) variable {
+	return derived(name, fmt.Sprintf(`label_values({__name__=~"%[1]s|%[2]s", __name__!~"%[1]s%[3]s", %[4]s}, %[5]s)`, info, list, chosen, matchers, label))
+}
+
+// ofListed are labels of the volumes that are chosen or listed.
+func ofListed(label string) variable {
+	return listed(label, "plumbline_volume_info", "volume:listed:info", "$namespace$pvc", ofVolume, label)
+}
+
 func (v variable) builder() cog.Builder[dashboard.VariableModel] {
 	b := dashboard.NewQueryVariableBuilder(v.name).
 		Query(dashboard.StringOrMap{String: &v.query}).
@@ -89,13 +124,14 @@ func volumeVariables() []variable {
 		classVariable(),
 		choice("namespace", "Namespace", `label_values(plumbline_volume_info{storageclass=~"$storageclass"}, namespace)`),
 		choice("pvc", "Volume claim", `label_values(plumbline_volume_info{storageclass=~"$storageclass", namespace=~"$namespace"}, persistentvolumeclaim)`),
-		derived("volume", `label_values(plumbline_volume_info{`+ofVolume+`}, volume)`),
-		derived("node", `label_values(plumbline_volume_info{volume=~"$volume"}, node)`),
-		derived("device", `label_values(plumbline_volume_info{volume=~"$volume"}, device)`),
+		ofListed("volume"), ofListed("node"), ofListed("device"),
 	}
 }
 
-// serverVariable selects the database servers whose data is on the selected volumes.
-func serverVariable() variable {
-	return variable{name: "server", label: "Server", query: `label_values(server:volume:info{` + ofVolume + `}, server)`}
+// serverVariables select the database servers whose data is on the selected volumes; listed_server follows.
+func serverVariables() []variable {
+	return []variable{
+		choice("server", "Server", `label_values(server:volume:info{`+ofVolume+`}, server)`),
+		listed("listed_server", "server:volume:info", "server:listed:info", "$namespace$pvc$server", ofVolume+`, server=~"$server"`, "server"),
+	}
 }

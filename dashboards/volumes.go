@@ -15,10 +15,29 @@ func block(part, op string) string {
 	return fmt.Sprintf(`rate(ebpf_exporter_blkio_%s_seconds{op="%s", node=~"$node", device=~"$device"}[$__rate_interval])`, part, op)
 }
 
+// onBlock is the rate of the requests of some operations on the selected volumes' devices: of those that are a volume's, as
+// another node's disk may have the name of a volume's device. matchers may be empty.
+func onBlock(matchers string) string {
+	devices := fmt.Sprintf(`rate(ebpf_exporter_blkio_total_seconds{%s}[$__rate_interval]) and on (node, device) plumbline_volume_info{volume=~"$volume"}`,
+		joined(matchers, `node=~"$node", device=~"$device"`))
+	return withMany(devices, "storageclass:block_total_seconds:rate5m", joined(matchers, ofMany))
+}
+
+// joined puts a comma between matchers, unless there are none before it.
+func joined(matchers, more string) string {
+	if matchers == "" {
+		return more
+	}
+	return matchers + ", " + more
+}
+
 // disk is a rate of one of node_exporter's counters on the selected volumes' devices.
 func disk(metric string) string {
 	return fmt.Sprintf(`rate(node_disk_%s{node=~"$node", device=~"$device"}[$__rate_interval])`, metric)
 }
+
+// ofNodes keeps the nodes on which the selected volumes are.
+const ofNodes = ` and on (node) plumbline_volume_info{` + ofVolume + `}`
 
 func volumes() page {
 	return page{
@@ -65,7 +84,7 @@ func blockWork() []panel {
 			ask:   "How many operations do the volumes do?",
 			text:  "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
 			width: 6, height: 8, unit: "iops",
-			queries: []query{{`sum by (op) (histogram_count(rate(ebpf_exporter_blkio_total_seconds{node=~"$node", device=~"$device"}[$__rate_interval])))`, "{{op}}"}},
+			queries: []query{{`sum by (op) (histogram_count(` + onBlock("") + `))`, "{{op}}"}},
 			view:    graph{colours: opColours},
 		},
 		{
@@ -151,7 +170,7 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 			ask:   "Will a node's disk be full soon?",
 			text:  "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
 			width: 8, height: 8, unit: ratio,
-			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{node=~"$node", fstype!~"tmpfs|ramfs|overlay|squashfs"} / (node_filesystem_size_bytes > 0))`, "{{node}} {{mountpoint}}"}},
+			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{fstype!~"tmpfs|ramfs|overlay|squashfs"} / (node_filesystem_size_bytes > 0))` + ofNodes, "{{node}} {{mountpoint}}"}},
 			view:    graph{max: 1, limit: &limit{0.2, 0.1}},
 		},
 	}
@@ -165,8 +184,8 @@ func pressure() []panel {
 			text:  "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{
-				{`clamp_max(max by (node) (rate(node_pressure_io_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "some {{node}}"},
-				{`clamp_max(max by (node) (rate(node_pressure_io_stalled_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "all {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_io_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "some {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_io_stalled_seconds_total[$__rate_interval])), 1)` + ofNodes, "all {{node}}"},
 			},
 			view: graph{max: 1, limit: &limit{0.1, 0.5}},
 		},
@@ -176,8 +195,8 @@ func pressure() []panel {
 			text:  "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that gets no CPU.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{
-				{`clamp_max(max by (node) (rate(node_pressure_cpu_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "CPU {{node}}"},
-				{`clamp_max(max by (node) (rate(node_pressure_memory_waiting_seconds_total{node=~"$node"}[$__rate_interval])), 1)`, "memory {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_cpu_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "CPU {{node}}"},
+				{`clamp_max(max by (node) (rate(node_pressure_memory_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "memory {{node}}"},
 			},
 			view: graph{max: 1, limit: &limit{0.5, 0.9}},
 		},

@@ -76,7 +76,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	t.Check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 
-	browser, stop, err := look.Start(ctx, filepath.Join(folder, "browser"), dashboards.NoReason)
+	browser, stop, err := look.Start(ctx, filepath.Join(folder, "browser"), dashboards.NoReason, dashboards.NoReasonListed)
 	t.Check(err)
 	t.Cleanup(stop)
 	all := []found{}

@@ -13,18 +13,39 @@ import (
 	"github.com/plumbline/plumbline/tests/results/rows"
 )
 
-// selection is what a user of the dashboards has chosen from their variables.
+// selection is what a user of the dashboards has chosen from their visible variables.
 type selection struct {
 	name   string
-	values map[string]string
+	choice map[string][]string
 }
 
 // selections are one volume, as one who has been paged looks at it, and everything.
 func selections(class string) []selection {
 	return []selection{
-		{"one volume", map[string]string{"storageclass": class, "pvc": "data-node-0-0", "volume": "lab.*-node-0-0", "server": "node-0-0", "node": "node-0", "device": "sd0"}},
+		{"one volume", map[string][]string{"storageclass": {class}, "pvc": {"data-node-0-0"}, "server": {"node-0-0"}}},
 		{"everything", nil},
 	}
+}
+
+// chosen are the values of each page's variables, by the page: of a selection, and of what Prometheus knows of the time from
+// a moment on, as Grafana asks it.
+func (p *prometheus) chosen(ctx context.Context, variables map[string][]dashboards.Variable, choice map[string][]string, from time.Time) (map[string]map[string]string, error) {
+	all := map[string]map[string]string{}
+	for page, list := range variables {
+		values, err := dashboards.Chosen(list, choice, func(selector, label string) ([]string, error) {
+			found, _, err := p.LabelValues(ctx, label, []string{selector}, from, time.Now())
+			var names []string
+			for _, v := range found {
+				names = append(names, string(v))
+			}
+			return names, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("page %s: %w", page, err)
+		}
+		all[page] = values
+	}
+	return all, nil
 }
 
 // asked is how long the dashboards' queries took for a selection.
@@ -44,8 +65,16 @@ func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked,
 		return nil, err
 	}
 	intervals := dashboards.Intervals{Rate: (4 * o.interval).String(), Range: o.measure.String()}
+	variables, err := dashboards.Variables(o.dashboards)
+	if err != nil {
+		return nil, err
+	}
 	var results []asked
 	for _, s := range selections(class) {
+		values, err := p.chosen(ctx, variables, s.choice, time.Now().Add(-o.measure))
+		if err != nil {
+			return nil, err
+		}
 		a := asked{selection: s.name}
 		pages, most := map[string]float64{}, 0.0
 		end := time.Now()
@@ -53,9 +82,9 @@ func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked,
 		for _, e := range all {
 			began := time.Now()
 			if e.Instant {
-				_, _, err = p.Query(ctx, e.Fill(intervals, s.values), end)
+				_, _, err = p.Query(ctx, e.Fill(intervals, values[e.Dashboard]), end)
 			} else {
-				_, _, err = p.QueryRange(ctx, e.Fill(intervals, s.values), window)
+				_, _, err = p.QueryRange(ctx, e.Fill(intervals, values[e.Dashboard]), window)
 			}
 			took := time.Since(began).Seconds()
 			if ctx.Err() != nil {
