@@ -293,6 +293,9 @@ func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Dura
 			if !waited {
 				q.fleet.take([]sighting{s}, time.Now())
 			}
+			if fo := q.fleet.followers[c.ID]; fo != nil && found == nil && err == nil {
+				q.fleet.leave(fo, time.Now()) // it was taken for a server before its command line answered, or has ended
+			}
 			q.mu.Unlock()
 			if !waited {
 				q.identify()

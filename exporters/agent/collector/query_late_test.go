@@ -67,3 +67,35 @@ func TestLateLook(t *testing.T) {
 		q.mu.Unlock()
 	}
 }
+
+// What was taken for a server while its command line hung is left when that says that it serves nobody.
+func TestNoServerAfterAll(t *testing.T) {
+	procfs := t.TempDir()
+	dir := filepath.Join(procfs, "7")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "fd"), 0o700),
+		os.WriteFile(filepath.Join(dir, "cmdline"), []byte("redis-server\x00--sentinel\x00"), 0o600),
+		os.WriteFile(filepath.Join(dir, "stat"), []byte("7 (redis-server) S 1 1 1 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 9 0 4711 1 1 1\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "status"), []byte("Uid:\t7\t7\t7\t7\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, _ := testFleet(2)
+	calls := foreign.NewCalls(time.Hour, 8)
+	q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: Options{ProcFS: procfs, SysFS: procfs},
+		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
+	candidates, err := q.scanner.Candidates()
+	if len(candidates) != 1 || err != nil {
+		t.Fatalf("candidates %+v, %v", candidates, err)
+	}
+	s := running(7, "", 6379)
+	s.ID, s.Engine = candidates[0].ID, server.Redis
+	f.update([]sighting{s}, begin)
+	if len(f.followers) != 1 {
+		t.Fatal("it is not followed")
+	}
+	q.lookAt(candidates, false, time.Minute)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(f.followers) != 0 {
+		t.Error("it is still followed")
+	}
+}
