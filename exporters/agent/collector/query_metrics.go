@@ -74,7 +74,7 @@ var (
 		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
 		[]string{"server", "engine"}, nil)
 	queryAttachErrors = prometheus.NewDesc("plumbline_query_attach_errors_total",
-		`Failures to follow a database server, or to follow it in full; server="other" are those beyond the limit.`, []string{"server"}, nil)
+		`Failures to follow a database server, or to follow it in full; server="other" are those beyond the limit, and those of processes that claim another server's name.`, []string{"server"}, nil)
 	serverInfo = prometheus.NewDesc("plumbline_server_info",
 		"A database server that runs on this node; 1. In a pod with the pod's namespace, name, container and owner, the controller that made it (a CloudNativePG Cluster, a StatefulSet, a Deployment); elsewhere these are empty, as is what is not known yet.",
 		[]string{"server", "engine", "node", "version", "data_directory", "namespace", "pod", "container", "owner_kind", "owner"}, nil)
