@@ -47,6 +47,8 @@ func cutSoak(side FailedSide, d *soak.Data) (cuts []Cut) {
 			running = false
 		case e.Kind == soak.PhaseEvent && e.What == soak.Begin:
 			begun[e.Name] = e.Time
+		case e.Kind == soak.MachineEvent && e.Name == soak.Suspended && e.What == soak.Begin:
+			add("soak", "its machine was suspended after %s, %s", clock(e.Time), e.Detail)
 		case e.Kind == soak.PhaseEvent && e.What == soak.End && e.Detail == soak.Killed:
 			add("phase "+e.Name, "begun at %s: %s", clock(begun[e.Name]), e.Detail)
 		}

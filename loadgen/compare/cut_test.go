@@ -59,6 +59,8 @@ func TestCutSoak(t *testing.T) {
 		{Time: began.Add(30*time.Minute + 7*time.Second), Kind: soak.SoakEvent, Name: "soak", What: soak.Begin},
 		{Time: began.Add(40 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin},
 		{Time: began.Add(50 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.End},
+		{Time: began.Add(52 * time.Minute), Kind: soak.MachineEvent, Name: soak.Suspended, What: soak.Begin, Detail: "for 2m0s"},
+		{Time: began.Add(54 * time.Minute), Kind: soak.MachineEvent, Name: soak.Suspended, What: soak.End},
 	} {
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -74,6 +76,7 @@ func TestCutSoak(t *testing.T) {
 			"- the " + side + " is not whole: phase burst: begun at 2026-11-22 00:10:00 UTC: the soak was killed in it; its end is the last sample before.",
 			"- the " + side + " is not whole: soak: killed, and did not run from 2026-11-22 00:20:00 UTC to 2026-11-22 00:20:05 UTC.",
 			"- the " + side + " is not whole: soak: interrupted, and did not run from 2026-11-22 00:30:00 UTC to 2026-11-22 00:30:07 UTC.",
+			"- the " + side + " is not whole: soak: its machine was suspended after 2026-11-22 00:52:00 UTC, for 2m0s.",
 			"- the " + side + " is not whole: soak: its last sample is of 1h0m0s after its beginning, and planned are 2h0m0s.",
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -56,7 +57,8 @@ func (f File) put(p place, whole []byte) error {
 			next.Close() // it is on the disk already; the lock ends here
 		}()
 		if _, err = next.Write(whole); err == nil {
-			err = errors.Join(next.Sync(), p.dress(next))
+			// The mode and the owner first, so that they are on the disk, too.
+			err = errors.Join(p.dress(next), fsync(next))
 		}
 	}
 	replaced := p.was == nil || !irreplaceable(err)
@@ -72,8 +74,10 @@ func (f File) put(p place, whole []byte) error {
 		return p.over(whole)
 	}
 	if err := os.Rename(next.Name(), p.path); err == nil || p.was == nil || !mounted(err) {
-		drop = err != nil
-		return err
+		if drop = err != nil; drop {
+			return err
+		}
+		return SyncFolder(filepath.Dir(p.path))
 	}
 	if err := p.over(whole); err != nil {
 		drop = false

@@ -71,7 +71,7 @@ func (p place) over(whole []byte) error {
 	}
 	_, err = file.Write(whole)
 	if err == nil && !p.device() {
-		err = file.Sync()
+		err = fsync(file)
 	}
 	return errors.Join(err, file.Close())
 }
