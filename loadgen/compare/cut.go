@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
@@ -25,6 +26,15 @@ func cutMatrix(side FailedSide, r *matrix.Report) []Cut {
 		return nil
 	}
 	return []Cut{{side, "matrix " + r.Matrix, fmt.Sprintf("interrupted after %d of %d runs", done, planned)}}
+}
+
+// cutBaseline tells that a baseline lacks classes.
+func cutBaseline(side FailedSide, r *baseline.Record) []Cut {
+	words, lacks := r.Lacks()
+	if !lacks {
+		return nil
+	}
+	return []Cut{{side, "baseline", words}}
 }
 
 // cutSoak finds the phases of a soak that a kill ended, the times in which it did not run, and whether it ended before its time.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
@@ -95,4 +96,23 @@ func TestCutMatrix(t *testing.T) {
 	expect(t, told(t, save(t, cut), save(t, whole)), "- the first is not whole: matrix wal: interrupted after 8 of 12 runs.")
 	cut.Source = "Of others: Interrupted after 8 of 12 runs. And more."
 	expect(t, told(t, save(t, whole), save(t, cut)))
+}
+
+// The record of a baseline that lacks classes is no whole one.
+func TestCutBaseline(t *testing.T) {
+	write := func(planned int) string {
+		path := filepath.Join(t.TempDir(), "baseline.json")
+		r := baseline.Record{Kind: baseline.RecordKind, Interval: 10, Planned: planned, Classes: []baseline.RecordClass{{StorageClass: "r3"}}}
+		text, err := json.Marshal(r)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	whole, partial := write(0), write(3)
+	expect(t, told(t, whole, whole))
+	expect(t, told(t, whole, partial), "- the second is not whole: baseline: 1 of 3 classes were measured to the end.")
 }
