@@ -93,6 +93,10 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 		return nil, errors.New("--history, --refuse-slower and --over must not be below 0")
 	case (r.targets == "") == (r.one.StorageClass == ""):
 		return nil, errors.New("give either --targets or --storageclass")
+	case r.targets != "" && (r.one.Server != "" || r.one.Replicas != 0):
+		return nil, errors.New("--server and --replicas are of --storageclass: with --targets they stand in the file")
+	case r.file != "" && r.record != "" && outfile.Same(r.file, r.record):
+		return nil, fmt.Errorf("--output and --record are one file, %s", r.file)
 	}
 	if r.over > 0 {
 		r.config.Least, r.config.Most = r.over, r.over

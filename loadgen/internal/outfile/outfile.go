@@ -99,7 +99,19 @@ func mounted(err error) bool {
 // Replaces says whether a path is of a file that is replaced as a whole, so that it may be written again and again: of no stream, device or pipe.
 func Replaces(path string) bool {
 	p, err := find(path)
-	return err == nil && p.stream == nil && !p.device()
+	return err == nil && p.replaced()
+}
+
+// Same says whether two paths are of one file, of which each would take the other's place.
+func Same(a, b string) bool {
+	p, err := find(a)
+	q, otherErr := find(b)
+	if err != nil || otherErr != nil || !p.replaced() || !q.replaced() {
+		return false
+	}
+	p.path, err = filepath.Abs(p.path)
+	q.path, otherErr = filepath.Abs(q.path)
+	return err == nil && otherErr == nil && p.path == q.path
 }
 
 // Check says why a file could not be written, before hours are spent on what is to be in it. What is there stays as it is.
