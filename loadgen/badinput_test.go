@@ -20,6 +20,10 @@ import (
 // A wrong command line is one clear line and a failure at once, not a load that never works.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
+	one, targets := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "targets.yaml")
+	if err := os.WriteFile(targets, []byte("targets:\n  - {storageclass: a}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -43,6 +47,14 @@ func TestBadInput(t *testing.T) {
 		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--to=r3"}, "--server"},
 		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--server=shop"}, "say where to"},
 		{[]string{"probe", "--directory=/nowhere", "--storageclass=r3"}, "/nowhere"},
+		{[]string{"report", "--matrix=/nowhere.json", "--compare=/nowhere"}, "--compare, --prometheus and --layer are of a soak"},
+		{[]string{"report", "--folder=/nowhere", "--layer=a=b"}, "--layer is asked of --prometheus"},
+		{[]string{"report", "--folder=/nowhere", "--html=" + one, "--markdown=" + one}, one + " is given for two things"},
+		{[]string{"matrix", "wal", "--targets=" + targets, "--output=" + one, "--html=" + filepath.Dir(one) + "/./" + filepath.Base(one)}, "is given for two things"},
+		{[]string{"baseline", "--targets=" + targets, "--server=db/shop", "--record=" + one}, "--server and --replicas are of --storageclass"},
+		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--record=" + one}, "--output and --record are one file"},
+		{[]string{"canary", "--rate=NaN"}, "rate, connections"},
+		{[]string{"canary", "--rate=Inf"}, "rate, connections"},
 		{[]string{"nothing"}, "nothing"},
 	} {
 		out, err := exec.Command(binary(t), c.args...).CombinedOutput()

@@ -93,6 +93,10 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 		return nil, errors.New("--history, --refuse-slower and --over must not be below 0")
 	case (r.targets == "") == (r.one.StorageClass == ""):
 		return nil, errors.New("give either --targets or --storageclass")
+	case r.targets != "" && (r.one.Server != "" || r.one.Replicas != 0):
+		return nil, errors.New("--server and --replicas are of --storageclass: with --targets they stand in the file")
+	case r.file != "" && r.record != "" && outfile.Same(r.file, r.record):
+		return nil, fmt.Errorf("--output and --record are one file, %s", r.file)
 	}
 	if r.over > 0 {
 		r.config.Least, r.config.Most = r.over, r.over
@@ -110,7 +114,7 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 	}
 	err = checkFiles(r.record)
 	if r.file != "" {
-		err = errors.Join(err, baseline.CheckFile(r.file))
+		err = errors.Join(err, r.output.CheckFile(r.file))
 	}
 	if err != nil {
 		return err
@@ -123,6 +127,9 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 		if err := baseline.Reach(ctx, cluster, r.object); err != nil {
 			return err
 		}
+	}
+	if r.record != "" {
+		setAside(r.record, describeRecord, log)
 	}
 	found, unfit := baseline.Measure(ctx, r.config, classes, log)
 	if len(found) == 0 {
@@ -152,11 +159,21 @@ func (r *baselineRun) keepRecord(found []baseline.Baseline, classes int, at time
 	path := r.record
 	var lacks error
 	if len(found) < classes && path != "" && outfile.Replaces(path) {
-		path += ".partial"
+		path += partialEnd
 		lacks = fmt.Errorf("--record: %d of %d classes were measured to the end: they are in %s, and %s is left as it was", len(found), classes, path, r.record)
 	}
-	if err := writeFile(path, func(w io.Writer) error { return baseline.WriteRecord(w, found, r.output.Version, at) }); err != nil {
+	if err := writeFile(path, func(w io.Writer) error { return baseline.WriteRecord(w, found, classes, r.output.Version, at) }); err != nil {
 		return err
 	}
 	return lacks
+}
+
+// describeRecord says what is in a record.
+func describeRecord(path string) (string, error) {
+	record, err := baseline.ReadRecord(path)
+	if err != nil {
+		return "", err
+	}
+	words, _ := record.Lacks()
+	return fmt.Sprintf("a baseline of %s: %s", record.Measured.UTC().Format("2006-01-02 15:04 UTC"), words), nil
 }

@@ -77,6 +77,20 @@ func TestBaselinePartialRecord(t *testing.T) {
 	for path, want := range map[string]int{r.record: 2, partial: 1} {
 		if record, err := baseline.ReadRecord(path); err != nil || len(record.Classes) != want {
 			t.Errorf("%s: %+v (%v), want %d classes", path, record, err, want)
+		} else if words, lacks := record.Lacks(); lacks != (want == 1) || lacks && words != "1 of 2 classes were measured to the end" {
+			t.Errorf("%s: it lacks classes: %v, %s", path, lacks, words)
 		}
+	}
+	// The next run tells of it, and has its place.
+	var log strings.Builder
+	setAside(r.record, describeRecord, slog.New(slog.NewTextHandler(&log, nil)))
+	if text := log.String(); !strings.Contains(text, partial+".1") || !strings.Contains(text, "1 of 2 classes") {
+		t.Errorf("told is %s", text)
+	}
+	if _, err := os.Stat(partial); err == nil {
+		t.Error("it is there still")
+	}
+	if record, err := baseline.ReadRecord(partial + ".1"); err != nil || len(record.Classes) != 1 {
+		t.Errorf("kept is %+v (%v)", record, err)
 	}
 }

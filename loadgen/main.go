@@ -37,6 +37,7 @@ Examples:
 func main() {
 	p := newProgram()
 	log := p.Parse(os.Args[1:])
+	slog.SetDefault(log) // of what is told where nobody hands one on
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills what does not end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -64,7 +65,7 @@ func (p *program) addMatrix() {
 	c.Flag("cooldown", "Do nothing for this long before each run.").Default("0s").DurationVar(&r.Cooldown)
 	c.Flag("precondition", "Write fio's files in full before each run, so that a thin volume has all of their blocks; --no-precondition measures their allocation, too.").Default("true").BoolVar(&r.Precondition)
 	c.Flag("drop-caches", "Empty the page cache before each run; needs root.").BoolVar(&r.DropCaches)
-	c.Flag("output", "Write the whole result to this file, as JSON, and after each run what there is of it, without layers.").StringVar(&out)
+	c.Flag("output", "Write the whole result to this file, as JSON. After each run what there is of it, without layers, goes to FILE.partial, and stays there if the matrix is interrupted.").StringVar(&out)
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
 	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
 	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
@@ -84,14 +85,17 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	if err := checkFiles(out, html); err != nil {
 		return err
 	}
+	sofar := out // keeps what there is until the end
 	if out != "" && outfile.Replaces(out) {
-		r.Save = func(part *matrix.Report) error { return writeFile(out, part.WriteJSON) }
+		setAside(out, describeMatrix, r.Log)
+		if sofar += partialEnd; outfile.Check(sofar) != nil {
+			sofar = out // such as a file that is mounted by itself: what was there is given up for what is measured
+		}
+		r.Save = func(part *matrix.Report) error { return writeFile(sofar, part.WriteJSON) }
 	}
 	if r.Prometheus != nil {
 		// It may be there when the runs are over.
 		if err := answers(ctx, r.Prometheus); err != nil {
-			r.Log.Warn("--prometheus does not answer: as long as that is so, layers and limits are unknown", "err", err)
-		} else if err := why.OneCluster(ctx, r.Prometheus, time.Now()); err != nil {
 			r.Log.Warn("--prometheus: as long as that is so, layers and limits may be unknown", "err", err)
 		}
 	}
@@ -100,13 +104,39 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 		return interrupted
 	}
 	// The JSON first: the page can be made of it later. What cannot be written keeps none of the others from being.
-	return errors.Join(interrupted, report.Failed(), writeFile(out, report.WriteJSON), writeFile(html, report.WriteHTML), report.WriteMarkdown(os.Stdout))
+	return errors.Join(interrupted, report.Failed(), keepMatrix(report, out, sofar), writeFile(html, report.WriteHTML), report.WriteMarkdown(os.Stdout))
 }
 
-// answers is an error if a Prometheus does not.
+// keepMatrix writes a matrix to its file, and takes away what was kept of it meanwhile. One that was interrupted takes no whole one's place.
+func keepMatrix(report *matrix.Report, out, sofar string) error {
+	if _, _, interrupted := report.Interrupted(); interrupted && sofar != out {
+		return errors.Join(fmt.Errorf("--output: what was measured is in %s, and %s is left as it was", sofar, out), writeFile(sofar, report.WriteJSON))
+	}
+	err := writeFile(out, report.WriteJSON)
+	if err == nil && sofar != out {
+		if err = os.Remove(sofar); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// describeMatrix says what is in the file of a matrix that did not come to its end.
+func describeMatrix(path string) (string, error) {
+	report, err := matrix.Read(path)
+	if err != nil {
+		return "", err
+	}
+	words := fmt.Sprintf("matrix %s, begun at %s: %d", report.Matrix, report.Began.UTC().Format("2006-01-02 15:04 UTC"), len(report.Rows))
+	if _, planned, ok := report.Interrupted(); ok {
+		words += fmt.Sprintf(" of %d", planned)
+	}
+	return words + " runs", nil
+}
+
+// answers is an error if a Prometheus does not, or if it does not know which cluster is asked about.
 func answers(ctx context.Context, p why.API) error {
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	_, _, err := p.Query(ctx, "vector(1)", time.Now())
-	return err
+	return why.OneCluster(ctx, p, time.Now())
 }

@@ -2,17 +2,23 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
-// checkFiles says which of a command's files could not be written, before hours are spent on what is to be in them. "" is none.
+// checkFiles says which of a command's files could not be written, before hours are spent on what is to be in them, and of which two are one. "" is none.
 func checkFiles(paths ...string) error {
 	var errs []error
-	for _, path := range paths {
-		if path != "" {
-			errs = append(errs, outfile.Check(path))
+	for i, path := range paths {
+		if path == "" {
+			continue
+		}
+		errs = append(errs, outfile.Check(path))
+		if slices.ContainsFunc(paths[:i], func(other string) bool { return other != "" && outfile.Same(path, other) }) {
+			errs = append(errs, fmt.Errorf("%s is given for two things: the second would take the first's place", path))
 		}
 	}
 	return errors.Join(errs...)

@@ -75,6 +75,19 @@ func (p *program) addReport() {
 			if markdown == "" {
 				return errors.New("--markdown is empty: give a file, or - for the standard output")
 			}
+			switch {
+			case result != "" && (other != "" || server != "" || len(layers) > 0):
+				return errors.New("--compare, --prometheus and --layer are of a soak: a matrix has its own layers, and `loadgen compare` compares two")
+			case len(layers) > 0 && server == "":
+				return errors.New("--layer is asked of --prometheus, which is not given")
+			}
+			files := []string{html}
+			if markdown != "-" {
+				files = append(files, markdown)
+			}
+			if err := checkFiles(files...); err != nil {
+				return err
+			}
 			if result != "" {
 				return reportMatrix(result, html, markdown)
 			}

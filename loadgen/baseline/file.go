@@ -49,11 +49,16 @@ func (o Output) ToFile(path string, baselines []Baseline, at time.Time) error {
 	return nil
 }
 
-// CheckFile says why the pins could not be written to a file, before a day is spent on measuring.
-func CheckFile(path string) error {
-	_, _, err := readPins(path)
+// CheckFile says why the pins could not be written to a file, or the previous ones not be kept, before a day is spent on measuring.
+func (o Output) CheckFile(path string) error {
+	_, text, err := readPins(path)
 	if err == nil {
 		err = outfile.Check(path)
+	}
+	if err == nil && text != nil && o.History > 0 {
+		if err = outfile.Check(newest(path)); err != nil {
+			err = fmt.Errorf("keeping the previous pins: %w; --history=0 keeps none", err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
@@ -84,11 +89,12 @@ func (o Output) keep(path string, text []byte) error {
 	if o.History < 1 {
 		return nil
 	}
-	name := func(n int) string { return fmt.Sprintf("%s.%d", path, n) }
-	for n := o.History; n > 1; n-- {
-		if err := os.Rename(name(n-1), name(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return os.WriteFile(name(1), text, 0o644)
+	first := outfile.File{Path: newest(path), Mode: 0o644, Before: func() error { return outfile.MakeRoom(path, o.History) }}
+	return first.Write(func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
+
+// newest is the file with the newest of the previous pins.
+func newest(path string) string { return path + ".1" }

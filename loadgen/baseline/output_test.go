@@ -82,15 +82,35 @@ func TestFileHistory(t *testing.T) {
 func TestCheckFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "baseline.rules.yaml")
-	if err := CheckFile(path); err != nil {
+	o := Output{History: 2}
+	if err := o.CheckFile(path); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(path, []byte("not: [a, rules file"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{path: "is not overwritten", filepath.Join(folder, "no", "x.yaml"): "no such file", folder: "a folder"} {
-		if err := CheckFile(path); err == nil || !strings.Contains(err.Error(), "--output: "+path) || !strings.Contains(err.Error(), want) {
+		if err := o.CheckFile(path); err == nil || !strings.Contains(err.Error(), "--output: "+path) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// That the previous pins could not be kept is said before anything is measured, too, for then no new ones are written.
+func TestCheckHistory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "baseline.rules.yaml")
+	if err := (Output{}).ToFile(path, measured("r3", "", 0.001), at); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path+".1", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for history, refused := range map[int]bool{0: false, 2: true} {
+		o := Output{History: history}
+		for _, err := range []error{o.CheckFile(path), o.ToFile(path, measured("r3", "", 0.001), at)} {
+			if (err != nil) != refused || refused && !strings.Contains(err.Error(), path+".1") {
+				t.Errorf("with a history of %d: %v", history, err)
+			}
 		}
 	}
 }

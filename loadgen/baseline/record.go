@@ -18,11 +18,13 @@ const Interval = 10 * time.Second
 // Record is all that a run has measured, for a later one to be compared with: pins alone do not tell how
 // sure they are.
 type Record struct {
-	Kind     string        `json:"kind"` // RecordKind
-	Version  string        `json:"version"`
-	Measured time.Time     `json:"measured"` // its end
-	Interval float64       `json:"interval_seconds"`
-	Classes  []RecordClass `json:"classes"`
+	Kind     string    `json:"kind"` // RecordKind
+	Version  string    `json:"version"`
+	Measured time.Time `json:"measured"` // its end
+	Interval float64   `json:"interval_seconds"`
+	// Planned is of how many classes, or servers, it should be, if it lacks some: the run was interrupted, or they failed. 0: it lacks none.
+	Planned int           `json:"planned_classes,omitempty"`
+	Classes []RecordClass `json:"classes"`
 }
 
 // RecordKind tells a record from other JSON.
@@ -75,15 +77,23 @@ func (p *pieces) add(now time.Time, response func() stats.Distribution, expected
 	}
 }
 
-// WriteRecord writes the baselines as a record.
-func WriteRecord(w io.Writer, baselines []Baseline, version string, at time.Time) error {
+// WriteRecord writes the baselines, of so many planned ones, as a record.
+func WriteRecord(w io.Writer, baselines []Baseline, planned int, version string, at time.Time) error {
 	r := Record{Kind: RecordKind, Version: version, Measured: at.UTC(), Interval: Interval.Seconds()}
+	if len(baselines) < planned {
+		r.Planned = planned
+	}
 	for _, b := range baselines {
 		r.Classes = append(r.Classes, RecordClass{b.StorageClass, b.Server, b.Cluster, b.Replicas, b.Spoilt, b.Result, b.Pieces})
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
+}
+
+// Lacks says of how many of how many planned classes a record is that lacks some.
+func (r *Record) Lacks() (words string, lacks bool) {
+	return fmt.Sprintf("%d of %d classes were measured to the end", len(r.Classes), r.Planned), r.Planned > len(r.Classes)
 }
 
 // ReadRecord reads what WriteRecord wrote.

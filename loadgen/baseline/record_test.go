@@ -79,7 +79,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
 	b := Baseline{StorageClass: "r3", Server: "shop", Replicas: 3, Spoilt: "s", Result: result.Result{Profile: "p", TargetRate: 10}, Pieces: []Piece{{at, 9, 0.001, 0.002, true}}}
-	if err := WriteRecord(file, []Baseline{b}, "v", at); err != nil {
+	if err := WriteRecord(file, []Baseline{b}, 1, "v", at); err != nil {
 		t.Fatal(err)
 	}
 	file.Close()

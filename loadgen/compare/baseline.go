@@ -32,6 +32,7 @@ func (c *Comparison) baselines(pathA, pathB string) ([]pair, error) {
 	if a.Interval != b.Interval {
 		return nil, errDifferent(pathA, pathB, "the interval in seconds", a.Interval, b.Interval)
 	}
+	c.Cuts = append(cutBaseline(First, a), cutBaseline(Second, b)...)
 	var pairs []pair
 	for _, x := range a.Classes {
 		i := slices.IndexFunc(b.Classes, func(y baseline.RecordClass) bool { return ownName(x) == ownName(y) })

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
@@ -27,6 +28,15 @@ func cutMatrix(side FailedSide, r *matrix.Report) []Cut {
 	return []Cut{{side, "matrix " + r.Matrix, fmt.Sprintf("interrupted after %d of %d runs", done, planned)}}
 }
 
+// cutBaseline tells that a baseline lacks classes.
+func cutBaseline(side FailedSide, r *baseline.Record) []Cut {
+	words, lacks := r.Lacks()
+	if !lacks {
+		return nil
+	}
+	return []Cut{{side, "baseline", words}}
+}
+
 // cutSoak finds the phases of a soak that a kill ended, the times in which it did not run, and whether it ended before its time.
 func cutSoak(side FailedSide, d *soak.Data) (cuts []Cut) {
 	add := func(name, format string, a ...any) { cuts = append(cuts, Cut{side, name, fmt.Sprintf(format, a...)}) }
@@ -47,6 +57,8 @@ func cutSoak(side FailedSide, d *soak.Data) (cuts []Cut) {
 			running = false
 		case e.Kind == soak.PhaseEvent && e.What == soak.Begin:
 			begun[e.Name] = e.Time
+		case e.Kind == soak.MachineEvent && e.Name == soak.Suspended && e.What == soak.Begin:
+			add("soak", "its machine was suspended after %s, %s", clock(e.Time), e.Detail)
 		case e.Kind == soak.PhaseEvent && e.What == soak.End && e.Detail == soak.Killed:
 			add("phase "+e.Name, "begun at %s: %s", clock(begun[e.Name]), e.Detail)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
@@ -59,6 +60,8 @@ func TestCutSoak(t *testing.T) {
 		{Time: began.Add(30*time.Minute + 7*time.Second), Kind: soak.SoakEvent, Name: "soak", What: soak.Begin},
 		{Time: began.Add(40 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.Begin},
 		{Time: began.Add(50 * time.Minute), Kind: soak.PhaseEvent, Name: "burst", What: soak.End},
+		{Time: began.Add(52 * time.Minute), Kind: soak.MachineEvent, Name: soak.Suspended, What: soak.Begin, Detail: "for 2m0s"},
+		{Time: began.Add(54 * time.Minute), Kind: soak.MachineEvent, Name: soak.Suspended, What: soak.End},
 	} {
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -74,6 +77,7 @@ func TestCutSoak(t *testing.T) {
 			"- the " + side + " is not whole: phase burst: begun at 2026-11-22 00:10:00 UTC: the soak was killed in it; its end is the last sample before.",
 			"- the " + side + " is not whole: soak: killed, and did not run from 2026-11-22 00:20:00 UTC to 2026-11-22 00:20:05 UTC.",
 			"- the " + side + " is not whole: soak: interrupted, and did not run from 2026-11-22 00:30:00 UTC to 2026-11-22 00:30:07 UTC.",
+			"- the " + side + " is not whole: soak: its machine was suspended after 2026-11-22 00:52:00 UTC, for 2m0s.",
 			"- the " + side + " is not whole: soak: its last sample is of 1h0m0s after its beginning, and planned are 2h0m0s.",
 		}
 	}
@@ -92,4 +96,23 @@ func TestCutMatrix(t *testing.T) {
 	expect(t, told(t, save(t, cut), save(t, whole)), "- the first is not whole: matrix wal: interrupted after 8 of 12 runs.")
 	cut.Source = "Of others: Interrupted after 8 of 12 runs. And more."
 	expect(t, told(t, save(t, whole), save(t, cut)))
+}
+
+// The record of a baseline that lacks classes is no whole one.
+func TestCutBaseline(t *testing.T) {
+	write := func(planned int) string {
+		path := filepath.Join(t.TempDir(), "baseline.json")
+		r := baseline.Record{Kind: baseline.RecordKind, Interval: 10, Planned: planned, Classes: []baseline.RecordClass{{StorageClass: "r3"}}}
+		text, err := json.Marshal(r)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	whole, partial := write(0), write(3)
+	expect(t, told(t, whole, whole))
+	expect(t, told(t, whole, partial), "- the second is not whole: baseline: 1 of 3 classes were measured to the end.")
 }

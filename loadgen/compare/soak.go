@@ -2,6 +2,7 @@ package compare
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/soak"
@@ -108,11 +109,11 @@ func soakSeries(d *soak.Data, class string, of func(*stats.Distribution) float64
 }
 
 // disturbed says whether a phase or a fault went on in the interval that ended at a time, or had
-// ended less than an interval before. A fault that could not be done goes on until it is mended, as in a report.
+// ended less than an interval before, or the machine was suspended then, or its clock set. A fault that could not be done goes on until it is mended, as in a report.
 func disturbed(events []soak.Event, end time.Time, every, after time.Duration) bool {
 	begun := map[string]time.Time{}
 	for _, e := range events {
-		if e.Kind != soak.PhaseEvent && e.Kind != soak.FaultEvent {
+		if e.Kind == soak.SoakEvent {
 			continue
 		}
 		id := e.Kind + e.Name
@@ -126,8 +127,8 @@ func disturbed(events []soak.Event, end time.Time, every, after time.Duration) b
 			delete(begun, id)
 		}
 	}
-	for _, from := range begun {
-		if from.Before(end) {
+	for id, from := range begun {
+		if from.Before(end) && !strings.HasPrefix(id, soak.MachineEvent) { // whose end is written with it, unless it is killed between
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -90,7 +91,7 @@ func New(config Config, load *metrics.Load, own *OwnMetrics, log *slog.Logger) (
 	if !ok {
 		return nil, fmt.Errorf("unknown profile %q; there are %s", config.Profile, ProfileNames())
 	}
-	if config.Rate <= 0 || config.Connections < 1 || config.Scale < 1 || config.Scale > maxScale || config.Queue < 1 || config.Timeout <= 0 {
+	if !(config.Rate > 0) || math.IsInf(config.Rate, 0) || config.Connections < 1 || config.Scale < 1 || config.Scale > maxScale || config.Queue < 1 || config.Timeout <= 0 {
 		return nil, fmt.Errorf("rate, connections, scale, queue and timeout must be above 0, scale at most %d", maxScale)
 	}
 	servers, err := newServers(config.Engine, append([]string{config.DSN}, config.Others...))

@@ -228,10 +228,7 @@ func (r *Report) line(step, class string, a axis) line {
 		l.Ratio = "not measured"
 	}
 	if rate, n := stats.Level(r.Rates(step, class)); n > 0 {
-		l.Rate = fmt.Sprintf("%.0f/s", rate)
-		if rate < 10 {
-			l.Rate = fmt.Sprintf("%.2g/s", rate)
-		}
+		l.Rate = perSecond(rate) + "/s"
 	}
 	mean, of := 0.0, ""
 	parts := r.meanParts(step, class)

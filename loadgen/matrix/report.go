@@ -199,6 +199,14 @@ func (r *Report) judge() {
 	}
 }
 
+// perSecond prints a rate with the digits that matter: a scan that takes a minute is not 0 a second.
+func perSecond(rate float64) string {
+	if rate >= 100 || rate == 0 {
+		return fmt.Sprintf("%.0f", rate)
+	}
+	return fmt.Sprintf("%.3g", rate)
+}
+
 // limitWords is a row's limit, and why it is unknown.
 func (row *Row) limitWords() string {
 	if row.Limit == nil {
@@ -270,7 +278,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if m := local[fmt.Sprint(row.Step, row.Round)]; m > 0 {
 			ratio = fmt.Sprintf("%.2f", l.Mean/m)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.0f | %s | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, row.Result.Rate, bandwidth,
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, perSecond(row.Result.Rate), bandwidth,
 			result.Milliseconds(l.Mean), result.Milliseconds(l.Quantile(0.5)), result.Milliseconds(l.Quantile(0.99)), ratio, row.limitWords(), strings.Join(row.Doubts, "; "))
 		if row.Sync != nil {
 			fmt.Fprintf(&b, "| %s: fdatasync | %s | | | %s | %s | %s | | | |\n", row.Step, row.StorageClass,

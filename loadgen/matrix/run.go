@@ -26,6 +26,9 @@ import (
 // warmup of each run, as dbench's ramp.
 const warmup = 2 * time.Second
 
+// longestSilence is for how long a run may wait for its first operation, as on a disk that hangs: the other classes' runs are waiting for it.
+var longestSilence = 5 * time.Minute
+
 // windUp is how long an interrupted matrix may ask for layers, before what told it to end loses patience.
 const windUp = 15 * time.Second
 
@@ -105,7 +108,7 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	if r.Repeat < 0 || r.Cooldown < 0 || r.MaxWarmup < 0 {
 		return nil, fmt.Errorf("repeat, cool-down and warm-up must not be below 0")
 	}
-	if r.Scale <= 0 || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
+	if !(r.Scale > 0) || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
 		return nil, fmt.Errorf("scale must be above 0 and at most 1, max clients and least duration above 0")
 	}
 	steps, err := m.only(name, r.Only)
@@ -175,12 +178,20 @@ func (r *Runner) one(ctx context.Context, name string, step, published Step, tar
 			return row, ctx.Err()
 		}
 		r.Log.Error("step failed; the others go on", "step", step.Name, "storageclass", target.StorageClass, "err", err)
-		row.Error = err.Error()
+		row.Error, row.Result = err.Error(), nil // what is no result is in no figure
 	}
 	if row.Began.IsZero() {
 		watch.into(&row)
 	}
 	return row, ctx.Err()
+}
+
+// failures adds up errors.
+func failures(errors map[string]uint64) (n uint64) {
+	for _, some := range errors {
+		n += some
+	}
+	return n
 }
 
 // needs says what a target lacks for a step.
@@ -210,15 +221,31 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		defer r.follow(ctx, target, row)()
 		// Not from before the tables were made: that is other work.
 		defer r.watch().into(row)
-		got, err := result.Measure(ctx, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration), Beside: beside}, step.Duration, func(ctx context.Context) {
+		measured := supervisor.Load
+		measuring, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		silent := time.AfterFunc(longestSilence, func() {
+			if p := measured.Phase(); p != metrics.Warmup && p != metrics.Steady {
+				stop(fmt.Errorf("no operation was completed in the first %v", longestSilence))
+			}
+		})
+		defer silent.Stop()
+		got, err := result.Measure(measuring, supervisor.Load, 0, result.Warmup{Least: warmup, Most: min(r.MaxWarmup, step.Duration), Beside: beside}, step.Duration, func(ctx context.Context) {
 			ended = once(ctx)
 			supervisor.Load.SetPhase(metrics.Stopped)
 		})
+		if err != nil && ctx.Err() == nil && measuring.Err() != nil {
+			err = context.Cause(measuring)
+		}
 		if err != nil {
 			return errors.Join(err, ended.Err)
 		}
 		if got.Seconds < step.Duration.Seconds()*0.9 {
 			return fmt.Errorf("ended after %.1f s: %w", got.Seconds, ended.Err)
+		}
+		// Of nothing there is no time of an operation: it would be the shortest of all.
+		if got.Completed == 0 {
+			return fmt.Errorf("no operation was completed in %.1f s, of %d that failed", got.Seconds, failures(got.Errors))
 		}
 		row.Result = &got
 		return nil

@@ -108,7 +108,7 @@ func (r *Report) summaryTable() string {
 			ratio = fmt.Sprintf("%.2f (%.2f to %.2f)", s.ToLocal.Ratio, s.ToLocal.Low, s.ToLocal.High)
 			least = fmt.Sprintf("%.0f %%", s.ToLocal.Least*100)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %.0f (%.0f to %.0f) | %s | %s |\n", s.Step, s.StorageClass, s.Runs, s.Rate[0], s.Rate[1], s.Rate[2], ratio, least)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s (%s to %s) | %s | %s |\n", s.Step, s.StorageClass, s.Runs, perSecond(s.Rate[0]), perSecond(s.Rate[1]), perSecond(s.Rate[2]), ratio, least)
 	}
 	return b.String()
 }

@@ -62,6 +62,7 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 		return
 	}
 	step := max(r.Last.Sub(r.Began)/mostPoints, leastStep).Round(time.Second)
+	r.addHistory(ctx, server, min(step, alertStep))
 	for _, layer := range layers {
 		found, err := queryRange(ctx, server, layer.Query, r.Began, r.Last, step)
 		if err != nil {

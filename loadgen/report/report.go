@@ -244,7 +244,9 @@ func (r *Report) marks(d *soak.Data) {
 		case e.What == soak.End:
 			if i, ok := open[key]; ok {
 				r.Marks[i].To = e.Time
-				delete(open, key)
+				if delete(open, key); e.Time.Before(r.Marks[i].From) { // the clock was set back meanwhile
+					r.Marks[i].From, r.Marks[i].To = e.Time, r.Marks[i].From
+				}
 				if e.Detail == soak.Killed || e.Kind == soak.FaultEvent && e.Detail != "" {
 					r.Marks[i].tell(e.Detail)
 					r.note("%s %s from %s on: %s", e.Kind, e.Name, clock(r.Marks[i].From), e.Detail)
@@ -254,6 +256,10 @@ func (r *Report) marks(d *soak.Data) {
 	}
 	for _, i := range open {
 		m := &r.Marks[i]
+		if m.Kind == soak.MachineEvent { // both of its ends are written at once: it was killed between
+			m.To = m.From
+			continue
+		}
 		if m.tell("not over at the last sample"); m.To.Before(m.From) {
 			m.To = m.From
 		}

@@ -419,7 +419,8 @@ func TestAlertsOfALongSoak(t *testing.T) {
 	border := askedPoints * alertStep
 	windows := [][2]time.Duration{{time.Hour, time.Hour + 3*time.Minute}, {time.Hour + 8*time.Minute, time.Hour + 10*time.Minute}, {border - 10*time.Minute, border + 10*time.Minute}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if !strings.HasPrefix(q.FormValue("query"), "ALERTS") {
+		whole := q.FormValue("query") == historyQuery
+		if !whole && !strings.HasPrefix(q.FormValue("query"), "ALERTS") {
 			fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{"storageclass":"r3"},"values":[[%d,"0.25"]]}]}}`, began.Unix())
 			return
 		}
@@ -443,7 +444,7 @@ func TestAlertsOfALongSoak(t *testing.T) {
 		var values []string
 		for at := start; at <= end; at += int64(step.Seconds()) {
 			since := time.Duration(at-began.Unix()) * time.Second
-			if slices.ContainsFunc(windows, func(w [2]time.Duration) bool { return since >= w[0] && since < w[1] }) {
+			if whole || slices.ContainsFunc(windows, func(w [2]time.Duration) bool { return since >= w[0] && since < w[1] }) {
 				values = append(values, fmt.Sprintf(`[%d,"1"]`, at))
 			}
 		}

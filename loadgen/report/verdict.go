@@ -52,8 +52,13 @@ func (r *Report) Verdict() Verdict {
 		v.add(what)
 	}
 	for _, m := range r.Marks {
-		if m.Kind == soak.SoakEvent {
+		switch {
+		case m.Kind == soak.SoakEvent:
 			v.add(fmt.Sprintf("the soak did not run from %s to %s", clock(m.From), clock(m.To)))
+		case m.Kind == soak.MachineEvent && m.Name == soak.Suspended:
+			v.add(fmt.Sprintf("the soak's machine was suspended between %s and %s, %s: nothing was due then, and it is no outage of a database", clock(m.From), clock(m.To), m.Detail))
+		case m.Kind == soak.MachineEvent:
+			v.Sentences = append(v.Sentences, fmt.Sprintf("the clock of the soak's machine was set between %s and %s, %s: what is told of that time may be of another.", clock(m.From), clock(m.To), m.Detail))
 		}
 	}
 	return v

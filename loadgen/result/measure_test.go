@@ -89,3 +89,12 @@ func TestEndsByItself(t *testing.T) {
 		}
 	})
 }
+
+// What takes microseconds does not take nothing.
+func TestMilliseconds(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "0.00 ms", 0.0000031: "0.0031 ms", 0.00004567: "0.0457 ms", 0.0003: "0.30 ms", 0.0123: "12.3 ms", 1.5: "1500 ms"} {
+		if got := Milliseconds(seconds); got != want {
+			t.Errorf("%v s are printed as %s, want %s", seconds, got, want)
+		}
+	}
+}

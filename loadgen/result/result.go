@@ -175,7 +175,7 @@ func (r Result) WriteText(w io.Writer) error {
 		if !o.Over {
 			over = ", not over"
 		}
-		fmt.Fprintf(t, "outage\t%.2f s without a commit from %s%s; errors: %s\n", o.Seconds, o.Began.Format("15:04:05.00"), over, o.Failures())
+		fmt.Fprintf(t, "outage\t%.2f s without a commit from %s%s; errors: %s\n", o.Seconds, o.Began.UTC().Format("2006-01-02 15:04:05.00 UTC"), over, o.Failures())
 	}
 	if r.Restarts > 0 {
 		fmt.Fprintf(t, "restarts\t%d\n", r.Restarts)
@@ -213,6 +213,8 @@ func Milliseconds(seconds float64) string {
 		return fmt.Sprintf("%.0f ms", ms)
 	case ms >= 10:
 		return fmt.Sprintf("%.1f ms", ms)
+	case ms > 0 && ms < 0.1: // a few microseconds are not nothing
+		return fmt.Sprintf("%.3g ms", ms)
 	}
 	return fmt.Sprintf("%.2f ms", ms)
 }

@@ -21,6 +21,7 @@ type disk interface {
 	io.WriteCloser
 	Stat() (os.FileInfo, error)
 	Truncate(size int64) error
+	Sync() error
 }
 
 // appendTo opens a file for appending. Half a line that a killed soak left is ended, and stays, so that who reads it knows of it.

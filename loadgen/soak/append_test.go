@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -157,5 +158,41 @@ func TestHalfALineIsTold(t *testing.T) {
 	write(samplesFile, strings.Repeat("{\n", 100))
 	if d := read(t, folder); d.Torn != 102 || len(d.TornAt) != mostTorn || !strings.HasSuffix(d.Unread(), "samples.jsonl:9 and 97 more") {
 		t.Errorf("%d torn: %s", d.Torn, d.Unread())
+	}
+}
+
+// synced is a file of which it is counted how many bytes were there when it was put on the disk.
+type synced struct {
+	*os.File
+	at []int64
+}
+
+func (s *synced) Sync() error {
+	info, err := s.Stat()
+	if err == nil {
+		s.at = append(s.at, info.Size())
+	}
+	return errors.Join(err, s.File.Sync())
+}
+
+// An event is on the disk before what it tells of goes on: the beginning of a fault, which the next start has to mend.
+func TestEventsAreSynced(t *testing.T) {
+	s, _, err := open(t.TempDir(), longPlan(1), evening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := &synced{File: s.events.on.(*os.File)}
+	s.events.on = on
+	for n := range 2 {
+		if err := s.event(Event{evening, FaultEvent, fmt.Sprint(n), Begin, ""}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := on.Stat()
+		if err != nil || len(on.at) != n+1 || on.at[n] != info.Size() || info.Size() == 0 {
+			t.Errorf("after %d events synced with %d bytes, of %d (%v)", n+1, on.at, info.Size(), err)
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
 	}
 }

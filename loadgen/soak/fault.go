@@ -26,8 +26,9 @@ func (s *Soak) fault(ctx context.Context, f Fault) {
 		return
 	}
 	gauge.Set(1)
-	// Also when the soak is told to stop: a fault is never left behind. What was left by a soak that is over is due.
-	if !s.over {
+	// Also when the soak is told to stop: a fault is never left behind. What was left by a soak that is over is due, and so is what could not be done,
+	// or by half: it explains nothing that comes later.
+	if !s.over && failed == "" {
 		s.clock.until(ctx, s.began.Add(f.At+f.For))
 	}
 	detail := ""
@@ -58,6 +59,7 @@ func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
 		return false, ""
 	}
 	s.note(FaultEvent, f.Name, Begin, "")
+	s.faults.WithLabelValues(f.Name).Set(1) // from its command's beginning on, as in the report
 	if err := s.command(ctx, f.Do); err != nil {
 		s.log.Error("fault failed", "fault", f.Name, "err", err)
 		s.note(FaultEvent, f.Name, Failed, err.Error())

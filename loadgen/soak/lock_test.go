@@ -9,13 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/loadgen/internal/flock"
 )
 
 // lockBy has folders locked by another function than the kernel's until the test's end. Its test runs beside no other.
 func lockBy(t *testing.T, f func(fd, how int) error) {
 	t.Helper()
-	flock = f
-	t.Cleanup(func() { flock = unix.Flock })
+	flock.Kernel = f
+	t.Cleanup(func() { flock.Kernel = unix.Flock })
 }
 
 // A folder on which a soak runs takes no second one, of any plan; it is read meanwhile. What ends the soak frees it.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
 // A day's samples are a file of their own, compressed when the day is over (UTC): samples.jsonl becomes samples-DATE.jsonl, and
@@ -88,7 +90,7 @@ func (s *samples) compress(path string) {
 		if _, err := os.Stat(path + compressed); err != nil {
 			if err := gzipped(path); err != nil {
 				os.Remove(path + unfinished)
-				return
+				return // the next start tries again
 			}
 		}
 		os.Remove(path)
@@ -111,7 +113,10 @@ func gzipped(path string) (err error) {
 	if err = errors.Join(err, z.Close(), to.Sync(), to.Close()); err != nil {
 		return err
 	}
-	return os.Rename(path+unfinished, path+compressed)
+	if err := os.Rename(path+unfinished, path+compressed); err != nil {
+		return err
+	}
+	return outfile.SyncFolder(filepath.Dir(path)) // what it was made of is taken away next
 }
 
 // close waits for compressions.

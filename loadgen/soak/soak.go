@@ -26,18 +26,20 @@ const (
 
 // Soak is a soak under way.
 type Soak struct {
-	plan     Plan
-	store    *store
-	clock    clock
-	began    time.Time
-	events   []Event // of earlier starts
-	over     bool    // an earlier start has run to the plan's end
-	set      *metrics.Set
-	own      *driver.OwnMetrics
-	progress prometheus.Gauge
-	faults   *prometheus.GaugeVec
-	unsaved  prometheus.Counter
-	log      *slog.Logger
+	plan  Plan
+	store *store
+	clock clock
+	// presently reads the clocks that tell a suspended machine; a test may read others.
+	presently func() (moment, error)
+	began     time.Time
+	events    []Event // of earlier starts
+	over      bool    // an earlier start has run to the plan's end
+	set       *metrics.Set
+	own       *driver.OwnMetrics
+	progress  prometheus.Gauge
+	faults    *prometheus.GaugeVec
+	unsaved   prometheus.Counter
+	log       *slog.Logger
 
 	tables map[string]*sync.Mutex // by class: its tables are made by one load at a time
 
@@ -65,7 +67,7 @@ func Open(folder string, plan Plan, registry prometheus.Registerer, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	s := &Soak{plan: plan, store: store, clock: wallClock, began: data.Began, events: data.Events, over: isOver(data.Events), log: log, loads: map[running]bool{},
+	s := &Soak{plan: plan, store: store, clock: wallClock, presently: presently, began: data.Began, events: data.Events, over: isOver(data.Events), log: log, loads: map[running]bool{},
 		tables: map[string]*sync.Mutex{}, set: metrics.NewSet(registry), own: driver.NewOwnMetrics(registry),
 		progress: prometheus.NewGauge(prometheus.GaugeOpts{Name: "loadgen_soak_progress_ratio", Help: "Share of the soak's duration that is over."}),
 		faults: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "loadgen_soak_fault",
@@ -203,11 +205,18 @@ func (s *Soak) sample(ctx context.Context) {
 	tick := time.NewTicker(s.plan.Interval)
 	defer tick.Stop()
 	told := time.Now()
+	before, err := s.presently()
+	if err != nil {
+		s.log.Error("suspends and steps of the clock are not seen", "err", err)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if err == nil {
+			before = s.watch(before)
 		}
 		now := time.Now()
 		s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
@@ -34,7 +36,7 @@ type Sample struct {
 // Event is something that happened.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is soak, phase or fault; What is begin, end, failed or unmended.
+	// Kind is soak, phase, fault or machine; What is begin, end, failed or unmended.
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	What   string `json:"what"`
@@ -46,7 +48,9 @@ const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events
 // Kinds and whats of events.
 const (
 	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
-	Begin, End, Failed                = "begin", "end", "failed"
+	// MachineEvent is of the machine that the soak runs on: suspended, or its clock was set. Both of its ends are written when it is over.
+	MachineEvent       = "machine"
+	Begin, End, Failed = "begin", "end", "failed"
 	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start tries again. One that could
 	// not be done either has an end.
 	Unmended = "unmended"
@@ -92,6 +96,9 @@ func open(folder string, plan Plan, now time.Time) (s *store, data *Data, err er
 	if s.events, err = appendTo(filepath.Join(folder, eventsFile)); err != nil {
 		return nil, nil, errors.Join(err, s.samples.close())
 	}
+	if err = outfile.SyncFolder(folder); err != nil {
+		return nil, nil, errors.Join(err, s.samples.close(), s.events.close())
+	}
 	return s, data, nil
 }
 
@@ -106,11 +113,13 @@ func begin(folder string, plan Plan, now time.Time) (*Data, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Whole or not at all: a half one would stop every later start.
-		if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-			return nil, err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
+		// Whole and on the disk, or not at all: a half one would stop every later start.
+		file := outfile.File{Path: path, Mode: 0o644}
+		err = file.Write(func(w io.Writer) error {
+			_, err := w.Write(text)
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 		return readState(folder)
@@ -155,14 +164,20 @@ func (s *store) sample(v Sample) error {
 	return s.samples.write(append(line, '\n'), v.Time)
 }
 
+// event keeps an event, and has it on the disk: a fault that is done after it has to be mended also if the machine dies in it. Samples, of which there
+// are many, come to the disk when the kernel likes.
 func (s *store) event(v Event) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.events.write(append(line, '\n'))
+	err = s.events.write(append(line, '\n'))
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.events.on.Sync()
 }
 
 // close ends the files, and frees the folder.

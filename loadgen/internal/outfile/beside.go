@@ -1,13 +1,18 @@
 package outfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/flock"
 )
 
 var (
@@ -59,7 +64,7 @@ func leftover(name string) error {
 	if uid, _ := owner(info); !info.Mode().IsRegular() || uid != os.Geteuid() {
 		return fmt.Errorf("%s is in the way, and not loadgen's", name)
 	}
-	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	file, err := reopen(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -73,10 +78,31 @@ func leftover(name string) error {
 	return os.Remove(name)
 }
 
-// locked locks an open file. It says false if another loadgen has the lock, or has taken away the file's name. Where there are no locks, none has.
+// reopen opens an own file for writing, for NFS locks no other. One that has got the mode of a file that nobody may write to gets another.
+func reopen(name string) (*os.File, error) {
+	const unfollowed = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	file, err := os.OpenFile(name, os.O_RDWR|unfollowed, 0)
+	if !errors.Is(err, fs.ErrPermission) {
+		return file, err
+	}
+	if file, err = os.OpenFile(name, os.O_RDONLY|unfollowed, 0); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(file.Chmod(0o600), file.Close()); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_RDWR|unfollowed, 0)
+}
+
+// locked locks an open file. It says false if another loadgen has the lock, or has taken away the file's name. A lock that cannot be had otherwise, as
+// where there are none, keeps nothing from being written: it is told.
 func locked(file *os.File) bool {
-	if errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+	unlocked, err := flock.Lock(file)
+	if errors.Is(err, flock.ErrHeld) {
 		return false
+	}
+	if err = cmp.Or(err, unlocked); err != nil {
+		tell(file.Name(), err)
 	}
 	open, err := file.Stat()
 	if err != nil {
@@ -84,6 +110,16 @@ func locked(file *os.File) bool {
 	}
 	named, err := os.Lstat(file.Name())
 	return err == nil && os.SameFile(open, named)
+}
+
+// told are the files of which it was told that they are not locked.
+var told sync.Map
+
+// tell tells it once of each.
+func tell(name string, err error) {
+	if _, before := told.LoadOrStore(name, true); !before {
+		slog.Warn("a file is written without a lock, so that nothing keeps another loadgen from writing it, too", "file", name, "err", err)
+	}
 }
 
 // dress gives the temporary file the owner and the mode of what it is to replace. An owner that it cannot have is an error.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -56,7 +57,8 @@ func (f File) put(p place, whole []byte) error {
 			next.Close() // it is on the disk already; the lock ends here
 		}()
 		if _, err = next.Write(whole); err == nil {
-			err = errors.Join(next.Sync(), p.dress(next))
+			// The mode and the owner first, so that they are on the disk, too.
+			err = errors.Join(p.dress(next), fsync(next))
 		}
 	}
 	replaced := p.was == nil || !irreplaceable(err)
@@ -72,8 +74,10 @@ func (f File) put(p place, whole []byte) error {
 		return p.over(whole)
 	}
 	if err := os.Rename(next.Name(), p.path); err == nil || p.was == nil || !mounted(err) {
-		drop = err != nil
-		return err
+		if drop = err != nil; drop {
+			return err
+		}
+		return SyncFolder(filepath.Dir(p.path))
 	}
 	if err := p.over(whole); err != nil {
 		drop = false
@@ -95,7 +99,19 @@ func mounted(err error) bool {
 // Replaces says whether a path is of a file that is replaced as a whole, so that it may be written again and again: of no stream, device or pipe.
 func Replaces(path string) bool {
 	p, err := find(path)
-	return err == nil && p.stream == nil && !p.device()
+	return err == nil && p.replaced()
+}
+
+// Same says whether two paths are of one file, of which each would take the other's place.
+func Same(a, b string) bool {
+	p, err := find(a)
+	q, otherErr := find(b)
+	if err != nil || otherErr != nil || !p.replaced() || !q.replaced() {
+		return false
+	}
+	p.path, err = filepath.Abs(p.path)
+	q.path, otherErr = filepath.Abs(q.path)
+	return err == nil && otherErr == nil && p.path == q.path
 }
 
 // Check says why a file could not be written, before hours are spent on what is to be in it. What is there stays as it is.

@@ -22,6 +22,9 @@ type place struct {
 // device says whether a device or a pipe is there: nothing takes its place.
 func (p place) device() bool { return p.was != nil && !p.was.Mode().IsRegular() }
 
+// replaced says whether another file takes its place, or writes over all of it.
+func (p place) replaced() bool { return p.stream == nil && !p.device() }
+
 // find follows a path.
 func find(path string) (place, error) {
 	was, err := os.Stat(path)
@@ -71,7 +74,7 @@ func (p place) over(whole []byte) error {
 	}
 	_, err = file.Write(whole)
 	if err == nil && !p.device() {
-		err = file.Sync()
+		err = fsync(file)
 	}
 	return errors.Join(err, file.Close())
 }
