@@ -27,8 +27,8 @@ func TestLookedBackAt(t *testing.T) {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
-	if far["replica:slowdown:ratio4m"] != 3*time.Hour {
-		t.Errorf("replica:slowdown:ratio4m is looked at over %s, want 3h", far["replica:slowdown:ratio4m"])
+	if far["replica:slowdown:ratio4m_above1_3"] != 3*time.Hour {
+		t.Errorf("replica:slowdown:ratio4m_above1_3 is looked at over %s, want 3h", far["replica:slowdown:ratio4m_above1_3"])
 	}
 }
 
