@@ -54,8 +54,7 @@ type graph struct {
 	// soft is the axis' end as long as no value is above it, so that zeros do not make an axis to
 	// 100; 0 is one that fits the unit and the limit.
 	soft float64
-	// every is the least time between two points: for an expression that joins every volume there
-	// is, and for targets that are scraped less often than others.
+	// every is the least time between two points, for targets that are scraped less often than others.
 	every string
 	// signed is for values that may be below 0.
 	signed bool

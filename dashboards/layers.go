@@ -138,7 +138,7 @@ func suspect() string {
 	const grown = `sum by (node, storageclass) (storageclass:query_layer_growth_seconds:inferred5m{storageclass=~"$storageclass"})`
 	const taken = `sum by (node, storageclass) (storageclass:query_layer_seconds:inferred5m{storageclass=~"$storageclass"})`
 	return `max by (storageclass) (
-  (` + strings.Join(stuck, "\n  or ") + `)` + withClass + `
+  (` + strings.Join(stuck, "\n  or ") + `)` + withClassOfStalled + `
 )
 or on (storageclass)
 max by (storageclass) (

@@ -11,7 +11,7 @@ func stuckVolumes() []panel {
 			text: "The lowest layer of each volume that has had requests for over five seconds and answers none, and where it is. Good: none. " +
 				"After fifteen seconds an alert names it; its runbook says what to type. Nothing in a volume's own status needs to be wrong.",
 			width: columns, height: 6, unit: times,
-			queries: []query{{`max by (storageclass, namespace, persistentvolumeclaim, layer, replica, node, device) (volume:stalled_seconds:max` + withClass + `)`, "For"}},
+			queries: []query{{`max by (storageclass, namespace, persistentvolumeclaim, layer, replica, node, device) (volume:stalled_seconds:max` + withClassOfStalled + `)`, "For"}},
 			view: grid{
 				labels: append(ofClaim(volumeToQuery, volumeToReplicas),
 					labelColumn{"layer", "Layer", 120, nil}, labelColumn{"replica", "Replica", 180, nil},
