@@ -27,9 +27,11 @@ const (
 // spent is what following a server cost, and what its processes used meanwhile.
 type spent struct{ own, cpu float64 }
 
+// add adds a look's, and keeps so much of what is past that about five looks count.
 func (s *spent) add(own, cpu time.Duration) {
-	s.own += float64(own)
-	s.cpu += float64(cpu)
+	const kept = 0.8
+	s.own = s.own*kept + float64(own)
+	s.cpu = s.cpu*kept + float64(cpu)
 }
 
 func (s spent) share() float64 {
@@ -65,8 +67,6 @@ func (b *balance) look(own, cpu time.Duration, budget, saving float64, now time.
 	}
 	before := b.power
 	if b.power == 0 {
-		const kept = 0.8 // of what is past, so that about five looks count
-		b.all.own, b.all.cpu = b.all.own*kept, b.all.cpu*kept
 		b.all.add(cost, used)
 	}
 	if allowed := time.Duration(budget * float64(max(passed, used))); cost > allowed {
@@ -127,9 +127,12 @@ func (f *fleet) balance(budget float64, now time.Time) error {
 			continue
 		}
 		own, cpu, err := f.kernel.budget(fo.number)
+		before := fo.balance
 		if err == nil && fo.balance.look(own, cpu, budget, f.saving, now) {
 			f.log.Debug("what following a database server costs", "server", fo.label, "split", fo.balance.ratio())
-			err = f.kernel.sample(fo.number, fo.balance.power)
+			if err = f.kernel.sample(fo.number, fo.balance.power); err != nil {
+				fo.balance = before // which the kernel still does
+			}
 		}
 		if err != nil {
 			problems = append(problems, err)

@@ -74,6 +74,22 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// What following cost makes no server of a process that never answered a statement.
+func TestCostIsNoCount(t *testing.T) {
+	f, k := testFleet(2)
+	f.update([]sighting{running(1, "")}, begin)
+	for number := range uint32(3) {
+		k.costs[number] = time.Millisecond
+	}
+	f.update(nil, begin.Add(time.Minute))
+	for range goneAfter + 1 {
+		f.counted(&census{}, begin.Add(2*time.Minute))
+	}
+	if len(f.accounts) != 0 || f.hasOther {
+		t.Errorf("accounts %v, and others %v, of a server that never had a statement", f.accounts, f.hasOther)
+	}
+}
+
 // A clock that is set back, or counts that begin anew, are no cost.
 func TestBalanceOddities(t *testing.T) {
 	var b balance

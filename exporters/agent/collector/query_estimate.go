@@ -10,8 +10,8 @@ type estimate struct {
 }
 
 // take adds what came to the sum, as the sample divides it, and returns the parts, none of which ever decreases. What came while
-// the sample had nothing is divided as what came before; without any sample it waits for one.
-func (e *estimate) take(sum uint64, sample []uint64) []uint64 {
+// the sample had nothing is divided as what came before; without any sample as otherwise, and if that is nothing, too, it waits.
+func (e *estimate) take(sum uint64, sample, otherwise []uint64) []uint64 {
 	e.size(len(sample))
 	if sum > e.sum {
 		e.pending += sum - e.sum
@@ -33,16 +33,29 @@ func (e *estimate) take(sum uint64, sample []uint64) []uint64 {
 		}
 		total += e.weights[i]
 	}
+	weights := e.weights
+	if total == 0 {
+		weights, total = asWeights(otherwise)
+	}
 	if total == 0 {
 		return e.parts
 	}
 	pending := e.pending
-	for i, w := range e.weights {
+	for i, w := range weights {
 		n := min(uint64(float64(pending)*(w/total)), e.pending)
 		e.parts[i] += n
 		e.pending -= n
 	}
 	return e.parts
+}
+
+// asWeights makes weights of amounts, and returns their sum.
+func asWeights(amounts []uint64) (weights []float64, total float64) {
+	for _, n := range amounts {
+		weights = append(weights, float64(n))
+		total += float64(n)
+	}
+	return weights, total
 }
 
 // size makes room for so many parts.

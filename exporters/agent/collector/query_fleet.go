@@ -474,13 +474,13 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	if err != nil {
 		f.failed(fo.Server, now, err)
 	}
-	if t != (totals{}) {
+	if !t.nothing() {
 		if fo.label == "" {
 			fo.wish = f.wish(fo)
 			fo.label = f.apart(fo, false)
 		}
 		f.account(fo.label, string(fo.Engine), now).ended.add(&t)
-	} else if a := f.accounts[fo.key()]; a != nil && a.ended == (totals{}) {
+	} else if a := f.accounts[fo.key()]; a != nil && a.ended.nothing() {
 		// It never had a statement: nothing is to be scraped any more.
 		delete(f.accounts, fo.key())
 	}

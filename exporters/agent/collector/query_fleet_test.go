@@ -75,6 +75,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 	s := &t.commands[bpf.QuerySqlCommandSELECT]
 	*s = total{Count: n, SumNs: n * 1000}
 	s.Slots[10] = n
+	t.own = uint64(k.costs[number])
 	return t, nil
 }
 

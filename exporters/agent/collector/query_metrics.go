@@ -40,18 +40,18 @@ var (
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
 		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
 		[]string{"server", "engine"}, nil)
-	// Not of Redis, one thread of which serves all. 0 of statements whose task was not asleep when they came, or was woken by another process, too,
-	// and of those that another thread of a pool has read.
 	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next three are not there.
 	queryOverhead = prometheus.NewDesc("plumbline_query_overhead_seconds_total",
 		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs, about a tenth of a microsecond a run.",
 		[]string{"server", "engine"}, nil)
 	querySampling = prometheus.NewDesc("plumbline_query_phase_sampling_ratio",
-		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer is given exactly, too; the rest of their time as the sample's.",
+		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer, and what comes after it or after 10 ms, is given exactly, too; the rest of their time as the sample's.",
 		[]string{"server", "engine"}, nil)
 	queryUnsplit = prometheus.NewDesc("plumbline_query_unsplit_total",
 		"Statements whose time was not given to phases one by one, or only from a long sleep on, as following the server costs more than its budget. Their counts, commands and durations are exact.",
 		[]string{"server", "engine"}, nil)
+	// Not of Redis, one thread of which serves all. 0 of statements whose task was not asleep when they came, or was woken by another process, too,
+	// and of those that another thread of a pool has read.
 	queryWakeup = prometheus.NewDesc("plumbline_query_wakeup_seconds_total",
 		"Time from when a statement's bytes woke the server's process or thread until the statement began, in seconds; with --collector.trace only: a CPU's way out of its idle state and the kernel's until the bytes are read. In no duration; the wait for a CPU is in the phase runqueue instead.",
 		[]string{"server", "engine", "command"}, nil)
@@ -274,7 +274,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 		if traced && key.engine != string(server.Redis) {
 			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, command)
 		}
-		estimated := a.phases[i].take(s.PhaseNs[bpf.QueryPhaseUNSPLIT], s.SampleNs[:])
+		estimated := a.phases[i].take(s.PhaseNs[bpf.QueryPhaseUNSPLIT], s.SampleNs[:], s.PhaseNs[:bpf.QueryPhasePHASES])
 		for phase, name := range phaseNames {
 			ns := s.PhaseNs[phase] + estimated[phase]
 			// A statement that ended while this scrape was made is in none of its parts.
@@ -283,7 +283,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, command, name)
 		}
 	}
-	estimated := a.reads.take(unsplitReads, []uint64{sampleHits, sampleMisses})
+	estimated := a.reads.take(unsplitReads, []uint64{sampleHits, sampleMisses}, []uint64{hits, misses})
 	ch <- counter(queryReads, float64(hits+estimated[0]), key.label, key.engine, "hit")
 	ch <- counter(queryReads, float64(misses+estimated[1]), key.label, key.engine, "miss")
 	ch <- counter(queryUnknown, float64(unknown), key.label, key.engine)

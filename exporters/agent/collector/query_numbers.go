@@ -84,10 +84,9 @@ func (f *fleet) counted(c *census, now time.Time) {
 func (f *fleet) release(l *leaving, now time.Time) {
 	t, err := f.kernel.read(l.number)
 	switch a := f.accounts[l.key()]; {
-	case t == (totals{}):
 	case a != nil:
 		a.ended.add(&t)
-	default:
+	case !t.nothing():
 		f.toOther(string(l.Engine), &t, now)
 	}
 	if err := errors.Join(err, f.kernel.clear(l.number)); err != nil {

@@ -15,6 +15,12 @@ type totals struct {
 	own uint64
 }
 
+// nothing tells whether nothing was counted. What following cost is no count of a server's.
+func (t totals) nothing() bool {
+	t.own = 0
+	return t == totals{}
+}
+
 func (t *total) add(o *bpf.QueryStats) {
 	t.Count += o.Count
 	t.SumNs += o.SumNs

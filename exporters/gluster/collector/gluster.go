@@ -234,7 +234,8 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 		exporterkit.Counter(ch, errorsTotal, n, command)
 	}
 	if g.polled.IsZero() {
-		return exporterkit.ErrNoData
+		// Not that there is no data: who asks must not take it that there are no volumes.
+		return errors.New("glusterd has not answered yet")
 	}
 	age := time.Since(g.polled)
 	late := age > g.tooOld()

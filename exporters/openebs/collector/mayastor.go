@@ -68,9 +68,12 @@ type mayastor struct {
 	disks   map[string]string // paths of the pools' disks, by node/pool
 }
 
+// errNotPolled is the state before the first poll has ended: who asks then must not take it that there are no volumes.
+var errNotPolled = errors.New("no poll has ended yet")
+
 // NewMayastor makes the collector of Mayastor's control plane.
 func NewMayastor(o Options) Collector {
-	m := &mayastor{o: o, asked: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}}
+	m := &mayastor{o: o, asked: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}, lastErr: errNotPolled}
 	if o.Objects != nil {
 		followVolumes(o.Objects) // for the names of volumes
 	}
@@ -144,9 +147,9 @@ func (m *mayastor) poll(parent context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err := errors.Join(errs[:]...)
-	if err != nil && m.lastErr == nil {
+	if err != nil && (m.lastErr == nil || errors.Is(m.lastErr, errNotPolled)) {
 		m.o.Log.Warn("Mayastor's REST API fails", "err", label.Text(err.Error(), maxLogged))
-	} else if err == nil && m.lastErr != nil {
+	} else if err == nil && m.lastErr != nil && !errors.Is(m.lastErr, errNotPolled) {
 		m.o.Log.Info("Mayastor's REST API answers again")
 	}
 	m.lastErr = err
@@ -254,7 +257,7 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	}
 	if m.lastErr != nil {
 		// Its text only: a poll that panicked was none of this scrape's.
-		return fmt.Errorf("the last poll of Mayastor's REST API failed: %s", label.Text(m.lastErr.Error(), maxLogged))
+		return fmt.Errorf("the last poll of Mayastor's REST API: %s", label.Text(m.lastErr.Error(), maxLogged))
 	}
 	return nil
 }

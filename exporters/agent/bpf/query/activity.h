@@ -136,7 +136,9 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	a->age_ns = now > start ? now - start : 0;
 	a->wait_ns = 0;
 	if (brief) {
-		read_brief(b, task, a, now, away && !ready && !held ? asleep_at : 0, away, sent);
+		/* A kernel for one CPU does not say who has it. */
+		bool gone = where == NOT_ON_CPU || (where == PERHAPS_ON_CPU && asleep_at && !ready);
+		read_brief(b, task, a, now, gone && !ready && !held ? asleep_at : 0, gone, sent);
 		return READ_ONCE(b->brief) == BRIEF && READ_ONCE(b->asleep_at) == asleep_at;
 	}
 	a->phase = !away ? PHASE_CPU : !off || kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;

@@ -17,16 +17,16 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 	struct backend *b = backend_of(task);
 	if (!b || !sk || flags & MSG_PEEK || attended(&b->attended, rank))
 		return 0;
-	u64 began = timed(b);
 	hold(b);
+	u64 began = timed(b);
 	b->heard++;
 	struct connection *c = connection_at(b, task, sk, false);
 	if (c) {
 		received_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	release(b, task);
-	return timed_until_now(b, task, began);
+	timed_until_now(b, task, began);
+	return release(b, task);
 }
 
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
@@ -35,16 +35,16 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 	struct backend *b = backend_of(task);
 	if (!b || !sk || attended(&b->attended, rank))
 		return 0;
-	u64 began = timed(b);
 	hold(b);
+	u64 began = timed(b);
 	struct connection *c = connection_at(b, task, sk, true);
 	if (c) {
 		b->heard++;
 		sent_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	release(b, task);
-	return timed_until_now(b, task, began);
+	timed_until_now(b, task, began);
+	return release(b, task);
 }
 
 SEC("tp_btf/sock_recv_length")

@@ -3,15 +3,16 @@
  *
  * Of a brief statement count, command and duration are as exact as ever. Its time is one sum, UNSPLIT, which the agent gives
  * to the phases as the statements that are split show it (sample_ns). What costs the most to tell of a statement, what
- * it sleeps in, is looked at only if a sleep is long: that is split exactly, and all that comes after it, so that
- * nothing that stands still is ever a matter of chance. */
+ * it sleeps in, is looked at only if a sleep or the statement is long: that is split exactly, and all that comes after, so
+ * that nothing that stands still is ever a matter of chance. */
 #ifndef __QUERY_BUDGET_H__
 #define __QUERY_BUDGET_H__
 
 #include "state.h"
 
-/* Sleeps from this length on are split in any case, ns. */
+/* Sleeps from this length on are split in any case, and what comes of a statement from this age on, ns. */
 #define LONG_SLEEP 1000000ULL
+#define LONG_STATEMENT 10000000ULL
 
 enum brief {
 	SPLIT,       /* all of the statement's time is given to phases */
@@ -78,13 +79,17 @@ static __always_inline u64 timed(struct backend *b)
 /* It ends. One that lost the CPU meanwhile is left out: how long it ran is not known. */
 static __always_inline int timed_until_now(struct backend *b, struct task_struct *task, u64 began)
 {
-	if (began && b->preempted_at < began)
-		budget_cpu(b, task, (bpf_ktime_get_ns() - began) * TIMED_EVERY);
+	if (!began)
+		return 0;
+	u64 end = bpf_ktime_get_ns();
+	barrier();
+	if (b->preempted_at < began)
+		budget_cpu(b, task, (end - began) * TIMED_EVERY);
 	return 0;
 }
 
-/* A statement begins: is its time split? */
-static __noinline int choose_brief(struct backend *b)
+/* A statement begins, with so much time of this phase: is its time split? */
+static __noinline int choose_brief(struct backend *b, u32 kind, u64 ns)
 {
 	if (!b)
 		return 0;
@@ -95,13 +100,12 @@ static __noinline int choose_brief(struct backend *b)
 	b->split_one = 0;
 	b->asleep_at = 0;
 	b->lock_wait = 0;
+	b->cut = 0;
+	b->missed_last = 0;
+	b->first_kind = kind;
+	b->first_ns = ns;
 	if (!others)
 		return 0;
-	if (b->slept_long) {
-		__builtin_memset(b->long_ns, 0, sizeof(b->long_ns));
-		b->long_misses = 0;
-		b->slept_long = 0;
-	}
 	if (bpf_get_prandom_u32() & others)
 		b->brief = BRIEF;
 	else
@@ -118,19 +122,28 @@ static __always_inline void stays_brief(struct backend *b, u64 now)
 	b->mark = now;
 }
 
+/* From here on a brief statement's time would be split, too: what a statement that stands for others shows of it is what came before. */
+static __always_inline void cut(struct backend *b, u32 misses)
+{
+	if (!b->split_one || b->cut)
+		return;
+	__builtin_memcpy(b->until_ns, b->phase, sizeof(b->until_ns));
+	b->until_misses = misses;
+	b->cut = 1;
+}
+
 /* A statement that stands for others ended. */
 static __always_inline void sample(struct backend *b, struct stats *s, bool at_send, u64 hits)
 {
-	u32 misses = b->misses;
-	if (b->slept_long)
-		misses -= b->long_misses;
 	add(&s->sample_hits, hits);
-	add(&s->sample_misses, misses);
-	for (int i = 0; i < PHASES; i++) {
+	add(&s->sample_misses, b->cut ? b->until_misses : b->misses);
+	for (u32 i = 0; i < PHASES; i++) {
 		u64 ns = at_send ? b->sent_phase[i] : b->phase[i];
-		u64 apart = b->slept_long ? b->long_ns[i] : 0;
-		if (ns > apart)
-			add(&s->sample_ns[i], ns - apart);
+		if (b->cut && b->until_ns[i] < ns)
+			ns = b->until_ns[i];
+		u64 first = i == b->first_kind ? b->first_ns : 0;
+		if (ns > first)
+			add(&s->sample_ns[i], ns - first);
 	}
 }
 

@@ -48,16 +48,12 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	if (!b->off_ns)
 		return;
 	u64 queued = queued_of(b->off_kind, b->off_ns, queued_so_far(task) - b->queued, b->preempted);
-	b->phase[PHASE_RUNQUEUE] += queued;
 	u32 kind = b->off_kind;
-	if (kind < PHASES) {
+	if (b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE)
+		cut(b, b->misses - b->missed_last);
+	b->phase[PHASE_RUNQUEUE] += queued;
+	if (kind < PHASES)
 		b->phase[kind] += b->off_ns - queued;
-		if (b->split_one && b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE && !b->sent) {
-			b->long_ns[kind] += b->off_ns - queued;
-			b->long_misses += b->read_call && b->misses > b->long_misses;
-			b->slept_long = 1;
-		}
-	}
 	b->off_ns = 0;
 }
 
@@ -461,7 +457,7 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	if (tracing)
 		b->awake_since = now;
 	else if (budgeted)
-		choose_brief(b);
+		choose_brief(b, PHASE_RUNQUEUE, woken);
 	b->busy = 1;
 }
 
@@ -475,6 +471,8 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	begin(b, task, now);
 	b->phase[PHASE_RUNQUEUE] = 0;
 	b->phase[PHASE_WAIT] = now - start;
+	b->first_kind = PHASE_WAIT;
+	b->first_ns = now - start;
 	b->start = start;
 	b->current = c->request;
 	b->taken_over = pid != task->pid;

@@ -106,14 +106,16 @@ type QueryBackend struct {
 	Behind        uint64
 	Brief         uint8
 	SplitOne      uint8
-	SleptLong     uint8
-	_             [1]byte
-	LongMisses    uint32
+	Cut           uint8
+	MissedLast    uint8
+	FirstKind     uint8
+	_             [3]byte
+	FirstNs       uint64
+	UntilMisses   uint32
 	UntilTimed    uint32
-	_             [4]byte
 	AsleepAt      uint64
 	ExecSeen      uint64
-	LongNs        [7]uint64
+	UntilNs       [7]uint64
 	AwakeSince    uint64
 	IdleSince     uint64
 	Wakeup        uint64

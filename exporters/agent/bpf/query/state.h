@@ -124,12 +124,15 @@ struct backend {
 	u64 behind;        /* how long the statement under way had waited for others when it began */
 	u8 brief;          /* enum brief; see budget.h */
 	u8 split_one;      /* it stands for others, whose time is not split */
-	u8 slept_long;     /* long_ns[] or long_misses are not zero */
-	u32 long_misses;   /* those of misses that were long sleeps */
+	u8 cut;            /* until_ns[] and until_misses are set */
+	u8 missed_last;    /* the last sleep is one of misses */
+	u8 first_kind;     /* enum phase of first_ns */
+	u64 first_ns;      /* what is in phase[] from the beginning, of a brief statement, too */
+	u32 until_misses;  /* misses then */
 	u32 until_timed;   /* runs of programs for this task until one is timed; 0: not decided */
 	u64 asleep_at;     /* brief: when it fell asleep; 0: it is awake */
 	u64 exec_seen;     /* the task's CPU time up to which it is in the server's budget */
-	u64 long_ns[PHASES]; /* what is in phase[] of sleeps that a brief statement would have had split, too */
+	u64 until_ns[PHASES]; /* phase[] when a brief statement's time would have begun to be split, too */
 	u64 awake_since;   /* tracing: when the task last came to a CPU */
 	u64 idle_since;    /* tracing: when it last fell asleep without a request under way */
 	u64 wakeup;        /* tracing: how long before start it was woken for the request; 0 if that is not known */
@@ -176,7 +179,7 @@ struct stats {
 	u64 count;
 	u64 sum_ns;
 	u64 phase_ns[SHARES];
-	u64 sample_ns[PHASES]; /* of statements that stand for others: how their time was split, long sleeps left out */
+	u64 sample_ns[PHASES]; /* of statements that stand for others: how that time was split that brief ones have unsplit */
 	u64 brief;         /* statements whose time is not split, or only from some time on */
 	u64 unsplit_reads; /* read calls within those, of which it is not known whether they were hits */
 	u64 sample_hits;   /* and such calls of statements that stand for others */

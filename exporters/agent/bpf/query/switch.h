@@ -44,12 +44,14 @@ static __always_inline void program_stops(struct backend *b, struct task_struct 
 /* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
 static __always_inline void note_miss(struct backend *b, struct task_struct *task)
 {
+	b->missed_last = 0;
 	if (!b->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return;
 	u64 call = reads_so_far(task) + 1;
 	if (b->missed_at != call) {
 		b->missed_at = call;
 		b->misses++;
+		b->missed_last = 1;
 	}
 }
 
@@ -60,7 +62,10 @@ static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct
 	if (b->sent)
 		return false;
 	long nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
-	return !is_poll(nr) && nr != NR_io_uring_enter;
+	if (is_poll(nr) || nr == NR_io_uring_enter)
+		return false;
+	/* A thread whose client is gone has nothing under way, which proto_rests() says. */
+	return !(nr == NR_futex && b->socket_inode && is_gone(b));
 }
 
 /* A brief statement's sleep was long, and ends at now: from its beginning on the statement's time is split. The task
@@ -106,16 +111,20 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 		}
 		return;
 	}
-	if (b->brief == BRIEF && (runnable || sleeps_briefly(b, task))) {
+	now = bpf_ktime_get_ns();
+	bool briefly = (b->brief == BRIEF || b->split_one) && now - b->start < LONG_STATEMENT && (runnable || sleeps_briefly(b, task));
+	if (briefly && b->brief == BRIEF) {
 		b->queued = queued_so_far(task);
-		b->asleep_at = runnable ? 0 : bpf_ktime_get_ns();
+		b->left = last_arrival(task);
+		b->asleep_at = runnable ? 0 : now;
 		return;
 	}
-	now = bpf_ktime_get_ns();
 	u64 ran = b->phase[PHASE_CPU];
 	advance(b, task, now);
 	if (b->brief)
 		b->brief = BRIEF_UNTIL;
+	if (!briefly)
+		cut(b, b->misses);
 	ran = b->phase[PHASE_CPU] - ran;
 	b->left = last_arrival(task);
 	if (runnable) {
