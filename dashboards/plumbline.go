@@ -123,6 +123,14 @@ func nodeCost() []panel {
 			view:    graph{soft: 0.02, stacked: true, limit: &limit{0.01, 0.1}},
 		},
 		{
+			title: "Memory",
+			ask:   "How much memory does Plumbline take?",
+			text:  "Resident memory of each of Plumbline's processes. Good: flat after an hour.",
+			width: 8, height: 8, unit: byteCount,
+			queries: []query{{`sum by (job) (process_resident_memory_bytes` + ofOurs + `)`, "{{job}}"}},
+			view:    graph{},
+		},
+		{
 			title: "What following costs database servers",
 			ask:   "How much of its own CPU time does being followed cost a server?",
 			text:  "CPU time that the agents' programs take of a server's processes, per second, of one server each. Good: below 1 % of a CPU for each CPU that the server uses (--query.overhead-budget). Above: the time of a sample of its statements only is split, if that saves anything; see beside.",
@@ -137,14 +145,6 @@ func nodeCost() []panel {
 			width: 12, height: 8, unit: ratio,
 			queries: []query{{`bottomk(10, plumbline_query_phase_sampling_ratio{node=~"$node"})`, "{{server}}"}},
 			view:    graph{max: 1},
-		},
-		{
-			title: "Memory",
-			ask:   "How much memory does Plumbline take?",
-			text:  "Resident memory of each of Plumbline's processes. Good: flat after an hour.",
-			width: 8, height: 8, unit: byteCount,
-			queries: []query{{`sum by (job) (process_resident_memory_bytes` + ofOurs + `)`, "{{job}}"}},
-			view:    graph{},
 		},
 	}
 }
