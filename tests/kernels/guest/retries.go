@@ -25,7 +25,11 @@ const (
 )
 
 // scsiDisk is a disk of the kernel's scsi_debug: it holds back each command for retryDelay, and fails some of them if told to.
-type scsiDisk struct{ name string }
+type scsiDisk struct {
+	name string
+	// earlier is what blockio counted of disks of that name before: a name is used again.
+	earlier uint64
+}
 
 func newSCSIDisk(t *rig.Scope) *scsiDisk {
 	t.Check(call("modprobe", "sd_mod"))
@@ -86,8 +90,14 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 		return
 	}
 	say("a disk that fails")
+	var before agentproc.Metrics
+	rig.Eventually(t, patience, func() (err error) {
+		before, err = b.scrape()
+		return err
+	})
 	d := newSCSIDisk(t)
-	retries, atDevice := b.retried(t, d.name)
+	d.earlier, _, _, _ = counts(before, d.name)
+	retries, atDevice := b.retried(t, d)
 	d.fail(t, scsiAborts)
 	took, requeued := d.read(t)
 	if requeued == 0 {
@@ -96,15 +106,15 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	attempts := time.Duration(retryReads+requeued) * retryDelay
 	count := outcome.Count{What: "retries", Truth: requeued}
 	seen := outcome.Delay{What: "time of all attempts", Put: attempts.Seconds(), Truth: took.Seconds(), Waited: took.Seconds()}
-	now, seconds := b.retried(t, d.name)
+	now, seconds := b.retried(t, d)
 	count.Counted, seen.Seen = uint64(now-retries), seconds-atDevice
 	say("retries: %d counted of %d; %.0f ms at the device of %.0f", count.Counted, count.Truth, 1e3*seen.Seen, 1e3*seen.Put)
 	out.Retries = outcome.Remote{Commands: []outcome.Count{count}, Delays: []outcome.Delay{seen}}
 
 	d.fail(t, scsiRefuses)
-	retries, _ = b.retried(t, d.name)
+	retries, _ = b.retried(t, d)
 	_, refused := d.read(t)
-	now, _ = b.retried(t, d.name)
+	now, _ = b.retried(t, d)
 	say("%d refused at once, %.0f counted as retries", refused, now-retries)
 	// The emulator may stand still for a while just then.
 	if refused < retryReads/2 || now-retries > float64(refused)/4 {
@@ -114,18 +124,18 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 }
 
 // retried returns what blockio counted of a disk's reads, once it has all of them: retries, and seconds at the device.
-func (b *blocks) retried(t *rig.Scope, device string) (retries, seconds float64) {
+func (b *blocks) retried(t *rig.Scope, d *scsiDisk) (retries, seconds float64) {
 	var m agentproc.Metrics
-	made := statsOf(t, device).ReadIOs
+	made := d.earlier + statsOf(t, d.name).ReadIOs
 	rig.Eventually(t, patience, func() (err error) {
 		if m, err = b.scrape(); err != nil {
 			return err
 		}
-		if read, _, _, _ := counts(m, device); read != made {
-			return fmt.Errorf("%d of %d reads of %s are counted", read, made, device)
+		if read, _, _, _ := counts(m, d.name); read != made {
+			return fmt.Errorf("%d of %d reads of %s are counted", read, made, d.name)
 		}
 		return nil
 	})
-	return m.Sum("ebpf_exporter_blkio_retries_total", "device", device, "op", "read"),
-		m.Seconds("ebpf_exporter_blkio_device_seconds", "device", device, "op", "read")
+	return m.Sum("ebpf_exporter_blkio_retries_total", "device", d.name, "op", "read"),
+		m.Seconds("ebpf_exporter_blkio_device_seconds", "device", d.name, "op", "read")
 }
