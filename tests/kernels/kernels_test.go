@@ -13,7 +13,7 @@ import (
 // The distributions' kernels that are in use most, and the newest: everything works there and is exact.
 func TestKernels(t *testing.T) {
 	if testing.Short() {
-		testkit.Skip(t, "boots three emulated machines, which takes minutes")
+		testkit.Skip(t, "boots two emulated machines, which takes minutes")
 	}
 	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "lvcreate", "iscsid", "initdb", "ebpf_exporter", "longhorn-engine"} {
 		testkit.Tool(t, tool)
@@ -31,7 +31,8 @@ func TestKernels(t *testing.T) {
 	// Few statements: the emulator is slow, and what is lost is lost of few, too.
 	m := matrix{agent: agent, statements: 40, replica: true, folder: t.TempDir(),
 		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 15 * time.Minute}}
-	all, err := m.run(t.Context(), []string{"6.1", "6.12", "newest"})
+	// The oldest and the newest: each has ways of its own to watch sockets. Those between are make kernels'.
+	all, err := m.run(t.Context(), []string{"6.1", "newest"})
 	if err != nil {
 		t.Fatal(err)
 	}
