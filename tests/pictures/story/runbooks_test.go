@@ -35,6 +35,8 @@ var notInLab = map[string]string{
 	"peers:disk_time_by_load:slope6h":            "only with peers, after hours",
 	"loadgen_response_seconds_count":             "only where histograms are classic ones",
 	"ebpf_exporter_blkio_total_seconds_bucket":   "only where histograms are classic ones",
+	"ebpf_exporter_blkio_retries_total":          "only once a disk's request has been tried again",
+	"kube_deployment_status_replicas_available":  "only with kube-state-metrics",
 }
 
 // The runbooks' queries have an answer in one of the stories, with whatever place of the lab is filled in. Where a
