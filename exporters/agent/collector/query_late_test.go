@@ -16,6 +16,20 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
+// lookingAt is a collector without kernel, and its fleet, that has found one candidate in procfs.
+func lookingAt(t *testing.T, procfs string) (*query, *fleet, []server.Candidate) {
+	t.Helper()
+	f, _ := testFleet(2)
+	calls := foreign.NewCalls(time.Hour, 8)
+	q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: Options{ProcFS: procfs, SysFS: procfs},
+		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
+	candidates, err := q.scanner.Candidates()
+	if len(candidates) != 1 || err != nil {
+		t.Fatalf("candidates %+v, %v", candidates, err)
+	}
+	return q, f, candidates
+}
+
 // A look that is answered when nobody waits for it any more counts, unless the server has ended meanwhile.
 func TestLateLook(t *testing.T) {
 	for _, ended := range []bool{false, true} {
@@ -27,14 +41,7 @@ func TestLateLook(t *testing.T) {
 			os.WriteFile(filepath.Join(dir, "status"), []byte("Uid:\t7\t7\t7\t7\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		f, _ := testFleet(2)
-		calls := foreign.NewCalls(time.Hour, 8)
-		q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: Options{ProcFS: procfs, SysFS: procfs},
-			looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
-		candidates, err := q.scanner.Candidates()
-		if len(candidates) != 1 || err != nil {
-			t.Fatalf("candidates %+v, %v", candidates, err)
-		}
+		q, f, candidates := lookingAt(t, procfs)
 		q.lookAt(candidates, true, time.Millisecond)
 		if len(f.followers) != 0 {
 			t.Fatal("it is followed without an answer")
@@ -78,14 +85,7 @@ func TestNoServerAfterAll(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "status"), []byte("Uid:\t7\t7\t7\t7\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f, _ := testFleet(2)
-	calls := foreign.NewCalls(time.Hour, 8)
-	q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: Options{ProcFS: procfs, SysFS: procfs},
-		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
-	candidates, err := q.scanner.Candidates()
-	if len(candidates) != 1 || err != nil {
-		t.Fatalf("candidates %+v, %v", candidates, err)
-	}
+	q, f, candidates := lookingAt(t, procfs)
 	s := running(7, "", 6379)
 	s.ID, s.Engine = candidates[0].ID, server.Redis
 	f.update([]sighting{s}, begin)

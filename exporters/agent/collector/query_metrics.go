@@ -42,7 +42,7 @@ var (
 		[]string{"server", "engine"}, nil)
 	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next three are not there.
 	queryOverhead = prometheus.NewDesc("plumbline_query_overhead_seconds_total",
-		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs, about a tenth of a microsecond a run.",
+		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs and out.",
 		[]string{"server", "engine"}, nil)
 	querySampling = prometheus.NewDesc("plumbline_query_phase_sampling_ratio",
 		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer, and what comes after it or after 10 ms, is given exactly, too; the rest of their time as the sample's.",
