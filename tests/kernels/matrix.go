@@ -231,7 +231,7 @@ func delays(f outcome.Feature, seen outcome.Remote) string {
 	}
 	var text []string
 	for _, d := range seen.Delays {
-		text = append(text, fmt.Sprintf("%.1f of %.1f ms", 1e3*d.Seen, 1e3*d.Truth))
+		text = append(text, fmt.Sprintf("%.1f of %.1f ms", 1e3*d.Added(), 1e3*d.Truth))
 	}
 	return strings.Join(text, ", ")
 }

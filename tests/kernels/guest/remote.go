@@ -25,6 +25,10 @@ const (
 	remoteBroken = 1 << 20
 	// patience is for what a machine does within seconds and an emulator does some time.
 	patience = 3 * time.Minute
+
+	// The times at both ends of a target of the kernel's own.
+	requestMetric = "plumbline_replica_request_duration_seconds"
+	serviceMetric = "plumbline_replica_service_seconds"
 )
 
 // remoteTargets are rig.NVMeTargets or rig.ISCSITargets.
@@ -129,11 +133,32 @@ func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, count
 	return said, counted
 }
 
+// named reads each device until both ends tell of it by its name. Until an end knows a name it keeps the counts, and tells them later: those
+// of before would be taken for those of after.
+func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i int) []string) {
+	for i := range n.disks {
+		m := n.agent.metrics(t)
+		n.use(t, n.devices[i], readOnce, 1)
+		for end, metric := range ends {
+			told := since(m, metric, append(labels(i), "op", "read")...)
+			rig.Eventually(t, patience, func() error {
+				now, err := n.agent.scrape()
+				if err == nil && told(now) == 0 {
+					err = fmt.Errorf("the %s's end does not tell of %s's device %d", end, n.volume, i)
+				}
+				return err
+			})
+		}
+	}
+}
+
 // count compares counts with what is asked for, at both ends.
 func (n *remotePaths) count(t *rig.Scope) {
+	ends := map[string]string{"initiator": requestMetric, "target": serviceMetric}
+	n.named(t, ends, n.replica)
 	m, _ := n.exerciseAlone(t)
 	for op, made := range exercised {
-		for end, metric := range map[string]string{"initiator": "plumbline_replica_request_duration_seconds", "target": "plumbline_replica_service_seconds"} {
+		for end, metric := range ends {
 			n.compare(t, end+"'s "+op, made*uint64(len(n.disks)), since(m, metric, "volume", n.volume, "op", op))
 		}
 	}
@@ -196,7 +221,7 @@ func (n *remotePaths) delay(t *rig.Scope) {
 	n.targets.SlowLink(n.slowLink, linkDelay)
 	truth := n.roundTrip(t, n.slowLink) - alone
 	seen, waited := network()
-	n.note("a link's delay", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: seen - before})
+	n.note("a link's delay", outcome.Delay{Put: linkDelay.Seconds(), Alone: before, Truth: truth, Waited: waited.Seconds(), Seen: seen})
 	n.targets.SlowLink(n.slowLink, 0)
 
 	busy, m := n.diskBusy(t, n.slowDisk), n.agent.metrics(t)
@@ -230,14 +255,19 @@ func (n *remotePaths) diskBusy(t *rig.Scope, i int) float64 {
 
 func (n *remotePaths) note(what string, d outcome.Delay) {
 	d.What = what
-	say("%s of %.0f ms: %.3f ms seen of %.3f, and %.3f waited for", what, 1e3*d.Put, 1e3*d.Seen, 1e3*d.Truth, 1e3*d.Waited)
+	say("%s of %.0f ms: %s", what, 1e3*d.Put, d)
 	n.out.Delays = append(n.out.Delays, d)
 }
 
 // means are those of reads since m, at the initiator's end and at the target's.
 func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int) (request, service float64) {
-	labels := []string{"volume", n.volume, "replica", n.targets.Of(i).Address, "op", "read"}
-	return n.mean(t, m, "plumbline_replica_request_duration_seconds", labels...), n.mean(t, m, "plumbline_replica_service_seconds", labels...)
+	labels := append(n.replica(i), "op", "read")
+	return n.mean(t, m, requestMetric, labels...), n.mean(t, m, serviceMetric, labels...)
+}
+
+// replica are a target's labels.
+func (n *remotePaths) replica(i int) []string {
+	return []string{"volume", n.volume, "replica", n.targets.Of(i).Address}
 }
 
 // mean is a histogram's of remoteRequests requests since m, with these labels.

@@ -27,9 +27,11 @@ func (a *agent) followTargets(t *rig.Scope, targets int) {
 
 // countUser compares counts of both ends with the kernel's own of the path.
 func (n *remotePaths) countUser(t *rig.Scope) {
+	ends := map[string]string{"initiator": pathMetric, "target": targetMetric}
+	n.named(t, ends, func(int) []string { return []string{"volume", n.volume} })
 	m, counted := n.exerciseAlone(t)
 	for op := range exercised {
-		for end, metric := range map[string]string{"initiator": pathMetric, "target": targetMetric} {
+		for end, metric := range ends {
 			n.compare(t, fmt.Sprintf("%s's %s, %s's", n.volume, op, end), counted[op], since(m, metric, "volume", n.volume, "op", op))
 		}
 	}
@@ -59,5 +61,6 @@ func (n *remotePaths) delayUserLink(t *rig.Scope) {
 	truth := n.roundTrip(t, n.slowLink) - alone
 	path, target, waited := n.readUser(t)
 	n.targets.SlowLink(n.slowLink, 0)
-	n.note("a link's delay, to a target in user space", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: path - target - before})
+	n.note("a link's delay, to a target in user space", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Alone: before,
+		Waited: waited.Seconds(), Seen: path - target})
 }

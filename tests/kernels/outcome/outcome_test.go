@@ -8,10 +8,12 @@ import (
 // fine is an outcome with nothing wrong.
 func fine() Outcome {
 	yes := Feature{Works: true}
-	// The second delay is later than the disk's own statistics, and no later than the reader saw it.
+	// The second delay is later than the disk's own statistics, and no later than the reader saw it. The third was seen beside what the machine, which
+	// stood still, took without it.
 	paths := func() Remote {
 		return Remote{Commands: []Count{{"reads", 150, 150}}, Delays: []Delay{{What: "a link's delay", Put: .025, Truth: .027, Waited: .026, Seen: .028},
-			{What: "a disk's delay", Put: .03, Truth: .031, Waited: .039, Seen: .035}}}
+			{What: "a disk's delay", Put: .03, Truth: .031, Waited: .039, Seen: .035},
+			{What: "another link's delay", Put: .025, Truth: .027, Waited: .062, Seen: .032, Alone: .0083}}}
 	}
 	return Outcome{Query: yes, Replica: yes, NVMe: yes, NVMePaths: paths(), ISCSI: yes, ISCSIPaths: paths(), Blockio: yes, Duration: 2.5, Phases: 2.500000001, Slept: 1, Waited: 1.01,
 		Statements: []Count{{"simple", 200, 200}, {"tls", 100, 100}}, Requests: []Count{{"writes", 400, 400}}, Disk: []Count{{"reads", 7, 7}, {"discards", 0, 0}},
@@ -49,7 +51,8 @@ func TestWrong(t *testing.T) {
 		{"iSCSI commands: nothing was made", func(o *Outcome) { o.ISCSIPaths.Commands = nil }},
 		{"iSCSI, a link's delay of 25.000 ms: 23.000 ms seen of 27.000", func(o *Outcome) { o.ISCSIPaths.Delays[0].Seen = .023 }},
 		{"iSCSI, a link's delay of 25.000 ms: 29.000 ms seen of 27.000", func(o *Outcome) { o.ISCSIPaths.Delays[0].Seen = .029 }},
-		{"NVMe/TCP, a disk's delay of 30.000 ms: 40.000 ms seen of 31.000, and 39.000 waited for", func(o *Outcome) { o.NVMePaths.Delays[1].Seen = .04 }},
+		{"NVMe/TCP, a disk's delay of 30.000 ms: 40.000 ms seen of 31.000, beside 0.000 without it, and 39.000 waited for", func(o *Outcome) { o.NVMePaths.Delays[1].Seen = .04 }},
+		{"iSCSI, another link's delay of 25.000 ms: 0.500 ms seen of 27.000, beside 31.500", func(o *Outcome) { o.ISCSIPaths.Delays[2].Alone = .0315 }},
 		{"block requests, reads: 0 counted of 7", func(o *Outcome) { o.Disk[0].Counted = 0 }},
 		{"a failing disk's commands, retries: 0 counted of 19", func(o *Outcome) { o.Retries.Commands[0].Counted = 0 }},
 		{"a failing disk's, time of all attempts of 780.000 ms: 400.000 ms seen", func(o *Outcome) { o.Retries.Delays[0].Seen = .4 }},
