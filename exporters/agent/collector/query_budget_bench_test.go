@@ -12,6 +12,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/paired"
 	"github.com/plumbline/plumbline/tests/results/rows"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // thrift is what is read of one server while it is followed with and without a sample.
@@ -44,6 +45,7 @@ func BenchmarkBudget(b *testing.B) {
 		}{{"select", []string{"-S"}}, {"tpcb", nil}} {
 			args := append([]string{"-n", "-M", "prepared", "-c", "4", "-j", "2", "-T", "86400"}, load.args...)
 			client := pgbench(b, pg, args...).Cmd
+			before := th.statements(b)
 			if err := client.Start(); err != nil {
 				b.Fatal(err)
 			}
@@ -52,6 +54,13 @@ func BenchmarkBudget(b *testing.B) {
 				client.Wait()
 			})
 			b.Cleanup(end)
+			// Its connections take longer than a slot where the machine is slow.
+			testkit.Eventually(b, 2*time.Minute, func() error {
+				if th.statements(b) == before {
+					return fmt.Errorf("pgbench has sent nothing yet")
+				}
+				return nil
+			})
 			th.compare(b, file, load.name)
 			end()
 		}
@@ -104,6 +113,18 @@ func (th *thrift) meters() []paired.Meter {
 		}
 	}
 	return meters
+}
+
+// statements is how many were counted so far.
+func (th *thrift) statements(b *testing.B) (n uint64) {
+	t, err := th.q.kernel.read(th.number)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range t.commands {
+		n += t.commands[i].Count
+	}
+	return n
 }
 
 // compare takes blocks of both modes, and tells.
