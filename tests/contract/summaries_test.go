@@ -139,6 +139,7 @@ func render(t *testing.T, promtool, path string, names []string) (all []firing) 
 // The summary and the description of each alert, rendered with the labels and values of its own tests, are whole sentences; and
 // rules/ALERTS.md shows them.
 func TestSummariesAreSentences(t *testing.T) {
+	t.Parallel()
 	promtool := testkit.Tool(t, "promtool")
 	var names []string
 	for _, path := range ruleFiles(t) {
