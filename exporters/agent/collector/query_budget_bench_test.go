@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -45,7 +46,10 @@ func BenchmarkBudget(b *testing.B) {
 		}{{"select", []string{"-S"}}, {"tpcb", nil}} {
 			args := append([]string{"-n", "-M", "prepared", "-c", "4", "-j", "2", "-T", "86400"}, load.args...)
 			client := pgbench(b, pg, args...).Cmd
-			before := th.statements(b)
+			if err := th.read(); err != nil {
+				b.Fatal(err)
+			}
+			before := th.statements()
 			if err := client.Start(); err != nil {
 				b.Fatal(err)
 			}
@@ -56,10 +60,11 @@ func BenchmarkBudget(b *testing.B) {
 			b.Cleanup(end)
 			// Its connections take longer than a slot where the machine is slow.
 			testkit.Eventually(b, 2*time.Minute, func() error {
-				if th.statements(b) == before {
-					return fmt.Errorf("pgbench has sent nothing yet")
+				err := th.read()
+				if err == nil && th.statements() == before {
+					err = errors.New("pgbench has sent nothing yet")
 				}
-				return nil
+				return err
 			})
 			th.compare(b, file, load.name)
 			end()
@@ -83,48 +88,48 @@ const (
 )
 
 func (th *thrift) meters() []paired.Meter {
-	sum := func(of func(*total) uint64) (n float64) {
-		for i := range th.t.commands {
-			n += float64(of(&th.t.commands[i]))
-		}
-		return n
-	}
 	meters := make([]paired.Meter, allMeters)
 	// The first one reads for all.
 	meters[meterOwn] = func() (float64, error) {
-		var err error
-		th.t, err = th.q.kernel.read(th.number)
+		err := th.read()
 		return float64(th.t.own), err
 	}
-	meters[meterStatements] = func() (float64, error) { return sum(func(t *total) uint64 { return t.Count }), nil }
+	meters[meterStatements] = func() (float64, error) { return th.statements(), nil }
 	meters[meterServer] = func() (float64, error) {
 		_, cpu, err := th.q.kernel.budget(th.number)
 		return float64(cpu), err
 	}
 	meters[meterUnsplit] = func() (float64, error) {
-		return sum(func(t *total) uint64 { return t.PhaseNs[bpf.QueryPhaseUNSPLIT] }), nil
+		return th.sum(func(t *total) uint64 { return t.PhaseNs[bpf.QueryPhaseUNSPLIT] }), nil
 	}
 	for phase := range bpf.QueryPhasePHASES {
 		meters[meterPhases+int(phase)] = func() (float64, error) {
-			return sum(func(t *total) uint64 { return t.PhaseNs[phase] }), nil
+			return th.sum(func(t *total) uint64 { return t.PhaseNs[phase] }), nil
 		}
 		meters[meterSample+int(phase)] = func() (float64, error) {
-			return sum(func(t *total) uint64 { return t.SampleNs[phase] }), nil
+			return th.sum(func(t *total) uint64 { return t.SampleNs[phase] }), nil
 		}
 	}
 	return meters
 }
 
-// statements is how many were counted so far.
-func (th *thrift) statements(b *testing.B) (n uint64) {
-	t, err := th.q.kernel.read(th.number)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for i := range t.commands {
-		n += t.commands[i].Count
+// read takes what was counted so far.
+func (th *thrift) read() (err error) {
+	th.t, err = th.q.kernel.read(th.number)
+	return err
+}
+
+// sum adds up what of each command, as of the latest read.
+func (th *thrift) sum(of func(*total) uint64) (n float64) {
+	for i := range th.t.commands {
+		n += float64(of(&th.t.commands[i]))
 	}
 	return n
+}
+
+// statements is how many were counted, as of the latest read.
+func (th *thrift) statements() float64 {
+	return th.sum(func(t *total) uint64 { return t.Count })
 }
 
 // compare takes blocks of both modes, and tells.

@@ -26,7 +26,7 @@ const (
 	// patience is for what a machine does within seconds and an emulator does some time.
 	patience = 3 * time.Minute
 
-	// The times at both ends of a target of the kernel's own.
+	// The times at both ends of a replica.
 	requestMetric = "plumbline_replica_request_duration_seconds"
 	serviceMetric = "plumbline_replica_service_seconds"
 )

@@ -47,10 +47,10 @@ func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 		what, metric, op string
 		truth            uint64
 	}{
-		{"engine's writes", "plumbline_replica_request_duration_seconds", "write", replicas * requests},
-		{"engine's reads", "plumbline_replica_request_duration_seconds", "read", requests},
-		{"replicas' writes", "plumbline_replica_service_seconds", "write", replicas * requests},
-		{"replicas' reads", "plumbline_replica_service_seconds", "read", requests},
+		{"engine's writes", requestMetric, "write", replicas * requests},
+		{"engine's reads", requestMetric, "read", requests},
+		{"replicas' writes", serviceMetric, "write", replicas * requests},
+		{"replicas' reads", serviceMetric, "read", requests},
 	} {
 		f := func(m agentproc.Metrics) float64 { return m.Sum(c.metric, "op", c.op) }
 		counted := uint64(f(a.settled(t, float64(c.truth), f)))
