@@ -24,11 +24,12 @@ func (r *Runner) cpu() (procStat, error) {
 	return procStat{idle, idle + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal}, nil
 }
 
+// idleSince is a share, from 0 to 1. The kernel may take some of the time that waits for I/O back, and sums of seconds are not exact.
 func (s procStat) idleSince(before procStat) float64 {
 	if s.all <= before.all {
 		return 1
 	}
-	return (s.idle - before.idle) / (s.all - before.all)
+	return min(max((s.idle-before.idle)/(s.all-before.all), 0), 1)
 }
 
 // watch is what the machine and the generator had used when it began.

@@ -85,6 +85,7 @@ func (r inhibition) pick(of []labels, matchers []matcher) (labels, error) {
 // Every inhibit rule holds back each alert that it names, with the labels that these alerts really
 // have, and no alert of another volume, node or class.
 func TestInhibition(t *testing.T) {
+	t.Parallel()
 	all := fired(t)
 	m := startManager(t)
 	n := 0

@@ -34,6 +34,7 @@ plumbline_longhorn_replica_rebuilding{volume="rebuilt",replica="r3"} 1
 // Alerts of a real Prometheus arrive where the example sends them: who must get up is called, what
 // is a mere cause is not mailed, and what a larger one explains is not sent at all.
 func TestRouting(t *testing.T) {
+	t.Parallel()
 	server := testkit.Tool(t, "prometheus")
 	m := startManager(t)
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

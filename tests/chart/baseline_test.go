@@ -20,6 +20,7 @@ import (
 // TestBaseline installs two canaries and what pins them on a real API server: each account writes its own canary's pin and
 // no other, upgrades and a rollback leave the pin as it was written, and uninstall takes it off.
 func TestBaseline(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
 	s.Namespace("plumbline")

@@ -76,6 +76,7 @@ var matrix = map[string][]string{
 
 // TestTemplates renders the matrix and has a real API server check each object strictly.
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
 	for name, values := range matrix {

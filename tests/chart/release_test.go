@@ -65,6 +65,7 @@ func advised(notes string) (commands [][]string) {
 // TestRelease installs the chart on a real API server, upgrades it, rolls it back and takes it off
 // again: nothing of it is left, and what was there before is untouched. No kubelet runs, so no pod does.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
 	s.Namespace("plumbline")

@@ -39,6 +39,7 @@ func chained() *whytest.Recording {
 // TestHelmTest runs `helm test` on a real API server. This test is the kubelet: it runs the pod's program with the pod's
 // arguments, and its end is the pod's.
 func TestHelmTest(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "kubectl-plumbline")
 	if text, err := exec.Command("go", "build", "-o", program, "github.com/plumbline/plumbline/manifests/kubectl-plumbline").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)

@@ -29,7 +29,7 @@ func TestKernels(t *testing.T) {
 		t.Fatalf("building the agent: %v\n%s", err, out)
 	}
 	// Few statements: the emulator is slow, and what is lost is lost of few, too.
-	m := matrix{agent: agent, statements: 40, replica: true, folder: t.TempDir(),
+	m := matrix{agent: agent, statements: 40, replica: true, folder: t.TempDir(), atOnce: 2,
 		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 15 * time.Minute}}
 	// The oldest and the newest: each has ways of its own to watch sockets. Those between are make kernels'.
 	all, err := m.run(t.Context(), []string{"6.1", "newest"})

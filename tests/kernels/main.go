@@ -84,6 +84,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	agent := many.Flag("agent", "The agent's program; without it build/bin/plumbline-agent or, of another architecture than the machine's, one that is built now.").ExistingFile()
 	statements := many.Flag("statements", "Statements of each kind.").Default("200").Int()
 	replica := many.Flag("replica", "Run a Longhorn engine with two replicas, too.").Default("true").Bool()
+	atOnce := many.Flag("at-once", "So many kernels side by side; an emulator keeps a CPU busy and its guest has its own memory.").Default("1").Int()
 	results := many.Flag("results", "Where the rows go.").Default("build/results").String()
 	consoles := many.Flag("consoles", "Where each kernel's console and outcome go.").Default("build/kernels").String()
 
@@ -103,7 +104,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		failed, err := d.run(ctx, *demoKernels)
 		return min(failed, 1), err
 	case many.FullCommand():
-		m := matrix{agent: *agent, statements: *statements, replica: *replica, folder: *consoles,
+		m := matrix{agent: *agent, statements: *statements, replica: *replica, folder: *consoles, atOnce: *atOnce,
 			guest: guest{arch: *arch, append: *more, memory: *memory, cpus: *cpus, timeout: *timeout}}
 		all, err := m.run(ctx, *wanted)
 		if err != nil {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/results/rows"
@@ -27,6 +29,7 @@ type matrix struct {
 	statements int
 	replica    bool   // run a Longhorn engine, too
 	folder     string // where each kernel's console and outcome are kept
+	atOnce     int    // so many kernels side by side; an emulator keeps one CPU busy
 }
 
 // measured is what one kernel gave.
@@ -45,7 +48,7 @@ func (m measured) failed() []string {
 	return m.outcome.Wrong()
 }
 
-// run measures on each kernel of the series, one after the other.
+// run measures on each kernel of the series, so many at once as it is told.
 func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 	chosen, folders, root, err := prepare(ctx, m.guest.arch, series)
 	if err != nil {
@@ -90,16 +93,19 @@ func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 		m.guest.command = append(m.guest.command, "--no-replica")
 	}
 	m.guest.dir = "/"
-	var all []measured
+	all := make([]measured, len(chosen))
+	var side errgroup.Group
+	side.SetLimit(max(1, m.atOnce))
 	for i, k := range chosen {
-		one := measured{kernel: k}
-		m.guest.folder, m.guest.release = folders[i], k.release
-		if one.err = m.one(ctx, &one); ctx.Err() != nil {
-			return all, ctx.Err()
-		}
-		all = append(all, one)
+		side.Go(func() error {
+			m := m // each with a guest of its own
+			m.guest.folder, m.guest.release = folders[i], k.release
+			all[i].kernel = k
+			all[i].err = m.one(ctx, &all[i])
+			return ctx.Err()
+		})
 	}
-	return all, nil
+	return all, side.Wait()
 }
 
 // program returns the agent's program where the guest sees it: on a root of its own, in the folder programs.

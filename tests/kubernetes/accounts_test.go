@@ -49,6 +49,7 @@ var accounts = []account{
 // TestAccounts runs each exporter with a token of its own service account: it can list all it
 // needs, needs all it is allowed, and can do nothing else.
 func TestAccounts(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "longhorn-manager", "github.com/longhorn/longhorn-manager", "k8s/crds.yaml")...)
 	objects := overlay(t, []string{manifests("base", "agent"), manifests("engines", "longhorn"), manifests("engines", "openebs")}, nil)

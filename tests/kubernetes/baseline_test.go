@@ -20,6 +20,7 @@ import (
 // TestBaseline pins by the baseline's own service account on a real API server: it writes its objects and
 // nothing else, keeps the previous pins, and an apply of the manifests leaves the pins alone.
 func TestBaseline(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
 	objects := overlay(t, []string{manifests("databases", "local-path")}, nil)

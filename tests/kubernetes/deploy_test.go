@@ -89,6 +89,7 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 // TestDeployIsSafe has objects of others on the cluster under every name that deploy uses, and checks
 // that none is changed by up or removed by down, while what up made goes.
 func TestDeployIsSafe(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	d.refused(nil, "up", "REGISTRY is empty")

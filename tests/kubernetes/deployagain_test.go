@@ -107,6 +107,7 @@ func says(t *testing.T, text string, want ...string) {
 // TestDeployAgain runs up several times, as upgrades do: what a call does not give is as before, what it gives wins, and what
 // is no longer part of it goes, but for what others made, whatever its labels.
 func TestDeployAgain(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	deploy := checkout(t)
 	d.Namespace("longhorn-system")
@@ -172,6 +173,7 @@ func TestDeployAgain(t *testing.T) {
 // TestDeployAfterUnmarked runs up on what an earlier version made, which neither marked its objects nor recorded more than
 // engines: those of engines that are not named any more go, and what only may be its own is named and stays.
 func TestDeployAfterUnmarked(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.Namespace("longhorn-system")
 	earlier := checkout(t)

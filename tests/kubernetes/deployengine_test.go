@@ -10,6 +10,7 @@ import (
 // TestDeployWithoutARecordedEngine runs up and down from a checkout that has no folder of an engine that was recorded: what was
 // made for it goes, and the rest is as it was.
 func TestDeployWithoutARecordedEngine(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	whole, without := checkout(t), checkout(t)
 	if err := os.RemoveAll(filepath.Join(filepath.Dir(without), "engines", "longhorn")); err != nil {

@@ -25,6 +25,7 @@ func (d *deployment) recorded(key, want string) {
 // TestDeployFailed has up fail at some objects: it says what to do, and what it made is recorded all the same, so that down
 // removes it.
 func TestDeployFailed(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	// Longhorn's exporters without Longhorn.
@@ -66,6 +67,7 @@ func TestDeployFailed(t *testing.T) {
 
 // TestDeployDownAgain has down fail at a namespace: the record is still there, and the next down ends what it began.
 func TestDeployDownAgain(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.up(manifests("deploy"))
 	bin := t.TempDir()

@@ -19,6 +19,7 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // TestDeployWithoutOperatorsKinds takes definitions of the Prometheus operator away: up needs those of what it applies, and down
 // none.
 func TestDeployWithoutOperatorsKinds(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.Namespace("longhorn-system")
 	d.undefine("servicemonitors.monitoring.coreos.com")

@@ -23,6 +23,7 @@ var jobs = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: 
 // TestDeployLoads has deploy make a matrix and a soak over several classes: each with its database's address, its copies, and
 // the control as the one that others are compared with; the matrix with a volume of each.
 func TestDeployLoads(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	deploy := func(arguments ...string) (string, error) {

@@ -18,6 +18,7 @@ const (
 // TestDeployGoesByWhatItMade has objects with Plumbline's label that deploy did not make: up does not take them over, and down
 // neither deletes them nor the namespace they are in.
 func TestDeployGoesByWhatItMade(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	registry := "REGISTRY=registry.example.org/plumbline"
 	helms := parse(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: plumbline-node, labels: {"+plumblines+", app.kubernetes.io/managed-by: Helm}}, value: 7}")
@@ -54,6 +55,7 @@ func TestDeployGoesByWhatItMade(t *testing.T) {
 // TestDeployDeletesWhatItRecorded has copies of an object of deploy's under other names, which kept its labels: neither an up
 // that removes the original nor down deletes them.
 func TestDeployDeletesWhatItRecorded(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	deploy := checkout(t)
 	d.up(deploy)
@@ -94,6 +96,7 @@ func TestDeployDeletesWhatItRecorded(t *testing.T) {
 // TestDeployTakesWhatIsHandedOver has objects under names that up needs and that are not in its record: the labels tell that they
 // are its own.
 func TestDeployTakesWhatIsHandedOver(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.up(manifests("deploy"))
 	role := "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: plumbline-openebs-exporter, labels: {"

@@ -46,6 +46,7 @@ func (d *deployment) warned(want bool) string {
 // TestDeployRelease runs up beside the Prometheus of a kube-prometheus-stack, which takes only what has its release's label: without RELEASE status
 // warns and says by what it selects; with it monitors and rules have the label, and nothing else has.
 func TestDeployRelease(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	stack := func(namespaces string) {
 		t.Helper()
@@ -88,6 +89,7 @@ func TestDeployRelease(t *testing.T) {
 // TestDeployTakers has others of the operator's objects than a Prometheus: an agent counts for monitors only, a ruler for rules only, and one whose
 // selector is none is named and hides nothing.
 func TestDeployTakers(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.up(manifests("deploy"))
 	d.Namespace("monitoring")
@@ -156,6 +158,7 @@ func TestRenderRelease(t *testing.T) {
 // TestDeployDatabases has deploy make the databases of a class for a kube-prometheus-stack: its Prometheus takes their monitors, also those that
 // CloudNativePG makes. Who may not read what up recorded has to name the release.
 func TestDeployDatabases(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t)
 	d.Apply(parse(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: local-path}, provisioner: rancher.io/local-path}"))
 	bin := t.TempDir()

@@ -186,6 +186,7 @@ var clusterWide = []string{"Namespace", "PriorityClass", "ClusterRole", "Cluster
 
 // TestManifests applies everything with a strict dry run to a real API server.
 func TestManifests(t *testing.T) {
+	t.Parallel()
 	all := everything(t)
 	if len(all) < 40 {
 		t.Errorf("only %d kustomizations found", len(all))

@@ -13,40 +13,36 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-func allRules(t *testing.T) []rules.Rule {
-	t.Helper()
-	all, err := rules.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 // The rules of rules/either say of native histograms what rules/ says of them; these, and rules/classic, the same of
 // classic ones, save for quantiles, which are as exact as the classic bounds.
 func TestHistogramsOfAnyKind(t *testing.T) {
-	of := func(kind histograms.Kind) []rules.Rule {
-		all, err := rules.For(kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
+	for _, c := range []struct {
+		name  string
+		kind  histograms.Kind
+		keep  keeper
+		exact bool
+	}{
+		{"either, native", histograms.Either, (*memory).add, true},
+		{"either, classic", histograms.Either, addClassic, false},
+		{"classic", histograms.Classic, addClassic, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Load("slow-replica")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := rules.For(c.kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := s.record(t.Context(), testkit.Root(), newEngine(), all, c.keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, tell(t, "slow-replica"), after, c.exact)
+		})
 	}
-	s, err := Load("slow-replica")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tell := func(all []rules.Rule, keep keeper) *memory {
-		m, err := s.record(t.Context(), testkit.Root(), newEngine(), all, keep)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	before := tell(allRules(t), (*memory).add)
-	t.Run("either, native", func(t *testing.T) { compare(t, before, tell(of(histograms.Either), (*memory).add), true) })
-	t.Run("either, classic", func(t *testing.T) { compare(t, before, tell(of(histograms.Either), addClassic), false) })
-	t.Run("classic", func(t *testing.T) { compare(t, before, tell(of(histograms.Classic), addClassic), false) })
 }
 
 // compare asks that all numbers that were recorded before are recorded again, at the story's end.

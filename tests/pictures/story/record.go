@@ -37,13 +37,17 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	var recorded []Recorded
+	return m.recorded(), nil
+}
+
+// recorded are all series.
+func (m *memory) recorded() (all []Recorded) {
 	for _, list := range m.series {
 		for _, k := range list {
-			recorded = append(recorded, Recorded{k.Series})
+			all = append(all, Recorded{k.Series})
 		}
 	}
-	return recorded, nil
+	return all
 }
 
 // keeper keeps a sample of a series.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -42,6 +43,12 @@ var notInLab = map[string]string{
 // The runbooks' queries have an answer in one of the stories, with whatever place of the lab is filled in. Where a
 // query asks for what is above or below something, it is enough that there is something to compare.
 func TestRunbooksQueriesAnswer(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for _, story := range Names() {
+		all.Go(func() { told[story]() })
+	}
+	all.Wait()
 	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "runbooks", "*.md"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no runbooks: %v", err)

@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/tests/stored"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -112,14 +114,8 @@ func TestHistograms(t *testing.T) {
 
 // What the rules say of a story is what happens in it.
 func TestRecord(t *testing.T) {
-	s, err := Load("slow-replica")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := s.Record(context.Background(), testkit.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	all := tell(t, "slow-replica").recorded()
 	at := func(name string, want map[string]string, when time.Time) bool {
 		return slices.ContainsFunc(all, func(r Recorded) bool {
 			if r.Metric.Get("__name__") != name {
@@ -150,6 +146,7 @@ func TestRecord(t *testing.T) {
 
 // The overview's tiles say what stands still, and not only what has become slower.
 func TestTilesSayWhatIsStuck(t *testing.T) {
+	t.Parallel()
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
 	if err != nil {
 		t.Fatal(err)
@@ -176,23 +173,40 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	}
 }
 
-// told are the stories that were recorded already.
-var told = map[string]*memory{}
+// told are the stories with what all rules record of them, each told once, by whoever asks first.
+var told = func() map[string]func() (*memory, error) {
+	all := map[string]func() (*memory, error){}
+	for _, name := range Names() {
+		all[name] = sync.OnceValues(func() (*memory, error) {
+			s, err := Load(name)
+			if err != nil {
+				return nil, err
+			}
+			written, err := rules.All()
+			if err != nil {
+				return nil, err
+			}
+			return s.record(context.Background(), testkit.Root(), newEngine(), written, (*memory).add)
+		})
+	}
+	return all
+}()
+
+// tell is a story with what the rules record of it.
+func tell(t *testing.T, story string) *memory {
+	t.Helper()
+	m, err := told[story]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 // ask evaluates an expression at a story's end.
 func ask(t *testing.T, story, expr string) promql.Vector {
 	t.Helper()
 	engine := newEngine()
-	if told[story] == nil {
-		s, err := Load(story)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if told[story], err = s.record(t.Context(), testkit.Root(), engine, allRules(t), (*memory).add); err != nil {
-			t.Fatal(err)
-		}
-	}
-	query, err := engine.NewInstantQuery(t.Context(), stored.Find(told[story].find), nil, expr, End)
+	query, err := engine.NewInstantQuery(t.Context(), stored.Find(tell(t, story).find), nil, expr, End)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}
