@@ -43,7 +43,7 @@ func parseKernel(release, arch string) (kernel, bool) {
 func (k kernel) compare(other kernel) int { return slices.Compare(k.numbers, other.numbers) }
 
 // choose returns the newest kernel of each series that is asked for, in the same order. "newest" is the newest of all, "all" the
-// newest of every series. One that is not there is an error that names those that are.
+// newest of every series, and one that is named twice is there once. One that is not there is an error that names those that are.
 func choose(have []kernel, wanted []string) ([]kernel, error) {
 	newest, order := map[string]kernel{}, []string{}
 	for _, k := range have {
@@ -67,7 +67,13 @@ func choose(have []kernel, wanted []string) ([]kernel, error) {
 			return nil, fmt.Errorf("no kernel %q; there are: %s, newest, all", w, strings.Join(order, " "))
 		}
 	}
-	return chosen, nil
+	// Named twice, as by its series and as the newest, it is measured once: its folder is one.
+	seen := map[string]bool{}
+	return slices.DeleteFunc(chosen, func(k kernel) bool {
+		again := seen[k.release]
+		seen[k.release] = true
+		return again
+	}), nil
 }
 
 // store is the cache of kernels, unpacked, one folder each.

@@ -45,6 +45,7 @@ func TestChoose(t *testing.T) {
 	for _, c := range []struct{ wanted, want string }{
 		{"6.12 6.1", "6.12.107+deb13-amd64 6.1.0-50-amd64"},
 		{"newest", "7.3.4+deb13-amd64"},
+		{"7.3 6.1 newest", "7.3.4+deb13-amd64 6.1.0-50-amd64"},
 		{"all", "5.10.0-32-amd64 6.1.0-50-amd64 6.12.107+deb13-amd64 7.2.13+deb14-amd64 7.3.4+deb13-amd64"},
 	} {
 		got, err := choose(kernelsOf(t), strings.Fields(c.wanted))
