@@ -29,15 +29,20 @@ type Recorded struct{ promql.Series }
 
 // Record makes the samples of a story and what the rules record of them; root is the checkout's.
 func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
-	all, err := rules.All()
-	if err != nil {
-		return nil, err
-	}
-	m, err := s.record(ctx, root, newEngine(), all, (*memory).add)
+	m, err := s.tell(ctx, root)
 	if err != nil {
 		return nil, err
 	}
 	return m.recorded(), nil
+}
+
+// tell makes the samples and evaluates all rules over them; root is the checkout's.
+func (s *Story) tell(ctx context.Context, root string) (*memory, error) {
+	all, err := rules.All()
+	if err != nil {
+		return nil, err
+	}
+	return s.record(ctx, root, newEngine(), all, (*memory).add)
 }
 
 // recorded are all series.

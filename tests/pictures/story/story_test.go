@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/dashboards"
-	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/tests/stored"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -182,11 +181,7 @@ var told = func() map[string]func() (*memory, error) {
 			if err != nil {
 				return nil, err
 			}
-			written, err := rules.All()
-			if err != nil {
-				return nil, err
-			}
-			return s.record(context.Background(), testkit.Root(), newEngine(), written, (*memory).add)
+			return s.tell(context.Background(), testkit.Root())
 		})
 	}
 	return all
