@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,6 +37,11 @@ func restored(t *testing.T, dir string, portBase int) {
 			t.Errorf("%s is still attached to %s", path, bytes.TrimSpace(text))
 		}
 	}
+	for _, folder := range workFolders() {
+		if !slices.Contains(workBefore, folder) {
+			t.Errorf("%s is left", folder)
+		}
+	}
 	for port := portBase; port < portBase+40; port++ {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
@@ -44,6 +50,15 @@ func restored(t *testing.T, dir string, portBase int) {
 		}
 		l.Close()
 	}
+}
+
+// workBefore are those that were there before these tests.
+var workBefore = workFolders()
+
+// workFolders are the load generators' in the system's folder for temporary files: one that is killed cannot remove its own.
+func workFolders() []string {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), "loadgen-*"))
+	return folders
 }
 
 func backingFiles(t *testing.T) []string {
