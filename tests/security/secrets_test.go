@@ -118,7 +118,7 @@ func TestSecretsStayInside(t *testing.T) {
 		return cmd
 	}
 	canaryAt, canary := run(t, `loadgen_phase{phase="steady"`, withDSN("canary", "--server=guarded", "--storageclass=local", "--rate=20", "--warmup=1s"))
-	pgbenchAt, pgbench := run(t, `loadgen_phase{phase="steady"`, withDSN("pgbench", "--server=guarded", "--storageclass=local", "--rate=20", "--warmup=1s", "--init", "--scale=1"))
+	pgbenchAt, pgbench := run(t, `loadgen_phase{phase="steady"`, withDSN("pgbench", "--server=guarded", "--storageclass=local", "--rate=20", "--warmup=1s", "--init", "--scale=1", "--work-dir="+t.TempDir()))
 	// Wrong in a way that programs like to quote.
 	// It tries again and again, and says so each time: some seconds of that are enough.
 	while, cancel := context.WithTimeout(t.Context(), 5*time.Second)
