@@ -31,7 +31,7 @@ type notice struct {
 	labels   map[string]string
 }
 
-// pager takes what Alertmanager sends to the receivers of manifests/kubernetes/kube-prometheus-stack.
+// pager takes what Alertmanager sends to the receivers of manifests/kube-prometheus-stack.
 type pager struct {
 	mu      sync.Mutex
 	notices []notice
@@ -48,7 +48,7 @@ func (n *node) startPager() *pager {
 	go server.Serve(l)
 	n.t.Cleanup(func() { server.Close() })
 
-	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "kubernetes", "kube-prometheus-stack", "alertmanager.yaml"))
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack", "alertmanager.yaml"))
 	n.must(err)
 	var values struct {
 		Alertmanager struct{ Config map[string]any }
@@ -300,7 +300,7 @@ func (n *node) failOver() (before, after string) {
 func (n *node) pinBaseline() {
 	n.t.Helper()
 	for _, class := range []string{control, held} {
-		n.kubectl("create", "job", "pin-1", "--namespace=db-"+class, "--from=cronjob/baseline-postgresql")
+		n.kubectl("create", "job", "pin-1", "--namespace=db-"+class, "--from=cronjob/baseline-postgresql-"+class)
 	}
 	for _, class := range []string{control, held} {
 		n.kubectl("wait", "--for=condition=Complete", "job/pin-1", "--namespace=db-"+class, "--timeout=10m")

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,9 +17,6 @@ import (
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
-
-// pinFor is how long the baseline is measured: enough for a delay that is many times as large.
-const pinFor = 3 * time.Minute
 
 // The storage classes: the control, and the one whose disk can be held back.
 const (
@@ -72,125 +68,16 @@ func (n *node) applyCloudNativePG() {
 	n.kubectl("rollout", "status", "deployment/cnpg-controller-manager", "--namespace=cnpg-system", "--timeout=5m")
 }
 
-// applyDatabases applies manifests/kubernetes/databases of a class, of a size for one small node.
-func (n *node) applyDatabases(class string) {
-	n.t.Helper()
-	folder := filepath.Join(testkit.Root(), "manifests", "kubernetes", "databases", class)
-	if class == held {
-		folder = n.heldDatabases()
-	}
-	rendered := n.path("etc", "databases-"+class+".yaml")
-	n.must(os.WriteFile(rendered, []byte(n.kubectl("kustomize", folder)), 0o600))
-	var all bytes.Buffer
-	for _, o := range kubetest.Read(n.t, rendered) {
-		if !n.fit(o, class) {
-			continue
-		}
-		text, err := yaml.Marshal(o.Object)
-		n.must(err)
-		all.WriteString("---\n")
-		all.Write(text)
-	}
-	namespace := "db-" + class
-	n.kubectl("create", "namespace", namespace)
-	n.kubectl("create", "secret", "generic", "mysql", "--namespace="+namespace, "--from-literal=password=e2e")
-	file := filepath.Join(n.Folder, "etc", namespace+".yaml")
-	n.must(os.WriteFile(file, all.Bytes(), 0o600))
-	// The operator's webhook answers a little after the operator is ready.
-	testkit.Eventually(n.t, patience, func() error {
-		_, err := n.try("apply", "--server-side", "--force-conflicts", "-f", file)
-		return err
-	})
-}
-
-// heldDatabases writes the kustomization of the class held as the README says: a copy of one of
-// the databases' folders and one of the classes'.
-func (n *node) heldDatabases() string {
-	n.t.Helper()
-	folder := filepath.Join(testkit.Root(), "build", "e2e", "held")
-	n.must(os.MkdirAll(filepath.Join(folder, "class"), 0o755))
-	for name, text := range map[string]string{
-		"kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: db-held\n" +
-			"resources: [../../../manifests/kubernetes/databases/all]\ncomponents: [class, ../../../manifests/kubernetes/databases/class]\n",
-		"class/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [storageclass.yaml]\n",
-		"class/storageclass.yaml":  heldClass,
-	} {
-		n.must(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
-	}
-	return folder
-}
-
-// fit changes an object for one small node, and tells whether it is wanted there at all: the held
-// class has PostgreSQL with a standby, the control one PostgreSQL and one MySQL.
-func (n *node) fit(o *unstructured.Unstructured, class string) bool {
-	set := func(value any, path ...string) { n.must(unstructured.SetNestedField(o.Object, value, path...)) }
-	name := o.GetName()
-	if strings.Contains(name, "postgresqlsync") || class == held && strings.Contains(name, "mysql") {
-		return false
-	}
-	switch o.GetKind() {
-	case "ResourceQuota", "LimitRange", "StorageClass":
-		return false
-	case "CronJob":
-		if name != "baseline-postgresql" {
-			return false
-		}
-		path := []string{"spec", "jobTemplate", "spec", "template", "spec", "containers"}
-		containers, _, _ := unstructured.NestedSlice(o.Object, path...)
-		c := containers[0].(map[string]any)
-		c["image"], c["imagePullPolicy"] = ourImage("loadgen"), "Never"
-		// What spoils a run on a busy machine is said in the pin.
-		c["args"] = append(slices.DeleteFunc(c["args"].([]any), func(a any) bool { return strings.HasPrefix(a.(string), "--duration=") }),
-			"--duration="+pinFor.String(), "--max-duration="+pinFor.String(), "--force")
-		set(containers, path...)
-	case "Cluster":
-		instances := int64(1)
-		if class == held {
-			instances = 2
-		}
-		set(instances, "spec", "instances")
-		set(postgresqlImage, "spec", "imageName")
-		set("1Gi", "spec", "storage", "size")
-		set(map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "256Mi"}}, "spec", "resources")
-		set("64MB", "spec", "postgresql", "parameters", "shared_buffers")
-		set("512MB", "spec", "postgresql", "parameters", "max_wal_size")
-		// A standby begins with a checkpoint, which is spread over most of this.
-		set("30s", "spec", "postgresql", "parameters", "checkpoint_timeout")
-		set(int64(10), "spec", "stopDelay")
-		set(int64(5), "spec", "smartShutdownTimeout")
-		set(int64(10), "spec", "switchoverDelay")
-	case "Deployment", "StatefulSet", "Job":
-		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		for _, c := range containers {
-			c := c.(map[string]any)
-			c["imagePullPolicy"] = "Never"
-			if image, ours := strings.CutPrefix(c["image"].(string), "registry.invalid/plumbline/"); ours {
-				c["image"] = ourImage(strings.TrimSuffix(image, ":unset"))
-			}
-			switch c["name"] {
-			case "mysql":
-				c["image"] = "e2e/mariadb:latest"
-				c["args"] = []any{"--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"}
-				c["resources"] = map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "256Mi"}}
-			case "exporter":
-				c["image"] = "e2e/mysqld_exporter:latest"
-			}
-		}
-		set(containers, "spec", "template", "spec", "containers")
-	}
-	return true
-}
-
 // awaitDatabases waits until all databases and canaries run.
 func (n *node) awaitDatabases() {
 	n.t.Helper()
 	for _, class := range []string{control, held} {
 		namespace := "--namespace=db-" + class
 		n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-"+class, namespace, "--timeout=8m")
-		n.kubectl("rollout", "status", "deployment/canary-postgresql", namespace, "--timeout=5m")
+		n.kubectl("rollout", "status", "deployment/canary-postgresql-"+class, namespace, "--timeout=5m")
 	}
 	n.kubectl("rollout", "status", "statefulset/mysql-"+control, "--namespace=db-"+control, "--timeout=5m")
-	n.kubectl("rollout", "status", "deployment/canary-mysql", "--namespace=db-"+control, "--timeout=5m")
+	n.kubectl("rollout", "status", "deployment/canary-mysql-"+control, "--namespace=db-"+control, "--timeout=5m")
 }
 
 // punctual gives the canaries real-time priority, out of the pods' share of the CPUs: on a machine

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ import (
 // patience is how long a condition may take on a machine that does other things, too.
 const patience = 5 * time.Minute
 
-// TestOnNode deploys everything on a real node, with the commands that a user would type: it
+// TestOnNode installs both charts on a real node, with the commands that a user would type: it
 // follows statements from their servers to the claims their data is on, slows what the servers
 // stand on, and asserts who is blamed.
 func TestOnNode(t *testing.T) {
@@ -54,6 +53,7 @@ func TestOnNode(t *testing.T) {
 	n.write("etc/provisioner.yaml", provisioner)
 	n.kubectl("apply", "--server-side", "-f", n.path("etc", "provisioner.yaml"))
 	n.apply(heldClass)
+	n.kubectl("apply", "--server-side", "-f", filepath.Join(testkit.Root(), "manifests", "examples", "storage-classes", control+".yaml"))
 	n.applyCRDs()
 	n.kubectl("create", "namespace", "monitoring")
 	pages := n.startPager()
@@ -61,10 +61,10 @@ func TestOnNode(t *testing.T) {
 	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
 	n.applyCloudNativePG()
 	step("Prometheus' and CloudNativePG's operators run")
-	n.deploy("up")
-	step("Plumbline deployed, and runs")
-	n.applyDatabases(control)
-	n.applyDatabases(held)
+	n.installPlumbline()
+	step("Plumbline installed, and runs")
+	n.installBench(control)
+	n.installBench(held)
 	n.awaitDatabases()
 	n.punctual()
 	step("databases and canaries run")
@@ -72,8 +72,8 @@ func TestOnNode(t *testing.T) {
 		return n.targetsUp(map[string]int{"plumbline-node/plumbline-agent": 1, "plumbline-node/plumbline-blockio": 1,
 			"plumbline-node/longhorn-node-exporter": 1, "plumbline/longhorn-exporter": 1, "plumbline/openebs-exporter": 1,
 			"monitoring/prometheus": 1, "monitoring/node-exporter": 1, "monitoring/kubelet": 2,
-			"db-local-path/postgresql-local-path": 1, "db-local-path/mysql": 1, "db-local-path/load": 2,
-			"db-held/postgresql-held": 2, "db-held/load": 1})
+			"db-local-path/postgresql-local-path": 1, "db-local-path/mysql": 1, "db-local-path/plumbline-canary": 2,
+			"db-held/postgresql-held": 2, "db-held/plumbline-canary": 1})
 	})
 	step("all targets up")
 	testkit.Eventually(t, patience, func() error { return n.rulesLoaded(n.ruleGroups()) })
@@ -93,6 +93,7 @@ func TestOnNode(t *testing.T) {
 		n.must(err)
 	}
 	part("servers, pods, claims, volumes, devices, classes and loads joined", func() { joined("as deployed"); n.followQuery() })
+	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
 	n.logCost()
 
 	n.pinBaseline()
@@ -122,37 +123,22 @@ func TestOnNode(t *testing.T) {
 	part("CPU hogged: nobody's storage is blamed", n.hogCPU)
 	part("machine, pod and limited pod: the CPU limit is told", n.besideMachine)
 	part("matrix on both classes: the slow one is told, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
-	n.deploy("status")
-	n.deploy("down")
-	n.nothingLeft("db-")
-	step("deploy down, nothing left")
-
-	n.helmInstall()
-	step("chart installed")
-	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
-	part("chart upgraded and rolled back", n.helmUpgrade)
-	n.deleteClaims()
-	step("databases and claims deleted")
-	n.helmUninstall()
-	n.nothingLeft("")
-	step("chart uninstalled, nothing left")
+	part("chart upgraded and rolled back", n.upgradePlumbline)
+	n.uninstallBenches()
+	step("benches uninstalled, their claims deleted")
+	n.uninstallPlumbline()
+	n.nothingLeft()
+	step("Plumbline uninstalled, nothing left")
 }
 
-// nothingLeft checks that no object of ours is on the cluster, but for namespaces that begin like that, and what is in them; "" is none.
-func (n *node) nothingLeft(but string) {
+// nothingLeft checks that no object of the charts is on the cluster.
+func (n *node) nothingLeft() {
 	n.t.Helper()
-	for _, kind := range []string{"namespaces", "clusterroles", "clusterrolebindings", "priorityclasses", "podmonitors.monitoring.coreos.com",
+	for _, kind := range []string{"clusterroles", "clusterrolebindings", "priorityclasses", "podmonitors.monitoring.coreos.com",
 		"prometheusrules.monitoring.coreos.com", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"} {
-		found := n.kubectl("get", kind, "--all-namespaces", "--selector=app.kubernetes.io/part-of=plumbline", "--no-headers",
-			"--output=custom-columns=:.metadata.namespace,:.metadata.name")
-		for line := range strings.Lines(found) {
-			namespace, name, both := strings.Cut(strings.Join(strings.Fields(line), "/"), "/")
-			if kind == "namespaces" {
-				namespace = name
-			}
-			if both && (but == "" || !strings.HasPrefix(namespace, but)) {
-				n.t.Errorf("left behind: %s %s/%s", kind, namespace, name)
-			}
+		if found := n.kubectl("get", kind, "--all-namespaces", "--selector=app.kubernetes.io/part-of=plumbline", "--no-headers",
+			"--output=custom-columns=:.metadata.namespace,:.metadata.name"); strings.TrimSpace(found) != "" {
+			n.t.Errorf("%s are left behind: %s", kind, found)
 		}
 	}
 	if left := n.kubectl("get", "namespaces", "--output=name"); strings.Contains(left, "plumbline") {
@@ -178,35 +164,18 @@ func (n *node) applyCRDs() {
 	}
 }
 
-// deploy runs the script of that name, as make does.
-func (n *node) deploy(command string) {
-	n.t.Helper()
-	n.deployWith([]string{"ENGINES=longhorn openebs", "CLASSES=local-path"}, command)
-}
-
-// deployWith runs it with variables of its environment.
-func (n *node) deployWith(environment []string, arguments ...string) {
-	n.t.Helper()
-	cmd := exec.Command(filepath.Join(testkit.Root(), "manifests", "kubernetes", "deploy"), arguments...)
-	cmd.Env = append(append(os.Environ(), "PATH="+n.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+n.path("etc", "kubeconfig"),
-		"REGISTRY="+ourRegistry, "TAG="+ourTag), environment...)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		n.t.Fatalf("deploy %s: %v\n%s", strings.Join(arguments, " "), err, output)
-	}
-}
-
-// ruleGroups counts the groups in the rules' objects.
+// ruleGroups counts the groups of rules that the chart installs.
 func (n *node) ruleGroups() int {
 	n.t.Helper()
-	files, err := filepath.Glob(filepath.Join(testkit.Root(), "manifests", "kubernetes", "base", "rules", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "*.rules.yaml"))
 	n.must(err)
 	count := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		n.must(err)
-		var object struct{ Spec struct{ Groups []any } }
-		n.must(yaml.Unmarshal(text, &object))
-		count += len(object.Spec.Groups)
+		var rules struct{ Groups []any }
+		n.must(yaml.Unmarshal(text, &rules))
+		count += len(rules.Groups)
 	}
 	if count == 0 {
 		n.t.Fatal("no groups of rules")
@@ -288,21 +257,6 @@ func (n *node) killAgent() {
 	})
 	n.kubectl("rollout", "status", "daemonset/plumbline-agent", "--namespace=plumbline-node", "--timeout=5m")
 	testkit.Eventually(n.t, patience, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="db-held/`+n.primary(held)+`"}[20s]))) > 0 and on () (time() - max(process_start_time_seconds{job="plumbline-node/plumbline-agent"}) < 300)`))
-}
-
-// deleteClaims deletes the databases and their claims: their series end.
-func (n *node) deleteClaims() {
-	n.t.Helper()
-	n.kubectl("delete", "namespaces", "db-local-path", "db-held", "--timeout=5m")
-	for _, expression := range []string{`plumbline_volume_info{storageclass=~"local-path|held"}`, `plumbline_server_info{server=~"db-.*"}`, `loadgen_completed_total`} {
-		testkit.Eventually(n.t, patience, n.none(expression))
-	}
-	testkit.Eventually(n.t, patience, func() error {
-		if left := n.kubectl("get", "persistentvolumes", "--output=name"); left != "" {
-			return errors.New("volumes are left: " + left)
-		}
-		return nil
-	})
 }
 
 // processOf returns the one process of a program, as the node's own procfs shows it.

@@ -23,7 +23,7 @@ import (
 // ourImages are Plumbline's own, by the names of their Dockerfiles.
 var ourImages = []string{"agent", "blockio", "longhorn-exporter", "openebs-exporter", "loadgen", "loadgen-tools", "kubectl-plumbline"}
 
-// ourRegistry and ourTag are where deploy is told that our images are: on the node itself.
+// ourRegistry and ourTag are where the charts find our images: on the node itself.
 const ourRegistry, ourTag = "plumbline", "e2e"
 
 func ourImage(name string) string { return ourRegistry + "/" + name + ":" + ourTag }

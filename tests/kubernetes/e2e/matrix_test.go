@@ -17,7 +17,12 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// runMatrix runs a published experiment on both classes in one job, by deploy, while each operation of one's disk is held back:
+const matrixValues = imageValues + `
+classes: [` + control + `, ` + held + `]
+matrix: {repeat: 4, scale: 0.3, volumeSize: 1Gi}
+`
+
+// runMatrix runs a published experiment on both classes in one job, by the bench's chart, while each operation of one's disk is held back:
 // the report made of the job's log has that class as surely slower, by that time at least, and names its device.
 func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 	n.t.Helper()
@@ -25,17 +30,19 @@ func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 		d.Set(delay)
 		defer d.Set(0)
 	}
-	defer n.kubectl("delete", "job,secret,networkpolicy", "--namespace=plumbline", "--selector=app.kubernetes.io/part-of=plumbline,app.kubernetes.io/name=matrix", "--ignore-not-found")
-	defer n.try("delete", "secret", "targets-wal", "--namespace=plumbline", "--ignore-not-found")
-	n.deployWith([]string{"REPEAT=4", "SCALE=0.3", "SIZE=1Gi", "PROMETHEUS=http://prometheus-operated.monitoring:9090"}, "matrix", "wal", control, held)
+	n.kubectl("create", "namespace", "matrix")
+	defer n.kubectl("delete", "namespace", "matrix", "--timeout=5m")
+	n.write("etc/matrix.yaml", matrixValues)
+	n.helm("matrix", "install", "wal", benchChart(), "-f", benchChart("wal.yaml"), "-f", n.path("etc", "matrix.yaml"))
+	defer n.helm("matrix", "uninstall", "wal", "--wait")
 	testkit.Eventually(n.t, 15*time.Minute, func() error {
-		if done := n.kubectl("get", "job/matrix-wal", "--namespace=plumbline", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
+		if done := n.kubectl("get", "job/matrix-wal", "--namespace=matrix", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
 			return errors.New("the job's conditions: " + done)
 		}
 		return nil
 	})
 	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-wal.log")
-	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-wal", "--namespace=plumbline")), 0o644))
+	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-wal", "--namespace=matrix")), 0o644))
 	page := filepath.Join(filepath.Dir(log), "matrix-wal.html")
 	if output, err := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "report", "--matrix="+log, "--html="+page).CombinedOutput(); err != nil {
 		n.t.Errorf("loadgen report: %v\n%s", err, output)
