@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"archive/tar"
@@ -14,8 +14,8 @@ import (
 // longest is more than any file of a chart has.
 const longest = 16 << 20
 
-// unpack reads a gzipped tar archive's regular files.
-func unpack(file string) (map[string][]byte, error) {
+// Unpack reads a gzipped tar archive's regular files.
+func Unpack(file string) (map[string][]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -46,9 +46,9 @@ func unpack(file string) (map[string][]byte, error) {
 	}
 }
 
-// pack writes files as a gzipped tar archive that depends on nothing but their names and content. The programs among
+// Pack writes files as a gzipped tar archive that depends on nothing but their names and content. The programs among
 // them may be run.
-func pack(file string, files map[string][]byte, programs ...string) (err error) {
+func Pack(file string, files map[string][]byte, programs ...string) (err error) {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
