@@ -30,16 +30,16 @@ type release struct {
 // parse reads the command line, and returns the command.
 func parse(arguments []string) (string, release, error) {
 	app := kingpin.New("release", "Makes what a checkout has only the sources of.\n\nExamples:\n"+
-		"  release variants build/variants\n  release chart\n  release all --release=0.2.0 --arch=amd64 agent loadgen\n  make release VERSION=0.2.0")
+		"  release rules build\n  release chart\n  release all --release=0.2.0 --arch=amd64 agent loadgen\n  make release VERSION=0.2.0")
 	app.HelpFlag.Short('h')
 	r := release{}
 	app.Flag("root", "Root of the checkout.").Default(".").ExistingDirVar(&r.root)
 	app.Flag("helm", "Helm, which packs the charts.").Default("build/bin/helm").StringVar(&r.helm)
 
-	variants := app.Command("variants", "Writes rules and dashboards for other histograms than native ones: rules/either, rules/classic, dashboards/classic.")
-	variants.Arg("folder", "The folder to write into.").Required().StringVar(&r.out)
+	files := app.Command("rules", "Writes rules and dashboards for every kind of histograms that a Prometheus may store: rules/*, rules/either, rules/classic, dashboards/*, dashboards/classic.")
+	files.Arg("folder", "The folder to write into.").Required().StringVar(&r.out)
 
-	chart := app.Command("chart", "Writes the charts, with the variants, as a folder and an archive each.")
+	chart := app.Command("chart", "Writes the charts, with the same rules and dashboards, as a folder and an archive each.")
 	chart.Flag("out", "The folder to write into.").Default("build/chart").StringVar(&r.out)
 
 	all := app.Command("all", "Makes everything that is uploaded for a version, into build/release/VERSION.")
@@ -58,16 +58,16 @@ func main() {
 		fmt.Fprintf(os.Stderr, "release: %v; try release --help\n", err)
 		os.Exit(2)
 	}
-	do := map[string]func() error{"variants": r.variants, "chart": r.charts, "all": r.make}[command]
+	do := map[string]func() error{"rules": r.rules, "chart": r.charts, "all": r.make}[command]
 	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// variants writes the variants alone.
-func (r release) variants() error {
-	files, err := stage.Variants()
+// rules writes rules and dashboards alone.
+func (r release) rules() error {
+	files, err := stage.Files()
 	if err != nil {
 		return err
 	}
@@ -217,17 +217,17 @@ func chartOf(files map[string][]byte) (name, version string) {
 
 // bundles packs rules and dashboards for whoever runs them without the chart.
 func (r release) bundles() error {
-	variants, err := stage.Variants()
+	made, err := stage.Files()
 	if err != nil {
 		return err
 	}
 	for bundle, patterns := range map[string][]string{
-		"rules":      {"rules/*.rules.yaml", "rules/optional/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
-		"dashboards": {"dashboards/*.json", "dashboards/README.md"},
+		"rules":      {"rules/optional/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
+		"dashboards": {"dashboards/README.md"},
 	} {
 		files := map[string][]byte{}
 		add := func(name string, text []byte) { files["plumbline-"+r.version+"/"+name] = text }
-		for name, text := range variants {
+		for name, text := range made {
 			if strings.HasPrefix(name, bundle+"/") {
 				add(name, text)
 			}

@@ -16,26 +16,28 @@ import (
 	"github.com/plumbline/plumbline/rules/histograms"
 )
 
-// Variants returns the files rules/either, rules/classic and dashboards/classic. Dashboards without a variant read either kind.
-func Variants() (map[string][]byte, error) {
+// Files returns the rules and dashboards: rules and rules/either and rules/classic, dashboards and dashboards/classic. The dashboards in
+// the first folder read native and classic histograms.
+func Files() (map[string][]byte, error) {
 	all := map[string][]byte{}
-	add := func(folder string, files map[string][]byte) {
+	add := func(folder string, kind histograms.Kind, files map[string][]byte, err error) error {
 		for name, text := range files {
-			all[path.Join(folder, name)] = text
+			all[path.Join(folder, string(kind), name)] = text
 		}
+		return err
 	}
-	for _, kind := range []histograms.Kind{histograms.Either, histograms.Classic} {
+	for _, kind := range []histograms.Kind{"", histograms.Either, histograms.Classic} {
 		files, err := rules.Files(kind)
-		if err != nil {
+		if err := add("rules", kind, files, err); err != nil {
 			return nil, err
 		}
-		add("rules/"+string(kind), files)
 	}
-	files, err := dashboards.Files(dashboards.Options{Histograms: histograms.Classic})
-	if err != nil {
-		return nil, err
+	for _, kind := range []histograms.Kind{"", histograms.Classic} {
+		files, err := dashboards.Files(dashboards.Options{Histograms: kind})
+		if err := add("dashboards", kind, files, err); err != nil {
+			return nil, err
+		}
 	}
-	add("dashboards/"+string(histograms.Classic), files)
 	return all, nil
 }
 
@@ -51,8 +53,8 @@ func Charts(root string) ([]string, error) {
 	return files, err
 }
 
-// Chart returns a chart's files as Helm packs them, in a folder of the chart's name; the chart of rules gets the variants. Helm takes
-// the arguments, such as --version.
+// Chart returns a chart's files as Helm packs them, in a folder of the chart's name; the one that has rules gets them for every
+// kind of histograms. Helm takes the arguments, such as --version.
 func Chart(helm, folder string, arguments ...string) (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "plumbline-chart")
 	if err != nil {
@@ -74,11 +76,11 @@ func Chart(helm, folder string, arguments ...string) (map[string][]byte, error) 
 	for name := range files {
 		chart, rest, _ := strings.Cut(name, "/")
 		if rest == "templates/rules.yaml" {
-			variants, err := Variants()
+			made, err := Files()
 			if err != nil {
 				return nil, err
 			}
-			for name, text := range variants {
+			for name, text := range made {
 				files[chart+"/"+name] = text
 			}
 			break
