@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/plumbline/plumbline/manifests/unread"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/pause"
 	"github.com/plumbline/plumbline/tests/promapi"
@@ -70,17 +69,13 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 		Targets []static `yaml:"static_configs"`
 		Drop    []drop   `yaml:"metric_relabel_configs,omitempty"`
 	}
-	var unreads []drop
-	if o.metrics == "read" {
-		pattern, err := unread.Pattern(".")
-		if err != nil {
-			return fail(err)
-		}
-		unreads = []drop{{"drop", []string{model.MetricNameLabel}, pattern}}
+	var dropped []drop
+	if o.drop != "" {
+		dropped = []drop{{"drop", []string{model.MetricNameLabel}, o.drop}}
 	}
 	scraped := []job{{Name: "prometheus", Targets: []static{{Targets: []string{own}}}}}
 	for _, name := range slices.Sorted(maps.Keys(s.Volume)) {
-		j := job{Name: name, NHCB: shape.Jobs[name], Honor: true, Drop: unreads}
+		j := job{Name: name, NHCB: shape.Jobs[name], Honor: true, Drop: dropped}
 		for i := range o.nodes {
 			node := "node-" + strconv.Itoa(i)
 			j.Targets = append(j.Targets, static{[]string{exposition}, map[string]string{"node": node, "instance": node, "__metrics_path__": "/" + name + "/" + node}})
@@ -235,8 +230,8 @@ func (m measured) write(out io.Writer, file *rows.File, o options, s *shape.Shap
 	if o.past {
 		what += ", a day of past"
 	}
-	if o.metrics == "read" {
-		what += ", without the metrics that nothing reads"
+	if o.drop != "" {
+		what += ", without the metrics " + o.drop
 	}
 	what += ", rules every " + model.Duration(o.evaluate).String()
 	cells := []string{
