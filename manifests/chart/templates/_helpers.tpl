@@ -61,8 +61,3 @@ A rule without ports would allow every port, so an empty value is an error.
 {{- $url := urlParse . -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end -}}
-
-{{/* The rule files for the kind of histograms that Prometheus stores. */}}
-{{- define "plumbline.rules" -}}
-{{- if eq .Values.prometheus.histograms "native" }}rules/*.rules.yaml{{ else }}rules/{{ .Values.prometheus.histograms }}/*.rules.yaml{{ end }}
-{{- end }}
