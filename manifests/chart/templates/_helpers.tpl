@@ -3,70 +3,12 @@
 {{- default .Release.Namespace .Values.nodeNamespace -}}
 {{- end -}}
 
-{{/*
-plumbline.image: registry/name:tag, or registry/name@digest where a digest is given.
-Called with (dict "root" $ "name" "agent"). Without a registry it fails: an image of the same name on a public registry is not ours.
-*/}}
-{{- define "plumbline.image" -}}
-{{- $image := .root.Values.image -}}
-{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline, or upgrade with --reset-then-reuse-values to keep the one given before" $image.registry -}}
-{{- $digest := get (default (dict) $image.digests) .name -}}
-{{- if $digest -}}
-{{- printf "%s/%s@%s" (trimSuffix "/" $registry) .name $digest -}}
-{{- else -}}
-{{- $tag := default .root.Chart.AppVersion $image.tag -}}
-{{- if eq $tag "latest" -}}
-{{- fail "image.tag is latest: a node that has an older image of that name would keep it; give a version" -}}
-{{- end -}}
-{{- printf "%s/%s:%s" (trimSuffix "/" $registry) .name $tag -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Labels of objects that Prometheus selects: monitors and rules. */}}
-{{- define "plumbline.monitorLabels" -}}
-{{- with .Values.prometheus.release }}
-release: {{ . | quote }}
-{{- end }}
-{{- with .Values.prometheus.labels }}
-{{ toYaml . }}
-{{- end }}
-{{- end -}}
-
-{{/* Annotations by which a Prometheus without the operator finds a pod. Called with (dict "root" $ "port" 9437). */}}
-{{- define "plumbline.scrapeAnnotations" -}}
-{{- if not .root.Values.prometheus.operator }}
-prometheus.io/scrape: "true"
-prometheus.io/port: {{ .port | quote }}
-{{- end }}
-{{- with .root.Values.podAnnotations }}
-{{ toYaml . }}
-{{- end }}
-{{- end -}}
-
 {{- define "plumbline.priorityClass" -}}
 {{- if .Values.priorityClass.create -}}
 priorityClassName: plumbline-node
 {{- else if .Values.priorityClass.name -}}
 priorityClassName: {{ .Values.priorityClass.name | quote }}
 {{- end -}}
-{{- end -}}
-
-{{/* Where the pods that are there once for the cluster are started: on Linux, also if an older chart's values are reused, which have no placement. */}}
-{{- define "plumbline.placement" -}}
-{{- $placement := default (dict) .Values.placement -}}
-nodeSelector:
-  {{- toYaml (default (dict "kubernetes.io/os" "linux") $placement.nodeSelector) | nindent 2 }}
-{{- with $placement.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $placement.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $placement.priorityClassName }}
-priorityClassName: {{ . | quote }}
-{{- end }}
 {{- end -}}
 
 {{/* Longhorn's data paths, below /host in the exporter; what the nodes mount there later is seen, too. And its certificates. */}}
@@ -88,29 +30,6 @@ not look as if it were. (A type left empty makes folders, too: the container run
 {{- with .Values.longhorn.node.grpcTLSSecret }}
 - {name: grpc-tls, secret: {secretName: {{ . | quote }} }}
 {{- end }}
-{{- end -}}
-
-{{- define "plumbline.pullSecrets" -}}
-{{- with .Values.image.pullSecrets -}}
-imagePullSecrets:
-{{- range . }}
-  - name: {{ . | quote }}
-{{- end }}
-{{- end -}}
-{{- end -}}
-
-{{/* A canary's database engine, as loadgen calls it. Called with one of the list of canaries. */}}
-{{- define "plumbline.engine" -}}
-{{- ternary "mysql" "postgres" (eq (default "postgresql" .engine) "mysql") -}}
-{{- end -}}
-
-{{/* The namespaces of the canaries, as a list. */}}
-{{- define "plumbline.canaryNamespaces" -}}
-{{- $namespaces := list -}}
-{{- range .Values.canaries -}}
-{{- $namespaces = append $namespaces (default $.Release.Namespace .namespace) -}}
-{{- end -}}
-{{- $namespaces | uniq | sortAlpha | toYaml -}}
 {{- end -}}
 
 {{- define "plumbline.mayastorURL" -}}
@@ -145,12 +64,6 @@ given, as that of another Service, that on which Mayastor's pods listen: 8081, w
 {{- define "plumbline.urlPort" -}}
 {{- $url := urlParse . -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
-{{- end -}}
-
-{{/* Prometheus' address: the operator's own service has the same name in every release, the community's chart without it RELEASE-server. */}}
-{{- define "plumbline.prometheusURL" -}}
-{{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
-{{- default (printf $default .Values.prometheus.namespace) .Values.prometheus.url -}}
 {{- end -}}
 
 {{/* The files of rules for the kind of histograms that is stored. */}}

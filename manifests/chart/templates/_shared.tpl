@@ -1,0 +1,114 @@
+{{/* Templates that this chart and manifests/bench share. Each reads values that both charts have, with the same meaning. */}}
+
+{{/*
+plumbline.image: registry/name:tag, or registry/name@digest where a digest is given.
+Called with (dict "root" $ "name" "agent"). Without a registry it fails: an image of the same name on a public registry is not ours.
+*/}}
+{{- define "plumbline.image" -}}
+{{- $image := .root.Values.image -}}
+{{- $registry := required "image.registry is empty: give the registry that your images were pushed to, for example --set image.registry=registry.example.org/plumbline, or upgrade with --reset-then-reuse-values to keep the one given before" $image.registry -}}
+{{- $digest := get (default (dict) $image.digests) .name -}}
+{{- if $digest -}}
+{{- printf "%s/%s@%s" (trimSuffix "/" $registry) .name $digest -}}
+{{- else -}}
+{{- $tag := default .root.Chart.AppVersion $image.tag -}}
+{{- if eq $tag "latest" -}}
+{{- fail "image.tag is latest: a node that has an older image of that name would keep it; give a version" -}}
+{{- end -}}
+{{- printf "%s/%s:%s" (trimSuffix "/" $registry) .name $tag -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "plumbline.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . | quote }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The nodes for the pods that run once in the cluster. An upgrade that reuses the values of an older chart has no placement: Linux. */}}
+{{- define "plumbline.placement" -}}
+{{- $placement := default (dict) .Values.placement -}}
+nodeSelector:
+  {{- toYaml (default (dict "kubernetes.io/os" "linux") $placement.nodeSelector) | nindent 2 }}
+{{- with $placement.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $placement.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $placement.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of an object and of its pods. Called with the program's name. */}}
+{{- define "plumbline.labels" -}}
+app.kubernetes.io/name: {{ . }}
+app.kubernetes.io/part-of: plumbline
+{{- end -}}
+
+{{/* Labels by which Prometheus selects monitors and rules. */}}
+{{- define "plumbline.monitorLabels" -}}
+{{- with .Values.prometheus.release }}
+release: {{ . | quote }}
+{{- end }}
+{{- with .Values.prometheus.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The annotations of a pod. A Prometheus without the operator finds the pod by them. Called with (dict "root" $ "port" 9437). */}}
+{{- define "plumbline.scrapeAnnotations" -}}
+{{- if not .root.Values.prometheus.operator }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .port | quote }}
+{{- end }}
+{{- with .root.Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Security contexts of a pod, and of its container, that need no rights on the node: the PodSecurity level "restricted" admits them. */}}
+{{- define "plumbline.podSecurity" -}}
+runAsNonRoot: true
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "plumbline.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Egress rules of a network policy for DNS: kube-system, NodeLocal DNSCache's address, and OpenShift's own DNS. */}}
+{{- define "plumbline.dnsEgress" -}}
+- to:
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: kube-system
+    - ipBlock:
+        cidr: 169.254.20.10/32
+  ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+- to:
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: openshift-dns
+  ports:
+    - {port: 5353, protocol: UDP}
+    - {port: 5353, protocol: TCP}
+{{- end -}}
+
+{{/* Prometheus' address. The operator's own service has the same name in every release; the community's chart without it names RELEASE-server. */}}
+{{- define "plumbline.prometheusURL" -}}
+{{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
+{{- default (printf $default .Values.prometheus.namespace) .Values.prometheus.url -}}
+{{- end -}}
