@@ -90,7 +90,6 @@ targets:
     {{- end }}
     {{- if (get $root.Values $.database).enabled }}
     engine: {{ eq $.database "mysql" | ternary "mysql" "postgres" }}
-    server: {{ printf "%s/%s-%s" $root.Release.Namespace $.database $slug | quote }}
     dsn_file: /dsn/{{ $slug }}
     {{- end }}
 {{- end }}
