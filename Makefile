@@ -78,9 +78,13 @@ kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, ver
 	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 
 .PHONY: generate
-generate: ## Compile the BPF programs again (clang 14); their objects are committed.
-	@tools/install-packages bpf
-	@$(GO) generate ./...
+generate: ## Write all that is generated and committed: BPF objects (clang 14, if their sources changed), dashboards, pages.
+	@tools/build promtool
+	@$(GO) run ./exporters/bpf/generate
+	@$(GO) run ./rules/why/questions/generate
+	@$(GO) run ./dashboards/generate
+	@$(GO) test -count=1 -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/contract -update
+	@$(GO) run ./tests/results
 
 .PHONY: image-binaries
 image-binaries: build ## Static binaries for the images, into build/linux (ARCHS).
@@ -152,16 +156,10 @@ e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures besi
 	@tools/install-packages ceph gluster
 	@$(GO) test -tags e2e -count=1 -v -timeout 60m ./tests/storage
 
-.PHONY: manifests
-manifests: ## Write the manifests made of rules and dashboards anew.
-	@$(GO) generate ./manifests/kubernetes/generate
-
 .PHONY: chart
-chart: ## The Helm chart as an archive, into build/chart; its templates are made from manifests/kubernetes.
+chart: ## The Helm charts with rules and dashboards for every kind of histograms, as folders and archives, into build/chart.
 	@tools/build helm
-	@$(GO) generate ./manifests/chart/generate
-	@$(BIN)/helm lint --quiet --strict --set=image.registry=registry.example.org/plumbline manifests/chart
-	@$(BIN)/helm package --destination build/chart manifests/chart 2>/dev/null
+	@$(GO) run ./manifests/release chart
 
 # The plugin runs where its user's kubectl does.
 PLUGIN_PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
@@ -173,13 +171,9 @@ plugins: ## kubectl's plugin for every platform, into build/plugin.
 	done
 
 .PHONY: release
-release: $(IMAGE_FILES) plugins ## Everything that is uploaded for VERSION, into build/release: images, chart, plugin, rules, dashboards, checksums.
+release: $(IMAGE_FILES) plugins ## Everything that is uploaded for VERSION, into build/release: images, charts, plugin, rules, dashboards, checksums.
 	@tools/build helm
-	@$(GO) run ./manifests/release --release=$(VERSION) --commit=$$(git rev-parse HEAD) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
-
-.PHONY: dashboards
-dashboards: ## Write the dashboards' JSON anew from their Go sources.
-	@$(GO) run ./dashboards/generate
+	@$(GO) run ./manifests/release all --release=$(VERSION) --commit=$$(git rev-parse HEAD) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 
 .PHONY: pictures
 pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four stories: what is wrong, and a picture of each, into build/pictures.
@@ -188,10 +182,6 @@ pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four st
 	@tools/build prometheus
 	@$(GO) run ./tests/pictures $(if $(STORY),--story='$(STORY)') $(if $(DASHBOARD),--dashboard='$(DASHBOARD)')
 	@picture=build/pictures/slow-replica-overview-dark-first.png; if [ -f $$picture ]; then cp $$picture dashboards/pictures/overview.png; fi
-
-.PHONY: metrics
-metrics: ## Write METRICS.md anew from the collectors.
-	@$(GO) test -count=1 ./tests/metricsdoc -update
 
 .PHONY: test
 test: build ## All tests, at the end what failed; what cannot run here is skipped with a reason, in CI it fails.
@@ -267,17 +257,13 @@ kernels: build ## Agent and blockio on Debian's kernels, emulated (KERNELS; ARCH
 fuzz: ## Every fuzz target for FUZZTIME.
 	@PATH="$(GO_DIR):$$PATH" tests/fuzz
 
-.PHONY: results
-results: ## Write tests/RESULTS.md anew from what the proofs measured.
-	@$(GO) run ./tests/results
-
 .PHONY: lint
 lint: ## Formatting, go vet, and the rules' syntax.
 	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests rules tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
 	@$(GO) vet ./...
 	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
-	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml rules/either/*.rules.yaml rules/classic/*.rules.yaml >/dev/null
+	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml >/dev/null
 
 .PHONY: clean
 clean: lab-down ## Remove what was built here; the cache of third-party programs stays.

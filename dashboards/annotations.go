@@ -7,6 +7,9 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
+// ourAlerts selects Plumbline's own alerts: Prometheus may have other people's, and one that always fires as a sign of life.
+const ourAlerts = `part_of="plumbline"`
+
 // event is something that happened, drawn over every graph: the times at which the
 // expression has a value.
 type event struct {
@@ -20,7 +23,7 @@ type event struct {
 // fixed: Grafana does not promise $__rate_interval in an annotation.
 func events() []event {
 	return []event{
-		{"Alerts", `ALERTS{alertstate="firing", ` + ourAlerts() + `}`, "{{alertname}}", "{{severity}} {{storageclass}} {{persistentvolumeclaim}} {{volume}} {{server}}", vermillion, false},
+		{"Alerts", `ALERTS{alertstate="firing", ` + ourAlerts + `}`, "{{alertname}}", "{{severity}} {{storageclass}} {{persistentvolumeclaim}} {{volume}} {{server}}", vermillion, false},
 		{"Degraded volumes", `plumbline_volume_healthy_replicas < on (volume) group_left () plumbline_volume_desired_replicas or volume:degraded:bool == 1`, "Volume degraded", "{{volume}}", orange, false},
 		{"Rebuilds", `volume:rebuilding:bool == 1`, "Rebuild", "{{volume}}", purple, false},
 		{"Faults of a soak", `loadgen_soak_fault == 1`, "Fault of the soak", "{{fault}}", sky, false},

@@ -91,7 +91,7 @@ func firingAlerts() panel {
 		text: "Plumbline's alerts that fire now, without those for information. Good: none. Each has a runbook, linked in Alertmanager; " +
 			"start with the one that is about statements, the others are often its causes.",
 		empty: "none", width: 8, height: 10, unit: times,
-		queries: []query{{`count by (alertname, severity) (ALERTS{alertstate="firing", severity!="info", ` + ourAlerts() + `})`, "Times"}},
+		queries: []query{{`count by (alertname, severity) (ALERTS{alertstate="firing", severity!="info", ` + ourAlerts + `})`, "Times"}},
 		view: grid{
 			labels:  []labelColumn{{"alertname", "Alert", 196, nil}, {"severity", "Severity", 90, nil}},
 			columns: []valueColumn{{times, nil}}, sort: "Times",

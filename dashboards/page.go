@@ -9,7 +9,6 @@ package dashboards
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -142,11 +141,11 @@ func Files(o Options) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", p.uid, err)
 		}
-		text, err := json.MarshalIndent(file{board, annotationList{events}}, "", "  ")
+		text, err := format(file{board, annotationList{events}})
 		if err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", p.uid, err)
 		}
-		files[p.uid+".json"] = append(text, '\n')
+		files[p.uid+".json"] = text
 	}
 	return files, nil
 }

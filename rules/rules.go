@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
@@ -12,9 +14,7 @@ import (
 	"github.com/plumbline/plumbline/rules/histograms"
 )
 
-//go:generate go generate ./histograms/generate
-
-//go:embed *.rules.yaml either/*.rules.yaml classic/*.rules.yaml
+//go:embed *.rules.yaml
 var files embed.FS
 
 // Rule is a recording rule or an alert.
@@ -26,27 +26,40 @@ type Rule struct {
 	Labels map[string]string `yaml:"labels"`
 }
 
+// Files returns the files' texts by their names, for the histograms that a Prometheus stores: as they are written, which is for
+// native ones, if kind is empty.
+func Files(kind histograms.Kind) (map[string][]byte, error) {
+	names, err := fs.Glob(files, "*.rules.yaml")
+	if err != nil {
+		return nil, err
+	}
+	written := map[string][]byte{}
+	for _, name := range names {
+		if written[name], err = files.ReadFile(name); err != nil {
+			return nil, err
+		}
+	}
+	if kind == "" {
+		return written, nil
+	}
+	return histograms.Files(kind, written)
+}
+
 // All returns the rules, file by file and in their order there.
-func All() ([]Rule, error) { return read("*.rules.yaml") }
+func All() ([]Rule, error) { return For("") }
 
-// For returns the same for another kind of stored histograms, either or classic, in the same order.
-func For(kind histograms.Kind) ([]Rule, error) { return read(string(kind) + "/*.rules.yaml") }
-
-func read(pattern string) ([]Rule, error) {
-	list, err := fs.Glob(files, pattern)
+// For returns the same for another kind of stored histograms, in the same order.
+func For(kind histograms.Kind) ([]Rule, error) {
+	texts, err := Files(kind)
 	if err != nil {
 		return nil, err
 	}
 	var all []Rule
-	for _, name := range list {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		var content struct {
 			Groups []struct{ Rules []Rule }
 		}
-		if err := yaml.Unmarshal(text, &content); err != nil {
+		if err := yaml.Unmarshal(texts[name], &content); err != nil {
 			return nil, fmt.Errorf("rules/%s: %w", name, err)
 		}
 		for _, g := range content.Groups {
@@ -54,16 +67,4 @@ func read(pattern string) ([]Rule, error) {
 		}
 	}
 	return all, nil
-}
-
-// Alerts returns the names of all alerts, in the same order.
-func Alerts() ([]string, error) {
-	all, err := All()
-	var names []string
-	for _, r := range all {
-		if r.Alert != "" {
-			names = append(names, r.Alert)
-		}
-	}
-	return names, err
 }

@@ -49,7 +49,7 @@ func TestObjectIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(fresh, committed) {
-		t.Error("blkio.bpf.o is not what its source compiles to; run `go generate ./exporters/blockio`")
+		t.Error("blkio.bpf.o is not what its source compiles to; run make generate")
 	}
 	if cwd, err := os.Getwd(); err == nil && bytes.Contains(committed, []byte(cwd)) {
 		t.Error("blkio.bpf.o names a folder of the machine that built it")

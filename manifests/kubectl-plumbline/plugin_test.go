@@ -85,7 +85,7 @@ func TestPlugin(t *testing.T) {
 	lab := whytest.Healthy()
 	lab.Trip["r3-2"], lab.Device["r3"], lab.Commit["r3"]["sync"] = 11, 14, 15
 	lab.More = func(r *whytest.Recording) {
-		r.Gauge(`ALERTS{alertname="ReplicaStuck",alertstate="firing",severity="critical",volume="v-r3"}`, 1)
+		r.Gauge(`ALERTS{alertname="ReplicaStuck",alertstate="firing",severity="critical",part_of="plumbline",volume="v-r3"}`, 1)
 		r.Gauge(`ALERTS{alertname="Watchdog",alertstate="firing",severity="none"}`, 1)
 	}
 	port := serve(t, at, lab.Record())

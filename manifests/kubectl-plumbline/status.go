@@ -100,7 +100,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// firing lists Plumbline's alerts, by the address of their runbooks.
+// firing lists Plumbline's alerts.
 func (c *cluster) firing(ctx context.Context, w io.Writer, p promv1.API) error {
 	answer, err := p.Alerts(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -116,7 +116,7 @@ func (c *cluster) firing(ctx context.Context, w io.Writer, p promv1.API) error {
 		if !c.ours(a.Labels) {
 			continue
 		}
-		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || !strings.Contains(string(a.Annotations["runbook_url"]), "/rules/runbooks/") {
+		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || a.Labels["part_of"] != "plumbline" {
 			continue
 		}
 		line := fmt.Sprintf("  %-8s %s: %s", why.Clean(string(a.Labels["severity"])), why.Clean(string(a.Labels["alertname"])), why.Clean(string(a.Annotations["summary"])))

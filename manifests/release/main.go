@@ -1,5 +1,5 @@
 // Command release makes everything that a maintainer uploads for a version: image archives, the
-// chart, kubectl's plugin, bundles of rules and dashboards, a bill of materials for each program, a statement of
+// charts, kubectl's plugin, bundles of rules and dashboards, a bill of materials for each program, a statement of
 // provenance, checksums, and the version's section of the changelog. The same checkout and the same
 // programs make the same bytes.
 package main
@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/manifests/release/stage"
 )
 
 type release struct {
@@ -26,33 +27,83 @@ type release struct {
 	out                         string
 }
 
-// parse reads the command line.
-func parse(arguments []string) (release, error) {
-	app := kingpin.New("release", "Makes what is uploaded for a version, into build/release/VERSION.\n\nExamples:\n"+
-		"  release --release=0.2.0 --arch=amd64 agent loadgen\n  make release VERSION=0.2.0")
+// parse reads the command line, and returns the command.
+func parse(arguments []string) (string, release, error) {
+	app := kingpin.New("release", "Makes what a checkout has only the sources of.\n\nExamples:\n"+
+		"  release rules build\n  release chart\n  release all --release=0.2.0 --arch=amd64 agent loadgen\n  make release VERSION=0.2.0")
 	app.HelpFlag.Short('h')
 	r := release{}
 	app.Flag("root", "Root of the checkout.").Default(".").ExistingDirVar(&r.root)
+	app.Flag("helm", "Helm, which packs the charts.").Default("build/bin/helm").StringVar(&r.helm)
+
+	files := app.Command("rules", "Writes rules and dashboards for every kind of histograms that a Prometheus may store: rules/*, rules/either, rules/classic, dashboards/*, dashboards/classic.")
+	files.Arg("folder", "The folder to write into.").Required().StringVar(&r.out)
+
+	chart := app.Command("chart", "Writes the charts, with the same rules and dashboards, as a folder and an archive each.")
+	chart.Flag("out", "The folder to write into.").Default("build/chart").StringVar(&r.out)
+
+	all := app.Command("all", "Makes everything that is uploaded for a version, into build/release/VERSION.")
 	// A flag of the name "version" would be taken for kingpin's own, and no other flag would get its default.
-	app.Flag("release", "The version, as Chart.yaml and CHANGELOG.md have it.").Required().StringVar(&r.version)
-	app.Flag("commit", "The commit that is released, for the statement of provenance.").Default("unknown").StringVar(&r.commit)
-	app.Flag("helm", "Helm, which packs the chart.").Default("build/bin/helm").StringVar(&r.helm)
-	app.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64", "arm64").StringsVar(&r.archs)
-	app.Arg("image", "Images: the names of the Dockerfiles.").Required().StringsVar(&r.images)
-	_, err := app.Parse(arguments)
-	return r, err
+	all.Flag("release", "The version, as Chart.yaml and CHANGELOG.md have it.").Required().StringVar(&r.version)
+	all.Flag("commit", "The commit that is released, for the statement of provenance.").Default("unknown").StringVar(&r.commit)
+	all.Flag("arch", "Architecture, as Go names it; may be repeated.").Default("amd64", "arm64").StringsVar(&r.archs)
+	all.Arg("image", "Images: the names of the Dockerfiles.").Required().StringsVar(&r.images)
+	command, err := app.Parse(arguments)
+	return command, r, err
 }
 
 func main() {
-	r, err := parse(os.Args[1:])
+	command, r, err := parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v; try release --help\n", err)
 		os.Exit(2)
 	}
-	if err := r.make(); err != nil {
+	do := map[string]func() error{"rules": r.rules, "chart": r.charts, "all": r.make}[command]
+	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// rules writes rules and dashboards alone.
+func (r release) rules() error {
+	files, err := stage.Files()
+	if err != nil {
+		return err
+	}
+	return stage.Write(r.out, files)
+}
+
+// charts writes a folder and an archive of each chart; Helm checks the folder first.
+func (r release) charts() error {
+	folders, err := stage.Charts(r.root)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		files, err := stage.Chart(r.helm, folder)
+		if err != nil {
+			return err
+		}
+		if err := stage.Write(r.out, files); err != nil {
+			return err
+		}
+		name, version := chartOf(files)
+		staged := filepath.Join(r.out, name)
+		lint := exec.Command(r.helm, "lint", "--quiet", "--strict", "--set=image.registry=registry.example.org/plumbline", staged)
+		if text, err := lint.CombinedOutput(); err != nil {
+			return fmt.Errorf("helm lint %s: %w: %s", staged, err, text)
+		}
+		archive := filepath.Join(r.out, name+"-"+version+".tgz")
+		if err := stage.Pack(archive, files); err != nil {
+			return err
+		}
+		fmt.Printf("%s, and as a folder %s\n", archive, staged)
+	}
+	return nil
 }
 
 func (r release) make() error {
@@ -129,32 +180,58 @@ func (r release) archives() error {
 	return nil
 }
 
-// chart packs the chart with Helm; its archive keeps the checkout's times, which are taken out.
+// chart packs the charts, without the checkout's times.
 func (r release) chart() error {
-	dir, err := os.MkdirTemp("", "plumbline-chart")
+	folders, err := stage.Charts(r.root)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	cmd := exec.Command(r.helm, "package", filepath.Join(r.root, "manifests", "chart"), "--version="+r.version, "--app-version="+r.version, "--destination="+dir)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
+	for _, folder := range folders {
+		files, err := stage.Chart(r.helm, folder, "--version="+r.version, "--app-version="+r.version)
+		if err != nil {
+			return err
+		}
+		name, _ := chartOf(files)
+		if err := stage.Pack(filepath.Join(r.out, "chart-"+name+"-"+r.version+".tgz"), files); err != nil {
+			return err
+		}
 	}
-	archive := "plumbline-" + r.version + ".tgz"
-	files, err := unpack(filepath.Join(dir, archive))
-	if err != nil {
-		return err
+	return nil
+}
+
+// chartOf returns the name and the version of a chart.
+func chartOf(files map[string][]byte) (name, version string) {
+	for file, text := range files {
+		folder, rest, _ := strings.Cut(file, "/")
+		if rest != "Chart.yaml" {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if v, ok := strings.CutPrefix(line, "version:"); ok {
+				return folder, strings.Trim(v, " \"\n")
+			}
+		}
 	}
-	return pack(filepath.Join(r.out, "chart-"+archive), files)
+	return "", ""
 }
 
 // bundles packs rules and dashboards for whoever runs them without the chart.
 func (r release) bundles() error {
+	made, err := stage.Files()
+	if err != nil {
+		return err
+	}
 	for bundle, patterns := range map[string][]string{
-		"rules":      {"rules/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
-		"dashboards": {"dashboards/*.json", "dashboards/classic/*.json", "dashboards/README.md"},
+		"rules":      {"rules/optional/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
+		"dashboards": {"dashboards/README.md"},
 	} {
 		files := map[string][]byte{}
+		add := func(name string, text []byte) { files["plumbline-"+r.version+"/"+name] = text }
+		for name, text := range made {
+			if strings.HasPrefix(name, bundle+"/") {
+				add(name, text)
+			}
+		}
 		for _, pattern := range patterns {
 			found, err := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pattern)))
 			if err != nil {
@@ -172,10 +249,10 @@ func (r release) bundles() error {
 				if err != nil {
 					return err
 				}
-				files[fmt.Sprintf("plumbline-%s/%s", r.version, filepath.ToSlash(relative))] = text
+				add(filepath.ToSlash(relative), text)
 			}
 		}
-		if err := pack(filepath.Join(r.out, fmt.Sprintf("plumbline-%s-%s.tar.gz", bundle, r.version)), files); err != nil {
+		if err := stage.Pack(filepath.Join(r.out, fmt.Sprintf("plumbline-%s-%s.tar.gz", bundle, r.version)), files); err != nil {
 			return err
 		}
 	}

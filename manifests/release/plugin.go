@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/plumbline/plumbline/manifests/release/stage"
 )
 
 // platforms are what kubectl's plugin is released for, as Go and krew name them; the Makefile builds it for them.
@@ -63,7 +65,7 @@ func (r release) plugin() error {
 			return err
 		}
 		archive := fmt.Sprintf("%s-%s-%s-%s.tar.gz", plugin, r.version, p[0], p[1])
-		if err := pack(filepath.Join(r.out, archive), map[string][]byte{plugin: program, "LICENSE": license}, plugin); err != nil {
+		if err := stage.Pack(filepath.Join(r.out, archive), map[string][]byte{plugin: program, "LICENSE": license}, plugin); err != nil {
 			return err
 		}
 		entry := krewPlatform{URI: downloads + r.version + "/" + archive, Bin: plugin}

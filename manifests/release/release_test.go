@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/manifests/release/stage"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -119,9 +120,25 @@ func TestReproducible(t *testing.T) {
 			t.Errorf("the bill of materials lacks %s: %.300s", want, text)
 		}
 	}
-	files, err := unpack(filepath.Join(out, "chart-plumbline-9.9.9.tgz"))
+	files, err := stage.Unpack(filepath.Join(out, "chart-plumbline-9.9.9.tgz"))
 	if err != nil || !strings.Contains(string(files["plumbline/Chart.yaml"]), "9.9.9") || len(files["plumbline/rules/canary.rules.yaml"]) == 0 {
 		t.Errorf("the chart: %v", err)
+	}
+	for _, variant := range []string{"plumbline/rules/either/volume.rules.yaml", "plumbline/rules/classic/volume.rules.yaml", "plumbline/dashboards/classic/plumbline-volumes.json"} {
+		if len(files[variant]) == 0 {
+			t.Errorf("the chart lacks %s", variant)
+		}
+	}
+	for bundle, want := range map[string][]string{
+		"rules":      {"volume.rules.yaml", "either/volume.rules.yaml", "classic/volume.rules.yaml", "optional/kube-prometheus-stack.rules.yaml", "runbooks/stall.md"},
+		"dashboards": {"plumbline-volumes.json", "classic/plumbline-volumes.json", "README.md"},
+	} {
+		files, err := stage.Unpack(filepath.Join(out, "plumbline-"+bundle+"-9.9.9.tar.gz"))
+		for _, name := range want {
+			if err != nil || len(files["plumbline-9.9.9/"+bundle+"/"+name]) == 0 {
+				t.Errorf("the bundle of %s lacks %s (%v)", bundle, name, err)
+			}
+		}
 	}
 	for name := range files {
 		if strings.HasSuffix(name, ".go") || strings.Contains(name, "/tests/") {
@@ -219,7 +236,7 @@ func TestPlugin(t *testing.T) {
 		if p.URI != "https://github.com/plumbline/plumbline/releases/download/v9.9.9/"+name || !strings.Contains(string(sums), p.SHA256+"  "+name+"\n") {
 			t.Errorf("%s: %s %s", platform, p.URI, p.SHA256)
 		}
-		files, err := unpack(filepath.Join(out, name))
+		files, err := stage.Unpack(filepath.Join(out, name))
 		if err != nil || !strings.Contains(string(files[p.Bin]), "for "+platform) || !strings.Contains(string(files["LICENSE"]), "Apache License") || len(files) != 2 {
 			t.Errorf("%s: %v, %d files", platform, err, len(files))
 		}
@@ -228,9 +245,9 @@ func TestPlugin(t *testing.T) {
 
 // The command line gives what it does not name its default.
 func TestParse(t *testing.T) {
-	r, err := parse([]string{"--release=0.2.0", "agent"})
-	if err != nil {
-		t.Fatal(err)
+	command, r, err := parse([]string{"all", "--release=0.2.0", "agent"})
+	if err != nil || command != "all" {
+		t.Fatal(command, err)
 	}
 	if r.version != "0.2.0" || r.root != "." || r.helm != "build/bin/helm" || r.commit != "unknown" || strings.Join(r.archs, " ") != "amd64 arm64" || len(r.images) != 1 {
 		t.Errorf("%+v", r)

@@ -3,6 +3,8 @@ package histograms
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -11,6 +13,31 @@ import (
 var own = map[string]string{
 	"HistogramsNotStored": `group by (cluster, job, instance) ({__name__=~"plumbline_query_duration_seconds_count|loadgen_response_seconds_count|ebpf_exporter_blkio_total_seconds_count"})
 unless on (cluster, job, instance) {__name__=~"(plumbline_query_duration|loadgen_response|ebpf_exporter_blkio_total)_seconds(_bucket)?",le!="+Inf"}`,
+}
+
+// heads are the first comments of the files that are made.
+var heads = map[Kind]string{
+	Either:  "# Made from the file of this name in rules/. Each histogram is read as a native one, or else from its classic parts.",
+	Classic: "# Made from the file of this name in rules/. Each histogram is read from its classic parts.",
+}
+
+// Files rewrites the files of a folder, by their names, for a kind of histograms.
+func Files(kind Kind, written map[string][]byte) (map[string][]byte, error) {
+	if heads[kind] == "" {
+		return nil, fmt.Errorf("no kind of histograms %q: want %s or %s", kind, Either, Classic)
+	}
+	known := Of(kind, Exported...)
+	made := map[string][]byte{}
+	// Twice: a file may use what a later one records.
+	for range 2 {
+		for _, name := range slices.Sorted(maps.Keys(written)) {
+			var err error
+			if made[name], err = known.File(written[name], heads[kind]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return made, nil
 }
 
 // File rewrites a file of rules: each expression reads that kind of histogram, and what records a histogram records the

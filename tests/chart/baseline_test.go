@@ -17,43 +17,25 @@ import (
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
-// TestBaseline installs two canaries and what pins them on a real API server: each account writes its own canary's pin and
-// no other, upgrades and a rollback leave the pin as it was written, and uninstall takes it off.
-func TestBaseline(t *testing.T) {
-	t.Parallel()
-	s := kubetest.Start(t)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
+// pins installs two canaries and what pins them on a real API server: each account writes its own canary's pin and no other, upgrades and a
+// rollback leave the pin as it was written, and uninstall removes it.
+func pins(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop",
 		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}})
-	kubeconfig := []string{"KUBECONFIG=" + s.Kubeconfig(s.Config.BearerToken)}
-	run := func(arguments ...string) string {
-		t.Helper()
-		text, err := kubetest.Helm(t, kubeconfig, append(arguments, "--namespace=plumbline")...)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", arguments[0], err, text)
-		}
-		return text
-	}
+	_, run := helm(t, s, "plumbline")
 	values := []string{registry, "rules.enabled=false", "dashboards.enabled=false", "prometheus.release=stack",
 		"canaries[0].name=orders", "canaries[0].namespace=shop", "canaries[0].server=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders",
 		"canaries[1].name=books", "canaries[1].namespace=shop", "canaries[1].server=shop/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"}
-	notes := run(append([]string{"install", "plumbline", chart}, sets(values)...)...)
-	advice := advised(notes)
+	notes := run(append([]string{"install", "plumbline", chart(t)}, sets(values)...)...)
+	advice := advised(t, notes)
 	if len(advice) != 1 {
 		t.Fatalf("the notes advise the upgrades %q, want one, to the baselines:\n%s", advice, notes)
 	}
 	run(advice[0]...)
 	values = append(values, "baseline.enabled=true")
 
-	config := rest.AnonymousClientConfig(s.Config)
-	config.BearerToken = s.Token("shop", "baseline-orders")
-	pin := func(name string) error {
-		r := result.Result{Tool: "canary", Profile: "tpcb-like", TargetRate: 10, Completed: 6000,
-			Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: 0.002}, {Q: 0.95, Value: 0.004}}}}
-		return baseline.Output{Version: "v", History: 5}.ToPrometheusRule(t.Context(), config, "shop/"+name,
-			[]baseline.Baseline{{StorageClass: "fast", Server: "shop/orders", Result: r}}, time.Now())
-	}
+	pin := func(name string) error { return pinAs(t, s, "shop", "baseline-orders", name) }
 	if err := pin("plumbline-baseline-orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +45,9 @@ func TestBaseline(t *testing.T) {
 
 	rules := s.Client.Resource(kinds["PrometheusRule"]).Namespace("shop")
 	for _, change := range [][]string{
-		append([]string{"upgrade", "plumbline", chart, "--set=image.tag=0.9.9"}, sets(values)...),
-		{"upgrade", "plumbline", chart, "--reset-then-reuse-values", "--set=image.tag=0.9.10"},
-		append([]string{"upgrade", "plumbline", chart, "--server-side=false", "--set=prometheus.labels.team=storage"}, sets(values)...),
+		append([]string{"upgrade", "plumbline", chart(t), "--set=image.tag=0.9.9"}, sets(values)...),
+		{"upgrade", "plumbline", chart(t), "--reset-then-reuse-values", "--set=image.tag=0.9.10"},
+		append([]string{"upgrade", "plumbline", chart(t), "--server-side=false", "--set=prometheus.labels.team=storage"}, sets(values)...),
 		{"rollback", "plumbline", "2"},
 	} {
 		run(change...)
@@ -101,4 +83,15 @@ func TestBaseline(t *testing.T) {
 	if left := ours(t, s); len(left) != 0 {
 		t.Errorf("left after uninstall: %v", left)
 	}
+}
+
+// pinAs writes a pin with the token of an account, as the account's job would.
+func pinAs(t *testing.T, s *kubetest.Server, namespace, account, name string) error {
+	t.Helper()
+	config := rest.AnonymousClientConfig(s.Config)
+	config.BearerToken = s.Token(namespace, account)
+	r := result.Result{Tool: "canary", Profile: "tpcb-like", TargetRate: 10, Completed: 6000,
+		Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: 0.002}, {Q: 0.95, Value: 0.004}}}}
+	return baseline.Output{Version: "v", History: 5}.ToPrometheusRule(t.Context(), config, namespace+"/"+name,
+		[]baseline.Baseline{{StorageClass: "fast", Server: "shop/orders", Result: r}}, time.Now())
 }

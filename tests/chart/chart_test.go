@@ -2,39 +2,106 @@
 package chart
 
 import (
-	"bytes"
+	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	"github.com/plumbline/plumbline/manifests/release/stage"
 	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-var chart = filepath.Join(testkit.Root(), "manifests", "chart")
+// checkout is the folder of the chart in the checkout. It has the rules and dashboards for native histograms alone.
+var checkout = filepath.Join(testkit.Root(), "manifests", "chart")
 
 const registry = "image.registry=registry.example.org/plumbline"
+
+var staged = struct {
+	once   sync.Once
+	folder string
+	err    error
+}{}
+
+// chart is the folder of the chart as make chart writes it, with the rules and dashboards for every kind of histograms.
+func chart(t *testing.T) string {
+	t.Helper()
+	helm := testkit.Tool(t, "helm")
+	staged.once.Do(func() {
+		if staged.folder, staged.err = os.MkdirTemp("", "plumbline-chart"); staged.err != nil {
+			return
+		}
+		files, err := stage.Chart(helm, checkout)
+		if staged.err = err; err == nil {
+			staged.err = stage.Write(staged.folder, files)
+		}
+	})
+	if staged.err != nil {
+		t.Fatal(staged.err)
+	}
+	return filepath.Join(staged.folder, "plumbline")
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(staged.folder)
+	os.Exit(code)
+}
 
 // template renders the chart with these values, each a --set.
 func template(t *testing.T, values ...string) ([]*unstructured.Unstructured, string, error) {
 	t.Helper()
-	arguments := []string{"template", "plumbline", chart, "--namespace=plumbline", "--kube-version=1.36.0"}
-	for _, v := range values {
-		arguments = append(arguments, "--set="+v)
-	}
-	text, err := kubetest.Helm(t, nil, arguments...)
+	text, err := kubetest.Helm(t, nil, append([]string{"template", "plumbline", chart(t), "--namespace=plumbline", "--kube-version=1.36.0"}, sets(values)...)...)
 	if err != nil {
 		return nil, text, err
 	}
+	return parse(t, text), text, nil
+}
+
+// render is template where it must not fail.
+func render(t *testing.T, values ...string) []*unstructured.Unstructured {
+	t.Helper()
+	objects, text, err := template(t, values...)
+	if err != nil {
+		t.Fatal(text)
+	}
+	return objects
+}
+
+// parse returns the objects in a text of YAML.
+func parse(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "rendered.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return kubetest.Read(t, file), text, nil
+	return kubetest.Read(t, file)
+}
+
+// find is the object of a kind and name.
+func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetKind() == kind && o.GetName() == name {
+			return o
+		}
+	}
+	t.Fatalf("the chart makes no %s %s", kind, name)
+	return nil
+}
+
+func sets(values []string) []string {
+	var arguments []string
+	for _, v := range values {
+		arguments = append(arguments, "--set="+v)
+	}
+	return arguments
 }
 
 // matrix is the chart with each switch on and off, and all of them together.
@@ -68,53 +135,34 @@ var matrix = map[string][]string{
 	"either":             {registry, "prometheus.histograms=either"},
 	"classic":            {registry, "prometheus.histograms=classic", "longhorn.enabled=true", "dashboards.enabled=false"},
 	"classic dashboards": {registry, "prometheus.histograms=classic", "rules.enabled=false"},
-	"read":               {registry, "prometheus.metrics=read", "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true"},
+	"dropped metrics":    {registry, "prometheus.metricRelabelings[0].action=drop", "prometheus.metricRelabelings[0].regex=go_.*", "prometheus.metricRelabelings[0].sourceLabels={__name__}"},
 	"longhorn over TLS":  {registry, "longhorn.enabled=true", "longhorn.node.grpcTLSSecret=longhorn-grpc-tls"},
 	"no test":            {registry, "test.enabled=false"},
 	"least":              {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
 }
 
-// TestTemplates renders the matrix and has a real API server check each object strictly.
-func TestTemplates(t *testing.T) {
-	t.Parallel()
-	s := kubetest.Start(t)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
+// TestLint has Helm lint the chart with the values of the matrix.
+func TestLint(t *testing.T) {
 	for name, values := range matrix {
-		t.Run(name, func(t *testing.T) {
-			objects, text, err := template(t, values...)
-			if err != nil {
-				t.Fatal(text)
-			}
-			for _, o := range objects {
-				if o.GetKind() == "Namespace" || o.GetKind() == "StorageClass" {
-					t.Errorf("%s %s: the chart makes none", o.GetKind(), o.GetName())
-				}
-				if o.GetLabels()["app.kubernetes.io/part-of"] != "plumbline" {
-					t.Errorf("%s %s has no label part-of", o.GetKind(), o.GetName())
-				}
-				if o.GetNamespace() != "" {
-					s.Namespace(o.GetNamespace())
-				}
-				if o.GetKind() == "SecurityContextConstraints" {
-					continue // a kind of OpenShift's own API server
-				}
-				if err := s.DryRun(o); err != nil {
-					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
-				}
-			}
-			if text, err := kubetest.Helm(t, nil, append([]string{"lint", "--strict", chart}, sets(values)...)...); err != nil {
-				t.Errorf("lint: %s", text)
-			}
-		})
+		if text, err := kubetest.Helm(t, nil, append([]string{"lint", "--strict", chart(t)}, sets(values)...)...); err != nil {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
 
-func sets(values []string) []string {
-	var arguments []string
-	for _, v := range values {
-		arguments = append(arguments, "--set="+v)
+// TestCheckout checks that the chart of a checkout has the rules and dashboards for native histograms, and that its message for another
+// kind names the target that makes the others.
+func TestCheckout(t *testing.T) {
+	text, err := kubetest.Helm(t, nil, "template", "plumbline", checkout, "--set="+registry)
+	if err != nil {
+		t.Fatal(text)
 	}
-	return arguments
+	if n := count(parse(t, text)); n["PrometheusRule"] == 0 || n["PrometheusRule"] != count(render(t, registry))["PrometheusRule"] {
+		t.Errorf("it has %d PrometheusRules, and the chart of make chart %d", n["PrometheusRule"], count(render(t, registry))["PrometheusRule"])
+	}
+	if text, err := kubetest.Helm(t, nil, "template", "plumbline", checkout, "--set="+registry, "--set=prometheus.histograms=either"); err == nil || !strings.Contains(text, "make chart") {
+		t.Errorf("with prometheus.histograms=either: %v: %.500s", err, text)
+	}
 }
 
 // count is how many objects there are of each kind.
@@ -138,29 +186,28 @@ func TestValues(t *testing.T) {
 		not    []string
 	}{
 		{"defaults", matrix["defaults"], map[string]int{"DaemonSet": 2, "PodMonitor": 2, "PrometheusRule": len(rules), "ConfigMap": len(pages) + 1, "PriorityClass": 1, "Deployment": 0},
-			[]string{"image: registry.example.org/plumbline/agent:0.", "{{ $labels.storageclass }}"}, []string{":latest", "⟦", "prometheus.io/scrape"}},
+			[]string{"image: registry.example.org/plumbline/agent:0.", "{{ $labels.storageclass }}"}, []string{":latest", "prometheus.io/scrape"}},
 		{"test", matrix["defaults"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus-operated.monitoring:9090", "--wait=3m",
-			"image: registry.example.org/plumbline/kubectl-plumbline:0.", "helm.sh/hook: test", "169.254.20.10/32"}, []string{"openshift-dns"}},
+			"image: registry.example.org/plumbline/kubectl-plumbline:0.", "helm.sh/hook: test", "169.254.20.10/32", "openshift-dns"}, nil},
 		{"test without the operator", matrix["no operator"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus-server.monitoring\n"}, nil},
 		{"test at url", matrix["test at url"], map[string]int{"Pod": 1}, []string{"--prometheus-url=http://prometheus.metrics:9091/prom\n", "--wait=1m30s"}, nil},
 		{"test of a cluster", append(matrix["test at url"], "prometheus.cluster=eu #1"), map[string]int{"Pod": 1}, []string{`- "--cluster=eu #1"`}, nil},
-		{"test on openshift", matrix["openshift"], map[string]int{"Pod": 1}, []string{"openshift-dns"}, nil},
 		{"no test", matrix["no test"], map[string]int{"Pod": 0}, nil, []string{"plumbline-test", "kubectl-plumbline"}},
-		{"trace", matrix["trace"], map[string]int{"NetworkPolicy": 3}, []string{"- --kubernetes\n        - --collector.trace\n        - --trace.sample=3\n        - --trace.slowest=50\n"}, []string{"otlp"}},
-		{"otlp", matrix["otlp"], map[string]int{"NetworkPolicy": 4}, []string{"- --trace.sample=10\n        - --trace.otlp-endpoint=https://collector.example.org/v1/traces\n", "- port: 443\n      protocol: TCP\n  - ports:\n    - port: 53"}, nil},
-		{"otlp port", matrix["otlp port"], map[string]int{"NetworkPolicy": 4}, []string{"- port: 4318\n"}, nil},
+		{"trace", matrix["trace"], map[string]int{"NetworkPolicy": 3}, []string{"- --kubernetes\n            - --collector.trace\n            - --trace.sample=3\n            - --trace.slowest=50\n"}, []string{"otlp"}},
+		{"otlp", matrix["otlp"], map[string]int{"NetworkPolicy": 4}, []string{"- --trace.sample=10\n            - --trace.otlp-endpoint=https://collector.example.org/v1/traces\n", "- {port: 443, protocol: TCP}\n    - to:\n"}, nil},
+		{"otlp port", matrix["otlp port"], map[string]int{"NetworkPolicy": 4}, []string{"- {port: 4318, protocol: TCP}\n"}, nil},
 		{"not traced", append(matrix["otlp"], "agent.trace.enabled=false"), map[string]int{"NetworkPolicy": 3}, nil, []string{"--collector.trace", "--trace.", "otlp"}},
-		{"environment", matrix["environment"], nil, []string{"        - name: OTEL_EXPORTER_OTLP_HEADERS\n          valueFrom:\n            secretKeyRef:\n              key: headers\n              name: otlp\n" +
-			"        - name: OTEL_EXPORTER_OTLP_TIMEOUT\n          value: 5s\n"}, nil},
+		{"environment", matrix["environment"], nil, []string{"            - name: OTEL_EXPORTER_OTLP_HEADERS\n              valueFrom:\n                secretKeyRef:\n                  key: headers\n                  name: otlp\n" +
+			"            - name: OTEL_EXPORTER_OTLP_TIMEOUT\n              value: 5s\n"}, nil},
 		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
 		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 9, "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
-		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "- storage\n"}, []string{"--collector.cstor"}},
-		{"longhorn", matrix["longhorn"], nil, []string{"- mountPath: /host/mnt/fast\n            mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system", "grpc.tls-dir", "grpc-tls"}},
-		{"longhorn over TLS", matrix["longhorn over TLS"], nil, []string{"        - --grpc.tls-dir=/etc/longhorn-grpc-tls\n", "- mountPath: /etc/longhorn-grpc-tls\n            name: grpc-tls\n            readOnly: true\n",
-			"- name: grpc-tls\n          secret:\n            secretName: longhorn-grpc-tls\n"}, nil},
+		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "matchNames: [storage]\n"}, []string{"--collector.cstor"}},
+		{"longhorn", matrix["longhorn"], nil, []string{"mountPath: \"/host/mnt/fast\"\n              readOnly: true\n              mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system", "grpc.tls-dir", "grpc-tls"}},
+		{"longhorn over TLS", matrix["longhorn over TLS"], nil, []string{"            - --grpc.tls-dir=/etc/longhorn-grpc-tls\n", "- name: grpc-tls\n              mountPath: /etc/longhorn-grpc-tls\n              readOnly: true\n",
+			"- name: grpc-tls\n          secret:\n            secretName: \"longhorn-grpc-tls\"\n"}, nil},
 		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--server=books/books", "--rate=5", "--engine=mysql\n", "--rate=10", "--engine=postgres\n", "key: dsn"}, []string{"=class"}},
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
@@ -172,8 +219,7 @@ func TestValues(t *testing.T) {
 			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
 			[]string{"histogram_avg", "histogram_count", "scrapeNativeHistograms: true", "NHCB: true"}},
 		{"classic dashboards", matrix["classic dashboards"], map[string]int{"ConfigMap": len(pages) + 1}, []string{"plumbline_query_duration_seconds_count"}, []string{"histogram_avg", "histogram_count"}},
-		{"every metric", matrix["longhorn"], nil, []string{"metricRelabelings:\n      []\n"}, []string{"go_.*"}},
-		{"what is read", matrix["read"], map[string]int{"PodMonitor": 6}, []string{"regex: go_.*|"}, nil},
+		{"every metric", matrix["every engine"], nil, nil, []string{"metricRelabelings"}},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
 		{"names like numbers", []string{registry, "priorityClass.create=false", "priorityClass.name=1e3", "placement.priorityClassName=2e3", "image.pullSecrets={3e3}"}, nil,
@@ -226,6 +272,9 @@ func TestRefused(t *testing.T) {
 		"port of no number":         {[]string{registry, "networkPolicies.apiServerPorts={70000}"}, "/networkPolicies/apiServerPorts/0'"},
 		"chart's own variable":      {[]string{registry, "agent.extraEnv[0].name=NODE_NAME", "agent.extraEnv[0].value=a"}, "/agent/extraEnv/0/name'"},
 		"variable of no name":       {[]string{registry, "agent.extraEnv[0].value=a"}, "/agent/extraEnv/0'"},
+		"relabeling of no key":      {[]string{registry, "prometheus.metricRelabelings[0].sourceLabel=a"}, "/prometheus/metricRelabelings/0': additional properties 'sourceLabel'"},
+		"value of an older chart":   {[]string{registry, "prometheus.metrics=read"}, "'/prometheus': additional properties 'metrics'"},
+		"string for a switch":       {[]string{registry, "blockio.enabled=maybe"}, "'/blockio/enabled': got string, want boolean"},
 		"relative data path":        {[]string{registry, "longhorn.dataPaths={data}"}, "dataPaths"},
 		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
 	} {
@@ -241,29 +290,66 @@ func TestRefused(t *testing.T) {
 // refusesJSON checks that the chart refuses a value that is given as JSON, with an error that has what is wanted.
 func refusesJSON(t *testing.T, value, want string) {
 	t.Helper()
-	text, err := kubetest.Helm(t, nil, "template", "plumbline", chart, "--set="+registry, "--set-json="+value)
+	text, err := kubetest.Helm(t, nil, "template", "plumbline", chart(t), "--set="+registry, "--set-json="+value)
 	if err == nil || !strings.Contains(text, want) {
 		t.Errorf("%s: want an error that has %q: %v: %.500s", value, want, err, text)
 	}
 }
 
-// TestGenerated checks that the templates are what the kustomizations make now.
-func TestGenerated(t *testing.T) {
-	out := t.TempDir()
-	cmd := exec.Command("go", "run", "./manifests/chart/generate", "-root", ".", "-out", out)
-	cmd.Dir = testkit.Root()
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+// TestSchema checks that each value has a type and a description in the schema, and that values.yaml has each value of the schema.
+func TestSchema(t *testing.T) {
+	var schema map[string]any
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(checkout, "values.schema.json"))), &schema); err != nil {
+		t.Fatal(err)
 	}
-	files, err := os.ReadDir(out)
-	if err != nil || len(files) < 7 {
-		t.Fatalf("%d templates: %v", len(files), err)
-	}
-	for _, f := range files {
-		made, _ := os.ReadFile(filepath.Join(out, f.Name()))
-		kept, _ := os.ReadFile(filepath.Join(chart, "templates", f.Name()))
-		if !bytes.Equal(made, kept) {
-			t.Errorf("`go generate ./manifests/chart/generate` changes templates/%s", f.Name())
+	definitions := schema["definitions"].(map[string]any)
+	// Kubernetes' own fields need no default.
+	without := []string{"/global", "/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution", "/placement/affinity/nodeAffinity",
+		"/placement/affinity/podAffinity", "/placement/affinity/podAntiAffinity"}
+	seen := 0
+	var check func(path string, schema map[string]any, value any)
+	check = func(path string, schema map[string]any, value any) {
+		seen++
+		if ref, ok := schema["$ref"].(string); ok {
+			if schema, ok = definitions[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any); !ok {
+				t.Errorf("%s: no definition %s", path, ref)
+				return
+			}
+		}
+		if schema["type"] == nil || schema["description"] == nil && path != "" {
+			t.Errorf("%s has the type %v and the description %v", path, schema["type"], schema["description"])
+		}
+		if of, ok := schema["items"].(map[string]any); ok && of["properties"] != nil {
+			check(path+"[]", of, nil)
+		}
+		properties, _ := schema["properties"].(map[string]any)
+		if len(properties) > 0 && schema["additionalProperties"] != false {
+			t.Errorf("%s takes keys that are none of its own", path)
+		}
+		keys, inValues := value.(map[string]any)
+		for name, p := range properties {
+			value, ok := keys[name]
+			if inValues && !ok && !slices.Contains(without, path+"/"+name) {
+				t.Errorf("values.yaml has no %s/%s", path, name)
+			}
+			check(path+"/"+name, p.(map[string]any), value)
 		}
 	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(checkout, "values.yaml"))), &values); err != nil {
+		t.Fatal(err)
+	}
+	check("", schema, values)
+	if seen < 120 {
+		t.Errorf("only %d values have a schema", seen)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

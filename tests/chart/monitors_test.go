@@ -11,10 +11,7 @@ import (
 // TestMonitorsTrustNoOthers checks that each monitor looks for pods only in the namespaces where those are that it is for; one that names
 // none has them in its own. It takes the labels that they give their series, and somebody else's pod could speak for any volume or database.
 func TestMonitorsTrustNoOthers(t *testing.T) {
-	objects, text, err := template(t, slices.Concat(matrix["canaries"], matrix["every engine"], []string{"longhorn.namespace=lh", "openebs.namespace=storage"})...)
-	if err != nil {
-		t.Fatal(text)
-	}
+	objects := render(t, slices.Concat(matrix["canaries"], matrix["every engine"], []string{"longhorn.namespace=lh", "openebs.namespace=storage"})...)
 	want := map[string][]string{"plumbline-canary": {"books", "plumbline"}, "longhorn-manager": {"lh"}, "mayastor": {"storage"}, "cstor-volume": {"storage"}, "cstor-pool": {"storage"}, "jiva-volume": {"storage"}}
 	seen := 0
 	for _, o := range objects {
@@ -37,10 +34,7 @@ func TestMonitorsTrustNoOthers(t *testing.T) {
 // TestMonitorsNameTheEngine checks that what m-exporter says beside a volume's target carries the engine's name, by which the rules tell cStor
 // and Jiva apart, without a pod's label: cStor's target has none that says so.
 func TestMonitorsNameTheEngine(t *testing.T) {
-	objects, text, err := template(t, matrix["every engine"]...)
-	if err != nil {
-		t.Fatal(text)
-	}
+	objects := render(t, matrix["every engine"]...)
 	want := map[string]string{"cstor-volume": "cstor", "jiva-volume": "jiva"}
 	for _, o := range objects {
 		engine := want[o.GetName()]
@@ -67,10 +61,7 @@ func TestMonitorsNameTheEngine(t *testing.T) {
 // TestMonitorOfCanaries checks that the canaries' monitor finds each of its release's canaries, in their namespaces alone, and not
 // those of another release.
 func TestMonitorOfCanaries(t *testing.T) {
-	objects, text, err := template(t, matrix["canaries"]...)
-	if err != nil {
-		t.Fatal(text)
-	}
+	objects := render(t, matrix["canaries"]...)
 	var monitor *unstructured.Unstructured
 	var canaries []labels.Set
 	var in []string
@@ -100,5 +91,25 @@ func TestMonitorOfCanaries(t *testing.T) {
 		if selector.Matches(others) {
 			t.Errorf("it selects %v, which another release's canary fits, too: %v", wanted, others)
 		}
+	}
+}
+
+// TestMetricRelabelings checks that each endpoint of the chart's PodMonitors has the relabelings that the value gives.
+func TestMetricRelabelings(t *testing.T) {
+	seen := 0
+	for _, o := range render(t, slices.Concat(matrix["canaries"], matrix["every engine"], matrix["dropped metrics"])...) {
+		if o.GetKind() != "PodMonitor" {
+			continue
+		}
+		endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "podMetricsEndpoints")
+		for _, e := range endpoints {
+			seen++
+			if given, _, _ := unstructured.NestedSlice(e.(map[string]any), "metricRelabelings"); len(given) != 1 || given[0].(map[string]any)["regex"] != "go_.*" {
+				t.Errorf("%s has the relabelings %v", o.GetName(), given)
+			}
+		}
+	}
+	if seen != 10 {
+		t.Errorf("%d endpoints, want 10", seen)
 	}
 }

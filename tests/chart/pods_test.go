@@ -3,9 +3,11 @@ package chart
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,12 +25,8 @@ var podPaths = map[string][]string{
 // pods are the chart's with these values, by KIND/NAME of what starts each.
 func pods(t *testing.T, values ...string) map[string]core.PodSpec {
 	t.Helper()
-	objects, text, err := template(t, values...)
-	if err != nil {
-		t.Fatal(text)
-	}
 	all := map[string]core.PodSpec{}
-	for _, o := range objects {
+	for _, o := range render(t, values...) {
 		path, ok := podPaths[o.GetKind()]
 		if !ok {
 			continue
@@ -60,16 +58,8 @@ func everyPod(t *testing.T, more ...string) map[string]core.PodSpec {
 // TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all others are
 // under restricted-v2, which gives each one of its namespace's range and refuses another.
 func TestUsersOnOpenShift(t *testing.T) {
-	objects, text, err := template(t, slices.Concat(matrix["every engine"], matrix["openshift"])...)
-	if err != nil {
-		t.Fatal(text)
-	}
-	var accounts []string
-	for _, o := range objects {
-		if o.GetKind() == "SecurityContextConstraints" {
-			accounts, _, _ = unstructured.NestedStringSlice(o.Object, "users")
-		}
-	}
+	objects := render(t, slices.Concat(matrix["every engine"], matrix["openshift"])...)
+	accounts, _, _ := unstructured.NestedStringSlice(find(t, objects, "SecurityContextConstraints", "plumbline-node").Object, "users")
 	if len(accounts) != 3 {
 		t.Fatalf("the accounts of the constraints are %q, want three", accounts)
 	}
@@ -111,6 +101,74 @@ func TestPlacement(t *testing.T) {
 		some := pod.NodeSelector["pool"] != "" || pod.PriorityClassName == class || tolerates || apart
 		if onNode := strings.HasPrefix(name, "DaemonSet/"); onNode && some || !onNode && !every {
 			t.Errorf("%s: node selector %v, tolerations %v, class %q, affinity %v", name, pod.NodeSelector, pod.Tolerations, pod.PriorityClassName, pod.Affinity)
+		}
+	}
+}
+
+// TestHardening checks what no security level requires: no container is privileged, each drops all capabilities, cannot write to its root, and
+// has requests and a limit of memory; what is mounted of the host is mounted read-only, and a file system that the node mounts or unmounts
+// below it later is seen.
+func TestHardening(t *testing.T) {
+	mounted := 0
+	for name, pod := range everyPod(t) {
+		host := map[string]bool{}
+		for _, v := range pod.Volumes {
+			host[v.Name] = v.HostPath != nil
+		}
+		for _, c := range pod.Containers {
+			s := c.SecurityContext
+			switch {
+			case s == nil || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}):
+				t.Errorf("%s does not drop all capabilities", name)
+			case s.Privileged != nil && *s.Privileged:
+				t.Errorf("%s is privileged", name)
+			case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation:
+				t.Errorf("%s may gain privileges", name)
+			case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
+				t.Errorf("%s can write to its root", name)
+			}
+			if pod.SecurityContext == nil || pod.SecurityContext.SeccompProfile == nil || pod.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("%s runs without the runtime's seccomp profile", name)
+			}
+			if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+				t.Errorf("%s has the resources %v", name, c.Resources)
+			}
+			for _, m := range c.VolumeMounts {
+				if !host[m.Name] {
+					continue
+				}
+				mounted++
+				if !m.ReadOnly || m.MountPropagation == nil || *m.MountPropagation != core.MountPropagationHostToContainer {
+					t.Errorf("%s mounts %s of the host read-only: %v, with the propagation %v", name, m.Name, m.ReadOnly, m.MountPropagation)
+				}
+			}
+		}
+	}
+	if mounted == 0 {
+		t.Error("nothing mounts a path of the host's")
+	}
+}
+
+// startsIn is how long a program may take until it listens, on a node without CPU to spare.
+const startsIn = 5 * time.Minute
+
+// TestStartup checks that the kubelet does not end a program which loads programs into the kernel before it has started: these listen only
+// when all are loaded.
+func TestStartup(t *testing.T) {
+	all := pods(t, registry)
+	for _, name := range []string{"DaemonSet/plumbline-agent", "DaemonSet/plumbline-blockio"} {
+		c := all[name].Containers[0]
+		switch startup := c.StartupProbe; {
+		case c.LivenessProbe == nil:
+			t.Errorf("%s has no livenessProbe", name)
+		case startup == nil:
+			t.Errorf("%s has no startupProbe", name)
+		case !reflect.DeepEqual(startup.ProbeHandler, c.LivenessProbe.ProbeHandler):
+			t.Errorf("%s: its startupProbe tries something else than its livenessProbe", name)
+		default:
+			if d := time.Duration(startup.PeriodSeconds) * time.Second * time.Duration(startup.FailureThreshold); d < startsIn {
+				t.Errorf("%s: its startupProbe gives it %s, want %s", name, d, startsIn)
+			}
 		}
 	}
 }

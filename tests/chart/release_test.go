@@ -52,8 +52,8 @@ func ours(t *testing.T, s *kubetest.Server) []string {
 }
 
 // advised are the arguments of the upgrades that notes tell to run, for this chart and a Prometheus of the release stack.
-func advised(notes string) (commands [][]string) {
-	words := strings.NewReplacer("CHART", chart, "RELEASE", "stack")
+func advised(t *testing.T, notes string) (commands [][]string) {
+	words := strings.NewReplacer("CHART", chart(t), "RELEASE", "stack")
 	for line := range strings.Lines(notes) {
 		if command, ok := strings.CutPrefix(strings.TrimSpace(line), "helm "); ok && strings.HasPrefix(command, "upgrade ") {
 			commands = append(commands, strings.Fields(words.Replace(command)))
@@ -62,33 +62,19 @@ func advised(notes string) (commands [][]string) {
 	return commands
 }
 
-// TestRelease installs the chart on a real API server, upgrades it, rolls it back and takes it off
-// again: nothing of it is left, and what was there before is untouched. No kubelet runs, so no pod does.
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	s := kubetest.Start(t)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
+// release installs the chart on a real API server, upgrades it, rolls it back and uninstalls it: nothing of it is left, and what was there
+// before is untouched. No kubelet runs, so no pod does.
+func release(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	s.Namespace("longhorn-system")
-	kubeconfig := []string{"KUBECONFIG=" + s.Kubeconfig(s.Config.BearerToken)}
-	run := func(arguments ...string) (string, error) {
-		return kubetest.Helm(t, kubeconfig, append(arguments, "--namespace=plumbline")...)
-	}
-	must := func(arguments ...string) string {
-		t.Helper()
-		text, err := run(arguments...)
-		if err != nil {
-			t.Fatalf("helm %s: %v\n%s", arguments[0], err, text)
-		}
-		return text
-	}
+	run, must := helm(t, s, "plumbline")
 
 	// Another's object of a name that the chart uses: refused, and neither changed nor deleted.
 	foreign := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": "plumbline-dashboard-overview", "namespace": "plumbline"}, "data": map[string]any{"mine": "yes"}}}
 	s.Apply(foreign)
 	configMaps := s.Client.Resource(kinds["ConfigMap"]).Namespace("plumbline")
-	text, err := run("install", "plumbline", chart, "--set="+registry)
+	text, err := run("install", "plumbline", chart(t), "--set="+registry)
 	if err == nil || !strings.Contains(text, "plumbline-dashboard-overview") {
 		t.Fatalf("installed over another's ConfigMap: %s", text)
 	}
@@ -103,7 +89,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(text)
 	}
 
-	text = must("install", "plumbline", chart, "--set="+registry)
+	text = must("install", "plumbline", chart(t), "--set="+registry)
 	for _, want := range []string{"What to look at", "pod-security.kubernetes.io/enforce=privileged", "No canary is configured"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the notes do not say %q:\n%s", want, text)
@@ -115,7 +101,7 @@ func TestRelease(t *testing.T) {
 	}
 
 	// The upgrade that the notes advise, as they write it, changes that and takes off nothing.
-	advice := advised(text)
+	advice := advised(t, text)
 	if len(advice) != 1 {
 		t.Fatalf("the notes advise the upgrades %q, want one, to the release's label:\n%s", advice, text)
 	}
@@ -131,7 +117,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("after the upgrade that the notes advise the agent's monitor has the labels %v", monitor.GetLabels())
 	}
 
-	must("upgrade", "plumbline", chart, "--set="+registry, "--set=longhorn.enabled=true", "--set=image.tag=0.9.9", "--set=blockio.enabled=false")
+	must("upgrade", "plumbline", chart(t), "--set="+registry, "--set=longhorn.enabled=true", "--set=image.tag=0.9.9", "--set=blockio.enabled=false")
 	upgraded := ours(t, s)
 	if slices.Contains(upgraded, "DaemonSet/plumbline-blockio") || !slices.Contains(upgraded, "DaemonSet/longhorn-node-exporter") {
 		t.Errorf("after the upgrade: %v", upgraded)
@@ -161,11 +147,10 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestPackage makes the archive that a release ships: it has every rule file and dashboard as files,
-// though the checkout has links, and none of the project's other files.
+// TestPackage makes the archive that a release ships: a release's Secret holds it, with its rules and dashboards for every kind of histograms.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
-	if text, err := kubetest.Helm(t, nil, "package", chart, "--destination="+dir); err != nil {
+	if text, err := kubetest.Helm(t, nil, "package", chart(t), "--destination="+dir); err != nil {
 		t.Fatal(text)
 	}
 	archives, _ := filepath.Glob(filepath.Join(dir, "*.tgz"))

@@ -36,10 +36,9 @@ func chained() *whytest.Recording {
 	return lab.Record()
 }
 
-// TestHelmTest runs `helm test` on a real API server. This test is the kubelet: it runs the pod's program with the pod's
-// arguments, and its end is the pod's.
-func TestHelmTest(t *testing.T) {
-	t.Parallel()
+// verify runs `helm test` on a real API server. This test is the kubelet: it runs the pod's program with the pod's arguments, and its end is
+// the pod's.
+func verify(t *testing.T, s *kubetest.Server) {
 	program := filepath.Join(t.TempDir(), "kubectl-plumbline")
 	if text, err := exec.Command("go", "build", "-o", program, "github.com/plumbline/plumbline/manifests/kubectl-plumbline").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
@@ -51,23 +50,16 @@ func TestHelmTest(t *testing.T) {
 	broken := httptest.NewServer(noRules.Handler(nil))
 	defer broken.Close()
 
-	s := kubetest.Start(t)
 	// The level that a namespace of ours should have where the programs on the nodes have one of their own.
-	s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "plumbline",
+	s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "verify",
 		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}})
 	s.Namespace("node")
-	pods := s.Client.Resource(podResource).Namespace("plumbline")
-	kubeconfig := []string{"KUBECONFIG=" + s.Kubeconfig(s.Config.BearerToken)}
-	run := func(arguments ...string) (string, error) {
-		return kubetest.Helm(t, kubeconfig, append(arguments, "--namespace=plumbline")...)
-	}
+	pods := s.Client.Resource(podResource).Namespace("verify")
+	run, must := helm(t, s, "verify")
 	install := func(url string) {
 		t.Helper()
-		text, err := run("upgrade", "--install", "plumbline", chart, "--set="+registry, "--set=nodeNamespace=node", "--set=prometheus.operator=false",
+		must("upgrade", "--install", "plumbline", chart(t), "--set="+registry, "--set=nodeNamespace=node", "--set=prometheus.operator=false",
 			"--set=dashboards.enabled=false", "--set=rules.enabled=false", "--set=test.wait=0s", "--set=prometheus.url="+url)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
 	}
 	// test runs helm test, and what a kubelet would meanwhile; it returns what the pod's program said.
 	test := func() (said string, err error) {
@@ -129,4 +121,5 @@ func TestHelmTest(t *testing.T) {
 		}
 		return nil
 	})
+	must("uninstall", "plumbline")
 }

@@ -16,8 +16,8 @@ import (
 var update = flag.Bool("update", false, "write rules/ALERTS.md anew")
 
 const alertsPage = "# Alerts\n\n" +
-	"Every alert as a person gets it: rendered with the labels and values of one of its tests. Made by\n" +
-	"`go test -run TestSummariesAreSentences ./tests/contract -update`; do not edit.\n"
+	"Every alert as a person gets it: rendered with the labels and values of one of its tests. `make generate` writes this page;\n" +
+	"do not edit it.\n"
 
 // checkAlertsPage compares rules/ALERTS.md with what the alerts' tests render, or writes it.
 func checkAlertsPage(t *testing.T, seen map[string][]firing) {
@@ -58,7 +58,7 @@ func checkAlertsPage(t *testing.T, seen map[string][]firing) {
 		t.Fatal(err)
 	}
 	if string(text) != page.String() {
-		t.Error("rules/ALERTS.md is not what the alerts' tests render; run go test -run TestSummariesAreSentences ./tests/contract -update")
+		t.Error("rules/ALERTS.md is not what the alerts' tests render; run make generate")
 	}
 }
 

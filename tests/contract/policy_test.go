@@ -75,6 +75,10 @@ func TestAlertPolicy(t *testing.T) {
 				default:
 					t.Errorf("%s has severity %q; want critical, warning or info", where, a.Labels["severity"])
 				}
+				// Dashboards and commands choose by it. It stands in each rule: a group's labels are for Prometheus 3, and for what it records, too.
+				if a.Labels["part_of"] != "plumbline" {
+					t.Errorf("%s has no label part_of: plumbline", where)
+				}
 				if a.For == "" {
 					t.Errorf("%s has no for: it would fire on a single evaluation", where)
 				}

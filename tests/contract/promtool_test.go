@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -81,21 +82,22 @@ func (u unitTests) run(t *testing.T, name string) error {
 // The tests of the rules hold in whichever order the groups are evaluated, and for the rules that read either kind of histogram,
 // too. They are evaluated twice and not four times: the second time all is different.
 func TestRulesInAnyOrder(t *testing.T) {
+	written := filepath.Join(testkit.Root(), "rules")
 	for _, c := range []struct {
 		name     string
 		reversed bool
-		kind     histograms.Kind // of the rules; the written ones if empty
+		folder   string // of the rules
 	}{
-		{"forward", false, ""},
-		{"backward, for either kind of histogram", true, histograms.Either},
+		{"forward", false, written},
+		{"backward, for either kind of histogram", true, made(t, histograms.Either)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
 				doc := readUnitTests(t, path, c.reversed)
 				for i, f := range doc.RuleFiles {
-					if filepath.Base(filepath.Dir(f)) == "rules" {
-						doc.RuleFiles[i] = filepath.Join(filepath.Dir(f), string(c.kind), filepath.Base(f))
+					if filepath.Dir(f) == written {
+						doc.RuleFiles[i] = filepath.Join(c.folder, filepath.Base(f))
 					}
 				}
 				if err := doc.run(t, filepath.Base(path)); err != nil {
@@ -106,19 +108,32 @@ func TestRulesInAnyOrder(t *testing.T) {
 	}
 }
 
-// What rules/either and rules/classic hold is what is made of the rules now, and the histograms that are read by their classic
-// parts are those that are exported.
-func TestRulesForOtherHistograms(t *testing.T) {
-	out := t.TempDir()
-	command := exec.Command("go", "run", "./rules/histograms/generate", "-out", out)
-	command.Dir = testkit.Root()
-	if text, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+// made writes the rules for a kind of histograms into a folder.
+func made(t *testing.T, kind histograms.Kind) string {
+	t.Helper()
+	files, err := rules.Files(kind)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, kind := range []histograms.Kind{histograms.Either, histograms.Classic} {
-		if text, err := exec.Command("diff", "-r", filepath.Join(out, string(kind)), filepath.Join(testkit.Root(), "rules", string(kind))).CombinedOutput(); err != nil {
-			t.Errorf("`go generate ./rules` changes rules/%s:\n%.2000s", kind, text)
+	folder := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
+			t.Fatal(err)
 		}
+	}
+	return folder
+}
+
+// The rules that are made for other histograms are as many as the written ones, and promtool takes them; the histograms that are
+// read by their classic parts are those that are exported.
+func TestRulesForOtherHistograms(t *testing.T) {
+	written := glob(t, "rules", "*.rules.yaml")
+	for _, kind := range []histograms.Kind{histograms.Either, histograms.Classic} {
+		files, err := filepath.Glob(filepath.Join(made(t, kind), "*.rules.yaml"))
+		if err != nil || len(files) != len(written) {
+			t.Errorf("%s: %d files are made of %d (%v)", kind, len(files), len(written), err)
+		}
+		lint(t, files)
 	}
 	metrics, err := os.ReadFile(filepath.Join(testkit.Root(), "METRICS.md"))
 	if err != nil {

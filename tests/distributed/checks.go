@@ -241,10 +241,10 @@ func (s *stack) alarmed(ctx context.Context, e *engine, file *rows.File, stall t
 }
 
 // samePages makes every query of the dashboards on both: what has an answer on one has it on the other.
-func (s *stack) samePages(ctx context.Context, e *engine, folder string, file *rows.File) {
-	all, err := dashboards.Expressions(folder)
+func (s *stack) samePages(ctx context.Context, e *engine, file *rows.File) {
+	all, err := dashboards.Expressions(filepath.Join(s.folder, "dashboards"))
 	s.t.Check(err)
-	theirs, err := dashboards.Expressions(filepath.Join(folder, e.boards))
+	theirs, err := dashboards.Expressions(filepath.Join(s.folder, "dashboards", e.boards))
 	s.t.Check(err)
 	if len(theirs) != len(all) {
 		s.t.Fatalf("%d queries, and %d on %s", len(all), len(theirs), e.name)

@@ -1,8 +1,8 @@
 // Command distributed proves that the rules work where one Prometheus ends: on Thanos, fed by pairs of
 // Prometheus in agent mode from two clusters whose nodes and volumes have equal names. In one cluster a disk stands
-// still; meanwhile a receiver, a router and a ruler are killed. What fires, and what the rules of rules/either record,
-// must be what one ordinary Prometheus over both clusters says by those of rules/. So must be what VictoriaMetrics and
-// vmalert, which scrape the same, make of rules/classic.
+// still; meanwhile a receiver, a router and a ruler are killed. What fires, and what the rules for either kind of histograms
+// record, must be what one ordinary Prometheus over both clusters has by the rules for native ones. So must be what VictoriaMetrics and
+// vmalert, which scrape the same, make of those for classic ones.
 //
 // The clusters' exporters are played (tests/pictures/story): two labs do not fit on one machine. All else is real.
 package main
@@ -17,13 +17,14 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/plumbline/plumbline/manifests/release/stage"
 	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
 type options struct {
-	rules, dashboards, results string
-	calm                       time.Duration
+	results string
+	calm    time.Duration
 }
 
 func main() {
@@ -32,8 +33,6 @@ func main() {
 		"  distributed\n  distributed --calm=6m --results=/tmp/results")
 	app.HelpFlag.Short('h')
 	var o options
-	app.Flag("rules", "The folder of rules.").Default("rules").ExistingDirVar(&o.rules)
-	app.Flag("dashboards", "The folder of dashboards.").Default("dashboards").ExistingDirVar(&o.dashboards)
 	app.Flag("results", "The folder that takes the figures.").Default("build/results").StringVar(&o.results)
 	app.Flag("calm", "How long all is well before the disk stands still; the rules' windows are five minutes.").Default("5m30s").DurationVar(&o.calm)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
@@ -59,12 +58,15 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	folder, err := os.MkdirTemp("/var/tmp", "plumbline-distributed-")
 	t.Check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	files, err := stage.Files()
+	t.Check(err)
+	t.Check(stage.Write(folder, files))
 	file, err := rows.OpenProgram(o.results, "distributed")
 	t.Check(err)
 
 	well, damaged := startCluster(t, "well", "healthy", time.Minute), startCluster(t, "damaged", stalled, time.Minute)
 	clusters := []*cluster{well, damaged}
-	s := startStack(ctx, t, folder, o.rules, clusters)
+	s := startStack(ctx, t, folder, clusters)
 	t.Logf("%d processes are up; all targets are awaited", len(s.processes))
 	s.awaitTargets(ctx, clusters)
 
@@ -86,7 +88,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 		s.sameAlerts(ctx, e)
 	}
 	for _, e := range s.engines {
-		s.samePages(ctx, e, o.dashboards, file)
+		s.samePages(ctx, e, file)
 	}
 	s.stored(ctx)
 	s.costs(file)

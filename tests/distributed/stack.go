@@ -59,11 +59,9 @@ type engine struct {
 }
 
 // startStack starts everything; what is killed later is of the second of each.
-func startStack(ctx context.Context, t *rig.Scope, folder, rules string, clusters []*cluster) *stack {
+func startStack(ctx context.Context, t *rig.Scope, folder string, clusters []*cluster) *stack {
 	s := &stack{t: t, folder: folder, processes: map[string]*rig.Process{}}
-	native, err := filepath.Abs(filepath.Join(rules, "*.rules.yaml"))
-	t.Check(err)
-	either := filepath.Join(filepath.Dir(native), string(histograms.Either), filepath.Base(native))
+	rules := func(kind histograms.Kind) string { return filepath.Join(folder, "rules", string(kind), "*.rules.yaml") }
 	alertmanager := s.startAlertmanager(ctx, "thanos")
 	bucket := s.write("bucket.yml", map[string]any{"type": "FILESYSTEM", "config": map[string]any{"directory": filepath.Join(folder, "bucket")}})
 	var ring []string
@@ -86,7 +84,7 @@ func startStack(ctx context.Context, t *rig.Scope, folder, rules string, cluster
 	for i := range pair {
 		ruled = append(ruled, s.address())
 		http := s.address()
-		s.start(ctx, name("rule", i), http, "thanos", "rule", "--http-address="+http, "--grpc-address="+ruled[i], "--rule-file="+either, "--eval-interval="+interval.String(),
+		s.start(ctx, name("rule", i), http, "thanos", "rule", "--http-address="+http, "--grpc-address="+ruled[i], "--rule-file="+rules(histograms.Either), "--eval-interval="+interval.String(),
 			"--query=http://"+query, "--alertmanagers.url=http://"+alertmanager, fmt.Sprintf("--label=%s=%q", ruledBy, name("rule", i)), "--alert.label-drop="+ruledBy,
 			"--data-dir="+filepath.Join(folder, name("rule", i)), "--tsdb.retention=1d", "--log.level=warn")
 	}
@@ -105,10 +103,10 @@ func startStack(ctx context.Context, t *rig.Scope, folder, rules string, cluster
 			}, "--agent", "--storage.agent.path="+filepath.Join(folder, name(c.name, i)))
 		}
 	}
-	s.startVictoriaMetrics(ctx, filepath.Join(filepath.Dir(native), string(histograms.Classic), filepath.Base(native)), clusters)
+	s.startVictoriaMetrics(ctx, rules(histograms.Classic), clusters)
 	s.one = s.prometheus(ctx, "one", map[string]any{
 		"global":         global(nil),
-		"rule_files":     []string{native},
+		"rule_files":     []string{rules("")},
 		"scrape_configs": jobs(clusters, true, func(c *cluster) map[string]string { return map[string]string{"cluster": c.name} }),
 	}, "--storage.tsdb.path="+filepath.Join(folder, "one"))
 	return s

@@ -90,6 +90,13 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
+// In returns the same server for a test within the one that started it.
+func (s *Server) In(t testing.TB) *Server {
+	within := *s
+	within.t = t
+	return &within
+}
+
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int

@@ -475,7 +475,7 @@ func Render(metrics map[string]*Metric) string {
 		byPlace[m.Directory][m.Comment] = append(byPlace[m.Directory][m.Comment], m)
 	}
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nMade from the sources by `go test ./tests/metricsdoc -update`; do not edit. Sections are directories, and in them groups of\n" +
+	b.WriteString("# Metrics\n\nMade from the sources by `make generate`; do not edit. Sections are directories, and in them groups of\n" +
 		"definitions with the comment over them, which names the source of the values and the versions it holds for.\n")
 	for _, directory := range sortedKeys(byPlace) {
 		fmt.Fprintf(&b, "\n## %s\n", directory)

@@ -1,5 +1,5 @@
-// Command results writes tests/RESULTS.md from what the proofs' commands measured: the rows that
-// are in the checkout, in which it first puts those of this machine's runs, from build/results.
+// Command results writes tests/RESULTS.md from what the proofs' commands measured: the rows that are in the checkout, in which it
+// first puts those of this machine's runs, if it is given their folder.
 package main
 
 import (
@@ -20,9 +20,9 @@ var order = []string{"accuracy", "predict", "overhead", "statementcost", "budget
 
 func main() {
 	app := kingpin.New("results", "Takes over the rows that the proofs' commands left, and writes the page of results.\n\n"+
-		"A row takes the place of the one of its name; what was not measured again stays. Example, at the root of the checkout:\n  results")
+		"A row takes the place of the one of its name; what was not measured again stays. Examples, at the root of the checkout:\n  results\n  results --runs=build/results")
 	app.HelpFlag.Short('h')
-	runs := app.Flag("runs", "Where this machine's runs left their rows, as .jsonl files; there may be none.").Default("build/results").String()
+	runs := app.Flag("runs", "Where this machine's runs left their rows, as .jsonl files, which are taken over; none if empty.").String()
 	kept := app.Flag("kept", "Where all rows are kept.").Default("tests/results/measured").ExistingDir()
 	page := app.Flag("page", "The page to write.").Default("tests/RESULTS.md").String()
 	kingpin.MustParse(app.Parse(os.Args[1:]))
@@ -33,9 +33,12 @@ func main() {
 }
 
 func run(runs, kept, page string) error {
-	files, err := filepath.Glob(filepath.Join(runs, "*.jsonl"))
-	if err != nil {
-		return err
+	var files []string
+	if runs != "" {
+		var err error
+		if files, err = filepath.Glob(filepath.Join(runs, "*.jsonl")); err != nil || len(files) == 0 {
+			return fmt.Errorf("--runs=%s: there is no .jsonl file: run one of the proofs first, such as make accuracy (%v)", runs, err)
+		}
 	}
 	for _, f := range files {
 		r, err := rows.Read(f)

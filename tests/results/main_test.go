@@ -18,7 +18,7 @@ func TestPageIsOfTheRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("tests/RESULTS.md is not what tests/results/measured gives; run `make results`")
+		t.Error("tests/RESULTS.md is not what tests/results/measured gives; run make generate")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,13 +20,15 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/plumbline/plumbline/manifests/unread"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/pause"
 	"github.com/plumbline/plumbline/tests/promapi"
 	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/shape"
 )
+
+// unreadExample finds what the example of metricRelabelings in the chart's values drops.
+var unreadExample = regexp.MustCompile(`(?m)^  # .*\bregex: (\S+)\}$`)
 
 // prometheus is the one that is measured, with a folder of its own.
 type prometheus struct {
@@ -72,11 +75,16 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 	}
 	var unreads []drop
 	if o.metrics == "read" {
-		pattern, err := unread.Pattern(".")
+		values, err := os.ReadFile("manifests/chart/values.yaml")
 		if err != nil {
 			return fail(err)
 		}
-		unreads = []drop{{"drop", []string{model.MetricNameLabel}, pattern}}
+		for _, m := range unreadExample.FindAllSubmatch(values, -1) {
+			unreads = append(unreads, drop{"drop", []string{model.MetricNameLabel}, string(m[1])})
+		}
+		if unreads == nil {
+			return fail(errors.New("manifests/chart/values.yaml has no example of metricRelabelings with a regex; give --metrics=all"))
+		}
 	}
 	scraped := []job{{Name: "prometheus", Targets: []static{{Targets: []string{own}}}}}
 	for _, name := range slices.Sorted(maps.Keys(s.Volume)) {

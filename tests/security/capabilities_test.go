@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plumbline/plumbline/tests/agentproc"
+	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -42,40 +43,33 @@ func documented(t *testing.T) []string {
 	return names
 }
 
-// deployed reads what a DaemonSet adds for a container.
-func deployed(t *testing.T, base, container string) []string {
+// deployed returns the capabilities that the chart adds for the container of a DaemonSet.
+func deployed(t *testing.T, program, container string) []string {
 	t.Helper()
-	path := filepath.Join(testkit.Root(), "manifests", "kubernetes", "base", base, "daemonset.yaml")
-	text, err := os.ReadFile(path)
+	chart := filepath.Join(testkit.Root(), "manifests", "chart")
+	text, err := kubetest.Helm(t, nil, "template", "plumbline", chart, "--set=image.registry=registry.example.org", "--show-only=templates/"+program+".yaml")
 	if err != nil {
+		t.Fatal(text)
+	}
+	file := filepath.Join(t.TempDir(), program+".yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var d struct {
-		Spec struct {
-			Template struct {
-				Spec struct {
-					Containers []struct {
-						Name            string `yaml:"name"`
-						SecurityContext struct {
-							Capabilities struct{ Add, Drop []string } `yaml:"capabilities"`
-						} `yaml:"securityContext"`
-					} `yaml:"containers"`
-				} `yaml:"spec"`
-			} `yaml:"template"`
-		} `yaml:"spec"`
-	}
-	if err := yaml.Unmarshal(text, &d); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	for _, c := range d.Spec.Template.Spec.Containers {
-		if c.Name == container {
-			if !slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}) {
-				t.Errorf("%s: %s does not drop ALL", path, container)
+	for _, o := range kubetest.Read(t, file) {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		for _, c := range containers {
+			of := c.(map[string]any)
+			if of["name"] != container {
+				continue
 			}
-			return slices.Sorted(slices.Values(c.SecurityContext.Capabilities.Add))
+			if drop, _, _ := unstructured.NestedStringSlice(of, "securityContext", "capabilities", "drop"); !slices.Equal(drop, []string{"ALL"}) {
+				t.Errorf("%s: %s does not drop ALL", o.GetName(), container)
+			}
+			add, _, _ := unstructured.NestedStringSlice(of, "securityContext", "capabilities", "add")
+			return slices.Sorted(slices.Values(add))
 		}
 	}
-	t.Fatalf("%s has no container %s", path, container)
+	t.Fatalf("templates/%s.yaml has no container %s", program, container)
 	return nil
 }
 

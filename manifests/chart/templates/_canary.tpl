@@ -232,8 +232,5 @@ spec:
       relabelings:
         - action: labeldrop
           regex: pod|container|endpoint
-      {{- with .Values.prometheus.metricRelabelings }}
-      metricRelabelings:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "plumbline.metricRelabelings" . | nindent 6 }}
 {{- end -}}

@@ -87,6 +87,14 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* What a PodMonitor's endpoint drops or changes of the metrics that it scrapes. */}}
+{{- define "plumbline.metricRelabelings" -}}
+{{- with .Values.prometheus.metricRelabelings -}}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* Egress rules of a network policy for DNS: kube-system, NodeLocal DNSCache's address, and OpenShift's own DNS. */}}
 {{- define "plumbline.dnsEgress" -}}
 - to:

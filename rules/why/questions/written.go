@@ -2,8 +2,6 @@
 // histogram; it is generated, so that commands need no parser of PromQL.
 package questions
 
-//go:generate go run ./generate -out asked.go
-
 // Written are all questions there are, by name, as they are written: of native histograms. $server, $volume, $device, $node
 // and $class stand for matchers, $cluster for that of the cluster alone, $window for the window. Windows differ from the rules' five minutes, so that measured
 // series are asked for; the rules' own are where an engine's figures have no other common name.

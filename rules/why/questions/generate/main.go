@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "asked.go", "The file that is written.")
+	out := flag.String("out", "rules/why/questions/asked.go", "The file that is written.")
 	flag.Parse()
 	text, err := source()
 	if err == nil {

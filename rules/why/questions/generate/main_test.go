@@ -16,6 +16,6 @@ func TestCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("asked.go is not what written.go says; run go generate ./rules/why/questions")
+		t.Error("asked.go is not what written.go says; run make generate")
 	}
 }
