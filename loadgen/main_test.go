@@ -281,3 +281,43 @@ func TestSoakKilledAndReport(t *testing.T) {
 		t.Errorf("the page: %d bytes, %v", len(html), err)
 	}
 }
+
+// A soak that waits begins when its databases answer: before that there is no folder of it, and the error names the class.
+func TestSoakWaits(t *testing.T) {
+	t.Parallel()
+	folder, secrets := filepath.Join(t.TempDir(), "soak"), t.TempDir()
+	db := testdb.StartPostgres(t)
+	db.Stop()
+	for name, text := range map[string]string{"plan.yaml": "duration: 3s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+		"targets:\n  - {storageclass: local, dsn_file: local}\n", "local": db.DSN() + "\n"} {
+		if err := os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arguments := []string{"soak", "--plan=" + filepath.Join(secrets, "plan.yaml"), "--folder=" + folder}
+	text, err := exec.Command(binary(t), append(arguments, "--wait=1s")...).CombinedOutput()
+	if err == nil || !strings.Contains(string(text), "--wait: the database of storageclass local did not answer within 1s") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("it has begun")
+	}
+	s := start(t, append(arguments, "--wait=1m"))
+	db.Start()
+	testkit.Eventually(t, time.Minute, func() error {
+		out, err := exec.Command(binary(t), "report", "--folder="+folder).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "100 % of the plan") || !strings.Contains(string(out), "| canary | local |") {
+			return fmt.Errorf("%v\n%s", err, out)
+		}
+		return nil
+	})
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+	// What goes on does not wait: its databases are down, and that is what it measures.
+	db.Stop()
+	s = start(t, append(arguments, "--wait=1h"))
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d of one that goes on", code)
+	}
+}

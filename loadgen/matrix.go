@@ -53,7 +53,8 @@ func (p *program) addMatrix() {
 		"loadgen matrix wal --targets=targets.yaml --prometheus=http://thanos-query:10902 --cluster=eu-1 --pod=plumbline/matrix-wal-x7 --output=/dev/stdout",
 		"loadgen matrix dbench --targets=targets.yaml --step=read_iops --step=write_iops")
 	c.Arg("name", "The benchmark: "+matrix.Names()+".").Required().StringVar(&name)
-	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, directory, dsn, engine, replicas, local.").Required().StringVar(&targets)
+	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, directory, dsn or dsn_file, engine, replicas, local.").Required().StringVar(&targets)
+	c.Flag("wait", "Wait at most this long for the databases to answer before the first run; 0s: do not.").Default("0s").DurationVar(&r.Wait)
 	c.Flag("scale", "Shrink sizes and times to this share of the published ones.").Default("1").Float64Var(&r.Scale)
 	c.Flag("max-clients", "At most this many clients, threads or jobs.").Default("300").IntVar(&r.MaxClients)
 	c.Flag("min-duration", "Run each step at least this long, whatever the scale.").Default("5s").DurationVar(&r.Least)

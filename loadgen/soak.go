@@ -17,22 +17,21 @@ import (
 
 func (p *program) addSoak() {
 	var plan, folder string
-	var duration time.Duration
+	var duration, wait time.Duration
 	c := p.add("soak", "Run canaries on storage classes for days, with phases of load and faults by plan; started again after an interruption, it goes on, and after its end it serves its metrics.",
-		func(ctx context.Context, log *slog.Logger) error { return p.runSoak(ctx, log, plan, folder, duration) },
+		func(ctx context.Context, log *slog.Logger) error {
+			return p.runSoak(ctx, log, plan, folder, duration, wait)
+		},
 		"loadgen soak --plan=plan.yaml --folder=soak",
 		"loadgen soak --plan=plan.yaml --folder=soak --duration=72h")
 	c.Flag("plan", "YAML file with duration, interval, canary, phases, faults and targets.").Required().StringVar(&plan)
 	c.Flag("duration", "How long it takes in all, instead of the plan's duration.").DurationVar(&duration)
+	c.Flag("wait", "Wait at most this long for the databases to answer before the soak begins, not before it goes on; 0s: do not.").Default("0s").DurationVar(&wait)
 	c.Flag("folder", "Folder that keeps what is measured; the report is made from it.").Required().StringVar(&folder)
 }
 
-func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder string, duration time.Duration) error {
+func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder string, duration, wait time.Duration) error {
 	plan, err := soak.ReadPlan(path, duration)
-	if err != nil {
-		return err
-	}
-	s, err := soak.Open(folder, *plan, p.Registry, log)
 	if err != nil {
 		return err
 	}
@@ -43,9 +42,23 @@ func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder st
 		serving <- p.Serve(ctx, log)
 		stop() // a port that is taken ends the soak at once, not after days
 	}()
-	err = s.Run(ctx)
+	if wait > 0 && !soak.Begun(folder) {
+		if err = matrix.Await(ctx, plan.Targets, wait, log); err != nil {
+			err = fmt.Errorf("--wait: %w", err)
+		}
+	}
+	var s *soak.Soak
+	if err == nil {
+		s, err = soak.Open(folder, *plan, p.Registry, log)
+	}
+	if s != nil {
+		err = s.Run(ctx)
+	}
 	stop()
-	return errors.Join(err, <-serving, tellVerdict(os.Stdout, folder))
+	if err = errors.Join(err, <-serving); s == nil {
+		return err
+	}
+	return errors.Join(err, tellVerdict(os.Stdout, folder))
 }
 
 // tellVerdict says in words what a soak has shown so far.

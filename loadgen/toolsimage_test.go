@@ -17,7 +17,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/toolsimage"
 )
 
-// The jobs of manifests/kubernetes/load/jobs in the image they run in, as a pod runs it: a server with TLS and a password, by
+// The jobs of manifests/bench in the image they run in, as a pod runs it: a server with TLS and a password, by
 // its name, on PostgreSQL and MariaDB; no shell, no file to write but below /tmp.
 func TestToolsImage(t *testing.T) {
 	testkit.NeedRoot(t)

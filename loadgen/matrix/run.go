@@ -51,6 +51,8 @@ type Runner struct {
 	// backwards) or random (by Seed). Empty is file.
 	Order string
 	Seed  uint64
+	// Wait is how long the databases may take to answer before the first run; 0: they are not waited for.
+	Wait time.Duration
 	// Cooldown is how long to do nothing before each run.
 	Cooldown time.Duration
 	// DropCaches empties the kernel's page cache before each run; it needs root.
@@ -105,8 +107,8 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	if !slices.Contains(Orders, r.order()) {
 		return nil, fmt.Errorf("unknown order %q; there are %s", r.Order, strings.Join(Orders, ", "))
 	}
-	if r.Repeat < 0 || r.Cooldown < 0 || r.MaxWarmup < 0 {
-		return nil, fmt.Errorf("repeat, cool-down and warm-up must not be below 0")
+	if r.Repeat < 0 || r.Wait < 0 || r.Cooldown < 0 || r.MaxWarmup < 0 {
+		return nil, fmt.Errorf("repeat, wait, cool-down and warm-up must not be below 0")
 	}
 	if !(r.Scale > 0) || r.Scale > 1 || r.MaxClients < 1 || r.Least <= 0 {
 		return nil, fmt.Errorf("scale must be above 0 and at most 1, max clients and least duration above 0")
@@ -114,6 +116,11 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	steps, err := m.only(name, r.Only)
 	if err != nil {
 		return nil, err
+	}
+	if r.Wait > 0 {
+		if err := Await(ctx, targets, r.Wait, r.Log); err != nil {
+			return nil, fmt.Errorf("--wait: %w", err)
+		}
 	}
 	report := &Report{Schema: SchemaVersion, Matrix: name, Source: m.Source, Scale: r.Scale, MaxClients: r.MaxClients, Least: r.Least.Seconds(), Began: time.Now().UTC(), Targets: targets,
 		Repeat: max(r.Repeat, 1), Order: r.order(), Seed: r.Seed}

@@ -2,12 +2,19 @@ package matrix
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plumbline/plumbline/loadgen/driver"
 )
 
 // Target is one storage class to try.
@@ -26,6 +33,8 @@ type Target struct {
 	// Engine and DSN are the database on the class's volume, for the others.
 	Engine string `yaml:"engine" json:"engine,omitempty"`
 	DSN    string `yaml:"dsn" json:"-"`
+	// DSNFile is a file that holds DSN, such as a mounted Secret's key. A relative path starts at the folder of the file of targets.
+	DSNFile string `yaml:"dsn_file" json:"-"`
 }
 
 // ReadTargets reads a file of targets:
@@ -64,17 +73,20 @@ func readTargets(path string, key func(Target) string) ([]Target, error) {
 	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := checkTargets(file.Targets, key); err != nil {
+	if err := checkTargets(file.Targets, filepath.Dir(path), key); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return file.Targets, nil
 }
 
-// CheckTargets checks targets that were read with something else, of which a class has one, and fills in their engines.
-func CheckTargets(targets []Target) error { return checkTargets(targets, byClass) }
+// CheckTargets checks targets that a file in folder has beside other things, of which a class has one. It fills in their engines, and the
+// connection strings that are in files.
+func CheckTargets(targets []Target, folder string) error {
+	return checkTargets(targets, folder, byClass)
+}
 
 // checkTargets is CheckTargets for any key.
-func checkTargets(targets []Target, key func(Target) string) error {
+func checkTargets(targets []Target, folder string, key func(Target) string) error {
 	if len(targets) == 0 {
 		return errors.New("no targets")
 	}
@@ -94,12 +106,71 @@ func checkTargets(targets []Target, key func(Target) string) error {
 			return fmt.Errorf("storageclass %s: unknown engine %q", t.StorageClass, t.Engine)
 		}
 		seen[key(*t)] = true
+		if err := t.readDSN(folder); err != nil {
+			return fmt.Errorf("storageclass %s: %w", t.StorageClass, err)
+		}
 		if t.Local {
 			local++
 		}
 	}
 	if local > 1 {
 		return errors.New("only one target can be local")
+	}
+	return nil
+}
+
+// readDSN reads the connection string from its file, if it is in one.
+func (t *Target) readDSN(folder string) error {
+	if t.DSNFile == "" {
+		return nil
+	}
+	if t.DSN != "" {
+		return errors.New("both dsn and dsn_file are given: keep one of them")
+	}
+	path := t.DSNFile
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("dsn_file: %w", err)
+	}
+	if t.DSN = strings.TrimSpace(string(text)); t.DSN == "" {
+		return fmt.Errorf("dsn_file: %s is empty: write the connection string into it", path)
+	}
+	return nil
+}
+
+// Pauses between two tries of Await, and how long one may take.
+const (
+	awaitEvery = time.Second
+	awaitTry   = 10 * time.Second
+)
+
+// Await returns when the database of each target answers, at the latest after most. Targets without one are not waited for.
+func Await(ctx context.Context, targets []Target, most time.Duration, log *slog.Logger) error {
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	for _, t := range targets {
+		for tries := 0; t.DSN != ""; tries++ {
+			try, stop := context.WithTimeout(ctx, awaitTry)
+			_, err := driver.Address(try, t.Engine, t.DSN)
+			stop()
+			if err == nil {
+				break
+			}
+			if tries == 0 {
+				log.Info("waiting for a database", "storageclass", t.StorageClass, "for", most, "err", err)
+			}
+			select {
+			case <-ctx.Done():
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					return fmt.Errorf("the database of storageclass %s did not answer within %s: %w", t.StorageClass, most, err)
+				}
+				return ctx.Err()
+			case <-time.After(awaitEvery):
+			}
+		}
 	}
 	return nil
 }

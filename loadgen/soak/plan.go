@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,22 +78,27 @@ func ReadPlan(path string, duration time.Duration) (*Plan, error) {
 	if duration != 0 {
 		p.Duration = duration
 	}
-	if err := p.check(); err != nil {
+	if err := p.check(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &p, nil
 }
 
-func (p *Plan) check() error {
+// check checks a plan whose file is in folder.
+func (p *Plan) check(folder string) error {
 	if p.Duration <= 0 || p.Interval <= 0 {
 		return fmt.Errorf("duration and interval must be above 0")
 	}
-	if err := matrix.CheckTargets(p.Targets); err != nil {
+	if err := matrix.CheckTargets(p.Targets, folder); err != nil {
 		return err
 	}
 	for _, t := range p.Targets {
 		if err := (Load{Profile: "simple-ping", Rate: 1, Connections: 1, Scale: 1}).driven(t); err != nil {
-			return fmt.Errorf("storageclass %s: dsn: %w", t.StorageClass, err)
+			field := "dsn"
+			if t.DSNFile != "" {
+				field = "dsn_file"
+			}
+			return fmt.Errorf("storageclass %s: %s: %w", t.StorageClass, field, err)
 		}
 	}
 	if err := p.Canary.check(p.Targets[0]); err != nil {

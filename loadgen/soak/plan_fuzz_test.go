@@ -20,7 +20,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := p.check(); err != nil {
+		if err := p.check(t.TempDir()); err != nil {
 			t.Errorf("accepted, but %v", err)
 		}
 		if p.Duration <= 0 || p.Interval <= 0 {

@@ -62,6 +62,7 @@ func TestReadPlan(t *testing.T) {
 		{"dsn: host=/run", "engine: mariadb, dsn: host=/run", `storageclass local: unknown engine "mariadb"`},
 		{"dsn: host=/run", "dsn: host=/run port=soon", "storageclass local: dsn: connection string"},
 		{"dsn: host=/run", "engine: mysql, dsn: host=/run", "storageclass local: dsn: connection string"},
+		{"dsn: host=/run", "dsn_file: gone", "storageclass local: dsn_file: open /"},
 		{"targets:", "targets:\n  - {storageclass: a, local: true}\n  - {storageclass: b, local: true}", "only one target can be local"},
 		{"targets:", "targets:\n  - {storageclass: local}", "storageclass local is there twice"},
 		{"rate: 5", "rate: 5, scale: 1000000", "canary: rate, connections, scale"},

@@ -72,6 +72,12 @@ type store struct {
 	events   *lineFile
 }
 
+// Begun is whether folder holds a soak that was started before.
+func Begun(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, stateFile))
+	return err == nil
+}
+
 // open begins a soak in folder, or goes on with the one that is there.
 func open(folder string, plan Plan, now time.Time) (s *store, data *Data, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {

@@ -187,6 +187,9 @@ spec:
                 {{- include "plumbline.canaryArgs" $c | nindent 16 }}
                 - --duration={{ $root.Values.baseline.duration }}
                 - --refuse-slower={{ $root.Values.baseline.refuseSlower }}
+                {{- range $root.Values.baseline.extraArgs }}
+                - {{ . | quote }}
+                {{- end }}
               env:
                 {{- include "plumbline.canaryEnv" $c | nindent 16 }}
               resources:

@@ -124,7 +124,7 @@ func unpack(root string, h *tar.Header, r io.Reader) error {
 	return errors.Join(err, w.Close())
 }
 
-// enter makes what a pod of manifests/kubernetes/load/jobs finds: the image read-only, with the
+// enter makes what a pod of manifests/bench finds: the image read-only, with the
 // machine's devices and processes and an empty /tmp; no user but 65532, and no way to another.
 // The mounts are seen by the program alone and end with it.
 const enter = `root=$1; shift
