@@ -26,7 +26,7 @@ func newSupervisor(rate float64) *Supervisor {
 func TestOutageIsCountedExactly(t *testing.T) {
 	s := newSupervisor(7)
 	start := time.Now()
-	s.downSince = start
+	s.downSince, s.why = start, metrics.Down
 	for i := 1; i <= 100; i++ {
 		s.settle(start.Add(time.Duration(i) * 37 * time.Millisecond))
 	}
@@ -54,7 +54,7 @@ func TestPhases(t *testing.T) {
 	if p := s.Load.Phase(); p != metrics.Warmup {
 		t.Errorf("phase %s right after the start", p)
 	}
-	s.down()
+	s.down(metrics.Exited)
 	s = newSupervisor(0)
 	s.Warmup = 30 * time.Millisecond
 	s.Up()
@@ -64,9 +64,13 @@ func TestPhases(t *testing.T) {
 		}
 		return nil
 	})
-	s.down()
+	s.down(metrics.Exited)
 	if p := s.Load.Phase(); p != metrics.Stopped {
-		t.Errorf("phase %s when down", p)
+		t.Errorf("phase %s when the tool is down", p)
+	}
+	s.down(metrics.ServerDown)
+	if p := s.Load.Phase(); p != metrics.Unserved {
+		t.Errorf("phase %s when the server is down", p)
 	}
 }
 
@@ -80,7 +84,7 @@ func TestRunBacksOff(t *testing.T) {
 		if at = append(at, time.Now()); len(at) == 4 {
 			cancel()
 		}
-		return Ended{metrics.Exited, errors.New("broken")}
+		return Ended{Reason: metrics.Exited, Err: errors.New("broken")}
 	})
 	if n := s.Load.Tally().Restarts[metrics.Exited]; n != 3 {
 		t.Errorf("%d restarts, want 3", n)
@@ -98,7 +102,7 @@ func TestGivesUp(t *testing.T) {
 	broken := errors.New("broken")
 	s := newSupervisor(0)
 	s.GiveUp = firstBackoff
-	if err := s.Run(t.Context(), func(context.Context) Ended { return Ended{metrics.Exited, broken} }); !errors.Is(err, broken) {
+	if err := s.Run(t.Context(), func(context.Context) Ended { return Ended{Reason: metrics.Exited, Err: broken} }); !errors.Is(err, broken) {
 		t.Errorf("Run: %v", err)
 	}
 	if err := s.Retry(t.Context(), "it", func(context.Context) error { return broken }); !errors.Is(err, broken) || !strings.Contains(err.Error(), "it failed for 250ms") {
@@ -113,7 +117,7 @@ func TestGivesUp(t *testing.T) {
 		} else if runs == 3 {
 			cancel()
 		}
-		return Ended{metrics.Exited, broken}
+		return Ended{Reason: metrics.Exited, Err: broken}
 	}); err != nil || runs != 3 {
 		t.Errorf("Run ended after %d runs: %v", runs, err)
 	}
@@ -135,7 +139,7 @@ func TestRetryStopsAtFinal(t *testing.T) {
 	tries := 0
 	err := s.Retry(t.Context(), "it", func(context.Context) error {
 		if tries++; tries < 2 {
-			return errors.New("refused")
+			return &ConnectionError{errors.New("refused")}
 		}
 		return Final(errors.New("no such program"))
 	})

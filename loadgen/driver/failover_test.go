@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
@@ -196,7 +197,7 @@ func TestMySQLReadOnly(t *testing.T) {
 		t.Error("a loss of one server moved on from another")
 	}
 	db.Admin("set global read_only = on")
-	if _, _, err = s.dial(t.Context()); !errors.Is(err, errReadOnly) {
+	if _, _, err = s.dial(t.Context()); !errors.Is(err, adapter.ErrReadOnly) {
 		t.Errorf("a read-only server: %v", err)
 	}
 	db.Admin("set global read_only = off")
@@ -317,7 +318,7 @@ func TestStorageErrors(t *testing.T) {
 		{&mysql.MySQLError{Number: 1114}, metrics.Storage},
 		{&mysql.MySQLError{Number: 1062}, metrics.Other}, // duplicate key
 	} {
-		kind := errorKind(t.Context(), fmt.Errorf("update: %w", c.err))
+		kind := adapter.Kind(t.Context(), fmt.Errorf("update: %w", c.err))
 		if kind != c.want {
 			t.Errorf("%v is %s, want %s", c.err, kind, c.want)
 		}
