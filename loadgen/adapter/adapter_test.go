@@ -195,6 +195,11 @@ func TestSplitPassword(t *testing.T) {
 		{`host=h password=hush\`, "host='h'", "hush"},
 		{"postgres://me:pw%20x@h:5432/d?sslmode=disable", "postgres://me@h:5432/d?sslmode=disable", "pw x"},
 		{"postgres://:pw@", "postgres://@", "pw"},
+		{"postgresql://me:p%40w@%2Frun%2Fpostgresql/d?port=5433", "postgresql://me@%2Frun%2Fpostgresql/d?port=5433", "p@w"},
+		{"postgresql://%2Frun%2Fpostgresql/d", "postgresql://%2Frun%2Fpostgresql/d", ""},
+		{"postgresql://me:pw@a:5432,b:5433,[::1]:5434/d?target_session_attrs=any", "postgresql://me@a:5432,b:5433,[::1]:5434/d?target_session_attrs=any", "pw"},
+		{"postgresql:///d?host=/run/a,/run/b&password=p%26q&connect_timeout=3", "postgresql:///d?host=/run/a,/run/b&connect_timeout=3", "p&q"},
+		{"host=a,b port=1,2 dbname=d password=pw", "host='a,b' port='1,2' dbname='d'", "pw"},
 		{"postgresql:///d?password=p&host=h", "postgresql:///d?host=h", "p"},
 	} {
 		rest, password, err := SplitPassword(c.in)
@@ -225,7 +230,8 @@ func TestRefusalHasNoPassword(t *testing.T) {
 		{"host=db password='hush sslmode=disable", "password is not closed"},
 		{"postgres://u:hush@db/d?sslmode=bogus", "sslmode is invalid"},
 		{"postgres://db/d?password=hush&sslmode=bogus", "sslmode is invalid"},
-		{"postgres://u:it/hush@db/d", "not a valid URL"},
+		{"postgres://u:it/hush@db/d", "invalid port"},
+		{"postgres://u:hush@[bad/x", "IPv6 host address"},
 	} {
 		_, err := PostgresConfig(c.dsn)
 		if err == nil || !strings.HasPrefix(err.Error(), "connection string: ") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {

@@ -154,22 +154,22 @@ func complete(all []Part) error {
 		what := r.place(i + 1)
 		switch {
 		case r.Generator.Of <= 0:
-			fail("%s: generator.of is missing: it is not of one of several generators; want what --json prints with --generators", what)
+			fail("%s is not of one of several generators: generator.of is missing; want what --json prints with --generators", what)
 			continue
 		case r.Tool != first.Tool || r.Profile != first.Profile || r.Server != first.Server || r.StorageClass != first.StorageClass:
-			fail("%s: tool, profile, server and storageclass are of another load: %s, and those of %s of %s", what, r.title(), name, first.title())
+			fail("%s is of another load: %s, and the first, %s, of %s: want the same tool, profile, server and storageclass", what, r.title(), name, first.title())
 			continue
 		case r.Generator.Of != first.Generator.Of:
-			fail("%s: generator.of is %d, and that of %s is %d", what, r.Generator.Of, name, first.Generator.Of)
+			fail("%s is of %d generators, and the first of %d, by generator.of; that is %s", what, r.Generator.Of, first.Generator.Of, name)
 			continue
 		case r.Generator.Number < 0 || r.Generator.Number >= r.Generator.Of:
-			fail("%s: generator.number is %d; want 0 to %d", what, r.Generator.Number, r.Generator.Of-1)
+			fail("%s is of generator %d of %d, which there is not: want a generator.number of 0 to %d", what, r.Generator.Number, r.Generator.Of, r.Generator.Of-1)
 			continue
 		case seen[r.Generator.Number] != "":
-			fail("%s: generator %d is there twice, and first in %s", what, r.Generator.Number, seen[r.Generator.Number])
+			fail("generator %d is there twice: %s and %s", r.Generator.Number, seen[r.Generator.Number], what)
 			continue
 		case r.Seconds <= 0:
-			fail("%s: seconds is %g: it has measured nothing", what, r.Seconds)
+			fail("%s has measured nothing: its seconds are %g", what, r.Seconds)
 		}
 		seen[r.Generator.Number] = what
 	}
