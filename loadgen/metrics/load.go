@@ -37,8 +37,9 @@ type Load struct {
 	// began is when the tally began, if somebody said so; fromSteady is whether it does when the load becomes steady.
 	began      time.Time
 	fromSteady bool
-	// reported is when the tool told last of what it did, if it does so in reports.
+	// reportedAt is until when the tool has told what it did, if it does so in reports; reporting is held while one is counted.
 	reportedAt time.Time
+	reporting  sync.Mutex
 	// reached are the labels of the address that was told last, or nil.
 	reached []string
 }
@@ -186,14 +187,17 @@ func (l *Load) Ended(reason RestartReason, words string) {
 	l.tally.Causes[cause]++
 }
 
-// InReports notes that what the tool did until a moment was counted in one go, by a report of its own.
-func (l *Load) InReports(until time.Time) {
+// Report counts in one go what the tool did until a moment, of a tool that tells of that in reports: a tally begins before or after one, at its moment.
+func (l *Load) Report(until time.Time, count func()) {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
+	count()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reportedAt = until
 }
 
-// LastReport is that moment of the last one; zero of a tool that tells of each event.
+// LastReport is the moment of the last report; zero of a tool that tells of each event.
 func (l *Load) LastReport() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,6 +252,8 @@ func (l *Load) Reached(address, port string) {
 
 // SetPhase says where the load is now.
 func (l *Load) SetPhase(now Phase) {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tally.Phase = now; now == Steady && l.fromSteady {

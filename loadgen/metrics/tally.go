@@ -81,16 +81,21 @@ func (l *Load) CountFromSteady() (began func() time.Time) {
 	}
 }
 
-// begin starts the tally. The lock is held.
+// begin starts the tally. The locks are held.
 func (l *Load) begin() {
-	l.tally, l.began = newTally(l.tally.Phase), time.Now()
+	if l.tally, l.began = newTally(l.tally.Phase), time.Now(); !l.reportedAt.IsZero() {
+		l.began = l.reportedAt
+	}
 }
 
-// ResetTally starts the tally afresh, as when the warm-up is over. The metrics are not touched.
-func (l *Load) ResetTally() {
+// ResetTally starts the tally afresh, as when the warm-up is over, and returns as of when. The metrics are not touched.
+func (l *Load) ResetTally() time.Time {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.begin()
+	return l.began
 }
 
 // Take returns the tally and starts it afresh, with nothing lost between.

@@ -33,7 +33,7 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	}()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	var began, ended, warm, told time.Time
+	var began, ended, warm time.Time
 	var atEnd uint64
 	up := false // at the end
 	var cpu time.Duration
@@ -47,20 +47,14 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 			<-done
 			running = false
 		case now := <-poll.C:
-			report := load.LastReport()
-			news := report.IsZero() || !report.Equal(told)
-			told = report
 			if began.IsZero() && load.Phase() == metrics.Steady {
 				if warm.IsZero() {
 					warm = steady()
 				}
-				if (now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed)) && news {
+				if now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed) {
 					began, cpu = warm, cpuTime()
-					if warmup.Most > 0 || !report.IsZero() {
-						load.ResetTally()
-						if began = now; !report.IsZero() {
-							began = report // of the poll before, at the most
-						}
+					if warmup.Most > 0 {
+						began = load.ResetTally()
 					}
 					for _, l := range warmup.Beside {
 						l.ResetTally()

@@ -219,23 +219,25 @@ func (r *run) report(text []byte) {
 		r.log.Error("fio's counts went back; report left out", "from", r.last.total, "to", now.total)
 		return
 	}
-	r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
-	add(r.load, r.last.io, now.io)
-	if r.syncs != nil {
-		add(r.syncs, r.last.sync, now.sync)
-	}
-	for n := r.last.errors; n < now.errors; n++ {
-		r.load.Error(metrics.Other)
-	}
-	r.last = now
 	// By fio's clock: when a report comes is later than what it is of, the last one by as long as fio takes to end.
 	if r.began.IsZero() {
 		r.began = time.Now().Add(-now.ran)
+		r.load.Report(r.began, func() {})
 	}
-	r.load.InReports(r.began.Add(now.ran))
 	if now.total > 0 {
-		r.up()
+		r.up() // before what it has done is counted: that is from then on
 	}
+	r.load.Report(r.began.Add(now.ran), func() {
+		r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
+		add(r.load, r.last.io, now.io)
+		if r.syncs != nil {
+			add(r.syncs, r.last.sync, now.sync)
+		}
+		for n := r.last.errors; n < now.errors; n++ {
+			r.load.Error(metrics.Other)
+		}
+	})
+	r.last = now
 }
 
 func add(load *metrics.Load, last, now map[time.Duration]uint64) {

@@ -88,6 +88,9 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("pgbench did transactions its log did not show", "transactions", lost)
 		}
 	}
+	if strings.Contains(r.lastWords, `relation "pgbench_`) && strings.Contains(r.lastWords, "does not exist") {
+		r.lastWords += " (--init makes pgbench's tables)"
+	}
 	// 1 is of what pgbench was asked to do, and of connections that it could not make; 127 of a program that there is not.
 	code := adapter.ExitCode(err)
 	refused := r.completed.Load() == 0 && (code == 127 || code == 1 && !r.answered && !transient.MatchString(r.lastWords) || r.answered && strings.Contains(r.lastWords, "syntax error"))

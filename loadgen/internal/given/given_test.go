@@ -12,7 +12,7 @@ func TestDecode(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"syntax":   {"{\n  \"a\": x\n}", "line 7, column 8: invalid character 'x' looking for beginning of value; want JSON"},
-		"type":     {"{\"a\": {\n\"b\": \"one\"}}", "line 7, column 11: a.b is a JSON string; want a whole number"},
+		"type":     {"{\"a\": {\n\"b\": \"one\"}}", "line 7, column 10: a.b is a JSON string; want a whole number"},
 		"cut":      {"{\n\"a\": {\"b\": 1},\n", "line 7, column 15: it is cut: the JSON has no end"},
 		"empty":    {" \n", "it is empty; want a JSON object"},
 		"mark":     {"\xef\xbb\xbf{}", "line 6, column 1: it begins with a byte order mark"},
