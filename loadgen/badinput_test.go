@@ -87,8 +87,8 @@ func TestWrongPassword(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if n := value(m, "loadgen_errors_total", "kind=connection"); n < 1 {
-					return fmt.Errorf("%v connection errors\n%s", n, s.log())
+				if n := value(m, "loadgen_errors_total", "kind=authentication"); n < 1 {
+					return fmt.Errorf("%v authentication errors\n%s", n, s.log())
 				}
 				if log := s.log(); !strings.Contains(log, "password authentication failed") {
 					return fmt.Errorf("the cause is not told:\n%s", log)

@@ -49,9 +49,9 @@ func (p *program) runFio(ctx context.Context, log *slog.Logger, l *load, config 
 	if l.labels.Profile == "" {
 		l.labels.Profile = config.Profile()
 	}
-	l.options.Target, l.options.NoResponse = config.Rate, true
+	l.options.Target, l.options.NoResponse = config.Offered(), true
 	set := metrics.NewSet(p.Registry)
-	supervisor := &adapter.Supervisor{Load: set.Load(l.labels, l.options), Log: log, Rate: config.Rate, Warmup: l.warmup, GiveUp: l.giveUp()}
+	supervisor := &adapter.Supervisor{Load: set.Load(l.labels, l.options), Log: log, Rate: config.Offered(), Warmup: l.warmup, GiveUp: l.giveUp()}
 	var syncs *metrics.Load
 	if config.Fdatasync > 0 {
 		labels := l.labels

@@ -50,31 +50,37 @@ func (p *program) addMerge() {
 
 func runMerge(paths []string, json bool, in io.Reader, out io.Writer) error {
 	var all []result.Part
+	var bad []error
 	for _, path := range paths {
 		some, err := readResults(path, in)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			bad = append(bad, err)
 		}
 		all = append(all, some...)
 	}
+	if len(all) == 0 {
+		return errors.Join(bad...)
+	}
+	// Where those that can be read are whole, their sum is printed; that others are not is an error all the same.
 	sum, err := result.Merge(all)
 	if err != nil {
-		return err
+		return errors.Join(append(bad, err)...)
 	}
+	write := sum.WriteText
 	if json {
-		return sum.WriteJSON(out)
+		write = sum.WriteJSON
 	}
-	return sum.WriteText(out)
+	return errors.Join(append(bad, write(out))...)
 }
 
 func readResults(path string, in io.Reader) (all []result.Part, err error) {
 	if path == "-" {
-		return result.Read(in)
+		return result.ReadFrom(in, "the standard input")
 	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	return result.Read(file)
+	return result.ReadFrom(file, path)
 }

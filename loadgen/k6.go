@@ -25,7 +25,7 @@ func (p *program) addK6() {
 	l.addGenerators(c)
 	c.Flag("path", "A k6 built with xk6-sql and its drivers for postgres and mysql.").Default("k6").StringVar(&config.Path)
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
-	c.Flag("dsn", "Connection string, for PostgreSQL in lib/pq's form (say sslmode=disable for TCP without TLS), for MySQL user:password@tcp(host:port)/database.").
+	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@tcp(host:port)/database.").
 		Envar("LOADGEN_DSN").StringVar(&config.DSN)
 	c.Flag("query", "Statement to run.").Default("select 1").StringVar(&config.Query)
 	c.Flag("profile", "Value of the label profile.").Default("query").StringVar(&l.labels.Profile)

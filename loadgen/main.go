@@ -160,14 +160,14 @@ func firstFailure(failed, err error) error {
 	return err
 }
 
-// runOnce does the work once and prints the result. It is an error that it was told to end before its time.
+// runOnce does the work once and prints the result. It is an error that it was told to end before its time, or that the result is not one of the server.
 func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), finish func(*result.Result)) error {
 	r, err := result.Measure(ctx, load, l.options.Target, result.Warmup{Least: l.warmup}, l.once, work)
 	if err != nil {
 		return err
 	}
 	finish(&r)
-	short := r.Short(l.once)
+	short := errors.Join(r.Short(l.once), r.Unsound())
 	write := r.WriteText
 	switch {
 	case l.json && l.generator.Of > 1:

@@ -133,8 +133,8 @@ func TestCanaryWithoutServer(t *testing.T) {
 		if n := value(m, "loadgen_errors_total", "kind=connection"); n < 2 {
 			return fmt.Errorf("%v connection errors", n)
 		}
-		if value(m, "loadgen_phase", "phase=init") != 1 {
-			return fmt.Errorf("not in phase init")
+		if value(m, "loadgen_phase", "phase=down") != 1 {
+			return fmt.Errorf("not in phase down")
 		}
 		return nil
 	})

@@ -27,8 +27,8 @@ func (p *program) addMatrix() {
 		cluster       string
 		clusterNamed  bool
 	)
-	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit. Exit code 0: something was measured; "+
-		"1: an error, all runs failed, it was interrupted, or a file could not be written; 2: a wrong command line.",
+	c := p.add("matrix", "Repeat a published benchmark on storage classes, print the result as Markdown and exit. Exit code 0: more than half of the runs have a result; "+
+		"1: an error, half of the runs or more failed, it was interrupted, or a file could not be written; 2: a wrong command line.",
 		func(ctx context.Context, log *slog.Logger) error {
 			r.Log = log
 			if namespace, pod, _ := strings.Cut(r.Pod, "/"); r.Pod != "" && (namespace == "" || pod == "") {

@@ -63,15 +63,23 @@ func (p *program) addPredict() {
 func (r *predictRun) run(ctx context.Context, out io.Writer) error {
 	in, err := r.input(ctx)
 	if err != nil {
-		return err
+		in = &predict.Input{}
 	}
-	for path, class := range map[string]*predict.Class{r.fromClass: &in.From, r.toClass: &in.To} {
-		if path == "" {
+	// All that is wrong is said at once.
+	for _, given := range []struct {
+		flag, path string
+		class      *predict.Class
+	}{{"--from-class-file", r.fromClass, &in.From}, {"--to-class-file", r.toClass, &in.To}} {
+		if given.path == "" {
 			continue
 		}
-		if *class, err = readClass(path); err != nil {
-			return err
+		var failed error
+		if *given.class, failed = readClass(given.path); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", given.flag, failed))
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if r.save != "" {
 		if err := writeFile(r.save, func(w io.Writer) error { return json.NewEncoder(w).Encode(in) }); err != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/matrix"
@@ -129,15 +130,11 @@ func reportMatrix(path, html, markdown string) error {
 
 // writeReport writes the page, if it is wanted, and the Markdown.
 func writeReport(html, markdown string, page, text func(io.Writer) error) error {
-	if html != "" {
-		if err := writeFile(html, page); err != nil {
-			return err
-		}
-	}
+	err := writeFile(html, page)
 	if markdown == "-" {
-		return text(os.Stdout)
+		return errors.Join(err, text(os.Stdout))
 	}
-	return writeFile(markdown, text)
+	return errors.Join(err, writeFile(markdown, text))
 }
 
 func runReport(ctx context.Context, folder, other, html, markdown, server string, layers []string) error {
@@ -157,15 +154,18 @@ func runReport(ctx context.Context, folder, other, html, markdown, server string
 		wanted = append(wanted, l)
 	}
 	r := report.New("Soak "+filepath.Base(folder), data)
+	bad := slices.Clone(data.Damaged)
 	if other != "" {
-		before, err := soak.Read(other)
-		if err != nil {
-			return fmt.Errorf("--compare: %w", err)
+		// The report is made all the same.
+		if before, err := soak.Read(other); err != nil {
+			bad = append(bad, fmt.Errorf("--compare: %w", err))
+		} else {
+			bad = append(bad, before.Damaged...)
+			r.Compare(filepath.Base(other), report.New("", before))
 		}
-		r.Compare(filepath.Base(other), report.New("", before))
 	}
 	if server != "" {
 		r.AddPrometheus(ctx, server, wanted)
 	}
-	return writeReport(html, markdown, r.WriteHTML, r.WriteMarkdown)
+	return errors.Join(append(bad, writeReport(html, markdown, r.WriteHTML, r.WriteMarkdown))...)
 }

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/loadgen/metrics"
@@ -26,7 +29,7 @@ func newSupervisor(rate float64) *Supervisor {
 func TestOutageIsCountedExactly(t *testing.T) {
 	s := newSupervisor(7)
 	start := time.Now()
-	s.downSince = start
+	s.downSince, s.why = start, metrics.Down
 	for i := 1; i <= 100; i++ {
 		s.settle(start.Add(time.Duration(i) * 37 * time.Millisecond))
 	}
@@ -54,7 +57,7 @@ func TestPhases(t *testing.T) {
 	if p := s.Load.Phase(); p != metrics.Warmup {
 		t.Errorf("phase %s right after the start", p)
 	}
-	s.down()
+	s.down(metrics.Exited)
 	s = newSupervisor(0)
 	s.Warmup = 30 * time.Millisecond
 	s.Up()
@@ -64,9 +67,13 @@ func TestPhases(t *testing.T) {
 		}
 		return nil
 	})
-	s.down()
+	s.down(metrics.Exited)
 	if p := s.Load.Phase(); p != metrics.Stopped {
-		t.Errorf("phase %s when down", p)
+		t.Errorf("phase %s when the tool is down", p)
+	}
+	s.down(metrics.ServerDown)
+	if p := s.Load.Phase(); p != metrics.Unserved {
+		t.Errorf("phase %s when the server is down", p)
 	}
 }
 
@@ -80,7 +87,7 @@ func TestRunBacksOff(t *testing.T) {
 		if at = append(at, time.Now()); len(at) == 4 {
 			cancel()
 		}
-		return Ended{metrics.Exited, errors.New("broken")}
+		return Ended{Reason: metrics.Exited, Err: errors.New("broken")}
 	})
 	if n := s.Load.Tally().Restarts[metrics.Exited]; n != 3 {
 		t.Errorf("%d restarts, want 3", n)
@@ -98,7 +105,7 @@ func TestGivesUp(t *testing.T) {
 	broken := errors.New("broken")
 	s := newSupervisor(0)
 	s.GiveUp = firstBackoff
-	if err := s.Run(t.Context(), func(context.Context) Ended { return Ended{metrics.Exited, broken} }); !errors.Is(err, broken) {
+	if err := s.Run(t.Context(), func(context.Context) Ended { return Ended{Reason: metrics.Exited, Err: broken} }); !errors.Is(err, broken) {
 		t.Errorf("Run: %v", err)
 	}
 	if err := s.Retry(t.Context(), "it", func(context.Context) error { return broken }); !errors.Is(err, broken) || !strings.Contains(err.Error(), "it failed for 250ms") {
@@ -113,7 +120,7 @@ func TestGivesUp(t *testing.T) {
 		} else if runs == 3 {
 			cancel()
 		}
-		return Ended{metrics.Exited, broken}
+		return Ended{Reason: metrics.Exited, Err: broken}
 	}); err != nil || runs != 3 {
 		t.Errorf("Run ended after %d runs: %v", runs, err)
 	}
@@ -135,7 +142,7 @@ func TestRetryStopsAtFinal(t *testing.T) {
 	tries := 0
 	err := s.Retry(t.Context(), "it", func(context.Context) error {
 		if tries++; tries < 2 {
-			return errors.New("refused")
+			return &ConnectionError{errors.New("refused")}
 		}
 		return Final(errors.New("no such program"))
 	})
@@ -191,6 +198,11 @@ func TestSplitPassword(t *testing.T) {
 		{`host=h password=hush\`, "host='h'", "hush"},
 		{"postgres://me:pw%20x@h:5432/d?sslmode=disable", "postgres://me@h:5432/d?sslmode=disable", "pw x"},
 		{"postgres://:pw@", "postgres://@", "pw"},
+		{"postgresql://me:p%40w@%2Frun%2Fpostgresql/d?port=5433", "postgresql://me@%2Frun%2Fpostgresql/d?port=5433", "p@w"},
+		{"postgresql://%2Frun%2Fpostgresql/d", "postgresql://%2Frun%2Fpostgresql/d", ""},
+		{"postgresql://me:pw@a:5432,b:5433,[::1]:5434/d?target_session_attrs=any", "postgresql://me@a:5432,b:5433,[::1]:5434/d?target_session_attrs=any", "pw"},
+		{"postgresql:///d?host=/run/a,/run/b&password=p%26q&connect_timeout=3", "postgresql:///d?host=/run/a,/run/b&connect_timeout=3", "p&q"},
+		{"host=a,b port=1,2 dbname=d password=pw", "host='a,b' port='1,2' dbname='d'", "pw"},
 		{"postgresql:///d?password=p&host=h", "postgresql:///d?host=h", "p"},
 	} {
 		rest, password, err := SplitPassword(c.in)
@@ -221,12 +233,145 @@ func TestRefusalHasNoPassword(t *testing.T) {
 		{"host=db password='hush sslmode=disable", "password is not closed"},
 		{"postgres://u:hush@db/d?sslmode=bogus", "sslmode is invalid"},
 		{"postgres://db/d?password=hush&sslmode=bogus", "sslmode is invalid"},
-		{"postgres://u:it/hush@db/d", "not a valid URL"},
+		{"postgres://u:it/hush@db/d", "invalid port"},
+		{"postgres://u:hush@[bad/x", "IPv6 host address"},
 	} {
 		_, err := PostgresConfig(c.dsn)
 		if err == nil || !strings.HasPrefix(err.Error(), "connection string: ") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: error %v; want one of %q without the password", c.dsn, err, c.want)
 		}
+	}
+}
+
+// The kind of an error is its cause's, whether a driver has it or a tool puts it in words.
+func TestKind(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for _, c := range []struct {
+		err  error
+		want metrics.ErrorKind
+	}{
+		{&ConnectionError{refused}, metrics.Connection},
+		{&ConnectionError{context.DeadlineExceeded}, metrics.Connection},
+		{&ConnectionError{&pgconn.PgError{Severity: "FATAL", Code: "28P01"}}, metrics.Authentication},
+		{&ConnectionError{&pgconn.PgError{Severity: "FATAL", Code: "28000", Message: "no pg_hba.conf entry"}}, metrics.Authentication},
+		{&ConnectionError{&pgconn.PgError{Severity: "FATAL", Code: "57P03"}}, metrics.Connection},
+		{&ConnectionError{&pgconn.PgError{Severity: "FATAL", Code: "53100"}}, metrics.Storage},
+		{&ConnectionError{errors.Join(refused, pgconn.ErrReadOnlyConnection)}, metrics.ReadOnly},
+		{&ConnectionError{ErrReadOnly}, metrics.ReadOnly},
+		{&ConnectionError{&mysql.MySQLError{Number: 1045}}, metrics.Authentication},
+		{&pgconn.PgError{Code: "42501", Message: `could not open file "base/5/1": Read-only file system`}, metrics.Storage},
+		{&pgconn.PgError{Code: "58P01", Message: `could not open file "base/5/1": No such file or directory`}, metrics.Storage},
+		{&pgconn.PgError{Code: "58P01", Message: `could not access file "$libdir/x": No such file or directory`}, metrics.Other},
+		{&pgconn.PgError{Code: "25006"}, metrics.ReadOnly},
+		{&mysql.MySQLError{Number: 1290}, metrics.ReadOnly},
+		{&mysql.MySQLError{Number: 3, Message: `Error writing file './x' (Errcode: 28 "No space left on device")`}, metrics.Storage},
+		{&mysql.MySQLError{Number: 1064}, metrics.Other},
+		{Told(errors.New("pgbench: exit status 1"), `connection to server on socket "/x" failed: FATAL:  password authentication failed for user "a"`), metrics.Authentication},
+		{errors.New("strange"), metrics.Other},
+	} {
+		if got := Kind(t.Context(), fmt.Errorf("it: %w", c.err)); got != c.want {
+			t.Errorf("%v is %s, want %s", c.err, got, c.want)
+		}
+	}
+	for words, want := range map[string]metrics.ErrorKind{
+		`connection to server at "h", port 5432 failed: Connection refused`:          metrics.Connection,
+		`connection to server at "h" failed: FATAL:  role "x" does not exist`:        metrics.Authentication,
+		`connection to server at "h" failed: session is read-only`:                   metrics.ReadOnly,
+		`client 0 aborted: ERROR:  cannot execute UPDATE in a read-only transaction`: metrics.ReadOnly,
+		`ERROR:  could not extend file "base/1": No space left on device`:            metrics.Storage,
+		`Access denied for user 'x'@'localhost'`:                                     metrics.Authentication,
+		`ERROR:  relation "sbtest3" does not exist`:                                  metrics.Other,
+		`unable to connect to MySQL server on host 'h', port 3306, aborting...`:      metrics.Connection,
+		`pid=1, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error`:   metrics.Storage,
+		`ERROR:  could not serialize access due to concurrent update`:                metrics.Serialization,
+	} {
+		if got := KindOf(words); got != want {
+			t.Errorf("%q is %s, want %s", words, got, want)
+		}
+	}
+}
+
+// What falls due while the tool is down by itself is no answer of the server.
+func TestToolsOutageIsNotSlow(t *testing.T) {
+	for reason, want := range map[metrics.RestartReason]metrics.SkipReason{metrics.ServerDown: metrics.Down, metrics.Killed: metrics.Tool, metrics.Exited: metrics.Tool, metrics.StartFailed: metrics.Tool} {
+		s := newSupervisor(10)
+		s.Up()
+		s.down(reason)
+		s.settle(s.downSince.Add(time.Second))
+		got := s.Load.Tally()
+		slow := got.Response.Above(500 * time.Millisecond)
+		if got.Skipped[want] != 10 || got.Offered != 10 || (want == metrics.Down) != (slow == 10) || (want == metrics.Tool) != (got.Response.Count() == 0) {
+			t.Errorf("%s: skipped %v of %d, %d slow", reason, got.Skipped, got.Offered, slow)
+		}
+	}
+}
+
+// What a tool refuses is tried once; what it cannot do now is tried again.
+func TestRefusedIsNotTriedAgain(t *testing.T) {
+	runs := 0
+	err := newSupervisor(0).Run(t.Context(), func(context.Context) Ended {
+		runs++
+		return End("tool", errors.New("exit status 1"), "no such engine", false, true)
+	})
+	if err == nil || !strings.Contains(err.Error(), "no such engine") || runs != 1 {
+		t.Errorf("%d runs, %v", runs, err)
+	}
+	if e := End("tool", errors.New("exit status 1"), "no server", true, true); e.Refused {
+		t.Error("a server that is down refuses nothing")
+	}
+}
+
+// A tool that works and never gets through its warm-up has no result; who waits for it is told.
+func TestNeverSteady(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(0)
+	s.Warmup, s.GiveUp = time.Second, firstBackoff
+	err := s.Run(t.Context(), func(context.Context) Ended {
+		s.Up()
+		return Ended{Reason: metrics.Killed, Err: errors.New("segmentation fault")}
+	})
+	if err == nil || !strings.Contains(err.Error(), "segmentation fault") {
+		t.Errorf("it gave %v", err)
+	}
+}
+
+// What lib/pq takes is one host, with nothing left to find out.
+func TestPlain(t *testing.T) {
+	for _, c := range []struct {
+		dsn    string
+		secure bool
+		want   string
+	}{
+		{"postgresql://me:it%27s@%2Frun%2Fpg/shop?connect_timeout=3", false, `application_name='loadgen' connect_timeout='3' dbname='shop' host='/run/pg' password='it\'s' port='5432' sslmode='disable' user='me'`},
+		{"host=h port=6432 user=me dbname=shop sslmode=prefer", true, `application_name='loadgen' dbname='shop' host='h' port='6432' sslmode='require' user='me'`},
+		{"host=h user=me dbname=shop keepalives=1 search_path=s", false, `application_name='loadgen' dbname='shop' host='h' port='5432' search_path='s' sslmode='disable' user='me'`},
+	} {
+		config, err := PostgresConfig(c.dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&Reached{config, c.secure}).Plain(c.dsn); got != c.want {
+			t.Errorf("%q became\n%s, want\n%s", c.dsn, got, c.want)
+		}
+	}
+}
+
+// hostaddr is where a host is, or the host itself.
+func TestHostAddress(t *testing.T) {
+	config, err := PostgresConfig("host=db.example hostaddr=192.0.2.7 user=u dbname=d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := config.LookupFunc(t.Context(), "db.example"); err != nil || len(at) != 1 || at[0] != "192.0.2.7" || config.Host != "db.example" {
+		t.Errorf("%s is at %v, %v", config.Host, at, err)
+	}
+	for _, dsn := range []string{"hostaddr=192.0.2.7 user=u dbname=d", "postgresql://u@/d?hostaddr=192.0.2.7"} {
+		if config, err = PostgresConfig(dsn); err != nil || config.Host != "192.0.2.7" || len(config.RuntimeParams) != 1 {
+			t.Errorf("%s: %+v, %v", dsn, config, err)
+		}
+	}
+	if _, err := PostgresConfig("host=a,b hostaddr=192.0.2.7 user=u"); err == nil || !strings.Contains(err.Error(), "hostaddr has 1 addresses; want one for each host, of which there are 2") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -1,8 +1,14 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,18 +29,97 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, refusal(dsn)
 	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "loadgen"
+	addresses := config.RuntimeParams["hostaddr"]
+	if addresses != "" && !hasHost(dsn) {
+		if config, err = pgx.ParseConfig(withHost(dsn, addresses)); err != nil {
+			return nil, refusal(dsn)
+		}
+		addresses = ""
+	}
+	if err := lookUp(config, addresses); err != nil {
+		return nil, err
+	}
+	// Else the server is asked for parameters that only libpq knows, and refuses.
+	name := cmp.Or(config.RuntimeParams["application_name"], config.RuntimeParams["fallback_application_name"], "loadgen")
+	maps.DeleteFunc(config.RuntimeParams, func(key, _ string) bool { return slices.Contains(libpqOnly, key) })
+	config.RuntimeParams["application_name"] = name
+	if strings.EqualFold(config.RuntimeParams["client_encoding"], "auto") {
+		delete(config.RuntimeParams, "client_encoding")
 	}
 	return config, nil
+}
+
+// libpqOnly are the parameters of libpq's connection strings that are not the server's, and that pgx does not know: what it does without is of no
+// account to a load.
+var libpqOnly = []string{"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+	"gssencmode", "gsslib", "gssdelegation", "krbsrvname", "sslcompression", "sslcrl", "sslcrldir", "requirepeer", "requiressl", "ssl_min_protocol_version",
+	"ssl_max_protocol_version", "sslkeylogfile", "load_balance_hosts", "scram_client_key", "scram_server_key", "authtype", "tty"}
+
+// hasHost says whether a connection string, or the environment, names a host.
+func hasHost(dsn string) bool {
+	if os.Getenv("PGHOST") != "" {
+		return true
+	}
+	if isURL(dsn) {
+		rest, _ := splitURL(dsn)
+		_, rest, _ = strings.Cut(rest, "://")
+		if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+			rest = rest[i+1:]
+		}
+		return rest != "" && !strings.ContainsAny(rest[:1], "/?") || strings.Contains(rest, "?host=") || strings.Contains(rest, "&host=")
+	}
+	pairs, err := keyValues(dsn)
+	return err == nil && slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == "host" || p[0] == "service" })
+}
+
+// withHost adds a host to a connection string.
+func withHost(dsn, host string) string {
+	switch {
+	case !isURL(dsn):
+		return dsn + " host='" + host + "'"
+	case strings.Contains(dsn, "?"):
+		return dsn + "&host=" + url.QueryEscape(host)
+	}
+	return dsn + "?host=" + url.QueryEscape(host)
+}
+
+// lookUp has the hosts of a configuration be at the addresses of hostaddr, one each: their names are then only for their certificates.
+func lookUp(config *pgx.ConnConfig, list string) error {
+	if list == "" {
+		return nil
+	}
+	addresses, at := strings.Split(list, ","), map[string]string{}
+	hosts := []string{config.Host}
+	for _, f := range config.Fallbacks {
+		if !slices.Contains(hosts, f.Host) {
+			hosts = append(hosts, f.Host)
+		}
+	}
+	if len(hosts) != len(addresses) {
+		return fmt.Errorf("connection string: hostaddr has %d addresses; want one for each host, of which there are %d", len(addresses), len(hosts))
+	}
+	for i, host := range hosts {
+		at[host] = addresses[i]
+	}
+	usual := config.LookupFunc
+	config.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
+		if address := at[host]; address != "" {
+			return []string{address}, nil
+		}
+		return usual(ctx, host)
+	}
+	return nil
 }
 
 // refusal is why pgx does not take a connection string. pgx's own error repeats the string, and knows passwords in some forms only. So the
 // string is read again without its password, and what is told of that error is its reason alone.
 func refusal(dsn string) error {
-	rest, _, err := SplitPassword(dsn)
-	if err != nil {
-		return err
+	rest, _ := splitURL(dsn)
+	var err error
+	if !isURL(dsn) {
+		if rest, _, err = SplitPassword(dsn); err != nil {
+			return err
+		}
 	}
 	_, err = pgx.ParseConfig(rest)
 	var parse *pgconn.ParseConfigError

@@ -4,35 +4,55 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
+
+// isURL says whether a connection string is a URL, as libpq does.
+func isURL(dsn string) bool {
+	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+}
+
+// splitURL takes the passwords out of a URL, and leaves all else of it as it is: libpq's URLs are none of RFC 3986, for they have several hosts, and
+// sockets' folders in the place of one. Users end at the first @ that no / comes before.
+func splitURL(dsn string) (rest string, password bool) {
+	scheme, rest, _ := strings.Cut(dsn, "://")
+	users := ""
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		users, _, password = strings.Cut(rest[:i], ":")
+		users, rest = users+"@", rest[i+1:]
+	}
+	place, query, asked := strings.Cut(rest, "?")
+	var kept []string
+	for _, parameter := range strings.Split(query, "&") {
+		key, _, _ := strings.Cut(parameter, "=")
+		if decoded, err := url.PathUnescape(key); err == nil && strings.TrimSpace(decoded) == "password" {
+			password = true
+			continue
+		}
+		kept = append(kept, parameter)
+	}
+	rest = scheme + "://" + users + place
+	if asked && len(kept) > 0 {
+		rest += "?" + strings.Join(kept, "&")
+	}
+	return rest, password
+}
 
 // SplitPassword takes the password out of a PostgreSQL connection string (key=value pairs or
 // URL), because arguments are seen by every user of the machine. The password is "" if the
 // string has none. An error never repeats the string.
 func SplitPassword(dsn string) (rest, password string, err error) {
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
-		u, err := url.Parse(dsn)
-		if err != nil {
-			return "", "", fmt.Errorf("connection string: not a valid URL")
-		}
-		if p, ok := u.User.Password(); ok {
-			password = p
-			u.User = url.User(u.User.Username())
-		}
-		query := u.Query()
-		if p := query.Get("password"); p != "" {
-			password = p
-			query.Del("password")
-			u.RawQuery = query.Encode()
-		}
-		if password == "" {
+	if isURL(dsn) {
+		rest, has := splitURL(dsn)
+		if !has {
 			return dsn, "", nil
 		}
-		rest := u.String()
-		if scheme := u.Scheme + "://"; !strings.HasPrefix(rest, scheme) { // left out without a host
-			rest = scheme + strings.TrimPrefix(rest, u.Scheme+":")
+		config, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return "", "", refusal(dsn)
 		}
-		return rest, password, nil
+		return rest, config.Password, nil
 	}
 	if !strings.Contains(dsn, "=") {
 		return dsn, "", nil // a database name

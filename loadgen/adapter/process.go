@@ -127,6 +127,15 @@ func KilledBy(err error) syscall.Signal {
 	return 0
 }
 
+// ExitCode is the code that a process ended with by itself; -1 if it did not.
+func ExitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
 // Describe makes one line of how a process ended and the last thing it said.
 func Describe(tool string, err error, lastWords string) error {
 	switch {

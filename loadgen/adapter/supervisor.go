@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/metrics"
@@ -40,7 +42,9 @@ type Supervisor struct {
 	mu        sync.Mutex
 	upSince   time.Time // zero while the tool does no work
 	downSince time.Time // zero while the tool is up or was never started
-	owed      float64   // part of a transaction fallen due while down, not yet counted
+	why       metrics.SkipReason
+	steady    bool    // it was, once
+	owed      float64 // part of a transaction fallen due while down, not yet counted
 	warm      *time.Timer
 }
 
@@ -50,14 +54,18 @@ type Ended struct {
 	Reason metrics.RestartReason
 	// Err is what to tell the operator.
 	Err error
+	// Refused: the tool did nothing, for what it was asked to do cannot be, such as a word that it does not know. No retry mends that.
+	Refused bool
 }
 
-// End says how a run of a tool ended, from its process's error and the last thing it said.
-func End(tool string, err error, lastWords string, serverDown bool) Ended {
-	e := Ended{Reason: metrics.Exited, Err: Describe(tool, err, lastWords)}
+// End says how a run of a tool ended, from its process's error and the last thing it said. refused is whether, as far as the tool's words go, no retry
+// mends that; a program that was killed, or a server that is down, refuses nothing.
+func End(tool string, err error, lastWords string, serverDown, refused bool) Ended {
+	e := Ended{Reason: metrics.Exited, Err: Describe(tool, err, lastWords), Refused: refused && !serverDown && KilledBy(err) == 0}
 	switch {
 	case NotStarted(err):
 		e.Reason = metrics.StartFailed
+		e.Refused = errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC)
 	case serverDown:
 		e.Reason = metrics.ServerDown
 	case KilledBy(err) != 0:
@@ -68,7 +76,7 @@ func End(tool string, err error, lastWords string, serverDown bool) Ended {
 
 // Run calls once again and again until ctx ends, with growing pauses between. once runs the
 // tool to its end; it calls Up when the tool's first transaction is seen. The error is of having
-// given up.
+// given up, or of a tool that refuses what it is asked to do.
 func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) error {
 	var counting sync.WaitGroup
 	stop := make(chan struct{})
@@ -76,15 +84,24 @@ func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) 
 	defer counting.Wait()
 	defer close(stop)
 	backoff, began, ever := firstBackoff, time.Now(), false
+	patience := s.GiveUp
 	for {
 		ended := once(ctx)
-		worked := s.down()
+		worked := s.down(ended.Reason)
 		if ctx.Err() != nil {
 			return nil
 		}
+		s.Load.Ended(ended.Reason, words(ended.Err))
 		ever = ever || worked > 0
-		if !ever && s.gaveUp(began) {
-			return ended.Err
+		if !ever && ended.Refused {
+			return fmt.Errorf("the load tool refuses what it is asked to do, and is not tried again: %w", ended.Err)
+		}
+		// One that works and never gets through its warm-up has no result either.
+		if ever && patience == s.GiveUp {
+			began, patience = time.Now(), s.GiveUp+s.Warmup
+		}
+		if s.GiveUp > 0 && !s.wasSteady() && time.Since(began) >= patience {
+			return fmt.Errorf("the load was not steady once in %v: %w", patience, ended.Err)
 		}
 		if worked >= healthyAfter {
 			backoff = firstBackoff
@@ -98,6 +115,13 @@ func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) 
 	}
 }
 
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // Up tells that the tool does transactions now. It may be called for each of them.
 func (s *Supervisor) Up() {
 	s.mu.Lock()
@@ -108,6 +132,7 @@ func (s *Supervisor) Up() {
 	s.settle(time.Now())
 	s.upSince, s.downSince = time.Now(), time.Time{}
 	if s.Warmup <= 0 {
+		s.steady = true
 		s.phase(metrics.Steady)
 		return
 	}
@@ -117,9 +142,16 @@ func (s *Supervisor) Up() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.upSince.Equal(began) {
+			s.steady = true
 			s.phase(metrics.Steady)
 		}
 	})
+}
+
+func (s *Supervisor) wasSteady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.steady
 }
 
 func (s *Supervisor) phase(p metrics.Phase) {
@@ -129,14 +161,20 @@ func (s *Supervisor) phase(p metrics.Phase) {
 	}
 }
 
-// down marks the tool as not working and returns for how long it had worked.
-func (s *Supervisor) down() time.Duration {
+// down marks the tool as not working and returns for how long it had worked. What falls due until it works again was not sent, either
+// because the server is down or for a reason of the tool's own.
+func (s *Supervisor) down(reason metrics.RestartReason) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.warm != nil {
 		s.warm.Stop()
 	}
-	s.phase(metrics.Stopped)
+	phase := metrics.Stopped
+	s.settle(time.Now()) // by the reason before
+	if s.why = metrics.Tool; reason == metrics.ServerDown {
+		s.why, phase = metrics.Down, metrics.Unserved
+	}
+	s.phase(phase)
 	var worked time.Duration
 	if !s.upSince.IsZero() {
 		worked = time.Since(s.upSince)
@@ -174,7 +212,7 @@ func (s *Supervisor) settle(now time.Time) {
 	s.owed -= float64(whole)
 	s.Load.Offered(whole)
 	for range whole {
-		s.Load.Skipped(metrics.Down, 0)
+		s.Load.Skipped(s.why, 0)
 	}
 }
 
@@ -193,8 +231,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Retry calls f with growing pauses until it succeeds, logging and counting each failure as a
-// connection error, or until ctx ends. An error wrapped by Final is not retried.
+// Retry calls f with growing pauses until it succeeds, logging and counting each failure by its kind, or until ctx ends. While no server
+// takes a connection, that is the phase of the pauses. An error wrapped by Final is not retried.
 func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Context) error) error {
 	backoff, began := firstBackoff, time.Now()
 	for {
@@ -212,9 +250,15 @@ func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Cont
 		if s.gaveUp(began) {
 			return fmt.Errorf("%s failed for %s: %w", what, s.GiveUp, err)
 		}
-		s.Load.Error(metrics.Connection)
-		s.Log.Warn(what+" failed; it is tried again", "err", err, "pause", backoff)
-		if !Sleep(ctx, backoff) {
+		kind, phase := Kind(ctx, err), s.Load.Phase()
+		s.Load.Error(kind)
+		s.Log.Warn(what+" failed; it is tried again", "kind", string(kind), "err", err, "pause", backoff)
+		if Unserved(kind) {
+			s.phase(metrics.Unserved)
+		}
+		slept := Sleep(ctx, backoff)
+		s.phase(phase)
+		if !slept {
 			return ctx.Err()
 		}
 		backoff = min(2*backoff, lastBackoff)

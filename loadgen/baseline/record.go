@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
@@ -103,11 +104,15 @@ func ReadRecord(path string) (*Record, error) {
 		return nil, err
 	}
 	var r Record
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	const wanted = "a baseline's record (loadgen baseline --record writes one)"
+	if err := given.Decode(text, &r, false, 1); err != nil {
+		return nil, fmt.Errorf("%s: %w; it is %s, and not %s", path, err, given.What(text), wanted)
 	}
-	if r.Kind != RecordKind || len(r.Classes) == 0 {
-		return nil, fmt.Errorf("%s: not a baseline's record (loadgen baseline --record writes one)", path)
+	switch {
+	case r.Kind != RecordKind:
+		return nil, given.NotA(path, text, wanted)
+	case len(r.Classes) == 0:
+		return nil, fmt.Errorf("%s: not a baseline's record (loadgen baseline --record writes one): classes is empty", path)
 	}
 	return &r, nil
 }

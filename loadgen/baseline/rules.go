@@ -95,7 +95,7 @@ func summary(baselines []Baseline, version string, at time.Time) []string {
 		}
 		for _, x := range b.Result.Response.Quantiles {
 			if x.Q == pinned {
-				lines = append(lines, fmt.Sprintf("%s (%d replicas): %d transactions in %.0f s; p95 %.3f ms, with 95 %% confidence from %.3f to %.3f ms%s", b.name(), b.Replicas,
+				lines = append(lines, fmt.Sprintf("%s%s: %d transactions in %.0f s; p95 %.3f ms, with 95 %% confidence from %.3f to %.3f ms%s", b.name(), replicas(b.Replicas),
 					b.Result.Completed, b.Result.Seconds, x.Value*1000, x.Low*1000, x.High*1000, map[bool]string{false: ": NOT as precise as asked for"}[b.Precise]))
 			}
 		}
@@ -106,6 +106,14 @@ func summary(baselines []Baseline, version string, at time.Time) []string {
 		}
 	}
 	return lines
+}
+
+// replicas is a class's number of copies; 0 is not known.
+func replicas(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d replicas)", n)
 }
 
 // WriteRules writes the baselines as a rules file, with what they rest on in its comments.

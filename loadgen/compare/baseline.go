@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,11 +23,8 @@ var pieceMeasures = []struct {
 // is known to be slow.
 func (c *Comparison) baselines(pathA, pathB string) ([]pair, error) {
 	a, err := baseline.ReadRecord(pathA)
-	if err != nil {
-		return nil, err
-	}
-	b, err := baseline.ReadRecord(pathB)
-	if err != nil {
+	b, errB := baseline.ReadRecord(pathB)
+	if err = errors.Join(err, errB); err != nil {
 		return nil, err
 	}
 	if a.Interval != b.Interval {
@@ -54,7 +52,7 @@ func (c *Comparison) baselines(pathA, pathB string) ([]pair, error) {
 			}
 		}
 		slices.Sort(doubts)
-		if x.Replicas != y.Replicas {
+		if x.Replicas != y.Replicas && x.Replicas > 0 && y.Replicas > 0 {
 			doubts = append(doubts, fmt.Sprintf("replicas: %d and %d", x.Replicas, y.Replicas))
 		}
 		for _, m := range pieceMeasures {

@@ -50,8 +50,8 @@ type Line struct {
 // Side is what one of a pair rests on.
 type Side struct {
 	Values int `json:"values"` // runs or intervals
-	// Their geometric mean; of a comparison beside a class, 0, and that of the multiples of its times.
-	Seconds  float64 `json:"seconds"`
+	// Their geometric mean; of no values, and of a comparison beside a class, left out, and that of the multiples of its times.
+	Seconds  float64 `json:"seconds,omitempty"`
 	Multiple float64 `json:"multiple,omitempty"`
 	// Unpaired are the values of such a comparison that have none of the class's beside them; they are not in it.
 	Unpaired int `json:"unpaired,omitempty"`
@@ -106,11 +106,8 @@ func Paths(a, b string, o Options) (*Comparison, error) {
 		return nil, fmt.Errorf("the threshold must be a number that is not below 0")
 	}
 	kindA, err := kind(a)
-	if err != nil {
-		return nil, err
-	}
-	kindB, err := kind(b)
-	if err != nil {
+	kindB, errB := kind(b)
+	if err = errors.Join(err, errB); err != nil {
 		return nil, err
 	}
 	if kindA != kindB {
@@ -170,7 +167,7 @@ func kind(path string) (string, error) {
 	}
 	var known struct {
 		Kind   string `json:"kind"`
-		Groups []any  `yaml:"groups"`
+		Groups []any  `json:"-" yaml:"groups"`
 	}
 	switch err := json.Unmarshal(text, &known); {
 	case err == nil && known.Kind == baseline.RecordKind:

@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 		"nothing in common":                 save(t, run(random, 4, map[string]float64{"r9": 1})),
 		"no such file":                      filepath.Join(t.TempDir(), "none.json"),
 		"a folder, but no soak's":           t.TempDir(),
-		"cannot unmarshal":                  save(t, []int{1}),
+		"it is a JSON array, and not a matrix's result":                  save(t, []int{1}),
 		"only equal things can be compared": makeSoak(t, random, 100, 1),
 	} {
 		if _, err := Paths(good, second, Options{Threshold: 0.05}); err == nil || !strings.Contains(err.Error(), want) {

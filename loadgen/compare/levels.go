@@ -15,6 +15,8 @@ type Levels struct {
 	Kind   string
 	Time   time.Time
 	Levels []Level
+	// Damaged are why files of a soak's folder could not be read to their ends.
+	Damaged []error
 }
 
 // Level is the geometric mean of a series.
@@ -48,7 +50,7 @@ func ReadLevels(path string) (*Levels, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Time = d.Began
+		l.Time, l.Damaged = d.Began, d.Damaged
 		setting := fmt.Sprintf("soak, profile %s, %g/s, intervals of %v", d.Plan.Canary.Profile, d.Plan.Canary.Rate, d.Every)
 		for _, class := range classes(d) {
 			for _, m := range measures {

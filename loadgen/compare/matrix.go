@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,11 +15,8 @@ const operation = "time of an operation"
 // matrices pairs each step on each class of two runs of a matrix.
 func (c *Comparison) matrices(pathA, pathB string) ([]pair, error) {
 	a, err := matrix.Read(pathA)
-	if err != nil {
-		return nil, err
-	}
-	b, err := matrix.Read(pathB)
-	if err != nil {
+	b, errB := matrix.Read(pathB)
+	if err = errors.Join(err, errB); err != nil {
 		return nil, err
 	}
 	switch {

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -25,11 +26,8 @@ var measures = []struct {
 // load or a fault of the plan was going on.
 func (c *Comparison) soaks(pathA, pathB string) ([]pair, error) {
 	a, err := readSoak(pathA)
-	if err != nil {
-		return nil, err
-	}
-	b, err := readSoak(pathB)
-	if err != nil {
+	b, errB := readSoak(pathB)
+	if err = errors.Join(err, errB); err != nil {
 		return nil, err
 	}
 	switch {

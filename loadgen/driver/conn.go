@@ -3,22 +3,16 @@ package driver
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
-	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
 // conn is one connection to a database, of either engine. Statements mark parameters by '?'.
@@ -221,74 +215,4 @@ func (m *mariadb) Engine() string { return "mysql" }
 func (m *mariadb) Close() {
 	_ = m.c.Close()
 	_ = m.pool.Close()
-}
-
-// connectionError is a failure to connect.
-type connectionError struct{ err error }
-
-func (e *connectionError) Error() string { return "connecting: " + e.err.Error() }
-func (e *connectionError) Unwrap() error { return e.err }
-
-// fromServer says whether an error is an answer of the server.
-func fromServer(err error) bool {
-	var pg *pgconn.PgError
-	var my *mysql.MySQLError
-	return errors.As(err, &pg) || errors.As(err, &my)
-}
-
-// postgresStorage and mysqlStorage are the codes by which a server says that its storage fails it.
-var (
-	// disk_full, io_error, data_corrupted, index_corrupted.
-	postgresStorage = []string{"53100", "58030", "XX001", "XX002"}
-	// Disk full, error on read, error on write, error of the storage engine, table is full.
-	mysqlStorage = []uint16{1021, 1024, 1026, 1030, 1114}
-)
-
-// errorKind sorts an error. An unknown answer of the server is Other.
-func errorKind(ctx context.Context, err error) metrics.ErrorKind {
-	var pg *pgconn.PgError
-	var my *mysql.MySQLError
-	var refused *connectionError
-	var network net.Error
-	switch {
-	case errors.As(err, &refused):
-		return metrics.Connection
-	case errors.As(err, &pg):
-		switch {
-		case pg.Code == "40001":
-			return metrics.Serialization
-		case pg.Code == "25006":
-			return metrics.ReadOnly
-		case pg.Code == "40P01":
-			return metrics.Deadlock
-		case pg.Code == "57014", pg.Code == "55P03", pg.Code == "25P03":
-			return metrics.Timeout
-		case slices.Contains(postgresStorage, pg.Code):
-			return metrics.Storage
-		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), pg.Severity == "FATAL":
-			return metrics.Connection
-		}
-		return metrics.Other
-	case errors.As(err, &my):
-		switch my.Number {
-		case 1213:
-			return metrics.Deadlock
-		case 1205, 3024, 1969:
-			return metrics.Timeout
-		case 1290, 1792, 1836: // --read-only, a read-only transaction, read-only mode
-			return metrics.ReadOnly
-		case 1053, 1927: // shutdown, connection was killed
-			return metrics.Connection
-		}
-		if slices.Contains(mysqlStorage, my.Number) {
-			return metrics.Storage
-		}
-		return metrics.Other
-	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return metrics.Timeout
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, sql.ErrConnDone), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return metrics.Connection
-	}
-	return metrics.Other
 }

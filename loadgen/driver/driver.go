@@ -144,11 +144,11 @@ func (d *Driver) connected(ctx context.Context, do func(conn) error) error {
 	c, server, err := d.servers.dial(dialing)
 	cancel()
 	if err != nil {
-		return &connectionError{err}
+		return &adapter.ConnectionError{Err: err}
 	}
 	defer c.Close()
 	// Who is told to end has no reason to leave.
-	if err = do(c); err != nil && ctx.Err() == nil && leaves(errorKind(ctx, err)) {
+	if err = do(c); err != nil && ctx.Err() == nil && leaves(adapter.Kind(ctx, err)) {
 		d.servers.lost(server)
 	}
 	return err
@@ -157,11 +157,11 @@ func (d *Driver) connected(ctx context.Context, do func(conn) error) error {
 // Run makes the load until ctx ends. A server that is down is errors, not an end. What is due then and waits for a connection is
 // skipped; what was sent may end.
 func (d *Driver) Run(ctx context.Context) {
-	d.load.SetPhase(metrics.Warmup)
-	if d.config.Warmup <= 0 {
-		d.load.SetPhase(metrics.Steady)
+	p := phases{load: d.load, outages: &d.own.outages}
+	if p.set(metrics.Warmup); d.config.Warmup <= 0 {
+		p.set(metrics.Steady)
 	} else {
-		warm := time.AfterFunc(d.config.Warmup, func() { d.load.SetPhase(metrics.Steady) })
+		warm := time.AfterFunc(d.config.Warmup, func() { p.set(metrics.Steady) })
 		defer warm.Stop()
 	}
 	// Transactions under way may end in good order after ctx has.
@@ -172,7 +172,7 @@ func (d *Driver) Run(ctx context.Context) {
 		workers.Go(func() { d.work(working, i) })
 	}
 	watching, stopWatching := context.WithCancel(ctx)
-	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }) })
+	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }, p.look) })
 
 	end := func() { d.ended.Store(true) }
 	context.AfterFunc(ctx, end) // at once: dispatch may be asleep
@@ -193,7 +193,7 @@ func (d *Driver) Run(ctx context.Context) {
 	d.own.outages.stop(time.Now())
 	d.own.ended.Store(true)
 	d.load.Reached("", "")
-	d.load.SetPhase(metrics.Stopped)
+	p.set(metrics.Stopped)
 }
 
 // dispatch hands out each transaction when it is due.
@@ -237,6 +237,7 @@ type worker struct {
 	server  int // that conn is to
 	refusal time.Duration
 	refused time.Time // until then no new connection is tried
+	cause   error     // why not
 }
 
 func (w *worker) one(ctx context.Context, o operation) {
@@ -271,7 +272,7 @@ func (w *worker) one(ctx context.Context, o operation) {
 	switch {
 	case errors.Is(err, errRefused): // not even sent
 		w.own.unanswered.drop(o)
-	case err != nil && ctx.Err() != nil && !fromServer(err):
+	case err != nil && ctx.Err() != nil && !adapter.FromServer(err):
 		w.own.unanswered.giveUp(o)
 	default:
 		w.own.unanswered.settle(o)
@@ -282,7 +283,7 @@ func (w *worker) one(ctx context.Context, o operation) {
 		w.load.Completed(end.Sub(due), end.Sub(sent))
 		return
 	}
-	kind := errorKind(ctx, err)
+	kind := adapter.Kind(ctx, err)
 	w.own.outages.failed(kind, due, end)
 	w.own.outages.answered(due, w.load.Failed(kind, end.Sub(due)))
 	w.own.complain(w.log, kind, err)
@@ -294,7 +295,7 @@ func (w *worker) one(ctx context.Context, o operation) {
 
 // leaves says whether an error of a kind is a reason to leave a server.
 func leaves(kind metrics.ErrorKind) bool {
-	return kind == metrics.Connection || kind == metrics.Timeout || kind == metrics.ReadOnly
+	return kind != metrics.Storage && adapter.Unserved(kind)
 }
 
 // reach connects, however long that takes, so that what is due waits for it in its turn. It
@@ -311,21 +312,29 @@ func (w *worker) reach(ctx context.Context, due time.Time) bool {
 			continue
 		}
 		w.lose()
-		w.load.Error(metrics.Connection)
-		w.own.outages.failed(metrics.Connection, due, time.Now())
-		w.own.complain(w.log, metrics.Connection, err)
+		kind := adapter.Kind(ctx, err)
+		w.load.Error(kind)
+		w.own.outages.failed(kind, due, time.Now())
+		w.own.complain(w.log, kind, err)
 	}
 	return true
 }
 
-var errRefused = fmt.Errorf("not connected, and not yet time to try again")
+// errRefused is the error of what is not even sent, as the connection that it needs has just failed.
+var errRefused = errors.New("not connected, and not yet time to try again")
+
+// refusedError is why it failed: that is the cause, and what is logged.
+type refusedError struct{ cause error }
+
+func (e refusedError) Error() string   { return e.cause.Error() }
+func (e refusedError) Unwrap() []error { return []error{errRefused, e.cause} }
 
 func (w *worker) connect(ctx context.Context, now time.Time) error {
 	if w.conn != nil {
 		return nil
 	}
 	if now.Before(w.refused) {
-		return &connectionError{errRefused}
+		return &adapter.ConnectionError{Err: refusedError{w.cause}}
 	}
 	c, server, err := w.servers.dial(ctx)
 	if err != nil {
@@ -334,12 +343,12 @@ func (w *worker) connect(ctx context.Context, now time.Time) error {
 			longest = waitRefusal
 		}
 		w.refusal = min(max(2*w.refusal, firstRefusal), longest)
-		w.refused = time.Now().Add(w.refusal)
-		return &connectionError{err}
+		w.refused, w.cause = time.Now().Add(w.refusal), err
+		return &adapter.ConnectionError{Err: err}
 	}
 	w.conn, w.server, w.refusal = c, server, 0
 	at, err := c.Address(ctx)
-	if err != nil && !fromServer(err) {
+	if err != nil && !adapter.FromServer(err) {
 		return err // and the connection is gone
 	}
 	// Whoever cannot tell is not known; the server before may be another one.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
@@ -61,7 +62,7 @@ func TestHungAfterTheLogin(t *testing.T) {
 	// Whether it can be written to is not asked.
 	dsn := first.DSN() + " target_session_attrs=any"
 	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 6 * time.Second})
-	if err := begun(t, r); err == nil || Unreached(err) || Kind(t.Context(), err) != metrics.Timeout {
+	if err := begun(t, r); err == nil || Unreached(err) || adapter.Kind(t.Context(), err) != metrics.Timeout {
 		t.Errorf("the first gave %v, want a time-out", err)
 	}
 	if err := begun(t, r); err != nil {

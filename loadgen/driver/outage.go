@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
@@ -64,9 +65,7 @@ type outages struct {
 // failed notes that something failed, of a transaction that was due then. What another transaction
 // was in the way of (a deadlock) or the statement itself was to blame for is no outage.
 func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
-	switch kind {
-	case metrics.Connection, metrics.Timeout, metrics.ReadOnly, metrics.Storage:
-	default:
+	if !adapter.Unserved(kind) {
 		return
 	}
 	o.mu.Lock()
@@ -123,6 +122,21 @@ func (o *outages) count(now time.Time) {
 		o.without.Add(now.Sub(o.counted).Seconds())
 		o.counted = now
 	}
+}
+
+// down says whether, for a while now, all that is due fails at once: no server takes it. What only takes its time, until its time-out ends it, is slow.
+func (o *outages) down(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() || now.Sub(o.began) < longOutage {
+		return false
+	}
+	for kind, n := range o.errors {
+		if kind != metrics.Timeout && n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // tick is for a scrape in the middle of an outage.

@@ -60,7 +60,7 @@ func NewOwnMetrics(registry prometheus.Registerer) *OwnMetrics {
 			"Age of the oldest transaction that is due and has no answer, from its intended start, in seconds; 0 if there is none. One that timed out here counts until the server answers another or refuses the connection; with --when-down=wait, one that waits for a server counts until it was sent and answered.", labels, nil),
 		without: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadgen_without_commit_seconds_total",
-			Help: "Seconds of outages, those under way included: from the intended start of the first transaction that failed by connection, timeout, read_only or storage (or from the last commit, if that was later) to the next commit. On reads a commit is a transaction that ended well.",
+			Help: "Seconds of outages, those under way included: from the intended start of the first transaction that failed by connection, authentication, timeout, read_only or storage (or from the last commit, if that was later) to the next commit. On reads a commit is a transaction that ended well.",
 		}, labels),
 		length: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "loadgen_outage_seconds", Help: "How long each outage took that is over, in seconds: what loadgen_without_commit_seconds_total counts. One lost connection is an outage of a fraction of a second.",
@@ -153,7 +153,7 @@ func (o *ownMetrics) waited(wait time.Duration) {
 type reading struct{ due, lagged, held uint64 }
 
 // watch judges saturation once a second until ctx ends.
-func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func() int) {
+func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func() int, look func(time.Time)) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var ring [window]reading
@@ -168,6 +168,7 @@ func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func()
 		ring[i%window] = now
 		o.queue.Set(float64(waiting()))
 		o.outages.tick(time.Now())
+		look(time.Now())
 		generator, connections := judge(then, now)
 		o.say(log, 1, generator, o.generator, "the driver cannot keep its schedule: too little CPU; response times include its delay")
 		o.say(log, 2, connections, o.connections, "transactions wait for a free connection")

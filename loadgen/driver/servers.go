@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
 // servers are the servers that one database may be at: a primary and those that may follow it.
@@ -79,8 +80,6 @@ func onlyWritable(config *pgx.ConnConfig, dsn string) {
 	}
 }
 
-var errReadOnly = errors.New("the server is read-only")
-
 // writable asks a MySQL server what target_session_attrs=read-write asks one of PostgreSQL.
 func (m *mariadb) writable(ctx context.Context) error {
 	var answer string
@@ -88,7 +87,7 @@ func (m *mariadb) writable(ctx context.Context) error {
 		return err
 	}
 	if answer != "0" && answer != "OFF" {
-		return errReadOnly
+		return adapter.ErrReadOnly
 	}
 	return nil
 }

@@ -61,11 +61,11 @@ type point struct {
 
 // Otava writes, into a folder, the configuration and the data for Apache Otava (formerly Hunter), which
 // finds change points in the history of each thing that the results have measured: a row for each result,
-// its level in seconds, that of compare's verdicts.
+// its level in seconds, that of compare's verdicts. A result that cannot be taken keeps none of the others from being written; it is an error all the same.
 func Otava(folder string, results []string) error {
-	histories, err := read(results)
-	if err != nil {
-		return err
+	histories, bad := read(results)
+	if len(histories) == 0 {
+		return errors.Join(bad, errors.New("nothing is written: none of the results can be exported"))
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -79,7 +79,8 @@ func Otava(folder string, results []string) error {
 	for _, h := range histories {
 		test := slug(h.kind) + "." + slug(h.name)
 		if _, taken := config.Tests[test]; taken {
-			return fmt.Errorf("two things would both be called %s: %s is one", test, h.name)
+			bad = errors.Join(bad, fmt.Errorf("two things would both be called %s: %s is one, and is left out", test, h.name))
+			continue
 		}
 		file := filepath.Join(absolute, test+".csv")
 		metrics := map[string]otavaMetric{}
@@ -88,47 +89,52 @@ func Otava(folder string, results []string) error {
 		}
 		config.Tests[test] = otavaTest{"csv", file, "time", []string{"run", "values"}, metrics, map[string]string{"delimiter": ",", "quote_char": `"`}}
 		config.Groups[h.kind] = append(config.Groups[h.kind], test)
-		if err := h.write(file); err != nil {
-			return err
-		}
+		bad = errors.Join(bad, h.write(file))
 	}
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "otava.yaml"), text, 0o644)
+	return errors.Join(bad, os.WriteFile(filepath.Join(folder, "otava.yaml"), text, 0o644))
 }
 
-// read puts results in order of time, and each thing that they have measured together.
+// read puts results in order of time, and each thing that they have measured together. Those that cannot be taken are an error; the others are returned
+// with it.
 func read(results []string) ([]*history, error) {
 	if len(results) == 0 {
 		return nil, errors.New("no results")
 	}
 	var histories []*history
+	var bad []error
 	for _, path := range results {
 		r, err := compare.ReadLevels(path)
 		if err != nil {
-			return nil, err
+			bad = append(bad, err)
+			continue
 		}
+		bad = append(bad, r.Damaged...)
 		if r.Time.IsZero() {
-			return nil, fmt.Errorf("%s: does not say when it was measured", path)
+			bad = append(bad, fmt.Errorf("%s: began, or measured, is missing: it does not say when it was measured", path))
+			continue
 		}
 		for _, l := range r.Levels {
 			if err := add(&histories, path, r, l); err != nil {
-				return nil, err
+				bad = append(bad, err)
 			}
 		}
 	}
 	for _, h := range histories {
 		h.points = slices.DeleteFunc(h.points, func(p point) bool { return len(p.values) < len(h.metrics) })
-		slices.SortFunc(h.points, func(a, b point) int { return a.at.Compare(b.at) })
-		for i := 1; i < len(h.points); i++ {
-			if h.points[i].at.Equal(h.points[i-1].at) {
-				return nil, fmt.Errorf("%s and %s were measured at the same time: is it one result twice?", h.points[i-1].run, h.points[i].run)
+		slices.SortStableFunc(h.points, func(a, b point) int { return a.at.Compare(b.at) })
+		h.points = slices.CompactFunc(h.points, func(a, b point) bool {
+			if a.at.Equal(b.at) {
+				bad = append(bad, fmt.Errorf("%s and %s were measured at the same time: is it one result twice? Of %s the first is taken", a.run, b.run, h.name))
 			}
-		}
+			return a.at.Equal(b.at)
+		})
 	}
-	return histories, nil
+	histories = slices.DeleteFunc(histories, func(h *history) bool { return len(h.points) == 0 })
+	return histories, errors.Join(bad...)
 }
 
 // add adds a level of a result to the history of its thing.

@@ -116,6 +116,39 @@ func TestOtavaMatrices(t *testing.T) {
 	}
 }
 
+// A result that cannot be taken is named, and keeps none of the others from being written.
+func TestOtavaTakesTheGoodOnes(t *testing.T) {
+	in, out := t.TempDir(), t.TempDir()
+	bad := filepath.Join(in, "bad.json")
+	if err := os.WriteFile(bad, []byte("{\n  \"kind\": \"baseline\",\n  \"classes\": 3\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(in, "notes.txt")
+	if err := os.WriteFile(text, []byte("notes\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	good := []string{save(t, in, "1.json", record(began, 0.002, 5)), save(t, in, "2.json", record(began.AddDate(0, 0, 1), 0.002, 5))}
+	err := Otava(out, []string{bad, good[0], filepath.Join(in, "none.json"), good[1], text})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{bad + ": line 3, column 14: classes is a JSON number; want an array", "none.json", text + ": line 1, column 2: invalid character 'o' in literal null"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(out, "*.csv"))
+	if len(files) != 1 {
+		t.Fatalf("files %v", files)
+	}
+	if table, err := os.ReadFile(files[0]); err != nil || strings.Count(string(table), "\n") != 3 {
+		t.Errorf("%v\n%s", err, table)
+	}
+	if _, err := os.Stat(filepath.Join(out, "otava.yaml")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtavaRefuses(t *testing.T) {
 	in := t.TempDir()
 	first := save(t, in, "first.json", record(began, 0.002, 5))

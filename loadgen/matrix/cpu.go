@@ -1,11 +1,37 @@
 package matrix
 
 import (
+	"encoding/json"
+	"math"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
 )
+
+// Share is one from 0 to 1; one that is not known is no number, and null in JSON.
+type Share float64
+
+var unknownShare = Share(math.NaN())
+
+// known says whether it is.
+func (s Share) known() bool { return !math.IsNaN(float64(s)) }
+
+// MarshalJSON implements json.Marshaler.
+func (s Share) MarshalJSON() ([]byte, error) {
+	if !s.known() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(s))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Share) UnmarshalJSON(text []byte) error {
+	if *s = unknownShare; string(text) == "null" {
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(s))
+}
 
 // procStat is the machine's CPU time so far.
 type procStat struct{ idle, all float64 }
@@ -54,7 +80,7 @@ func (w *watch) into(row *Row) {
 		row.Generator = (generatorTime() - w.own).Seconds() / took.Seconds()
 	}
 	if after, err := w.runner.cpu(); err == nil && w.err == nil {
-		row.CPUIdle = after.idleSince(w.cpu)
+		row.CPUIdle = Share(after.idleSince(w.cpu))
 	}
 }
 

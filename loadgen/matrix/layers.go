@@ -122,7 +122,7 @@ func (row *Row) limit(missing string) Limit {
 		return Limit{limitGenerator, row.Generator / float64(threads), fmt.Sprintf("its threads, %d, kept %.1f CPUs busy", threads, row.Generator)}
 	}
 	if row.CPUIdle < busyIdle {
-		return Limit{limitCPU, 1 - row.CPUIdle, fmt.Sprintf("its CPUs were %.0f %% busy; the generator kept %.1f of them so", 100*(1-row.CPUIdle), row.Generator)}
+		return Limit{limitCPU, float64(1 - row.CPUIdle), fmt.Sprintf("its CPUs were %.0f %% busy; the generator kept %.1f of them so", 100*(1-row.CPUIdle), row.Generator)}
 	}
 	if row.Layers == nil {
 		return Limit{What: limitUnknown, Because: missing}

@@ -56,7 +56,7 @@ func latency(mean time.Duration, n int) result.Latency {
 }
 
 func row(step, class string, s Step, mean time.Duration, idle, mb float64) Row {
-	return Row{Step: step, StorageClass: class, step: s, CPUIdle: idle, MBPerSecond: mb,
+	return Row{Step: step, StorageClass: class, step: s, CPUIdle: Share(idle), MBPerSecond: mb,
 		Result: &result.Result{Seconds: 60, Completed: 60000, Rate: 1000, Service: latency(mean, 60000)}}
 }
 

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 	"github.com/plumbline/plumbline/loadgen/internal/logged"
 	"github.com/plumbline/plumbline/loadgen/result"
 )
@@ -50,22 +52,25 @@ func Read(path string) (*Report, error) {
 		return nil, err
 	}
 	var r Report
-	if err := json.Unmarshal(text, &r); err != nil {
+	const wanted = "a matrix's result (loadgen matrix --output writes one)"
+	if err := given.Decode(text, &r, false, 1); err != nil {
 		objects, otherwise := logged.Objects(bytes.NewReader(text))
 		switch {
 		case len(objects) > 1:
 			return nil, fmt.Errorf("%s: there are %d results in it", path, len(objects))
-		case len(objects) == 1:
-			err = json.Unmarshal(objects[0], &r)
+		case len(objects) == 1 && otherwise == nil:
+			text = objects[0].Text
+			r = Report{}
+			err = given.Decode(text, &r, false, objects[0].Line)
 		case bytes.Contains(text, []byte("\n{\n")):
 			err = otherwise // a log
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w; it is %s, and not %s", path, err, given.What(text), wanted)
 		}
 	}
 	if r.Matrix == "" || len(r.Rows) == 0 {
-		return nil, fmt.Errorf("%s: not a matrix's result (loadgen matrix --output writes one)", path)
+		return nil, given.NotA(path, text, wanted)
 	}
 	if r.Schema > SchemaVersion {
 		return nil, fmt.Errorf("%s: written by a later version, with schema %d; this one knows %d", path, r.Schema, SchemaVersion)
@@ -83,6 +88,18 @@ type Environment struct {
 	MemoryBytes uint64            `json:"memory_bytes"`
 	Kernel      string            `json:"kernel"`
 	Versions    map[string]string `json:"versions"` // of programs, and of servers by storage class
+}
+
+// machine is the machine in words; what is not known of it is not a number.
+func (e Environment) machine() string {
+	cpus, memory := "how many CPUs is not known", "how much memory is not known"
+	if e.CPUs > 0 {
+		cpus = fmt.Sprintf("%d CPUs (%s)", e.CPUs, e.CPU)
+	}
+	if e.MemoryBytes > 0 {
+		memory = fmt.Sprintf("%.1f GB memory", float64(e.MemoryBytes)/1e9)
+	}
+	return cpus + ", " + memory
 }
 
 // environment finds out what it can; what it cannot is left empty.
@@ -127,13 +144,19 @@ func serverVersion(ctx context.Context, dsn string) (version string) {
 	return version
 }
 
-// Failed is an error if all runs have failed: how many they are, and what is wrong with the first.
+// Failed is an error if half of the runs or more have failed: how many they are, and what is wrong with the first.
 func (r *Report) Failed() error {
-	if len(r.Rows) == 0 || slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Error == "" }) {
+	var failed []Row
+	for _, row := range r.Rows {
+		if row.Error != "" {
+			failed = append(failed, row)
+		}
+	}
+	if len(failed) == 0 || 2*len(failed) < len(r.Rows) {
 		return nil
 	}
-	first := r.Rows[0]
-	return fmt.Errorf("%d of %s failed; the first, %s on %s: %s", len(r.Rows), plural(len(r.Rows), "run"), first.Step, first.StorageClass, first.Error)
+	first := failed[0]
+	return fmt.Errorf("%d of %s failed; the first, %s on %s: %s", len(failed), plural(len(r.Rows), "run"), first.Step, first.StorageClass, first.Error)
 }
 
 // LeastIdle is kbench's rule: with a smaller share of CPU time idle the machine and not the storage is measured.
@@ -239,7 +262,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			r.Scale, r.Least, r.MaxClients)
 	}
 	e := r.Environment
-	fmt.Fprintf(&b, "%s. %d CPUs (%s), %.1f GB memory, Linux %s", r.Began.Format("2006-01-02 15:04 UTC"), e.CPUs, e.CPU, float64(e.MemoryBytes)/1e9, e.Kernel)
+	fmt.Fprintf(&b, "%s. %s, Linux %s", r.Began.Format("2006-01-02 15:04 UTC"), e.machine(), cmp.Or(e.Kernel, "of an unknown version"))
 	for _, name := range slices.Sorted(maps.Keys(e.Versions)) {
 		fmt.Fprintf(&b, "; %s: %s", name, e.Versions[name])
 	}
@@ -268,7 +291,11 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 				phases = append(phases, fmt.Sprintf("%s %.2f s", p.Name, p.Seconds))
 				total += p.Seconds
 			}
-			fmt.Fprintf(&b, "| %s | %s | | | %.2f s | | | | | %s |\n", row.Step, row.StorageClass, total, strings.Join(phases, ", "))
+			took := fmt.Sprintf("%.2f s", total)
+			if len(phases) == 0 {
+				took = "-" // pgbench did not say
+			}
+			fmt.Fprintf(&b, "| %s | %s | | | %s | | | | | %s |\n", row.Step, row.StorageClass, took, strings.Join(phases, ", "))
 			continue
 		}
 		l, bandwidth, ratio := row.Result.Service, "", ""

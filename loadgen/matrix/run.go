@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,7 +84,7 @@ type Row struct {
 	Sync         *result.Latency     `json:"sync,omitempty"` // fdatasync calls, in seconds, without the warm-up's
 	Began        time.Time           `json:"began"`          // of the run, warm-up included
 	Ended        time.Time           `json:"ended"`
-	CPUIdle      float64             `json:"cpu_idle"`       // share of all CPUs' time meanwhile, on the generator's machine
+	CPUIdle      Share               `json:"cpu_idle"`       // share of all CPUs' time meanwhile, on the generator's machine
 	Generator    float64             `json:"generator_cpus"` // how many CPUs loadgen and its tool kept busy
 	Layers       *Layers             `json:"layers,omitempty"`
 	Limit        *Limit              `json:"limit,omitempty"`
@@ -171,7 +172,7 @@ func (r *Runner) save(report *Report, planned int) {
 
 // one runs a step on a target. Only a cancelled ctx is an error; what fails is told in the row.
 func (r *Runner) one(ctx context.Context, name string, step, published Step, target Target, round int) (Row, error) {
-	row := Row{Step: step.Name, StorageClass: target.StorageClass, Round: round, step: step}
+	row := Row{Step: step.Name, StorageClass: target.StorageClass, Round: round, step: step, CPUIdle: unknownShare}
 	if ctx.Err() != nil {
 		return row, ctx.Err()
 	}
@@ -199,6 +200,15 @@ func failures(errors map[string]uint64) (n uint64) {
 		n += some
 	}
 	return n
+}
+
+// kinds are errors in words.
+func kinds(errors map[string]uint64) string {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(errors)) {
+		all = append(all, fmt.Sprintf("%d %s", errors[kind], kind))
+	}
+	return strings.Join(all, ", ")
 }
 
 // needs says what a target lacks for a step.
@@ -253,6 +263,10 @@ func (r *Runner) row(ctx context.Context, target Target, row *Row) error {
 		// Of nothing there is no time of an operation: it would be the shortest of all.
 		if got.Completed == 0 {
 			return fmt.Errorf("no operation was completed in %.1f s, of %d that failed", got.Seconds, failures(got.Errors))
+		}
+		// One that works does not make a run of those that fail.
+		if failed := failures(got.Errors); failed >= got.Completed {
+			return errors.Join(fmt.Errorf("%d operations failed (%s), and %d were completed, in %.1f s", failed, kinds(got.Errors), got.Completed, got.Seconds), ended.Err)
 		}
 		row.Result = &got
 		return nil

@@ -34,6 +34,12 @@ type Load struct {
 
 	mu    sync.Mutex
 	tally Tally
+	// began is when the tally began, if somebody said so; fromSteady is whether it does when the load becomes steady.
+	began      time.Time
+	fromSteady bool
+	// reportedAt is until when the tool has told what it did, if it does so in reports; reporting is held while one is counted.
+	reportedAt time.Time
+	reporting  sync.Mutex
 	// reached are the labels of the address that was told last, or nil.
 	reached []string
 }
@@ -82,6 +88,7 @@ func (l *Load) Completed(response, service time.Duration) {
 		l.late.Inc()
 	}
 	l.mu.Lock()
+	l.carried(response, 1)
 	l.tally.Completed++
 	if late {
 		l.tally.Late++
@@ -99,9 +106,17 @@ func (l *Load) Served(service time.Duration, n uint64) {
 	}
 	l.completed.Add(float64(n))
 	l.mu.Lock()
+	l.carried(service, n)
 	l.tally.Completed += n
 	l.tally.Service.ObserveN(service, n)
 	l.mu.Unlock()
+}
+
+// carried notes that n transactions ended now that began so long ago. The lock is held.
+func (l *Load) carried(ago time.Duration, n uint64) {
+	if !l.began.IsZero() && time.Since(l.began) < ago {
+		l.tally.Carried += n
+	}
 }
 
 // Failed counts a transaction that was sent and failed, response after its intended start (0
@@ -121,17 +136,20 @@ func (l *Load) Error(kind ErrorKind) {
 }
 
 // Skipped counts a transaction that was due and not sent, response after its intended start
-// (0 if the tool does not say). It is slow, but for what the load's end cut short: of that so much is known. It must have been Offered.
+// (0 if the tool does not say). It is slow, but for what the load's end cut short: of that so much is known; and for what the tool's own failure
+// kept from being sent, of which nothing is. It must have been Offered.
 func (l *Load) Skipped(reason SkipReason, response time.Duration) {
 	l.set.skipped.WithLabelValues(l.labels.values(string(reason))...).Inc()
 	l.mu.Lock()
 	l.tally.Skipped[reason]++
 	l.mu.Unlock()
-	if reason == End {
+	switch reason {
+	case Tool:
+	case End:
 		l.responded(response)
-		return
+	default:
+		l.slow(response)
 	}
-	l.slow(response)
 }
 
 func (l *Load) slow(response time.Duration) time.Duration {
@@ -156,6 +174,34 @@ func (l *Load) Restarted(reason RestartReason) {
 	l.mu.Lock()
 	l.tally.Restarts[reason]++
 	l.mu.Unlock()
+}
+
+// Ended notes that the tool ended by itself, and why. The words of a server that is down are its errors'.
+func (l *Load) Ended(reason RestartReason, words string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cause := Cause{reason, words}
+	if l.tally.Causes[cause] == 0 && len(l.tally.Causes) >= mostCauses {
+		cause.Words = "other causes"
+	}
+	l.tally.Causes[cause]++
+}
+
+// Report counts in one go what the tool did until a moment, of a tool that tells of that in reports: a tally begins before or after one, at its moment.
+func (l *Load) Report(until time.Time, count func()) {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
+	count()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reportedAt = until
+}
+
+// LastReport is the moment of the last report; zero of a tool that tells of each event.
+func (l *Load) LastReport() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reportedAt
 }
 
 // ParseError counts a line of output that was not understood.
@@ -206,9 +252,14 @@ func (l *Load) Reached(address, port string) {
 
 // SetPhase says where the load is now.
 func (l *Load) SetPhase(now Phase) {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally.Phase = now
+	if l.tally.Phase = now; now == Steady && l.fromSteady {
+		l.begin()
+		l.fromSteady = false
+	}
 	for _, p := range phases {
 		value := 0.0
 		if p == now {
@@ -216,7 +267,7 @@ func (l *Load) SetPhase(now Phase) {
 		}
 		l.set.phase.WithLabelValues(l.labels.values(string(p))...).Set(value)
 	}
-	if now == Stopped {
+	if now == Stopped || now == Unserved {
 		l.set.reported.WithLabelValues(l.labels.values()...).Set(0)
 	}
 }

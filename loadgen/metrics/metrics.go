@@ -82,9 +82,9 @@ func NewSet(registry prometheus.Registerer) *Set {
 			"Transactions that were due, whatever became of them. A tool that logs only finished ones is counted when it does."),
 		completed: counter("loadgen_completed_total", "Transactions that ended without an error."),
 		skipped: counter("loadgen_skipped_total",
-			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the tool or server was down; a tool's are counted as target rate times the time down), end (it waited for a connection when the load ended).", "reason"),
+			"Transactions that were due but never sent, by reason: late (past the latency limit), down (the server was down), tool (the load tool was down by itself, which is no answer of the server and in no response time), end (it waited for a connection when the load ended). While a tool is down, target rate times the time down is counted.", "reason"),
 		errors: counter("loadgen_errors_total",
-			"Transactions that failed and connections that could not be made, by kind: connection, serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), storage (the server's disk is full, fails, or holds damaged data), other.", "kind"),
+			"Transactions that failed and connections that could not be made, by kind: connection, authentication (the server refuses the user, the password or the host), serialization, deadlock, timeout, read_only (the server takes no writes: a standby, or a primary that was made one), storage (the disk of the server, or of fio, is full, fails, or holds damaged data), other. What caused a failed connection counts, where the server said it.", "kind"),
 		restarts: counter("loadgen_restarts_total",
 			"Times the tool was started again, by reason: exit, killed, start_failed, server_down.", "reason"),
 		parseErrors: counter("loadgen_parse_errors_total",
@@ -100,6 +100,6 @@ func NewSet(registry prometheus.Registerer) *Set {
 			"Transactions per second by the tool's own last progress report; 0 while it is down."),
 		address: gauge("loadgen_server_address_info",
 			"Where the load's newest connection was answered from, as the server says: on PostgreSQL its address, on MySQL its host's name, which is its pod's; 1. It stays while no server can be reached, and follows to another one. None on Unix sockets.", "address", "port"),
-		phase: gauge("loadgen_phase", "1 for the phase the load is in, 0 for the others: init, warmup, steady, stopped.", "phase"),
+		phase: gauge("loadgen_phase", "1 for the phase the load is in, 0 for the others: init, warmup, steady, down (no server takes the load: for a second or more every transaction or connection fails at once, and loadgen_errors_total has the kind), stopped.", "phase"),
 	}
 }

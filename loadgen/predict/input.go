@@ -1,9 +1,10 @@
 package predict
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 )
 
 // Input is what a prediction goes by: a workload where it is now, the same time's measurements of the class it is on,
@@ -114,14 +115,17 @@ func ReadClass(r io.Reader) (Class, error) {
 }
 
 func decode(r io.Reader, into any) error {
-	limited := &io.LimitedReader{R: r, N: mostInput}
-	d := json.NewDecoder(limited)
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err != nil && limited.N <= 0 {
+	text, err := io.ReadAll(&io.LimitedReader{R: r, N: mostInput + 1})
+	switch {
+	case err != nil:
+		return err
+	case len(text) > mostInput:
 		return fmt.Errorf("longer than %d MiB", mostInput>>20)
 	}
-	return err
+	if err := given.Decode(text, into, true, 1); err != nil {
+		return fmt.Errorf("%w (it is %s)", err, given.What(text))
+	}
+	return nil
 }
 
 // Validate says which field is wrong.

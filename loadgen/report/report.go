@@ -192,6 +192,9 @@ func New(title string, d *soak.Data) *Report {
 	if !r.Last.IsZero() && d.Plan.Duration > 0 {
 		r.Done = min(r.Last.Sub(d.Began).Seconds()/d.Plan.Duration.Seconds(), 1)
 	}
+	for _, err := range d.Damaged {
+		r.note("a file of the soak's folder is damaged, and what is missing of it is in nothing here: %s", err)
+	}
 	if d.Torn > 0 {
 		r.note("%s", d.Unread())
 	}

@@ -19,13 +19,14 @@ type Warmup struct {
 }
 
 // Measure does work for duration and returns what load counted in that time. The time starts
-// when the load is steady, so what comes before (making tables, warm-up) is not in it. It ends
-// early if ctx or work does. What is under way at its end may end in good order and is counted, but
-// how long that takes is not in the time.
+// when the load is steady, and so does the count: what comes before (making tables, warm-up, a tool or a server that is not up yet) is in neither. Of a tool
+// that tells what it did in reports, both begin and end with one. It ends early if ctx or work does. What is under way at its end may end in good order and is
+// counted, but how long that takes is not in the time; and of the rate is only as much of it as was not made up for by what was under way at its begin.
 func Measure(ctx context.Context, load *metrics.Load, target float64, warmup Warmup, duration time.Duration, work func(context.Context)) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
+	steady := load.CountFromSteady()
 	go func() {
 		work(ctx)
 		close(done)
@@ -33,6 +34,8 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	var began, ended, warm time.Time
+	var atEnd uint64
+	up := false // at the end
 	var cpu time.Duration
 	var rate steadiness
 	for running := true; running; {
@@ -40,25 +43,26 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 		case <-done:
 			running = false
 		case <-ctx.Done():
-			ended = time.Now()
+			ended, atEnd, up = time.Now(), load.Tally().Completed, load.Phase() == metrics.Steady
 			<-done
 			running = false
 		case now := <-poll.C:
 			if began.IsZero() && load.Phase() == metrics.Steady {
 				if warm.IsZero() {
-					warm = now
+					warm = steady()
 				}
 				if now.Sub(warm) >= warmup.Most || rate.steady(now, load.Tally().Completed) {
-					if warmup.Least > 0 || warmup.Most > 0 {
-						for _, l := range append([]*metrics.Load{load}, warmup.Beside...) {
-							l.ResetTally()
-						}
+					began, cpu = warm, cpuTime()
+					if warmup.Most > 0 {
+						began = load.ResetTally()
 					}
-					began, cpu = now, cpuTime()
+					for _, l := range warmup.Beside {
+						l.ResetTally()
+					}
 				}
 			}
 			if !began.IsZero() && now.Sub(began) >= duration {
-				ended = now
+				ended, atEnd, up = now, load.Tally().Completed, load.Phase() == metrics.Steady
 				stop()
 				<-done
 				running = false
@@ -68,11 +72,18 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	if began.IsZero() {
 		return Result{}, fmt.Errorf("the load did not become steady")
 	}
-	if ended.IsZero() {
-		ended = time.Now()
-	}
 	tally := load.Tally()
+	if ended.IsZero() {
+		ended, atEnd = time.Now(), tally.Completed
+	}
+	// One that was killed has reported up to some time before.
+	if report := load.LastReport(); report.After(ended) || up && report.After(began) {
+		ended, atEnd = report, tally.Completed
+	}
 	r := New(load.Labels(), target, ended.Sub(began), tally)
+	if late := tally.Completed - atEnd; r.Seconds > 0 {
+		r.Rate = float64(tally.Completed-min(late, tally.Carried)) / r.Seconds
+	}
 	r.parts = Parts{Began: began, Response: tally.Response, Service: tally.Service}
 	r.WarmedUp = began.Sub(warm).Seconds()
 	if warmup.Most > 0 && !rate.was {

@@ -31,10 +31,20 @@ type Part struct {
 	Result
 	Generator Generator `json:"generator"`
 	Parts     Parts     `json:"parts"`
+	// from is the file that it is of, and where in it.
+	from string
+}
+
+// place names a result for people.
+func (p Part) place(number int) string {
+	if p.from == "" {
+		return fmt.Sprintf("result %d", number)
+	}
+	return p.from
 }
 
 // Of is the result as that of one of several generators.
-func (r Result) Of(g Generator) Part { return Part{r, g, r.parts} }
+func (r Result) Of(g Generator) Part { return Part{Result: r, Generator: g, Parts: r.parts} }
 
 // WriteJSON writes it as one indented JSON object.
 func (p Part) WriteJSON(w io.Writer) error { return writeJSON(w, p) }
@@ -74,7 +84,7 @@ func Merge(all []Part) (Total, error) {
 		return Total{}, err
 	}
 	m := Total{all[0].Result, len(all)}
-	m.Errors, m.Skipped, m.Notes, m.Outages, m.AfterOutages = map[string]uint64{}, map[string]uint64{}, nil, nil, nil
+	m.Errors, m.Skipped, m.Notes, m.ToolEnds, m.Outages, m.AfterOutages = map[string]uint64{}, map[string]uint64{}, nil, nil, nil, nil
 	m.TargetRate, m.Rate, m.Seconds, m.WarmedUp, m.CPUPer1000 = 0, 0, 0, 0, 0
 	m.Offered, m.Completed, m.Restarts, m.ParseErrors, m.Lost = 0, 0, 0, 0, 0
 	parts := Parts{Began: all[0].Parts.Began}
@@ -92,6 +102,7 @@ func Merge(all []Part) (Total, error) {
 		for _, n := range r.Notes {
 			notes[n]++
 		}
+		m.ToolEnds = merge(m.ToolEnds, r.ToolEnds)
 		m.Outages = append(m.Outages, r.Outages...)
 		parts.Response.Merge(&r.Parts.Response)
 		parts.Service.Merge(&r.Parts.Service)
@@ -133,37 +144,45 @@ func (r Part) ended() time.Time {
 	return r.Parts.Began.Add(time.Duration(r.Seconds * float64(time.Second)))
 }
 
-// complete checks that these are all generators of one load.
+// complete checks that these are all generators of one load. It names each result that is not.
 func complete(all []Part) error {
-	first, seen := all[0], map[int]bool{}
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	i := max(0, slices.IndexFunc(all, func(p Part) bool { return p.Generator.Of > 0 }))
+	first, name, seen := all[i], all[i].place(i+1), map[int]string{}
 	for i, r := range all {
-		what := fmt.Sprintf("result %d", i+1)
+		what := r.place(i + 1)
 		switch {
-		case r.Generator.Of == 0:
-			return fmt.Errorf("%s is not of one of several generators: it must be printed by --json with --generators", what)
+		case r.Generator.Of <= 0:
+			fail("%s is not of one of several generators: generator.of is missing; want what --json prints with --generators", what)
+			continue
 		case r.Tool != first.Tool || r.Profile != first.Profile || r.Server != first.Server || r.StorageClass != first.StorageClass:
-			return fmt.Errorf("%s is of another load: %s, and the first of %s", what, r.title(), first.title())
+			fail("%s is of another load: %s, and the first, %s, of %s: want the same tool, profile, server and storageclass", what, r.title(), name, first.title())
+			continue
 		case r.Generator.Of != first.Generator.Of:
-			return fmt.Errorf("%s is of %d generators, and the first of %d", what, r.Generator.Of, first.Generator.Of)
+			fail("%s is of %d generators, and the first of %d, by generator.of; that is %s", what, r.Generator.Of, first.Generator.Of, name)
+			continue
 		case r.Generator.Number < 0 || r.Generator.Number >= r.Generator.Of:
-			return fmt.Errorf("%s is of generator %d of %d, which there is not", what, r.Generator.Number, r.Generator.Of)
-		case seen[r.Generator.Number]:
-			return fmt.Errorf("generator %d is there twice", r.Generator.Number)
+			fail("%s is of generator %d of %d, which there is not: want a generator.number of 0 to %d", what, r.Generator.Number, r.Generator.Of, r.Generator.Of-1)
+			continue
+		case seen[r.Generator.Number] != "":
+			fail("generator %d is there twice: %s and %s", r.Generator.Number, seen[r.Generator.Number], what)
+			continue
 		case r.Seconds <= 0:
-			return fmt.Errorf("%s has measured nothing", what)
+			fail("%s has measured nothing: its seconds are %g", what, r.Seconds)
 		}
-		seen[r.Generator.Number] = true
+		seen[r.Generator.Number] = what
 	}
 	var missing []int
 	for i := range first.Generator.Of {
-		if !seen[i] {
+		if seen[i] == "" {
 			missing = append(missing, i)
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("of %d generators these are missing: %v", first.Generator.Of, missing)
+		fail("of %d generators these are missing: %v", first.Generator.Of, missing)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (r Result) title() string {
@@ -174,6 +193,19 @@ func add(to, more map[string]uint64) {
 	for k, n := range more {
 		to[k] += n
 	}
+}
+
+// merge adds up tool ends of the same cause.
+func merge(to, more []ToolEnd) []ToolEnd {
+	for _, e := range more {
+		i := slices.IndexFunc(to, func(t ToolEnd) bool { return t.Reason == e.Reason && t.Cause == e.Cause })
+		if i < 0 {
+			to = append(to, e)
+			continue
+		}
+		to[i].Times += e.Times
+	}
+	return to
 }
 
 // merged are outages of which several generators saw parts: what overlaps is one, in which not all need have failed.

@@ -2,7 +2,9 @@
 package result
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -34,21 +36,30 @@ type Result struct {
 	Restarts    uint64            `json:"restarts"`
 	ParseErrors uint64            `json:"parse_errors"`
 	Lost        uint64            `json:"lost"`
+	// ToolEnds are why the load tool ended by itself, and how often each: nothing of that is an answer of the server, but for server_down.
+	ToolEnds []ToolEnd `json:"tool_ends,omitempty"`
 
 	// Outages are the times without a commit, of the canary only; AfterOutages is the response time
 	// of what was due in the minute after one of a second or more.
 	Outages      []Outage `json:"outages,omitempty"`
 	AfterOutages *Latency `json:"after_outages,omitempty"`
 
-	// CPUPer1000 is the CPU time loadgen itself (not its tool) used per 1,000 completed.
-	CPUPer1000 float64 `json:"cpu_seconds_per_1000"`
+	// CPUPer1000 is the CPU time loadgen itself (not its tool) used per 1,000 completed; 0 is not known.
+	CPUPer1000 float64 `json:"cpu_seconds_per_1000,omitempty"`
 	// Notes say what makes the result doubtful.
 	Notes []string `json:"notes,omitempty"`
 
-	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow, unless the end cut them short
+	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow, unless the end, or the tool's own failure, cut them short
 	Service  Latency `json:"service"`  // from sending; completed ones only
 
 	parts Parts // what it was summed up from
+}
+
+// ToolEnd is why a load tool ended, in its words.
+type ToolEnd struct {
+	Reason string `json:"reason"` // as of loadgen_restarts_total
+	Cause  string `json:"cause"`
+	Times  uint64 `json:"times"`
 }
 
 // Outage is a time in which transactions were due and none was committed.
@@ -60,15 +71,18 @@ type Outage struct {
 }
 
 // Failures lists the errors.
-func (o Outage) Failures() string {
-	var errors []string
-	for _, name := range slices.Sorted(maps.Keys(o.Errors)) {
-		errors = append(errors, fmt.Sprintf("%d %s", o.Errors[name], name))
+func (o Outage) Failures() string { return list(o.Errors) }
+
+// list is counts in words.
+func list(counts map[string]uint64) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%d %s", counts[name], name))
 	}
-	return strings.Join(errors, ", ")
+	return strings.Join(all, ", ")
 }
 
-// Latency sums up a distribution, in seconds.
+// Latency sums up a distribution, in seconds. Of none nothing is known but that.
 type Latency struct {
 	Count     uint64     `json:"count"`
 	Mean      float64    `json:"mean"`
@@ -101,7 +115,48 @@ func New(labels metrics.Labels, target float64, took time.Duration, t metrics.Ta
 	for _, n := range t.Restarts {
 		r.Restarts += n
 	}
+	for cause, n := range t.Causes {
+		r.ToolEnds = append(r.ToolEnds, ToolEnd{string(cause.Reason), cause.Words, n})
+	}
+	slices.SortFunc(r.ToolEnds, func(a, b ToolEnd) int {
+		return cmp.Or(cmp.Compare(b.Times, a.Times), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Cause, b.Cause))
+	})
+	for _, e := range r.ToolEnds {
+		r.Notes = append(r.Notes, e.String())
+	}
+	if n := r.Skipped[string(metrics.Tool)]; n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d that were due were not sent because the load tool was down: that is no answer of the server, and in no response time", n, r.Offered))
+	}
 	return r
+}
+
+// String is a note.
+func (e ToolEnd) String() string {
+	what := "by itself"
+	if e.Reason == string(metrics.ServerDown) {
+		what = "as the server was down"
+	}
+	return fmt.Sprintf("the load tool ended %s, %d times (%s): %s", what, e.Times, e.Reason, e.Cause)
+}
+
+// Unsound is an error if the result is not one of the server: the load tool failed, most of what was due failed or was not sent, or nothing was
+// done. What came too late is the load's own outcome.
+func (r Result) Unsound() error {
+	var errs []error
+	for _, e := range r.ToolEnds {
+		if e.Reason != string(metrics.ServerDown) {
+			errs = append(errs, errors.New(e.String()))
+		}
+	}
+	bad := total(r.Errors) + r.Skipped[string(metrics.Down)] + r.Skipped[string(metrics.Tool)]
+	switch {
+	case bad > 0 && 2*bad >= r.Offered:
+		errs = append(errs, fmt.Errorf("of %d that were due %d failed (%s), and %d were not sent as the server or the tool was down",
+			r.Offered, total(r.Errors), list(r.Errors), r.Skipped[string(metrics.Down)]+r.Skipped[string(metrics.Tool)]))
+	case r.Completed == 0:
+		errs = append(errs, fmt.Errorf("nothing was completed in %.1f s", r.Seconds))
+	}
+	return errors.Join(errs...)
 }
 
 // Began is when the measured time began. A result that was read does not know.
@@ -119,12 +174,24 @@ func named[K ~string](m map[K]uint64) map[string]uint64 {
 
 // Sum sums up a distribution.
 func Sum(d *stats.Distribution) Latency {
+	if d.Count() == 0 {
+		return Latency{}
+	}
 	l := Latency{Count: d.Count(), Mean: d.Mean(), Max: d.Max().Seconds()}
 	for _, q := range Quantiles {
 		low, high := d.Interval(q)
 		l.Quantiles = append(l.Quantiles, Quantile{q, d.Quantile(q).Seconds(), low.Seconds(), high.Seconds()})
 	}
 	return l
+}
+
+// MarshalJSON has null for what is not known.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	type plain Latency
+	if l.Count > 0 || len(l.Quantiles) > 0 {
+		return json.Marshal(plain(l))
+	}
+	return []byte(`{"count": 0, "mean": null, "max": null, "quantiles": null}`), nil
 }
 
 // Quantile returns quantile q of the summary, NaN if it is not in it.
@@ -183,7 +250,9 @@ func (r Result) WriteText(w io.Writer) error {
 	if r.ParseErrors > 0 {
 		fmt.Fprintf(t, "lines not understood\t%d\n", r.ParseErrors)
 	}
-	fmt.Fprintf(t, "own CPU\t%.3f s per 1,000\n", r.CPUPer1000)
+	if r.CPUPer1000 > 0 {
+		fmt.Fprintf(t, "own CPU\t%.3f s per 1,000\n", r.CPUPer1000)
+	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(t, "note\t%s\n", note)
 	}

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 )
 
 // most is how many samples are read at the most, phases apart: three classes for four days in intervals of 10 s. A soak of more is
@@ -41,6 +43,8 @@ type Data struct {
 	// Torn is how many lines could not be read, such as the last of a killed soak; TornAt are the first of them, as file:line.
 	Torn   int
 	TornAt []string
+	// Damaged are why files could not be read to their ends.
+	Damaged []error
 }
 
 // Unread says how many lines could not be read, and which.
@@ -73,10 +77,15 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 		c := collector{data: d, open: map[[2]string]*Sample{}}
 		before := *d
 		for _, file := range files {
-			if err = c.read(file); err != nil {
-				err = fmt.Errorf("%s: %w", file, err)
+			if err = c.read(file); err == nil {
+				continue
+			}
+			if err = fmt.Errorf("%s: %w", file, err); errors.Is(err, fs.ErrNotExist) {
 				break
 			}
+			// What of a day's file is damaged costs the rest of that day, and no other.
+			d.Damaged = append(d.Damaged, err)
+			err = nil
 		}
 		now, listed := samplesFiles(folder)
 		switch {
@@ -103,8 +112,11 @@ func readState(folder string) (*Data, error) {
 		return nil, err
 	}
 	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := given.Decode(text, &s, false, 1); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if s.Began.IsZero() || s.Plan.Interval <= 0 {
+		return nil, given.NotA(path, text, "a soak's (began or plan.interval is missing)")
 	}
 	d := &Data{Began: s.Began, Plan: s.Plan}
 	file, err := os.Open(filepath.Join(folder, eventsFile))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/result"
 )
@@ -37,7 +38,7 @@ func (u *unreached) tried(ctx context.Context, began, ended time.Time, err error
 		u.outages = append(u.outages, result.Outage{Began: ended.UTC(), Errors: map[string]uint64{}})
 		n = len(u.outages)
 	}
-	u.outages[n-1].Errors[string(driver.Kind(ctx, err))]++
+	u.outages[n-1].Errors[string(adapter.Kind(ctx, err))]++
 	return err
 }
 

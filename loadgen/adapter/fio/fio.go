@@ -11,8 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -47,6 +50,20 @@ type Config struct {
 	Fdatasync int
 	// Rate is I/Os per second over all jobs and for each direction; 0: as many as possible.
 	Rate float64
+}
+
+// perJob is the rate of a job in each direction, of which fio takes whole ones.
+func (c Config) perJob() int { return max(1, int(c.Rate/float64(c.Jobs)+0.5)) }
+
+// Offered is the I/Os per second that fio is to do, over all jobs and both directions; 0: as many as possible.
+func (c Config) Offered() float64 {
+	switch {
+	case c.Rate <= 0:
+		return 0
+	case c.RW == "rw" || c.RW == "randrw":
+		return float64(2 * c.perJob() * c.Jobs)
+	}
+	return float64(c.perJob() * c.Jobs)
 }
 
 // Profile names what the load does.
@@ -115,8 +132,7 @@ func (t *Tool) arguments() []string {
 	}
 	if c.Rate > 0 {
 		// At even distances: with rate_process=poisson fio 3.33 dies of a division by zero now and then.
-		perJob := max(1, int(c.Rate/float64(c.Jobs)+0.5))
-		a = append(a, "--rate_iops="+strconv.Itoa(perJob))
+		a = append(a, "--rate_iops="+strconv.Itoa(c.perJob()))
 	}
 	return a
 }
@@ -125,7 +141,10 @@ func (t *Tool) arguments() []string {
 type run struct {
 	*Tool
 	last      counts
+	began     time.Time // when its runtime was 0
 	lastWords string
+	noting    sync.Mutex
+	failed    bool // it says that a call of its own failed, which another time may not
 }
 
 // Once runs fio until it ends or ctx does.
@@ -151,14 +170,37 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 			t.load.Lost(r.last.total - counted)
 		}
 	}
-	return adapter.End("fio", err, r.lastWords, false)
+	return adapter.End("fio", err, r.lastWords, false, r.last.total == 0 && !r.failed)
 }
 
-func (r *run) message(line string) { r.log.Debug("fio says", "line", line) }
+func (r *run) message(line string) {
+	r.log.Debug("fio says", "line", line)
+	r.note(line)
+}
 
-// note keeps fio's first complaint, to tell it if fio ends.
+// callFailed fits fio's complaint of a call: "pid=4, err=28/file:filesetup.c:238, func=write, error=No space left on device".
+var callFailed = regexp.MustCompile(`err=(\d+)/file:`)
+
+// never are the errors of calls that fail in the same way each time: what fio was asked for is not possible there.
+var never = []syscall.Errno{syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ENOENT, syscall.ENOTDIR}
+
+// note keeps fio's first complaint, to tell it if fio ends; one of a call tells more than those before it. fio says some on either stream.
 func (r *run) note(line string) {
-	if r.lastWords == "" && strings.HasPrefix(line, "fio: ") && !strings.HasPrefix(line, "fio: terminating") {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	line = strings.TrimSpace(line)
+	if m := callFailed.FindStringSubmatch(line); m != nil && !r.failed {
+		if number, err := strconv.Atoi(m[1]); err == nil && !slices.Contains(never, syscall.Errno(number)) {
+			r.failed = true
+			if kind := adapter.KindOf(line); kind == metrics.Storage {
+				r.load.Error(kind)
+			}
+		}
+		r.lastWords = strings.TrimPrefix(line, "fio: ")
+	}
+	complaint := strings.HasPrefix(line, "fio: ") && !strings.HasPrefix(line, "fio: terminating") || strings.Contains(line, "No I/O performed") || strings.HasPrefix(line, "Bad option") ||
+		strings.HasPrefix(line, files+": ") && !strings.Contains(line, "(g=") && !strings.Contains(line, "(groupid=") && !strings.Contains(line, "Laying out")
+	if r.lastWords == "" && complaint {
 		r.lastWords = strings.TrimPrefix(line, "fio: ")
 	}
 }
@@ -177,17 +219,24 @@ func (r *run) report(text []byte) {
 		r.log.Error("fio's counts went back; report left out", "from", r.last.total, "to", now.total)
 		return
 	}
+	// By fio's clock: when a report comes is later than what it is of, the last one by as long as fio takes to end.
+	if r.began.IsZero() {
+		r.began = time.Now().Add(-now.ran)
+		r.load.Report(r.began, func() {})
+	}
 	if now.total > 0 {
-		r.up()
+		r.up() // before what it has done is counted: that is from then on
 	}
-	r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
-	add(r.load, r.last.io, now.io)
-	if r.syncs != nil {
-		add(r.syncs, r.last.sync, now.sync)
-	}
-	for n := r.last.errors; n < now.errors; n++ {
-		r.load.Error(metrics.Other)
-	}
+	r.load.Report(r.began.Add(now.ran), func() {
+		r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
+		add(r.load, r.last.io, now.io)
+		if r.syncs != nil {
+			add(r.syncs, r.last.sync, now.sync)
+		}
+		for n := r.last.errors; n < now.errors; n++ {
+			r.load.Error(metrics.Other)
+		}
+	})
 	r.last = now
 }
 

@@ -20,8 +20,9 @@ type latencies struct {
 
 // direction is one of a job's reads, writes and trims.
 type direction struct {
-	Total uint64    `json:"total_ios"`
-	Lat   latencies `json:"lat_ns"`
+	Runtime int64     `json:"runtime"` // in milliseconds, by fio's own clock
+	Total   uint64    `json:"total_ios"`
+	Lat     latencies `json:"lat_ns"`
 }
 
 // Report is one of fio's status reports in json+. All counts are since the start of fio.
@@ -44,6 +45,7 @@ type counts struct {
 	io     map[time.Duration]uint64
 	sync   map[time.Duration]uint64
 	errors uint64
+	ran    time.Duration
 }
 
 // ParseReport reads one report.
@@ -55,8 +57,12 @@ func ParseReport(text []byte) (*Report, error) {
 	if len(r.Jobs) == 0 {
 		return nil, fmt.Errorf("fio report has no jobs")
 	}
-	if _, err := r.counts(); err != nil {
+	now, err := r.counts()
+	if err != nil {
 		return nil, err
+	}
+	if now.total > 0 && len(now.io) == 0 {
+		return nil, fmt.Errorf("fio report has %d I/Os and the latency of none: want lat_ns.bins, which --output-format=json+ and --lat_percentiles=1 give", now.total)
 	}
 	return &r, nil
 }
@@ -77,6 +83,7 @@ func (r *Report) counts() (counts, error) {
 		c.errors += j.TotalError
 		for _, d := range []direction{j.Read, j.Write, j.Trim} {
 			c.total += d.Total
+			c.ran = max(c.ran, time.Duration(max(d.Runtime, 0))*time.Millisecond)
 			if err := add(c.io, d.Lat.Bins); err != nil {
 				return c, err
 			}

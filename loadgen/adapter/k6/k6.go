@@ -7,6 +7,7 @@ package k6
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/metrics"
@@ -36,7 +39,7 @@ const (
 type Config struct {
 	// Path is a k6 with xk6-sql and its drivers for postgres and mysql.
 	Path string
-	// Engine is postgres or mysql; DSN is in the form of its driver, lib/pq or go-sql-driver.
+	// Engine is postgres or mysql; DSN is in the form of libpq or go-sql-driver.
 	Engine, DSN string
 	// Query is the statement.
 	Query string
@@ -71,6 +74,13 @@ func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool,
 	if config.VUs < config.Generators {
 		return nil, fmt.Errorf("%d VUs are too few for %d generators: some would have none", config.VUs, config.Generators)
 	}
+	if config.Engine != "mysql" {
+		if _, err := adapter.PostgresConfig(config.DSN); err != nil {
+			return nil, fmt.Errorf("--dsn: %w", err)
+		}
+	} else if _, err := mysql.ParseDSN(config.DSN); err != nil {
+		return nil, errors.New("--dsn: connection string: not of the form user:password@unix(/path)/database or user:password@tcp(host:port)/database")
+	}
 	return &Tool{config: config, load: load, log: log, up: up}, nil
 }
 
@@ -104,6 +114,18 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
 	}
 	defer os.RemoveAll(folder)
+	// k6's driver for PostgreSQL knows one host, and less of sockets and TLS than libpq.
+	dsn := t.config.DSN
+	if t.config.Engine != "mysql" {
+		reached, err := adapter.Reach(ctx, dsn)
+		if err != nil {
+			if ctx.Err() == nil {
+				t.load.Error(adapter.Kind(ctx, err))
+			}
+			return adapter.Ended{Reason: metrics.ServerDown, Err: err}
+		}
+		dsn = reached.Plain(dsn)
+	}
 	path := filepath.Join(folder, "loadgen.js")
 	if err := os.WriteFile(path, script, 0o600); err != nil {
 		return adapter.Ended{Reason: metrics.StartFailed, Err: err}
@@ -119,7 +141,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 	command := []string{t.config.Path, "run", "--no-color", "--no-usage-report", "--address=",
 		// Without a summary and thresholds k6 does not keep every sample in memory.
 		"--summary-mode=disabled", "--no-thresholds", "--out=json=/dev/fd/3"}
-	env := []string{"LOADGEN_ENGINE=" + t.config.Engine, "LOADGEN_K6_DSN=" + t.config.DSN, "LOADGEN_QUERY=" + t.config.Query,
+	env := []string{"LOADGEN_ENGINE=" + t.config.Engine, "LOADGEN_K6_DSN=" + dsn, "LOADGEN_QUERY=" + t.config.Query,
 		"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64), "LOADGEN_VUS=" + strconv.Itoa(t.config.VUs)}
 	command = append(command, t.config.segment()...)
 	if t.config.RemoteWrite != "" {
@@ -155,7 +177,7 @@ func (r *run) point(line string) {
 		}
 		return
 	}
-	r.up()
+	defer r.up() // what it is seen by is over, and began before
 	r.seen.Add(1)
 	r.load.Offered(1)
 	if p.Failed != "" {
@@ -194,7 +216,10 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("k6 did iterations it did not tell of", "iterations", r.summary.Completed-got)
 		}
 	}
-	return adapter.End("k6", err, r.lastWords, false)
+	// k6's codes of a configuration that it does not take, and of a script that fails before its first iteration.
+	code := adapter.ExitCode(err)
+	refused := r.seen.Load() == 0 && (code == 104 || code == 107) && adapter.KindOf(r.lastWords) == metrics.Other
+	return adapter.End("k6", err, r.lastWords, adapter.Unserved(adapter.KindOf(r.lastWords)) && r.seen.Load() == 0, refused)
 }
 
 // Total is the sum of what the k6 processes that ended in good order said.

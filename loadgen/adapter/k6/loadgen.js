@@ -7,7 +7,18 @@ import postgres from "k6/x/sql/driver/postgres";
 
 const db = sql.open(__ENV.LOADGEN_ENGINE === "mysql" ? mysql : postgres, __ENV.LOADGEN_K6_DSN);
 
-const lostServer = /connect|refused|EOF|reset|broken pipe|bad connection|shutting down|starting up|terminating|authentication|Access denied/;
+// The kinds of errors by their words, the first that fits.
+const kinds = [
+  ["storage", /No space left on device|Input\/output error|Read-only file system|Disk full|is full/],
+  ["authentication", /authentication failed|no pg_hba.conf entry|not permitted to log in|Access denied|password/],
+  ["read_only", /read-only transaction|--read-only option|read_only option|session is read-only/],
+  ["connection", /connect|refused|EOF|reset|broken pipe|bad connection|shutting down|starting up|terminating|recovery mode/],
+];
+
+function kindOf(error) {
+  const found = kinds.find((kind) => kind[1].test(error));
+  return found ? found[0] : "other";
+}
 
 // When this VU last told of an error.
 let told = 0;
@@ -32,7 +43,7 @@ export default function () {
   try {
     db.query(__ENV.LOADGEN_QUERY);
   } catch (error) {
-    exec.vu.metrics.tags.failed = lostServer.test(String(error)) ? "connection" : "other";
+    exec.vu.metrics.tags.failed = kindOf(String(error));
     if (Date.now() - told > 10000) {
       told = Date.now();
       console.error(String(error));

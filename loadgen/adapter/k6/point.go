@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,10 +50,12 @@ func ParsePoint(line string) (p Point, ok bool, err error) {
 		p.Done, p.Duration = true, time.Duration(l.Data.Value*float64(time.Millisecond))
 		switch l.Data.Tags["failed"] {
 		case "no":
-		case "connection":
-			p.Failed = metrics.Connection
 		default:
+			// The script tells a kind by the error's words.
 			p.Failed = metrics.Other
+			if kind := metrics.ErrorKind(l.Data.Tags["failed"]); slices.Contains(metrics.Kinds(), kind) {
+				p.Failed = kind
+			}
 		}
 	case "dropped_iterations":
 		if v := l.Data.Value; v < 0 || v > 1e9 || v != math.Trunc(v) {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/plumbline/plumbline/loadgen/adapter"
+	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
 // madeHere is the comment on pgbench_branches that tells tables that loadgen made from others'. pgbench drops the table when it
@@ -91,7 +92,7 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 	var phases []InitPhase
 	p := adapter.Process{Command: command, Env: t.env, Stop: syscall.SIGTERM, Grace: stopGrace, Stderr: func(line string) {
 		t.log.Debug("pgbench says", "line", line)
-		if strings.HasPrefix(line, "pgbench: error: ") {
+		if strings.HasPrefix(line, "pgbench: error: ") || strings.HasPrefix(line, "pgbench: fatal: ") {
 			last = line
 		}
 		if strings.HasPrefix(line, "done in ") {
@@ -103,7 +104,11 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 		return nil, errors.Join(adapter.Final(err), t.done(ctx))
 	}
 	if err != nil {
-		return nil, adapter.Describe("pgbench --initialize", err, last)
+		failed := adapter.Told(adapter.Describe("pgbench --initialize", err, last), last)
+		if last != "" && adapter.KilledBy(err) == 0 && !strings.Contains(last, "ERROR:") && adapter.KindOf(last) == metrics.Other && !transient.MatchString(last) {
+			failed = errors.Join(adapter.Final(failed), t.done(ctx)) // such as a scale that it does not take
+		}
+		return nil, failed
 	}
 	t.finish(ctx, tables{scale: t.config.Scale, making: t.config.Scale})
 	return phases, nil

@@ -66,6 +66,10 @@ type Tool struct {
 
 // New checks config. up is called with each transaction seen.
 func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool, error) {
+	// pgbench's library reads the string itself; loadgen makes the tables, and must take the same.
+	if _, err := adapter.PostgresConfig(config.DSN); err != nil {
+		return nil, err
+	}
 	rest, password, err := adapter.SplitPassword(config.DSN)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type run struct {
 	serverDown atomic.Bool
 	summary    Summary
 	lastWords  string
+	answered   bool // by the server, with an error
 	abort      *time.Timer
 }
 
@@ -86,8 +88,17 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("pgbench did transactions its log did not show", "transactions", lost)
 		}
 	}
-	return adapter.End("pgbench", err, r.lastWords, r.serverDown.Load())
+	if strings.Contains(r.lastWords, `relation "pgbench_`) && strings.Contains(r.lastWords, "does not exist") {
+		r.lastWords += " (--init makes pgbench's tables)"
+	}
+	// 1 is of what pgbench was asked to do, and of connections that it could not make; 127 of a program that there is not.
+	code := adapter.ExitCode(err)
+	refused := r.completed.Load() == 0 && (code == 127 || code == 1 && !r.answered && !transient.MatchString(r.lastWords) || r.answered && strings.Contains(r.lastWords, "syntax error"))
+	return adapter.End("pgbench", err, r.lastWords, r.serverDown.Load(), refused)
 }
+
+// transient fits pgbench's complaints of the machine that it runs on.
+var transient = regexp.MustCompile(`(?i)too many open files|need at least \d+ open files|could not create thread|out of memory|resource temporarily`)
 
 // transaction takes one line of the log.
 func (r *run) transaction(line string) {
@@ -97,7 +108,7 @@ func (r *run) transaction(line string) {
 		r.log.Error("line of pgbench's log left out", "err", err)
 		return
 	}
-	r.up()
+	defer r.up() // what it is seen by is over, and began before
 	r.load.Offered(1)
 	switch t.Outcome {
 	case Completed:
@@ -141,7 +152,8 @@ func (r *run) stderr(line string) {
 	case strings.HasPrefix(text, "client ") && strings.Contains(text, " aborted"):
 		// The transaction under way failed; it stands neither in the log nor in the totals.
 		kind := abortKind(text)
-		r.serverDown.Store(kind == metrics.Connection)
+		r.answered = r.answered || strings.Contains(text, "ERROR:")
+		r.serverDown.Store(adapter.Unserved(kind))
 		r.load.Offered(1)
 		r.load.Failed(kind, 0)
 		if r.abort == nil {
@@ -149,20 +161,30 @@ func (r *run) stderr(line string) {
 		}
 	case strings.HasPrefix(text, "connection to ") || strings.HasPrefix(text, "could not connect to"):
 		r.serverDown.Store(true)
-		r.load.Error(metrics.Connection)
+		kind := adapter.KindOf(text)
+		if kind == metrics.Other {
+			kind = metrics.Connection
+		}
+		r.load.Error(kind)
 	case strings.HasPrefix(text, "could not create connection"):
 		return // follows the line above
 	default:
-		r.load.Error(metrics.Other)
+		kind := adapter.KindOf(text)
+		r.answered = r.answered || strings.Contains(text, "ERROR:")
+		if adapter.Unserved(kind) {
+			r.serverDown.Store(true)
+		}
+		r.load.Error(kind)
 	}
 	r.lastWords = text
 	r.log.Warn("pgbench reports an error", "line", text)
 }
 
-// abortKind tells a lost connection from a statement that failed.
+// abortKind tells a lost connection, or a server that takes no writes, from a statement that failed.
 func abortKind(text string) metrics.ErrorKind {
-	if strings.Contains(text, "ERROR:") {
-		return metrics.Other
+	kind := adapter.KindOf(text)
+	if kind == metrics.Other && !strings.Contains(text, "ERROR:") {
+		return metrics.Connection
 	}
-	return metrics.Connection
+	return kind
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
@@ -15,8 +16,9 @@ type Event struct {
 	Kind byte
 	// Response and Service are of a completed event; a failed one has Response only.
 	Response, Service time.Duration
-	// Error is the kind of error an event was tried again for.
+	// Error is the kind of error an event was tried again for, or failed by, Words what is said of the latter.
 	Error metrics.ErrorKind
+	Words string
 }
 
 // ParseEvent reads a line.
@@ -43,8 +45,13 @@ func ParseEvent(line string) (Event, error) {
 		if err == nil && e.Service > e.Response {
 			err = bad
 		}
-	case e.Kind == 'f' && len(f) == 2:
+	case e.Kind == 'f':
 		e.Response, err = microseconds(f[1])
+		e.Words = strings.Join(f[2:], " ")
+		// Without words it is a connection that is gone.
+		if e.Error = adapter.KindOf(e.Words); e.Words == "" {
+			e.Error = metrics.Connection
+		}
 	case e.Kind == 'r' && len(f) == 2:
 		e.Error = errorKind(f[1])
 	default:

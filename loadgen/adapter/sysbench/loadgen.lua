@@ -7,7 +7,7 @@
 --
 -- Settings come from the environment, events go to file descriptor 3, one line each:
 --   c RESPONSE SERVICE   completed; microseconds from the intended start, from the real start
---   f RESPONSE           failed, and sysbench ends
+--   f RESPONSE ERROR     failed, and sysbench ends; ERROR is what the server or the script says, if anything
 --   r ERROR              tried again after an error sysbench ignores; ERROR is the server's number
 
 require(os.getenv("LOADGEN_SCRIPT"))
@@ -75,7 +75,9 @@ function thread_run(thread_id)
                   sysbench.hooks.before_restart_event(ret)
                end
             else
-               out:write(string.format("f %.0f\n", (now() - due) * 1e6))
+               local words = type(ret) == "table" and (ret.sql_errmsg or ret.errcode) or ret
+               words = string.sub(string.gsub(tostring(words or ""), "%s+", " "), 1, 1000)
+               out:write(string.format("f %.0f %s\n", (now() - due) * 1e6, words))
                error(ret, 2)
             end
          end

@@ -63,7 +63,7 @@ func New(config Config, load *metrics.Load, log *slog.Logger, up func()) (*Tool,
 	if !scriptName.MatchString(config.Script) {
 		return nil, fmt.Errorf("%q is not the name of a sysbench test", config.Script)
 	}
-	if _, err := config.Target.options(); err != nil {
+	if _, _, _, err := config.Target.options(); err != nil {
 		return nil, err
 	}
 	return &Tool{config: config, load: load, log: log, up: up}, nil
@@ -76,7 +76,7 @@ func (t *Tool) folder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	options, err := t.config.Target.options()
+	options, _, _, err := t.config.Target.options()
 	if err == nil {
 		options = append(options, fmt.Sprintf("threads=%d", t.config.Threads), "time=0", "events=0")
 		err = os.WriteFile(filepath.Join(folder, "options"), []byte(strings.Join(options, "\n")+"\n"), 0o600)
@@ -94,8 +94,15 @@ func (t *Tool) folder() (string, error) {
 // command is sysbench's command line. The options of a test are only read there: from a file sysbench takes none that it does not
 // know before it has loaded the test, and says nothing.
 func (t *Tool) command(folder, test, what string) []string {
-	return []string{t.config.Path, "--config-file=" + filepath.Join(folder, "options"),
-		fmt.Sprintf("--tables=%d", t.config.Tables), fmt.Sprintf("--table-size=%d", t.config.TableSize), test, what}
+	_, more, _, _ := t.config.Target.options() // checked by New
+	command := append([]string{t.config.Path, "--config-file=" + filepath.Join(folder, "options")}, more...)
+	return append(command, fmt.Sprintf("--tables=%d", t.config.Tables), fmt.Sprintf("--table-size=%d", t.config.TableSize), test, what)
+}
+
+// env is what sysbench's environment has for the target.
+func (t *Tool) env(more ...string) []string {
+	_, _, env, _ := t.config.Target.options()
+	return append(env, more...)
 }
 
 // Once runs sysbench until it ends or ctx does.
@@ -117,8 +124,8 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 	reading.Go(func() { adapter.Lines(events, r.event) })
 	p := adapter.Process{
 		Command: t.command(folder, filepath.Join(folder, "loadgen.lua"), "run"),
-		Env: []string{"LC_ALL=C", "LOADGEN_SCRIPT=" + t.config.Script, "LOADGEN_STOP=" + stop,
-			"LOADGEN_RATE=" + strconv.FormatFloat(t.config.Rate, 'f', -1, 64)},
+		Env: t.env("LC_ALL=C", "LOADGEN_SCRIPT="+t.config.Script, "LOADGEN_STOP="+stop,
+			"LOADGEN_RATE="+strconv.FormatFloat(t.config.Rate, 'f', -1, 64)),
 		Files: []*os.File{write}, Grace: stopGrace,
 		StopBy: func() error { return os.WriteFile(stop, nil, 0o600) },
 		Stdout: r.stdout, Stderr: r.complaint, Started: func(pid int) { t.pid.Store(int64(pid)) },
@@ -147,7 +154,7 @@ func (r *run) event(line string) {
 		r.log.Error("line left out", "err", err)
 		return
 	}
-	r.up()
+	defer r.up() // what it is seen by is over, and began before
 	switch e.Kind {
 	case 'c':
 		r.load.Offered(1)
@@ -159,10 +166,28 @@ func (r *run) event(line string) {
 		}
 	case 'f':
 		r.load.Offered(1)
-		r.load.Failed(metrics.Connection, e.Response)
+		r.failed(e)
 	case 'r':
 		r.load.Error(e.Error)
 	}
+}
+
+// failed takes the event that sysbench ends with.
+func (r *run) failed(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// sysbench says of a lost connection and of a statement that failed the same in its error; the driver has told the cause before it.
+	kind := e.Error
+	if kind == metrics.Other && r.lastWords != "" {
+		kind = adapter.KindOf(r.lastWords)
+	}
+	if adapter.Unserved(kind) {
+		r.serverDown = true
+	}
+	if r.lastWords == "" {
+		r.lastWords = e.Words
+	}
+	r.load.Failed(kind, e.Response)
 }
 
 func (r *run) stdout(line string) {
@@ -186,9 +211,13 @@ func (r *run) complaint(line string) {
 	if strings.HasPrefix(text, "`") || strings.HasPrefix(text, "Threads init") {
 		return // the place in the script, after the cause
 	}
-	if lostServer.MatchString(text) && !r.serverDown {
+	kind := adapter.KindOf(text)
+	if kind == metrics.Other && lostServer.MatchString(text) {
+		kind = metrics.Connection
+	}
+	if adapter.Unserved(kind) && !r.serverDown {
 		r.serverDown = true
-		r.load.Error(metrics.Connection)
+		r.load.Error(kind)
 	}
 	if r.lastWords == "" {
 		r.lastWords = text
@@ -207,7 +236,16 @@ func (r *run) ended(err error) adapter.Ended {
 			r.log.Error("sysbench did events it did not tell of", "events", r.summary.Events-got)
 		}
 	}
-	return adapter.End("sysbench", err, r.lastWords, r.serverDown)
+	refused := r.completed.Load() == 0 && adapter.ExitCode(err) > 0 && own(r.lastWords)
+	return adapter.End("sysbench", err, r.lastWords, r.serverDown, refused)
+}
+
+// serverWords are in what sysbench tells of a server's answer, as by PostgreSQL's library, MySQL's, and its own words.
+var serverWords = regexp.MustCompile(`ERROR:|FATAL:|PQ[a-z]|mysql_|SQL error|drv_|errno`)
+
+// own says whether sysbench has said something that is not of the server: what it does not take, it never will.
+func own(words string) bool {
+	return words != "" && !serverWords.MatchString(words) && !lostServer.MatchString(words) && adapter.KindOf(words) == metrics.Other
 }
 
 // Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
@@ -352,15 +390,19 @@ func (t *Tool) prepare(ctx context.Context) error {
 		}
 	}
 	p := adapter.Process{
-		Command: t.command(folder, t.config.Script, "prepare"),
-		Grace:   stopGrace, Stdout: note, Stderr: note,
+		Command: t.command(folder, t.config.Script, "prepare"), Env: t.env("LC_ALL=C"),
+		Grace: stopGrace, Stdout: note, Stderr: note,
 	}
 	err = p.Run(ctx)
 	if adapter.NotStarted(err) {
 		return adapter.Final(err)
 	}
 	if err != nil {
-		return adapter.Describe("sysbench prepare", err, last)
+		failed := adapter.Told(adapter.Describe("sysbench prepare", err, last), last)
+		if adapter.KilledBy(err) == 0 && own(strings.TrimPrefix(last, "FATAL: ")) {
+			return adapter.Final(failed)
+		}
+		return failed
 	}
 	return nil
 }

@@ -25,16 +25,18 @@ import (
 func TestParseEvent(t *testing.T) {
 	for line, want := range map[string]Event{
 		"c 1500 1200": {Kind: 'c', Response: 1500 * time.Microsecond, Service: 1200 * time.Microsecond},
-		"f 7":         {Kind: 'f', Response: 7 * time.Microsecond},
-		"r 1213":      {Kind: 'r', Error: metrics.Deadlock},
-		"r 0":         {Kind: 'r', Error: metrics.Serialization},
-		"r nil":       {Kind: 'r', Error: metrics.Other},
+		"f 7":         {Kind: 'f', Response: 7 * time.Microsecond, Error: metrics.Connection},
+		"f 7 SQL error, errno = 0, state = '53100': could not extend file: No space left on device": {Kind: 'f', Response: 7 * time.Microsecond, Error: metrics.Storage,
+			Words: "SQL error, errno = 0, state = '53100': could not extend file: No space left on device"},
+		"r 1213": {Kind: 'r', Error: metrics.Deadlock},
+		"r 0":    {Kind: 'r', Error: metrics.Serialization},
+		"r nil":  {Kind: 'r', Error: metrics.Other},
 	} {
 		if got, err := ParseEvent(line); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", line, got, err, want)
 		}
 	}
-	for _, line := range []string{"", "c", "c 1", "c 1 2", "c -1 -2", "c 1 1 1", "f 1 1", "x 1", "c 99999999999999999999 1", "[ 1s ] thds: 4"} {
+	for _, line := range []string{"", "c", "c 1", "c 1 2", "c -1 -2", "c 1 1 1", "f x", "x 1", "c 99999999999999999999 1", "[ 1s ] thds: 4"} {
 		if got, err := ParseEvent(line); err == nil {
 			t.Errorf("%q was taken as %+v", line, got)
 		}

@@ -3,7 +3,6 @@ package sysbench
 import (
 	"fmt"
 	"net"
-	"strconv"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -18,28 +17,35 @@ type Target struct {
 	DSN string
 }
 
-// options are sysbench's own for the target. sysbench has none for most of what a connection
-// string can say (TLS files, time-outs); those take no effect.
-func (t Target) options() ([]string, error) {
+// options are sysbench's own for the target, in its file of options, where no other user sees them. arguments are those of its command line, env of
+// its environment. PostgreSQL's connection string is in the place of the database's name, where libpq reads it as everywhere; sysbench's own defaults of a
+// host, a user and so on would come before what it says. Of MySQL sysbench has no option for most of what a string can say (TLS files, time-outs); that takes
+// no effect.
+func (t Target) options() (options, arguments, env []string, err error) {
 	if t.Engine == "mysql" {
 		c, err := mysql.ParseDSN(t.DSN)
 		if err != nil {
-			return nil, fmt.Errorf("connection string: not of the form user:password@unix(/path)/database or user:password@tcp(host:port)/database")
+			return nil, nil, nil, fmt.Errorf("connection string: not of the form user:password@unix(/path)/database or user:password@tcp(host:port)/database")
 		}
 		options := []string{"db-driver=mysql", "mysql-user=" + c.User, "mysql-password=" + c.Passwd, "mysql-db=" + c.DBName}
 		if c.Net == "unix" {
-			return append(options, "mysql-socket="+c.Addr), nil
+			return append(options, "mysql-socket="+c.Addr), nil, nil, nil
 		}
 		host, port, err := net.SplitHostPort(c.Addr)
 		if err != nil {
-			return nil, fmt.Errorf("connection string: %w", err)
+			return nil, nil, nil, fmt.Errorf("connection string: %w", err)
 		}
-		return append(options, "mysql-host="+host, "mysql-port="+port), nil
+		return append(options, "mysql-host="+host, "mysql-port="+port), nil, nil, nil
 	}
-	c, err := adapter.PostgresConfig(t.DSN)
+	if _, err := adapter.PostgresConfig(t.DSN); err != nil {
+		return nil, nil, nil, err
+	}
+	rest, password, err := adapter.SplitPassword(t.DSN)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	return []string{"db-driver=pgsql", "pgsql-host=" + c.Host, "pgsql-port=" + strconv.Itoa(int(c.Port)), "pgsql-user=" + c.User,
-		"pgsql-password=" + c.Password, "pgsql-db=" + c.Database}, nil
+	if password != "" {
+		env = []string{"PGPASSWORD=" + password}
+	}
+	return []string{"db-driver=pgsql"}, []string{"--pgsql-host=", "--pgsql-port=", "--pgsql-user=", "--pgsql-password=", "--pgsql-db=" + rest}, env, nil
 }

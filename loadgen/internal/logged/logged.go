@@ -12,38 +12,55 @@ import (
 // Longest is how long an object may be: a result with every slot of its distributions in use is far below, and so is a matrix.
 const Longest = 64 << 20
 
-// Objects returns the JSON objects that were written indented: each begins and ends with a line of one brace. One that is
-// cut is an error.
-func Objects(from io.Reader) ([][]byte, error) {
+// Object is a JSON object in a text.
+type Object struct {
+	Text []byte
+	// Line is the number of its first line.
+	Line int
+}
+
+// Objects returns the JSON objects that were written indented: each begins and ends with a line of one brace. Those that are
+// cut are an error, which says where they are; the others are returned with it.
+func Objects(from io.Reader) ([]Object, error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, Longest)
-	var all [][]byte
+	var all []Object
 	var object bytes.Buffer
+	var errs []error
+	began, number, found := 0, 0, 0
 	for lines.Scan() {
-		line := lines.Text()
+		line := bytes.TrimSuffix(lines.Bytes(), []byte("\r"))
+		number++
 		switch {
-		case line == "{" && object.Len() > 0:
-			return nil, fmt.Errorf("result %d is cut: another one begins in it", len(all)+1)
-		case line != "{" && object.Len() == 0:
+		case string(line) == "{":
+			if object.Len() > 0 {
+				errs = append(errs, fmt.Errorf("result %d is cut: another one begins in it, in line %d; it begins in line %d", found, number, began))
+				object.Reset()
+			}
+			began = number
+			found++
+		case object.Len() == 0:
 			continue
 		}
-		object.WriteString(line + "\n")
+		object.Write(line)
+		object.WriteByte('\n')
 		if object.Len() > Longest {
-			return nil, fmt.Errorf("result %d has more than %d bytes", len(all)+1, Longest)
+			errs = append(errs, fmt.Errorf("result %d, from line %d on, has more than %d bytes", found, began, Longest))
+			object.Reset()
 		}
-		if line == "}" {
-			all = append(all, bytes.Clone(object.Bytes()))
+		if string(line) == "}" {
+			all = append(all, Object{bytes.Clone(object.Bytes()), began})
 			object.Reset()
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, err
+		errs = append(errs, fmt.Errorf("after line %d: %w", number, err))
 	}
 	if object.Len() > 0 {
-		return nil, fmt.Errorf("result %d is cut: it has no end", len(all)+1)
+		errs = append(errs, fmt.Errorf("result %d is cut: it has no end; it begins in line %d, and line %d is the last", found, began, number))
 	}
-	if len(all) == 0 {
-		return nil, errors.New("there is no result in it")
+	if found == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("there is no result in it: want JSON as --json prints it, which begins with a line of {"))
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }

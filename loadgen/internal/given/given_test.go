@@ -1,0 +1,53 @@
+package given
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is wrong is said with its line, column and field, and with what is wanted.
+func TestDecode(t *testing.T) {
+	type inner struct {
+		B int `json:"b"`
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"syntax":   {"{\n  \"a\": x\n}", "line 7, column 8: invalid character 'x' looking for beginning of value; want JSON"},
+		"type":     {"{\"a\": {\n\"b\": \"one\"}}", "line 7, column 10: a.b is a JSON string; want a whole number"},
+		"cut":      {"{\n\"a\": {\"b\": 1},\n", "line 7, column 15: it is cut: the JSON has no end"},
+		"empty":    {" \n", "it is empty; want a JSON object"},
+		"mark":     {"\xef\xbb\xbf{}", "line 6, column 1: it begins with a byte order mark"},
+		"array":    {"[1]", "line 6, column 1: the whole is a JSON array; want an object"},
+		"unknown":  {"{\n\"c\": 1}", "line 7, column 1: the field \"c\" is not known"},
+		"trailing": {"{}\n\nmore", "line 8, column 1: something follows the JSON object"},
+		"CRLF":     {"{\r\n\"a\": y}", "line 7, column 6"},
+	} {
+		var into struct {
+			A inner `json:"a"`
+		}
+		if err := Decode([]byte(c.text), &into, true, 6); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	var into struct{ A inner }
+	if err := Decode([]byte("{\"a\": {\"b\": 3}}\n"), &into, false, 1); err != nil || into.A.B != 3 {
+		t.Errorf("%+v, %v", into, err)
+	}
+}
+
+// What a file is instead of what is wanted is told by what it has.
+func TestWhat(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "an empty file", "null": "JSON's null", "[]": "a JSON array", "3": "a JSON value that is no object", "plain words": "no JSON", "{": "no JSON",
+		`{"x": 1}`: "a JSON object of another kind", `{"fio version": "3", "jobs": []}`: "fio's own JSON", `{"metrics": {}, "root_group": {}}`: "k6's own summary",
+		`{"tool": "fio", "profile": "p", "offered": 1}`:                  "the result of one load (--once --json)",
+		`{"tool": "fio", "profile": "p", "offered": 1, "generator": {}}`: "the result of one of several generators (--once --json --generators)",
+		`{"matrix": "wal", "rows": []}`:                                  "a matrix's result (loadgen matrix --output)",
+		`{"kind": "baseline", "classes": [], "interval_seconds": 10}`:    "a baseline's record (loadgen baseline --record)",
+		"groups:\n  - name: a\n":                                         "a file of Prometheus' rules",
+		"targets:\n  - {storageclass: a}\n":                              "a file of targets, or a soak's plan",
+	} {
+		if got := What([]byte(text)); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
