@@ -88,7 +88,7 @@ var (
 	serversRenamed = prometheus.NewDesc("plumbline_server_renamed_total",
 		"Database servers that got another label while they ran, and their counts with it: a provisional name became known, or a pod's second server began.", nil, nil)
 	serverVolumeInfo = prometheus.NewDesc("plumbline_server_volume_info",
-		"The block device, and the volume if it is a known one, that holds a database server's data or its write-ahead log; 1.",
+		"The block device, and the volume if it is a known one, that holds a database server's files; 1. Its purpose is data, wal (the write-ahead or redo log) or tablespace: tables out of the data directory, as PostgreSQL's links in pg_tblspc and InnoDB's open files tell, on 16 volumes of a server at the most. A file system without a block device has no series, see plumbline_unidentified_objects.",
 		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
 )
 
@@ -236,8 +236,14 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 	if fo.number == otherNumber {
 		return
 	}
+	type series struct{ device, volume, purpose string }
+	sent := map[series]bool{} // several tablespaces may be on one volume
 	for _, p := range fo.places {
-		ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, p.device, p.volumeOf(volumes), p.purpose)
+		s := series{p.device, p.volumeOf(volumes), p.purpose}
+		if !sent[s] {
+			sent[s] = true
+			ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, s.device, s.volume, s.purpose)
+		}
 	}
 }
 

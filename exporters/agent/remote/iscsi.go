@@ -173,7 +173,7 @@ func ServingISCSI(sysfs string) bool {
 }
 
 // ISCSIBacking returns what a target's LUN, by the target's own number, is made of. group is its portal group's folder, tpgt_1.
-func ISCSIBacking(sysfs, iqn, group string, lun uint32) Backing {
+func ISCSIBacking(procfs, sysfs, iqn, group string, lun uint32) Backing {
 	if !element(iqn) || !element(group) {
 		return Backing{}
 	}
@@ -184,7 +184,7 @@ func ISCSIBacking(sysfs, iqn, group string, lun uint32) Backing {
 			continue
 		}
 		if path := attribute(folder, name, "udev_path"); path != "" {
-			return backing(sysfs, path)
+			return backing(procfs, sysfs, path)
 		}
 	}
 	return Backing{}

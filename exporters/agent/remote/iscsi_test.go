@@ -114,12 +114,12 @@ func TestISCSIBacking(t *testing.T) {
 	for lun, want := range map[uint32]Backing{
 		0: {Path: "/dev/sdb", Device: "sdb", InFlight: 2, CountsInFlight: true}, 1: {Path: "/srv/file"}, 2: {Path: "/dev/../etc/passwd"}, 3: {}, 4: {},
 	} {
-		if got := ISCSIBacking(sysfs, "iqn.x:a", "tpgt_1", lun); got != want {
+		if got := ISCSIBacking(t.TempDir(), sysfs, "iqn.x:a", "tpgt_1", lun); got != want {
 			t.Errorf("LUN %d: %+v, want %+v", lun, got, want)
 		}
 	}
 	for _, names := range [][2]string{{"", "tpgt_1"}, {"..", "tpgt_1"}, {"../iscsi/iqn.x:a", "tpgt_1"}, {"iqn.x:a", "."}, {"iqn.x:a", "tpgt_1/."}, {"iqn.x:a", ""}} {
-		if got := ISCSIBacking(sysfs, names[0], names[1], 0); got != (Backing{}) {
+		if got := ISCSIBacking(t.TempDir(), sysfs, names[0], names[1], 0); got != (Backing{}) {
 			t.Errorf("target %q has a disk: %+v", names, got)
 		}
 	}

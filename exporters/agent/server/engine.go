@@ -37,8 +37,10 @@ type kind struct {
 	marker string
 	// version returns the version that the data directory tells of, or "".
 	version func(p process, data *foreign.Dir) string
-	// log returns the device under the log that a commit waits for, or "" if that is the data directory's.
-	log func(p process, data *foreign.Dir) (device, source string, err error)
+	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
+	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
+	// tablespaces returns where tables are that are not in the data directory.
+	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
 	// isOther tells of a port that it is not for clients, or that these speak another protocol there; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
 	// waitEvent is the program's variable in which its processes keep where they say what they wait for.

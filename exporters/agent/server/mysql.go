@@ -33,7 +33,7 @@ func mysqlNamed(programs ...string) kind {
 			return p.versionIn(data, "mariadb_upgrade_info", "mysql_upgrade_info")
 		},
 		// InnoDB's redo log is the file that the server has open.
-		log: func(p process, _ *foreign.Dir) (device, source string, err error) {
+		log: func(p process, _ *Server, _ *foreign.Dir) (Storage, error) {
 			return p.openLog(func(name string) bool {
 				return strings.HasPrefix(name, "ib_logfile") || strings.HasPrefix(name, "#ib_redo")
 			})

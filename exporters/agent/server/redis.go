@@ -26,7 +26,7 @@ var redis = kind{
 	notServing: []string{"-v", "--version", "-h", "--help", "--test-memory", "--check-system", "--sentinel"},
 	version:    snapshotVersion,
 	// The append-only file is the one that the server has open.
-	log: func(p process, _ *foreign.Dir) (device, source string, err error) {
+	log: func(p process, _ *Server, _ *foreign.Dir) (Storage, error) {
 		return p.openLog(func(name string) bool { return strings.HasSuffix(name, ".aof") })
 	},
 	isOther: func(port uint16, ports []uint16) bool {

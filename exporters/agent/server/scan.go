@@ -207,7 +207,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	wait.Wait()
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
-		server.Data, server.DataSource, server.WAL, server.WALSource = files.Data, files.DataSource, files.WAL, files.WALSource
+		server.Engine, server.Data, server.WAL, server.Tablespaces = files.Engine, files.Data, files.WAL, files.Tablespaces
 		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned
 	}
 	if library != nil {

@@ -337,8 +337,8 @@ func TestPostgresLog(t *testing.T) {
 			if len(found) != 1 || found[0].Version != "15" {
 				t.Fatalf("found %+v, %v", found, err)
 			}
-			if (err != nil) != c.fails || (found[0].WAL != "") != c.found {
-				t.Errorf("log on %q, %v", found[0].WAL, err)
+			if (err != nil) != c.fails || (found[0].WAL.Mount.Device != "") != c.found {
+				t.Errorf("log on %+v, %v", found[0].WAL, err)
 			}
 		})
 	}

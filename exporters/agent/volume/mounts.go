@@ -378,10 +378,48 @@ type Place struct {
 	Path string
 }
 
+// deleted is at the end of a mount's root that is no longer there; another folder may have its name by now.
+const deleted = "//deleted"
+
 // place returns where path is, seen through the mount m that holds it.
 func (m Mount) place(path string) Place {
 	relative := strings.TrimPrefix(path, strings.TrimSuffix(m.Point, "/"))
+	if strings.HasSuffix(m.Root, deleted) {
+		// As it is, so that it is within no folder that is there.
+		return Place{m.Device, m.Root + strings.TrimSuffix(filepath.Join("/", relative), "/")}
+	}
 	return Place{m.Device, filepath.Join("/", m.Root, relative)}
+}
+
+// At returns where path is, if it is seen through the mount.
+func (m Mount) At(path string) (Place, bool) {
+	if !within(path, m.Point) {
+		return Place{}, false
+	}
+	return m.place(path), true
+}
+
+// MountOf returns the mount with the kernel's number (foreign.File), as the table of a process has it or, if it is not in there, as for one below a root
+// that is no mount, that of PID 1.
+func MountOf(root string, pid int, number uint64) (Mount, error) {
+	if number == 0 {
+		return Mount{}, errors.New("the kernel does not tell the mount")
+	}
+	var found Mount
+	for _, table := range []int{pid, 1} {
+		_, err := eachMount(root, table, maxHostTable, func(m Mount) {
+			if uint64(m.number) == number {
+				found = m
+			}
+		})
+		if found.Point != "" {
+			return found, nil
+		}
+		if err != nil && table == pid {
+			return Mount{}, fmt.Errorf("mount table of process %d: %w", pid, err)
+		}
+	}
+	return Mount{}, fmt.Errorf("no mount of process %d has the number %d", pid, number)
 }
 
 // PlaceOf returns where path is, as the process pid sees it.

@@ -133,7 +133,7 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is another volume, which a pod has named so", f.Disk, disk)
 		default:
 			mount, err = m, nil
-			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: place}
+			f = Found{Identity: i, Disk: disk, Below: n.devices.BelowMount(m, disk, tables), Place: place}
 		}
 	}
 	return f, mount, err
