@@ -42,6 +42,8 @@ func run(args []string) int {
 		Default("32").IntVar(&opts.Query.MaxServers)
 	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
+	app.Flags.Flag("query.server-name", "The name of a database server's program, as ENGINE=NAME with the engine postgresql, mysql, mariadb or redis, such as redis=keydb-server, beside those that are known, each also as nixpkgs wraps it (.NAME-wrapped); may be repeated, up to 8 times. The kernel keeps 15 bytes of a name (/proc/PID/comm).").
+		StringsVar(&opts.Query.ServerNames)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
 	app.Flags.Flag("query.overhead-budget", "Which part of a CPU following a database server may cost, for each CPU that the server uses and for one at least; above it, the time of one in up to 64 of its statements only is given to phases one by one, and plumbline_query_phase_sampling_ratio says so. Counts and durations stay exact. 0: no budget, and the cost is not measured.").

@@ -40,6 +40,12 @@ func (p process) readFiles(s *Server) error {
 		return err
 	}
 	s.DataDirectory, s.DataPath = foreign.Path(directory), directory
+	if k.variant != nil {
+		s.Engine = k.variant(p, s, data)
+	}
+	if k.internal != nil {
+		s.addInternal(k.internal(p, s, data))
+	}
 	s.Version = k.version(p, data)
 	here, err := data.File(".", foreign.NoLinks)
 	if err != nil {
@@ -71,19 +77,23 @@ func (p process) readFiles(s *Server) error {
 
 // isDataDirectory tells whether a server's working directory is its data directory, which it may become yet.
 func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
-	if k.marker == "" {
+	if len(k.markers) == 0 {
 		return path != "/", nil
 	}
-	m, err := data.Stat(k.marker, foreign.NoLinks)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return false, nil // not there yet
-	case err != nil:
-		return false, fmt.Errorf("data directory: %w", err)
-	case m.Mode&unix.S_IFMT != unix.S_IFREG:
-		return false, fmt.Errorf("data directory: %s: %w", k.marker, foreign.ErrNotRegular)
+	var problem error
+	for _, name := range k.markers {
+		m, err := data.Stat(name, foreign.NoLinks)
+		switch {
+		case errors.Is(err, os.ErrNotExist): // not there yet, or elsewhere
+		case err != nil:
+			return false, fmt.Errorf("data directory: %w", err)
+		case m.Mode&unix.S_IFMT != unix.S_IFREG && m.Mode&unix.S_IFMT != unix.S_IFDIR:
+			problem = fmt.Errorf("data directory: %s: %w", name, foreign.ErrNotRegular)
+		default:
+			return true, nil
+		}
 	}
-	return true, nil
+	return false, problem
 }
 
 // apart tells whether the process sees other files than PID 1 and the agent do.

@@ -19,15 +19,28 @@ var postgresql = kind{
 	protocol:    bpf.QueryEnginePOSTGRESQL,
 	commands:    sql,
 	programs:    []string{"postgres", "postmaster", "edb-postgres", "edb-postmaster"},
-	notServing:  []string{"--boot", "--single", "--check", "--describe-config", "-C", "-V", "--version", "--help", "-?"},
+	notServing:  postgresNotServing,
 	title:       "postgres: ",
 	name:        clusterName,
-	marker:      "PG_VERSION",
+	markers:     []string{"PG_VERSION"},
 	version:     func(p process, data *foreign.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one
 	log:         postgresLog,
 	tablespaces: postgresTablespaces,
 	waitEvent:   WaitEventVariable,
 	tls:         true,
+}
+
+// postgresNotServing knows PostgreSQL's other runs by its first argument and by -C, which prints a setting.
+func postgresNotServing(args []string) bool {
+	for i, a := range args[1:] {
+		switch {
+		case i == 0 && slices.Contains([]string{"--boot", "--single", "--check", "--describe-config", "-V", "--version", "--help", "-?"}, a):
+			return true
+		case strings.HasPrefix(a, "-C"):
+			return true
+		}
+	}
+	return false
 }
 
 // clusterName returns the setting cluster_name.

@@ -39,6 +39,8 @@ type Server struct {
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
+	Internal []uint16
 	// MorePorts tells that what it listens on could not be read whole: there may be more ports and addresses than these.
 	MorePorts bool
 	// Data and WAL are where the tables and the write-ahead (redo) log are.
