@@ -91,7 +91,7 @@ func busPort(p process, s *Server, data *foreign.Dir) []uint16 {
 		}
 		_, bus, _ := strings.Cut(fields[address], "@")
 		bus, _, _ = strings.Cut(bus, ",")
-		if port, err := strconv.ParseUint(bus, 10, 16); err == nil {
+		if port, err := strconv.ParseUint(bus, 10, 16); err == nil && port != 0 {
 			return []uint16{uint16(port)}
 		}
 	}
