@@ -107,6 +107,9 @@ func run(args []string) int {
 	features := platform.Found(opts.Boundary)
 	app.Registry.MustRegister(features)
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
+	if opts.Pods != nil {
+		opts.Volumes.Pods = opts.Pods
+	}
 
 	failed := 0
 	var results []exporterkit.CheckResult

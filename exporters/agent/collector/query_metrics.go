@@ -155,9 +155,13 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		// What cannot be found is told by the collector volume.
 		volumes, _ = o.Volumes.Known()
 	}
+	unidentified := map[string]int{reasonDataDirectory: 0, reasonDevice: 0, reasonVolume: 0}
 	for _, fo := range f.followers {
 		if fo.label == "" {
 			continue // its statements are counted, and told once it has a name
+		}
+		if reason := fo.unidentified(volumes); reason != "" {
+			unidentified[reason]++
 		}
 		if fo.number != otherNumber {
 			f.sendInfo(ch, fo, o.Node)
@@ -165,6 +169,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		}
 		fo.sendVolumes(ch, volumes, o.Node)
 	}
+	sendUnidentified(ch, o.Node, kindServer, unidentified)
 	for key, t := range sums {
 		created := f.accounts[key]
 		if created == nil {
@@ -229,6 +234,23 @@ func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	if f.hasOther {
 		ch <- counter(queryUncounted, float64(f.otherUnheard)/1e9, otherServer, otherServer)
 	}
+}
+
+// unidentified says why it is not known on which volume a server's data is; empty if it is.
+func (fo *follower) unidentified(volumes []volume.Found) string {
+	if fo.DataDirectory == "" {
+		return reasonDataDirectory
+	}
+	for _, p := range fo.places {
+		if p.purpose != "data" {
+			continue
+		}
+		if p.volumeOf(volumes) == "" {
+			return reasonVolume
+		}
+		return ""
+	}
+	return reasonDevice
 }
 
 // sendVolumes tells which devices a server lies on, as far as they are block devices.
