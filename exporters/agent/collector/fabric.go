@@ -258,7 +258,7 @@ const viewPath = replica.View(100)
 
 // pathLabels name a path.
 func (c *fabricCollector) pathLabels(path remote.Path) viewLabels {
-	v := c.names.Of(path.Subsystem, path.Number)
+	v := c.names.OfPath(path)
 	l := viewLabels{replicaLabels{v.Name, path.Address, v.Backend}, viewPath}
 	if v.Replica != "" {
 		l.View = replica.ViewRequest

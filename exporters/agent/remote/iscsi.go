@@ -104,6 +104,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 		Address:   portal(folder, session), Subsystem: attribute(attributes, "targetname"), Number: uint32(lun),
 		State: strings.ToLower(attribute(attributes, "state")), Access: attribute(device, "access_state"),
 	}
+	p.Unit = unit(device)
 	p.Came, p.Initiator = ends(folder, session, filepath.Join(host, "iscsi_host", "host"+address[1]))
 	if p.Subsystem == "" || p.State == "" {
 		return p, false // the session is going
@@ -115,6 +116,17 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 	p.InFlight, p.CountsInFlight = inFlight(device, "block", disk)
 	p.Sequence = sequence(device, "block", disk)
 	return p, true
+}
+
+// sameForAll are the vendors, as they tell initiators, of targets in user space that have no LUNs of one initiator's own: tgtd, istgt.
+var sameForAll = map[string]bool{"IET": true, "FreeBSD": true}
+
+// unit is what a disk's logical unit calls itself, whose folder this is.
+func unit(device string) string {
+	if sameForAll[attribute(device, "vendor")] {
+		return ""
+	}
+	return strings.Join(strings.Fields(attribute(device, "wwid")), "_")
 }
 
 // head is the device that is used: a multipath one above the disk, if there is one.
