@@ -42,13 +42,15 @@ func run(args []string) int {
 		Default("32").IntVar(&opts.Query.MaxServers)
 	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
+	app.Flags.Flag("query.server-name", "The name of a database server's program, as ENGINE=NAME with the engine postgresql, mysql, mariadb or redis, such as redis=keydb-server, beside those that are known, each also as nixpkgs wraps it (.NAME-wrapped); may be repeated, up to 8 times. The kernel keeps 15 bytes of a name (/proc/PID/comm).").
+		StringsVar(&opts.Query.ServerNames)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
 	app.Flags.Flag("query.overhead-budget", "Which part of a CPU following a database server may cost, for each CPU that the server uses and for one at least; above it, the time of one in up to 64 of its statements only is given to phases one by one, and plumbline_query_phase_sampling_ratio says so. Counts and durations stay exact. 0: no budget, and the cost is not measured.").
 		Default("0.01").Float64Var(&opts.Query.OverheadBudget)
-	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is what follows the last colon.").
+	app.Flags.Flag("nvme.name", "How a storage engine names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is the whole name, and behind a slash the namespace's number above 1.").
 		StringsVar(&opts.NVMe.Names)
-	app.Flags.Flag("iscsi.name", "How a storage engine names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is what follows the last colon.").
+	app.Flags.Flag("iscsi.name", "How a storage engine names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is the whole name, behind a slash the LUN above 0, and on initiators behind an @ what the logical unit calls itself (/sys/block/sda/device/wwid), as an array may have one target for all and LUNs of each initiator's own.").
 		StringsVar(&opts.ISCSI.Names)
 	app.Flags.Flag("nvme.server", "The name of a program that is an NVMe over TCP target in user space, as the kernel shows it (/proc/PID/comm), beside io-engine, spdk_tgt, nvmf_tgt and reactor_*; one that ends with a star is how names begin; may be repeated. Of root's processes of that name the sockets are followed.").
 		StringsVar(&opts.NVMe.Servers)
@@ -105,6 +107,9 @@ func run(args []string) int {
 	features := platform.Found(opts.Boundary)
 	app.Registry.MustRegister(features)
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
+	if opts.Pods != nil {
+		opts.Volumes.Pods = opts.Pods
+	}
 
 	failed := 0
 	var results []exporterkit.CheckResult

@@ -168,6 +168,20 @@ func MountXFS(t T, device, at string) error {
 	return mount(t, device, at)
 }
 
+// MountBtrfs makes a btrfs of block devices and mounts it, by its first one, on an empty folder.
+func MountBtrfs(t T, at string, devices ...string) error {
+	t.Helper()
+	if _, err := command(t, "mkfs.btrfs", append([]string{"-q", "-f"}, devices...)...); err != nil {
+		return err
+	}
+	if len(devices) > 1 {
+		if _, err := command(t, "btrfs", append([]string{"device", "scan"}, devices...)...); err != nil {
+			return err
+		}
+	}
+	return mount(t, devices[0], at)
+}
+
 // mount mounts a device until the test's end.
 func mount(t T, device, at string) error {
 	t.Helper()

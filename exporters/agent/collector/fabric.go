@@ -42,7 +42,7 @@ type fabricWire struct {
 	serving func(sysfs string) bool
 	// export fills in how the target itself names an export and returns the address where it is served; backing is what it is made of.
 	export  func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) (address string)
-	backing func(sysfs string, p *fabricPeer) remote.Backing
+	backing func(procfs, sysfs string, p *fabricPeer) remote.Backing
 	// server is the wire's target in user space; nil if none is followed.
 	server *fabricServer
 	// aborts says that the target ends operations that the initiator aborts, of which nothing tells, and that an idle initiator says nothing.
@@ -174,7 +174,7 @@ func (c *fabricCollector) lookAtBackings() {
 	}
 	c.mu.Unlock()
 	for p, export := range todo {
-		b := c.wire.backing(c.options.SysFS, &export)
+		b := c.wire.backing(c.options.ProcFS, c.options.SysFS, &export)
 		c.mu.Lock()
 		p.backing, p.read = b, time.Now()
 		c.mu.Unlock()
@@ -258,7 +258,7 @@ const viewPath = replica.View(100)
 
 // pathLabels name a path.
 func (c *fabricCollector) pathLabels(path remote.Path) viewLabels {
-	v := c.names.Of(path.Subsystem, path.Number)
+	v := c.names.OfPath(path)
 	l := viewLabels{replicaLabels{v.Name, path.Address, v.Backend}, viewPath}
 	if v.Replica != "" {
 		l.View = replica.ViewRequest

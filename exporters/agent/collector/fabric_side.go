@@ -213,7 +213,7 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 		case !there && peer.stays(busy[number], s.clock()):
 			s.lastSeen[peer.replicaLabels] = now
 		// A disk stays when its session is moved to another portal.
-		case !there, peer.path.Subsystem != path.Subsystem, peer.path.Address != path.Address, peer.path.Number != path.Number:
+		case !there, peer.path.Subsystem != path.Subsystem, peer.path.Address != path.Address, peer.path.Number != path.Number, peer.path.Unit != path.Unit:
 			leave(disk, number)
 		default:
 			peer.path, peer.left = path, 0

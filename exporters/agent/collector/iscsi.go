@@ -27,8 +27,8 @@ var iscsiWire = fabricWire{
 		p.group, p.number = text(e.Service[:]), e.Inner
 		return remote.SocketAddress(raw(e.Address[:]))
 	},
-	backing: func(sysfs string, p *fabricPeer) remote.Backing {
-		return remote.ISCSIBacking(sysfs, p.subsystem, p.group, p.number)
+	backing: func(procfs, sysfs string, p *fabricPeer) remote.Backing {
+		return remote.ISCSIBacking(procfs, sysfs, p.subsystem, p.group, p.number)
 	},
 	aborts: true,
 	server: &fabricServer{

@@ -160,7 +160,7 @@ func TestISCSIInitiator(t *testing.T) {
 	b.put(initiator, "unanswered", uint32(1), uint64(3))
 	b.collector.look()
 
-	one, two := match{"volume": "db", "replica": "10.0.0.1:3260", "backend": "lab"}, match{"volume": "db", "path": "10.0.0.2:3260", "backend": "iscsi"}
+	one, two := match{"volume": "db", "replica": "10.0.0.1:3260", "backend": "lab"}, match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
 	r := b.read()
 	for what, got := range map[string][2]float64{
 		"replica's requests":    {float64(r.count(requestMetric, one)), 10},

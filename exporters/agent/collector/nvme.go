@@ -26,8 +26,8 @@ var nvmeWire = fabricWire{
 		p.number = key.Namespace
 		return remote.Address(text(e.Address[:]), text(e.Service[:]), "loop")
 	},
-	backing: func(sysfs string, p *fabricPeer) remote.Backing {
-		return remote.NVMeBacking(sysfs, p.subsystem, p.number)
+	backing: func(procfs, sysfs string, p *fabricPeer) remote.Backing {
+		return remote.NVMeBacking(procfs, sysfs, p.subsystem, p.number)
 	},
 	server: &fabricServer{
 		names: nvmeServers,

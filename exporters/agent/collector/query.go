@@ -30,6 +30,8 @@ type QueryOptions struct {
 	// ScanInterval is how often processes are looked through, apart from the times the kernel
 	// tells that a server began or ended; 0 is defaultScanInterval.
 	ScanInterval time.Duration
+	// ServerNames are further names of servers' programs, see server.NewPrograms.
+	ServerNames []string
 	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
 	TLS string
 	// OverheadBudget is which part of a CPU following a server may cost, for each CPU that the server uses and for one at
@@ -101,11 +103,17 @@ func NewQuery(o Options) (Collector, error) {
 	if b := o.Query.OverheadBudget; b < 0 || b > 1 || math.IsNaN(b) {
 		return nil, fmt.Errorf("the overhead's budget is a part of a CPU, from 0 (no budget) to 1, not %v", b)
 	}
+	names, err := server.NewPrograms(o.Query.ServerNames...)
+	if err != nil {
+		return nil, fmt.Errorf("--query.server-name: %w", err)
+	}
 	calls := o.calls()
+	scanner := server.NewScanner(o.ProcFS, calls)
+	scanner.Programs = names
 	return &query{
 		// Whoever may start processes can make lines in this log.
 		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
-		scanner: server.NewScanner(o.ProcFS, calls), notices: newNotices(),
+		scanner: scanner, notices: newNotices(),
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
@@ -117,7 +125,7 @@ func (q *query) Start(ctx context.Context) error {
 		return err
 	}
 	budgeted := q.options.Query.OverheadBudget > 0
-	programs, err := loadQueryPrograms(this, q.options.Query.MaxServers, q.options.Tracing, budgeted)
+	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing, budgeted)
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -140,7 +148,7 @@ func (q *query) Start(ctx context.Context) error {
 	for name, crew := range programs.crews {
 		q.stats.Programs[name] = crew
 	}
-	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS}
+	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS, names: q.scanner.Programs}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
 	q.fleet.onCluster = q.options.Pods != nil
 	q.options.Tracing.named(q.label, q.running)

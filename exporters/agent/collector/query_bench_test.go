@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -36,7 +37,7 @@ func BenchmarkBoundary(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		programs, err := loadQueryPrograms(k, 1, nil, false)
+		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil, false)
 		if err != nil {
 			b.Logf("%s: %v", boundary, err)
 			continue

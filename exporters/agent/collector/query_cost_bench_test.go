@@ -21,6 +21,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/paired"
@@ -85,7 +86,7 @@ func startSets(b *testing.B) *sets {
 	s.crews["everything"] = p.crews
 	s.links = p.links[:len(attached)]
 	for mode, extent := range map[string]bpf.QueryExtent{"look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING} {
-		spec, err := querySpec(p.kernel, 1, p.multi, nil, false)
+		spec, err := querySpec(p.kernel, server.Programs{}, 1, p.multi, nil, false)
 		if err != nil {
 			b.Fatal(err)
 		}

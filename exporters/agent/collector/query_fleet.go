@@ -373,7 +373,7 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	if s.DataDirectory == "" && fo.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
-		s.Data, s.DataSource, s.WAL, s.WALSource = fo.Data, fo.DataSource, fo.WAL, fo.WALSource
+		s.Engine, s.Data, s.WAL, s.Tablespaces = fo.Engine, fo.Data, fo.WAL, fo.Tablespaces
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
 		s.places, s.noPlaces = fo.places, fo.noPlaces
 		if s.Name == "" {
@@ -399,6 +399,9 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	}
 	if fo.number == otherNumber {
 		s.waitEvent, s.noWaitEvent = 0, nil
+	}
+	if fo.label != "" {
+		s.Engine = fo.Engine // its series have it; MariaDB's own files may have told only now which of the two it is
 	}
 	before := fo.sighting
 	fo.sighting = s

@@ -88,7 +88,7 @@ var (
 	serversRenamed = prometheus.NewDesc("plumbline_server_renamed_total",
 		"Database servers that got another label while they ran, and their counts with it: a provisional name became known, or a pod's second server began.", nil, nil)
 	serverVolumeInfo = prometheus.NewDesc("plumbline_server_volume_info",
-		"The block device, and the volume if it is a known one, that holds a database server's data or its write-ahead log; 1.",
+		"The block device, and the volume if it is a known one, that holds a database server's files; 1. Its purpose is data, wal (the write-ahead or redo log) or tablespace: tables out of the data directory, as PostgreSQL's links in pg_tblspc and InnoDB's open files tell, on 16 volumes of a server at the most. A file system without a block device has no series, see plumbline_unidentified_objects.",
 		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
 )
 
@@ -155,9 +155,13 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		// What cannot be found is told by the collector volume.
 		volumes, _ = o.Volumes.Known()
 	}
+	unidentified := map[string]int{reasonDataDirectory: 0, reasonDevice: 0, reasonVolume: 0}
 	for _, fo := range f.followers {
 		if fo.label == "" {
 			continue // its statements are counted, and told once it has a name
+		}
+		if reason := fo.unidentified(volumes); reason != "" {
+			unidentified[reason]++
 		}
 		if fo.number != otherNumber {
 			f.sendInfo(ch, fo, o.Node)
@@ -165,6 +169,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		}
 		fo.sendVolumes(ch, volumes, o.Node)
 	}
+	sendUnidentified(ch, o.Node, kindServer, unidentified)
 	for key, t := range sums {
 		created := f.accounts[key]
 		if created == nil {
@@ -231,13 +236,36 @@ func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	}
 }
 
+// unidentified says why it is not known on which volume a server's data is; empty if it is.
+func (fo *follower) unidentified(volumes []volume.Found) string {
+	if fo.DataDirectory == "" {
+		return reasonDataDirectory
+	}
+	for _, p := range fo.places {
+		if p.purpose != "data" {
+			continue
+		}
+		if p.volumeOf(volumes) == "" {
+			return reasonVolume
+		}
+		return ""
+	}
+	return reasonDevice
+}
+
 // sendVolumes tells which devices a server lies on, as far as they are block devices.
 func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
 	if fo.number == otherNumber {
 		return
 	}
+	type series struct{ device, volume, purpose string }
+	sent := map[series]bool{} // several tablespaces may be on one volume
 	for _, p := range fo.places {
-		ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, p.device, p.volumeOf(volumes), p.purpose)
+		s := series{p.device, p.volumeOf(volumes), p.purpose}
+		if !sent[s] {
+			sent[s] = true
+			ch <- gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, s.device, s.volume, s.purpose)
+		}
 	}
 }
 

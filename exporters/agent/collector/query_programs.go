@@ -72,11 +72,11 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing, budgeted bool) (*queryPrograms, error) {
+func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing, budgeted bool) (*queryPrograms, error) {
 	p := &queryPrograms{kernel: k}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
-	spec, err := querySpec(k, servers, p.multi, tracing, budgeted)
+	spec, err := querySpec(k, names, servers, p.multi, tracing, budgeted)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func loadQueryPrograms(k *platform.Kernel, servers int, tracing *Tracing, budget
 
 // querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers, budgeted that the
 // programs measure what they cost.
-func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing, budgeted bool) (*ebpf.CollectionSpec, error) {
+func querySpec(k *platform.Kernel, names server.Programs, servers int, multi bool, tracing *Tracing, budgeted bool) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -142,7 +142,7 @@ func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing, bu
 			return nil, fmt.Errorf("reading BPF programs: %w", err)
 		}
 	}
-	if err := spec.Variables["server_names"].Set(serverNames()); err != nil {
+	if err := spec.Variables["server_names"].Set(serverNames(names)); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
 	if tracing.on() {
@@ -164,13 +164,13 @@ func querySpec(k *platform.Kernel, servers int, multi bool, tracing *Tracing, bu
 }
 
 // serverNames are the first bytes of the names of servers' programs as the kernel side compares them, each once.
-func serverNames() (names [bpfServerNames]uint64) {
+func serverNames(programs server.Programs) (names [bpfServerNames]uint64) {
 	const compared = 7
 	n := 0
-	for _, program := range server.Programs() {
+	for _, program := range programs.Names() {
 		var name [8]byte
 		copy(name[:compared], program)
-		if number := binary.NativeEndian.Uint64(name[:]); !slices.Contains(names[:n], number) {
+		if number := binary.NativeEndian.Uint64(name[:]); n < len(names) && !slices.Contains(names[:n], number) {
 			names[n] = number
 			n++
 		}
@@ -201,6 +201,8 @@ type kernelSide struct {
 	// namespace is the PID namespace of the procfs that servers are found in.
 	namespace uint32
 	procfs    string
+	// names are those of servers' programs.
+	names server.Programs
 }
 
 var errNotThere = errors.New("the process ended before it could be followed")
@@ -239,7 +241,7 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 // trusted. It takes as long as the kernel needs for probes.
 func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, error) {
 	library, err := foreign.AskFor(calls, s.Owner(), fmt.Sprintf("TLS library of process %d", s.PID), func() (*os.File, error) {
-		return server.OpenTrusted(k.procfs, s.PID, s.TLSLibrary)
+		return k.names.OpenTrusted(k.procfs, s.PID, s.TLSLibrary)
 	})
 	if err != nil {
 		return fileID{}, err

@@ -74,18 +74,26 @@ func (f *replicaFollower) ownerOf(n *followedProcess) foreign.Owner {
 // place names the disk that a replica's directory is on; empty if it is on none (overlay,
 // network file systems). owner is whose the replica is.
 func (f *replicaFollower) place(n *followedProcess, owner foreign.Owner) (string, error) {
-	s, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (unix.Stat_t, error) {
+	m, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (volume.Mount, error) {
 		root, err := foreign.Root(f.options.ProcFS, n.pid)
 		if err != nil {
-			return unix.Stat_t{}, err
+			return volume.Mount{}, err
 		}
 		defer root.Close()
-		return root.Stat(n.Directory, foreign.InRoot)
+		file, err := root.File(n.Directory, foreign.InRoot)
+		if err != nil {
+			return volume.Mount{}, err
+		}
+		m, err := volume.MountOf(f.options.ProcFS, n.pid, file.Mount)
+		if err != nil { // what the file system calls its device tells it nearly everywhere
+			m = volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(file.Dev), unix.Minor(file.Dev))}
+		}
+		return m, nil
 	})
 	if err != nil {
 		return "", err
 	}
-	name, err := volume.NewDevices(f.options.ProcFS, f.options.SysFS).Of(volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))})
+	name, err := volume.NewDevices(f.options.ProcFS, f.options.SysFS).Of(m)
 	if err != nil {
 		return "", nil
 	}

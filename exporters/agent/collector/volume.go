@@ -13,6 +13,7 @@ import (
 //	plumbline_volume_info{node,device,volume,namespace,persistentvolumeclaim,storageclass,backend,pod}  gauge, 1
 //	plumbline_volume_disk_info{node,device,volume,disk}                                                 gauge, 1
 //	plumbline_volumes_without_device{node}                                                              gauge
+//	plumbline_unidentified_objects{node,kind,reason}                                                    gauge
 //	plumbline_storageclass_control_info{node,storageclass}                                              gauge, 1
 //
 // The first has one series for each volume that is there now, which is what joins a device's latency with
@@ -72,6 +73,9 @@ func (v *volumes) Update(ch chan<- prometheus.Metric) error {
 		}
 	}
 	ch <- gauge(v.without, float64(v.options.Volumes.WithoutDevice()), v.options.Node)
+	unidentified := v.options.Volumes.Unidentified()
+	sendUnidentified(ch, v.options.Node, kindClaim, unidentified.Claims)
+	sendUnidentified(ch, v.options.Node, kindProcess, unidentified.Processes)
 	for _, class := range v.options.Controls.Classes() {
 		ch <- gauge(v.controls, 1, v.options.Node, class)
 	}

@@ -20,6 +20,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 // ErrNotRegular is the error of opening something that is no regular file.
@@ -88,6 +90,40 @@ func (d *Dir) Stat(path string, how Resolution) (unix.Stat_t, error) {
 	return s, unix.Fstat(int(f.Fd()), &s)
 }
 
+// File is what the kernel says of a file of any kind.
+type File struct {
+	unix.Stat_t
+	// Mount is the kernel's number of the mount that the file is seen through, as in the first field of mountinfo; 0 if it is not known.
+	Mount uint64
+}
+
+// File returns what the kernel says of a file of any kind, and by which mount it is seen.
+func (d *Dir) File(path string, how Resolution) (File, error) {
+	f, err := d.openPath(path, how)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	return fileOf(f)
+}
+
+// FileMagic is File for the file behind a magic link of procfs, such as /proc/PID/fd/3. It does not touch the file.
+func FileMagic(link string) (File, error) {
+	f, err := os.OpenFile(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	return fileOf(f)
+}
+
+func fileOf(f *os.File) (File, error) {
+	var file File
+	err := unix.Fstat(int(f.Fd()), &file.Stat_t)
+	file.Mount = disk.MountOf(int(f.Fd()))
+	return file, err
+}
+
 // Filesystem returns what is known of the file system that the directory is on.
 func (d *Dir) Filesystem() (unix.Statfs_t, error) {
 	var s unix.Statfs_t
@@ -134,18 +170,6 @@ func (d *Dir) Readlink(name string) (string, error) {
 	return string(target[:n]), nil
 }
 
-// StatMagic returns what the file system says of the file of any kind behind a magic link of
-// procfs, such as /proc/PID/fd/3. It does not touch the file.
-func StatMagic(link string) (unix.Stat_t, error) {
-	var s unix.Stat_t
-	f, err := os.OpenFile(link, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return s, err
-	}
-	defer f.Close()
-	return s, unix.Fstat(int(f.Fd()), &s)
-}
-
 // Device returns what the agent's own /dev says of a name in it. Links are followed within /dev;
 // what other file systems are mounted there, such as /dev/shm, is not looked at.
 func Device(name string) (unix.Stat_t, error) {
@@ -168,6 +192,43 @@ func HostDevice(procfs, name string) (unix.Stat_t, error) {
 		return unix.Stat_t{}, err
 	}
 	return device(dev, name)
+}
+
+// OpenDisk opens a block device of HostDevice's /dev, or else of Device's, for asking its driver; number is its device number, as major:minor, without
+// which it is another one.
+func OpenDisk(procfs, name, number string) (*os.File, error) {
+	var problems []error
+	for _, dev := range []string{filepath.Join(procfs, "1", "root", "dev"), "/dev"} {
+		f, err := openDisk(dev, name, number)
+		if err == nil {
+			return f, nil
+		}
+		problems = append(problems, err)
+	}
+	return nil, errors.Join(problems...)
+}
+
+func openDisk(dev, name, number string) (*os.File, error) {
+	folder, err := os.OpenFile(dev, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV}
+	fd, err := unix.Openat2(int(folder.Fd()), name, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "openat2", Path: Text(filepath.Join(dev, name), maxPath), Err: err}
+	}
+	node := os.NewFile(uintptr(fd), name)
+	defer node.Close()
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return nil, err
+	}
+	if s.Mode&unix.S_IFMT != unix.S_IFBLK || fmt.Sprintf("%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev)) != number {
+		return nil, fmt.Errorf("%s is not the block device %s", Text(filepath.Join(dev, name), maxPath), number)
+	}
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
 func device(dev *os.File, name string) (unix.Stat_t, error) {

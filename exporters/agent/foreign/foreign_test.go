@@ -126,7 +126,7 @@ func TestOpenMagic(t *testing.T) {
 	if _, _, err := foreign.OpenMagic(link); !errors.Is(err, foreign.ErrNotRegular) {
 		t.Errorf("a device gives %v", err)
 	}
-	s, err := foreign.StatMagic(link)
+	s, err := foreign.FileMagic(link)
 	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
 		t.Errorf("a device has mode %#o, %v", s.Mode, err)
 	}

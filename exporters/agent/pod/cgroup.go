@@ -31,10 +31,12 @@ const (
 const uid = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
 
 var (
-	// podGroup is what the kubelet calls a pod's cgroup: pod0fe7f6e5-…, or kubepods-burstable-pod0fe7f6e5_….slice below systemd.
-	podGroup = regexp.MustCompile(`^(?:pod` + uid + `|(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstable)?-pod` + uid + `\.slice)$`)
-	// containerGroup is what runtimes call a container's.
-	containerGroup = regexp.MustCompile(`^(?:[a-z]+-)*([0-9a-f]{64})(?:\.scope)?$`)
+	// podGroup is what the kubelet calls a pod's cgroup: pod0fe7f6e5-…, or kubepods-burstable-pod0fe7f6e5_….slice below systemd, there with the kubelet's
+	// own root before it (--cgroup-root), of which it makes a - a _. A runtime that does not use systemd, below a kubelet that does, makes one cgroup of
+	// what it gets for systemd: …-pod0fe7f6e5_….slice:cri-containerd:ID, which is the pod's and the container's.
+	podGroup = regexp.MustCompile(`^(?:pod` + uid + `|(?:[^/:-]+-)*kubepods(?:-besteffort|-burstable)?-pod` + uid + `\.slice)(?::([^/:]*):([^/:]+))?$`)
+	// containerGroup is what runtimes call a container's, with a prefix of their own.
+	containerGroup = regexp.MustCompile(`^(?:[^/:]+\.slice:)?(?:[A-Za-z0-9_.]+[-:])*([0-9a-f]{64})(?:\.scope)?$`)
 )
 
 // cgroups finds the pods of processes by the kernel's cgroups, as PID 1 sees them.
@@ -152,7 +154,9 @@ type names struct {
 	parts []string
 	// pod is which of the parts is the pod's, and end where ends what the kubelet and the runtime made.
 	pod, end int
-	id       ID
+	// both says that the part is the container's cgroup, too.
+	both bool
+	id   ID
 	// relative is set if it is not known what is above the parts.
 	relative bool
 }
@@ -169,8 +173,9 @@ func named(at string) (n names, ok bool) {
 	if n.pod = slices.IndexFunc(n.parts, podGroup.MatchString); n.pod < 0 {
 		return n, false
 	}
-	n.id, n.end = ID{UID: uidOf(n.parts[n.pod])}, n.pod+1
-	if len(n.parts) > n.end {
+	n.id, n.both = idOf(n.parts[n.pod])
+	n.end = n.pod + 1
+	if !n.both && len(n.parts) > n.end {
 		if m := containerGroup.FindStringSubmatch(n.parts[n.end]); m != nil {
 			n.id.Container = m[1]
 			n.end++
@@ -192,7 +197,10 @@ func (n names) prove(pid int, h hierarchy, find finder) error {
 	}
 	made := path.Join(append([]string{above}, n.parts[n.pod:n.end]...)...)
 	must := made
-	if h.unified {
+	switch {
+	case h.unified && n.both:
+		must = above // who may not write there can neither make the container's cgroup nor enter it
+	case h.unified:
 		must = path.Join(above, group)
 	}
 	if err := rootOnly(h.root, must); err != nil {
@@ -204,10 +212,16 @@ func (n names) prove(pid int, h hierarchy, find finder) error {
 	return nil
 }
 
-// uidOf returns the pod's UID that a cgroup's name has.
-func uidOf(group string) string {
+// idOf returns the pod's UID that a cgroup's name has and, if it is a container's too, the runtime's number of that.
+func idOf(group string) (id ID, container bool) {
 	m := podGroup.FindStringSubmatch(group)
-	return strings.ReplaceAll(m[1]+m[2], "_", "-")
+	return ID{UID: strings.ReplaceAll(m[1]+m[2], "_", "-"), Container: m[4]}, m[4] != ""
+}
+
+// podPart is the part of a cgroup's name that all containers of its pod have.
+func podPart(group string) string {
+	name, _, _ := strings.Cut(group, ":")
+	return name
 }
 
 // rootOnly tells whether all folders on the way belong to root, and nobody else may write them.

@@ -65,6 +65,14 @@ func (tr tree) cgroup(path string, members ...int) {
 	tr.write("1/root/sys/fs/cgroup/"+path+"/cgroup.procs", text)
 }
 
+// colon is what a runtime that does not use systemd makes of a class of pods' cgroup for systemd.
+func colon(class string) string {
+	if class != "" {
+		class += "-"
+	}
+	return "kubepods-" + class + "pod" + underscore + ".slice:cri-containerd:" + number
+}
+
 // What kubelets and runtimes call cgroups is understood, on both versions, and seen from within a cgroup namespace.
 func TestPodOfProcess(t *testing.T) {
 	in := ID{anyUID, number}
@@ -92,6 +100,23 @@ func TestPodOfProcess(t *testing.T) {
 		{"the pod's own", "8:pids:/kubepods/pod" + anyUID, "pids/kubepods/pod" + anyUID, ID{UID: anyUID}},
 		{"a cgroup that the container made", "0::/kubepods/pod" + anyUID + "/" + number + "/init/pod" + otherUID + "/x",
 			"kubepods/pod" + anyUID + "/" + number + "/init/pod" + otherUID + "/x", in},
+		{"containerd without systemd, below its unit, version 2", "0::/system.slice/containerd.service/" + colon("burstable"), "system.slice/containerd.service/" + colon("burstable"), in},
+		{"the same at the root", "0::/" + colon("besteffort"), colon("besteffort"), in},
+		{"the same, guaranteed, a cgroup that the container made", "0::/" + colon("") + "/init", colon("") + "/init", in},
+		{"the same, seen from a cgroup namespace", "0::/../../../system.slice/containerd.service/" + colon("burstable"), "system.slice/containerd.service/" + colon("burstable"), in},
+		{"the same, version 1", "11:perf_event:/" + colon("besteffort") + "\n10:blkio:/system.slice/containerd.service/" + colon("besteffort"),
+			"blkio/system.slice/containerd.service/" + colon("besteffort"), in},
+		{"the same, version 1, at the root", "11:perf_event:/" + colon("besteffort") + "\n10:blkio:/system.slice/containerd.service/" + colon("besteffort"),
+			"perf_event/" + colon("besteffort"), in},
+		{"the same, a static pod's", "0::/system.slice/containerd.service/kubepods-burstable-pod" + staticUID + ".slice:cri-containerd:" + number,
+			"system.slice/containerd.service/kubepods-burstable-pod" + staticUID + ".slice:cri-containerd:" + number, ID{staticUID, number}},
+		{"the same, another runtime and a root of the kubelet's own", "0::/my_root-kubepods-pod" + underscore + ".slice:my_runtime.v2:" + number,
+			"my_root-kubepods-pod" + underscore + ".slice:my_runtime.v2:" + number, in},
+		{"a root of the kubelet's with a dash", "0::/my_root.slice/my_root-kubepods.slice/my_root-kubepods-burstable.slice/my_root-kubepods-burstable-pod" + underscore + ".slice/cri-containerd-" + number + ".scope",
+			"my_root.slice/my_root-kubepods.slice/my_root-kubepods-burstable.slice/my_root-kubepods-burstable-pod" + underscore + ".slice/cri-containerd-" + number + ".scope", in},
+		{"a runtime's prefix with other signs", "0::/kubepods.slice/kubepods-pod" + underscore + ".slice/kata_v2.x-" + number + ".scope",
+			"kubepods.slice/kubepods-pod" + underscore + ".slice/kata_v2.x-" + number + ".scope", in},
+		{"docker without systemd", "0::/system.slice:docker:" + number, "system.slice:docker:" + number, ID{}},
 		{"on the host", "0::/system.slice/postgresql@15-main.service", "system.slice/postgresql@15-main.service", ID{}},
 		{"no UID", "0::/kubepods/podman/x", "kubepods/podman/x", ID{}},
 		{"docker", "0::/system.slice/docker-" + number + ".scope", "system.slice/docker-" + number + ".scope", ID{}},
@@ -147,6 +172,15 @@ func TestFakePods(t *testing.T) {
 			tr.chown("user.slice", "/user-1000.slice")
 			tr.cgroup("kubepods.slice/kubepods-pod"+underscore+".slice/cri-containerd-"+number+".scope", 70)
 		}},
+		{"containerd without systemd, not there", "0::/" + colon("burstable"), func(tree) {}},
+		{"the same below a user's own", "0::/user.slice/" + colon("burstable"), func(tr tree) {
+			tr.cgroup("user.slice/"+colon("burstable"), 7)
+			tr.chown("user.slice", "")
+		}},
+		{"the same, a user's own on version 1", "5:pids:/system.slice/" + colon("burstable"), func(tr tree) {
+			tr.cgroup("pids/system.slice/"+colon("burstable"), 7)
+			tr.chown("pids/system.slice", "/"+colon("burstable"))
+		}},
 		{"a way up", "5:../../../../7:/" + fake, func(tr tree) { tr.cgroup(fake, 7) }},
 		{"a link", "0::/" + fake, func(tr tree) {
 			tr.cgroup("mine/"+fake, 7)
@@ -178,8 +212,13 @@ func TestPodWithUserNamespace(t *testing.T) {
 	tr.write("7/cgroup", "0::/"+group+"\n")
 	tr.cgroup(group, 7)
 	tr.chown(filepath.Dir(group), "/"+filepath.Base(group))
-	if got, err := (cgroups{tr.proc}).of(7); got != (ID{anyUID, number}) || err != nil {
-		t.Errorf("%+v, %v", got, err)
+	tr.write("8/cgroup", "0::/system.slice/containerd.service/"+colon("burstable")+"\n")
+	tr.cgroup("system.slice/containerd.service/"+colon("burstable"), 8)
+	tr.chown("system.slice/containerd.service", "/"+colon("burstable"))
+	for _, pid := range []int{7, 8} {
+		if got, err := (cgroups{tr.proc}).of(pid); got != (ID{anyUID, number}) || err != nil {
+			t.Errorf("process %d: %+v, %v", pid, got, err)
+		}
 	}
 }
 
@@ -213,39 +252,44 @@ func TestRealCgroups(t *testing.T) {
 		user int
 		want ID
 	}{{"the kubelet's", 0, ID{anyUID, number}}, {"a user's", 1000, ID{}}} {
-		t.Run(c.name, func(t *testing.T) {
-			ways := []string{top, top + "/kubepods", top + "/kubepods/pod" + anyUID, top + "/kubepods/pod" + anyUID + "/" + number}
-			cmd := exec.Command("sleep", "600")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				cmd.Process.Kill()
-				cmd.Wait()
-				for i := len(ways) - 1; i >= 0; i-- {
-					if err := os.Remove(filepath.Join(base, ways[i])); err != nil {
-						t.Error(err)
-					}
+		testRealCgroups(t, base, c.name, c.user, c.want, []string{top, top + "/kubepods", top + "/kubepods/pod" + anyUID, top + "/kubepods/pod" + anyUID + "/" + number})
+		testRealCgroups(t, base, c.name+", containerd without systemd", c.user, c.want, []string{top, top + "/containerd.service", top + "/containerd.service/" + colon("burstable")})
+	}
+}
+
+// testRealCgroups has a process in the last of these cgroups; the second is a user's.
+func testRealCgroups(t *testing.T, base, name string, user int, want ID, ways []string) {
+	t.Run(name, func(t *testing.T) {
+		cmd := exec.Command("sleep", "600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+			for i := len(ways) - 1; i >= 0; i-- {
+				if err := os.Remove(filepath.Join(base, ways[i])); err != nil {
+					t.Error(err)
 				}
-			})
-			for _, way := range ways {
-				if err := os.Mkdir(filepath.Join(base, way), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if c.user != 0 {
-				if err := os.Chown(filepath.Join(base, ways[1]), c.user, c.user); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := os.WriteFile(filepath.Join(base, ways[3], "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			got, err := cgroups{"/proc"}.of(cmd.Process.Pid)
-			if got != c.want || errors.Is(err, ErrUntrusted) != (c.user != 0) {
-				t.Errorf("%+v, %v; want %+v", got, err, c.want)
 			}
 		})
-	}
+		for _, way := range ways {
+			if err := os.Mkdir(filepath.Join(base, way), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if user != 0 {
+			if err := os.Chown(filepath.Join(base, ways[1]), user, user); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(base, ways[len(ways)-1], "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := cgroups{"/proc"}.of(cmd.Process.Pid)
+		if got != want || errors.Is(err, ErrUntrusted) != (user != 0) {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	})
 }

@@ -29,9 +29,12 @@ type object struct {
 		Hostname    string `json:"hostname"`
 		HostNetwork bool   `json:"hostNetwork"`
 		NodeName    string `json:"nodeName"`
+		// Claims are the names of the PersistentVolumeClaims that it uses, see keep.
+		Claims []string `json:"claims"`
 	} `json:"spec"`
 	Status struct {
-		IPs []struct {
+		Phase string `json:"phase"`
+		IPs   []struct {
 			IP string `json:"ip"`
 		} `json:"podIPs"`
 		Containers     []status `json:"containerStatuses"`
@@ -52,14 +55,49 @@ func keep(u *unstructured.Unstructured) {
 		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"},
 		{"metadata", "ownerReferences"}, {"metadata", "labels", hashLabel}, {"metadata", "annotations", mirrorOf},
 		{"spec", "hostname"}, {"spec", "hostNetwork"}, {"spec", "nodeName"},
-		{"status", "podIPs"}, {"status", "containerStatuses"}, {"status", "initContainerStatuses"},
+		{"status", "phase"}, {"status", "podIPs"}, {"status", "containerStatuses"}, {"status", "initContainerStatuses"},
 	} {
 		if value, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...); ok && err == nil {
 			// Only what Set cannot take apart fails, and that is none of a server's answers.
 			_ = unstructured.SetNestedField(kept, value, path...)
 		}
 	}
+	if claims := claimsOf(u); len(claims) > 0 {
+		_ = unstructured.SetNestedStringSlice(kept, claims, "spec", "claims")
+	}
 	u.Object = kept
+}
+
+// claimsOf are the names of the PersistentVolumeClaims that a pod uses, those that are made for it among them.
+func claimsOf(u *unstructured.Unstructured) (claims []string) {
+	volumes, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "volumes")
+	list, _ := volumes.([]any)
+	for _, v := range list {
+		one, _ := v.(map[string]any)
+		if name, ok, err := unstructured.NestedString(one, "persistentVolumeClaim", "claimName"); ok && err == nil {
+			claims = append(claims, name)
+		}
+		if _, ok := one["ephemeral"]; ok {
+			if name, ok, err := unstructured.NestedString(one, "name"); ok && err == nil {
+				claims = append(claims, u.GetName()+"-"+name)
+			}
+		}
+	}
+	return claims
+}
+
+// Claims returns the PersistentVolumeClaims that running pods of the node use, as NAMESPACE/NAME.
+func (n *Node) Claims() map[string]bool {
+	claims := map[string]bool{}
+	for _, o := range kube.All[*object](n.objects, resource) {
+		if o.Status.Phase != "Running" {
+			continue // its volumes need not be there yet, or any more
+		}
+		for _, name := range o.Spec.Claims {
+			claims[o.Namespace+"/"+name] = true
+		}
+	}
+	return claims
 }
 
 // Odd implements kube.Object.

@@ -24,6 +24,9 @@ func Owner(procfs string, pid int) string {
 			if controllers != "" { // version 1
 				n = podOfNode(parts, n)
 			}
+			if podGroup.MatchString(parts[n]) {
+				parts[n] = podPart(parts[n])
+			}
 			return "cgroup " + strings.Join(parts[:n+1], "/")
 		}
 		if n := slices.IndexFunc(parts, started); n >= 0 {

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,10 @@ func TestOwner(t *testing.T) {
 		{"0::" + pod, "0::" + pod + "/x/pod" + otherUID + "/y", true},
 		{"0::" + pod, "0::/user.slice/user-1000.slice" + pod, false},
 		{"0::" + pod, "0::/kubepods.slice/kubepods-pod" + otherUID + ".slice", false},
+		{"0::/system.slice/containerd.service/" + colon("burstable"), "0::/system.slice/containerd.service/" + strings.Replace(colon("burstable"), number, strings.Repeat("cd", 32), 1) + "/x", true},
+		{"0::/system.slice/containerd.service/" + colon("burstable"), "0::/system.slice/containerd.service/" + strings.Replace(colon("burstable"), underscore, otherUID, 1), false},
+		{"5:pids:/system.slice/containerd.service/" + colon("") + "\n4:cpu:/" + colon(""), "5:pids:/system.slice/containerd.service/" + colon("") + "/x\n4:cpu:/" + colon(""), true},
+		{"0::/system.slice:docker:" + number, "0::/system.slice:docker:" + strings.Repeat("cd", 32), false},
 		{"0::" + docker, "0::" + docker + "/mine/yours", true},
 		{"12:pids:/docker/" + number + "\n0::/", "12:pids:/docker/" + number + "/x\n0::/", true},
 		{"0::/system.slice/a.service", "0::/system.slice/b.service", false},

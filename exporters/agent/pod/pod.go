@@ -4,9 +4,11 @@ package pod
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +74,44 @@ func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *
 // Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
 // seems to be in one.
 func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
+
+// kubelets is in the names of all cgroups that the kubelet makes for pods.
+const kubelets = "kubepods"
+
+// Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be read, and those in one of a pod that
+// neither the API server nor the kubelet's folders know. The names prove nothing, so that whoever may make cgroups can add to both.
+func (n *Node) Strays(pids []int) (unread, unknown int) {
+	pods := map[string]int{} // processes by UID
+	for _, pid := range pids {
+		text, err := n.cgroups.text(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		in := false
+		uid := ""
+		for line := range strings.Lines(text) {
+			_, at := split(line)
+			in = in || strings.Contains(at, kubelets)
+			if one, ok := named(at); ok {
+				uid = one.id.UID
+				break
+			}
+		}
+		switch {
+		case uid != "":
+			pods[uid]++
+		case in:
+			unread++
+		}
+	}
+	found := n.Find(slices.Collect(maps.Keys(pods)))
+	for uid, processes := range pods {
+		if _, known := found[uid]; !known {
+			unknown += processes
+		}
+	}
+	return unread, unknown
+}
 
 // Find returns the pods with these UIDs, as far as their names are known.
 func (n *Node) Find(uids []string) map[string]Pod {

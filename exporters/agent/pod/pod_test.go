@@ -3,12 +3,71 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
+
+// Processes in the kubelet's cgroups are counted whose pod cannot be read or is not known, whatever else a node runs.
+func TestStrays(t *testing.T) {
+	tr := newTree(t)
+	for pid, line := range map[int]string{
+		1: "0::/init.scope",
+		2: "0::/kubepods.slice/kubepods-pod" + underscore + ".slice/cri-containerd-" + number + ".scope",
+		3: "0::/system.slice/containerd.service/" + colon("burstable"),
+		4: "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(otherUID, "-", "_") + ".slice/crio-" + number + ".scope",
+		5: "0::/kubepods/besteffort/of-another-form/" + number,
+		6: "0::/system.slice/kubelet.service",
+		7: "5:pids:/kubepods-new\n4:cpu:/kubepods/pod" + anyUID + "/" + number,
+	} {
+		tr.write(fmt.Sprint(pid, "/cgroup"), line+"\n")
+	}
+	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Second, 8))
+	n.readLogs = func(string) (map[string]Pod, error) {
+		return map[string]Pod{anyUID: {Namespace: "db", Name: "pg-0"}}, nil
+	}
+	if unread, unknown := n.Strays([]int{1, 2, 3, 4, 5, 6, 7, 8}); unread != 1 || unknown != 1 {
+		t.Errorf("%d processes in cgroups that are not understood, %d in unknown pods; want 1 each", unread, unknown)
+	}
+}
+
+// The claims of running pods are known, those that are made for a pod among them, and nothing else of their volumes is kept.
+func TestClaims(t *testing.T) {
+	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(t.TempDir(), "n1", objects, foreign.NewCalls(time.Second, 8))
+	for name, phase := range map[string]string{"pg-0": "Running", "pg-1": "Pending", "job": "Succeeded"} {
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "db", "name": name, "uid": "uid-" + name}, "status": map[string]any{"phase": phase},
+			"spec": map[string]any{"volumes": []any{
+				map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "data-" + name}},
+				map[string]any{"name": "scratch", "ephemeral": map[string]any{"volumeClaimTemplate": map[string]any{}}},
+				map[string]any{"name": "secret", "secret": map[string]any{"secretName": "s"}},
+				"nonsense",
+			}}}}
+		keep(u)
+		if _, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "volumes"); ok {
+			t.Error("the volumes are kept")
+		}
+		objects.Put("pods", u)
+	}
+	if got := fmt.Sprint(n.Claims()); got != "map[db/data-pg-0:true db/pg-0-scratch:true]" {
+		t.Errorf("the claims are %s", got)
+	}
+}
 
 // What the folders of logs told of holds while they do not answer, and an answer that comes late is what they tell of then.
 func TestFoldersAnswerLate(t *testing.T) {

@@ -104,6 +104,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 		Address:   portal(folder, session), Subsystem: attribute(attributes, "targetname"), Number: uint32(lun),
 		State: strings.ToLower(attribute(attributes, "state")), Access: attribute(device, "access_state"),
 	}
+	p.Unit = unit(device)
 	p.Came, p.Initiator = ends(folder, session, filepath.Join(host, "iscsi_host", "host"+address[1]))
 	if p.Subsystem == "" || p.State == "" {
 		return p, false // the session is going
@@ -115,6 +116,17 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 	p.InFlight, p.CountsInFlight = inFlight(device, "block", disk)
 	p.Sequence = sequence(device, "block", disk)
 	return p, true
+}
+
+// sameForAll are the vendors, as they tell initiators, of targets in user space that have no LUNs of one initiator's own: tgtd, istgt.
+var sameForAll = map[string]bool{"IET": true, "FreeBSD": true}
+
+// unit is what a disk's logical unit calls itself, whose folder this is.
+func unit(device string) string {
+	if sameForAll[attribute(device, "vendor")] {
+		return ""
+	}
+	return strings.Join(strings.Fields(attribute(device, "wwid")), "_")
 }
 
 // head is the device that is used: a multipath one above the disk, if there is one.
@@ -173,7 +185,7 @@ func ServingISCSI(sysfs string) bool {
 }
 
 // ISCSIBacking returns what a target's LUN, by the target's own number, is made of. group is its portal group's folder, tpgt_1.
-func ISCSIBacking(sysfs, iqn, group string, lun uint32) Backing {
+func ISCSIBacking(procfs, sysfs, iqn, group string, lun uint32) Backing {
 	if !element(iqn) || !element(group) {
 		return Backing{}
 	}
@@ -184,7 +196,7 @@ func ISCSIBacking(sysfs, iqn, group string, lun uint32) Backing {
 			continue
 		}
 		if path := attribute(folder, name, "udev_path"); path != "" {
-			return backing(sysfs, path)
+			return backing(procfs, sysfs, path)
 		}
 	}
 	return Backing{}

@@ -41,6 +41,8 @@ func TestReadISCSI(t *testing.T) {
 		one + "connection1:0/iscsi_connection/connection1:0/local_port":                    "40123\n",
 		"devices/platform/host2/iscsi_host/host2/ipaddress":                                "10.99.1.1\n",
 		one + "target2:0:0/2:0:0:1/state":                                                  "running\n",
+		one + "target2:0:0/2:0:0:1/vendor":                                                 "NETAPP  \n",
+		one + "target2:0:0/2:0:0:1/wwid":                                                   "t10.NETAPP   LUN 80Tab\n",
 		one + "target2:0:0/2:0:0:1/access_state":                                           "active/optimized\n",
 		one + "target2:0:0/2:0:0:1/block/sda/inflight":                                     "       1        4\n",
 		one + "target2:0:0/2:0:0:1/block/sda/queue/iostats":                                "1\n",
@@ -54,6 +56,8 @@ func TestReadISCSI(t *testing.T) {
 		two + "connection2:0/iscsi_connection/connection2:0/address":                       "fe80::1%eth0\n",
 		two + "connection2:0/iscsi_connection/connection2:0/port":                          "3260\n",
 		two + "target3:0:0/3:0:0:0/state":                                                  "blocked\n",
+		two + "target3:0:0/3:0:0:0/vendor":                                                 "IET     \n",
+		two + "target3:0:0/3:0:0:0/wwid":                                                   "t10.IET     00010001\n",
 		two + "target3:0:0/3:0:0:0/block/sdb/inflight":                                     "0 0\n",
 		"devices/platform/host4/session9/target4:0:0/4:0:0:0/block/sde/inflight":           "0 0\n", // its session is going
 		"devices/pci0000:00/0000:00:01.0/ata1/host0/target0:0:0/0:0:0:0/block/sdc/diskseq": "9\n",
@@ -84,7 +88,7 @@ func TestReadISCSI(t *testing.T) {
 		Local:       map[uint64]bool{9: true},
 		Paths: []Path{
 			{Disk: "sda", Head: "dm-0", Controller: "session1", Transport: "tcp", Address: "10.99.1.2:3260", Came: "10.99.1.3:3261", Initiator: "10.99.1.1:40123", Subsystem: "iqn.2026-11.io.example:a",
-				Number: 1, State: "logged_in", Live: true, Access: "active/optimized", InFlight: 5, CountsInFlight: true, Sequence: 12},
+				Number: 1, Unit: "t10.NETAPP_LUN_80Tab", State: "logged_in", Live: true, Access: "active/optimized", InFlight: 5, CountsInFlight: true, Sequence: 12},
 			{Disk: "sdb", Head: "sdb", Controller: "session2", Transport: "iser", Address: "[fe80::1]:3260", Came: "[fe80::1]:3260", State: "failed", Closed: true},
 		},
 	}
@@ -114,12 +118,12 @@ func TestISCSIBacking(t *testing.T) {
 	for lun, want := range map[uint32]Backing{
 		0: {Path: "/dev/sdb", Device: "sdb", InFlight: 2, CountsInFlight: true}, 1: {Path: "/srv/file"}, 2: {Path: "/dev/../etc/passwd"}, 3: {}, 4: {},
 	} {
-		if got := ISCSIBacking(sysfs, "iqn.x:a", "tpgt_1", lun); got != want {
+		if got := ISCSIBacking(t.TempDir(), sysfs, "iqn.x:a", "tpgt_1", lun); got != want {
 			t.Errorf("LUN %d: %+v, want %+v", lun, got, want)
 		}
 	}
 	for _, names := range [][2]string{{"", "tpgt_1"}, {"..", "tpgt_1"}, {"../iscsi/iqn.x:a", "tpgt_1"}, {"iqn.x:a", "."}, {"iqn.x:a", "tpgt_1/."}, {"iqn.x:a", ""}} {
-		if got := ISCSIBacking(sysfs, names[0], names[1], 0); got != (Backing{}) {
+		if got := ISCSIBacking(t.TempDir(), sysfs, names[0], names[1], 0); got != (Backing{}) {
 			t.Errorf("target %q has a disk: %+v", names, got)
 		}
 	}

@@ -3,6 +3,8 @@
 package remote
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -22,8 +24,9 @@ type Volume struct {
 // Names are the rules by which engines name what they serve over a wire, the first that fits counts.
 type Names struct {
 	rules []name
-	// wire is the backend of what no rule fits.
-	wire string
+	// wire is the backend of what no rule fits, and first its number of a volume that is alone.
+	wire  string
+	first uint32
 }
 
 type name struct {
@@ -35,35 +38,33 @@ type name struct {
 
 // knownNVMe are the rules of engines that are known. Longhorn's second engine: go-spdk-helper's GetNQN, with
 // the names of its engines and replicas. Mayastor: a volume's target has the volume's UUID, and
-// Kubernetes' name of it is pvc- and that UUID. Whatever else there is names its volumes last.
+// Kubernetes' name of it is pvc- and that UUID.
 var knownNVMe = must(1,
 	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-r-(?P<replica>[0-9a-f]+)`,
 	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?:volume-)?(?P<volume>.+?)(?:-ef?-[0-9a-f]+)?`,
 	`mayastor=nqn\.2019-05\.io\.openebs:(?:nexus-)?(?P<volume>.+)`,
-	`nvme=.*?(?P<volume>[^:]+)`,
 )
 
 // knownISCSI are those of iSCSI. Longhorn's first engine: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor and Jiva: the
-// operators' prefixes of target names. Whatever else there is names its volumes last.
+// operators' prefixes of target names.
 var knownISCSI = append(must(1,
 	`longhorn-v1=iqn\.2019-10\.io\.longhorn:(?P<volume>.+)`,
 ), must(0,
 	`cstor=iqn\.2016-09\.com\.openebs\.cstor:(?P<volume>.+)`,
 	`jiva=iqn\.2016-09\.com\.openebs\.jiva:(?P<volume>.+)`,
-	`iscsi=.*?(?P<volume>[^:]+)`,
 )...)
 
 // NVMe are the names of known engines over NVMe over Fabrics after those of further rules, which are ENGINE=REGEXP: the whole
 // name of a subsystem (NQN), with a group "volume" and, where it is a volume's replica, a group "replica".
 func NVMe(rules ...string) (Names, error) {
 	own, err := parse(1, rules...)
-	return Names{append(own, knownNVMe...), "nvme"}, err
+	return Names{append(own, knownNVMe...), "nvme", 1}, err
 }
 
 // ISCSI are those over iSCSI, by the whole name of a target (IQN).
 func ISCSI(rules ...string) (Names, error) {
 	own, err := parse(0, rules...)
-	return Names{append(own, knownISCSI...), "iscsi"}, err
+	return Names{append(own, knownISCSI...), "iscsi", 0}, err
 }
 
 func parse(first uint32, rules ...string) ([]name, error) {
@@ -96,16 +97,32 @@ func must(first uint32, rules ...string) []name {
 // maxName bounds names in labels.
 const maxName = 128
 
-// Of names a subsystem's namespace, or a target's LUN. Further ones are volumes of their own.
+// OfPath names what a path leads to. Where no rule fits, a target's name and the LUN need not tell it: an array may have one target for all volumes, and count
+// the LUNs of each initiator from 0. The logical unit's own name does.
+func (n Names) OfPath(p Path) Volume {
+	v, ruled := n.of(p.Subsystem, p.Number)
+	if !ruled && p.Unit != "" {
+		v.Name = bounded(v.Name + "@" + p.Unit)
+	}
+	return v
+}
+
+// Of names a subsystem's namespace, or a target's LUN. Further ones are volumes of their own. What no rule fits is called by the whole name: its end is that of
+// others, too.
 func (n Names) Of(subsystem string, number uint32) Volume {
+	v, _ := n.of(subsystem, number)
+	return v
+}
+
+func (n Names) of(subsystem string, number uint32) (v Volume, ruled bool) {
 	for _, one := range n.rules {
 		found := one.pattern.FindStringSubmatch(subsystem)
 		if found == nil {
 			continue
 		}
-		v := Volume{Backend: one.backend, Name: found[one.pattern.SubexpIndex("volume")]}
+		v = Volume{Backend: one.backend, Name: found[one.pattern.SubexpIndex("volume")]}
 		if i := one.pattern.SubexpIndex("replica"); i >= 0 {
-			v.Replica = foreign.Text(found[i], maxName)
+			v.Replica = bounded(found[i])
 		}
 		if one.backend == "mayastor" && uuid.MatchString(v.Name) {
 			v.Name = "pvc-" + v.Name
@@ -113,13 +130,28 @@ func (n Names) Of(subsystem string, number uint32) Volume {
 		if number > one.first {
 			v.Name += "/" + strconv.FormatUint(uint64(number), 10)
 		}
-		v.Name = foreign.Text(v.Name, maxName)
-		return v
+		v.Name = bounded(v.Name)
+		return v, true
 	}
-	return Volume{Backend: n.wire, Name: foreign.Text(subsystem, maxName)}
+	v = Volume{Backend: n.wire, Name: subsystem}
+	if number > n.first {
+		v.Name += "/" + strconv.FormatUint(uint64(number), 10)
+	}
+	v.Name = bounded(v.Name)
+	return v, false
 }
 
-// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name.
+// bounded makes a name fit for a label; one that is too long ends with a digest of the whole, so that it stays another than those that begin like it.
+func bounded(name string) string {
+	if len(name) <= maxName {
+		return foreign.Text(name, maxName)
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(sum[:8])
+	return foreign.Text(name, maxName-len(end)) + end
+}
+
+// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name. It identifies nothing but beside the volume.
 func Instance(subsystem string) string {
 	if i := strings.LastIndexByte(subsystem, ':'); i >= 0 && i+1 < len(subsystem) {
 		subsystem = subsystem[i+1:]

@@ -26,6 +26,9 @@ type Path struct {
 	// Subsystem is the name of the subsystem (NQN) or target (IQN), and Number the namespace's in it, or the LUN.
 	Subsystem string
 	Number    uint32
+	// Unit is what the logical unit calls itself (naa.…, t10.…), the same for whoever uses it, by whatever path; empty if it is not known, or if the
+	// target, of which the vendor is known, has the same LUNs for all.
+	Unit string
 	// State is the controller's or session's, such as live, connecting or logged_in, and Live says whether it can be used. Access
 	// is the path's, such as optimized; empty without multipathing.
 	State, Access string

@@ -1,10 +1,16 @@
 package remote
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 // ServingNVMe says whether a target of this machine's kernel can serve somebody: its module has at least one
@@ -23,10 +29,11 @@ type Backing struct {
 	CountsInFlight bool
 }
 
-func backing(sysfs, path string) Backing {
-	b := Backing{Path: path, Device: blockDevice(sysfs, path)}
-	if b.Device != "" {
-		b.InFlight, b.CountsInFlight = inFlight(sysfs, "class", "block", b.Device)
+func backing(procfs, sysfs, path string) Backing {
+	entry := blockDevice(procfs, sysfs, path)
+	b := Backing{Path: path, Device: disk.Name(entry)}
+	if entry != "" {
+		b.InFlight, b.CountsInFlight = inFlight(sysfs, "class", "block", entry)
 	}
 	return b
 }
@@ -37,19 +44,25 @@ func element(name string) bool {
 }
 
 // NVMeBacking returns what a namespace of a subsystem is made of.
-func NVMeBacking(sysfs, nqn string, namespace uint32) Backing {
+func NVMeBacking(procfs, sysfs, nqn string, namespace uint32) Backing {
 	if !element(nqn) {
 		return Backing{}
 	}
-	return backing(sysfs, attribute(sysfs, "kernel", "config", "nvmet", "subsystems", nqn, "namespaces", strconv.Itoa(int(namespace)), "device_path"))
+	return backing(procfs, sysfs, attribute(sysfs, "kernel", "config", "nvmet", "subsystems", nqn, "namespaces", strconv.Itoa(int(namespace)), "device_path"))
 }
 
-// blockDevice is the kernel's name of the block device with this path. No file system is asked: a link
-// of the device mapper or of LVM is found by its name, others are not.
-func blockDevice(sysfs, path string) string {
+// blockDevice is the name in sysfs of the block device with this path: by the number that the node in the host's /dev has, which no file system
+// but that is asked for. Where it may not be asked, a link of the device mapper or of LVM is found by its name, others are not.
+func blockDevice(procfs, sysfs, path string) string {
 	name, ok := strings.CutPrefix(path, "/dev/")
 	if !ok {
 		return ""
+	}
+	if node, err := foreign.HostDevice(procfs, name); err == nil && node.Mode&unix.S_IFMT == unix.S_IFBLK {
+		link, err := os.Readlink(filepath.Join(sysfs, "dev", "block", fmt.Sprintf("%d:%d", unix.Major(node.Rdev), unix.Minor(node.Rdev))))
+		if err == nil {
+			return filepath.Base(link)
+		}
 	}
 	mapped, ok := strings.CutPrefix(name, "mapper/")
 	if group, volume, two := strings.Cut(name, "/"); !ok && two {

@@ -38,14 +38,14 @@ func TestNVMeBacking(t *testing.T) {
 	})
 	for namespace, want := range map[uint32][2]string{
 		1: {"/dev/sdb", "sdb"}, 2: {"/dev/mapper/vg-lv", "dm-3"}, 3: {"/srv/file", ""}, 4: {"/dev/../etc/passwd", ""},
-		5: {"/dev/cciss/c0d0", "cciss!c0d0"}, 6: {}, 7: {"/dev/vg-a/lv", "dm-4"},
+		5: {"/dev/cciss/c0d0", "cciss/c0d0"}, 6: {}, 7: {"/dev/vg-a/lv", "dm-4"},
 	} {
-		if b := NVMeBacking(sysfs, "nqn.x:a", namespace); b.Path != want[0] || b.Device != want[1] {
+		if b := NVMeBacking(t.TempDir(), sysfs, "nqn.x:a", namespace); b.Path != want[0] || b.Device != want[1] {
 			t.Errorf("namespace %d: %+v, want %q", namespace, b, want)
 		}
 	}
 	for _, nqn := range []string{"", "..", "../subsystems/nqn.x:a"} {
-		if b := NVMeBacking(sysfs, nqn, 1); b.Path != "" {
+		if b := NVMeBacking(t.TempDir(), sysfs, nqn, 1); b.Path != "" {
 			t.Errorf("subsystem %q has a disk %q", nqn, b.Path)
 		}
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"slices"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
@@ -27,20 +26,26 @@ type kind struct {
 	commands Commands
 	// programs are the names of the server's program.
 	programs []string
-	// notServing are arguments of runs that serve no clients: initialising a data directory, printing settings.
-	notServing []string
+	// notServing says of a command line that its run serves no clients: it initialises a data directory, prints settings, or is no database.
+	notServing func(args []string) bool
 	// title is what begins the command lines of a server's other processes, which write there what they do, and none of its main process's.
 	title string
 	// name returns what a server calls itself, by its command line (and data is nil) or by its files.
 	name func(p process, s *Server, data *foreign.Dir) string
-	// marker is a file that is in every data directory; without one, any working directory but the root is one.
-	marker string
+	// markers are files and folders one of which is in every data directory; without any, each working directory but the root is one.
+	markers []string
+	// variant returns the engine of whose data directory it is, where several have the same programs.
+	variant func(p process, s *Server, data *foreign.Dir) Engine
 	// version returns the version that the data directory tells of, or "".
 	version func(p process, data *foreign.Dir) string
-	// log returns the device under the log that a commit waits for, or "" if that is the data directory's.
-	log func(p process, data *foreign.Dir) (device, source string, err error)
+	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
+	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
+	// tablespaces returns where tables are that are not in the data directory.
+	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
 	// isOther tells of a port that it is not for clients, or that these speak another protocol there; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
+	// internal returns further ports that are not for clients, by the server's settings; data is nil as long as its data directory is not known.
+	internal func(p process, s *Server, data *foreign.Dir) []uint16
 	// waitEvent is the program's variable in which its processes keep where they say what they wait for.
 	waitEvent string
 	// hostname tells that, to a client, a server in a pod calls itself by its host's name.
@@ -59,27 +64,6 @@ var sql = Commands{
 	bpf.QueryCommandOTHER: "other", bpf.QuerySqlCommandSELECT: "select", bpf.QuerySqlCommandINSERT: "insert",
 	bpf.QuerySqlCommandUPDATE: "update", bpf.QuerySqlCommandDELETE: "delete", bpf.QuerySqlCommandBEGIN: "begin",
 	bpf.QuerySqlCommandCOMMIT: "commit", bpf.QuerySqlCommandROLLBACK: "rollback", bpf.QuerySqlCommandCOPY: "copy",
-}
-
-// programs are the engines by the names of their servers' programs.
-var programs = func() map[string]Engine {
-	all := map[string]Engine{}
-	for engine, k := range kinds {
-		for _, name := range k.programs {
-			all[name] = engine
-		}
-	}
-	return all
-}()
-
-// Programs returns the names of all servers' programs.
-func Programs() []string {
-	var names []string
-	for name := range programs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Protocol is what the kernel side calls an engine's wire protocol.

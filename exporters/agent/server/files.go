@@ -9,20 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 const (
 	// maxVersionFile bounds the file that a server writes its version to.
 	maxVersionFile = 256
-	// maxMountTable bounds a process's mount table; a process may mount what it likes in a
-	// namespace of its own.
-	maxMountTable = 4 << 20
 	// maxOpenFiles bounds how many of a process's open files are looked at, by their numbers.
 	maxOpenFiles = 8192
 )
@@ -44,12 +40,18 @@ func (p process) readFiles(s *Server) error {
 		return err
 	}
 	s.DataDirectory, s.DataPath = foreign.Path(directory), directory
+	if k.variant != nil {
+		s.Engine = k.variant(p, s, data)
+	}
+	if k.internal != nil {
+		s.addInternal(k.internal(p, s, data))
+	}
 	s.Version = k.version(p, data)
-	here, err := data.Stat(".", foreign.NoLinks)
+	here, err := data.File(".", foreign.NoLinks)
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	s.Data, s.DataSource = p.deviceOf(here)
+	s.Data = p.storageOf(here, directory)
 	s.Owned = here.Uid == p.user || here.Uid == 0
 	if fs, err := data.Filesystem(); err == nil {
 		// Device numbers change with each attachment; the file system's own number and the directory's do not.
@@ -59,30 +61,39 @@ func (p process) readFiles(s *Server) error {
 	if k.name != nil && s.Name == "" {
 		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
 	}
-	if s.WAL, s.WALSource, err = k.log(p, data); err != nil {
-		return fmt.Errorf("log: %w", err)
+	var noLog, noTablespaces error
+	if s.WAL, noLog = k.log(p, s, data); noLog != nil {
+		noLog = fmt.Errorf("log: %w", noLog)
+	} else if s.WAL.Mount.Device == "" {
+		s.WAL = s.Data
 	}
-	if s.WAL == "" {
-		s.WAL, s.WALSource = s.Data, s.DataSource
+	if k.tablespaces != nil {
+		if s.Tablespaces, noTablespaces = k.tablespaces(p, s, data); noTablespaces != nil {
+			noTablespaces = fmt.Errorf("tablespaces: %w", noTablespaces)
+		}
 	}
-	return nil
+	return errors.Join(noLog, noTablespaces)
 }
 
 // isDataDirectory tells whether a server's working directory is its data directory, which it may become yet.
 func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
-	if k.marker == "" {
+	if len(k.markers) == 0 {
 		return path != "/", nil
 	}
-	m, err := data.Stat(k.marker, foreign.NoLinks)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return false, nil // not there yet
-	case err != nil:
-		return false, fmt.Errorf("data directory: %w", err)
-	case m.Mode&unix.S_IFMT != unix.S_IFREG:
-		return false, fmt.Errorf("data directory: %s: %w", k.marker, foreign.ErrNotRegular)
+	var problem error
+	for _, name := range k.markers {
+		m, err := data.Stat(name, foreign.NoLinks)
+		switch {
+		case errors.Is(err, os.ErrNotExist): // not there yet, or elsewhere
+		case err != nil:
+			return false, fmt.Errorf("data directory: %w", err)
+		case m.Mode&unix.S_IFMT != unix.S_IFREG && m.Mode&unix.S_IFMT != unix.S_IFDIR:
+			problem = fmt.Errorf("data directory: %s: %w", name, foreign.ErrNotRegular)
+		default:
+			return true, nil
+		}
 	}
-	return true, nil
+	return false, problem
 }
 
 // apart tells whether the process sees other files than PID 1 and the agent do.
@@ -131,20 +142,70 @@ func (p process) headOf(data *foreign.Dir, name string, limit int) string {
 	return string(text)
 }
 
-// openLog returns the device under the first of the process's open files whose name is a log's.
-func (p process) openLog(isLog func(name string) bool) (device, source string, err error) {
+// openLog returns where the first of the process's open files is whose name is a log's.
+func (p process) openLog(isLog func(name string) bool) (log Storage, err error) {
 	err = p.openFiles(func(link, target string) bool {
-		if !isLog(filepath.Base(target)) {
-			return true
+		if isLog(filepath.Base(target)) {
+			log, _ = p.openFile(link, target)
 		}
-		stat, err := foreign.StatMagic(link)
-		if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
-			return true
-		}
-		device, source = p.deviceOf(stat)
-		return false
+		return log.Mount.Device == ""
 	})
-	return device, source, err
+	return log, err
+}
+
+// openFile returns where the folder of an open file is, if it is a regular one.
+func (p process) openFile(link, target string) (Storage, bool) {
+	f, err := foreign.FileMagic(link)
+	if err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG {
+		return Storage{}, false
+	}
+	return p.storageOf(f, filepath.Dir(target)), true
+}
+
+// maxTablespaces bounds the places of one server's tablespaces, and maxLinks how many tablespaces are looked at.
+const (
+	maxTablespaces = 16
+	maxLinks       = 1024
+)
+
+// addPlace adds where a tablespace is, if it is not known yet; there says whether there is room for more.
+func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
+	if one.Mount.Device != "" && !slices.Contains(all, one) {
+		all = append(all, one)
+	}
+	return all, len(all) < maxTablespaces
+}
+
+// linked returns where a folder is that a link in the data directory leads to, which may be on another volume. The link is the server's own; it must lead
+// to a folder of the server's, so that it tells nothing of others. ok says that there is a link.
+func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, ok bool, err error) {
+	target, err := data.Readlink(name)
+	if err != nil {
+		return at, false, nil // a plain folder
+	}
+	from, how, path := data, foreign.NoSymlinks, filepath.Join(s.DataPath, filepath.Dir(name), target)
+	if filepath.IsAbs(target) {
+		// The path is one of the server's file system view, and so are links in it.
+		root, err := foreign.Root(p.root, p.pid)
+		if err != nil {
+			return at, true, err
+		}
+		defer root.Close()
+		from, how = root, foreign.InRoot
+		if path, err = root.Real(target); err != nil {
+			return at, true, err
+		}
+	} else {
+		target = filepath.Join(filepath.Dir(name), target)
+	}
+	f, err := from.File(target, how)
+	if err != nil {
+		return at, true, err
+	}
+	if f.Mode&unix.S_IFMT != unix.S_IFDIR || f.Uid != p.user {
+		return at, true, fmt.Errorf("%s: not a folder of the server's user", foreign.Path(target))
+	}
+	return p.storageOf(f, path), true, nil
 }
 
 // openFiles calls f with the magic link of each of the process's open files, and what it is
@@ -173,22 +234,13 @@ func (p process) openFiles(f func(link, target string) bool) error {
 	return nil
 }
 
-// deviceOf returns the number of the device that a file lies on and, if that is an anonymous one of a file system whose source tells the device, where the
-// process's mount table says that it comes from.
-func (p process) deviceOf(s unix.Stat_t) (device, source string) {
-	device = fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
-	if unix.Major(s.Dev) != 0 {
-		return device, ""
+// storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it the number of the file's device
+// tells as much as it does where file systems have none of their own.
+func (p process) storageOf(f foreign.File, path string) Storage {
+	m, err := volume.MountOf(p.root, p.pid, f.Mount)
+	if err != nil {
+		return Storage{Mount: volume.Mount{Device: fmt.Sprintf("%d:%d", unix.Major(f.Dev), unix.Minor(f.Dev))}}
 	}
-	// A table that cannot be read leaves the source unknown.
-	_ = foreign.Lines(filepath.Join(p.dir, "mountinfo"), maxMountTable, func(line string) bool {
-		const number = 2
-		before, after, _ := strings.Cut(line, " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
-		if len(fields) > number && len(rest) > 1 && fields[number] == device && disk.SourceTells(rest[0]) {
-			source = rest[1]
-		}
-		return true
-	})
-	return device, source
+	place, _ := m.At(path)
+	return Storage{m, place}
 }

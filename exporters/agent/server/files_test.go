@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// The device of a file system with an anonymous number is known of btrfs only: others any user may mount, by a device's name.
-func TestDeviceOf(t *testing.T) {
+// Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and what the mount says that it comes from counts
+// on btrfs only: others any user may mount, by a device's name.
+func TestStorageOf(t *testing.T) {
 	p := newProcess(t.TempDir(), 10)
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -19,23 +22,32 @@ func TestDeviceOf(t *testing.T) {
 23 21 0:32 / /memory rw - tmpfs /dev/sda rw
 24 21 0:33 / /fuse rw - fuse.btrfs /dev/sda rw
 25 21 0:34 / /layers rw - overlay /dev/sda rw,lowerdir=/a
+26 21 8:17 /old//deleted /gone rw - ext4 /dev/sdb1 rw
 `
 	if err := os.WriteFile(filepath.Join(p.dir, "mountinfo"), []byte(mounts), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		major, minor   uint32
-		device, source string
+		mount        uint64
+		device       uint32 // the minor number that the file system tells
+		path         string
+		want, source string
+		on           string
 	}{
-		{8, 1, "8:1", ""},
-		{0, 31, "0:31", "/dev/sdb"},
-		{0, 32, "0:32", ""},
-		{0, 33, "0:33", ""},
-		{0, 34, "0:34", ""},
-		{0, 35, "0:35", ""},
+		{21, 1, "/srv/pg", "8:1", "/dev/sda1", "/srv/pg"},
+		{22, 77, "/data/pg", "0:31", "/dev/sdb", "/subvolume/pg"},
+		{22, 77, "/data", "0:31", "/dev/sdb", "/subvolume"},
+		{22, 77, "/elsewhere", "0:31", "/dev/sdb", ""},
+		{23, 32, "/memory/pg", "0:32", "/dev/sda", "/pg"},
+		{25, 77, "/layers/pg", "0:34", "/dev/sda", "/pg"},
+		{26, 17, "/gone/pg", "8:17", "/dev/sdb1", "/old//deleted/pg"},
+		// Not in the table: what the file system tells.
+		{99, 35, "/x", "0:35", "", ""},
+		{0, 35, "/x", "0:35", "", ""},
 	} {
-		if device, source := p.deviceOf(unix.Stat_t{Dev: unix.Mkdev(c.major, c.minor)}); device != c.device || source != c.source {
-			t.Errorf("device %q by %q, want %q by %q", device, source, c.device, c.source)
+		got := p.storageOf(foreign.File{Stat_t: unix.Stat_t{Dev: unix.Mkdev(0, c.device)}, Mount: c.mount}, c.path)
+		if got.Mount.Device != c.want || got.Mount.Source != c.source || got.Place.Path != c.on {
+			t.Errorf("mount %d: %+v", c.mount, got)
 		}
 	}
 }

@@ -196,10 +196,14 @@ func (p process) readPorts(s *Server, n *networks) error {
 
 // sortPorts brings the ports and addresses into their order, without those that are not for clients, and no more than are kept.
 func (s *Server) sortPorts() {
-	if isOther := kinds[s.Engine].isOther; isOther != nil {
-		ports := slices.Clone(s.Ports)
-		s.Ports = slices.DeleteFunc(s.Ports, func(port uint16) bool { return isOther(port, ports) })
-		s.Listening = slices.DeleteFunc(s.Listening, func(at netip.AddrPort) bool { return isOther(at.Port(), ports) })
+	ports := slices.Clone(s.Ports)
+	other := func(port uint16) bool {
+		isOther := kinds[s.Engine].isOther
+		return slices.Contains(s.Internal, port) || isOther != nil && isOther(port, ports)
+	}
+	if slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) }) { // what listens serves somebody
+		s.Ports = slices.DeleteFunc(s.Ports, other)
+		s.Listening = slices.DeleteFunc(s.Listening, func(at netip.AddrPort) bool { return other(at.Port()) })
 	}
 	slices.Sort(s.Ports)
 	s.Ports = slices.Compact(s.Ports)
@@ -213,11 +217,20 @@ func (s *Server) sortPorts() {
 	}
 }
 
+// addInternal notes ports that are not for clients.
+func (s *Server) addInternal(ports []uint16) {
+	s.Internal = append(slices.Clone(s.Internal), ports...)
+	slices.Sort(s.Internal)
+	s.Internal = slices.Compact(s.Internal)
+	s.sortPorts()
+}
+
 // KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did not see may still be there.
 func (s *Server) KeepPorts(before Server) {
 	if !s.MorePorts {
 		return
 	}
+	s.Internal = append(slices.Clone(s.Internal), before.Internal...)
 	s.Ports = append(slices.Clone(s.Ports), before.Ports...)
 	s.Listening = append(slices.Clone(s.Listening), before.Listening...)
 	s.sortPorts()

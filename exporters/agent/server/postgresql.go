@@ -1,11 +1,12 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
@@ -15,17 +16,31 @@ import (
 const PostgreSQL Engine = "postgresql"
 
 var postgresql = kind{
-	protocol:   bpf.QueryEnginePOSTGRESQL,
-	commands:   sql,
-	programs:   []string{"postgres", "postmaster", "edb-postgres", "edb-postmaster"},
-	notServing: []string{"--boot", "--single", "--check", "--describe-config", "-C", "-V", "--version", "--help", "-?"},
-	title:      "postgres: ",
-	name:       clusterName,
-	marker:     "PG_VERSION",
-	version:    func(p process, data *foreign.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one
-	log:        postgresLog,
-	waitEvent:  WaitEventVariable,
-	tls:        true,
+	protocol:    bpf.QueryEnginePOSTGRESQL,
+	commands:    sql,
+	programs:    []string{"postgres", "postmaster", "edb-postgres", "edb-postmaster"},
+	notServing:  postgresNotServing,
+	title:       "postgres: ",
+	name:        clusterName,
+	markers:     []string{"PG_VERSION"},
+	version:     func(p process, data *foreign.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one
+	log:         postgresLog,
+	tablespaces: postgresTablespaces,
+	waitEvent:   WaitEventVariable,
+	tls:         true,
+}
+
+// postgresNotServing knows PostgreSQL's other runs by its first argument and by -C, which prints a setting.
+func postgresNotServing(args []string) bool {
+	for i, a := range args[1:] {
+		switch {
+		case i == 0 && slices.Contains([]string{"--boot", "--single", "--check", "--describe-config", "-V", "--version", "--help", "-?"}, a):
+			return true
+		case strings.HasPrefix(a, "-C"):
+			return true
+		}
+	}
+	return false
 }
 
 // clusterName returns the setting cluster_name.
@@ -53,31 +68,33 @@ func setting(args []string, name string) string {
 	return found
 }
 
-// postgresLog returns the device under pg_wal, which may be a link to another volume. The link
-// is the server's own; it must lead to a folder of the server's, so that it tells nothing of
-// others.
-func postgresLog(p process, data *foreign.Dir) (device, source string, err error) {
-	target, err := data.Readlink("pg_wal")
-	if err != nil {
-		return "", "", nil // a plain folder
+// postgresLog returns where pg_wal is, if that is a link.
+func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
+	log, _, err := p.linked(s, data, "pg_wal")
+	return log, err
+}
+
+// postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers. One that cannot be read is
+// left out, and told.
+func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage, err error) {
+	names, err := data.Names("pg_tblspc", foreign.NoLinks, maxLinks)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	from, how := data, foreign.NoSymlinks
-	if filepath.IsAbs(target) {
-		// The path is one of the server's file system view, and so are links in it.
-		root, err := foreign.Root(p.root, p.pid)
-		if err != nil {
-			return "", "", err
+	slices.Sort(names)
+	problems := []error{err}
+	for _, name := range names {
+		one, ok, err := p.linked(s, data, filepath.Join("pg_tblspc", name))
+		if err != nil && !gone(err) && len(problems) < maxProblems {
+			problems = append(problems, fmt.Errorf("%s: %w", foreign.Path(name), err))
 		}
-		defer root.Close()
-		from, how = root, foreign.InRoot
+		if err != nil || !ok {
+			continue
+		}
+		var room bool
+		if all, room = addPlace(all, one); !room {
+			break
+		}
 	}
-	stat, err := from.Stat(target, how)
-	if err != nil {
-		return "", "", err
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Uid != p.user {
-		return "", "", fmt.Errorf("%s: not a folder of the server's user", foreign.Path(target))
-	}
-	device, source = p.deviceOf(stat)
-	return device, source, nil
+	return all, errors.Join(problems...)
 }

@@ -22,6 +22,8 @@ type Scanner struct {
 	procfs string
 	calls  *foreign.Calls
 	looks  *foreign.Calls
+	// Programs are the names by which servers are found.
+	Programs Programs
 }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
@@ -61,16 +63,23 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 			}
 			continue
 		}
-		if _, ok := programs[st.comm]; ok {
+		if _, ok := s.Programs.Of(st.comm); ok {
 			found[pid] = st
 		}
 	}
 	var candidates []Candidate
+	scripts := map[int]bool{} // whether a process is a script, by its number
 	for pid, st := range found {
-		if c := (Candidate{ID{pid, st.startTicks}, programs[st.comm]}); !isChild(c, found[st.parent].comm) {
-			candidates = append(candidates, c)
+		engine, _ := s.Programs.Of(st.comm)
+		if parent, ok := found[st.parent]; ok {
+			other, _ := s.Programs.Of(parent.comm)
+			if other == engine && !s.script(scripts, st.parent, pid) {
+				continue
+			}
 		}
+		candidates = append(candidates, Candidate{ID{pid, st.startTicks}, engine})
 	}
+	candidates = slices.DeleteFunc(candidates, func(c Candidate) bool { return scripts[c.PID] })
 	slices.SortFunc(candidates, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
 	})
@@ -86,18 +95,61 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	if err != nil {
 		return Candidate{}, false
 	}
-	engine, ok := programs[st.comm]
+	engine, ok := s.Programs.Of(st.comm)
 	c := Candidate{ID{pid, st.startTicks}, engine}
 	if !ok {
 		return c, false
 	}
 	parent, _ := newProcess(s.procfs, st.parent).stat() // if it has ended, it is none
-	return c, !isChild(c, parent.comm)
+	other, _ := s.Programs.Of(parent.comm)
+	return c, (other != engine || s.script(map[int]bool{}, st.parent, pid)) && !s.startedServer(pid, engine)
 }
 
-// isChild tells whether the parent is a process of this engine, too: then this is one of its
-// children, which serve its clients or save its data.
-func isChild(c Candidate, parent string) bool { return programs[parent] == c.Engine }
+// script tells whether a parent of a server's process, which has a server's name, too, is none itself but a script of that name that has started the
+// server. Otherwise the process is one of the server's children, which serve its clients or save its data. What is known is in scripts.
+func (s *Scanner) script(scripts map[int]bool, parent, child int) bool {
+	is, known := scripts[parent]
+	if !known {
+		exe, err := os.Readlink(filepath.Join(newProcess(s.procfs, parent).dir, "exe"))
+		if err == nil {
+			_, server := s.Programs.OfFile(exe)
+			own, _ := os.Readlink(filepath.Join(newProcess(s.procfs, child).dir, "exe"))
+			is = !server && own != "" && own != exe
+		}
+		scripts[parent] = is
+	}
+	return is
+}
+
+// startedServer tells whether a process is a script that has started a server of its own name.
+func (s *Scanner) startedServer(pid int, engine Engine) bool {
+	p := newProcess(s.procfs, pid)
+	exe, err := os.Readlink(filepath.Join(p.dir, "exe"))
+	if err != nil {
+		return false
+	}
+	if _, server := s.Programs.OfFile(exe); server {
+		return false
+	}
+	text, err := foreign.ReadProc(filepath.Join(p.dir, "task", strconv.Itoa(pid), "children"), maxStat)
+	if err != nil {
+		return false
+	}
+	for _, field := range strings.Fields(string(text)) {
+		child, err := strconv.Atoi(field)
+		if err != nil {
+			continue
+		}
+		st, err := newProcess(s.procfs, child).stat()
+		if err != nil {
+			continue
+		}
+		if e, ok := s.Programs.Of(st.comm); ok && e == engine && s.script(map[int]bool{}, pid, child) {
+			return true
+		}
+	}
+	return false
+}
 
 // Scan returns the database servers below the procfs, once all have been looked at or are known
 // to hang. A process that ends meanwhile is left out. Of those in known nothing is read but that
@@ -161,7 +213,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, error) {
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
-		if e, ok := programs[strings.TrimSuffix(filepath.Base(exe), " (deleted)")]; ok {
+		if e, ok := s.Programs.OfFile(exe); ok {
 			server.Engine = e
 		}
 	}
@@ -179,10 +231,8 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 		if k.title != "" && strings.HasPrefix(args[0], k.title) {
 			return nil, nil // it counts for its own server, whose main process has ended
 		}
-		for _, a := range args[1:] {
-			if slices.Contains(k.notServing, a) {
-				return nil, nil
-			}
+		if k.notServing(args) {
+			return nil, nil
 		}
 		p.args = args
 		if k.name != nil {
@@ -193,6 +243,9 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	// followed without it.
 	server.Apart = p.apart()
 	noPorts := p.readPorts(server, tcp)
+	if internal := kinds[server.Engine].internal; internal != nil {
+		server.addInternal(internal(p, server, nil))
+	}
 	if slow != nil && len(server.Ports) == 0 {
 		return nil, slow
 	}
@@ -207,7 +260,8 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	wait.Wait()
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
-		server.Data, server.DataSource, server.WAL, server.WALSource = files.Data, files.DataSource, files.WAL, files.WALSource
+		server.Engine, server.Data, server.WAL, server.Tablespaces = files.Engine, files.Data, files.WAL, files.Tablespaces
+		server.addInternal(files.Internal)
 		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned
 	}
 	if library != nil {

@@ -104,6 +104,55 @@ func TestScan(t *testing.T) {
 			{pid: 50, parent: 1, comm: "postgres_export", args: []string{"postgres_exporter"}},
 			{pid: 51, parent: 1, comm: "a) (postgres", args: []string{"odd name"}},
 		}, nil},
+		{"as nixpkgs wraps them", []fixture{
+			{pid: 70, parent: 1, comm: ".postgres-wrapp", exe: "/nix/store/x-postgresql-and-plugins-15.8/bin/.postgres-wrapped", args: []string{"/usr/lib/postgresql/bin/postgres", "-D", "/etc/postgresql"}, ports: []int{5432}},
+			{pid: 71, parent: 70, comm: ".postgres-wrapp", exe: "/nix/store/x-postgresql-and-plugins-15.8/bin/.postgres-wrapped", args: []string{"postgres: checkpointer "}},
+			{pid: 72, parent: 1, comm: ".mariadbd-wrapp", exe: "/nix/store/y/bin/.mariadbd-wrapped", args: []string{"/nix/store/y/bin/mariadbd"}, ports: []int{3306}},
+			{pid: 73, parent: 1, comm: ".redis-server-w", exe: "/nix/store/z/bin/.redis-server-wrapped_", args: []string{"redis-server *:6379"}, ports: []int{6379}},
+			{pid: 74, parent: 1, comm: ".mysqld-wrapped", exe: "/nix/store/y/bin/.mariadbd-wrapped", args: []string{"mysqld"}, ports: []int{3307}},
+		}, []string{"postgresql  [5432]", "mariadb  [3306]", "redis  [6379]", "mariadb  [3307]"}},
+		{"below a script of its own name", []fixture{
+			{pid: 80, parent: 1, comm: "postgres", exe: "/usr/bin/bash", args: []string{"/bin/bash", "/usr/local/bin/postgres"}},
+			{pid: 81, parent: 80, comm: "postgres", exe: "/usr/lib/postgresql/15/bin/postgres", args: []string{"postgres"}, ports: []int{5432}},
+			{pid: 82, parent: 81, comm: "postgres", exe: "/usr/lib/postgresql/15/bin/postgres", args: []string{"postgres: checkpointer "}},
+			{pid: 83, parent: 1, comm: "mysqld", exe: "/usr/bin/dash", args: []string{"/bin/sh", "/usr/sbin/mysqld"}},
+			{pid: 84, parent: 83, comm: "mysqld", exe: "/usr/sbin/mysqld", args: []string{"/usr/sbin/mysqld"}, ports: []int{3306}},
+		}, []string{"postgresql  [5432]", "mysql  [3306]"}},
+		{"below mysqld_safe and an image's entrypoint", []fixture{
+			{pid: 85, parent: 1, comm: "docker-entrypoi", exe: "/usr/bin/bash", args: []string{"/bin/bash", "/usr/local/bin/docker-entrypoint.sh", "mysqld"}},
+			{pid: 86, parent: 85, comm: "mysqld_safe", exe: "/usr/bin/dash", args: []string{"/bin/sh", "/usr/bin/mysqld_safe"}},
+			{pid: 87, parent: 86, comm: "mysqld", exe: "/usr/sbin/mysqld", args: []string{"/usr/sbin/mysqld"}, ports: []int{3306}},
+		}, []string{"mysql  [3306]"}},
+		{"runs of MySQL's that serve nobody", []fixture{
+			{pid: 90, parent: 1, comm: "mysqld", args: []string{"mysqld", "--initialize=1"}},
+			{pid: 91, parent: 1, comm: "mysqld", args: []string{"mysqld", "--initialize_insecure=ON"}},
+			{pid: 92, parent: 1, comm: "mariadbd", args: []string{"mariadbd", "--wsrep_recover"}},
+			{pid: 93, parent: 1, comm: "mysqld", args: []string{"mysqld", "--user=mysql", "--wsrep-recover", "--log-error=/tmp/x"}},
+			{pid: 94, parent: 1, comm: "mysqld", args: []string{"mysqld", "--validate-config"}},
+			{pid: 95, parent: 1, comm: "mysqld", args: []string{"mysqld", "--loose-initialize=true"}},
+			{pid: 96, parent: 1, comm: "mysqld", args: []string{"mysqld", "-I"}},
+			{pid: 97, parent: 1, comm: "mysqld", args: []string{"mysqld", "--initialize=0", "--init-file=/x", "--skip-wsrep-recover"}, ports: []int{3306}},
+		}, []string{"mysql  [3306]"}},
+		{"runs of PostgreSQL's that serve nobody", []fixture{
+			{pid: 100, parent: 1, comm: "postgres", args: []string{"postgres", "-D", "/data", "-C", "data_checksums"}},
+			{pid: 101, parent: 1, comm: "postgres", args: []string{"postgres", "-Cshared_buffers"}},
+		}, nil},
+		{"Redis and Valkey, Sentinels, what they fork", []fixture{
+			{pid: 110, parent: 1, comm: "redis-server", args: []string{"redis-server *:26379 [sentinel]"}, ports: []int{26379}},
+			{pid: 111, parent: 1, comm: "valkey-server", args: []string{"valkey-server 127.0.0.1:26380 [sentinel]"}, ports: []int{26380}},
+			{pid: 112, parent: 1, comm: "redis-server", args: []string{"redis-server", "sentinel.conf", "--sentinel"}},
+			{pid: 113, parent: 1, comm: "redis-server", args: []string{"redis-rdb-bgsave *:6379"}},
+			{pid: 114, parent: 1, comm: "redis-server", args: []string{"redis-server *:6379"}, ports: []int{6379}},
+		}, []string{"redis  [6379]"}},
+		{"ports that are not for clients", []fixture{
+			{pid: 120, parent: 1, comm: "redis-server", args: []string{"redis-server *:7000 [cluster]"}, ports: []int{7000, 17000}},
+			{pid: 121, parent: 1, comm: "redis-server", args: []string{"redis-server *:7001 [cluster]"}, ports: []int{7001, 9999}},
+			{pid: 122, parent: 1, comm: "redis-server", args: []string{"redis-server *:7002"}, ports: []int{7002, 7003}},
+			{pid: 123, parent: 1, comm: "mysqld", args: []string{"mysqld", "--mysqlx_port=33070"}, ports: []int{3306, 33070}},
+			{pid: 124, parent: 1, comm: "mysqld", args: []string{"mysqld", "--loose-mysqlx-port=33071", "--loose-group_replication_local_address=10.0.0.1:33161"}, ports: []int{3307, 33071, 33161}},
+			{pid: 125, parent: 1, comm: "mariadbd", args: []string{"mariadbd", "--wsrep_provider_options=gcache.size=1G; gmcast.listen_addr = tcp://0.0.0.0:5567"}, ports: []int{3308, 4568, 5567}},
+			{pid: 126, parent: 1, comm: "mysqld", args: []string{"mysqld", "--port=33060"}, ports: []int{33060}},
+		}, []string{"redis  [7000]", "redis  [7001]", "redis  [7002 7003]", "mysql  [3306]", "mysql  [3307]", "mariadb  [3308]", "mysql  [33060]"}},
 		{"not listening yet", []fixture{
 			{pid: 60, parent: 1, comm: "postgres", args: []string{"postgres"}},
 		}, []string{"postgresql  []"}},
@@ -113,9 +162,18 @@ func TestScan(t *testing.T) {
 			for _, p := range c.processes {
 				p.write(t, root)
 			}
-			found, err := scanner(root).Scan(nil)
+			s := scanner(root)
+			found, err := s.Scan(nil)
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, p := range c.processes {
+				// One at a time as all together, but for what a script has started, which the made-up procfs does not list.
+				one, ok := s.Candidate(p.pid)
+				all := slices.ContainsFunc(found, func(f Server) bool { return f.ID == one.ID })
+				if all && !ok {
+					t.Errorf("process %d alone is no candidate", p.pid)
+				}
 			}
 			var got []string
 			for _, s := range found {
@@ -337,8 +395,8 @@ func TestPostgresLog(t *testing.T) {
 			if len(found) != 1 || found[0].Version != "15" {
 				t.Fatalf("found %+v, %v", found, err)
 			}
-			if (err != nil) != c.fails || (found[0].WAL != "") != c.found {
-				t.Errorf("log on %q, %v", found[0].WAL, err)
+			if (err != nil) != c.fails || (found[0].WAL.Mount.Device != "") != c.found {
+				t.Errorf("log on %+v, %v", found[0].WAL, err)
 			}
 		})
 	}

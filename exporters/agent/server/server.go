@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 // ID identifies a running server: its main process, which a reused PID does not fool.
@@ -38,14 +39,14 @@ type Server struct {
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
+	Internal []uint16
 	// MorePorts tells that what it listens on could not be read whole: there may be more ports and addresses than these.
 	MorePorts bool
-	// Data and WAL are the device numbers, as major:minor, of the file systems that hold the
-	// tables and the write-ahead (redo) log; empty if unknown.
-	Data, WAL string
-	// DataSource and WALSource are where the mount table says those file systems come from,
-	// for those that have an anonymous number and whose source tells the device (disk.SourceTells).
-	DataSource, WALSource string
+	// Data and WAL are where the tables and the write-ahead (redo) log are.
+	Data, WAL Storage
+	// Tablespaces are where further tables are, out of the data directory; maxTablespaces at the most.
+	Tablespaces []Storage
 	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
 	// if unknown. It is so long that nobody finds a path for which his own is another's.
 	DataID string
@@ -57,6 +58,14 @@ type Server struct {
 	TLSLibrary Library
 	// NoLibrary tells that it could not be read which libraries it has loaded.
 	NoLibrary bool
+}
+
+// Storage is where files of a server are.
+type Storage struct {
+	// Mount is the file system, as it is mounted where the server sees it; its Device is empty if that is not known.
+	Mount volume.Mount
+	// Place is the folder on it; its Path is empty if that is not known.
+	Place volume.Place
 }
 
 // maxDataID is how much of a DataID is in a name.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +20,8 @@ var ErrUntrusted = errors.New("not trusted")
 //
 // What it returns is the very file that was looked at: to be used by its descriptor, not by a
 // path, which may lead elsewhere meanwhile.
-func OpenTrusted(procfs string, pid int, l Library) (*os.File, error) {
-	p := newProcess(procfs, pid)
-	link := filepath.Join(p.dir, "exe")
+func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, error) {
+	link := filepath.Join(newProcess(procfs, pid).dir, "exe")
 	program, stat, err := foreign.OpenMagic(link)
 	if err != nil {
 		return nil, fmt.Errorf("program file: %w", ended(err))
@@ -34,7 +32,7 @@ func OpenTrusted(procfs string, pid int, l Library) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("program file: %w", ended(err))
 	}
-	if _, ok := programs[strings.TrimSuffix(filepath.Base(name), " (deleted)")]; !ok {
+	if _, ok := p.OfFile(name); !ok {
 		return nil, fmt.Errorf("%w: the program file %s is no database server", ErrUntrusted, foreign.Path(name))
 	}
 	if err := trusted(program, stat); err != nil {

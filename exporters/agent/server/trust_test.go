@@ -106,7 +106,7 @@ func TestOpenTrusted(t *testing.T) {
 			if c.mapped != nil {
 				c.mapped(&l)
 			}
-			f, err := OpenTrusted("/proc", pid, l)
+			f, err := Programs{}.OpenTrusted("/proc", pid, l)
 			if f != nil {
 				f.Close()
 			}
@@ -126,7 +126,7 @@ func TestOpenTrustedNosuid(t *testing.T) {
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	pid := sleeping(t, filepath.Join(dir, "postgres"), func(string) error { return nil })
-	f, err := OpenTrusted("/proc", pid, shown(t, "/etc/passwd"))
+	f, err := Programs{}.OpenTrusted("/proc", pid, shown(t, "/etc/passwd"))
 	if f != nil {
 		f.Close()
 	}

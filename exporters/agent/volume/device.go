@@ -19,10 +19,11 @@ import (
 // node_exporter and ebpf_exporter use.
 type Devices struct {
 	procfs, sysfs string
+	loops         *loops
 }
 
 // NewDevices returns Devices that look below sysfs, and below procfs for the host's /dev.
-func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs} }
+func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs, newLoops()} }
 
 // ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or in memory, or on none of them
 // alone, as ZFS.
@@ -56,7 +57,7 @@ func (d Devices) disk(number string, m Mount) (string, error) {
 	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
 		path = filepath.Dir(path)
 	}
-	return filepath.Base(path), nil
+	return disk.Name(filepath.Base(path)), nil
 }
 
 // numberOf returns the number of the block device that a mount names as its source. The name is looked up in /dev itself only: not
@@ -96,39 +97,89 @@ func (d Devices) Below(device string, host *Tables) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// BelowMount is Below for what a mount's disk is: a btrfs may have several.
+func (d Devices) BelowMount(m Mount, device string, host *Tables) []string {
+	seen := map[string]bool{}
+	d.below(device, host, seen, maxDepth)
+	if m.Type == "btrfs" && !m.raw {
+		for _, member := range d.members(m) {
+			d.below(member, host, seen, maxDepth)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// members are the disks of a btrfs, of which its mount names one.
+func (d Devices) members(m Mount) []string {
+	number, err := d.numberOf(m.Source)
+	if err != nil {
+		return nil
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "dev", "block", number))
+	if err != nil {
+		return nil
+	}
+	own, _ := filepath.Glob(filepath.Join(d.sysfs, "fs", "btrfs", "*", "devices", filepath.Base(path)))
+	var all []string
+	for _, found := range own {
+		devices, _ := os.ReadDir(filepath.Dir(found))
+		for _, one := range devices {
+			all = append(all, d.whole(one.Name()))
+		}
+	}
+	return all
+}
+
 func (d Devices) below(device string, host *Tables, bottom map[string]bool, depth int) {
 	if depth == 0 {
 		return
 	}
-	members, _ := os.ReadDir(filepath.Join(d.sysfs, "class", "block", device, "slaves"))
+	folder := filepath.Join(d.sysfs, "class", "block", disk.Entry(device))
+	members, _ := os.ReadDir(filepath.Join(folder, "slaves"))
 	for _, m := range members {
 		d.below(d.whole(m.Name()), host, bottom, depth-1)
 	}
 	if len(members) > 0 {
 		return
 	}
-	text, err := os.ReadFile(filepath.Join(d.sysfs, "class", "block", device, "loop", "backing_file"))
+	text, err := os.ReadFile(filepath.Join(folder, "loop", "backing_file"))
 	if err != nil {
 		bottom[device] = true
 		return
 	}
-	mount, ok := host.Holding(strings.TrimSpace(string(text)))
-	if !ok {
-		return
-	}
-	if disk, err := d.Of(mount); err == nil && disk != device {
-		d.below(disk, host, bottom, depth-1)
+	if below, err := d.ofLoop(device, strings.TrimSuffix(string(text), "\n"), host); err == nil && below != device {
+		d.below(below, host, bottom, depth-1)
 	}
 }
 
-// whole returns the disk that a partition is on, or the device itself.
-func (d Devices) whole(device string) string {
-	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "class", "block", device))
+// ofLoop returns the disk that a loop device's file is on. The kernel's own status of the device tells it, whoever attached the file and whatever that
+// is called by now; path is what it is called, in the mount namespace of whoever attached it.
+func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
+	file, err := d.loops.ask(d, device, path)
+	if err == nil && unix.Major(file.Device) != 0 {
+		return d.disk(fmt.Sprintf("%d:%d", unix.Major(file.Device), unix.Minor(file.Device)), Mount{Point: path})
+	}
+	mount, ok := host.Holding(strings.TrimSuffix(path, " (deleted)"))
+	if !ok {
+		return "", fmt.Errorf("%w: no mount of the host holds %s", ErrNoDevice, foreign.Path(path))
+	}
+	if err == nil {
+		// The file system has no device's number, as btrfs: the mount tells, if it is the file's.
+		if mount, err = d.loops.mountOf(d, file, path); err != nil {
+			return "", err
+		}
+	}
+	return d.Of(mount)
+}
+
+// whole returns the disk that a partition is on, or the device itself, by the entry in sysfs.
+func (d Devices) whole(entry string) string {
+	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "class", "block", entry))
 	if err != nil {
-		return device
+		return disk.Name(entry)
 	}
 	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
-		return filepath.Base(filepath.Dir(path))
+		path = filepath.Dir(path)
 	}
-	return device
+	return disk.Name(filepath.Base(path))
 }

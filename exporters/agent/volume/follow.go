@@ -32,7 +32,9 @@ type knowledge struct {
 	found  []Found
 	// without is how many are here and on no block device.
 	without int
-	err     error
+	// unidentified is what was not identified.
+	unidentified Unidentified
+	err          error
 }
 
 // Start begins to follow the volumes until ctx ends: what Known returns is at the most some

@@ -28,6 +28,8 @@ type Identity struct {
 	InUse bool `yaml:"-"`
 	// elsewhere says that it is on some node only, which may be this one by a name that is not known.
 	elsewhere bool
+	// ambiguous says that its folder is another volume's, too, and nothing tells which of them is here.
+	ambiguous bool
 
 	Volume                string `yaml:"volume"`
 	Namespace             string `yaml:"namespace"`

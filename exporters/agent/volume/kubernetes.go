@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"encoding/json"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -39,47 +41,75 @@ func (k *Kubernetes) Identities() ([]Identity, error) {
 	return placeable(identities), nil
 }
 
-// placeable leaves out what is on another node by all that is known, if its folder is another volume's, too: which of them a container uses
+// placeable marks what is on another node by all that is known, if its folder is another volume's, too: which of them a container uses
 // here cannot be told.
 func placeable(identities []Identity) []Identity {
 	volumes := map[string]int{} // by their folder
 	for _, i := range identities {
 		volumes[filepath.Clean(i.Directory)]++
 	}
-	return slices.DeleteFunc(identities, func(i Identity) bool { return i.elsewhere && volumes[filepath.Clean(i.Directory)] > 1 })
+	for n, i := range identities {
+		identities[n].ambiguous = i.elsewhere && volumes[filepath.Clean(i.Directory)] > 1
+	}
+	return identities
 }
 
 // persistentVolume is what is read of a PersistentVolume.
 type persistentVolume struct {
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		StorageClass string `json:"storageClassName"`
-		Claim        *struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-		} `json:"claimRef"`
-		CSI *struct {
-			Driver     string            `json:"driver"`
-			Handle     string            `json:"volumeHandle"`
-			Attributes map[string]string `json:"volumeAttributes"`
-		} `json:"csi"`
-		HostPath     *localPath `json:"hostPath"`
-		Local        *localPath `json:"local"`
-		NodeAffinity *struct {
-			Required *struct {
-				Terms []struct {
-					Expressions []struct {
-						Key      string   `json:"key"`
-						Operator string   `json:"operator"`
-						Values   []string `json:"values"`
-					} `json:"matchExpressions"`
-				} `json:"nodeSelectorTerms"`
-			} `json:"required"`
-		} `json:"nodeAffinity"`
-	} `json:"spec"`
-	Status struct {
+	Spec              persistentVolumeSpec `json:"spec"`
+	Status            struct {
 		Phase string `json:"phase"`
 	} `json:"status"`
+}
+
+type persistentVolumeSpec struct {
+	StorageClass string `json:"storageClassName"`
+	Claim        *struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"claimRef"`
+	CSI *struct {
+		Driver     string            `json:"driver"`
+		Handle     string            `json:"volumeHandle"`
+		Attributes map[string]string `json:"volumeAttributes"`
+	} `json:"csi"`
+	HostPath *localPath `json:"hostPath"`
+	Local    *localPath `json:"local"`
+	Flex     *struct {
+		Driver string `json:"driver"`
+	} `json:"flexVolume"`
+	NodeAffinity *struct {
+		Required *struct {
+			Terms []struct {
+				Expressions []struct {
+					Key      string   `json:"key"`
+					Operator string   `json:"operator"`
+					Values   []string `json:"values"`
+				} `json:"matchExpressions"`
+			} `json:"nodeSelectorTerms"`
+		} `json:"required"`
+	} `json:"nodeAffinity"`
+	// source is the field of the volume's source, whatever that is: csi, iscsi, nfs, awsElasticBlockStore, …
+	source string
+}
+
+// notSources are the fields of a spec that are objects and no sources.
+var notSources = map[string]bool{"capacity": true, "claimRef": true, "nodeAffinity": true}
+
+// UnmarshalJSON reads a spec, and finds its source.
+func (s *persistentVolumeSpec) UnmarshalJSON(text []byte) error {
+	type plain persistentVolumeSpec
+	var fields map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(text, (*plain)(s)), json.Unmarshal(text, &fields)); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if strings.HasPrefix(string(fields[name]), "{") && !notSources[name] {
+			s.source = name
+		}
+	}
+	return nil
 }
 
 type localPath struct {
@@ -120,43 +150,86 @@ func (v *persistentVolume) identity(node string) (Identity, bool) {
 		i.Directory = v.Spec.HostPath.Path
 		i.elsewhere = !v.on(node)
 		i.InUse = v.Spec.NodeAffinity == nil || i.elsewhere // each node has some folder of this name
+	case v.Spec.source != "":
+		// One of the kubelet's own plugins mounts it, or the CSI driver that has taken it over.
+		i.Kubelet, i.Plugin = v.Name, anyPlugin
 	default:
-		return Identity{}, false // in-tree plugins, long gone from Kubernetes
+		return Identity{}, false // what has no source cannot be mounted
 	}
 	return i, true
 }
 
-// backends are the values of the label backend, by CSI driver.
-var backends = map[string]string{
-	"driver.longhorn.io":      "longhorn-v1",
-	"io.openebs.csi-mayastor": "mayastor",
-	"cstor.csi.openebs.io":    "cstor",
-	"jiva.csi.openebs.io":     "jiva",
-	"local.csi.openebs.io":    "localpv-lvm",
-	"zfs.csi.openebs.io":      "localpv-zfs",
-	"pxd.portworx.com":        "portworx",
-	"disk.csi.azure.com":      "azure-disk",
-}
+// Annotations of a PersistentVolume: who made it, and the CSI driver that has taken over a source of the kubelet's own.
+const (
+	provisionedBy = "pv.kubernetes.io/provisioned-by"
+	migratedTo    = "pv.kubernetes.io/migrated-to"
+)
 
-// backend names the storage engine. A driver that is not known is its own name.
+var (
+	// takenOver are the CSI drivers that have taken over what the kubelet had plugins for, by the source. The volumes keep their sources for ever.
+	takenOver = map[string]string{
+		"awsElasticBlockStore": "ebs.csi.aws.com",
+		"gcePersistentDisk":    "pd.csi.storage.gke.io",
+		"azureDisk":            "disk.csi.azure.com",
+		"azureFile":            "file.csi.azure.com",
+		"vsphereVolume":        "csi.vsphere.vmware.com",
+		"cinder":               "cinder.csi.openstack.org",
+		"portworxVolume":       "pxd.portworx.com",
+		"rbd":                  "rbd.csi.ceph.com",
+		"cephfs":               "cephfs.csi.ceph.com",
+	}
+	// backends are the values of the label backend, by CSI driver or, where there is none, by the source. What is not in here is its own name.
+	backends = map[string]string{
+		"driver.longhorn.io":      "longhorn-v1",
+		"io.openebs.csi-mayastor": "mayastor",
+		"cstor.csi.openebs.io":    "cstor",
+		"jiva.csi.openebs.io":     "jiva",
+		"local.csi.openebs.io":    "localpv-lvm",
+		"zfs.csi.openebs.io":      "localpv-zfs",
+		"pxd.portworx.com":        "portworx",
+		"disk.csi.azure.com":      "azure-disk",
+		"glusterfs":               "gluster",
+		"scaleIO":                 "scaleio",
+	}
+)
+
+// backend names the storage engine: by its CSI driver, which may have taken the volume over, else by who made it or what it is.
 func (v *persistentVolume) backend() string {
 	csi := v.Spec.CSI
+	driver := v.Annotations[migratedTo]
 	switch {
-	case csi == nil && v.Labels["openebs.io/cas-type"] == "local-hostpath":
+	case csi != nil:
+		driver = csi.Driver
+	case driver == "" && v.Spec.Flex != nil:
+		driver = v.Spec.Flex.Driver
+	case driver == "":
+		driver = takenOver[v.Spec.source]
+	}
+	switch made := v.Annotations[provisionedBy]; {
+	case driver == "" && v.Labels["openebs.io/cas-type"] == "local-hostpath":
 		return "localpv-hostpath"
-	case csi == nil && v.Spec.NodeAffinity != nil:
-		return "local-path"
-	case csi == nil:
+	case driver == "" && v.Labels["openebs.io/cas-type"] == "local-device":
+		return "localpv-device"
+	case driver == "" && (v.Spec.HostPath != nil || v.Spec.Local != nil) && strings.Contains(made, "local-path"):
+		return "local-path" // Rancher's provisioner, by whatever name it was installed
+	case driver == "" && v.Spec.Local != nil:
+		return "local" // of a provisioner of local disks, or made by hand
+	case driver == "" && v.Spec.HostPath != nil && v.Spec.NodeAffinity != nil && made == "":
+		return "local-path" // as of Rancher's before it told so
+	case driver == "" && v.Spec.HostPath != nil:
 		return "hostpath"
-	case csi.Driver == "driver.longhorn.io" && csi.Attributes["dataEngine"] == "v2":
-		return "longhorn-v2"
-	case strings.HasSuffix(csi.Driver, "rbd.csi.ceph.com"):
+	case driver == "":
+		driver = v.Spec.source
+	case csi != nil && driver == "driver.longhorn.io" && (csi.Attributes["dataEngine"] == "v2" || csi.Attributes["backendStoreDriver"] == "v2"):
+		return "longhorn-v2" // Longhorn 1.5 and 1.6 call the engine the backend's driver
+	case strings.HasSuffix(driver, "rbd.csi.ceph.com"):
 		// Rook puts its namespace before the driver's name.
 		return "ceph-rbd"
-	case backends[csi.Driver] != "":
-		return backends[csi.Driver]
 	}
-	return csi.Driver
+	if name := backends[driver]; name != "" {
+		return name
+	}
+	return driver
 }
 
 // on says whether the volume can be used on a node: whether one of its terms, if it has any,

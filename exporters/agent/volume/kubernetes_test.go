@@ -74,6 +74,25 @@ const volumesYAML = `
     claimRef: {namespace: db, name: later}
     csi: {driver: csi.example.com, volumeHandle: x}
   status: {phase: Available}
+- metadata: {name: pvc-13}
+  spec:
+    claimRef: {namespace: db, name: data-pg-9}
+    csi: {driver: driver.longhorn.io, volumeHandle: pvc-13, volumeAttributes: {backendStoreDriver: v2}}
+- metadata: {name: pvc-14, annotations: {pv.kubernetes.io/provisioned-by: cluster.local/storage-local-path-provisioner}}
+  spec:
+    claimRef: {namespace: db, name: data-pg-10}
+    local: {path: /opt/local-path-provisioner/pvc-14}
+    nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
+- metadata: {name: pvc-15, labels: {openebs.io/cas-type: local-device}}
+  spec:
+    claimRef: {namespace: db, name: data-pg-11}
+    local: {path: /dev/sdx}
+    nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
+- metadata: {name: pvc-16, annotations: {pv.kubernetes.io/provisioned-by: microk8s.io/hostpath}}
+  spec:
+    claimRef: {namespace: db, name: data-pg-12}
+    hostPath: {path: /var/snap/pvc-16}
+    nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
 `
 
 func TestIdentityOfPersistentVolume(t *testing.T) {
@@ -91,7 +110,11 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 		"pvc-9": {Volume: "pvc-9", Directory: "/srv/pvc-9", InUse: true, Namespace: "db", PersistentVolumeClaim: "data-pg-7", Backend: "hostpath"},
 		// The node's name and its label are two things.
 		"pvc-3":  {Volume: "pvc-3", Directory: "/opt/local-path-provisioner/pvc-3", InUse: true, elsewhere: true, Namespace: "db", PersistentVolumeClaim: "data-pg-2", StorageClass: "local-path", Backend: "local-path"},
-		"pvc-10": {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local-path"},
+		"pvc-10": {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local"},
+		"pvc-13": {Volume: "pvc-13", Kubelet: "pvc-13", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-9", Backend: "longhorn-v2"},
+		"pvc-14": {Volume: "pvc-14", Kubelet: "pvc-14", Plugin: localPlugin, Directory: "/opt/local-path-provisioner/pvc-14", Namespace: "db", PersistentVolumeClaim: "data-pg-10", Backend: "local-path"},
+		"pvc-15": {Volume: "pvc-15", Kubelet: "pvc-15", Plugin: localPlugin, Directory: "/dev/sdx", Namespace: "db", PersistentVolumeClaim: "data-pg-11", Backend: "localpv-device"},
+		"pvc-16": {Volume: "pvc-16", Directory: "/var/snap/pvc-16", Namespace: "db", PersistentVolumeClaim: "data-pg-12", Backend: "hostpath"},
 	}
 	for _, o := range objects {
 		var v persistentVolume

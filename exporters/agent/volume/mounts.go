@@ -47,6 +47,8 @@ type Tables struct {
 	users [][]Mount
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
+	// met are the processes by which the mount namespaces were first met, by the namespace: nearly always one of each container.
+	met map[string]int
 	// pods are the host's mounts of volumes into pods, once they are asked for.
 	pods map[podVolume][]Mount
 	// points are the host's mounts by their points, once they are asked for.
@@ -58,11 +60,19 @@ type Tables struct {
 // podVolume is a volume as the kubelet has it below a pod's folder.
 type podVolume struct{ plugin, name string }
 
-// The folders of the kubelet's plugins. Below the first there are a pod's own volumes, too, by names that the pod chooses.
+// The folders of the kubelet's plugins. Below most there are a pod's own volumes, too, by names that the pod chooses.
 const (
 	csiPlugin   = "kubernetes.io~csi"
 	localPlugin = "kubernetes.io~local-volume"
+	// anyPlugin stands for any but those in which there are a pod's own volumes only.
+	anyPlugin = "*"
 )
+
+// podsOwn are the folders of plugins that no PersistentVolume has.
+var podsOwn = map[string]bool{
+	"kubernetes.io~empty-dir": true, "kubernetes.io~configmap": true, "kubernetes.io~secret": true, "kubernetes.io~projected": true,
+	"kubernetes.io~downward-api": true, "kubernetes.io~git-repo": true, "kubernetes.io~host-path": true,
+}
 
 // tableSource is a mount namespace by one of its processes, and a digest of its table.
 type tableSource struct {
@@ -92,7 +102,7 @@ func ReadTables(root string) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", root, err)
 	}
-	t := &Tables{}
+	t := &Tables{met: map[string]int{}}
 	mounts, source, err := readTable(root, 1, maxHostTable)
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
@@ -107,6 +117,9 @@ func ReadTables(root string) (*Tables, error) {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
 			continue
+		}
+		if _, again := t.met[mnt]; !again {
+			t.met[mnt] = pid
 		}
 		u, err := namespace(root, pid, "user")
 		others := err == nil && users != "" && u != users
@@ -271,7 +284,7 @@ func (t *Tables) At(point string) (Mount, bool) {
 }
 
 // kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
-// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI. Of a raw block volume it mounts the device's node at
+// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI; any plugin will do for anyPlugin. Of a raw block volume it mounts the device's node at
 // <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubelets.
 func (t *Tables) kubelet(plugin, name string) []Mount {
 	if t.pods == nil {
@@ -283,8 +296,12 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 				continue
 			}
 			m.raw = raw
+			plugin := v.plugin
 			same := func(other Mount) bool { return other.Device == m.Device && (!m.raw || other.Root == m.Root) }
-			if !slices.ContainsFunc(t.pods[v], same) {
+			for _, v := range []podVolume{v, {anyPlugin, v.name}} {
+				if v.plugin == anyPlugin && podsOwn[plugin] || slices.ContainsFunc(t.pods[v], same) {
+					continue
+				}
 				t.pods[v] = append(t.pods[v], m)
 			}
 		}
@@ -311,16 +328,16 @@ func (m Mount) anybodys() bool { return m.Type == "fuse" || strings.HasPrefix(m.
 var (
 	// podFolder is where the kubelet mounts any volume of a pod's, below its folder.
 	podFolder = regexp.MustCompile(`/pods/[^/]+/volumes/[^/]+/[^/]+(?:/mount)?$`)
-	// podMount is where the kubelet mounts a volume of a plugin's: the plugin and the volume's name, twice.
-	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/(?:(` + regexp.QuoteMeta(csiPlugin) + `)/([^/]+)/mount|(` + regexp.QuoteMeta(localPlugin) + `)/([^/]+))$`)
+	// podMount is where the kubelet mounts a volume of a plugin's: the plugin, the volume's name, and what CSI's has at the end.
+	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/([^/]+)/([^/]+)(/mount)?$`)
 	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of the local one.
 	podDevice = regexp.MustCompile(`/plugins/(?:kubernetes\.io/csi/volumeDevices/([^/]+)/dev|` + regexp.QuoteMeta(localPlugin) + `/volumeDevices/([^/]+))/[^/]+$`)
 )
 
 // podVolumeOf takes a mount's point apart: folder is the kubelet's.
 func podVolumeOf(point string) (v podVolume, folder string, raw, ok bool) {
-	if m := podMount.FindStringSubmatch(point); m != nil {
-		return podVolume{m[1] + m[3], m[2] + m[4]}, strings.TrimSuffix(point, m[0]), false, true
+	if m := podMount.FindStringSubmatch(point); m != nil && (m[1] == csiPlugin) == (m[3] != "") {
+		return podVolume{m[1], m[2]}, strings.TrimSuffix(point, m[0]), false, true
 	}
 	switch m := podDevice.FindStringSubmatch(point); {
 	case m == nil:
@@ -378,10 +395,48 @@ type Place struct {
 	Path string
 }
 
+// deleted is at the end of a mount's root that is no longer there; another folder may have its name by now.
+const deleted = "//deleted"
+
 // place returns where path is, seen through the mount m that holds it.
 func (m Mount) place(path string) Place {
 	relative := strings.TrimPrefix(path, strings.TrimSuffix(m.Point, "/"))
+	if strings.HasSuffix(m.Root, deleted) {
+		// As it is, so that it is within no folder that is there.
+		return Place{m.Device, m.Root + strings.TrimSuffix(filepath.Join("/", relative), "/")}
+	}
 	return Place{m.Device, filepath.Join("/", m.Root, relative)}
+}
+
+// At returns where path is, if it is seen through the mount.
+func (m Mount) At(path string) (Place, bool) {
+	if !within(path, m.Point) {
+		return Place{}, false
+	}
+	return m.place(path), true
+}
+
+// MountOf returns the mount with the kernel's number (foreign.File), as the table of a process has it or, if it is not in there, as for one below a root
+// that is no mount, that of PID 1.
+func MountOf(root string, pid int, number uint64) (Mount, error) {
+	if number == 0 {
+		return Mount{}, errors.New("the kernel does not tell the mount")
+	}
+	var found Mount
+	for _, table := range []int{pid, 1} {
+		_, err := eachMount(root, table, maxHostTable, func(m Mount) {
+			if uint64(m.number) == number {
+				found = m
+			}
+		})
+		if found.Point != "" {
+			return found, nil
+		}
+		if err != nil && table == pid {
+			return Mount{}, fmt.Errorf("mount table of process %d: %w", pid, err)
+		}
+	}
+	return Mount{}, fmt.Errorf("no mount of process %d has the number %d", pid, number)
 }
 
 // PlaceOf returns where path is, as the process pid sees it.

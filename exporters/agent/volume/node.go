@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,36 @@ type Found struct {
 	Place Place
 }
 
+// Pods knows the pods of a node, for counting what cannot be understood of them.
+type Pods interface {
+	// Claims are the PersistentVolumeClaims that running pods of the node use, as NAMESPACE/NAME; nil if that is not known.
+	Claims() map[string]bool
+	// Strays counts those of the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be read, and those in one of
+	// a pod that nobody knows.
+	Strays(pids []int) (unread, unknown int)
+}
+
+// Reasons why something is not identified.
+const (
+	// Of a claim that a running pod uses: that no bound volume of it is known, that it is not mounted where it is looked for, that two are and nothing tells
+	// which is meant, and that its device cannot be found.
+	ReasonUnknown    = "unknown"
+	ReasonNotMounted = "not_mounted"
+	ReasonAmbiguous  = "ambiguous"
+	ReasonDevice     = "device"
+	// Of a process in the kubelet's cgroups: the name of the cgroup is not understood, or its pod is not known.
+	ReasonCgroup = "cgroup"
+	ReasonPod    = "pod"
+)
+
+// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to tell of.
+type Unidentified struct{ Claims, Processes map[string]int }
+
 // Node finds the volumes of one node.
 type Node struct {
+	// Pods, if not nil, is what the claims and processes of pods are compared with. It is set before the first look.
+	Pods Pods
+
 	procfs  string
 	devices Devices
 	sources []Source
@@ -65,7 +94,7 @@ func (n *Node) find() *knowledge {
 	k := &knowledge{at: time.Now()}
 	var err error
 	k.identities, err = n.identities()
-	if len(k.identities) == 0 {
+	if len(k.identities) == 0 && n.Pods == nil {
 		k.err = err
 		return k
 	}
@@ -75,8 +104,11 @@ func (n *Node) find() *knowledge {
 		return k
 	}
 	n.folders.begin(k.identities)
-	used, problems := n.place(k, tables)
+	used, outcomes, problems := n.place(k, tables)
 	k.err = errors.Join(err, problems)
+	if n.Pods != nil {
+		k.unidentified = n.compare(outcomes, tables)
+	}
 	k.tables = tables.sources[:1]
 	for i, table := range tables.Others {
 		if slices.ContainsFunc(table, func(m Mount) bool { return slices.Contains(used, m) }) {
@@ -86,11 +118,43 @@ func (n *Node) find() *knowledge {
 	return k
 }
 
-// place finds where k's volumes are, and returns the mounts by which they are there.
-func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, err error) {
+// Unidentified returns what the latest look could not identify.
+func (n *Node) Unidentified() Unidentified {
+	if k := n.known.Load(); k != nil {
+		return k.unidentified
+	}
+	return Unidentified{}
+}
+
+// compare counts what pods have of which the look told nothing.
+func (n *Node) compare(outcomes map[string]error, tables *Tables) (u Unidentified) {
+	if claims := n.Pods.Claims(); claims != nil {
+		u.Claims = map[string]int{ReasonUnknown: 0, ReasonNotMounted: 0, ReasonAmbiguous: 0, ReasonDevice: 0}
+		for claim := range claims {
+			switch err, known := outcomes[claim]; {
+			case !known:
+				u.Claims[ReasonUnknown]++
+			case errors.Is(err, errAmbiguous):
+				u.Claims[ReasonAmbiguous]++
+			case errors.Is(err, errNotHere):
+				u.Claims[ReasonNotMounted]++
+			case err != nil && !errors.Is(err, ErrNoDevice): // those have a count of their own
+				u.Claims[ReasonDevice]++
+			}
+		}
+	}
+	unread, unknown := n.Pods.Strays(slices.Collect(maps.Values(tables.met)))
+	u.Processes = map[string]int{ReasonCgroup: unread, ReasonPod: unknown}
+	return u
+}
+
+// place finds where k's volumes are, and returns the mounts by which they are there, and of each claim what came of it.
+func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, outcomes map[string]error, err error) {
 	var errs []error
+	outcomes = map[string]error{}
 	for _, i := range k.identities {
 		f, mount, err := n.placeOne(i, tables)
+		outcomes[i.Namespace+"/"+i.PersistentVolumeClaim] = err
 		switch {
 		case errors.Is(err, errNotHere):
 		case errors.Is(err, ErrNoDevice):
@@ -101,15 +165,22 @@ func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, err error) {
 			used, k.found = append(used, mount), append(k.found, f)
 		}
 	}
-	return used, errors.Join(errs...)
+	return used, outcomes, errors.Join(errs...)
 }
 
-// errNotHere is the error of a volume that is not mounted.
-var errNotHere = errors.New("not mounted")
+var (
+	// errNotHere is the error of a volume that is not mounted.
+	errNotHere = errors.New("not mounted")
+	// errAmbiguous is the error of one of which nothing tells which it is.
+	errAmbiguous = errors.New("another volume")
+)
 
 // placeOne finds where a volume is, and by which mount. Of several devices that pods have by its name, such as one that is left of a crash, those
 // count that are there.
 func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err error) {
+	if i.ambiguous {
+		return f, mount, fmt.Errorf("%w: %w", errNotHere, errAmbiguous)
+	}
 	at, device, err := n.folders.locate(i, tables)
 	if err != nil {
 		return f, mount, err
@@ -130,10 +201,10 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 			err = why
 		case why != nil:
 		case f.Disk != "" && (f.Place.Device != m.Device || m.raw && f.Place != place):
-			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is another volume, which a pod has named so", f.Disk, disk)
+			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is %w, which a pod has named so", f.Disk, disk, errAmbiguous)
 		default:
 			mount, err = m, nil
-			f = Found{Identity: i, Disk: disk, Below: n.devices.Below(disk, tables), Place: place}
+			f = Found{Identity: i, Disk: disk, Below: n.devices.BelowMount(m, disk, tables), Place: place}
 		}
 	}
 	return f, mount, err

@@ -71,13 +71,27 @@ func (f *Finder) deviceAt(path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return "", err
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFBLK {
+		if device, err := f.deviceByNumber(unix.Major(stat.Rdev), unix.Minor(stat.Rdev)); err == nil {
+			return Name(filepath.Base(device)), nil
+		}
+	}
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	return filepath.Base(real), err
 }
 
 func (f *Finder) diskOf(directory string) (string, error) {
-	stat, err := f.stat(directory)
+	file, err := f.open(directory)
 	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
 		return "", err
 	}
 	if stat.Mode&unix.S_IFMT == unix.S_IFBLK {
@@ -88,7 +102,7 @@ func (f *Finder) diskOf(directory string) (string, error) {
 	if major == 0 {
 		// The file system has a number of its own; of some the mount names the device.
 		directory = label.Value(directory)
-		kind, source, err := f.mountSource(major, minor)
+		kind, source, err := f.mountSource(MountOf(int(file.Fd())))
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", directory, err)
 		}
@@ -109,40 +123,53 @@ func (f *Finder) diskOf(directory string) (string, error) {
 	return f.diskByNumber(major, minor)
 }
 
-func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
-	link := filepath.Join(f.SysFS, "dev", "block", fmt.Sprintf("%d:%d", major, minor))
-	device, err := filepath.EvalSymlinks(link)
+// deviceByNumber returns the folder of a device in sysfs.
+func (f *Finder) deviceByNumber(major, minor uint32) (string, error) {
+	device, err := filepath.EvalSymlinks(filepath.Join(f.SysFS, "dev", "block", fmt.Sprintf("%d:%d", major, minor)))
 	if err != nil {
 		return "", fmt.Errorf("device %d:%d: %w", major, minor, err)
+	}
+	return device, nil
+}
+
+func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
+	device, err := f.deviceByNumber(major, minor)
+	if err != nil {
+		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(device, "partition")); err == nil {
 		device = filepath.Dir(device)
 	}
-	return filepath.Base(device), nil
+	return Name(filepath.Base(device)), nil
 }
 
 // maxMountinfo bounds what is read of the list of mounts, of which others write the names.
 const maxMountinfo = 16 << 20
 
-// mountSource returns the kind and the source of the mount with the given number, from mountinfo
-// (proc_pid_mountinfo(5)): field 3 is the number, the kind comes first after " - " and the source second.
-func (f *Finder) mountSource(major, minor uint32) (kind, source string, err error) {
+// mountSource returns the kind and the source of the mount with the kernel's number, from mountinfo (proc_pid_mountinfo(5)): the first field is the
+// number, the kind comes first after " - " and the source second. The process itself has opened the file, so that the mount is in its own table, or
+// was: what is mounted outside of its root is in no line.
+func (f *Finder) mountSource(number uint64) (kind, source string, err error) {
 	mounts, err := os.Open(filepath.Join(f.ProcFS, "self", "mountinfo"))
 	if err != nil {
 		return "", "", err
 	}
 	defer mounts.Close()
-	want := fmt.Sprintf("%d:%d", major, minor)
+	want := strconv.FormatUint(number, 10)
 	lines := bufio.NewScanner(io.LimitReader(mounts, maxMountinfo))
+	lines.Buffer(nil, maxMountLine)
 	for lines.Scan() {
 		before, after, ok := strings.Cut(lines.Text(), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if ok && len(fields) > 2 && len(rest) > 1 && fields[2] == want {
+		if ok && len(fields) > 2 && len(rest) > 1 && fields[0] == want {
 			return rest[0], rest[1], nil
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return "", "", err
 	}
-	return "", "", fmt.Errorf("no mount has the device number %s", want)
+	return "", "", fmt.Errorf("no mount has the number %s", want)
 }
+
+// maxMountLine bounds a line of it: an overlay names all its folders.
+const maxMountLine = 1 << 20

@@ -17,14 +17,14 @@ import (
 func TestDiskOfDirectory(t *testing.T) {
 	root := t.TempDir()
 	sys := filepath.Join(root, "sys")
-	for _, dir := range []string{"devices/pci/sda/sda1", "devices/pci/nvme0n1", "dev/block"} {
+	for _, dir := range []string{"devices/pci/sda/sda1", "devices/pci/nvme0n1", "devices/virtual/pxd!pxd17", "dev/block"} {
 		if err := os.MkdirAll(filepath.Join(sys, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(t, filepath.Join(sys, "devices/pci/sda/sda1/partition"), "1\n")
-	for number, device := range map[string]string{"8:1": "sda/sda1", "259:0": "nvme0n1"} {
-		if err := os.Symlink("../../devices/pci/"+device, filepath.Join(sys, "dev/block", number)); err != nil {
+	for number, device := range map[string]string{"8:1": "pci/sda/sda1", "259:0": "pci/nvme0n1", "252:1": "virtual/pxd!pxd17"} {
+		if err := os.Symlink("../../devices/"+device, filepath.Join(sys, "dev/block", number)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestDiskOfDirectory(t *testing.T) {
 	for _, test := range []struct {
 		major, minor uint32
 		disk         string
-	}{{8, 1, "sda"}, {259, 0, "nvme0n1"}, {9, 9, ""}} {
+	}{{8, 1, "sda"}, {259, 0, "nvme0n1"}, {252, 1, "pxd/pxd17"}, {9, 9, ""}} {
 		disk, err := f.diskByNumber(test.major, test.minor)
 		if disk != test.disk || (err == nil) != (test.disk != "") {
 			t.Errorf("%d:%d is %q (%v), want %q", test.major, test.minor, disk, err, test.disk)
@@ -43,10 +43,10 @@ func TestDiskOfDirectory(t *testing.T) {
 	}
 	write(t, filepath.Join(f.ProcFS, "self", "mountinfo"),
 		"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n33 22 0:45 /sub /data rw,relatime shared:1 - btrfs /dev/nvme0n1 rw,subvol=/sub\n")
-	if kind, source, err := f.mountSource(0, 45); kind != "btrfs" || source != "/dev/nvme0n1" || err != nil {
-		t.Errorf("0:45 is %q and comes from %q (%v)", kind, source, err)
+	if kind, source, err := f.mountSource(33); kind != "btrfs" || source != "/dev/nvme0n1" || err != nil {
+		t.Errorf("mount 33 is %q and comes from %q (%v)", kind, source, err)
 	}
-	if _, _, err := f.mountSource(0, 46); err == nil {
+	if _, _, err := f.mountSource(46); err == nil {
 		t.Error("a mount that is not there has a source")
 	}
 }

@@ -1,5 +1,14 @@
 package disk
 
+import "strings"
+
+// Name returns what the block layer calls a device that has this name in sysfs, as /proc/diskstats and all metrics of devices do: sysfs has a ! where the
+// name has a / (cciss/c0d0, pxd/pxd17, drbd/by-res/…).
+func Name(entry string) string { return strings.ReplaceAll(entry, "!", "/") }
+
+// Entry returns the name that a device has in sysfs.
+func Entry(name string) string { return strings.ReplaceAll(name, "/", "!") }
+
 // anonymous are the kinds of file systems that lie on block devices and have a number of their own all the same, so that only their source names a device.
 // What needs a device has the device's number otherwise.
 var anonymous = map[string]bool{"btrfs": true}

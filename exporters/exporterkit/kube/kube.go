@@ -303,9 +303,11 @@ func (k *kind) strip(o any) (any, error) {
 		return u, nil
 	}
 	u.SetManagedFields(nil)
-	// Our own marks are read; others' annotations may be as large as the object itself.
+	// Our own marks are read, and who made a PersistentVolume or has taken it over; others' annotations may be as large as the object itself.
 	annotations := u.GetAnnotations()
-	maps.DeleteFunc(annotations, func(name, _ string) bool { return !strings.HasPrefix(name, "plumbline.io/") })
+	maps.DeleteFunc(annotations, func(name, _ string) bool {
+		return !strings.HasPrefix(name, "plumbline.io/") && !strings.HasPrefix(name, "pv.kubernetes.io/")
+	})
 	if len(annotations) == 0 {
 		annotations = nil
 	}

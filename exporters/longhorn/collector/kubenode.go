@@ -53,7 +53,7 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 	c.untraced.Send(ch)
 	for name, m := range all[*managerObject](c.o.Cluster, "instancemanagers") {
 		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running"),
-			m.Spec.NodeID, name, m.Spec.DataEngine)
+			m.Spec.NodeID, name, m.Spec.engine())
 	}
 	return c.o.Cluster.outcome(len(objects), []string{"nodes", "instancemanagers"})
 }

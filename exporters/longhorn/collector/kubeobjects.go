@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -18,8 +19,8 @@ import (
 type volumeObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
+		engineName
 		NumberOfReplicas int64  `json:"numberOfReplicas"`
-		DataEngine       string `json:"dataEngine"`
 		Frontend         string `json:"frontend"`
 	} `json:"spec"`
 	Status struct {
@@ -41,11 +42,20 @@ type condition struct {
 	Status string `json:"status"`
 }
 
+// engineName is which of Longhorn's engines an object is of. Longhorn 1.5 and 1.6 call it the backend's driver.
+type engineName struct {
+	DataEngine string `json:"dataEngine"`
+	Driver     string `json:"backendStoreDriver"`
+}
+
+// engine is the engine's name: v1, v2 or, of an object that names none, empty.
+func (e engineName) engine() string { return cmp.Or(e.DataEngine, e.Driver) }
+
 // instanceSpec and instanceStatus are common to engines and replicas.
 type instanceSpec struct {
+	engineName
 	VolumeName string `json:"volumeName"`
 	NodeID     string `json:"nodeID"`
-	DataEngine string `json:"dataEngine"`
 }
 
 type instanceStatus struct {
@@ -103,9 +113,9 @@ type nodeObject struct {
 type managerObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		NodeID     string `json:"nodeID"`
-		Type       string `json:"type"`
-		DataEngine string `json:"dataEngine"`
+		engineName
+		NodeID string `json:"nodeID"`
+		Type   string `json:"type"`
 	} `json:"spec"`
 	Status struct {
 		CurrentState string `json:"currentState"`
@@ -137,7 +147,7 @@ func (o *volumeObject) Odd() string {
 		return fmt.Sprintf("status.lastDegradedAt: %q", o.Status.LastDegradedAt)
 	}
 	return oddValue("status.state", o.Status.State, volumeStates, "status.robustness", o.Status.Robustness, robustnesses,
-		"spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+		"spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
 // degradedSince is when the volume last became degraded; zero if it never did.
@@ -178,11 +188,11 @@ func (o *engineObject) Check() error {
 }
 
 func (o *engineObject) Odd() string {
-	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
 func (o *replicaObject) Odd() string {
-	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.DataEngine, longhornEngines)
+	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
 func (o *nodeObject) Odd() string { return "" }
@@ -247,7 +257,7 @@ func (c *Cluster) targets() []Target {
 		}
 		t := Target{
 			Volume: e.Spec.VolumeName, Engine: e.Status.control(), EngineName: name,
-			Backend: backendOf(e.Spec.DataEngine), Manager: manager.Status.IP, Replicas: replicas[e.Spec.VolumeName],
+			Backend: backendOf(e.Spec.engine()), Manager: manager.Status.IP, Replicas: replicas[e.Spec.VolumeName],
 		}
 		if t.Backend != BackendV1 && t.Backend != BackendV2 {
 			continue
@@ -291,7 +301,7 @@ func (c *Cluster) places() []place {
 		}
 		places = append(places, place{
 			volume: r.Spec.VolumeName, replica: name, node: r.Spec.NodeID, directory: r.Spec.DiskPath,
-			address: r.Status.data(), backend: backendOf(r.Spec.DataEngine),
+			address: r.Status.data(), backend: backendOf(r.Spec.engine()),
 		})
 	}
 	return places

@@ -50,7 +50,7 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 	}
 	objects := all[*volumeObject](c.o.Cluster, "volumes")
 	for name, v := range objects {
-		backend, claim := backendOf(v.Spec.DataEngine), v.Status.KubernetesStatus
+		backend, claim := backendOf(v.Spec.engine()), v.Status.KubernetesStatus
 		gauge(volumeInfo, 1, name, backend, v.Status.CurrentNodeID, v.Spec.Frontend, claim.Namespace, claim.PVCName)
 		gauge(exporterkit.DesiredReplicas, float64(v.Spec.NumberOfReplicas), name, backend)
 		for _, s := range volumeStates {

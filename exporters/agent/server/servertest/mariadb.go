@@ -3,8 +3,10 @@ package servertest
 import (
 	"database/sql"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -24,12 +26,37 @@ type MariaDB struct {
 // and stops it when the test ends.
 func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
+	return startMariaDB(t, nil, args...)
+}
+
+// StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and innodb/logs, as Vitess has them.
+func StartMariaDBApart(t testing.TB, args ...string) *MariaDB {
+	t.Helper()
+	return startMariaDB(t, []string{"innodb/data", "innodb/logs"}, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
+}
+
+// startMariaDB starts a server with further folders, which options of InnoDB's are for.
+func startMariaDB(t testing.TB, folders []string, args ...string) *MariaDB {
+	t.Helper()
 	testkit.NeedRoot(t)
 	who := owner(t)
 	m := &MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}
+	for _, folder := range folders {
+		if err := os.MkdirAll(filepath.Join(m.Dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(filepath.Join(m.Dir, folder), int(who.Uid), int(who.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	data := filepath.Join(m.Dir, "data")
-	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), "--no-defaults", "--datadir="+data,
-		"--auth-root-authentication-method=normal", "--skip-test-db")
+	installing := []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
+	for _, a := range args {
+		if strings.HasPrefix(a, "--innodb-") {
+			installing = append(installing, a)
+		}
+	}
+	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), installing...)
 	install.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	install.Dir = m.Dir
 	if out, err := install.CombinedOutput(); err != nil {

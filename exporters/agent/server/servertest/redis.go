@@ -63,6 +63,32 @@ func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis 
 	return r
 }
 
+// StartSentinel starts a Sentinel, whose PID and port it returns, which ends with the test.
+func StartSentinel(t testing.TB) (pid, port int) {
+	t.Helper()
+	testkit.NeedRoot(t)
+	who := owner(t)
+	dir := workDir(t, "redis", who)
+	port = freePort(t)
+	program, config := filepath.Join(dir, "redis-server"), filepath.Join(dir, "sentinel.conf")
+	if err := errors.Join(os.Symlink(testkit.Tool(t, "redis-check-rdb"), program),
+		os.WriteFile(config, []byte(fmt.Sprintf("port %d\nbind 127.0.0.1\n", port)), 0o600), os.Chown(config, int(who.Uid), int(who.Gid))); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, config, "--sentinel")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	cmd.Dir = dir
+	start(t, cmd, filepath.Join(dir, "log"), syscall.SIGTERM)
+	testkit.Eventually(t, startTimeout, func() error {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	return cmd.Process.Pid, port
+}
+
 // Address is where it listens.
 func (r *Redis) Address() string { return fmt.Sprintf("127.0.0.1:%d", r.Port) }
 

@@ -1,0 +1,96 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxComm is as much of a program's name as the kernel keeps (/proc/PID/comm).
+	maxComm = 15
+	// maxPrograms bounds the names that are added: the kernel side compares with so many.
+	maxPrograms = 8
+)
+
+// Programs are the names by which servers are found: their programs'. The zero Programs are the known ones.
+type Programs struct{ more names }
+
+// names are engines by the names of programs, as their files have them and as the kernel keeps them.
+type names struct{ files, comms map[string]Engine }
+
+func newNames() names { return names{map[string]Engine{}, map[string]Engine{}} }
+
+// add adds a program, and what nixpkgs calls it where it has put a script in its place.
+func (n names) add(program string, engine Engine) {
+	for _, name := range []string{program, "." + program + "-wrapped"} {
+		n.files[name], n.comms[comm(name)] = engine, engine
+	}
+}
+
+// comm is as much of a name as the kernel keeps of it.
+func comm(name string) string { return name[:min(maxComm, len(name))] }
+
+// known are the programs of all kinds.
+var known = func() names {
+	all := newNames()
+	for engine, k := range kinds {
+		for _, name := range k.programs {
+			all.add(name, engine)
+		}
+	}
+	return all
+}()
+
+// NewPrograms returns the known names and further ones, each as ENGINE=NAME.
+func NewPrograms(more ...string) (Programs, error) {
+	p := Programs{newNames()}
+	if len(more) > maxPrograms {
+		return p, fmt.Errorf("%d names of programs; at most %d can be added", len(more), maxPrograms)
+	}
+	for _, one := range more {
+		engine, name, ok := strings.Cut(one, "=")
+		if _, is := kinds[Engine(engine)]; !ok || !is {
+			return p, fmt.Errorf("%q is not ENGINE=NAME with one of the engines %v", one, slices.Sorted(maps.Keys(kinds)))
+		}
+		if name == "" || strings.ContainsAny(name, "/\x00\n") {
+			return p, fmt.Errorf("%q: %q is no name of a program, as in /proc/PID/comm", one, name)
+		}
+		if other, is := p.Of(name); is && other != Engine(engine) {
+			return p, fmt.Errorf("%q: programs of that name are %s's already", one, other)
+		}
+		p.more.add(name, Engine(engine))
+	}
+	return p, nil
+}
+
+// Of returns the engine of a process by its name (/proc/PID/comm).
+func (p Programs) Of(name string) (Engine, bool) {
+	engine, ok := known.comms[comm(name)]
+	if !ok {
+		engine, ok = p.more.comms[comm(name)]
+	}
+	return engine, ok
+}
+
+// OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice has an underscore at the end.
+func (p Programs) OfFile(path string) (Engine, bool) {
+	name := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
+	for _, n := range []string{name, strings.TrimRight(name, "_")} {
+		for _, all := range []names{known, p.more} {
+			if engine, ok := all.files[n]; ok {
+				return engine, true
+			}
+		}
+	}
+	return "", false
+}
+
+// Names returns the names that processes of servers have.
+func (p Programs) Names() []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(known.comms)), maps.Keys(p.more.comms))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
