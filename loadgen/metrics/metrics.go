@@ -11,7 +11,7 @@ import (
 )
 
 // Buckets are the classic buckets kept beside the native ones, in seconds, for those who cannot read native
-// histograms (rules/either) and for exact shares below a round threshold: six a decade, each at most two thirds above
+// histograms (the rules for either kind) and for exact shares below a round threshold: six a decade, each at most two thirds above
 // the one before, so that a quantile between two of them tells one that has become half as long again.
 var Buckets = []float64{
 	0.0002, 0.0003, 0.0005, 0.0007,

@@ -39,7 +39,7 @@ func parseVersion(text string) (v version, ok bool) {
 var (
 	leastBlockio    = version{5, 15} // exporters/blockio/README.md
 	leastTLS        = version{6, 6}  // uprobe.multi: encrypted connections without CAP_SYS_ADMIN
-	leastKubernetes = version{1, 30} // manifests/kubernetes/README.md
+	leastKubernetes = version{1, 30} // manifests/chart/Chart.yaml
 )
 
 // leastAgent is the least kernel for statements and replicas by architecture, of which there are those that

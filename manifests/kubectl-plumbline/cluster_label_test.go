@@ -20,8 +20,8 @@ func central(t *testing.T) *cluster {
 	t.Helper()
 	r := whytest.Clusters(map[string]float64{"eu": 5, "us\x1b[2J": 50})
 	r.Gauge(`plumbline_volume_info{cluster="us\x1b[2J",node="only-there",volume="v"}`, 1)
-	r.Gauge(`ALERTS{cluster="eu",alertname="CanarySlow",alertstate="firing",severity="warning"}`, 1)
-	r.Gauge(`ALERTS{cluster="us\x1b[2J",alertname="ReplicaStuck",alertstate="firing",severity="critical"}`, 1)
+	r.Gauge(`ALERTS{cluster="eu",alertname="CanarySlow",alertstate="firing",severity="warning",part_of="plumbline"}`, 1)
+	r.Gauge(`ALERTS{cluster="us\x1b[2J",alertname="ReplicaStuck",alertstate="firing",severity="critical",part_of="plumbline"}`, 1)
 	of := func(name string) map[string]string {
 		return map[string]string{"summary": "It is " + name + ".", "runbook_url": "https://example.org/rules/runbooks/x.md"}
 	}

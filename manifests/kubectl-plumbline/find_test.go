@@ -119,7 +119,7 @@ func TestHostileWords(t *testing.T) {
 		fmt.Fprintf(w, `{"status":"error","errorType":"bad_data","error":"%s"}`, words)
 	})
 	r := whytest.Healthy().Record()
-	r.Gauge(`ALERTS{alertname="`+words+`",alertstate="firing",severity="`+words+`"}`, 1)
+	r.Gauge(`ALERTS{alertname="`+words+`",alertstate="firing",severity="`+words+`",part_of="plumbline"}`, 1)
 	alerts := r.Handler(map[string]map[string]string{"\x1b[2J\x1b]0;owned\x07\nkubectl-plumbline: all is well\u202e": {"summary": "\x1b[2J\nx", "runbook_url": "/rules/runbooks/"}})
 	for name, handler := range map[string]http.Handler{"errors": refuses, "alerts": alerts} {
 		for _, named := range []bool{false, true} {

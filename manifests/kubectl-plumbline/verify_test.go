@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -95,12 +97,18 @@ func (s stage) prometheus(t *testing.T) string {
 	t.Helper()
 	program := testkit.Tool(t, "prometheus")
 	folder := t.TempDir()
-	rules := filepath.Join(testkit.Root(), "rules", "query.rules.yaml")
+	kind := histograms.Kind("")
 	if s.classic {
-		rules = filepath.Join(testkit.Root(), "rules", "classic", "query.rules.yaml")
+		kind = histograms.Classic
 	}
-	if s.noRules {
-		rules = filepath.Join(folder, "*.rules.yaml")
+	files, err := rules.Files(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.noRules {
+		if err := os.WriteFile(filepath.Join(folder, "query.rules.yaml"), files["query.rules.yaml"], 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	targets := fmt.Sprintf("[%q]", s.exporter(t))
 	if s.noTarget {
@@ -111,7 +119,7 @@ func (s stage) prometheus(t *testing.T) string {
 rule_files: [%q]
 scrape_configs:
   - {job_name: agent, honor_labels: %t, scrape_native_histograms: %t, static_configs: [{targets: %s, labels: {namespace: plumbline}}]}
-`, rules, !s.noHonor, !s.noNative, targets)
+`, filepath.Join(folder, "*.rules.yaml"), !s.noHonor, !s.noNative, targets)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +168,7 @@ func TestVerify(t *testing.T) {
 		"no feature":    {stage{noFeature: true}, "kernel", []string{"found agent 1 scraped", "No node can measure statements", "--check"}},
 		"no server":     {stage{noServer: true}, "server", []string{"on 1 of 1 nodes", "No database server is known"}},
 		"idle":          {stage{idle: true}, "statements", []string{"No statement of shop/shop-1 ended in the last 1m", "canaries"}},
-		"no native":     {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true", "optional/rules-classic"}},
+		"no native":     {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true", "rules/classic"}},
 		"classic":       {stage{noNative: true, classic: true}, "", []string{"shop/shop-1 on node n", "The chain is whole."}},
 		"no phases":     {stage{noPhases: true}, "phases", []string{"found statements shop/shop-1", "of shop/shop-1 there is no phase"}},
 		"no volume":     {stage{noVolume: true}, "volume", []string{"found phases shop/shop-1", "The data of shop/shop-1 is on no volume"}},

@@ -175,7 +175,7 @@ func (c *chain) statements() Link {
 	if l.Found != "" && c.one("native durations") == 0 && c.one("recorded durations") == 0 {
 		l.Found, l.Missing = "", "Prometheus stores no native histograms, which durations of statements are; their classic parts are there, but the rules do not read these."
 		l.Next = []string{"With the operator: version 0.90 or later passes scrapeNativeHistograms on. Without: scrape_native_histograms: true in the scrape's configuration. It needs Prometheus 3.",
-			"Where native histograms cannot be stored: the chart's value prometheus.histograms, or the folder optional/rules-classic, has rules for classic ones."}
+			"Where native histograms cannot be stored: the chart's value prometheus.histograms, or the folder rules/classic of a release's rules, has rules for classic ones."}
 		return l
 	}
 	l.Missing = fmt.Sprintf("No statement of %s ended in the last %s.", was, model.Duration(c.window))

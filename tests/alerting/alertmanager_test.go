@@ -19,19 +19,23 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// example is the configuration that the lab runs and users begin with.
+// example is the configuration that users begin with and the lab runs.
 func example(t *testing.T) map[string]any {
 	t.Helper()
-	path := filepath.Join(testkit.Root(), "manifests", "lab", "monitoring", "alertmanager.yml")
+	path := filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack", "alertmanager.yaml")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := map[string]any{}
-	if err := yaml.Unmarshal(data, &config); err != nil {
+	var values struct {
+		Alertmanager struct {
+			Config map[string]any `yaml:"config"`
+		} `yaml:"alertmanager"`
+	}
+	if err := yaml.Unmarshal(data, &values); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	return config
+	return values.Alertmanager.Config
 }
 
 // manager is an Alertmanager with the example, whose receivers call us.

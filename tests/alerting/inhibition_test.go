@@ -33,8 +33,10 @@ func (m matcher) matches(l labels) bool {
 	return l[m.name] == m.value
 }
 
+// inhibitions are those of Plumbline's alerts. The others are the chart's own three, which stand there as the values replace its list.
 func inhibitions(t *testing.T) (rules []inhibition) {
 	t.Helper()
+	others := 0
 	parse := func(list any) (all []matcher) {
 		for _, text := range list.([]any) {
 			m := matcherForm.FindStringSubmatch(text.(string))
@@ -51,9 +53,21 @@ func inhibitions(t *testing.T) (rules []inhibition) {
 		for _, name := range r["equal"].([]any) {
 			rule.equal = append(rule.equal, name.(string))
 		}
+		if !names(rule.source) || !names(rule.target) {
+			others++
+			continue
+		}
 		rules = append(rules, rule)
 	}
+	if others != 3 {
+		t.Errorf("%d inhibitions name no alert on either side, want the chart's own 3", others)
+	}
 	return rules
+}
+
+// names tells whether matchers name alerts.
+func names(all []matcher) bool {
+	return slices.ContainsFunc(all, func(m matcher) bool { return m.name == "alertname" })
 }
 
 // alternatives are the names of alerts that a matcher of alertname lists.

@@ -150,21 +150,6 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestCheckout checks that the chart of a checkout has the rules and dashboards for native histograms, and that its message for another
-// kind names the target that makes the others.
-func TestCheckout(t *testing.T) {
-	text, err := kubetest.Helm(t, nil, "template", "plumbline", checkout, "--set="+registry)
-	if err != nil {
-		t.Fatal(text)
-	}
-	if n := count(parse(t, text)); n["PrometheusRule"] == 0 || n["PrometheusRule"] != count(render(t, registry))["PrometheusRule"] {
-		t.Errorf("it has %d PrometheusRules, and the chart of make chart %d", n["PrometheusRule"], count(render(t, registry))["PrometheusRule"])
-	}
-	if text, err := kubetest.Helm(t, nil, "template", "plumbline", checkout, "--set="+registry, "--set=prometheus.histograms=either"); err == nil || !strings.Contains(text, "make chart") {
-		t.Errorf("with prometheus.histograms=either: %v: %.500s", err, text)
-	}
-}
-
 // count is how many objects there are of each kind.
 func count(objects []*unstructured.Unstructured) map[string]int {
 	n := map[string]int{}
@@ -212,13 +197,10 @@ func TestValues(t *testing.T) {
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
 		{"no baselines", matrix["canaries"], map[string]int{"CronJob": 0, "Role": 0, "PrometheusRule": len(rules)}, nil, []string{"plumbline-baseline-"}},
-		{"native", matrix["longhorn"], nil, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: true"}, []string{"record: device:block_total_seconds:rate5m_bucket", "Histograms: false", "NHCB: false"}},
-		{"either", matrix["either"], map[string]int{"PrometheusRule": len(rules)},
-			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "histogram_avg", "scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: false"}, nil},
-		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)},
-			[]string{"ebpf_exporter_blkio_total_seconds_bucket", "scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
-			[]string{"histogram_avg", "histogram_count", "scrapeNativeHistograms: true", "NHCB: true"}},
-		{"classic dashboards", matrix["classic dashboards"], map[string]int{"ConfigMap": len(pages) + 1}, []string{"plumbline_query_duration_seconds_count"}, []string{"histogram_avg", "histogram_count"}},
+		{"native", matrix["longhorn"], nil, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: true"}, []string{"Histograms: false", "NHCB: false"}},
+		{"either", matrix["either"], map[string]int{"PrometheusRule": len(rules)}, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: false"}, nil},
+		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)}, []string{"scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
+			[]string{"scrapeNativeHistograms: true", "NHCB: true"}},
 		{"every metric", matrix["every engine"], nil, nil, []string{"metricRelabelings"}},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -64,7 +65,7 @@ func (r rendered) faults() (wrong []string) {
 
 // render has promtool render the annotations of all alerts at all times that a file of tests looks at, in those of its tests that
 // expect one: it is told that none should fire, and says which do.
-func render(t *testing.T, promtool, path string, names []string) (all []firing) {
+func render(t *testing.T, promtool, path string) (all []firing) {
 	t.Helper()
 	var doc struct {
 		RuleFiles []string         `yaml:"rule_files"`
@@ -72,8 +73,10 @@ func render(t *testing.T, promtool, path string, names []string) (all []firing) 
 		Rest      map[string]any   `yaml:",inline"`
 	}
 	read(t, path, &doc)
+	var names []string
 	for i, f := range doc.RuleFiles {
 		doc.RuleFiles[i] = filepath.Join(filepath.Dir(path), f)
+		names = append(names, alertNames(t, doc.RuleFiles[i])...)
 	}
 	doc.Tests = slices.DeleteFunc(doc.Tests, func(test map[string]any) bool { return !ruletests.ExpectsAlert(test) })
 	if len(doc.Tests) == 0 {
@@ -141,30 +144,45 @@ func render(t *testing.T, promtool, path string, names []string) (all []firing) 
 	return all
 }
 
-// The summary and the description of each alert, rendered with the labels and values of its own tests, are whole sentences; and
-// rules/ALERTS.md shows them.
-func TestSummariesAreSentences(t *testing.T) {
-	t.Parallel()
-	promtool := testkit.Tool(t, "promtool")
-	var names []string
-	for _, path := range ruleFiles(t) {
-		for _, r := range readRules(t, path) {
+// alertNames returns the names of the alerts in files of rules.
+func alertNames(t *testing.T, files ...string) (names []string) {
+	t.Helper()
+	for _, file := range files {
+		for _, r := range readRules(t, file) {
 			if r.Alert != "" {
 				names = append(names, r.Alert)
 			}
 		}
 	}
+	return names
+}
+
+// The summary and the description of each alert, rendered with the labels and values of its own tests, are whole sentences; and
+// rules/ALERTS.md shows them.
+func TestSummariesAreSentences(t *testing.T) {
+	t.Parallel()
+	promtool := testkit.Tool(t, "promtool")
+	names := alertNames(t, ruleFiles(t)...)
 	seen := map[string][]firing{}
-	for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
-		for _, one := range render(t, promtool, path, names) {
-			seen[one.alert] = append(seen[one.alert], one)
-			for _, r := range one.annotations() {
-				for _, wrong := range r.faults() {
-					t.Errorf("%s: the %s of %s %s: %s", filepath.Base(path), r.annotation, r.alert, wrong, r.text)
+	var one sync.Mutex
+	t.Run("tests", func(t *testing.T) {
+		for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
+			t.Run(filepath.Base(path), func(t *testing.T) {
+				t.Parallel()
+				all := render(t, promtool, path)
+				one.Lock()
+				defer one.Unlock()
+				for _, f := range all {
+					seen[f.alert] = append(seen[f.alert], f)
+					for _, r := range f.annotations() {
+						for _, wrong := range r.faults() {
+							t.Errorf("the %s of %s %s: %s", r.annotation, r.alert, wrong, r.text)
+						}
+					}
 				}
-			}
+			})
 		}
-	}
+	})
 	for _, name := range names {
 		if len(seen[name]) == 0 {
 			t.Errorf("no test renders %s", name)

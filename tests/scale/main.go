@@ -24,7 +24,7 @@ import (
 
 type options struct {
 	lab, class, prometheus, rules, results string
-	shape, dashboards, promtool, metrics   string
+	shape, dashboards, promtool, drop      string
 	receive, thanos                        string
 	save, past                             bool
 	volumes, nodes, every                  int
@@ -49,7 +49,7 @@ func main() {
 	app.Flag("volumes", "Volumes in all.").Default("10000").IntVar(&o.volumes)
 	app.Flag("nodes", "Nodes they are on.").Default("200").IntVar(&o.nodes)
 	app.Flag("database-every", "One volume in so many has a database server, with the agent's series of it.").Default("5").IntVar(&o.every)
-	app.Flag("metrics", "read drops what the example of metricRelabelings in the chart's values does, which no rule or dashboard reads; all keeps all.").Default("read").EnumVar(&o.metrics, "all", "read")
+	app.Flag("drop", "A regular expression of the names of metrics that Prometheus drops as it scrapes; none if empty.").StringVar(&o.drop)
 	app.Flag("receive", "What is sent on to a Thanos receiver, which is measured, too: recorded (what rules record, and alerts), all, or none.").Default("none").EnumVar(&o.receive, "none", "recorded", "all")
 	app.Flag("thanos", "Thanos' program file, for --receive (tools/build thanos).").Default("build/bin/thanos").StringVar(&o.thanos)
 	app.Flag("past", "Give Prometheus the past that the rules look back at, made from what they record in a first run; --no-past measures a young one.").Default("true").BoolVar(&o.past)

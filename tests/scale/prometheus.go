@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +25,6 @@ import (
 	"github.com/plumbline/plumbline/tests/results/rows"
 	"github.com/plumbline/plumbline/tests/shape"
 )
-
-// unreadExample finds what the example of metricRelabelings in the chart's values drops.
-var unreadExample = regexp.MustCompile(`(?m)^  # .*\bregex: (\S+)\}$`)
 
 // prometheus is the one that is measured, with a folder of its own.
 type prometheus struct {
@@ -73,22 +69,13 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 		Targets []static `yaml:"static_configs"`
 		Drop    []drop   `yaml:"metric_relabel_configs,omitempty"`
 	}
-	var unreads []drop
-	if o.metrics == "read" {
-		values, err := os.ReadFile("manifests/chart/values.yaml")
-		if err != nil {
-			return fail(err)
-		}
-		for _, m := range unreadExample.FindAllSubmatch(values, -1) {
-			unreads = append(unreads, drop{"drop", []string{model.MetricNameLabel}, string(m[1])})
-		}
-		if unreads == nil {
-			return fail(errors.New("manifests/chart/values.yaml has no example of metricRelabelings with a regex; give --metrics=all"))
-		}
+	var dropped []drop
+	if o.drop != "" {
+		dropped = []drop{{"drop", []string{model.MetricNameLabel}, o.drop}}
 	}
 	scraped := []job{{Name: "prometheus", Targets: []static{{Targets: []string{own}}}}}
 	for _, name := range slices.Sorted(maps.Keys(s.Volume)) {
-		j := job{Name: name, NHCB: shape.Jobs[name], Honor: true, Drop: unreads}
+		j := job{Name: name, NHCB: shape.Jobs[name], Honor: true, Drop: dropped}
 		for i := range o.nodes {
 			node := "node-" + strconv.Itoa(i)
 			j.Targets = append(j.Targets, static{[]string{exposition}, map[string]string{"node": node, "instance": node, "__metrics_path__": "/" + name + "/" + node}})
@@ -243,8 +230,8 @@ func (m measured) write(out io.Writer, file *rows.File, o options, s *shape.Shap
 	if o.past {
 		what += ", a day of past"
 	}
-	if o.metrics == "read" {
-		what += ", without the metrics that nothing reads"
+	if o.drop != "" {
+		what += ", without the metrics " + o.drop
 	}
 	what += ", rules every " + model.Duration(o.evaluate).String()
 	cells := []string{

@@ -21,7 +21,7 @@ const (
 	Slots = 30<<Schema + 2
 )
 
-// Bounds are the classic buckets' upper bounds in seconds, for readers that know no native ones (rules/either): the powers
+// Bounds are the classic buckets' upper bounds in seconds, for readers that know no native ones (the rules for either kind): the powers
 // of two from 2^-14 (61 us) to 2^5 (32 s), which are bounds of native buckets, too.
 var Bounds = bounds(smallest, largest)
 

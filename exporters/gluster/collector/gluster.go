@@ -253,16 +253,16 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
 	gauge(ch, profiled, truth(v.profiled), v.name)
 	if v.replicas > 0 && !v.dispersed {
-		gauge(ch, desiredReplicas, float64(v.replicas), v.name, backend)
+		gauge(ch, exporterkit.DesiredReplicas, float64(v.replicas), v.name, backend)
 		if n, known := v.healthy(); known {
-			gauge(ch, healthyReplicas, float64(n), v.name, backend)
+			gauge(ch, exporterkit.HealthyReplicas, float64(n), v.name, backend)
 		}
 	}
 	for _, b := range v.bricks {
 		if g.o.Bricks == "local" && !b.local {
 			continue
 		}
-		gauge(ch, replicaInfo, 1, v.name, b.name, b.node, b.device, b.address, backend)
+		gauge(ch, exporterkit.ReplicaInfo, 1, v.name, b.name, b.node, b.device, b.address, backend)
 		if b.up != nil {
 			gauge(ch, brickUp, truth(*b.up), v.name, b.name)
 		}

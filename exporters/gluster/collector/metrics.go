@@ -33,18 +33,6 @@ var (
 		"Files and directories that a brick has and others still have to be given.", []string{"volume", "replica"}, nil)
 )
 
-// The shared vocabulary (also filled by longhorn_exporter and openebs_exporter).
-var (
-	replicaInfo = prometheus.NewDesc("plumbline_volume_replica_info",
-		"Where a replica is: node, kernel name of the disk that holds it (empty if unknown), and host:port of its control server (a Longhorn V1 replica's data port is the next one). Always 1.",
-		[]string{"volume", "replica", "node", "device", "address", "backend"}, nil)
-	desiredReplicas = prometheus.NewDesc("plumbline_volume_desired_replicas",
-		"Replicas the volume is meant to have.", []string{"volume", "backend"}, nil)
-	// An upper bound while it is not known of each brick whether it runs and what it has to heal; absent where that bound is all of them.
-	healthyReplicas = prometheus.NewDesc("plumbline_volume_healthy_replicas",
-		"Replicas of an attached volume that hold all data and take part in reads and writes.", []string{"volume", "backend"}, nil)
-)
-
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
 	exporterkit.Gauge(ch, d, value, labels...)
 }

@@ -26,10 +26,6 @@ var (
 	engineReplicaMode = prometheus.NewDesc("plumbline_longhorn_engine_replica_mode",
 		"The mode in which the engine uses a replica: 1 for the one it is in (RW read-write, WO write-only while rebuilt, ERR failed), else 0.",
 		[]string{"volume", "replica", "mode"}, nil)
-	healthyReplicas = prometheus.NewDesc("plumbline_volume_healthy_replicas",
-		"Replicas of an attached volume that hold all data and take part in reads and writes.", []string{"volume", "backend"}, nil)
-	desiredReplicas = prometheus.NewDesc("plumbline_volume_desired_replicas",
-		"Replicas the volume is meant to have.", []string{"volume", "backend"}, nil)
 	sampledReads = prometheus.NewDesc("plumbline_longhorn_engine_sampled_reads_total",
 		"Reads in the engine's one-second windows seen so far.", []string{"volume"}, nil)
 	sampledWrites = prometheus.NewDesc("plumbline_longhorn_engine_sampled_writes_total",
@@ -98,7 +94,7 @@ func (v *volume) collectEngine(ch chan<- prometheus.Metric) {
 		exporterkit.Counter(ch, pollErrors, float64(v.errors[r]), name, r)
 	}
 	if v.target.desired > 0 {
-		gauge(desiredReplicas, float64(v.target.desired), backend)
+		gauge(exporterkit.DesiredReplicas, float64(v.target.desired), backend)
 	}
 	if v.listOK {
 		healthy := 0
@@ -110,7 +106,7 @@ func (v *volume) collectEngine(ch chan<- prometheus.Metric) {
 				healthy++
 			}
 		}
-		gauge(healthyReplicas, float64(healthy), backend)
+		gauge(exporterkit.HealthyReplicas, float64(healthy), backend)
 	}
 	if v.state != nil {
 		gauge(engineSize, float64(v.state.Size))

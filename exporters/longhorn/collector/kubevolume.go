@@ -52,7 +52,7 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 	for name, v := range objects {
 		backend, claim := backendOf(v.Spec.DataEngine), v.Status.KubernetesStatus
 		gauge(volumeInfo, 1, name, backend, v.Status.CurrentNodeID, v.Spec.Frontend, claim.Namespace, claim.PVCName)
-		gauge(desiredReplicas, float64(v.Spec.NumberOfReplicas), name, backend)
+		gauge(exporterkit.DesiredReplicas, float64(v.Spec.NumberOfReplicas), name, backend)
 		for _, s := range volumeStates {
 			gauge(volumeState, truth(v.Status.State == s), name, s)
 		}

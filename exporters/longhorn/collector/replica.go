@@ -15,9 +15,6 @@ import (
 // agents (longhorn/types protobuf/ptypes/replica.proto, syncagent.proto); of a replica that
 // does not answer only replica_up and its place remain.
 var (
-	replicaInfo = prometheus.NewDesc("plumbline_volume_replica_info",
-		"Where a replica is: node, kernel name of the disk that holds it (empty if unknown), and host:port of its control server (a Longhorn V1 replica's data port is the next one). Always 1.",
-		[]string{"volume", "replica", "node", "device", "address", "backend"}, nil)
 	replicaUp = prometheus.NewDesc("plumbline_longhorn_replica_up",
 		"Whether the replica's process answered the last poll: 1 yes, 0 no. It can answer while the engine no longer uses it, and the other way round.", []string{"volume", "replica"}, nil)
 	replicaRebuilding = prometheus.NewDesc("plumbline_longhorn_replica_rebuilding",
@@ -71,7 +68,7 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 			c.untraced.Note(p.directory, err)
 			p.device = found
 		}
-		exporterkit.Gauge(ch, replicaInfo, 1,
+		exporterkit.Gauge(ch, exporterkit.ReplicaInfo, 1,
 			p.volume, p.replica, p.node, p.device, p.address, p.backend)
 	}
 	c.untraced.Send(ch)

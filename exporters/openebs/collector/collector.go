@@ -24,15 +24,8 @@ const (
 	BackendZFS      = "localpv-zfs"
 )
 
-// The shared vocabulary (also filled by longhorn_exporter).
+// States of every engine.
 var (
-	replicaInfo = prometheus.NewDesc("plumbline_volume_replica_info",
-		"Where a replica is: node, kernel name of the disk that holds it (empty if unknown), and host:port of its target. Always 1.",
-		[]string{"volume", "replica", "node", "device", "address", "backend"}, nil)
-	desiredReplicas = prometheus.NewDesc("plumbline_volume_desired_replicas",
-		"Replicas the volume is meant to have.", []string{"volume", "backend"}, nil)
-	healthyReplicas = prometheus.NewDesc("plumbline_volume_healthy_replicas",
-		"Replicas of an attached volume that hold all data and take part in reads and writes.", []string{"volume", "backend"}, nil)
 	volumeState = prometheus.NewDesc("plumbline_openebs_volume_state",
 		"The volume's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here.",
 		[]string{"volume", "backend", "state"}, nil)

@@ -141,7 +141,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		if p := pools[r.Labels[cstorPoolLabel]]; p != nil {
 			node = p.Spec.Host
 		}
-		gauge(ch, replicaInfo, 1, volume, name, node, "", "", BackendCStor)
+		gauge(ch, exporterkit.ReplicaInfo, 1, volume, name, node, "", "", BackendCStor)
 		states(ch, replicaState, r.Status.Phase, cstorReplicaStates, volume, name, BackendCStor)
 	}
 	volumes := kube.All[*cstorVolume](c.o.Objects, "cstorvolumes")
@@ -149,7 +149,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 	silent := cstorSilent(volumes, replicas)
 	connected := cstorConnected(replicas, silent != nil)
 	for name, v := range volumes {
-		gauge(ch, desiredReplicas, float64(v.Spec.Replicas), name, BackendCStor)
+		gauge(ch, exporterkit.DesiredReplicas, float64(v.Spec.Replicas), name, BackendCStor)
 		if updated, err := v.Status.updated(); err == nil && !updated.IsZero() {
 			gauge(ch, cstorStatusTime, float64(updated.Unix()), name, BackendCStor)
 		}
@@ -159,7 +159,7 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		}
 		have, asked := connected[name]
 		if n, known := v.healthy(stale, have, asked); known {
-			gauge(ch, healthyReplicas, float64(n), name, BackendCStor)
+			gauge(ch, exporterkit.HealthyReplicas, float64(n), name, BackendCStor)
 		}
 	}
 	return exporterkit.Outcome(len(volumes)+len(pools),

@@ -91,7 +91,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 		told[name] = true
 		states(ch, volumeState, v.Status.Phase, jivaVolumeStates, name, BackendJiva)
 		if v.Spec.Policy.Target.Replicas > 0 {
-			gauge(ch, desiredReplicas, float64(v.Spec.Policy.Target.Replicas), name, BackendJiva)
+			gauge(ch, exporterkit.DesiredReplicas, float64(v.Spec.Policy.Target.Replicas), name, BackendJiva)
 		}
 		healthy := 0
 		for _, r := range v.Status.Replicas {
@@ -99,7 +99,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			if u, err := url.Parse(address); err == nil && u.Host != "" {
 				address = u.Host
 			}
-			gauge(ch, replicaInfo, 1, name, address, "", "", address, BackendJiva)
+			gauge(ch, exporterkit.ReplicaInfo, 1, name, address, "", "", address, BackendJiva)
 			states(ch, replicaState, r.Mode, jivaReplicaStates, name, address, BackendJiva)
 			if r.Mode == "RW" {
 				healthy++
@@ -107,10 +107,10 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 		}
 		switch v.Status.Phase {
 		case "Ready":
-			gauge(ch, healthyReplicas, float64(healthy), name, BackendJiva)
+			gauge(ch, exporterkit.HealthyReplicas, float64(healthy), name, BackendJiva)
 		case "Syncing", "Unknown":
 			// The controller takes no writes, as too few replicas hold all data, whatever these are; or it does not answer the operator.
-			gauge(ch, healthyReplicas, 0, name, BackendJiva)
+			gauge(ch, exporterkit.HealthyReplicas, 0, name, BackendJiva)
 		}
 	}
 	return exporterkit.Outcome(len(volumes), c.o.Objects.Err("jivavolumes"))

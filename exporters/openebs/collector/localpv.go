@@ -86,8 +86,8 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	send := func(volume, backend, node, pool, path, device string) {
 		sent++
 		gauge(ch, localInfo, 1, volume, backend, node, pool, path)
-		gauge(ch, desiredReplicas, 1, volume, backend)
-		gauge(ch, replicaInfo, 1, volume, volume, node, device, "", backend)
+		gauge(ch, exporterkit.DesiredReplicas, 1, volume, backend)
+		gauge(ch, exporterkit.ReplicaInfo, 1, volume, volume, node, device, "", backend)
 	}
 	for name, v := range kube.All[*persistentVolume](c.o.Objects, "persistentvolumes") {
 		switch {

@@ -263,12 +263,12 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 }
 
 func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name string) {
-	gauge(ch, desiredReplicas, float64(*v.Spec.NumReplicas), name, BackendMayastor)
+	gauge(ch, exporterkit.DesiredReplicas, float64(*v.Spec.NumReplicas), name, BackendMayastor)
 	states(ch, volumeState, v.State.Status, mayastorVolumeStates, name, BackendMayastor)
 	healthy := 0
 	for replica, r := range v.State.Topology {
 		if device, pending := m.device(r.Node, r.Pool); !pending {
-			gauge(ch, replicaInfo, 1, name, replica, r.Node, device, m.address[replica], BackendMayastor)
+			gauge(ch, exporterkit.ReplicaInfo, 1, name, replica, r.Node, device, m.address[replica], BackendMayastor)
 		}
 		states(ch, replicaState, r.State, mayastorStates, name, replica, BackendMayastor)
 		if r.Usage != nil {
@@ -288,12 +288,12 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 		if t.State == "ShuttingDown" || t.State == "Shutdown" {
 			healthy = 0 // its children are as they were, but it serves nothing
 		}
-		gauge(ch, healthyReplicas, float64(healthy), name, BackendMayastor)
+		gauge(ch, exporterkit.HealthyReplicas, float64(healthy), name, BackendMayastor)
 		gauge(ch, mayastorTarget, 1, name, BackendMayastor, t.Node)
 		gauge(ch, mayastorRebuilds, float64(t.Rebuilds), name, BackendMayastor)
 	} else if t := v.Spec.Target; t != nil {
 		// It is published, and there is no nexus: its io-engine is dead, or the control plane does not reach it.
-		gauge(ch, healthyReplicas, 0, name, BackendMayastor)
+		gauge(ch, exporterkit.HealthyReplicas, 0, name, BackendMayastor)
 		gauge(ch, mayastorTarget, 1, name, BackendMayastor, t.Node)
 	}
 }

@@ -1,7 +1,7 @@
 {{/*
 Canaries and baselines of this chart and of manifests/bench. plumbline.canary and plumbline.baseline are called with
-(dict "root" $ "canary" $c), where $c has name, namespace, engine, server, storageclass, rate and dsnSecret as the value canaries
-describes them. Resources are .Values.canary's and .Values.baseline's.
+(dict "root" $ "canary" $c), where $c is as an item of the value canaries. Resources are .Values.canary's and
+.Values.baseline's.
 */}}
 
 {{- define "plumbline.canary" -}}
@@ -207,7 +207,7 @@ spec:
 {{- $namespaces | default (list .Release.Namespace) | uniq | sortAlpha | toYaml -}}
 {{- end -}}
 
-{{/* Prometheus keeps the labels that a canary's metrics have: so the monitor selects the canaries of this release alone. */}}
+{{/* Prometheus keeps the labels of a canary's metrics, so the monitor selects the canaries of this release alone. */}}
 {{- define "plumbline.canariesMonitor" -}}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor

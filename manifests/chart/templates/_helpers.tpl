@@ -46,8 +46,8 @@ readinessProbe:
 {{- end -}}
 
 {{/*
-The egress rule of a network policy for the API server. The API server is no pod, so no selector finds it: only its port restricts the rule.
-A rule without ports would allow every port, so an empty value is an error.
+The egress rule of a network policy for the API server, which is no pod: no selector finds it, and only its port restricts
+the rule. A rule without ports would allow every port, so an empty value is an error.
 */}}
 {{- define "plumbline.apiServerEgress" -}}
 - ports:

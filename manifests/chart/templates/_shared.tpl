@@ -1,8 +1,9 @@
-{{/* Templates that this chart and manifests/bench share. Each reads values that both charts have, with the same meaning. */}}
+{{/* Templates that this chart and manifests/bench share. They read values that both charts have. */}}
 
 {{/*
 plumbline.image: registry/name:tag, or registry/name@digest where a digest is given.
-Called with (dict "root" $ "name" "agent"). Without a registry it fails: an image of the same name on a public registry is not ours.
+Called with (dict "root" $ "name" "agent"). Without a registry it fails: an image of the same name on a public registry
+is not ours.
 */}}
 {{- define "plumbline.image" -}}
 {{- $image := .root.Values.image -}}
@@ -28,7 +29,7 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* The nodes for the pods that run once in the cluster. An upgrade that reuses the values of an older chart has no placement: Linux. */}}
+{{/* The nodes for the pods that run once in the cluster. The reused values of an older chart have no placement: Linux. */}}
 {{- define "plumbline.placement" -}}
 {{- $placement := default (dict) .Values.placement -}}
 nodeSelector:
@@ -62,7 +63,9 @@ release: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The annotations of a pod. A Prometheus without the operator finds the pod by them. Called with (dict "root" $ "port" 9437). */}}
+{{/*
+The annotations of a pod, by which a Prometheus without the operator finds it. Called with (dict "root" $ "port" 9437).
+*/}}
 {{- define "plumbline.scrapeAnnotations" -}}
 {{- if not .root.Values.prometheus.operator }}
 prometheus.io/scrape: "true"
@@ -73,7 +76,7 @@ prometheus.io/port: {{ .port | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Security contexts of a pod, and of its container, that need no rights on the node: the PodSecurity level "restricted" admits them. */}}
+{{/* Security contexts of a pod, and of its container, that the PodSecurity level "restricted" admits. */}}
 {{- define "plumbline.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile:
@@ -115,7 +118,10 @@ metricRelabelings:
     - {port: 5353, protocol: TCP}
 {{- end -}}
 
-{{/* Prometheus' address. The operator's own service has the same name in every release; the community's chart without it names RELEASE-server. */}}
+{{/*
+Prometheus' address. The operator's own Service has the same name in every release; the Service of the chart without the
+operator is RELEASE-server.
+*/}}
 {{- define "plumbline.prometheusURL" -}}
 {{- $default := ternary "http://prometheus-operated.%s:9090" "http://prometheus-server.%s" .Values.prometheus.operator -}}
 {{- default (printf $default .Values.prometheus.namespace) .Values.prometheus.url -}}

@@ -212,7 +212,12 @@ func (l *Lab) Write() error {
 	if err != nil {
 		return err
 	}
+	routes, err := l.alertmanager()
+	if err != nil {
+		return err
+	}
 	files := map[string]any{
+		"alertmanager.yml":     routes,
 		"process-compose.yaml": project,
 		"volumes.yaml":         l.identity(),
 		"longhorn.yaml":        l.longhornTargets(),
@@ -229,7 +234,6 @@ func (l *Lab) Write() error {
 	}
 	for from, to := range map[string]string{
 		"prometheus.yml":   "prometheus.yml",
-		"alertmanager.yml": "alertmanager.yml",
 		"datasources.yaml": "provisioning/datasources/prometheus.yaml",
 		"dashboards.yaml":  "provisioning/dashboards/plumbline.yaml",
 	} {

@@ -2,8 +2,11 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // processes is the part of a process-compose file that the lab's templates write.
@@ -104,6 +107,27 @@ func needs(process map[string]any) map[string]any {
 	}
 	lab["needs"] = conditions
 	return lab
+}
+
+// alertmanager is what the values for kube-prometheus-stack have: routing and inhibition stand there once.
+func (l *Lab) alertmanager() (any, error) {
+	path := filepath.Join(l.Files, "..", "kube-prometheus-stack", "alertmanager.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var values struct {
+		Alertmanager struct {
+			Config map[string]any `yaml:"config"`
+		} `yaml:"alertmanager"`
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(values.Alertmanager.Config) == 0 {
+		return nil, fmt.Errorf("%s has no alertmanager.config", path)
+	}
+	return values.Alertmanager.Config, nil
 }
 
 // identity is the agent's file of volumes: on one machine it says what the Kubernetes API

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The rules of rules/either say of native histograms what rules/ says of them; these, and rules/classic, the same of
+// The rules for either kind record of native histograms what the written ones do; these, and those for classic ones, the same of
 // classic ones, save for quantiles, which are as exact as the classic bounds.
 func TestHistogramsOfAnyKind(t *testing.T) {
 	for _, c := range []struct {
