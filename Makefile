@@ -12,8 +12,7 @@ DURATION ?= 60s
 KERNELS ?= all
 ARCH ?=
 export LAB_CLASSES DURATION BREAK WIDE
-# The cluster: what deploy takes (manifests/kubernetes/README.md), and the images' platforms.
-export REGISTRY TAG ENGINES CLASSES RELEASE STACK CHART TIMEOUT
+# The images' platforms.
 ARCHS ?= amd64 arm64
 # The version of chart and images.
 VERSION = $(shell awk '$$1 == "appVersion:" { print $$2 }' manifests/chart/Chart.yaml)
@@ -121,17 +120,9 @@ images: $(IMAGE_FILES) ## Container images as tar files, without Docker; with TO
 push: $(IMAGE_FILES) ## Push the images to REGISTRY.
 	@$(GO) run ./manifests/images/build push --tag=$(or $(TAG),$(VERSION)) $(addprefix --arch=,$(ARCHS)) --registry=$(REGISTRY) $(IMAGES)
 
-.PHONY: deploy
-deploy: ## Plumbline onto kubectl's cluster (ENGINES, CLASSES, REGISTRY, RELEASE, STACK).
-	@manifests/kubernetes/deploy up
-
-.PHONY: undeploy
-undeploy: ## Take the same off again.
-	@manifests/kubernetes/deploy down
-
-.PHONY: status
-status: ## What runs on the cluster.
-	@manifests/kubernetes/deploy status
+.PHONY: deploy undeploy status
+deploy undeploy status:
+	@echo 'make $@ is gone: use helm install plumbline manifests/chart (helm uninstall, helm status), as README.md has it; databases: manifests/bench' >&2; exit 2
 
 .PHONY: e2e-kubernetes
 # The node is this machine.

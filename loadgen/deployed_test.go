@@ -2,20 +2,19 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // Every container of loadgen that the chart starts has arguments that loadgen takes, whatever word a canary's engine is given by.
 func TestArgumentsOfTheChart(t *testing.T) {
-	arguments := []string{"template", "plumbline", filepath.Join(testkit.Root(), "manifests", "chart"), "--kube-version=1.36.0",
-		"--set=image.registry=registry.example.org/plumbline", "--set=baseline.enabled=true"}
+	arguments := []string{"--set=baseline.enabled=true"}
 	engines := []string{"", "postgresql", "postgres", "mysql"}
 	for i, engine := range engines {
 		canary := fmt.Sprintf("--set=canaries[%d].", i)
@@ -24,43 +23,53 @@ func TestArgumentsOfTheChart(t *testing.T) {
 			arguments = append(arguments, canary+"engine="+engine)
 		}
 	}
-	text, err := kubetest.Helm(t, nil, arguments...)
-	if err != nil {
-		t.Fatalf("%v: %.500s", err, text)
-	}
-	file := filepath.Join(t.TempDir(), "rendered.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := rendered(t, filepath.Join(testkit.Root(), "manifests", "chart"), arguments...)
 	// A canary and what pins it for each.
 	if n := takes(t, file); n != 2*len(engines) {
 		t.Errorf("%d containers of loadgen in the chart, want %d", n, 2*len(engines))
 	}
 }
 
-// The same for the manifests that a kustomization is made of.
-func TestArgumentsOfTheManifests(t *testing.T) {
-	seen := 0
-	err := filepath.WalkDir(filepath.Join(testkit.Root(), "manifests", "kubernetes"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".yaml" {
-			return err
+// The same for the bench, with all that it has, and each published experiment.
+func TestArgumentsOfTheBench(t *testing.T) {
+	folder := filepath.Join(testkit.Root(), "manifests", "bench")
+	files := glob(t, filepath.Join(folder, "*.yaml"))
+	all := []string{"--set=postgresqlsync.enabled=true,mysql.enabled=true,soak.enabled=true", "--set=baseline.extraArgs={--max-duration=30m,--force}", "--set=matrix.experiment=wal,matrix.scale=0.3"}
+	for _, c := range []struct {
+		arguments []string
+		want      int
+	}{{all, 2 * (3*2 + 6)}, {nil, 2 * (2 + 6)}} {
+		c.want += strings.Count(strings.Join(c.arguments, " "), "soak.enabled") + strings.Count(strings.Join(c.arguments, " "), "matrix.experiment")
+		if n := takes(t, rendered(t, folder, append(c.arguments, "--set=classes={a,b}")...)); n != c.want {
+			t.Errorf("%d containers of loadgen with %q, want %d", n, c.arguments, c.want)
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
+	}
+	experiments := 0
+	for _, file := range files {
+		if name := filepath.Base(file); name != "Chart.yaml" && name != "values.yaml" {
+			experiments++
+			if n := takes(t, rendered(t, folder, "--set=classes={a,b}", "--values="+file)); n != 1 {
+				t.Errorf("%s: %d containers of loadgen, want the matrix", name, n)
+			}
 		}
-		if strings.Contains(string(text), "image: registry.invalid/plumbline/loadgen") {
-			seen += takes(t, path)
-		}
-		return nil
-	})
+	}
+	if experiments != len(matrix.Matrices) {
+		t.Errorf("%d experiments, want %d", experiments, len(matrix.Matrices))
+	}
+}
+
+// rendered is a file of what a chart makes.
+func rendered(t *testing.T, chart string, arguments ...string) string {
+	t.Helper()
+	text, err := kubetest.Helm(t, nil, append([]string{"template", "plumbline", chart, "--kube-version=1.36.0", "--set=image.registry=registry.example.org/plumbline"}, arguments...)...)
 	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	file := filepath.Join(t.TempDir(), "rendered.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// Three canaries, three baselines, seven jobs, a soak and a matrix.
-	if seen < 15 {
-		t.Errorf("only %d containers of loadgen in the manifests", seen)
-	}
+	return file
 }
 
 // takes checks the arguments of each container of loadgen in a file of objects, and returns how many there are.

@@ -73,7 +73,8 @@ func combinations(t *testing.T) map[string][]string {
 		"label":      {registry, two, everyKind, "soak.enabled=true,prometheus.release=stack,prometheus.labels.team=storage,image.pullSecrets={one},podAnnotations.team=storage"},
 		"openshift":  {registry, two, everyKind, "soak.enabled=true,matrix.experiment=wal,openshift.enabled=true"},
 		"placement": {registry, two, everyKind, "soak.enabled=true,matrix.experiment=wal,placement.nodeSelector.pool=infra,placement.tolerations[0].operator=Exists",
-			"placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
+			"placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname",
+			"placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector.matchLabels.pool=x"},
 		// A small node with other images, as of a test.
 		"small": {registry, "classes={held}", "mysql.enabled=true,mysql.image=e2e/mariadb,mysql.args={--innodb-buffer-pool-size=64M},mysql.exporter.image=e2e/exporter,mysql.resources.limits=null",
 			"image.pullPolicy=Never,postgresql.instances=2,postgresql.image=e2e/postgresql:15,postgresql.storage.size=1Gi,postgresql.resources.limits=null,postgresql.parameters.shared_buffers=64MB",
@@ -156,10 +157,8 @@ func podOf(t *testing.T, o *unstructured.Unstructured) *core.Pod {
 	return &pod
 }
 
-// TestTemplates renders all combinations and has a real API server check each object strictly, and each pod under the level "restricted".
-func TestTemplates(t *testing.T) {
-	t.Parallel()
-	s := cluster(t, "restricted")
+// templates renders all combinations and has a real API server check each object strictly, and each pod under the level "restricted".
+func templates(t *testing.T, s *kubetest.Server) {
 	for name, values := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			objects, text, err := template(t, values...)

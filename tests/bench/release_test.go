@@ -46,6 +46,17 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Cluster":        {Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"},
 }
 
+// TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found it.
+func TestCluster(t *testing.T) {
+	s := cluster(t, "restricted")
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *kubetest.Server)
+	}{{"templates", templates}, {"facts", facts}, {"release", release}, {"existing secret", existingSecret}, {"without rights", withoutRights}, {"examples", examples}} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, s.In(t)) })
+	}
+}
+
 // helms is a release on an API server without a kubelet: objects come and go, and no pod runs.
 type helms struct {
 	*kubetest.Server
@@ -53,8 +64,8 @@ type helms struct {
 	kubeconfig []string
 }
 
-func onCluster(t *testing.T) *helms {
-	s := cluster(t, "restricted")
+// on is a part's own release on the server of all.
+func on(t *testing.T, s *kubetest.Server) *helms {
 	return &helms{Server: s, t: t, kubeconfig: []string{"KUBECONFIG=" + s.Kubeconfig(s.Config.BearerToken)}}
 }
 
@@ -89,11 +100,10 @@ func (h *helms) get(kind, name string) *unstructured.Unstructured {
 	return o
 }
 
-// TestFacts installs a matrix and a soak over several classes: each target has the copies that its StorageClass has, the first control is the one that
+// facts installs a matrix and a soak over several classes: each target has the copies that its StorageClass has, the first control is the one that
 // others are compared with, and connection strings are where CloudNativePG puts them.
-func TestFacts(t *testing.T) {
-	t.Parallel()
-	h := onCluster(t)
+func facts(t *testing.T, s *kubetest.Server) {
+	h := on(t, s)
 	for class, rest := range map[string]string{
 		"local-path":  "provisioner: rancher.io/local-path",
 		"longhorn-r3": `provisioner: driver.longhorn.io, parameters: {numberOfReplicas: "3"}`,
@@ -109,7 +119,9 @@ func TestFacts(t *testing.T) {
 		if class == "marked" {
 			metadata += `, annotations: {plumbline.io/control: "true"}`
 		}
-		h.Apply(parse(t, fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {%s}, %s}", metadata, rest)))
+		o := parse(t, fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {%s}, %s}", metadata, rest))
+		h.Apply(o)
+		defer h.Delete(o)
 	}
 	want := []matrix.Target{{StorageClass: "longhorn-r3", Replicas: 3}, {StorageClass: "marked", Replicas: 1, Local: true}, {StorageClass: "local-path", Replicas: 1}, {StorageClass: "ceph-block"},
 		{StorageClass: "kadalu", Replicas: 2}, {StorageClass: "mayastor", Replicas: 2}, {StorageClass: "cstor", Replicas: 4}, {StorageClass: "jiva", Replicas: 7}, {StorageClass: "static", Replicas: 1}}
@@ -183,13 +195,13 @@ func TestFacts(t *testing.T) {
 	// A Job cannot change: what would change it is refused, and what would not is none of its business.
 	h.run(append([]string{"upgrade", "facts", chart(), "--set=soak.plan.interval=20s"}, values...)...)
 	h.refused("kubectl --namespace bench delete job matrix-sysperfeval", append(append([]string{"upgrade", "facts", chart()}, values...), "--set=matrix.scale=0.5")...)
+	h.run("uninstall", "facts")
 }
 
-// TestRelease installs databases, pins a canary by the account of its baseline, and upgrades: the pin and MySQL's password stay. Then nothing is left
+// release installs databases, pins a canary by the account of its baseline, and upgrades: the pin and MySQL's password stay. Then nothing is left
 // of it, and what was there before is as it was.
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	h := onCluster(t)
+func release(t *testing.T, s *kubetest.Server) {
+	h := on(t, s)
 	before := h.everything()
 	values := sets([]string{registry, "classes={local-path}", everyKind, "prometheus.release=stack", "quota.pods=100"})
 	h.run(append([]string{"install", "bench", chart()}, values...)...)
@@ -289,10 +301,10 @@ func (h *helms) everything() (names []string) {
 	return names
 }
 
-// TestExistingSecret checks that a Secret of the user's own is used as it is, and that one that lacks a key is refused with its name.
-func TestExistingSecret(t *testing.T) {
-	t.Parallel()
-	h := onCluster(t)
+// existingSecret checks that a Secret of the user's own is used as it is, and that one that lacks a key is refused with its name.
+func existingSecret(t *testing.T, s *kubetest.Server) {
+	h := on(t, s)
+	defer h.run("uninstall", "bench")
 	h.Apply(parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: logins, namespace: bench}, stringData: {password: x, dsn-fast: \"app:x@tcp(mysql-fast:3306)/app\"}}"))
 	values := sets([]string{registry, "mysql.enabled=true,mysql.existingSecret=logins"})
 	h.refused("mysql.existingSecret: the Secret logins has no key dsn-slow", append([]string{"install", "bench", chart(), "--set=classes={fast,slow}"}, values...)...)
@@ -313,11 +325,10 @@ func TestExistingSecret(t *testing.T) {
 	}
 }
 
-// TestWithoutRights installs by an account that has every right in the namespace and none beside: with readStorageClasses=false it can, and without it
+// withoutRights installs by an account that has every right in the namespace and none beside: with readStorageClasses=false it can, and without it
 // the error names what is missing.
-func TestWithoutRights(t *testing.T) {
-	t.Parallel()
-	h := onCluster(t)
+func withoutRights(t *testing.T, s *kubetest.Server) {
+	h := on(t, s)
 	h.Apply(parse(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: tenant, namespace: bench}}"),
 		parse(t, "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: tenant, namespace: bench}, rules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]}"),
 		parse(t, "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: tenant, namespace: bench}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant},"+

@@ -15,10 +15,10 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// arguments are those of the one container in manifests/kubernetes/thanos/NAME.yaml, with what only a cluster has
+// arguments are those of the one container in manifests/examples/thanos/NAME.yaml, with what only a cluster has
 // replaced by what is here. An argument of which all is replaced by nothing is left out.
 func arguments(t *rig.Scope, name string, here ...string) []string {
-	path := filepath.Join(testkit.Root(), "manifests", "kubernetes", "thanos", name+".yaml")
+	path := filepath.Join(testkit.Root(), "manifests", "examples", "thanos", name+".yaml")
 	given, err := readArguments(path)
 	t.Check(err)
 	replace := strings.NewReplacer(here...)

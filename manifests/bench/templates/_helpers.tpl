@@ -105,7 +105,7 @@ targets:
       {{- if eq .kind $.database }}
       - secret:
           name: {{ .dsnSecret.name }}
-          items: [{key: {{ .dsnSecret.key | quote }}, path: {{ include "bench.slug" .storageclass }}}]
+          items: [{key: {{ .dsnSecret.key | quote }}, path: {{ include "bench.slug" .storageclass | quote }}}]
       {{- end }}
       {{- end }}
 {{- end -}}
