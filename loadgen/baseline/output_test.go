@@ -130,7 +130,7 @@ func TestPrometheusRule(t *testing.T) {
 		t.Errorf("labels are %v", l)
 	}
 	a := object.GetAnnotations()
-	if a["note"] != "kept" || !strings.Contains(a[measuredAnnotation], "r3 db/shop (0 replicas): 6000 transactions") {
+	if a["note"] != "kept" || !strings.Contains(a[measuredAnnotation], "r3 db/shop: 6000 transactions") {
 		t.Errorf("annotations are %v", a)
 	}
 	var before []previous

@@ -298,8 +298,12 @@ func TestRunSaves(t *testing.T) {
 	if err := report.Failed(); err == nil || !strings.Contains(err.Error(), "4 of 4 runs failed; the first, fio wal 8k on a: the target has no directory") {
 		t.Errorf("all failed: %v", err)
 	}
-	if report.Rows[2].Error = ""; report.Failed() != nil {
-		t.Errorf("one of them did not: %v", report.Failed())
+	if report.Rows[2].Error = ""; report.Failed() == nil || !strings.Contains(report.Failed().Error(), "3 of 4 runs failed") {
+		t.Errorf("three of them did: %v", report.Failed())
+	}
+	report.Rows[0].Error, report.Rows[1].Error = "", ""
+	if report.Failed() != nil {
+		t.Errorf("one of them did: %v", report.Failed())
 	}
 }
 

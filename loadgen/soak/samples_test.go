@@ -217,7 +217,8 @@ func TestLongSoak(t *testing.T) {
 	if err := again.close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(folder); err == nil || !strings.Contains(err.Error(), "samples-2026-11-25.jsonl.gz") {
+	// A damaged day costs itself, and is named.
+	if d, err := Read(folder); err != nil || len(d.Samples) == 0 || len(d.Damaged) != 1 || !strings.Contains(d.Damaged[0].Error(), "samples-2026-11-25.jsonl.gz") {
 		t.Errorf("a spoilt day: %v", err)
 	}
 }

@@ -227,7 +227,11 @@ func (r *run) report(text []byte) {
 	if now.total > 0 {
 		r.up() // before what it has done is counted: that is from then on
 	}
-	r.load.Report(r.began.Add(now.ran), func() {
+	until := r.began.Add(now.ran)
+	if now.ran == 0 {
+		until = time.Now() // it does not say
+	}
+	r.load.Report(until, func() {
 		r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
 		add(r.load, r.last.io, now.io)
 		if r.syncs != nil {

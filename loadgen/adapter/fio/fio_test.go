@@ -74,6 +74,35 @@ func TestBrokenReports(t *testing.T) {
 	}
 }
 
+// A report without latencies is not one of nothing; it says what is wanted.
+func TestReportWithoutLatencies(t *testing.T) {
+	_, err := ParseReport([]byte(`{"jobs": [{"write": {"total_ios": 815105, "lat_ns": {"N": 0}}}]}`))
+	if err == nil || !strings.Contains(err.Error(), "815105 I/Os and the latency of none: want lat_ns.bins") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A call of fio's that failed, as on a full disk, may not fail another time; one that is not possible there always does. Either is told with fio's words.
+func TestComplaints(t *testing.T) {
+	for line, c := range map[string]struct {
+		failed  bool
+		storage uint64
+	}{
+		"fio: pid=4, err=28/file:filesetup.c:238, func=write, error=No space left on device":                {true, 1},
+		"fio: pid=4, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error":                     {true, 1},
+		"fio: pid=4, err=11/file:ioengines.c:1, func=io_queue_init, error=Resource temporarily unavailable": {true, 0},
+		"fio: pid=4, err=22/file:filesetup.c:800, func=open(/x), error=Invalid argument":                    {false, 0},
+		"fio: engine nosuch not loadable": {false, 0},
+	} {
+		tool, _, load, _ := newTool(t, Config{Directory: t.TempDir()})
+		r := &run{Tool: tool}
+		r.note(line)
+		if r.failed != c.failed || load.Tally().Errors[metrics.Storage] != c.storage || r.lastWords != strings.TrimPrefix(line, "fio: ") {
+			t.Errorf("%q: failed %v, errors %v, words %q", line, r.failed, load.Tally().Errors, r.lastWords)
+		}
+	}
+}
+
 func FuzzParseReport(f *testing.F) {
 	f.Add([]byte(`{"jobs":[{"read":{"total_ios":3,"lat_ns":{"N":3,"bins":{"1000":2,"2000":1}}},"sync":{"lat_ns":{"bins":{}}}}]}`))
 	f.Add([]byte(`{"jobs":[{"read":{"total_ios":3,"lat_ns":{"bins":{"-5":2}}}}]}`))
@@ -181,7 +210,7 @@ func TestFailureIsTold(t *testing.T) {
 	tool, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "sideways", BlockSize: "8k",
 		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1})
 	ended := tool.Once(t.Context())
-	if ended.Reason != metrics.Exited || ended.Err == nil || !strings.Contains(ended.Err.Error(), "sideways") {
+	if ended.Reason != metrics.Exited || !ended.Refused || ended.Err == nil || !strings.Contains(ended.Err.Error(), "sideways") {
 		t.Errorf("%q, %v; want fio's own words", ended.Reason, ended.Err)
 	}
 	if _, err := New(Config{Directory: "/nowhere"}, nil, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "/nowhere") {

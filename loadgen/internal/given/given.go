@@ -158,6 +158,9 @@ func What(text []byte) string {
 			return "a file of targets, or a soak's plan"
 		}
 	}
+	if trimmed[0] == '{' || trimmed[0] == '[' {
+		return "JSON that is cut or damaged"
+	}
 	return "no JSON"
 }
 

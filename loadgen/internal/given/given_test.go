@@ -37,7 +37,7 @@ func TestDecode(t *testing.T) {
 // What a file is instead of what is wanted is told by what it has.
 func TestWhat(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "an empty file", "null": "JSON's null", "[]": "a JSON array", "3": "a JSON value that is no object", "plain words": "no JSON", "{": "no JSON",
+		"": "an empty file", "null": "JSON's null", "[]": "a JSON array", "3": "a JSON value that is no object", "plain words": "no JSON", "{": "JSON that is cut or damaged",
 		`{"x": 1}`: "a JSON object of another kind", `{"fio version": "3", "jobs": []}`: "fio's own JSON", `{"metrics": {}, "root_group": {}}`: "k6's own summary",
 		`{"tool": "fio", "profile": "p", "offered": 1}`:                  "the result of one load (--once --json)",
 		`{"tool": "fio", "profile": "p", "offered": 1, "generator": {}}`: "the result of one of several generators (--once --json --generators)",
