@@ -260,8 +260,11 @@ type scriptedCounts struct {
 }
 
 func scriptedCountsOf(r replicaReading, volume string) scriptedCounts {
-	of := match{"volume": scriptedTarget + volume, "backend": "iscsi"}
-	op := func(op string) match { return match{"volume": scriptedTarget + volume, "backend": "iscsi", "op": op} }
+	if volume != "other" { // which has no name
+		volume = scriptedTarget + volume
+	}
+	of := match{"volume": volume, "backend": "iscsi"}
+	op := func(op string) match { return match{"volume": volume, "backend": "iscsi", "op": op} }
 	return scriptedCounts{
 		reads: r.count(targetPrefix+"_seconds", op("read")), writes: r.count(targetPrefix+"_seconds", op("write")),
 		inFlight: r.value(targetPrefix+"_in_flight", of), unanswered: r.value(targetPrefix+"_unanswered_total", of),
@@ -805,7 +808,7 @@ func TestISCSIScriptedThreads(t *testing.T) {
 	}
 	r := b.expect("threads", scriptedCounts{reads: 1 + commands})
 	r.clean(t)
-	if n := r.value(targetPrefix+"_bytes_total", match{"volume": "threads"}); n != (1+commands)*scriptedBlock {
+	if n := r.value(targetPrefix+"_bytes_total", match{"volume": scriptedTarget + "threads"}); n != (1+commands)*scriptedBlock {
 		t.Errorf("%v bytes", n)
 	}
 }
