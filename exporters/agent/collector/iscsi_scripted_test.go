@@ -260,6 +260,9 @@ type scriptedCounts struct {
 }
 
 func scriptedCountsOf(r replicaReading, volume string) scriptedCounts {
+	if volume != "other" { // which has no name
+		volume = scriptedTarget + volume
+	}
 	of := match{"volume": volume, "backend": "iscsi"}
 	op := func(op string) match { return match{"volume": volume, "backend": "iscsi", "op": op} }
 	return scriptedCounts{
@@ -313,7 +316,7 @@ func TestISCSIScriptedHangs(t *testing.T) {
 	s.ask(readCommand(2, 0))
 	r := b.expect("hangs", scriptedCounts{reads: 1, inFlight: 1})
 	age := func(r replicaReading) float64 {
-		return r.value(targetPrefix+"_oldest_seconds", match{"volume": "hangs"})
+		return r.value(targetPrefix+"_oldest_seconds", match{"volume": scriptedTarget + "hangs"})
 	}
 	const wait = 300 * time.Millisecond
 	time.Sleep(wait)
@@ -425,7 +428,7 @@ func TestISCSIScriptedErrors(t *testing.T) {
 	s.answer(failed)
 	r := b.expect("errors", scriptedCounts{reads: 2, writes: 1, failed: 2})
 	for op, want := range map[string]float64{"read": scriptedBlock, "write": 0} {
-		if n := r.value(targetPrefix+"_bytes_total", match{"volume": "errors", "op": op}); n != want {
+		if n := r.value(targetPrefix+"_bytes_total", match{"volume": scriptedTarget + "errors", "op": op}); n != want {
 			t.Errorf("%v bytes of %s, want %v", n, op, want)
 		}
 	}
@@ -435,7 +438,7 @@ func TestISCSIScriptedErrors(t *testing.T) {
 	s.answer(response(5, checkCondition))
 	r = b.stays("errors", scriptedCounts{reads: 2, writes: 1, failed: 2})
 	r.clean(t)
-	if slices.Contains(r.volumes(), "errors/9") {
+	if slices.Contains(r.volumes(), scriptedTarget+"errors/9") {
 		t.Error("a LUN that is none has series")
 	}
 }
@@ -525,7 +528,7 @@ func TestISCSIScriptedForged(t *testing.T) {
 	b.use("known")
 	b.expect("known", scriptedCounts{reads: 1})
 	b.stays("victim", scriptedCounts{})
-	if names := b.read().volumes(); slices.Contains(names, "victim") {
+	if names := b.read().volumes(); slices.Contains(names, scriptedTarget+"victim") {
 		t.Errorf("volumes %q", names)
 	}
 }
@@ -660,7 +663,7 @@ func TestISCSIScriptedCalls(t *testing.T) {
 	for _, volume := range volumes {
 		r := b.expect(volume, scriptedCounts{reads: 2, writes: 1})
 		for op, want := range map[string]float64{"read": 2 * scriptedBlock, "write": scriptedBlock} {
-			if n := r.value(targetPrefix+"_bytes_total", match{"volume": volume, "op": op}); n != want {
+			if n := r.value(targetPrefix+"_bytes_total", match{"volume": scriptedTarget + volume, "op": op}); n != want {
 				t.Errorf("%s: %v bytes of %s, want %v", volume, n, op, want)
 			}
 		}
@@ -805,7 +808,7 @@ func TestISCSIScriptedThreads(t *testing.T) {
 	}
 	r := b.expect("threads", scriptedCounts{reads: 1 + commands})
 	r.clean(t)
-	if n := r.value(targetPrefix+"_bytes_total", match{"volume": "threads"}); n != (1+commands)*scriptedBlock {
+	if n := r.value(targetPrefix+"_bytes_total", match{"volume": scriptedTarget + "threads"}); n != (1+commands)*scriptedBlock {
 		t.Errorf("%v bytes", n)
 	}
 }

@@ -239,7 +239,7 @@ func TestISCSINameUsedAgain(t *testing.T) {
 		b.collector.look()
 		b.put(b.collector.initiator, "latencies", fabric.LatencyKey{Number: 2, Op: 1}, latencyOf(7))
 		r := b.read()
-		if old, fresh := r.count(pathMetric, match{"volume": "old"}), r.count(pathMetric, match{"volume": "new"}); old != 10 || fresh != 7 {
+		if old, fresh := r.count(pathMetric, match{"volume": "iqn.x:old"}), r.count(pathMetric, match{"volume": "iqn.x:new"}); old != 10 || fresh != 7 {
 			t.Fatalf("%d commands of the path that is gone, and %d of the new one, want 10 and 7", old, fresh)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 // partialKernel is a fake that cannot read some servers whole.
@@ -65,5 +68,33 @@ func TestFleetReadsNotWhole(t *testing.T) {
 		if news != c.news {
 			t.Errorf("%s fails: lost news are told of: %v", c.name, news)
 		}
+	}
+}
+
+// A server whose data is on no known volume is counted by what is missing.
+func TestUnidentifiedServers(t *testing.T) {
+	volumes := []volume.Found{{Identity: volume.Identity{Volume: "v"}, Disk: "sda", Place: volume.Place{Device: "8:0", Path: "/v"}}}
+	known := sighting{Server: server.Server{DataDirectory: "/v/pg"}}
+	place := func(path string) []serverPlace {
+		return []serverPlace{{"wal", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/wal"}}, {"data", "sda", "8:0", volume.Place{Device: "8:0", Path: path}}}
+	}
+	for want, s := range map[string]func() sighting{
+		"":                  func() sighting { s := known; s.places = place("/v/pg"); return s },
+		reasonVolume:        func() sighting { s := known; s.places = place("/w/pg"); return s },
+		reasonDevice:        func() sighting { return known },
+		reasonDataDirectory: func() sighting { return sighting{} },
+	} {
+		if got := (&follower{sighting: s()}).unidentified(volumes); got != want {
+			t.Errorf("%q is missing, want %q", got, want)
+		}
+	}
+	// Several tablespaces on one volume are one series.
+	s := known
+	s.places = append(place("/v/pg"), serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/one"}},
+		serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/two"}})
+	ch := make(chan prometheus.Metric, 10)
+	(&follower{sighting: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
+	if len(ch) != 3 {
+		t.Errorf("%d series of places", len(ch))
 	}
 }

@@ -30,6 +30,8 @@ const (
 	ofPod = "uid:"
 	// shortNumber is how much of a container's number stands for its name while that is not known.
 	shortNumber = 12
+	// shortGroup is how much of a cgroup's number stands for a data directory that is not known.
+	shortGroup = 8
 )
 
 // wish is what a server is to be called, before it is told apart from others of the same name.
@@ -248,14 +250,18 @@ func (f *fleet) podWish(fo *follower) wish {
 }
 
 // apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several gets which label follows from their
-// data directories, not from the order in which they began, unless these are not known.
+// data directories or, where these are not known, their cgroups, not from the order in which they began, unless neither is known.
 func (f *fleet) apart(fo *follower, several bool) string {
 	base := fo.wish.name
 	if !several && !f.taken(base, fo) {
 		return base
 	}
-	if fo.DataID != "" {
+	switch {
+	case fo.DataID != "":
 		base += "-" + fo.ShortDataID()
+	case fo.Group != "":
+		// Its cgroup is the same after a restart; which one began first need not be.
+		base += "-" + fo.Group[:min(shortGroup, len(fo.Group))]
 	}
 	name := base
 	for n := 2; f.taken(name, fo); n++ {

@@ -327,3 +327,22 @@ func scannedServer(t *testing.T, calls *foreign.Calls, pid int) (s server.Server
 	})
 	return s
 }
+
+// A loop device whose file is in a mount namespace that is no more is above the disk that the file is on: its path says nothing to anybody else.
+func TestLoopOfAnotherNamespace(t *testing.T) {
+	testkit.NeedRoot(t)
+	outer, at := loopOf(t, 128<<20), t.TempDir()
+	must(t, "mkfs.ext4", "-q", "/dev/"+outer)
+	script := `mount "$0" "$1" && truncate -s 32M "$1/disk" && losetup --find --show "$1/disk"`
+	inner := must(t, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "/dev/"+outer, at)
+	undone(t, "losetup", "--detach", inner)
+	tables, err := volume.ReadTables("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := volume.NewDevices("/proc", "/sys")
+	want := devices.Below(outer, tables)
+	if got := devices.Below(filepath.Base(inner), tables); len(got) == 0 || !slices.Equal(got, want) {
+		t.Errorf("below %s are %q, below %s, which its file is on, %q", inner, got, outer, want)
+	}
+}

@@ -143,8 +143,9 @@ func (n Names) of(subsystem string, number uint32) (v Volume, ruled bool) {
 
 // bounded makes a name fit for a label; one that is too long ends with a digest of the whole, so that it stays another than those that begin like it.
 func bounded(name string) string {
-	if len(name) <= maxName {
-		return foreign.Text(name, maxName)
+	const widest = 3 // bytes that one byte may become
+	if text := foreign.Text(name, widest*len(name)+1); len(text) <= maxName {
+		return text
 	}
 	sum := sha256.Sum256([]byte(name))
 	end := "-" + hex.EncodeToString(sum[:8])

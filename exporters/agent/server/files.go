@@ -26,6 +26,7 @@ const (
 // readFiles finds the data directory and the devices under it and under the log. All
 // engines make the data directory their working directory.
 func (p process) readFiles(s *Server) error {
+	p.mounts = map[uint64]volume.Mount{} // a server's files are on few, and a table may be long
 	directory, err := os.Readlink(filepath.Join(p.dir, "cwd"))
 	if err != nil {
 		return fmt.Errorf("working directory: %w", err)
@@ -237,7 +238,14 @@ func (p process) openFiles(f func(link, target string) bool) error {
 // storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it the number of the file's device
 // tells as much as it does where file systems have none of their own.
 func (p process) storageOf(f foreign.File, path string) Storage {
-	m, err := volume.MountOf(p.root, p.pid, f.Mount)
+	m, known := p.mounts[f.Mount]
+	var err error
+	if !known {
+		m, err = volume.MountOf(p.root, p.pid, f.Mount)
+	}
+	if err == nil && p.mounts != nil {
+		p.mounts[f.Mount] = m
+	}
 	if err != nil {
 		return Storage{Mount: volume.Mount{Device: fmt.Sprintf("%d:%d", unix.Major(f.Dev), unix.Minor(f.Dev))}}
 	}

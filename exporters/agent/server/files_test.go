@@ -40,7 +40,7 @@ func TestStorageOf(t *testing.T) {
 		{22, 77, "/elsewhere", "0:31", "/dev/sdb", ""},
 		{23, 32, "/memory/pg", "0:32", "/dev/sda", "/pg"},
 		{25, 77, "/layers/pg", "0:34", "/dev/sda", "/pg"},
-		{26, 17, "/gone/pg", "8:17", "/dev/sdb1", "/old//deleted/pg"},
+		{26, 17, "/gone/pg", "8:17", "/dev/sdb1", "//deleted/old/pg"},
 		// Not in the table: what the file system tells.
 		{99, 35, "/x", "0:35", "", ""},
 		{0, 35, "/x", "0:35", "", ""},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 const (
@@ -33,6 +34,8 @@ type process struct {
 	user uint32
 	// args is its command line, or nil if that is not known.
 	args []string
+	// mounts are those that its files were seen through, by the kernel's numbers; nil if they are not kept.
+	mounts map[uint64]volume.Mount
 }
 
 func newProcess(root string, pid int) process {

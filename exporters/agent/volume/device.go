@@ -35,7 +35,9 @@ func (d Devices) Of(m Mount) (string, error) {
 	number, err := m.Device, error(nil)
 	switch {
 	case m.raw:
-		number, err = d.numberOf("/dev" + m.Root)
+		if number, err = d.numberOf("/dev" + m.Root); err != nil {
+			number, err = d.numberAt(m.Point, err) // its name is gone, or is one of another /dev
+		}
 	case strings.HasPrefix(number, "0:") && m.Type != "" && !disk.SourceTells(m.Type):
 		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, foreign.Text(m.Type, foreign.MaxLabel))
 	case strings.HasPrefix(number, "0:"):
@@ -73,6 +75,20 @@ func (d Devices) numberOf(source string) (string, error) {
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return "", fmt.Errorf("its source %q is no block device", foreign.Path(source))
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
+}
+
+// numberAt returns the number of the block device whose node is mounted at a point of the host's; without one there, why it was looked for.
+func (d Devices) numberAt(point string, why error) (string, error) {
+	root, err := foreign.Root(d.procfs, 1)
+	if err != nil {
+		return "", why
+	}
+	defer root.Close()
+	stat, err := root.Stat(point, foreign.InRoot)
+	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", why
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }

@@ -401,9 +401,9 @@ const deleted = "//deleted"
 // place returns where path is, seen through the mount m that holds it.
 func (m Mount) place(path string) Place {
 	relative := strings.TrimPrefix(path, strings.TrimSuffix(m.Point, "/"))
-	if strings.HasSuffix(m.Root, deleted) {
-		// As it is, so that it is within no folder that is there.
-		return Place{m.Device, m.Root + strings.TrimSuffix(filepath.Join("/", relative), "/")}
+	if root, gone := strings.CutSuffix(m.Root, deleted); gone {
+		// In front, so that it is within no folder that is there, but on the file system.
+		return Place{m.Device, deleted + filepath.Join("/", root, relative)}
 	}
 	return Place{m.Device, filepath.Join("/", m.Root, relative)}
 }

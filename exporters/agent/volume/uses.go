@@ -66,7 +66,7 @@ func seats(table []Mount) []seat {
 	}
 	var all []seat
 	for _, m := range table {
-		s := seat{shows: Place{m.Device, m.Root}}
+		s := seat{shows: m.place(m.Point)}
 		if parent, ok := numbers[m.parent]; ok && m.parent != m.number {
 			s.on = parent.place(m.Point)
 		}
