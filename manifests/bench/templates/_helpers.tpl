@@ -1,4 +1,6 @@
-{{/* A class as a part of an object's name: a DNS label short enough for the names that CloudNativePG and CronJobs may have. Called with the class. */}}
+{{/*
+A class as a part of an object's name: a DNS label, short enough for names of Clusters and CronJobs. Called with the class.
+*/}}
 {{- define "bench.slug" -}}
 {{- if regexMatch "^[a-z0-9]([-a-z0-9]{0,26}[a-z0-9])?$" . -}}
 {{- . -}}
@@ -38,7 +40,7 @@
 {{- end -}}
 
 {{/*
-How many copies a class keeps, and whether it is a control: the value, or what its StorageClass has, as YAML. Called with
+How many copies a class keeps, and whether it is a control: by the values, or as its StorageClass has it. Called with
 (dict "root" $ "class" "longhorn-r3").
 */}}
 {{- define "bench.class" -}}
@@ -47,9 +49,10 @@ How many copies a class keeps, and whether it is a control: the value, or what i
 {{- $found = default (dict) (lookup "storage.k8s.io/v1" "StorageClass" "" .class) -}}
 {{- end -}}
 {{- $metadata := default (dict) $found.metadata -}}
-{{- $marked := list (get (default (dict) $metadata.labels) "plumbline.io/control") (get (default (dict) $metadata.annotations) "plumbline.io/control") -}}
+{{- $marks := merge (dict) (default (dict) $metadata.annotations) (default (dict) $metadata.labels) -}}
+{{- $marked := eq "true" (get $marks "plumbline.io/control") -}}
 {{- $local := has $found.provisioner (list "rancher.io/local-path" "kubernetes.io/no-provisioner") -}}
-{{- $control := or (has .class .root.Values.control.storageClasses) (has "true" $marked) $local -}}
+{{- $control := or (has .class .root.Values.control.storageClasses) $marked $local -}}
 {{- $copies := get .root.Values.copies .class -}}
 {{- if and $control (not $copies) -}}
 {{- $copies = 1 -}}
@@ -67,8 +70,8 @@ copies: {{ $copies }}
 {{- end -}}
 
 {{/*
-The targets of a soak or a matrix, one a class. Called with (dict "root" $ "database" "postgresql" "directory" true): directory is whether the
-pod has a volume of each class. Connection strings are files, which bench.dsnVolume has.
+The targets of a soak or a matrix, one a class. Called with (dict "root" $ "database" "postgresql" "directory" true):
+directory is whether the pod has a volume of each class. bench.dsnVolume has the files of connection strings.
 */}}
 {{- define "bench.targets" -}}
 {{- $root := .root -}}
@@ -95,7 +98,9 @@ targets:
 {{- end }}
 {{- end -}}
 
-{{/* The connection strings of one database of each class, as files of the class's name. Called with (dict "root" $ "database" "postgresql"). */}}
+{{/*
+The connection strings of one database of each class, as files. Called with (dict "root" $ "database" "postgresql").
+*/}}
 {{- define "bench.dsnVolume" -}}
 - name: dsn
   projected:
@@ -110,7 +115,7 @@ targets:
       {{- end }}
 {{- end -}}
 
-{{/* Where pods that make load run: as placement has it, and rather not beside a database, whose CPU they would take. */}}
+{{/* Where pods that make load run: as placement has it, and rather not beside a database, whose CPU they take. */}}
 {{- define "bench.loadPlacement" -}}
 {{- $apart := `
 podAntiAffinity:
@@ -129,7 +134,7 @@ podAntiAffinity:
 {{- include "plumbline.placement" (dict "Values" (dict "placement" $placement)) -}}
 {{- end -}}
 
-{{/* A pod's security context where it writes to a volume: loadgen's group. OpenShift gives each namespace one of its own. */}}
+{{/* The security context of a pod that writes to a volume: loadgen's group. OpenShift gives each namespace its own. */}}
 {{- define "bench.volumeSecurity" -}}
 {{ include "plumbline.podSecurity" . }}
 {{- if not .Values.openshift.enabled }}
