@@ -124,6 +124,19 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
+// Servers of one name and port whose data directories nobody may read are told apart by their cgroups, whichever began first.
+func TestFleetNamesByCgroup(t *testing.T) {
+	for _, order := range [][2]int{{1, 2}, {2, 1}} {
+		f, _ := testFleet(10)
+		one, two := running(order[0], "", 5432), running(order[1], "", 5432)
+		one.Group, two.Group = "aaaaaaaa00000000", "bbbbbbbb00000000"
+		f.update([]sighting{one, two}, begin)
+		if a, b := f.followers[one.ID].label, f.followers[two.ID].label; a != "postgresql-5432-aaaaaaaa" || b != "postgresql-5432-bbbbbbbb" {
+			t.Errorf("they are called %q and %q", a, b)
+		}
+	}
+}
+
 // A process without memory for it when it began is followed from the next scan on, and the scan after a failed one.
 func TestFleetAdoptsAgain(t *testing.T) {
 	f, k := testFleet(10)
