@@ -401,7 +401,7 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 		s.waitEvent, s.noWaitEvent = 0, nil
 	}
 	if fo.label != "" {
-		s.Engine = fo.Engine // its series have it; MariaDB's own files may have told only now which of the two it is
+		s.Engine = fo.Engine // its series have it; MariaDB's own files may show only now which of the two it is
 	}
 	before := fo.sighting
 	fo.sighting = s

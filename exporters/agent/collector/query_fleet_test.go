@@ -124,7 +124,7 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
-// Servers of one name and port whose data directories nobody may read are told apart by their cgroups, whichever began first.
+// Servers of one name and port whose data directories nobody may read get different names by their cgroups, whichever began first.
 func TestFleetNamesByCgroup(t *testing.T) {
 	for _, order := range [][2]int{{1, 2}, {2, 1}} {
 		f, _ := testFleet(10)

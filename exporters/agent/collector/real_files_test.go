@@ -38,7 +38,7 @@ func loopOf(t *testing.T, size int64) string {
 	return filepath.Base(device)
 }
 
-// kernelHas says whether this machine's kernel has a line with a word in a list of its own, such as /proc/filesystems, after a module was asked for.
+// kernelHas reports whether this machine's kernel has a line with a word in a list of its own, such as /proc/filesystems, after a module was asked for.
 func kernelHas(t *testing.T, list, word, module string) bool {
 	t.Helper()
 	if modprobe, err := testkit.Find("modprobe"); err == nil {
@@ -205,7 +205,7 @@ func kernelsFiles(t *testing.T) []realFiles {
 }
 
 // On each file system that the kernel has, the agent and the exporters find the disk of a volume, of a database server's files on it and of a replica's
-// folder: the kernel itself is asked, and what two of its tables call the same thing need not agree.
+// folder: the answers are the kernel's own, and what two of its tables call the same thing need not agree.
 func TestRealFileSystems(t *testing.T) {
 	testkit.NeedRoot(t)
 	for _, files := range kernelsFiles(t) {
@@ -328,7 +328,7 @@ func scannedServer(t *testing.T, calls *foreign.Calls, pid int) (s server.Server
 	return s
 }
 
-// A loop device whose file is in a mount namespace that is no more is above the disk that the file is on: its path says nothing to anybody else.
+// A loop device whose file is in a mount namespace that is no more is above the disk that the file is on: its path means nothing to anybody else.
 func TestLoopOfAnotherNamespace(t *testing.T) {
 	testkit.NeedRoot(t)
 	outer, at := loopOf(t, 128<<20), t.TempDir()

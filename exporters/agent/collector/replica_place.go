@@ -85,7 +85,7 @@ func (f *replicaFollower) place(n *followedProcess, owner foreign.Owner) (string
 			return volume.Mount{}, err
 		}
 		m, err := volume.MountOf(f.options.ProcFS, n.pid, file.Mount)
-		if err != nil { // what the file system calls its device tells it nearly everywhere
+		if err != nil { // what the file system calls its device is enough nearly everywhere
 			m = volume.Mount{Point: n.Directory, Device: fmt.Sprintf("%d:%d", unix.Major(file.Dev), unix.Minor(file.Dev))}
 		}
 		return m, nil

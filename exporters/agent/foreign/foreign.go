@@ -90,14 +90,14 @@ func (d *Dir) Stat(path string, how Resolution) (unix.Stat_t, error) {
 	return s, unix.Fstat(int(f.Fd()), &s)
 }
 
-// File is what the kernel says of a file of any kind.
+// File is what the kernel reports of a file of any kind.
 type File struct {
 	unix.Stat_t
 	// Mount is the kernel's number of the mount that the file is seen through, as in the first field of mountinfo; 0 if it is not known.
 	Mount uint64
 }
 
-// File returns what the kernel says of a file of any kind, and by which mount it is seen.
+// File returns what the kernel reports of a file of any kind, and the mount that it is seen through.
 func (d *Dir) File(path string, how Resolution) (File, error) {
 	f, err := d.openPath(path, how)
 	if err != nil {

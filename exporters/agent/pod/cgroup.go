@@ -154,7 +154,7 @@ type names struct {
 	parts []string
 	// pod is which of the parts is the pod's, and end where ends what the kubelet and the runtime made.
 	pod, end int
-	// both says that the part is the container's cgroup, too.
+	// both is set if the part is the container's cgroup, too.
 	both bool
 	id   ID
 	// relative is set if it is not known what is above the parts.

@@ -118,7 +118,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 	return p, true
 }
 
-// sameForAll are the vendors, as they tell initiators, of targets in user space that have no LUNs of one initiator's own: tgtd, istgt.
+// sameForAll are the vendors, as initiators see them, of targets in user space that have no LUNs of one initiator's own: tgtd, istgt.
 var sameForAll = map[string]bool{"IET": true, "FreeBSD": true}
 
 // unit is what a disk's logical unit calls itself, whose folder this is.

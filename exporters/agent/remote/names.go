@@ -97,7 +97,7 @@ func must(first uint32, rules ...string) []name {
 // maxName bounds names in labels.
 const maxName = 128
 
-// OfPath names what a path leads to. Where no rule fits, a target's name and the LUN need not tell it: an array may have one target for all volumes, and count
+// OfPath names what a path leads to. Where no rule fits, a target's name and the LUN need not identify it: an array may have one target for all volumes, and count
 // the LUNs of each initiator from 0. The logical unit's own name does.
 func (n Names) OfPath(p Path) Volume {
 	v, ruled := n.of(p.Subsystem, p.Number)

@@ -84,7 +84,7 @@ func TestISCSINames(t *testing.T) {
 	}
 }
 
-// A name's end is not an identity: what no rule names is told apart, whatever its name ends with.
+// A name's end is not an identity: what no rule names has a name of its own, whatever its name ends with.
 func TestNamesOfArrays(t *testing.T) {
 	iscsi, err := ISCSI()
 	if err != nil {

@@ -52,7 +52,7 @@ func NVMeBacking(procfs, sysfs, nqn string, namespace uint32) Backing {
 }
 
 // blockDevice is the name in sysfs of the block device with this path: by the number that the node in the host's /dev has, which no file system
-// but that is asked for. Where it may not be asked, a link of the device mapper or of LVM is found by its name, others are not.
+// but that is read for. Where that is not permitted, a link of the device mapper or of LVM is found by its name, others are not.
 func blockDevice(procfs, sysfs, path string) string {
 	name, ok := strings.CutPrefix(path, "/dev/")
 	if !ok {

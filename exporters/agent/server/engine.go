@@ -26,7 +26,7 @@ type kind struct {
 	commands Commands
 	// programs are the names of the server's program.
 	programs []string
-	// notServing says of a command line that its run serves no clients: it initialises a data directory, prints settings, or is no database.
+	// notServing reports that the run of a command line serves no clients: it initialises a data directory, prints settings, or is no database.
 	notServing func(args []string) bool
 	// title is what begins the command lines of a server's other processes, which write there what they do, and none of its main process's.
 	title string

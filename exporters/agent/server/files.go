@@ -169,7 +169,7 @@ const (
 	maxLinks       = 1024
 )
 
-// addPlace adds where a tablespace is, if it is not known yet; there says whether there is room for more.
+// addPlace adds where a tablespace is, if it is not known yet; room reports whether there is room for more.
 func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
 	if one.Mount.Device != "" && !slices.Contains(all, one) {
 		all = append(all, one)
@@ -178,7 +178,7 @@ func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
 }
 
 // linked returns where a folder is that a link in the data directory leads to, which may be on another volume. The link is the server's own; it must lead
-// to a folder of the server's, so that it tells nothing of others. ok says that there is a link.
+// to a folder of the server's, so that it reveals nothing of others. ok reports that there is a link.
 func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, ok bool, err error) {
 	target, err := data.Readlink(name)
 	if err != nil {
@@ -236,7 +236,7 @@ func (p process) openFiles(f func(link, target string) bool) error {
 }
 
 // storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it the number of the file's device
-// tells as much as it does where file systems have none of their own.
+// is as good as it is where file systems have none of their own.
 func (p process) storageOf(f foreign.File, path string) Storage {
 	m, known := p.mounts[f.Mount]
 	var err error

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and what the mount says that it comes from counts
+// Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and the mount's source counts
 // on btrfs only: others any user may mount, by a device's name.
 func TestStorageOf(t *testing.T) {
 	p := newProcess(t.TempDir(), 10)
@@ -29,7 +29,7 @@ func TestStorageOf(t *testing.T) {
 	}
 	for _, c := range []struct {
 		mount        uint64
-		device       uint32 // the minor number that the file system tells
+		device       uint32 // the minor number that the file system reports
 		path         string
 		want, source string
 		on           string
@@ -41,7 +41,7 @@ func TestStorageOf(t *testing.T) {
 		{23, 32, "/memory/pg", "0:32", "/dev/sda", "/pg"},
 		{25, 77, "/layers/pg", "0:34", "/dev/sda", "/pg"},
 		{26, 17, "/gone/pg", "8:17", "/dev/sdb1", "//deleted/old/pg"},
-		// Not in the table: what the file system tells.
+		// Not in the table: what the file system reports.
 		{99, 35, "/x", "0:35", "", ""},
 		{0, 35, "/x", "0:35", "", ""},
 	} {

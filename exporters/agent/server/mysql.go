@@ -106,7 +106,7 @@ var mysqlVersionFiles = []string{"mariadb_upgrade_info", "mysql_upgrade_info"}
 // maxHistory bounds MySQL's history of upgrades, a line of some hundred bytes for each.
 const maxHistory = 64 << 10
 
-// mysqlVersion returns the version that the data directory tells of. MySQL 8.4 and later keep the history of their versions.
+// mysqlVersion returns the version by the data directory's files. MySQL 8.4 and later keep the history of their versions.
 func mysqlVersion(p process, data *foreign.Dir) string {
 	var history struct {
 		Upgrades []struct {
@@ -124,7 +124,7 @@ func mysqlVersion(p process, data *foreign.Dir) string {
 	return p.versionIn(data, mysqlVersionFiles...)
 }
 
-// mysqlVariant tells MariaDB from MySQL, whose programs have one name before MariaDB 10.4 and in some packages of later ones: MariaDB writes its name behind
+// mysqlVariant distinguishes MariaDB from MySQL, whose programs have one name before MariaDB 10.4 and in some packages of later ones: MariaDB writes its name behind
 // its version, and has a log of Aria's tables.
 func mysqlVariant(p process, s *Server, data *foreign.Dir) Engine {
 	if s.Engine != MySQL {

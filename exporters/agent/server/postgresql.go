@@ -75,7 +75,7 @@ func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
 }
 
 // postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers. One that cannot be read is
-// left out, and told.
+// left out, and is an error.
 func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage, err error) {
 	names, err := data.Names("pg_tblspc", foreign.NoLinks, maxLinks)
 	if errors.Is(err, os.ErrNotExist) {

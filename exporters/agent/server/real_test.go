@@ -89,7 +89,7 @@ func TestVitessLayout(t *testing.T) {
 	}
 }
 
-// The tablespaces of a real PostgreSQL are places of its own, wherever they are; what has another's folder, or is none, is told and hides none.
+// The tablespaces of a real PostgreSQL are places of its own, wherever they are; what has another's folder, or is none, is an error and hides none.
 func TestTablespaces(t *testing.T) {
 	t.Parallel()
 	pg := servertest.StartPostgres(t, nil, nil)
@@ -157,7 +157,7 @@ func TestTablespaces(t *testing.T) {
 	}
 }
 
-// lookAtAll is lookAt, whatever is told of what could not be read.
+// lookAtAll is lookAt, whatever could not be read.
 func lookAtAll(t *testing.T, pid int) server.Server {
 	t.Helper()
 	s := server.NewScanner("/proc", foreign.NewCalls(time.Minute, foreign.DefaultHanging))
@@ -169,7 +169,7 @@ func lookAtAll(t *testing.T, pid int) server.Server {
 	return *found
 }
 
-// The files of data directories tell the version and which of the two engines it is: MySQL since 8.4, MySQL before, MariaDB whose program is called mysqld.
+// The files of data directories show the version and which of the two engines it is: MySQL since 8.4, MySQL before, MariaDB whose program is called mysqld.
 func TestMySQLFiles(t *testing.T) {
 	const history = `{"file_format":"1","upgrade_history":[{"date":"2024-05-01 10:00:00","version":"8.4.0","maturity":"LTS","initialize":true}`
 	text, err := os.ReadFile(testkit.Tool(t, "sleep"))

@@ -105,7 +105,7 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	return c, (other != engine || s.script(map[int]bool{}, st.parent, pid)) && !s.startedServer(pid, engine)
 }
 
-// script tells whether a parent of a server's process, which has a server's name, too, is none itself but a script of that name that has started the
+// script reports whether a parent of a server's process, which has a server's name, too, is none itself but a script of that name that has started the
 // server. Otherwise the process is one of the server's children, which serve its clients or save its data. What is known is in scripts.
 func (s *Scanner) script(scripts map[int]bool, parent, child int) bool {
 	is, known := scripts[parent]
@@ -121,7 +121,7 @@ func (s *Scanner) script(scripts map[int]bool, parent, child int) bool {
 	return is
 }
 
-// startedServer tells whether a process is a script that has started a server of its own name.
+// startedServer reports whether a process is a script that has started a server of its own name.
 func (s *Scanner) startedServer(pid int, engine Engine) bool {
 	p := newProcess(s.procfs, pid)
 	exe, err := os.Readlink(filepath.Join(p.dir, "exe"))

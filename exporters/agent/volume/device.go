@@ -168,7 +168,7 @@ func (d Devices) below(device string, host *Tables, bottom map[string]bool, dept
 	}
 }
 
-// ofLoop returns the disk that a loop device's file is on. The kernel's own status of the device tells it, whoever attached the file and whatever that
+// ofLoop returns the disk that a loop device's file is on. The kernel's own status of the device has it, whoever attached the file and whatever that
 // is called by now; path is what it is called, in the mount namespace of whoever attached it.
 func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
 	file, err := d.loops.ask(d, device, path)
@@ -180,7 +180,7 @@ func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
 		return "", fmt.Errorf("%w: no mount of the host holds %s", ErrNoDevice, foreign.Path(path))
 	}
 	if err == nil {
-		// The file system has no device's number, as btrfs: the mount tells, if it is the file's.
+		// The file system has no device's number, as btrfs: the mount has the device, if it is the file's.
 		if mount, err = d.loops.mountOf(d, file, path); err != nil {
 			return "", err
 		}

@@ -28,7 +28,7 @@ type Identity struct {
 	InUse bool `yaml:"-"`
 	// elsewhere says that it is on some node only, which may be this one by a name that is not known.
 	elsewhere bool
-	// ambiguous says that its folder is another volume's, too, and nothing tells which of them is here.
+	// ambiguous is set if its folder is another volume's, too, so that either may be here.
 	ambiguous bool
 
 	Volume                string `yaml:"volume"`

@@ -215,7 +215,7 @@ func (v *persistentVolume) backend() string {
 	case driver == "" && v.Spec.Local != nil:
 		return "local" // of a provisioner of local disks, or made by hand
 	case driver == "" && v.Spec.HostPath != nil && v.Spec.NodeAffinity != nil && made == "":
-		return "local-path" // as of Rancher's before it told so
+		return "local-path" // as of Rancher's before it had the annotation
 	case driver == "" && v.Spec.HostPath != nil:
 		return "hostpath"
 	case driver == "":

@@ -20,11 +20,11 @@ const maxLoops = 4096
 // loopFile is the file of a loop device: what its file system calls its device and the file's number there.
 type loopFile struct{ Device, Inode uint64 }
 
-// loops asks loop devices for their files. One whose file system does not answer is waited for as briefly as a folder is; what it said holds as long
+// loops reads which files loop devices have. One whose file system does not answer is waited for as briefly as a folder is; what it answered holds as long
 // as the file is attached.
 type loops struct {
 	calls *foreign.Calls
-	// status asks the kernel for a device's file; number is the device's own.
+	// status reads a device's file from the kernel; number is the device's own.
 	status func(procfs, device, number string) (loopFile, error)
 
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ func (l *loops) ask(d Devices, device, path string) (loopFile, error) {
 	return l.known[key], nil
 }
 
-// loopStatus asks the kernel for the file of a loop device in the host's /dev that has this number.
+// loopStatus reads from the kernel the file of a loop device in the host's /dev that has this number.
 func loopStatus(procfs, device, number string) (loopFile, error) {
 	node, err := foreign.OpenDisk(procfs, device, number)
 	if err != nil {

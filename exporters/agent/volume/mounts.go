@@ -420,7 +420,7 @@ func (m Mount) At(path string) (Place, bool) {
 // that is no mount, that of PID 1.
 func MountOf(root string, pid int, number uint64) (Mount, error) {
 	if number == 0 {
-		return Mount{}, errors.New("the kernel does not tell the mount")
+		return Mount{}, errors.New("the kernel does not report the mount")
 	}
 	var found Mount
 	for _, table := range []int{pid, 1} {

@@ -38,8 +38,8 @@ type Pods interface {
 
 // Reasons why something is not identified.
 const (
-	// Of a claim that a running pod uses: that no bound volume of it is known, that it is not mounted where it is looked for, that two are and nothing tells
-	// which is meant, and that its device cannot be found.
+	// Of a claim that a running pod uses: that no bound volume of it is known, that it is not mounted where it is looked for, that two are and either
+	// may be meant, and that its device cannot be found.
 	ReasonUnknown    = "unknown"
 	ReasonNotMounted = "not_mounted"
 	ReasonAmbiguous  = "ambiguous"
@@ -49,7 +49,7 @@ const (
 	ReasonPod    = "pod"
 )
 
-// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to tell of.
+// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to report.
 type Unidentified struct{ Claims, Processes map[string]int }
 
 // Node finds the volumes of one node.
@@ -126,7 +126,7 @@ func (n *Node) Unidentified() Unidentified {
 	return Unidentified{}
 }
 
-// compare counts what pods have of which the look told nothing.
+// compare counts what pods have that the look did not find.
 func (n *Node) compare(outcomes map[string]error, tables *Tables) (u Unidentified) {
 	if claims := n.Pods.Claims(); claims != nil {
 		u.Claims = map[string]int{ReasonUnknown: 0, ReasonNotMounted: 0, ReasonAmbiguous: 0, ReasonDevice: 0}
@@ -171,7 +171,7 @@ func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, outcomes map[s
 var (
 	// errNotHere is the error of a volume that is not mounted.
 	errNotHere = errors.New("not mounted")
-	// errAmbiguous is the error of one of which nothing tells which it is.
+	// errAmbiguous is the error of a volume that may be either of two.
 	errAmbiguous = errors.New("another volume")
 )
 

@@ -64,7 +64,7 @@ const sourcesMounts = `22 1 254:1 / / rw - ext4 /dev/vda1 rw
 52 22 8:176 / POD/kubernetes.io~empty-dir/pvc-aws rw - ext4 /dev/sdl rw
 `
 
-// podsOf is what a test says of pods.
+// podsOf are the pods of a test.
 type podsOf struct {
 	claims          map[string]bool
 	unread, unknown int

@@ -15,7 +15,7 @@ import (
 const maxInfo = 4096
 
 // MountOf returns the kernel's number of the mount that an open file, which may be one of O_PATH, is seen through: the first field of its line in mountinfo
-// (proc_pid_mountinfo(5)). It is 0 if the kernel does not say. No file system is asked. What a file system calls its device (st_dev) is in no mount table on
+// (proc_pid_mountinfo(5)). It is 0 if the kernel does not report it. No file system is accessed. What a file system calls its device (st_dev) is in no mount table on
 // btrfs, where each subvolume has a number of its own.
 func MountOf(fd int) uint64 {
 	var s unix.Statx_t
@@ -26,7 +26,7 @@ func MountOf(fd int) uint64 {
 	return mountOfInfo(fd) // before Linux 5.8
 }
 
-// mountOfInfo is MountOf by what procfs says of the descriptor.
+// mountOfInfo is MountOf by procfs' report of the descriptor.
 func mountOfInfo(fd int) uint64 {
 	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {

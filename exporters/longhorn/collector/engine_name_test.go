@@ -28,6 +28,6 @@ func TestEngineName(t *testing.T) {
 	odd := volumeObject{}
 	odd.Spec.Driver = "v3"
 	if odd.Odd() == "" || backendOf(odd.Spec.engine()) != "longhorn-v3" {
-		t.Error("an engine that nobody knows is not told")
+		t.Error("an engine that nobody knows is not reported")
 	}
 }
