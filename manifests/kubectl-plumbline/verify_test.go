@@ -164,7 +164,7 @@ func TestVerify(t *testing.T) {
 	}{
 		"whole":         {stage{}, "", []string{"shop/shop-1 on node n", "volume pvc-1, claim shop/data-shop-1, class fast", "The chain is whole."}},
 		"another":       {stage{another: true}, "", []string{"found server books/books-0, shop/shop-1", "Not joined: books/books-0: no statement.", "The chain is whole."}},
-		"no target":     {stage{noTarget: true}, "agent", []string{"Prometheus has no series of the agent", "prometheus.release=RELEASE", "make deploy REGISTRY=… RELEASE=RELEASE"}},
+		"no target":     {stage{noTarget: true}, "agent", []string{"Prometheus has no series of the agent", "prometheus.release=RELEASE"}},
 		"no feature":    {stage{noFeature: true}, "kernel", []string{"found agent 1 scraped", "No node can measure statements", "--check"}},
 		"no server":     {stage{noServer: true}, "server", []string{"on 1 of 1 nodes", "No database server is known"}},
 		"idle":          {stage{idle: true}, "statements", []string{"No statement of shop/shop-1 ended in the last 1m", "canaries"}},

@@ -56,7 +56,7 @@ type chain struct {
 }
 
 // released gives monitors and rules the label by which kube-prometheus-stack selects.
-const released = "helm upgrade … --reset-then-reuse-values --set prometheus.release=RELEASE, or make deploy REGISTRY=… RELEASE=RELEASE."
+const released = "helm upgrade … --reset-then-reuse-values --set prometheus.release=RELEASE."
 
 // Pods is the command that lists Plumbline's pods, in whatever namespaces they are.
 const Pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/part-of=plumbline --output wide"
