@@ -82,7 +82,7 @@ generate: ## Write all that is generated and committed: BPF objects (clang 14, i
 	@$(GO) run ./exporters/bpf/generate
 	@$(GO) run ./rules/why/questions/generate
 	@$(GO) run ./dashboards/generate
-	@$(GO) test -count=1 -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/contract -update
+	@$(GO) test -count=1 -timeout 1h -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/contract -update
 	@$(GO) run ./tests/results
 
 .PHONY: image-binaries

@@ -1,7 +1,10 @@
 package contract
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +21,31 @@ var update = flag.Bool("update", false, "write rules/ALERTS.md anew")
 const alertsPage = "# Alerts\n\n" +
 	"Every alert as a person gets it: rendered with the labels and values of one of its tests. `make generate` writes this page;\n" +
 	"do not edit it.\n"
+
+// madeFile has the checksum of the page and its sources as they were when it was written here: rendering takes most of a minute.
+var (
+	alertsFile = filepath.Join(testkit.Root(), "rules", "ALERTS.md")
+	madeFile   = filepath.Join(testkit.Root(), "build", "alerts.sha256")
+)
+
+// isMade tells whether neither the page nor its sources changed since.
+func isMade(t *testing.T) bool {
+	text, err := os.ReadFile(madeFile)
+	return err == nil && bytes.Equal(text, sources(t))
+}
+
+func sources(t *testing.T) []byte {
+	t.Helper()
+	hash := sha256.New()
+	for _, path := range slices.Concat(ruleFiles(t), glob(t, "rules", "tests", "*_test.yaml"), []string{alertsFile}, glob(t, "tests", "contract", "*_test.go")) {
+		text, err := os.ReadFile(path)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", filepath.Base(path), len(text), text)
+	}
+	return fmt.Appendf(nil, "%x\n", hash.Sum(nil))
+}
 
 // checkAlertsPage compares rules/ALERTS.md with what the alerts' tests render, or writes it.
 func checkAlertsPage(t *testing.T, seen map[string][]firing) {
@@ -46,14 +74,19 @@ func checkAlertsPage(t *testing.T, seen map[string][]firing) {
 			fmt.Fprintf(&page, "\n## %s\n%s", strings.TrimSuffix(folder, ".rules.yaml"), told.String())
 		}
 	}
-	file := filepath.Join(testkit.Root(), "rules", "ALERTS.md")
 	if *update {
-		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+		if err := os.WriteFile(alertsFile, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if t.Failed() {
+			return
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(madeFile), 0o755), os.WriteFile(madeFile, sources(t), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(alertsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
