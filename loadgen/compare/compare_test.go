@@ -87,14 +87,14 @@ func TestRefused(t *testing.T) {
 	scaled, other := *whole, *whole
 	scaled.Scale, other.Matrix = 0.1, "dbench"
 	for want, second := range map[string]string{
-		"the scale is 1 and 0.1":            save(t, scaled),
-		"the matrix is wal and dbench":      save(t, other),
-		"not a matrix's result":             save(t, map[string]string{"matrix": ""}),
-		"nothing in common":                 save(t, run(random, 4, map[string]float64{"r9": 1})),
-		"no such file":                      filepath.Join(t.TempDir(), "none.json"),
-		"a folder, but no soak's":           t.TempDir(),
-		"it is a JSON array, and not a matrix's result":                  save(t, []int{1}),
-		"only equal things can be compared": makeSoak(t, random, 100, 1),
+		"the scale is 1 and 0.1":                        save(t, scaled),
+		"the matrix is wal and dbench":                  save(t, other),
+		"not a matrix's result":                         save(t, map[string]string{"matrix": ""}),
+		"nothing in common":                             save(t, run(random, 4, map[string]float64{"r9": 1})),
+		"no such file":                                  filepath.Join(t.TempDir(), "none.json"),
+		"a folder, but no soak's":                       t.TempDir(),
+		"it is a JSON array, and not a matrix's result": save(t, []int{1}),
+		"only equal things can be compared":             makeSoak(t, random, 100, 1),
 	} {
 		if _, err := Paths(good, second, Options{Threshold: 0.05}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

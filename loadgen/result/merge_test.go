@@ -90,7 +90,7 @@ func TestMergeRead(t *testing.T) {
 		"cut: another one begins":                                              "{\n\"tool\": \"canary\",\n" + text.String(),
 		"there is no result in it":                                             "level=INFO msg=nothing\n",
 		"result 1: line 2, column 16: seconds is a JSON string; want a number": "{\n\"seconds\": \"ten\"\n}\n",
-		"result 1: distribution:":                            "{\n\"parts\": {\"response\": {\"n\": 3, \"slots\": [[1, 2]]}}\n}\n",
+		"result 1: distribution:":                                              "{\n\"parts\": {\"response\": {\"n\": 3, \"slots\": [[1, 2]]}}\n}\n",
 		"result 1: line 2, column 1: invalid character":                        "{\nx\n}\n",
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), name) {
