@@ -240,7 +240,7 @@ func TestPush(t *testing.T) {
 	}
 	// The chart's values name the chart's images alone: it refuses others.
 	values, err := os.ReadFile(filepath.Join(root, "build/images/values.yaml"))
-	if err != nil || !strings.Contains(string(values), "    agent: sha256:") || strings.Contains(string(values), "loadgen-tools") || !strings.Contains(string(output), "/loadgen-tools:v1@sha256:") {
+	if err != nil || !strings.Contains(string(values), "    agent: sha256:") || !strings.Contains(string(values), "    loadgen-tools: sha256:") || !strings.Contains(string(output), "/loadgen-tools:v1@sha256:") {
 		t.Errorf("%v, values:\n%s\nit says:\n%s", err, values, output)
 	}
 	if !strings.Contains(string(output), fmt.Sprint(reference)) {
