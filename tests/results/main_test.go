@@ -61,6 +61,12 @@ func TestRun(t *testing.T) {
 	if err := run(runs, kept, page); err == nil || !strings.Contains(err.Error(), "faults.jsonl, line 1") {
 		t.Errorf("of a damaged file: %v", err)
 	}
+	if err := run(t.TempDir(), kept, page); err == nil || !strings.Contains(err.Error(), "no .jsonl file") {
+		t.Errorf("of a folder without rows: %v", err)
+	}
+	if err := run("", kept, page); err != nil {
+		t.Errorf("without runs: %v", err)
+	}
 	if err := run(runs, t.TempDir(), page); err == nil {
 		t.Error("no error without rows")
 	}
