@@ -251,7 +251,14 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(main, syscall.SIGCONT)
-	before := gauges(t, q, "unreaped")["plumbline_query_backends"]
+	testkit.Eventually(t, time.Minute, func() error {
+		if state := processState(t, main); state != "T" {
+			return fmt.Errorf("the server is in state %s", state)
+		}
+		return nil
+	})
+	before := float64(1 + children(t, main))
+	wantGauge(t, q, "unreaped", "plumbline_query_backends", is(before))
 	if err := goes.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -262,6 +269,22 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 		return nil
 	})
 	wantGauge(t, q, "unreaped", "plumbline_query_backends", is(before-1))
+}
+
+// children counts the processes that have this parent.
+func children(t testing.TB, parent int) (n int) {
+	t.Helper()
+	all, err := procfs.AllProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		// One that has ended meanwhile is no child.
+		if stat, err := p.Stat(); err == nil && stat.PPID == parent && stat.State != "Z" {
+			n++
+		}
+	}
+	return n
 }
 
 // processState is a process's state as the kernel shows it, such as "Z".

@@ -492,7 +492,9 @@ func TestHeirOfUnknownDirectory(t *testing.T) {
 			k.selects[f.followers[c.next.ID].number] = 3
 			want, name := uint64(8), "main"
 			if !c.heir {
-				want, name = 5, "main-2"
+				if want, name = 5, "main-2"; c.next.Group != "" {
+					name = "main-" + c.next.Group
+				}
 			}
 			if got := f.labels(); !slices.Equal(got, []string{name}) {
 				t.Errorf("it is %q, want %q", got, name)
