@@ -23,7 +23,7 @@ GO_DIR = $(eval GO_DIR := $$(shell tools/go path))$(GO_DIR)
 GO = PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 GOFLAGS="-buildvcs=false $${GOFLAGS:-}" go
 
 PROGRAMS := prometheus alertmanager node_exporter postgres_exporter ebpf_exporter longhorn-engine process-compose
-TEST_PROGRAMS := promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
+TEST_PROGRAMS := gotestsum promtool mysqld_exporter k6 kube-apiserver kubectl helm krew
 POSTGRESQL := 16 17 18
 # With TOOLS=1 images, push and release make loadgen-tools as well, of these packages of the machine's Debian; base-files says which Debian it is.
 TOOLS ?=
@@ -72,7 +72,7 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 
 .PHONY: kubectl-plumbline
-kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, verify, status, why, predict.
+kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, verify, status, why, predict, mcp.
 	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 
@@ -82,7 +82,8 @@ generate: ## Write all that is generated and committed: BPF objects (clang 14, i
 	@$(GO) run ./exporters/bpf/generate
 	@$(GO) run ./rules/why/questions/generate
 	@$(GO) run ./dashboards/generate
-	@$(GO) test -count=1 -timeout 1h -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/contract -update
+	@$(GO) test -count=1 -timeout 1h -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/alerting -update
+	@$(GO) test -count=1 -run TestPage ./rules/usual -update
 	@$(GO) run ./tests/results
 
 .PHONY: image-binaries
@@ -174,15 +175,26 @@ pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four st
 	@$(GO) run ./tests/pictures $(if $(STORY),--story='$(STORY)') $(if $(DASHBOARD),--dashboard='$(DASHBOARD)')
 	@picture=build/pictures/slow-replica-overview-dark-first.png; if [ -f $$picture ]; then cp $$picture dashboards/pictures/overview.png; fi
 
+# Three sizes: check before each commit, test before a push (CI runs it), test-all before a release.
+.PHONY: check
+check: lint ## Before each commit, in minutes: lint, the rules' tests, and the tests that need neither root nor other programs.
+	@$(GO) test -short ./...
+
 .PHONY: test
-test: build ## All tests, at the end what failed; what cannot run here is skipped with a reason, in CI it fails.
+test: build ## All that a change can break, as CI runs it; what cannot run here is skipped with a reason, in CI it fails.
 	@tools/install-packages bpf test kernels cross-arm64 pictures
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
 	@tools/postgresql $(POSTGRESQL)
+	@tools/mysql
 	@$(MAKE) --no-print-directory lint
-	@$(GO) build -o $(BIN)/summary ./tests/summary
-	@$(GO) test -json -p 1 -count=1 -timeout 40m ./... | tee build/test.json | $(BIN)/summary
+	@tools/test
+
+.PHONY: test-all
+test-all: test e2e-kubernetes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
+	@$(MAKE) --no-print-directory kernels KERNELS=all
+	@$(MAKE) --no-print-directory pictures
+	@for proof in accuracy predict faults security agentsize; do $(GO) run ./tests/$$proof; done
 
 .PHONY: bench
 bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.
@@ -192,6 +204,12 @@ bench: build ## What measuring costs, as ratios in one run: per block I/O, per r
 	@$(GO) test -run '^$$' -bench StatementCost -benchtime 1x -timeout 1h -v ./exporters/agent/collector
 	@$(GO) test -run '^$$' -bench 'Trace$$' -benchtime 1x -v ./exporters/agent/collector
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
+
+.PHONY: bench-objects
+bench-objects: ## Memory of the programs that follow Kubernetes' objects, with 100,000 of each kind; of other ones, too: PROGRAMS=FOLDER; 10 minutes.
+	@tools/install-packages test
+	@tools/build kube-apiserver
+	@$(GO) test -run '^$$' -bench Memory -benchtime 1x -timeout 1h ./tests/objects $(if $(PROGRAMS),-programs=$(abspath $(PROGRAMS)))
 
 .PHONY: bench-wires
 bench-wires: ## What following NVMe/TCP and iSCSI costs, in a guest whose kernel has both ends; about 8 minutes.
@@ -249,11 +267,15 @@ fuzz: ## Every fuzz target for FUZZTIME.
 	@PATH="$(GO_DIR):$$PATH" tests/fuzz
 
 .PHONY: lint
-lint: ## Formatting, go vet, and the rules' syntax.
+lint: ## Formatting, go vet, staticcheck, and the rules' syntax.
 	@unformatted=$$(PATH="$(GO_DIR):$$PATH" gofmt -l dashboards exporters loadgen manifests rules tests tools); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted" >&2; exit 1; fi
+	@if command -v clang-format-14 >/dev/null; then find exporters -name '*.bpf.c' -o -name '*.h' | xargs clang-format-14 --dry-run --Werror; \
+		else echo "the BPF sources' layout is not checked: no clang-format-14"; fi
 	@$(GO) vet ./...
 	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
+	@tools/build staticcheck promtool
+	@PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 $(BIN)/staticcheck ./...
 	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml >/dev/null
 
 .PHONY: clean

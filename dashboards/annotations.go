@@ -7,19 +7,20 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// ourAlerts selects Plumbline's own alerts: Prometheus may have other people's, and one that always fires as a sign of life.
+// ourAlerts selects Plumbline's own alerts: Prometheus may have other people's, and one that always fires as a sign of
+// life.
 const ourAlerts = `part_of="plumbline"`
 
 // event is something that happened, drawn over every graph: the times at which the
 // expression has a value.
 type event struct {
 	name, expr, title, text, colour string
-	// asked is for events that are many: they are drawn once somebody turns their switch in the
-	// dashboard's head. All others are always drawn and have no switch.
+	// asked is for frequent events: they are drawn once a user turns on their switch at the top of the dashboard. All
+	// others are always drawn and have no switch.
 	asked bool
 }
 
-// events are those of the storage engines, of Prometheus and of a soak. Their windows are
+// events are those of the storage backends, of Prometheus and of a soak. Their windows are
 // fixed: Grafana does not promise $__rate_interval in an annotation.
 func events() []event {
 	return []event{
@@ -42,8 +43,8 @@ type annotationList struct {
 	List []annotation `json:"list"`
 }
 
-// annotation has the Prometheus data source's own fields, which the common schema does not
-// name; without them an event on a graph says nothing but its time.
+// annotation has the Prometheus data source's own fields, which the common schema does not name; without them an event
+// on a graph shows nothing but its time.
 type annotation struct {
 	dashboard.AnnotationQuery
 	TitleFormat string `json:"titleFormat"`

@@ -33,7 +33,8 @@ func (v bars) build(p panel) cog.Builder[dashboard.Panel] {
 		properties := []dashboard.DynamicConfigValue{{Id: "displayName", Value: q.legend}, fixedColour(v.colours[q.legend])}
 		names := valueNames(i, len(p.queries))
 		if i == 0 && len(p.queries) > 1 {
-			// Where all stands still the first part alone has values, see statementBars: then Grafana leaves its number out.
+			// When everything is stalled, only the first part has values, see statementBars: Grafana then omits its
+			// number.
 			names = append(names, "Value")
 		}
 		for _, name := range names {

@@ -17,7 +17,8 @@ type Variable struct {
 	All string
 }
 
-// Variables reads each dashboard's variables, in the order in which they follow from each other, by the dashboard's uid.
+// Variables reads each dashboard's variables, in the order in which they follow from each other, by the dashboard's
+// uid.
 func Variables(folder string) (map[string][]Variable, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil || len(paths) == 0 {
@@ -52,8 +53,8 @@ func Variables(folder string) (map[string][]Variable, error) {
 	return all, nil
 }
 
-// Chosen returns what Grafana puts in for variables: for those that somebody has chosen, their values; for all others what
-// "All" stands for. ask returns the values of a label of the series that a selector selects.
+// Chosen returns what Grafana substitutes for variables: the chosen values, or what "All" stands for. ask returns the
+// values of a label of the series that a selector selects.
 func Chosen(variables []Variable, choice map[string][]string, ask func(selector, label string) ([]string, error)) (map[string]string, error) {
 	values := map[string]string{}
 	for _, v := range variables {

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// What a selector's pattern costs Prometheus before it reads a series: to compile it and to hold each volume's name against it, of a list
-// of names as Grafana fills it in, and of the pattern for everything.
+// What a selector's pattern costs Prometheus before it reads a series: to compile it and to hold each volume's name
+// against it, of a list of names as Grafana fills it in, and of the pattern for everything.
 func BenchmarkPattern(b *testing.B) {
 	var names []string
 	for i := range 10_000 {

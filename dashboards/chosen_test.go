@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Values are put in as Grafana does: what follows from a choice is asked with that choice, All is its own value or the list of
-// all values, a list is a group, and a name's characters stand for themselves.
+// Values are substituted as Grafana does it: a query that depends on a choice uses that choice, All is its own value or
+// the list of all values, a list is a group, and special characters are escaped.
 func TestChosen(t *testing.T) {
 	variables := []Variable{
 		{"class", `info`, "storageclass", ".*"},
@@ -47,8 +47,8 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// The dashboards' variables are read in their order, and no selector of a panel gets thousands of names: those that have no value
-// for All are of what the rules list.
+// The dashboards' variables are read in their order, and no selector of a panel gets thousands of names: those that
+// have no value for All are of what the rules list.
 func TestVariables(t *testing.T) {
 	all, err := Variables(".")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/plumbline/plumbline/rules/histograms"
 )
 
-// ClusterLabel is the label by which one Prometheus tells Kubernetes clusters apart, unless
-// Options say otherwise. Series without it belong to a cluster without a name.
+// ClusterLabel is the label by which one Prometheus distinguishes Kubernetes clusters, unless Options name another one.
+// Series without it belong to a cluster without a name.
 const ClusterLabel = "cluster"
 
 // ofOneCluster are labels whose values are unique within a cluster only: two clusters may have
@@ -22,7 +22,7 @@ var ofOneCluster = []string{
 	"pod", "instance", "job", "alertname",
 }
 
-// clusterHere stands in an expression for the label that tells clusters apart.
+// clusterHere stands in an expression for the label that distinguishes clusters.
 const clusterHere = "__cluster__"
 
 // placeholders stand for Grafana's intervals while an expression is parsed.
@@ -34,8 +34,8 @@ var recordedHistograms = []string{
 	"storageclass:replica_write_seconds:rate5m",
 }
 
-// converted makes panels read a kind of histogram: either, which is the native one, or else the classic one, as where data
-// comes by remote write 1.0; or classic ones only, where PromQL knows no others.
+// converted makes panels read a kind of histogram: either, which is the native one, or else the classic one, as where
+// data comes by remote write 1.0; or classic ones only, where PromQL knows no others.
 func converted(kind histograms.Kind) histograms.Histograms {
 	return histograms.Of(kind, append(slices.Clone(histograms.Exported), recordedHistograms...)...)
 }
@@ -92,7 +92,7 @@ func withCluster(names []string, label string) []string {
 	return append([]string{label}, names...)
 }
 
-// hasLabel says whether the result of an expression can have the label.
+// hasLabel reports whether the result of an expression can have the label.
 func hasLabel(n parser.Node, label string) bool {
 	switch n := n.(type) {
 	case *parser.VectorSelector:

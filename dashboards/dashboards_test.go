@@ -169,8 +169,7 @@ func TestDashboards(t *testing.T) {
 
 var panelKinds = []string{"timeseries", "stat", "table", "heatmap", "state-timeline", "barchart"}
 
-// Every panel says what it shows, has a unit and the common data source, and a kind that
-// Grafana 10 has, too.
+// Every panel describes what it shows, has a unit and the common data source, and a kind that Grafana 10 has, too.
 func TestPanels(t *testing.T) {
 	for uid, b := range committed(t) {
 		ids, titles := map[uint32]bool{}, map[string]bool{}
@@ -311,7 +310,7 @@ func TestLinksHaveTheirLabels(t *testing.T) {
 	}
 }
 
-// The thresholds and fixed colours are of the palette that colour-blind people can tell apart.
+// The thresholds and fixed colours are of a palette for colour-blind people.
 func TestColours(t *testing.T) {
 	palette := []string{blue, sky, green, yellow, orange, vermillion, purple, grey}
 	hex := regexp.MustCompile(`#[0-9A-Fa-f]{6}`)
@@ -333,8 +332,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// Expressions parse; a panel's ranges are Grafana's ($__rate_interval, $__range), so that
-// they fit any scrape interval and zoom, or the window of what is called "now"; counters are never shown without a rate.
+// Expressions parse; a panel's ranges are Grafana's ($__rate_interval, $__range), so that they fit any scrape interval
+// and zoom, or the window of what is called "now"; counters are never shown without a rate.
 func TestExpressions(t *testing.T) {
 	all, err := Expressions(".")
 	if err != nil {
@@ -354,7 +353,7 @@ func TestExpressions(t *testing.T) {
 		parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
 			switch n := n.(type) {
 			case *parser.MatrixSelector:
-				// What a target that is down was can only be asked of the past.
+				// Only the past has series of a target that is down.
 				known := n.Range.String() == marker.Rate || n.Range.String() == nowWindow+"0s" || inCall(path, "last_over_time")
 				if e.Kind == "panel" && !known {
 					t.Errorf("%s: a fixed range [%s]", e.Where(), n.Range)

@@ -13,8 +13,8 @@ func my(metric string) string {
 	return fmt.Sprintf(`sum by (server) (rate(mysql_global_status_%s{server=~"$server"}[$__rate_interval]))`, metric)
 }
 
-// slowly is the least time between two points of what such exporters say: they are scraped less
-// often than the rest, and a rate over a window of the others' would have gaps.
+// slowly is the least interval between two samples of such exporters: they are scraped less often than the rest, and a
+// rate over the others' window would have gaps.
 const slowly = "30s"
 
 func databases() page {

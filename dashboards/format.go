@@ -9,8 +9,8 @@ import (
 // widest is a line's length in a dashboard's file, but for a longer string.
 const widest = 140
 
-// format writes JSON with as much on a line as fits: a diff shows what has changed, and the file is not mostly brackets. The order
-// of members stays.
+// format writes JSON with as much on a line as fits: a diff shows what has changed, and the file is not mostly
+// brackets. The order of members stays.
 func format(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -20,8 +20,8 @@ func format(value any) ([]byte, error) {
 	return []byte(strings.Join(lines, "\n") + "\n"), err
 }
 
-// layout returns the lines of a value with its key before it: one if that fits the width; else the brackets' and, between them, the
-// members', of which short ones share a line.
+// layout returns the lines of a value with its key before it: one if that fits the width; else the brackets' and,
+// between them, the members', of which short ones share a line.
 func layout(key string, value json.RawMessage, width int) ([]string, error) {
 	var flat bytes.Buffer
 	if err := json.Indent(&flat, value, "", ""); err != nil {

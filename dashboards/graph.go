@@ -36,8 +36,7 @@ func instantSeries(q query, ref string) cog.Builder[variants.Dataquery] {
 		Expr(q.expr).LegendFormat(q.legend).Instant()
 }
 
-// graph is lines over time. The legend is a table with values, so that colour alone never
-// tells two series apart.
+// graph is lines over time. The legend is a table with values, so that series never differ by colour alone.
 type graph struct {
 	// stacked adds the series up.
 	stacked bool
@@ -99,8 +98,8 @@ func (g graph) build(p panel) cog.Builder[dashboard.Panel] {
 	for _, name := range slices.Sorted(maps.Keys(g.colours)) {
 		b.OverrideByName(name, []dashboard.DynamicConfigValue{fixedColour(g.colours[name])})
 	}
-	// Where nobody knows the series' names, and so no colours, a query's lines are told from the
-	// others' by their dashes.
+	// Where the series' names, and so their colours, are unknown, a query's lines differ from the others' by their
+	// dashes.
 	for i := range p.queries {
 		if len(g.colours) == 0 && i > 0 {
 			dash := map[string]any{"fill": "dash", "dash": dashes[min(i, len(dashes))-1]}

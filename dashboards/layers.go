@@ -4,42 +4,28 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// part is a part of a statement's time as the overview and Query to disk show it, and the layers
-// of the rules that make it up.
-type part struct {
-	name   string
-	layers []string
-}
-
-// statementParts go from the client to the replica's disk. A phase whose layers are not known is
-// the volume's, as is what its layers do not explain.
-var statementParts = []part{
-	{"client", []string{"client"}},
-	{"cpu", []string{"cpu"}},
-	{"runqueue", []string{"runqueue"}},
-	{"wait", []string{"wait"}},
-	{"volume", []string{"write", "queue", "device", "flush", "rest", "sync", "read"}},
-	{"engine", []string{"engine"}},
-	{"network", []string{"path", "network"}},
-	{"replica", []string{"replica"}},
-	{"replica's disk", []string{"disk"}},
+// ofPart are the names of a part's layers. Dashboards show a part that is not of the package as its layer is called.
+func ofPart(p layers.Part) []string {
+	return layers.Names(func(l layers.Layer) bool { return l.Part() == p })
 }
 
 // inParts adds the label part: the name of the part that the label layer of the rules belongs to.
 func inParts(expr string) string {
 	expr = fmt.Sprintf(`label_replace(%s, "part", "$1", "layer", "(.*)")`, expr)
-	for _, p := range statementParts {
-		if len(p.layers) > 1 || p.layers[0] != p.name {
-			expr = fmt.Sprintf(`label_replace(%s, "part", "%s", "layer", "%s")`, expr, p.name, strings.Join(p.layers, "|"))
+	for _, p := range layers.Parts() {
+		if names := ofPart(p); len(names) > 1 || names[0] != p.Name {
+			expr = fmt.Sprintf(`label_replace(%s, "part", "%s", "layer", "%s")`, expr, p.Name, strings.Join(names, "|"))
 		}
 	}
 	return expr
 }
 
-// storageLayers are those that a statement's syncs and reads are split into.
-const storageLayers = "queue|device|flush|rest|sync|read|path|engine|network|replica|disk"
+// direct reports whether a layer is a phase that nothing below divides.
+func direct(l layers.Layer) bool { return l.Phase && l.Name != layers.Sync && l.Name != layers.Read }
 
 // statementBars are the parts of a class's statements now. How long the statements take is
 // measured over the last two minutes; of that, how sync and read divide into the layers below is
@@ -53,33 +39,29 @@ func statementBars() []query {
 )`, ofClass(`sum by (node, server) (rate(plumbline_query_phase_seconds_total{phase=~"`+which+`"}[`+nowWindow+`]))`),
 			ofClass(`histogram_count(sum by (node, server) (rate(plumbline_query_duration_seconds[`+nowWindow+`])))`))
 	}
-	const recorded = `sum by (storageclass) (clamp_min(storageclass:query_layer_seconds:inferred5m{storageclass=~"$storageclass", layer=~"%s"}, 0))`
+	const recorded = `sum by (storageclass) (clamp_min(storageclass:query_layer_seconds:inferred5m{storageclass=~"$storageclass", layer%s"%s"}, 0))`
+	one := func(chosen func(layers.Layer) bool) string { return strings.Join(layers.Names(chosen), "|") }
 	var all []query
-	for _, p := range statementParts {
-		var below, direct []string
-		for _, l := range p.layers {
-			if strings.Contains("|"+storageLayers+"|", "|"+l+"|") {
-				below = append(below, l)
-			} else {
-				direct = append(direct, l)
-			}
+	for _, p := range layers.Parts() {
+		of := func(l layers.Layer) bool { return l.Part() == p }
+		apart := one(func(l layers.Layer) bool { return of(l) && direct(l) })
+		below := fmt.Sprintf(recorded, "=~", one(of))
+		if slices.Contains(ofPart(p), layers.Sync) {
+			// What is of no other part is the volume's, a layer that is not known here, too.
+			below = fmt.Sprintf(recorded, "!~", one(func(l layers.Layer) bool { return !of(l) || direct(l) }))
+		} else if apart != "" {
+			all = append(all, query{phase(apart), p.Name})
+			continue
 		}
-		var terms []string
-		if len(below) > 0 {
-			// Where no layers are recorded, all of it is the volume's.
-			split := fmt.Sprintf(recorded, strings.Join(below, "|")) + "\n/ on (storageclass)\n  (" + fmt.Sprintf(recorded, storageLayers) + " > 0)"
-			terms = append(terms, phase("sync|read")+"\n* on (storageclass)\n  ("+split+")")
+		// Where no layers are recorded, all of it is the volume's.
+		expr := phase("sync|read") + "\n* on (storageclass)\n  (" + below + "\n/ on (storageclass)\n  (" + fmt.Sprintf(recorded, "!~", one(direct)) + " > 0))"
+		if apart != "" {
+			expr = "(" + expr + ")\n+ on (storageclass)\n  " + phase(apart) + "\nor on (storageclass)\n  " + phase("sync|read|"+apart)
 		}
-		if len(direct) > 0 {
-			terms = append(terms, phase(strings.Join(direct, "|")))
-		}
-		if len(terms) == 2 {
-			terms = []string{"(" + terms[0] + ")\n+ on (storageclass)\n  " + terms[1] + "\nor on (storageclass)\n  " + phase("sync|read|"+strings.Join(direct, "|"))}
-		}
-		all = append(all, query{terms[0], p.name})
+		all = append(all, query{expr, p.Name})
 	}
-	// Of a bar chart without any bar Grafana says "No data in response", whatever its text for nothing is, and that
-	// where all stands still. So a class whose servers complete nothing has a bar of no length.
+	// For a bar chart without any bar Grafana shows "No data in response" instead of the panel's own text, also when
+	// everything is stalled. So a class whose servers complete nothing has a bar of length 0.
 	all[0].expr += "\nor on (storageclass)\n  0 * group by (storageclass) (plumbline_volume_info{storageclass=~\"$storageclass\"})"
 	return all
 }
@@ -91,60 +73,52 @@ func ofClass(expr string) string {
   topk by (node, server) (1, max by (node, server, storageclass) (server:volume:info{storageclass=~"$storageclass"}))`
 }
 
-// suspects are what the rules may suspect, by the numbers of their states, from the load to the
-// lowest layer.
-var suspects = []state{
-	{0, "none", sky},
-	{1, "load", text}, {2, "client", text}, {3, "cpu", sky}, {4, "runqueue", yellow}, {5, "wait", purple},
-	{6, "write", blue}, {7, "read", blue}, {8, "sync", blue}, {9, "rest", blue}, {10, "queue", blue}, {11, "device", blue}, {12, "flush", blue},
-	{13, "path", orange}, {14, "engine", green}, {15, "network", orange}, {16, "replica", grey}, {17, "disk", vermillion},
-}
+// The states of a suspect. What is stalled comes before what is slow, and the lowest layer before those above it. A
+// layer that is not known here has a state of its own, so that it is not taken for none.
+const noSuspect, suspectBeside, suspectOther, suspectLayer, stuckOther, stuckLayer = 0, 1, 9, 10, 100, 110
 
-// stuckLayers are the layers that a volume may stand still in, by the numbers of their states: above those of
-// the suspects, as a layer that answers nothing comes before one that is slow.
-var stuckLayers = []struct {
-	state
-	layer string
-}{
-	{state{21, "host stuck", vermillion}, "host"},
-	{state{22, "device stuck", vermillion}, "device"},
-	{state{23, "host disk stuck", vermillion}, "host-disk"},
-	{state{24, "engine stuck", vermillion}, "engine"},
-	{state{25, "network stuck", vermillion}, "network"},
-	{state{26, "replica stuck", vermillion}, "replica"},
-	{state{27, "disk stuck", vermillion}, "replica-disk"},
-}
+// ranked are the layers from what explains least: what nothing explains, then from the top.
+var ranked = slices.Concat(layers.All[len(layers.All)-1:], layers.All[:len(layers.All)-1])
 
 // suspectStates are all that suspect may be.
 func suspectStates() []state {
-	all := slices.Clone(suspects)
-	for _, s := range stuckLayers {
-		all = append(all, s.state)
+	all := []state{{noSuspect, "none", sky}, {suspectOther, "another layer", text}, {stuckOther, "another layer stuck", vermillion}}
+	for i, name := range layers.Besides {
+		all = append(all, state{suspectBeside + i, name, text})
+	}
+	for i, l := range ranked {
+		all = append(all, state{suspectLayer + i, l.Name, l.Part().Colour})
+		if l.Stuck != "" {
+			all = append(all, state{stuckLayer + i, l.Stuck, vermillion})
+		}
 	}
 	return all
 }
 
-// suspect is the number of each class's suspect: the layer in which a volume of it stands still, else the layer
-// that grew most, the lowest if volumes or nodes differ. There is always a layer that grew most, however little:
-// it is a suspect only once the statements take half as long again as in the day's good times.
+// suspect is the number of each class's suspect: the layer in which one of its volumes is stalled, else the rules'
+// verdict; the lowest layer if nodes differ.
 func suspect() string {
 	var branches, stuck []string
-	for _, s := range stuckLayers {
-		stuck = append(stuck, fmt.Sprintf(`%d * group by (volume) (volume:stalled_seconds:max{layer="%s"})`, s.value, s.layer))
+	named := func(value int, matchers string) string {
+		return fmt.Sprintf(`%d * group by (node, storageclass) (storageclass:suspect:info{storageclass=~"$storageclass"%s})`, value, matchers)
 	}
-	for _, s := range suspects[1:] {
-		branches = append(branches, fmt.Sprintf(`%d * group by (node, storageclass) (storageclass:suspect:info{storageclass=~"$storageclass", suspect="%s"})`, s.value, s.name))
+	for i, l := range ranked {
+		if l.Stuck != "" {
+			stuck = append(stuck, fmt.Sprintf(`%d * group by (volume) (volume:stalled_seconds:max{layer="%s"})`, stuckLayer+i, l.Name))
+		}
+		branches = append(branches, named(suspectLayer+i, fmt.Sprintf(`, suspect="%s"`, l.Name)))
 	}
-	const grown = `sum by (node, storageclass) (storageclass:query_layer_growth_seconds:inferred5m{storageclass=~"$storageclass"})`
-	const taken = `sum by (node, storageclass) (storageclass:query_layer_seconds:inferred5m{storageclass=~"$storageclass"})`
+	stuck = append(stuck, fmt.Sprintf(`%d * group by (volume) (volume:stalled_seconds:max)`, stuckOther))
+	for i, name := range layers.Besides {
+		branches = append(branches, named(suspectBeside+i, fmt.Sprintf(`, suspect="%s"`, name)))
+	}
+	branches = append(branches, named(suspectOther, ""))
 	return `max by (storageclass) (
   (` + strings.Join(stuck, "\n  or ") + `)` + withClassOfStalled + `
 )
 or on (storageclass)
 max by (storageclass) (
-  (` + strings.Join(branches, "\n  or ") + `)
-and on (node, storageclass)
-  (` + grown + ` > on (node, storageclass) 0.33 * ` + taken + `)
+  ` + strings.Join(branches, "\n  or ") + `
 )
 or on (storageclass)
   0 * group by (storageclass) (plumbline_volume_info{storageclass=~"$storageclass"})`

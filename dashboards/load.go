@@ -3,11 +3,11 @@ package dashboards
 import "fmt"
 
 // ofLoad selects loads by the visible variables.
-const ofLoad = `tool=~"$tool", storageclass=~"$storageclass", server=~"$server"`
+const ofLoad = `tool=~"$tool", storageclass=~"$storageclass", database=~"$database"`
 
 // loads is a rate of one of loadgen's metrics, by load.
 func loads(metric string) string {
-	return fmt.Sprintf(`sum by (tool, server) (rate(loadgen_%s{%s}[$__rate_interval]))`, metric, ofLoad)
+	return fmt.Sprintf(`sum by (tool, database) (rate(loadgen_%s{%s}[$__rate_interval]))`, metric, ofLoad)
 }
 
 func load() page {
@@ -17,8 +17,8 @@ func load() page {
 			"Results of the matrix and change points of a soak are files, made by loadgen matrix and loadgen report, and not in Prometheus.",
 		variables: []variable{
 			choice("storageclass", "Storage class", `label_values(loadgen_offered_total, storageclass)`),
-			choice("server", "Server", `label_values(loadgen_offered_total{storageclass=~"$storageclass"}, server)`),
-			choice("tool", "Tool", `label_values(loadgen_offered_total{storageclass=~"$storageclass", server=~"$server"}, tool)`),
+			choice("database", "Database", `label_values(loadgen_offered_total{storageclass=~"$storageclass"}, database)`),
+			choice("tool", "Tool", `label_values(loadgen_offered_total{storageclass=~"$storageclass", database=~"$database"}, tool)`),
 		},
 		rows: []row{
 			{title: "Offered and done", panels: loadRates()},
@@ -37,7 +37,7 @@ func loadRates() []panel {
 			ask:   "Does the server keep up with the load?", empty: "no loadgen runs",
 			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below say at what price.",
 			width: 9, height: 9, unit: perSec,
-			queries: []query{{loads("offered_total"), "offered {{tool}} {{server}}"}, {loads("completed_total"), "completed {{tool}} {{server}}"}},
+			queries: []query{{loads("offered_total"), "offered {{tool}} {{database}}"}, {loads("completed_total"), "completed {{tool}} {{database}}"}},
 			view:    graph{},
 		},
 		{
@@ -46,9 +46,9 @@ func loadRates() []panel {
 			text:  "Transactions never sent (late: past the limit; down: the server was away), failed ones, and ones sent more than 10 ms after their time. Good: 0. They count as slow in the response times.",
 			width: 7, height: 9, unit: perSec,
 			queries: []query{
-				{fmt.Sprintf(`sum by (tool, server, reason) (rate(loadgen_skipped_total{%s}[$__rate_interval]))`, ofLoad), "skipped, {{reason}} {{tool}} {{server}}"},
-				{fmt.Sprintf(`sum by (tool, server, kind) (rate(loadgen_errors_total{%s}[$__rate_interval]))`, ofLoad), "failed, {{kind}} {{tool}} {{server}}"},
-				{loads("late_total"), "late {{tool}} {{server}}"},
+				{fmt.Sprintf(`sum by (tool, database, reason) (rate(loadgen_skipped_total{%s}[$__rate_interval]))`, ofLoad), "skipped, {{reason}} {{tool}} {{database}}"},
+				{fmt.Sprintf(`sum by (tool, database, kind) (rate(loadgen_errors_total{%s}[$__rate_interval]))`, ofLoad), "failed, {{kind}} {{tool}} {{database}}"},
+				{loads("late_total"), "late {{tool}} {{database}}"},
 			},
 			view: graph{limit: &limit{0.1, 1}},
 		},
@@ -57,7 +57,7 @@ func loadRates() []panel {
 			ask:   "Is the load steady?", empty: "no loadgen runs",
 			text:  "What each load is doing. Only steady numbers are fit for a comparison.",
 			width: 8, height: 9, unit: times,
-			queries: []query{{fmt.Sprintf(`sum by (tool, server) (
+			queries: []query{{fmt.Sprintf(`sum by (tool, database) (
     loadgen_phase{phase="init", %[1]s}
   or
     2 * loadgen_phase{phase="warmup", %[1]s}
@@ -65,7 +65,7 @@ func loadRates() []panel {
     3 * loadgen_phase{phase="steady", %[1]s}
   or
     4 * loadgen_phase{phase="stopped", %[1]s}
-)`, ofLoad), "{{tool}} {{server}}"}},
+)`, ofLoad), "{{tool}} {{database}}"}},
 			view: states{[]state{{1, "init", purple}, {2, "warm-up", yellow}, {3, "steady", sky}, {4, "stopped", grey}}},
 		},
 	}
@@ -73,7 +73,7 @@ func loadRates() []panel {
 
 func loadTimes() []panel {
 	histogram := func(name string) string {
-		return fmt.Sprintf(`sum by (tool, server) (rate(loadgen_%s_seconds{%s}[$__rate_interval]))`, name, ofLoad)
+		return fmt.Sprintf(`sum by (tool, database) (rate(loadgen_%s_seconds{%s}[$__rate_interval]))`, name, ofLoad)
 	}
 	return []panel{
 		{
@@ -82,8 +82,8 @@ func loadTimes() []panel {
 			text:  "Response counts from the moment a transaction was due, service from its sending. Good: alike. Response far above service: transactions queue for a connection, and a closed-loop benchmark would not have shown it.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
-				{`histogram_avg(` + histogram("response") + `) >= 0`, "response {{tool}} {{server}}"},
-				{`histogram_avg(` + histogram("service") + `) >= 0`, "service {{tool}} {{server}}"},
+				{`histogram_avg(` + histogram("response") + `) >= 0`, "response {{tool}} {{database}}"},
+				{`histogram_avg(` + histogram("service") + `) >= 0`, "service {{tool}} {{database}}"},
 			},
 			view: graph{log: true},
 		},
@@ -93,8 +93,8 @@ func loadTimes() []panel {
 			text:  "From the moment a transaction was due. A p99 that leaves the median: stalls, such as checkpoints or a replica that pauses.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
-				{`histogram_quantile(0.5, ` + histogram("response") + `) >= 0`, "p50 {{tool}} {{server}}"},
-				{`histogram_quantile(0.99, ` + histogram("response") + `) >= 0`, "p99 {{tool}} {{server}}"},
+				{`histogram_quantile(0.5, ` + histogram("response") + `) >= 0`, "p50 {{tool}} {{database}}"},
+				{`histogram_quantile(0.99, ` + histogram("response") + `) >= 0`, "p99 {{tool}} {{database}}"},
 			},
 			view: graph{log: true},
 		},
@@ -116,7 +116,7 @@ func loadLimits() []panel {
 			ask:   "Is the generator itself the limit?", empty: "no canary runs",
 			text:  "Saturated while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary says it.",
 			width: 8, height: 8, unit: times,
-			queries: []query{{fmt.Sprintf(`max by (server, reason) (loadgen_saturated{%s})`, ofLoad), "{{server}} {{reason}}"}},
+			queries: []query{{fmt.Sprintf(`max by (database, reason) (loadgen_saturated{%s})`, ofLoad), "{{database}} {{reason}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "saturated", vermillion}}},
 		},
 		{
@@ -124,7 +124,7 @@ func loadLimits() []panel {
 			ask:   "Do transactions pile up?", empty: "no canary runs",
 			text:  "Transactions that are due and not sent (the canary's). Good: 0 to 2. Growing: the server is slower than the load.",
 			width: 8, height: 8, unit: count,
-			queries: []query{{fmt.Sprintf(`max by (server) (loadgen_queue_length{%s})`, ofLoad), "{{server}}"}},
+			queries: []query{{fmt.Sprintf(`max by (database) (loadgen_queue_length{%s})`, ofLoad), "{{database}}"}},
 			view:    graph{},
 		},
 		{
@@ -133,9 +133,9 @@ func loadLimits() []panel {
 			text:  "Transactions whose record was lost, lines of a tool that were not understood, restarts of tools, per second. Good: 0; else the load's own numbers miss something.",
 			width: 8, height: 8, unit: perSec,
 			queries: []query{
-				{loads("lost_total"), "lost {{tool}} {{server}}"},
-				{loads("parse_errors_total"), "not understood {{tool}} {{server}}"},
-				{loads("restarts_total"), "restarted {{tool}} {{server}}"},
+				{loads("lost_total"), "lost {{tool}} {{database}}"},
+				{loads("parse_errors_total"), "not understood {{tool}} {{database}}"},
+				{loads("restarts_total"), "restarted {{tool}} {{database}}"},
 			},
 			view: graph{limit: &limit{0.01, 1}},
 		},
@@ -149,7 +149,7 @@ func loadBaseline() []panel {
 			ask:   "Is a load slower than when all was well?", empty: "no baseline pinned: run loadgen baseline",
 			text:  "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable.",
 			width: 12, height: 8, unit: "x",
-			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:response_per_pinned:ratio_p95_5m{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
+			queries: []query{{fmt.Sprintf(`max by (tool, profile, database) (loadgen:response_per_pinned:ratio_p95_5m{%s})`, ofLoad), "{{tool}} {{profile}} {{database}}"}},
 			view:    graph{limit: &limit{1.5, 3}},
 		},
 		{
@@ -157,7 +157,7 @@ func loadBaseline() []panel {
 			ask:   "May a load be compared with its baseline?", empty: "no baseline pinned: run loadgen baseline",
 			text:  "Where a load can be compared with its baseline: steady, at the pinned rate, the generator not the limit, no rebuild. Alerts about regressions hold back elsewhere.",
 			width: 12, height: 8, unit: times,
-			queries: []query{{fmt.Sprintf(`max by (tool, profile, server) (loadgen:comparable:bool{%s})`, ofLoad), "{{tool}} {{profile}} {{server}}"}},
+			queries: []query{{fmt.Sprintf(`max by (tool, profile, database) (loadgen:comparable:bool{%s})`, ofLoad), "{{tool}} {{profile}} {{database}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "comparable", sky}}},
 		},
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// classesOfMany are the classes of the places of a cluster with one class of more volumes than are listed, and one of few.
+// classesOfMany are the classes of the places of a cluster with one class of more volumes than are listed, and one of
+// few.
 func classesOfMany() (all []string) {
 	for range 101 {
 		all = append(all, "many")
@@ -24,8 +25,8 @@ func classesOfMany() (all []string) {
 	return append(all, "few", "few")
 }
 
-// steady are the samples of a series that stands still or grows by the same all the time, so that it does not matter over which
-// window one looks at it.
+// steady returns the samples of a series that is constant or grows at a constant rate, so that the window does not
+// matter.
 func steady(metric, kind, series string) string {
 	h := fnv.New64a()
 	h.Write([]byte(series))
@@ -43,7 +44,8 @@ func steady(metric, kind, series string) string {
 	return fmt.Sprintf("%dx24", n)
 }
 
-// places answers as Prometheus does with values of a label, of what the rules record of classesOfMany; all volumes are of one namespace.
+// places answers as Prometheus does with values of a label, of what the rules record of classesOfMany; all volumes are
+// of one namespace.
 func places(selector, label string) ([]string, error) {
 	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
 	if err != nil {
@@ -65,8 +67,8 @@ func places(selector, label string) ([]string, error) {
 	return found, nil
 }
 
-// What a page shows where nothing narrower than a class is chosen is what it shows of the one namespace that has all of the class's
-// volumes; of a class of many volumes it asks for no list of them.
+// With nothing narrower than a class chosen, a page shows the same as with the one namespace that has all of the
+// class's volumes. It queries no list of the volumes of a class that has many.
 func TestManyVolumes(t *testing.T) {
 	variables, err := Variables(".")
 	if err != nil {

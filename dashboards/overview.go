@@ -5,8 +5,8 @@ const withClass = `
 * on (volume) group_left (storageclass, namespace, persistentvolumeclaim)
   max by (volume, storageclass, namespace, persistentvolumeclaim) (plumbline_volume_info{storageclass=~"$storageclass"})`
 
-// withClassOfStalled is withClass for the few volumes that stand still: they are picked before they are grouped and joined, which of ten
-// thousand volumes, at each step of a graph, is most of the cost.
+// withClassOfStalled is withClass for the few volumes that are stalled: they are selected before they are grouped and
+// joined. For ten thousand volumes, grouping and joining at each step of a graph is most of the cost.
 const withClassOfStalled = `
 * on (volume) group_left (storageclass, namespace, persistentvolumeclaim)
   max by (volume, storageclass, namespace, persistentvolumeclaim) (plumbline_volume_info{storageclass=~"$storageclass"} and on (volume) volume:stalled_seconds:max)`
@@ -51,7 +51,7 @@ func classTiles() panel {
 		title: "$storageclass",
 		ask:   "Is this class slow, how slow beside the plain disk, which layer is suspect, and are its replicas healthy?",
 		text: "p99 is the load's response time from the moment a transaction was due, or without a load the statements' own; the ratio compares mean responses with the control class's. " +
-			"Both over the last two minutes, and missing if those had no answer. The suspect is what grew most once statements take half as long again as in the day's good times, " +
+			"Both over the last two minutes, and missing if those had no answer. The suspect is the rules' verdict (server:verdict:confidence), if anything stands out, " +
 			"or what has answered nothing for over five seconds: it is stuck. Replicas are those of the volume with the least. " +
 			"Good: a p99 that your users accept, a ratio near 1, none, 100 %. Not so: follow the tile's link. Of several clusters the worst is shown.",
 		empty: "unknown", width: columns, height: 6, unit: times,
@@ -103,8 +103,8 @@ func suspectsOverTime() panel {
 	return panel{
 		title: "Suspect layer of each class",
 		ask:   "Since when is a layer suspect, and did it change?",
-		text: "The layer in which a volume stands still (stuck), else the one that grew most against the day's good times, while statements take half as long again as then. Good: nothing. " +
-			"load: there is more to do, and storage is probably not to blame. Growth is of means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
+		text: "The layer in which a volume stands still (stuck), else the rules' verdict, if anything stands out. Good: nothing. " +
+			"host: the control class got slower, too. rebuild: a replica is being rebuilt. load: there is more to do, and storage is probably not to blame. another layer: storageclass:suspect:info or volume:stalled_seconds:max has its name. Growth is of means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
 		empty: "no volumes are known", width: 12, height: 8, unit: times,
 		queries: []query{{suspect(), "{{storageclass}}"}},
 		view:    states{append([]state{{0, "none", "transparent"}}, suspectStates()[1:]...)},
@@ -199,7 +199,7 @@ func changes() panel {
 	}
 }
 
-// ofClaim are the columns that say which claim a row is of.
+// ofClaim returns the columns that name a row's claim.
 func ofClaim(links ...link) []labelColumn {
 	return []labelColumn{{"persistentvolumeclaim", "Volume claim", 180, links}, {"namespace", "Namespace", 110, nil}, {"storageclass", "Class", 120, nil}}
 }

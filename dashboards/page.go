@@ -40,25 +40,24 @@ type page struct {
 type row struct {
 	title  string
 	panels []panel
-	// closed rows are for what not everybody runs: their panels ask nothing until they are opened.
+	// closed rows are for what not everybody runs: their panels run no query until they are opened.
 	closed bool
 }
 
 // panel is what every kind of panel has; view is its kind.
 type panel struct {
 	title string
-	// ask is the operator's question that the panel answers.
+	// ask is the question of the operator that the panel answers.
 	ask string
-	// text says what the panel shows, what good looks like and what to do when it is not.
+	// text describes what the panel shows, what good looks like and what to do when it is not.
 	text string
-	// empty is what the panel says when there is nothing to show: "none" where that is good, or
-	// the reason.
+	// empty is the panel's text when there is nothing to show: "none" where that is good, or the reason.
 	empty         string
 	width, height uint32
 	unit          string
 	queries       []query
 	view          view
-	// clusterLabel is the label that tells clusters apart; it is set when the panel is built.
+	// clusterLabel is the label that distinguishes clusters; it is set when the panel is built.
 	clusterLabel string
 }
 
@@ -83,7 +82,7 @@ func (p panel) noValue() string {
 	return text
 }
 
-// ofSingle tells whether a panel shows nothing but single volumes or servers.
+// ofSingle reports whether a panel shows nothing but single volumes or servers.
 func (p panel) ofSingle() bool {
 	text := ""
 	for _, q := range p.queries {
@@ -114,7 +113,7 @@ func pages() []page {
 
 // Options are what can be chosen when the dashboards are made.
 type Options struct {
-	// ClusterLabel is the label that tells clusters apart; empty is ClusterLabel.
+	// ClusterLabel is the label that distinguishes clusters; empty means ClusterLabel.
 	ClusterLabel string
 	// Histograms are those that panels read; empty is either kind.
 	Histograms histograms.Kind

@@ -101,6 +101,15 @@ func trust() []panel {
 			queries: []query{{`clamp_max(topk(10, max by (collector, map) (plumbline_bpf_map_entries{node=~"$node"} / (plumbline_bpf_map_max_entries > 0))), 1)`, "{{collector}} {{map}}"}},
 			view:    graph{max: 1, limit: &limit{0.8, 0.95}},
 		},
+		{
+			title: "Things that are not identified",
+			ask:   "What has no name, or is not measured, as the agents do not understand it?", empty: "all is identified",
+			text: "Claims, containers, servers, replicas, paths, listeners on databases' ports and lines of the kernel's files that the agents do not understand, by reason (METRICS.md has all). Good: none. " +
+				"kubectl plumbline verify states what to do about each; plumbline-agent --check on the node names them.",
+			width: 24, height: 8, unit: count,
+			queries: []query{{`sum by (kind, reason) (plumbline_unidentified_objects{node=~"$node"}) > 0`, "{{kind}}: {{reason}}"}},
+			view:    graph{limit: &limit{1, 100}},
+		},
 	}
 }
 

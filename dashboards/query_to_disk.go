@@ -28,7 +28,7 @@ var (
 	phases     = ofStatements{"plumbline_query_phase_seconds_total", "storageclass:query_phase_seconds:rate5m"}
 )
 
-// selected is the rate of the chosen servers' own series, and of classes as a whole of which no servers are listed.
+// selected is the rate of the chosen servers' own series, and of whole classes whose servers are not listed.
 func selected(of ofStatements, more string) string { return selectedOver(of, more, "$__rate_interval") }
 
 // selectedOver is the same over a window.
@@ -116,7 +116,7 @@ func queryStacks() []panel {
 		{
 			title: "One write, layer by layer (5 min)",
 			ask:   "Which layer makes a write slow?",
-			text: "A write to the volume from the kernel's queue to the disk of its slowest replica: differences of means over five minutes, the mean of the selected volumes. path is the way over the network to the storage engine, where there is one; rest is what the layers do not explain, below 0 where they explain too much. " +
+			text: "A write to the volume from the kernel's queue to the disk of its slowest replica: differences of means over five minutes, the mean of the selected volumes. path is the way over the network to the storage backend, where there is one; rest is what the layers do not explain, below 0 where they explain too much. " +
 				"Good: disk is the largest. The layer that grew when the statements did is the cause.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{{`avg by (layer) (` + withMany(`volume:write_layer_seconds:inferred5m{volume=~"$volume"}`, "storageclass:write_layer_seconds:inferred5m", ofMany) + `)`, "{{layer}}"}},

@@ -18,7 +18,7 @@ type Expression struct {
 	// Kind is "panel", "variable" or "annotation".
 	Kind string
 	Text string
-	// Instant is whether Grafana asks for its value at the end of the time shown only.
+	// Instant is whether Grafana queries its value only at the end of the time range shown.
 	Instant bool
 	// Legend is what a panel calls each series, with labels in braces.
 	Legend string

@@ -2,9 +2,9 @@ package dashboards
 
 import "fmt"
 
-// named turns the agent's name of a replica, its address, into the storage engine's.
+// named adds to what the agent measures of a replica, by its address, the storage backend's name of it.
 func named(expr string) string {
-	return fmt.Sprintf(`label_replace(%s, "address", "$1", "replica", "(.*)")
+	return fmt.Sprintf(`%s
 * on (volume, address) group_left (replica)
   max by (volume, address, replica) (plumbline_volume_replica_info{volume=~"$volume",address!=""})`, expr)
 }
@@ -56,7 +56,7 @@ func replicaTable() panel {
 
 // soon is the mean of a write's times on the wire over the last two minutes, else the recorded one.
 func soon(metric, recorded string) string {
-	return `max by (volume, replica) (` + named(`(histogram_avg(sum by (volume, replica) (`+onWireOver(metric, `, op="write"`, nowWindow)+`)) >= 0)`) + `)
+	return `max by (volume, replica) (` + named(`(histogram_avg(sum by (volume, address) (`+onWireOver(metric, `, op="write"`, nowWindow)+`)) >= 0)`) + `)
 or on (volume, replica)
   max by (volume, replica) (` + recorded + `{volume=~"$volume"})`
 }
@@ -81,7 +81,7 @@ func replicaTimes() []panel {
 			ask:   "Which replica answers late?", empty: "no replicas that the agent sees",
 			text:  "From the engine's sending of a write to the replica's answer, measured on the wire. Good: the replicas lie on each other. The one above the others is the straggler.",
 			width: 8, height: 9, unit: seconds,
-			queries: []query{{named(`(histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_request_duration_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
+			queries: []query{{named(`(histogram_avg(sum by (volume, address) (` + onWire("plumbline_replica_request_duration_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
 			view:    graph{log: true},
 		},
 		{
@@ -89,7 +89,7 @@ func replicaTimes() []panel {
 			ask:   "Is it the replica itself that takes long?", empty: "no replicas that the agent sees",
 			text:  "From the whole request's arrival in the replica's process to the end of its answer, measured on the replica's node. High here and in the round trip alike: that node's disk or CPU, see the disk beside.",
 			width: 8, height: 9, unit: seconds,
-			queries: []query{{named(`(histogram_avg(sum by (volume, replica) (` + onWire("plumbline_replica_service_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
+			queries: []query{{named(`(histogram_avg(sum by (volume, address) (` + onWire("plumbline_replica_service_seconds", `, op="write"`) + `)) >= 0)`), "{{replica}}"}},
 			view:    graph{log: true},
 		},
 		{
@@ -124,7 +124,7 @@ func replicaTimes() []panel {
 
 // waitedAlone is the time per write for which only this replica had not answered.
 func waitedAlone(window string) string {
-	return named(`(sum by (volume, replica) (` + onWireOver("plumbline_replica_last_ack_wait_seconds_total", "", window) +
+	return named(`(sum by (volume, address) (` + onWireOver("plumbline_replica_last_ack_wait_seconds_total", "", window) +
 		`) / on (volume) group_left () (sum by (volume) (` + onWireOver("plumbline_replica_last_ack_total", "", window) + `) > 0))`)
 }
 
@@ -135,7 +135,7 @@ func replicaWaits() []panel {
 			ask:   "Which replica do the others wait for?", empty: "no replicas that the agent sees",
 			text:  "Share of a volume's writes that this replica was the last to acknowledge. Near 1 for one: it is always slower than the others. A replica that pauses now and then hardly shows here, but beside: there count seconds, not writes.",
 			width: 8, height: 8, unit: ratio,
-			queries: []query{{named(`(sum by (volume, replica) (` + onWire("plumbline_replica_last_ack_total", "") + `) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`), "{{replica}}"}},
+			queries: []query{{named(`(sum by (volume, address) (` + onWire("plumbline_replica_last_ack_total", "") + `) / on (volume) group_left () (sum by (volume) (` + onWire("plumbline_replica_last_ack_total", "") + `) > 0))`), "{{replica}}"}},
 			view:    graph{max: 1},
 		},
 		{
@@ -151,7 +151,7 @@ func replicaWaits() []panel {
 			ask:   "Does a replica hang?", empty: "no replicas that the agent sees",
 			text:  "Good: below 0.1 s. One that grows second by second: the replica hangs; the engine gives it up at its time-out (Longhorn: 8 s), until then every write waits.",
 			width: 8, height: 8, unit: seconds,
-			queries: []query{{named(`max by (volume, replica) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "{{replica}}"}},
+			queries: []query{{named(`max by (volume, address) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "{{replica}}"}},
 			view:    graph{limit: &limit{1, 8}},
 		},
 	}
@@ -193,7 +193,7 @@ func replicaWire() []panel {
 			ask:   "Do all replicas get their share of the work?", empty: "no replicas that the agent sees",
 			text:  "Requests per second to each replica. Writes go to all, a read to one.",
 			width: 6, height: 8, unit: perSec,
-			queries: []query{{named(`sum by (volume, replica) (histogram_count(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
+			queries: []query{{named(`sum by (volume, address) (histogram_count(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
@@ -201,7 +201,7 @@ func replicaWire() []panel {
 			ask:   "What does replication cost the network?", empty: "no replicas that the agent sees",
 			text:  "Bytes per second to and from each replica: what replication costs the network.",
 			width: 6, height: 8, unit: bytesSec,
-			queries: []query{{named(`sum by (volume, replica) (` + onWire("plumbline_replica_request_bytes_total", "") + `)`), "{{replica}}"}},
+			queries: []query{{named(`sum by (volume, address) (` + onWire("plumbline_replica_request_bytes_total", "") + `)`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
@@ -209,7 +209,7 @@ func replicaWire() []panel {
 			ask:   "Does work pile up at one replica?", empty: "no replicas that the agent sees",
 			text:  "How many requests to each replica were under way at a time, on average: their seconds per second. It grows with load; on one replica alone it grows because that one is slow. Requests that never end are not in it, see Oldest request without an answer.",
 			width: 6, height: 8, unit: count,
-			queries: []query{{named(`sum by (volume, replica) (histogram_sum(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
+			queries: []query{{named(`sum by (volume, address) (histogram_sum(` + onWire("plumbline_replica_request_duration_seconds", "") + `))`), "{{replica}}"}},
 			view:    graph{},
 		},
 		{
@@ -217,7 +217,7 @@ func replicaWire() []panel {
 			ask:   "Do replicas fail requests?", empty: "no replicas that the agent sees",
 			text:  "Requests answered by an error, and requests whose connection ended before the answer. Good: 0. Then look at the replica's own log.",
 			width: 6, height: 8, unit: perSec,
-			queries: []query{{named(`sum by (volume, replica) (` + onWire("plumbline_replica_request_errors_total", "") + ` or ` + onWire("plumbline_replica_request_unanswered_total", "") + `)`), "{{replica}}"}},
+			queries: []query{{named(`sum by (volume, address) (` + onWire("plumbline_replica_request_errors_total", "") + ` or ` + onWire("plumbline_replica_request_unanswered_total", "") + `)`), "{{replica}}"}},
 			view:    graph{limit: &limit{0.01, 1}},
 		},
 	}

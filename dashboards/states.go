@@ -19,7 +19,7 @@ type state struct {
 	name, colour string
 }
 
-// mappings say each state's name and colour.
+// mappings map each state to its name and colour.
 func mappings(names []state) []dashboard.ValueMapping {
 	options := map[string]dashboard.ValueMappingResult{}
 	for i, one := range names {
@@ -33,8 +33,8 @@ func mappings(names []state) []dashboard.ValueMapping {
 // absent is the state of what is not there at all.
 const absent = -1
 
-// orAbsent makes a query have one series that says why there is no other: Grafana shows a
-// panel's own text for nothing in place of graphs and tables, but not of states.
+// orAbsent gives a query one series that explains why there is no other: Grafana shows a panel's own text for no data
+// in place of graphs and tables, but not in place of states.
 func orAbsent(q query, why string) query {
 	return query{
 		expr:   q.expr + fmt.Sprintf("\nor on ()\n  label_replace(vector(%d), \"absent\", %q, \"\", \"\")", absent, why),

@@ -201,10 +201,10 @@ func TestDescriptionsAsk(t *testing.T) {
 	}
 }
 
-// An empty panel says why, or that this is good.
+// An empty panel explains why it is empty, or that this is good.
 func TestEmptyPanelsSayWhy(t *testing.T) {
 	for _, p := range allPanels(t) {
-		// Of states Grafana shows its own text for nothing, so there must be a series that says it.
+		// For states Grafana shows its own text for no data, so a series must carry the reason.
 		if p.Type == "state-timeline" && !strings.Contains(p.exprs(t)[0].String(), `"absent"`) {
 			t.Errorf("%s: its query gives nothing when there are no states", p.name)
 		}
@@ -250,7 +250,7 @@ func TestLegendsAndRowsFit(t *testing.T) {
 	}
 }
 
-// A bar chart without any bar says something of Grafana's own, so each class has one.
+// A bar chart without any bar shows Grafana's own text, so each class has one.
 func TestBarsAreNeverMissing(t *testing.T) {
 	for _, p := range allPanels(t) {
 		if p.Type == "barchart" && !strings.Contains(p.exprs(t)[0].String(), "or on (cluster, storageclass) (0 * group by") && !strings.Contains(p.exprs(t)[0].String(), "or on (cluster, storageclass) 0 * group by") {
@@ -330,7 +330,7 @@ func TestHeatMapsHaveRoom(t *testing.T) {
 	}
 }
 
-// What is called now is over the shortest window; other means of some minutes say so.
+// What is called now is over the shortest window; means over longer windows are labelled as such.
 func TestNowIsNow(t *testing.T) {
 	recorded := regexp.MustCompile(`:(mean|inferred|p99_|ratio_p95_|rate)5m`)
 	for _, p := range allPanels(t) {
@@ -386,7 +386,7 @@ func unwrap(e parser.Expr) parser.Expr {
 	return e
 }
 
-// Everything is asked of the chosen clusters, and by nothing that is unique within one only.
+// Every query selects the chosen clusters, and none relies on what is unique only within one.
 func TestClusters(t *testing.T) {
 	all, err := Expressions(".")
 	if err != nil {
@@ -428,8 +428,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// checkAlerts reports a selector that has other alerts than ours, such as the one that always fires, or not all of ours. It may
-// leave out some by their severity.
+// checkAlerts reports a selector that has other alerts than ours, such as the one that always fires, or not all of
+// ours. It may leave out some by their severity.
 func checkAlerts(t *testing.T, e Expression, s *parser.VectorSelector) {
 	t.Helper()
 	all, err := rules.All()
@@ -463,7 +463,7 @@ func checkAlerts(t *testing.T, e Expression, s *parser.VectorSelector) {
 	}
 }
 
-// The label that tells clusters apart can be chosen.
+// The label that distinguishes clusters is configurable.
 func TestClusterLabel(t *testing.T) {
 	files, err := Files(Options{ClusterLabel: "k8s_cluster"})
 	if err != nil {
@@ -476,7 +476,7 @@ func TestClusterLabel(t *testing.T) {
 	}
 }
 
-// The control class is whichever storageclass:control:info says, not one of a certain name.
+// The control class is the one that storageclass:control:info names, not one with a fixed name.
 func TestControlHasNoName(t *testing.T) {
 	for uid := range committed(t) {
 		text, err := os.ReadFile(uid + ".json")
@@ -511,7 +511,7 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// Annotations that nobody turns off have no switch, so that switches take less than a row.
+// Annotations that are always on have no switch, so that switches take less than a row.
 func TestSwitches(t *testing.T) {
 	for uid, b := range committed(t) {
 		var shown []string

@@ -2,7 +2,7 @@ package dashboards
 
 import "fmt"
 
-// stuckVolumes are the overview's panels of what stands still anywhere.
+// stuckVolumes returns the overview's panels of what is stalled anywhere.
 func stuckVolumes() []panel {
 	return []panel{
 		{
@@ -43,7 +43,7 @@ func now(metric, more string) string {
 	return fmt.Sprintf(`(%s{server=~"$listed_server"%s}%s)`, metric, more, ofServer)
 }
 
-// nowWithMany is the same with what is recorded of classes as a whole of which no servers are listed.
+// nowWithMany is the same with what is recorded of whole classes whose servers are not listed.
 func nowWithMany(metric, recorded string) string {
 	return "(" + withMany(now(metric, ""), recorded, ofManyServers) + ")"
 }
@@ -87,7 +87,7 @@ func inFlight() []panel {
 		{
 			title: "Oldest request below the volume",
 			ask:   "At which layer does a request wait for its answer?", empty: "no engine or replica that the agent sees",
-			text:  "The oldest request without an answer at the storage engine, over the network on each path to it and within its target there, at each replica as the engine sees it, and within the replica. Good: well below a second. The lowest that grows is the place; replica old and within young, or path old and target young: the network.",
+			text:  "The oldest request without an answer at the storage backend, over the network on each path to it and within its target there, at each replica as the engine sees it, and within the replica. Good: well below a second. The lowest that grows is the place; replica old and within young, or path old and target young: the network.",
 			width: 8, height: 8, unit: seconds,
 			queries: []query{
 				{`max by (volume, seen) (
@@ -97,8 +97,8 @@ func inFlight() []panel {
   or
     label_replace(plumbline_volume_target_oldest_seconds{volume=~"$volume"}, "seen", "target on $1", "node", "(.*)")
 )`, "{{seen}} {{volume}}"},
-				{named(`max by (volume, replica) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "to {{replica}}"},
-				{named(`max by (volume, replica) (plumbline_replica_oldest_service_seconds{volume=~"$volume"})`), "within {{replica}}"},
+				{named(`max by (volume, address) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "to {{replica}}"},
+				{named(`max by (volume, address) (plumbline_replica_oldest_service_seconds{volume=~"$volume"})`), "within {{replica}}"},
 			},
 			view: graph{limit: &limit{5, 15}},
 		},

@@ -3,20 +3,21 @@ package dashboards
 import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// The palette of Okabe and Ito, which people with any colour blindness can tell apart.
+// The palette, see the package layers.
 const (
-	blue       = "#0072B2"
-	sky        = "#56B4E9"
-	green      = "#009E73"
-	yellow     = "#F0E442"
-	orange     = "#E69F00"
-	vermillion = "#D55E00"
-	purple     = "#CC79A7"
-	grey       = "#999999"
-	// text is the palette's black: that of the theme's text, so that it is seen on dark, too.
-	text = "text"
+	blue       = layers.Blue
+	sky        = layers.Sky
+	green      = layers.Green
+	yellow     = layers.Yellow
+	orange     = layers.Orange
+	vermillion = layers.Vermillion
+	purple     = layers.Purple
+	grey       = layers.Grey
+	text       = layers.Text
 )
 
 // Units, by Grafana's names.
@@ -30,43 +31,26 @@ const (
 	times     = "none"
 )
 
-// phaseColours are those of a statement's phases and of the layers below them. No two of one
-// panel have the same.
-var phaseColours = map[string]string{
-	"cpu":      sky,
-	"runqueue": yellow,
-	"read":     green,
-	"write":    orange,
-	"sync":     vermillion,
-	"wait":     purple,
-	"client":   text,
-}
+// Colours of a statement's phases, of a write's layers, and of the parts that a statement's time is split into from the
+// client to the replica's disk. No two of one panel have the same.
+var (
+	phaseColours     = coloursOf(layers.IsPhase)
+	layerColours     = coloursOf(func(l layers.Layer) bool { return layers.IsStorage(l) || l.Name == layers.Rest })
+	statementColours = func() map[string]string {
+		colours := map[string]string{}
+		for _, p := range layers.Parts() {
+			colours[p.Name] = p.Colour
+		}
+		return colours
+	}()
+)
 
-// layerColours are those of a write's layers.
-var layerColours = map[string]string{
-	"queue":   yellow,
-	"device":  blue,
-	"path":    purple,
-	"engine":  green,
-	"network": orange,
-	"replica": grey,
-	"disk":    vermillion,
-	"flush":   sky,
-	"rest":    text,
-}
-
-// statementColours are those of what a statement's time is split into from the client to the
-// replica's disk; see statementLayers.
-var statementColours = map[string]string{
-	"client":         text,
-	"cpu":            sky,
-	"runqueue":       yellow,
-	"wait":           purple,
-	"volume":         blue,
-	"engine":         green,
-	"network":        orange,
-	"replica":        grey,
-	"replica's disk": vermillion,
+func coloursOf(chosen func(layers.Layer) bool) map[string]string {
+	colours := map[string]string{}
+	for _, name := range layers.Names(chosen) {
+		colours[name] = layers.Of(name).Colour.Grafana
+	}
+	return colours
 }
 
 // opColours are those of block operations.

@@ -14,10 +14,10 @@ import (
 type grid struct {
 	// labels are the label columns, in their order; others are left out.
 	labels []labelColumn
-	// columns say what the queries' columns are, in the queries' order.
+	// columns describe the queries' columns, in the queries' order.
 	columns []valueColumn
-	// lead is how many label columns stand before the values: what the rows are of. With one
-	// value it is 0, so that the value is seen first on any screen.
+	// lead is how many label columns come before the values: what the rows are of. With one value it is 0, so that the
+	// value is seen first on any screen.
 	lead int
 	// sort is the title of the column to sort by, the largest first.
 	sort string
@@ -36,7 +36,7 @@ type valueColumn struct {
 	limit *limit
 }
 
-// clusterTitle is the title of the column that says which cluster a row is of.
+// clusterTitle is the title of the column with a row's cluster.
 const clusterTitle = "Cluster"
 
 // textWidth is about how wide a text of the panels' font is, in pixels.
@@ -78,7 +78,7 @@ func (g grid) build(p panel) cog.Builder[dashboard.Panel] {
 			b.OverrideByName(name, properties)
 		}
 	}
-	// Only where clusters are told apart: the last column, so that it is the one that may be outside.
+	// Only if clusters are distinguished: the last column, as that one may be outside the view.
 	index[p.clusterLabel] = len(g.labels) + len(p.queries)
 	b.OverrideByName(p.clusterLabel, []dashboard.DynamicConfigValue{{Id: "displayName", Value: clusterTitle}, {Id: "custom.minWidth", Value: valueWidth(clusterTitle)}})
 	if g.sort != "" {

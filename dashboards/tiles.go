@@ -11,7 +11,7 @@ import (
 // below each other. Its title is the variable's value.
 type tile struct {
 	variable string
-	// values say what the queries' values are, in the queries' order.
+	// values describe the queries' values, in the queries' order.
 	values []tileValue
 	links  []link
 }
@@ -23,7 +23,7 @@ type tileValue struct {
 	states []state
 }
 
-// tilesPerRow is how many tiles stand beside each other at most.
+// tilesPerRow is how many tiles are beside each other at most.
 const tilesPerRow = 4
 
 func (t tile) build(p panel) cog.Builder[dashboard.Panel] {

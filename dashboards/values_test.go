@@ -16,12 +16,13 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The tests here evaluate every panel over made-up series of each metric that it names: counters
-// that begin at different times, stand still for a while and grow at random, so that nothing but
-// an expression itself keeps its values within their bounds.
+// The tests here evaluate every panel over made-up series of each metric that it names: counters that begin at
+// different times, pause for a while and grow at random, so that only an expression itself keeps its values within
+// their bounds.
 
 // steps are the samples of a series, one every half minute.
 const steps = 80
@@ -32,8 +33,8 @@ var kinds = []struct {
 	label  string
 	values []string
 }{
-	{regexp.MustCompile(`^plumbline_query_(phase|in_flight|oldest)|^plumbline_server_longest_wait`), "phase", []string{"cpu", "runqueue", "read", "write", "sync", "wait", "client"}},
-	{regexp.MustCompile(`layer_(growth_)?seconds:inferred`), "layer", []string{"cpu", "wait", "queue", "device", "path", "engine", "network", "replica", "disk", "rest"}},
+	{regexp.MustCompile(`^plumbline_query_(phase|in_flight|oldest)|^plumbline_server_longest_wait`), "phase", layers.Names(layers.IsPhase)},
+	{regexp.MustCompile(`layer_(growth_)?seconds:inferred`), "layer", layers.Names(func(layers.Layer) bool { return true })},
 	{regexp.MustCompile(`^ebpf_exporter_blkio_.*_seconds$`), "op", []string{"read", "write", "flush"}},
 	{regexp.MustCompile(`^plumbline_(replica_(request|service)_(duration_)?|volume_(frontend|path|target)_)seconds$`), "op", []string{"read", "write"}},
 	{regexp.MustCompile(`_replica_mode$`), "mode", []string{"RW", "WO", "ERR"}},
@@ -56,7 +57,7 @@ var kinds = []struct {
 	{regexp.MustCompile(`^node_filesystem`), "fstype", []string{"ext4"}},
 }
 
-// used says which metrics expressions name, and whether they are histograms or counters.
+// used returns the metrics that expressions name, and whether they are histograms or counters.
 func used(exprs []parser.Expr) map[string]string {
 	metrics := map[string]string{}
 	for _, expr := range exprs {
@@ -134,7 +135,7 @@ func inPlaces(metric, cluster string, classes []string, values func(series strin
 				name = address // the agent knows no other
 			}
 			base := fmt.Sprintf(`node="node-%d",device="sd%[1]d",volume="volume-%[1]d",storageclass="%[4]s",namespace="db",persistentvolumeclaim="claim-%[1]d",`+
-				`server="db/pod-%[1]d",pod="pod-%[1]d",instance="instance-%[1]d",job="job",tool="canary",profile="oltp",engine="postgresql",disk="sd%[1]d",mountpoint="/",fault="f",`+
+				`server="db/pod-%[1]d",pod="pod-%[1]d",instance="instance-%[1]d",job="job",tool="canary",profile="oltp",db_system="postgresql",disk="sd%[1]d",mountpoint="/",fault="f",`+
 				`command="commit",collector="query",map="m",program="p",role="engine",reason="r",replica="%[2]s",address="%[3]s"`, place, name, address, class)
 			if cluster != "" {
 				base += fmt.Sprintf(`,cluster="%s"`, cluster)
@@ -254,7 +255,7 @@ func allExprs(t *testing.T, panels []drawn) []parser.Expr {
 	return all
 }
 
-// evaluation is what promtool is asked: expressions over series, none of which may have a value.
+// evaluation is promtool's input: expressions over series, none of which may have a value.
 type evaluation struct {
 	input  []inputSeries
 	checks []map[string]any
@@ -287,7 +288,7 @@ func (e *evaluation) run(t *testing.T, files []string) []string {
 	if err == nil {
 		return nil
 	}
-	// promtool prints the whole expression; the comment at its end says what is wrong, or an error follows it.
+	// promtool prints the whole expression; the comment at its end names what is wrong, or an error follows it.
 	var wrong []string
 	for _, m := range failure.FindAllStringSubmatch(string(out), -1) {
 		one := strings.ReplaceAll(m[1], `\"`, `"`) + ": " + m[2]
@@ -306,7 +307,7 @@ func (e *evaluation) run(t *testing.T, files []string) []string {
 
 // there is an expression that has a value where a panel's query has something to show.
 func there(p drawn, expr string) string {
-	if p.Type == "state-timeline" { // one state says that there is nothing
+	if p.Type == "state-timeline" { // one state means that there is no data
 		return fmt.Sprintf("(%s != %d)", expr, absent)
 	}
 	return expr
@@ -400,5 +401,5 @@ func TestValuesOfRules(t *testing.T) {
 	}
 }
 
-// ours are the metrics of Plumbline's own exporters, of Longhorn and of what stands beside them.
-var ours = regexp.MustCompile(`^(plumbline_(agent|bpf|device|feature|query|replica|scrape|server|storage|storageclass|volume|longhorn)_|loadgen_|ebpf_exporter_|node_|kubelet_|container_|pg_|mysql_|process_|prometheus_|scrape_|up$)`)
+// ours are the metrics of Plumbline's own exporters, of Longhorn and of what runs beside them.
+var ours = regexp.MustCompile(`^(plumbline_(agent|bpf|device|feature|query|replica|scrape|server|storage|storageclass|unidentified|volume|longhorn)_|loadgen_|ebpf_exporter_|node_|kubelet_|container_|pg_|mysql_|process_|prometheus_|scrape_|up$)`)

@@ -11,19 +11,20 @@ import (
 // ofVolume selects, by the visible variables, series that carry a volume's labels.
 const ofVolume = `storageclass=~"$storageclass", namespace=~"$namespace", persistentvolumeclaim=~"$pvc"`
 
-// ofMany selects, by the visible variables, what is recorded of whole classes of many volumes. No series has the label "chosen", and
-// nothing chosen is the pattern .* , which nothing matches: so where a namespace or a claim is chosen, no series is selected.
+// ofMany selects, by the visible variables, what is recorded of whole classes of many volumes. No series has the label
+// "chosen", and nothing chosen is the pattern .* , which nothing matches: so where a namespace or a claim is chosen, no
+// series is selected.
 const ofMany = `storageclass=~"$storageclass", chosen=~"$namespace$pvc"`
 
-// ofManyServers is the same for what is recorded of servers, of which one may be chosen, too.
+// ofManyServers is the same for what is recorded of servers, one of which may be chosen, too.
 const ofManyServers = `storageclass=~"$storageclass", chosen=~"$namespace$pvc$server"`
 
-// withMany adds to series of the listed volumes those of the whole classes of which none is listed.
+// withMany adds to series of the listed volumes those of the whole classes without a listed volume.
 func withMany(expr, recorded, matchers string) string {
 	return expr + "\n  or " + recorded + "{" + matchers + "}"
 }
 
-// classesWith does the same with what is recorded of every class: of those alone of which no volume is listed.
+// classesWith does the same with what is recorded of every class: only of those without a listed volume.
 func classesWith(expr, recorded, matchers string) string {
 	return withMany(expr, recorded, matchers) + ` and on (storageclass) storageclass:many_volumes:count`
 }
@@ -74,16 +75,16 @@ type variable struct {
 // "All" is the pattern .* , so that thousands of values make no long query.
 func choice(name, label, query string) variable { return variable{name, label, query, true, false} }
 
-// derived is a variable nobody sees: it follows from the visible ones. Its "All" is the list
-// of its values, so that one claim's dashboard reads one claim's series.
+// derived is a hidden variable: it follows from the visible ones. Its "All" is the list of its values, so that one
+// claim's dashboard reads one claim's series.
 func derived(name, query string) variable { return variable{name, name, query, false, true} }
 
 // listed has a label's values of all series that matchers select, once one of the visible variables is chosen; before,
-// only of those that the rules list: a list of thousands of names takes Prometheus a second for each selector, and of names
-// of thousands more its limit of a query's size.
+// only of those that the rules list: a list of thousands of names takes Prometheus a second for each selector, and of
+// names of thousands more its limit of a query's size.
 //
-// A variable's query has nothing but matchers. The second one drops info's series as long as nothing is chosen: its pattern is
-// then the metric's name and .* , and afterwards the name and what no name ends with.
+// A variable's query has nothing but matchers. The second one drops info's series as long as nothing is chosen: its
+// pattern is then the metric's name and .* , and afterwards the name and what no name ends with.
 func listed(name, info, list, chosen, matchers, label string) variable {
 	return derived(name, fmt.Sprintf(`label_values({__name__=~"%[1]s|%[2]s", __name__!~"%[1]s%[3]s", %[4]s}, %[5]s)`, info, list, chosen, matchers, label))
 }

@@ -15,8 +15,8 @@ func block(part, op string) string {
 	return fmt.Sprintf(`rate(ebpf_exporter_blkio_%s_seconds{op="%s", node=~"$node", device=~"$device"}[$__rate_interval])`, part, op)
 }
 
-// onBlock is the rate of the requests of some operations on the selected volumes' devices: of those that are a volume's, as
-// another node's disk may have the name of a volume's device. matchers may be empty.
+// onBlock is the rate of the requests of some operations on the selected volumes' devices: of those that are a
+// volume's, as another node's disk may have the name of a volume's device. matchers may be empty.
 func onBlock(matchers string) string {
 	devices := fmt.Sprintf(`rate(ebpf_exporter_blkio_total_seconds{%s}[$__rate_interval]) and on (node, device) plumbline_volume_info{volume=~"$volume"}`,
 		joined(matchers, `node=~"$node", device=~"$device"`))
@@ -65,7 +65,7 @@ func blockTimes() []panel {
 			title: "Time of a " + op.name,
 			ask:   "Does a " + op.name + " wait in the kernel's queue or in the device?",
 			text: "Mean time of a " + op.name + ": queue is the time in the kernel before the device's driver took it, device from there to completion. " + op.text +
-				" Queue high: more is sent than the device takes. Device high: the device, or the storage engine behind it.",
+				" Queue high: more is sent than the device takes. Device high: the device, or the storage backend behind it.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
 				{onDevice(`(histogram_avg(sum by (node, device) (` + block("queue", op.name) + `)) >= 0)`), "queue {{persistentvolumeclaim}}"},

@@ -51,7 +51,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"report", "--folder=/nowhere", "--layer=a=b"}, "--layer is asked of --prometheus"},
 		{[]string{"report", "--folder=/nowhere", "--html=" + one, "--markdown=" + one}, one + " is given for two things"},
 		{[]string{"matrix", "wal", "--targets=" + targets, "--output=" + one, "--html=" + filepath.Dir(one) + "/./" + filepath.Base(one)}, "is given for two things"},
-		{[]string{"baseline", "--targets=" + targets, "--server=db/shop", "--record=" + one}, "--server and --replicas are of --storageclass"},
+		{[]string{"baseline", "--targets=" + targets, "--database=db/shop", "--record=" + one}, "--database and --replicas are of --storageclass"},
 		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--record=" + one}, "--output and --record are one file"},
 		{[]string{"canary", "--rate=NaN"}, "rate, connections"},
 		{[]string{"canary", "--rate=Inf"}, "rate, connections"},
@@ -64,8 +64,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A wrong password is told as such and tried again, and stands nowhere: not in the log, not in the
-// metrics, not among the arguments of the tool.
+// A wrong password is reported as such and retried. It is nowhere: not in the log, not in the metrics, not among
+// the arguments of the tool.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hush-4711"
@@ -120,7 +120,7 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// A full disk costs what does not fit on it, which is said, and not the load.
+// A full disk costs what does not fit on it, which is reported, and not the load.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)

@@ -53,10 +53,10 @@ func (p *program) addBaseline() {
 		"loadgen baseline --targets=targets.yaml --output=rules/baseline.rules.yaml --record=baseline-2026-11.json",
 		"loadgen baseline --targets=targets.yaml --profile=wal-commit --rate=5 --over=24h --output=baseline.rules.yaml",
 		"loadgen baseline --targets=targets.yaml --over=24h --expected-window='nightly backup 02:00-02:30 UTC' --output=baseline.rules.yaml",
-		"LOADGEN_DSN=... loadgen baseline --server=db/shop --storageclass=longhorn-r3 --kubernetes.prometheusrule=db/plumbline-baseline")
+		"LOADGEN_DSN=... loadgen baseline --database=db/shop --storageclass=longhorn-r3 --kubernetes.prometheusrule=db/plumbline-baseline")
 	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas, and server where a class has several.").StringVar(&r.targets)
 	c.Flag("storageclass", "Instead of --targets: the storage class of the one server to measure.").StringVar(&r.one.StorageClass)
-	c.Flag("server", "Its name, as its canary has it; without, the pin is for all servers of the class.").StringVar(&r.one.Server)
+	c.Flag("database", "Its name, as its canary has it; without, the pin is for all databases of the class.").StringVar(&r.one.Database)
 	c.Flag("engine", "Its database engine.").Default("postgres").EnumVar(&r.one.Engine, driver.Engines...)
 	c.Flag("dsn", "Its connection string.").Envar("LOADGEN_DSN").StringVar(&r.one.DSN)
 	c.Flag("replicas", "How many copies its class keeps; for whoever reads the pin.").IntVar(&r.one.Replicas)
@@ -84,7 +84,7 @@ func (p *program) addBaseline() {
 	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run; it is said in the file.").BoolVar(&config.Force)
 }
 
-// check completes what the flags say, or says what they lack.
+// check completes the flags' configuration, or returns what they lack.
 func (r *baselineRun) check() ([]matrix.Target, error) {
 	switch {
 	case r.file == "" && r.object == "" && r.record == "":
@@ -93,8 +93,8 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 		return nil, errors.New("--history, --refuse-slower and --over must not be below 0")
 	case (r.targets == "") == (r.one.StorageClass == ""):
 		return nil, errors.New("give either --targets or --storageclass")
-	case r.targets != "" && (r.one.Server != "" || r.one.Replicas != 0):
-		return nil, errors.New("--server and --replicas are of --storageclass: with --targets they stand in the file")
+	case r.targets != "" && (r.one.Database != "" || r.one.Replicas != 0):
+		return nil, errors.New("--database and --replicas are of --storageclass: with --targets they stand in the file")
 	case r.file != "" && r.record != "" && outfile.Same(r.file, r.record):
 		return nil, fmt.Errorf("--output and --record are one file, %s", r.file)
 	}
@@ -102,7 +102,7 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 		r.config.Least, r.config.Most = r.over, r.over
 	}
 	if r.targets != "" {
-		return matrix.ReadServers(r.targets)
+		return matrix.ReadDatabases(r.targets)
 	}
 	return []matrix.Target{r.one}, nil
 }
@@ -154,7 +154,8 @@ func (r *baselineRun) run(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// keepRecord writes what was measured to --record. What lacks some of the classes, as of a run that was interrupted, takes no whole record's place.
+// keepRecord writes what was measured to --record. What lacks some of the classes, as of a run that was interrupted,
+// takes no whole record's place.
 func (r *baselineRun) keepRecord(found []baseline.Baseline, classes int, at time.Time) error {
 	path := r.record
 	var lacks error
@@ -168,7 +169,7 @@ func (r *baselineRun) keepRecord(found []baseline.Baseline, classes int, at time
 	return lacks
 }
 
-// describeRecord says what is in a record.
+// describeRecord describes what is in a record.
 func describeRecord(path string) (string, error) {
 	record, err := baseline.ReadRecord(path)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestBaselineKeepsItsRecord(t *testing.T) {
 	}
 }
 
-// Where a baseline could not be written is said before it is measured.
+// Where a baseline could not be written is an error before it is measured.
 func TestBaselineOutputsAreChecked(t *testing.T) {
 	r := pinned(t)
 	r.over = 24 * time.Hour
@@ -81,7 +81,7 @@ func TestBaselinePartialRecord(t *testing.T) {
 			t.Errorf("%s: it lacks classes: %v, %s", path, lacks, words)
 		}
 	}
-	// The next run tells of it, and has its place.
+	// The next run reports it, and has its place.
 	var log strings.Builder
 	setAside(r.record, describeRecord, slog.New(slog.NewTextHandler(&log, nil)))
 	if text := log.String(); !strings.Contains(text, partial+".1") || !strings.Contains(text, "1 of 2 classes") {

@@ -35,7 +35,7 @@ func (p *program) addCanary() {
 			}
 			return p.runCanary(ctx, log, l, config, tables)
 		},
-		"loadgen canary --server=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen canary --database=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
 		"loadgen canary --engine=mysql --profile=wal-commit --dsn='shop@unix(/run/mysqld/mysqld.sock)/shop'",
 		"loadgen canary --profile=write-mostly --working-set=64GiB --dsn='host=pg-1 dbname=shop' --dsn='host=pg-2 dbname=shop'",
 		"loadgen canary --when-down=wait --json --once=5m --rate=50 --dsn='host=pg-1,pg-2 dbname=shop target_session_attrs=read-write'",
@@ -108,7 +108,8 @@ func (p *program) runCanary(ctx context.Context, log *slog.Logger, l *load, conf
 	return firstFailure(failed, err)
 }
 
-// awaitTables waits until generator 0 has made the tables, which may take hours. A server that is not there is no reason to wait.
+// awaitTables waits until generator 0 has made the tables, which may take hours. A server that is not there is no
+// reason to wait.
 func awaitTables(ctx context.Context, log *slog.Logger, retry *adapter.Supervisor, d *driver.Driver) error {
 	for waited := 0; ; waited++ {
 		ready := false

@@ -81,13 +81,13 @@ func TestCompareExitCodes(t *testing.T) {
 	}
 }
 
-// A baseline of a real server can be recorded without pinning anything, and compared; so short a one says
-// that it is too short.
+// A baseline of a real server can be recorded without pinning anything, and compared; so short a one reports that it is
+// too short.
 func TestBaselineRecordLive(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
 	path := filepath.Join(t.TempDir(), "baseline.json")
-	out, err := exec.Command(binary(t), "baseline", "--storageclass=local", "--server=shop", "--dsn="+db.DSN(), "--profile=simple-ping", "--rate=50",
+	out, err := exec.Command(binary(t), "baseline", "--storageclass=local", "--database=shop", "--dsn="+db.DSN(), "--profile=simple-ping", "--rate=50",
 		"--warmup=200ms", "--over=12s", "--force", "--record="+path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -96,7 +96,7 @@ func TestBaselineRecordLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := r.Classes[0]; c.Server != "shop" || len(c.Intervals) != 1 || c.Intervals[0].Count < 100 || c.Intervals[0].P95 < c.Intervals[0].P50 || c.Result.Profile != "simple-ping" {
+	if c := r.Classes[0]; c.Database != "shop" || len(c.Intervals) != 1 || c.Intervals[0].Count < 100 || c.Intervals[0].P95 < c.Intervals[0].P50 || c.Result.Profile != "simple-ping" {
 		t.Errorf("%+v", r.Classes)
 	}
 	command := exec.Command(binary(t), "compare", "--must-see=10", path, path)

@@ -12,13 +12,14 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Every container of loadgen that the chart starts has arguments that loadgen takes, whatever word a canary's engine is given by.
+// Every container of loadgen that the chart starts has arguments that loadgen takes, whatever word a canary's engine is
+// given by.
 func TestArgumentsOfTheChart(t *testing.T) {
 	arguments := []string{"--set=baseline.enabled=true"}
 	engines := []string{"", "postgresql", "postgres", "mysql"}
 	for i, engine := range engines {
 		canary := fmt.Sprintf("--set=canaries[%d].", i)
-		arguments = append(arguments, fmt.Sprintf("%sname=c%d", canary, i), canary+"server=shop/shop-db", canary+"storageclass=fast", canary+"dsnSecret.name=shop-db-app")
+		arguments = append(arguments, fmt.Sprintf("%sname=c%d", canary, i), canary+"database=shop/shop-db", canary+"storageclass=fast", canary+"dsnSecret.name=shop-db-app")
 		if engine != "" {
 			arguments = append(arguments, canary+"engine="+engine)
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Several generators make one load, as the pods of an indexed job, on a database without tables; what they print is added up.
+// Several generators make one load, as the pods of an indexed job, on a database without tables; what they print is
+// added up.
 func TestGenerators(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
@@ -78,7 +79,7 @@ func TestGenerators(t *testing.T) {
 			if m.Completed != completed || m.Service.Count != completed || m.Generators != c.of || m.TargetRate != c.rate {
 				t.Errorf("sum %+v of %d", m, completed)
 			}
-			// Each does its part and no more: together what was asked, not so many times that.
+			// Each does its part and no more: together what was requested, not so many times that.
 			if offered := float64(m.Offered) / m.Seconds; offered < c.rate/2 || offered > 1.5*c.rate {
 				t.Errorf("%.1f/s were offered, want about %v", offered, c.rate)
 			}

@@ -1,4 +1,4 @@
-// Command loadgen puts a known load on a database and tells, event by event, how it fared.
+// Command loadgen puts a known load on a database and reports, event by event, how it fared.
 package main
 
 import (
@@ -37,7 +37,7 @@ Examples:
 func main() {
 	p := newProgram()
 	log := p.Parse(os.Args[1:])
-	slog.SetDefault(log) // of what is told where nobody hands one on
+	slog.SetDefault(log) // for logs where nobody hands one on
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills what does not end
@@ -55,7 +55,7 @@ func main() {
 func newProgram() *program {
 	p := &program{App: exporterkit.New("loadgen",
 		"Puts a known load on a database and exports its response times.", "127.0.0.1:9700",
-		"loadgen canary --server=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen canary --database=shop --storageclass=longhorn-r3 --rate=5 --dsn='host=127.0.0.1 dbname=shop'",
 		"loadgen canary --help")}
 	p.Flags.UsageTemplate(kingpin.DefaultUsageTemplate + examplesTemplate)
 	p.addCanary()
@@ -100,7 +100,7 @@ type load struct {
 // addLoad adds the common flags to a sub-command.
 func addLoad(c *kingpin.CmdClause, tool string) *load {
 	l := &load{labels: metrics.Labels{Tool: tool}}
-	c.Flag("server", "Name of the database server, the value of the label server.").StringVar(&l.labels.Server)
+	c.Flag("database", "What this load calls its database, the value of the label database.").StringVar(&l.labels.Database)
 	c.Flag("storageclass", "Storage class the server's data is on, the value of the label storageclass.").StringVar(&l.labels.StorageClass)
 	c.Flag("warmup", "How long the load counts as warming up after each start.").Default("30s").DurationVar(&l.warmup)
 	c.Flag("penalty", "Response time counted for a transaction that failed or was skipped, if it did not take longer. One that waits for a connection when the load ends counts with the time it waited.").
@@ -152,7 +152,7 @@ func (p *program) runTool(ctx context.Context, log *slog.Logger, l *load, s *ada
 	return firstFailure(failed, err)
 }
 
-// firstFailure is the load's own error, unless it was only told to end, or else err.
+// firstFailure returns the load's own error, unless it was only stopped, or else err.
 func firstFailure(failed, err error) error {
 	if failed != nil && !errors.Is(failed, context.Canceled) {
 		return failed
@@ -160,7 +160,8 @@ func firstFailure(failed, err error) error {
 	return err
 }
 
-// runOnce does the work once and prints the result. It is an error that it was told to end before its time, or that the result is not one of the server.
+// runOnce does the work once and prints the result. It fails if it was stopped before its time, or if the result is not
+// one of the server.
 func (p *program) runOnce(ctx context.Context, l *load, load *metrics.Load, work func(context.Context), finish func(*result.Result)) error {
 	r, err := result.Measure(ctx, load, l.options.Target, result.Warmup{Least: l.warmup}, l.once, work)
 	if err != nil {

@@ -22,8 +22,8 @@ func TestPgbenchLive(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
 	s := start(t, []string{"pgbench", "--path=" + testkit.Tool(t, "pgbench"), "--dsn=" + db.DSN(), "--init", "--scale=1", "--rate=100",
-		"--warmup=0s", "--server=shop", "--storageclass=local"})
-	own := []string{"tool=pgbench", "profile=tpcb-like", "server=shop", "storageclass=local"}
+		"--warmup=0s", "--database=shop", "--storageclass=local"})
+	own := []string{"tool=pgbench", "profile=tpcb-like", "database=shop", "storageclass=local"}
 	testkit.Eventually(t, time.Minute, func() error {
 		m, err := s.scrape()
 		if err != nil {
@@ -96,8 +96,8 @@ func TestOthersOnce(t *testing.T) {
 func TestCanaryLive(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
-	s := start(t, []string{"canary", "--dsn=" + db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--server=shop", "--storageclass=local"})
-	own := []string{"tool=canary", "profile=wal-commit", "server=shop", "storageclass=local"}
+	s := start(t, []string{"canary", "--dsn=" + db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--database=shop", "--storageclass=local"})
+	own := []string{"tool=canary", "profile=wal-commit", "database=shop", "storageclass=local"}
 	testkit.Eventually(t, time.Minute, func() error {
 		m, err := s.scrape()
 		if err != nil {
@@ -121,7 +121,7 @@ func TestCanaryLive(t *testing.T) {
 	}
 }
 
-// A server that is not there is retried, not an end: metrics tell of it from the start.
+// A server that is not there is retried, not an end: metrics report it from the start.
 func TestCanaryWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, []string{"canary", "--dsn=host=" + testdb.Folder(t) + " user=nobody dbname=none", "--rate=20"})
@@ -158,7 +158,7 @@ func TestCanaryOnce(t *testing.T) {
 	}
 }
 
-// What is told to end before its time is not taken for the whole: it says so in its result and by its exit code.
+// What is stopped before its time is not taken for the whole: its result and its exit code report it.
 func TestOnceCutShort(t *testing.T) {
 	t.Parallel()
 	server := testdb.StartStaller(t)
@@ -282,7 +282,8 @@ func TestSoakKilledAndReport(t *testing.T) {
 	}
 }
 
-// A soak that waits begins when its databases answer: before that there is no folder of it, and the error names the class.
+// A soak that waits begins when its databases answer: before that there is no folder of it, and the error names the
+// class.
 func TestSoakWaits(t *testing.T) {
 	t.Parallel()
 	folder, secrets := filepath.Join(t.TempDir(), "soak"), t.TempDir()

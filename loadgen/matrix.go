@@ -82,7 +82,7 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	if err != nil {
 		return err
 	}
-	// Said before hours of runs, not after.
+	// Reported before hours of runs, not after.
 	if err := checkFiles(out, html); err != nil {
 		return err
 	}
@@ -108,7 +108,8 @@ func runMatrix(ctx context.Context, r *matrix.Runner, name, targets, out, html s
 	return errors.Join(interrupted, report.Failed(), keepMatrix(report, out, sofar), writeFile(html, report.WriteHTML), report.WriteMarkdown(os.Stdout))
 }
 
-// keepMatrix writes a matrix to its file, and takes away what was kept of it meanwhile. One that was interrupted takes no whole one's place.
+// keepMatrix writes a matrix to its file, and takes away what was kept of it meanwhile. One that was interrupted takes
+// no whole one's place.
 func keepMatrix(report *matrix.Report, out, sofar string) error {
 	if _, _, interrupted := report.Interrupted(); interrupted && sofar != out {
 		return errors.Join(fmt.Errorf("--output: what was measured is in %s, and %s is left as it was", sofar, out), writeFile(sofar, report.WriteJSON))
@@ -122,7 +123,7 @@ func keepMatrix(report *matrix.Report, out, sofar string) error {
 	return err
 }
 
-// describeMatrix says what is in the file of a matrix that did not come to its end.
+// describeMatrix describes what is in the file of a matrix that did not come to its end.
 func describeMatrix(path string) (string, error) {
 	report, err := matrix.Read(path)
 	if err != nil {
@@ -135,7 +136,7 @@ func describeMatrix(path string) (string, error) {
 	return words + " runs", nil
 }
 
-// answers is an error if a Prometheus does not, or if it does not know which cluster is asked about.
+// answers returns an error if a Prometheus does not answer, or if the cluster to query is ambiguous.
 func answers(ctx context.Context, p why.API) error {
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()

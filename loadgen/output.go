@@ -9,7 +9,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
-// checkFiles says which of a command's files could not be written, before hours are spent on what is to be in them, and of which two are one. "" is none.
+// checkFiles returns which of a command's files could not be written, and of which two are one. It is called before
+// hours of work for them. "" is none.
 func checkFiles(paths ...string) error {
 	var errs []error
 	for i, path := range paths {

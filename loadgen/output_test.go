@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
 
-// failing is a matrix of which every run fails, as its classes have nothing that it needs, its targets and what it logs.
+// failing is a matrix of which every run fails, as its classes have nothing that it needs, its targets and what it
+// logs.
 func failing(t *testing.T) (r *matrix.Runner, targets string, log *strings.Builder) {
 	t.Helper()
 	targets, log = filepath.Join(t.TempDir(), "targets.yaml"), &strings.Builder{}
@@ -41,7 +42,7 @@ func TestMatrixOfFailures(t *testing.T) {
 	}
 }
 
-// Where a result could not be written is said before the first run.
+// Where a result could not be written is an error before the first run.
 func TestMatrixOutputsAreChecked(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "no", "today.html")
 	r, targets, log := failing(t)

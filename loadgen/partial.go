@@ -9,14 +9,15 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
-// partialEnd is what the name of a file ends with that keeps what there is of a result which is not whole, and keptPartials is how many are kept of earlier runs.
+// partialEnd is what the name of a file ends with that keeps what there is of a result which is not whole, and
+// keptPartials is how many are kept of earlier runs.
 const (
 	partialEnd   = ".partial"
 	keptPartials = 5
 )
 
-// setAside tells what an earlier run has left of the result in path, and takes it out of the way: PATH.partial becomes PATH.partial.1, that before it
-// PATH.partial.2 and so on. describe says what is in such a file.
+// setAside logs what an earlier run has left of the result in path, and moves it out of the way: PATH.partial becomes
+// PATH.partial.1, that before it PATH.partial.2 and so on. describe describes what is in such a file.
 func setAside(path string, describe func(path string) (string, error), log *slog.Logger) {
 	partial := path + partialEnd
 	info, err := os.Lstat(partial)

@@ -46,7 +46,8 @@ func rows(path string) string {
 	return fmt.Sprint(len(r.Rows))
 }
 
-// What there is of a matrix is kept beside its file after each run, in the same form; the file has what was there until all of the new one is.
+// What there is of a matrix is kept beside its file after each run, in the same form; the file has what was there until
+// all of the new one is.
 func TestMatrixPartial(t *testing.T) {
 	r, targets, log := failing(t)
 	out := filepath.Join(t.TempDir(), "today.json")
@@ -86,7 +87,7 @@ func TestMatrixPartial(t *testing.T) {
 	there(out, "2")
 	there(partial, "1 of 2")
 
-	// The next one tells of what it finds, keeps it, and is not kept from its own; also of what is no result.
+	// The next one logs what it finds, keeps it, and is not kept from its own; also of what is no result.
 	for _, c := range []struct{ found, told, second string }{
 		{"", "matrix wal, begun at ", "none"},
 		{"{", "it is cut: the JSON has no end", "1 of 2"},
@@ -140,7 +141,7 @@ func TestMatrixWithoutRoomForAPartial(t *testing.T) {
 	}
 }
 
-// At its start a matrix asks Prometheus once whether it is there, and which clusters it has.
+// At its start a matrix queries Prometheus once: whether it is there, and which clusters it has.
 func TestMatrixAsksOnce(t *testing.T) {
 	var asked, before atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

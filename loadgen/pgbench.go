@@ -21,7 +21,7 @@ func (p *program) addPgbench() {
 		func(ctx context.Context, log *slog.Logger) error {
 			return p.runPgbench(ctx, log, l, config, initialize)
 		},
-		"loadgen pgbench --server=shop --storageclass=longhorn-r3 --rate=50 --init --scale=10 --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen pgbench --database=shop --storageclass=longhorn-r3 --rate=50 --init --scale=10 --dsn='host=127.0.0.1 dbname=shop'",
 		"loadgen pgbench --rate=0 --clients=16 --builtin=select-only --once=60s --dsn=shop")
 	l = addLoad(c, "pgbench")
 	c.Flag("path", "The pgbench program.").Default("pgbench").StringVar(&config.Path)

@@ -24,7 +24,7 @@ type predictRun struct {
 	fromClass, toClass string
 	save               string
 	question           ask.Question
-	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
+	// cluster is the value of the label cluster to query, if it is named: it may be named "".
 	cluster         string
 	clusterNamed    bool
 	json, sameCache bool
@@ -46,7 +46,7 @@ func (p *program) addPredict() {
 	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&r.clusterNamed).StringVar(&r.cluster)
 	c.Flag("server", "The database server, as the agent calls it.").StringVar(&r.question.Subject.Server)
 	c.Flag("to", "Storage class asked about.").StringVar(&r.question.Class)
-	c.Flag("to-replicas", "Number of replicas asked about, of the storage engine that the server is on.").IntVar(&r.question.Replicas)
+	c.Flag("to-replicas", "Number of replicas asked about, of the storage backend that the server is on.").IntVar(&r.question.Replicas)
 	c.Flag("window", "Length of each window that is looked at.").Default("5m").DurationVar(&r.question.Window)
 	c.Flag("windows", "How many windows, up to now.").Default("12").IntVar(&r.question.Windows)
 	c.Flag("from-class-file", "Measurements of the class that the server is on, of loadgen probe, in the place of others. Both classes must be measured in the same way.").StringVar(&r.fromClass)
@@ -65,7 +65,7 @@ func (r *predictRun) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		in = &predict.Input{}
 	}
-	// All that is wrong is said at once.
+	// The error names all that is wrong at once.
 	for _, given := range []struct {
 		flag, path string
 		class      *predict.Class

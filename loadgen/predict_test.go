@@ -17,8 +17,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// The command predicts from a Prometheus and, the same, from the file that it saved there; where it cannot know it says so, and has
-// an exit code for that.
+// The command predicts from a Prometheus and, the same, from the file that it saved there; where it cannot know it
+// reports that, and has an exit code for it.
 func TestPredict(t *testing.T) {
 	t.Parallel()
 	lab := whytest.Healthy()
@@ -52,7 +52,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// Over a store of several clusters it asks of the one that is named, and of none before one is.
+// Over a store of several clusters it queries the one that is named, and none before one is.
 func TestPredictCluster(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(whytest.Clusters(map[string]float64{"": 4, "eu": 5}).Handler(nil))

@@ -17,7 +17,7 @@ var (
 	public   = regexp.MustCompile(`<https://[^ >]+>`)
 )
 
-// Each page on a published comparison says whose it is and how it is repeated: by a matrix that
+// Each page on a published comparison names whose it is and how it is repeated: by a matrix that
 // there is, on targets that can be read and have what its steps need, or by a canary.
 func TestPublished(t *testing.T) {
 	index, err := os.ReadFile("published/README.md")

@@ -67,7 +67,7 @@ type server struct {
 	said strings.Builder
 }
 
-// log is what it has said so far.
+// log is its output so far.
 func (s *server) log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A soak that is told to end mends its fault first. If that hangs, a second signal ends it.
+// A soak that is stopped mends its fault first. If that hangs, a second signal ends it.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -62,7 +62,7 @@ func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder st
 	return errors.Join(err, tellVerdict(os.Stdout, folder))
 }
 
-// tellVerdict says in words what a soak has shown so far.
+// tellVerdict words what a soak has shown so far.
 func tellVerdict(out io.Writer, folder string) error {
 	data, err := soak.Read(folder)
 	if err != nil {

@@ -36,7 +36,8 @@ func once(t *testing.T, args ...string) (r result.Result, code int, log string, 
 	return r, c.ProcessState.ExitCode(), complaints.String(), time.Since(began)
 }
 
-// Without a warm-up the count begins when the time does: what fio's first report has is of its first second, and no more.
+// Without a warm-up the count begins when the time does: what fio's first report has is of its first second, and no
+// more.
 func TestRateOfShortRuns(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string][]string{"no warm-up": {"--warmup=0s"}, "warm-up": {"--warmup=2s"}, "both directions": {"--warmup=0s", "--rw=randrw"}} {
@@ -68,7 +69,8 @@ func TestCountBeginsWithTheTool(t *testing.T) {
 	}
 }
 
-// A tool that fails by itself is no slow database: its end is in the notes, the JSON and the exit code, and not in the response times.
+// A tool that fails by itself is no slow database: its end is in the notes, the JSON and the exit code, and not in the
+// response times.
 func TestToolsOwnFailure(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
@@ -89,7 +91,7 @@ func TestToolsOwnFailure(t *testing.T) {
 	}
 }
 
-// What a tool refuses for good is not tried again, with --once or without; the cause is said.
+// What a tool refuses for good is not retried, with --once or without; the cause is logged.
 func TestRefusedForGood(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)

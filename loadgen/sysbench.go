@@ -22,7 +22,7 @@ func (p *program) addSysbench() {
 		func(ctx context.Context, log *slog.Logger) error {
 			return p.runSysbench(ctx, log, l, config, tables)
 		},
-		"loadgen sysbench --server=shop --storageclass=longhorn-r3 --rate=20 --init --dsn='host=127.0.0.1 dbname=shop'",
+		"loadgen sysbench --database=shop --storageclass=longhorn-r3 --rate=20 --init --dsn='host=127.0.0.1 dbname=shop'",
 		"loadgen sysbench --engine=mysql --script=oltp_write_only --once=60s --json --dsn='shop@unix(/run/mysqld/mysqld.sock)/shop'")
 	l = addLoad(c, "sysbench")
 	c.Flag("path", "The sysbench program.").Default("sysbench").StringVar(&config.Path)

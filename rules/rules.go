@@ -26,8 +26,8 @@ type Rule struct {
 	Labels map[string]string `yaml:"labels"`
 }
 
-// Files returns the files' texts by their names, for the histograms that a Prometheus stores: as they are written, which is for
-// native ones, if kind is empty.
+// Files returns the files' texts by their names, for the histograms that a Prometheus stores: as they are written,
+// which is for native ones, if kind is empty.
 func Files(kind histograms.Kind) (map[string][]byte, error) {
 	names, err := fs.Glob(files, "*.rules.yaml")
 	if err != nil {
@@ -47,6 +47,30 @@ func Files(kind histograms.Kind) (map[string][]byte, error) {
 
 // All returns the rules, file by file and in their order there.
 func All() ([]Rule, error) { return For("") }
+
+// Groups returns the rules of some groups of one file, in their order there.
+func Groups(name string, groups ...string) ([]Rule, error) {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var content struct {
+		Groups []struct {
+			Name  string
+			Rules []Rule
+		}
+	}
+	if err := yaml.Unmarshal(text, &content); err != nil {
+		return nil, fmt.Errorf("rules/%s: %w", name, err)
+	}
+	var all []Rule
+	for _, g := range content.Groups {
+		if slices.Contains(groups, g.Name) {
+			all = append(all, g.Rules...)
+		}
+	}
+	return all, nil
+}
 
 // For returns the same for another kind of stored histograms, in the same order.
 func For(kind histograms.Kind) ([]Rule, error) {

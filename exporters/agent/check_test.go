@@ -18,8 +18,8 @@ import (
 
 const nobody = 65534
 
-// The table of capabilities in README.md, as it is: what --check says of a run by nobody with
-// exactly these, and whether it may measure.
+// The table of capabilities in README.md: what --check reports if an unprivileged user runs it with exactly these, and
+// whether it may measure.
 func TestCheckCapabilities(t *testing.T) {
 	testkit.NeedBPF(t)
 	agent := build(t)
@@ -34,7 +34,7 @@ func TestCheckCapabilities(t *testing.T) {
 		{"none", nil, 1, `collector query +FAILED: .*lacks CAP_BPF and CAP_PERFMON`, "query: program"},
 		{"BPF", []uintptr{unix.CAP_BPF}, 1, `collector query +FAILED: .*lacks CAP_PERFMON`, "query: program"},
 		{"BPF PERFMON", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON}, 0,
-			`query: server checked +ok +postgresql , PID(?s:.*)query: discovery +without: needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH`, "FAILED"},
+			`query: server checked +ok +postgresql , PID(?s:.*)query: listeners +without: needs CAP_SYS_PTRACE(?s:.*)query: discovery +without: needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH`, "FAILED"},
 		{"BPF PERFMON SYS_PTRACE", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE}, 0,
 			`query: discovery +without: needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH`, "FAILED"},
 		{"all it asks for", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH}, 0,
@@ -57,8 +57,8 @@ func TestCheckCapabilities(t *testing.T) {
 	}
 }
 
-// The host's procfs may be mounted anywhere, but from a PID namespace of its own the agent
-// cannot follow the processes that it shows, and says so.
+// The host's procfs may be mounted anywhere, but from a PID namespace of its own the agent cannot follow the processes
+// that it shows, and reports so.
 func TestCheckInPIDNamespace(t *testing.T) {
 	testkit.NeedBPF(t)
 	agent := build(t)

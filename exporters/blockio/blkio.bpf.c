@@ -2,7 +2,7 @@
 
 /* Latency of block I/O by device and operation, split into the time before the driver got a
  * request (queue) and the time in driver and device (device), for ebpf_exporter (blkio.yaml).
- * And requests that came back from there undone, to be tried again (retries).
+ * And requests that came back from there undone, to be retried.
  *
  * Almost all of it hangs on one hook, the end of a request, because the kernel
  * itself stamps a request when it is made and when it is given to the driver: block_io_done,
@@ -10,7 +10,7 @@
  * return at once unless a device needs them:
  *   - block_rq_complete, for a device's own flushes, which have no block_io_done,
  *   - block_rq_issue, for queues where the kernel omits the second stamp,
- *   - block_rq_requeue, for requests that are tried again: the kernel sets the second stamp anew then,
+ *   - block_rq_requeue, for requests that are retried: the kernel sets the second stamp anew then,
  *   - block_bio_queue and block_bio_complete, for devices without requests (dm, md, zram, drbd).
  *
  * What is counted, and when:
@@ -21,7 +21,7 @@
  *   - op "flush": a request for nothing but a flush, what a database's fsync waits for. The
  *     kernel answers several of them with one flush of the device; that one gives the device
  *     time of each and is not counted itself. /proc/diskstats counts these among the writes.
- *   - a request that is tried again, as after an error, a timeout or "busy": once as well. Its device
+ *   - a request that is retried, as after an error, a timeout or "busy": once as well. Its device
  *     time begins where the driver was given it first, as all of what follows is the device's doing.
  *     What a driver refuses at once, having no room for it, still waits in the queue.
  *   - op "other": what is neither read, write, flush nor discard (write zeroes, secure
@@ -109,15 +109,15 @@ struct {
 /* What a driver has given back by then, and not as complete, it has refused: it had no room. */
 #define REFUSED_WITHIN_NS 1000000
 
-/* A request that is tried again: when it was made, which tells it from a later one in the same
- * place, and when its driver was given it first, 0 if that was not stamped.
+/* A request that is retried: when it was made, which distinguishes it from a later one in the same place, and when
+ * its driver was given it first, 0 if that was not stamped.
  */
 struct retried {
 	u64 start;
 	u64 issued;
 };
 
-/* Requests that are being tried again. An entry goes when its request ends, or the next one in the same
+/* Requests that are being retried. An entry goes when its request ends, or the next one in the same
  * place; those that stay are of devices which went with a request whose end was not seen.
  */
 struct {
@@ -322,8 +322,8 @@ int BPF_PROG(blkio_rq_complete, struct request *rq, blk_status_t error, unsigned
 	return 0;
 }
 
-/* A raw tracepoint, as a kernel that lacks this one refuses to load a typed one, and the
- * others with it. ebpf_exporter then only says that it is not attached.
+/* A raw tracepoint, as a kernel that lacks this one refuses to load a typed one, and the others with it.
+ * ebpf_exporter then only logs that it is not attached.
  */
 SEC("raw_tp/block_io_done")
 int BPF_PROG(blkio_io_done, struct request *arg)
@@ -369,7 +369,7 @@ static __always_inline void count_retry(struct request *rq)
 		drop(DROP_RETRY, 1);
 }
 
-/* A request goes back to its queue: refused by its driver, or tried and to be tried again. */
+/* A request goes back to its queue: refused by its driver, or tried and to be retried. */
 SEC("tp_btf/block_rq_requeue")
 int BPF_PROG(blkio_rq_requeue, struct request *rq)
 {
@@ -378,7 +378,7 @@ int BPF_PROG(blkio_rq_requeue, struct request *rq)
 
 	/* Refused before it was started, or not counted when it ends. */
 	if (state == MQ_RQ_IDLE || (rq->cmd_flags & REQ_OP_MASK) >= REQ_OP_DRV_IN ||
-	    !(has_io_stat(rq) || is_device_flush(rq)))
+		!(has_io_stat(rq) || is_device_flush(rq)))
 		return 0;
 	first.start = rq->start_time_ns;
 	first.issued = attempt_time(rq);

@@ -51,8 +51,8 @@ func countRequests(t *testing.T) error {
 	d.read(2000)
 	d.flush(200)
 	d.discard(100)
-	// The loop driver knows no FUA: the block layer makes each of these a write followed by a flush
-	// of its own, and the kernel adds the fsync that O_DSYNC asks for.
+	// The loop driver knows no FUA: the block layer makes each of these a write followed by a flush of its own, and the
+	// kernel adds the fsync of O_DSYNC.
 	openDisk(t, path, unix.O_DSYNC).write(300)
 
 	values, err := e.reached(t, device, map[string]uint64{"write": 3300, "read": 2000, "flush": 500, "discard": 100}, 5*time.Second)
@@ -84,8 +84,8 @@ func checkAgreement(t *testing.T, what string, count, ms uint64, values map[seri
 	if ours.count != count {
 		t.Errorf("%s: %d requests, the kernel counted %d", what, ours.count, count)
 	}
-	// The kernel cuts off the last millisecond, and takes its time just before ours; before 6.5
-	// later than ours, after it has woken who waited for the request.
+	// The kernel rounds down to a millisecond. It takes its time just before ours; before 6.5 it takes it later than
+	// ours, after it has woken the task that waited for the request.
 	early, late := 0.003, 0.003 // ms a request
 	if !rig.HasIODone(t) {
 		early = 0.025
@@ -114,7 +114,7 @@ func checkBuckets(t *testing.T, s series, v value) {
 	}
 }
 
-// A device that comes, goes and comes back keeps its name, even if nobody looked in between.
+// A device that is detached and attached again keeps its name, even without a lookup in between.
 func TestDetachedAndReused(t *testing.T) {
 	e := startExporter(t)
 	path, detach := newLoop(t, diskSize)

@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What histograms.h says.
+// The bounds of histograms.h.
 const (
 	slots      = 40 // of a histogram, its sum not among them
 	sharedCPU  = 0xffff

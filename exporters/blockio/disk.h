@@ -4,7 +4,7 @@
 
 #define BLKIO_NAME_LEN 32 /* the kernel's DISK_NAME_LEN */
 
-/* blkio_is_nvme says whether name is an NVMe namespace's. */
+/* blkio_is_nvme reports whether name is an NVMe namespace's. */
 static __always_inline bool blkio_is_nvme(const char *name)
 {
 	return name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'e';
@@ -22,7 +22,7 @@ static __always_inline void blkio_nvme_head(char *name)
 
 	if (!blkio_is_nvme(name))
 		return;
-	/* Sixteen bytes hold "nvme" and three numbers of up to three digits. The copy goes
+		/* Sixteen bytes hold "nvme" and three numbers of up to three digits. The copy goes
 	 * through shifts, as the verifier wants constant offsets into the stack.
 	 */
 #pragma unroll

@@ -21,7 +21,7 @@ import (
 // exporter is a running ebpf_exporter with our configuration.
 type exporter struct{ url string }
 
-// exporterCommand prepares ebpf_exporter as nobody with the two capabilities it needs.
+// exporterCommand prepares ebpf_exporter as the user nobody with the two capabilities it needs.
 func exporterCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	testkit.NeedBPF(t)

@@ -40,15 +40,16 @@ func TestNamelessFlags(t *testing.T) {
 	})
 }
 
-// withoutName returns this kernel's types with an enum's name taken away; nothing else changes, numbers of types included.
+// withoutName returns this kernel's types with an enum's name taken away; nothing else changes, numbers of types
+// included.
 func withoutName(t *testing.T, name string) *btf.Spec {
 	t.Helper()
 	raw, err := os.ReadFile("/sys/kernel/btf/vmlinux")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Documentation/bpf/btf.rst: a header with the places of types and strings; each type begins with its name's place among the
-	// strings, and a word whose bits 24 to 28 are its kind.
+	// Documentation/bpf/btf.rst: a header with the places of types and strings; each type begins with its name's place
+	// among the strings, and a word whose bits 24 to 28 are its kind.
 	const kindEnum = 6
 	word := func(at uint32) uint32 { return binary.NativeEndian.Uint32(raw[at:]) }
 	header := word(4)

@@ -66,13 +66,13 @@ struct key {
 	u16 cpu; /* of a record, SHARED_CPU for all, else 0 */
 };
 
-#define EXPORTED(name, entries)                                                                    \
-	struct {                                                                                   \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                   \
-		__uint(max_entries, entries);                                                      \
-		__uint(map_flags, BPF_F_NO_PREALLOC);                                              \
-		__type(key, struct key);                                                           \
-		__type(value, u64);                                                                \
+#define EXPORTED(name, entries) \
+	struct { \
+		__uint(type, BPF_MAP_TYPE_HASH); \
+		__uint(max_entries, entries); \
+		__uint(map_flags, BPF_F_NO_PREALLOC); \
+		__type(key, struct key); \
+		__type(value, u64); \
 	} name SEC(".maps")
 
 /* From a request's start to its hand-over to the driver. */
@@ -90,11 +90,10 @@ EXPORTED(blkio_unsplit_total, MAX_SHARED_RECORDS);
 /* How often requests came back from driver or device undone, and went into the queue again. */
 EXPORTED(blkio_retries_total, MAX_SHARED_RECORDS);
 
-/* What was lost, by reason: record, a request for which there was no room for a record of its
- * device and operation; entry, an observation of one histogram for which there was no
- * room in the exported map; issue, a request's hand-over stamp (the request counts as
- * unsplit); bio, a bio of a device without requests; retry, one that is not counted, or the first hand-over
- * of a request that is tried again (its attempts before the last one count as queue).
+/* What was lost, by reason: record, a request without room for a record of its device and operation; entry, an
+ * observation of one histogram without room in the exported map; issue, a request's hand-over stamp (the request
+ * counts as unsplit); bio, a bio of a device without requests; retry, one that is not counted, or the first hand-over
+ * of a request that is retried (its attempts before the last one count as queue).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -165,7 +164,7 @@ static __always_inline void drop(u32 reason, u64 n)
 		*count += n;
 }
 
-/* add_to adds n to an exported entry and says whether there was room for it. */
+/* add_to adds n to an exported entry and reports whether there was room for it. */
 static __always_inline bool add_to(void *map, struct key *key, u64 n)
 {
 	u64 *value = bpf_map_lookup_elem(map, key);
@@ -177,25 +176,25 @@ static __always_inline bool add_to(void *map, struct key *key, u64 n)
 }
 
 /* export_histogram adds to the map of histogram name what record has counted since. */
-#define export_histogram(name, record, key)                                                        \
-	do {                                                                                       \
-		u64 sum = record->now.name##_ns;                                                   \
-                                                                                                   \
-		for (u32 i = 0; i < BLKIO_SLOTS; i++) {                                            \
-			u32 count = record->now.name[i];                                           \
-			u32 fresh = count - record->exported.name[i];                              \
-                                                                                                   \
-			if (!fresh)                                                                \
-				continue;                                                          \
-			record->exported.name[i] = count;                                          \
-			(key)->slot = i;                                                           \
-			if (!add_to(&blkio_##name##_seconds, key, fresh))                          \
-				drop(DROP_ENTRY, fresh);                                           \
-		}                                                                                  \
-		(key)->slot = BLKIO_SLOT_SUM;                                                      \
-		if (sum != record->exported.name##_ns)                                             \
-			add_to(&blkio_##name##_seconds, key, sum - record->exported.name##_ns);    \
-		record->exported.name##_ns = sum;                                                  \
+#define export_histogram(name, record, key) \
+	do { \
+		u64 sum = record->now.name##_ns; \
+\
+		for (u32 i = 0; i < BLKIO_SLOTS; i++) { \
+			u32 count = record->now.name[i]; \
+			u32 fresh = count - record->exported.name[i]; \
+\
+			if (!fresh) \
+				continue; \
+			record->exported.name[i] = count; \
+			(key)->slot = i; \
+			if (!add_to(&blkio_##name##_seconds, key, fresh)) \
+				drop(DROP_ENTRY, fresh); \
+		} \
+		(key)->slot = BLKIO_SLOT_SUM; \
+		if (sum != record->exported.name##_ns) \
+			add_to(&blkio_##name##_seconds, key, sum - record->exported.name##_ns); \
+		record->exported.name##_ns = sum; \
 	} while (0)
 
 static long export_record(void *map, const struct key *from, struct record *record, void *ctx)
@@ -287,19 +286,19 @@ static __always_inline struct record *record_of(struct key *key)
 }
 
 /* add adds n to a number of a record, which others may do, too, if it is a shared one. */
-#define add(shared, number, n)                                                                     \
-	do {                                                                                       \
-		if (shared)                                                                        \
-			__sync_fetch_and_add(&(number), n);                                        \
-		else                                                                               \
-			(number) += n;                                                             \
+#define add(shared, number, n) \
+	do { \
+		if (shared) \
+			__sync_fetch_and_add(&(number), n); \
+		else \
+			(number) += n; \
 	} while (0)
 
 /* observe counts one value of the histogram name. */
-#define observe(shared, counts, name, ns)                                                          \
-	do {                                                                                       \
-		add(shared, (counts)->name[blkio_slot(ns)], 1);                                    \
-		add(shared, (counts)->name##_ns, ns);                                              \
+#define observe(shared, counts, name, ns) \
+	do { \
+		add(shared, (counts)->name[blkio_slot(ns)], 1); \
+		add(shared, (counts)->name##_ns, ns); \
 	} while (0)
 
 #endif

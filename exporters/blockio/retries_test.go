@@ -20,8 +20,8 @@ const dropRetry = 4
 // retried is the program's struct retried.
 type retried struct{ Start, Issued uint64 }
 
-// newHalvingDisk makes a disk whose reads come back half done: the loop driver gives such a request back to its queue and tries it
-// again, from where it got to.
+// newHalvingDisk makes a disk whose reads come back half done: the loop driver gives such a request back to its queue
+// and tries it again, from where it got to.
 func newHalvingDisk(t *testing.T) *rig.SlowDisk {
 	t.Helper()
 	testkit.NeedBPF(t)
@@ -124,7 +124,8 @@ func retryRequests(t *testing.T, own bool) error {
 	return nil
 }
 
-// What is remembered of an earlier request in the same place, whose end was not seen, does not count for a later one, and is forgotten with it.
+// What is remembered of an earlier request in the same place, whose end was not seen, does not count for a later one,
+// and is forgotten with it.
 func TestEarlierRequestIsNotTakenForARetriedOne(t *testing.T) {
 	wholly(t, func() error { return earlierRequestIsNotTaken(t) })
 }
@@ -134,7 +135,7 @@ func earlierRequestIsNotTaken(t *testing.T) error {
 	device := filepath.Base(disk.Device)
 	coll := startStamping(t, false)
 	d := openDisk(t, disk.Device, 0)
-	// The second half of a read comes when the test says so.
+	// The second half of a read arrives when the test releases it.
 	var reads atomic.Int32
 	goOn := make(chan struct{})
 	disk.Reads.SetBy(func() time.Duration {

@@ -50,7 +50,7 @@ static __always_inline u32 blkio_slot(u64 ns)
 	}
 	log2 += top >> 1;
 
-	/* The five leading bits say which half of the octave. */
+	/* The five leading bits select the half of the octave. */
 	return 2 * (log2 - BLKIO_MIN_SHIFT) + 1 + ((ns >> (log2 - 4)) >= 23);
 }
 

@@ -12,7 +12,7 @@
 
 static __always_inline u32 native_slot(u64 ns)
 {
-	/* Longer than any slot tells apart, and the scaling below must not overflow. */
+	/* Longer than any slot distinguishes, and the scaling below must not overflow. */
 	if (ns >= 1ULL << 41)
 		return NATIVE_SLOTS - 1;
 	/* From units of 10^-9 s to units of 2^-30 s, so that powers of two are bucket bounds. */
@@ -21,12 +21,28 @@ static __always_inline u32 native_slot(u64 ns)
 		return 0;
 	u32 e = 0;
 	u64 m = v;
-	if (m >> 32) { m >>= 32; e += 32; }
-	if (m >> 16) { m >>= 16; e += 16; }
-	if (m >> 8) { m >>= 8; e += 8; }
-	if (m >> 4) { m >>= 4; e += 4; }
-	if (m >> 2) { m >>= 2; e += 2; }
-	if (m >> 1) e += 1;
+	if (m >> 32) {
+		m >>= 32;
+		e += 32;
+	}
+	if (m >> 16) {
+		m >>= 16;
+		e += 16;
+	}
+	if (m >> 8) {
+		m >>= 8;
+		e += 8;
+	}
+	if (m >> 4) {
+		m >>= 4;
+		e += 4;
+	}
+	if (m >> 2) {
+		m >>= 2;
+		e += 2;
+	}
+	if (m >> 1)
+		e += 1;
 	/* The mantissa in [2^31, 2^32) against 2^(31 + j/8). */
 	u64 f = e <= 31 ? v << (31 - e) : v >> (e - 31);
 	u32 sub = (f > 2147483648U) + (f > 2341847524U) + (f > 2553802834U) + (f > 2784941738U) +

@@ -32,7 +32,8 @@ typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
 typedef _Bool bool;
-enum { false = 0, true = 1 };
+enum { false = 0,
+	true = 1 };
 
 typedef u8 blk_status_t;
 typedef u32 blk_opf_t;
@@ -64,6 +65,7 @@ enum {
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
@@ -299,7 +301,7 @@ struct task_struct {
 	struct sched_entity se;
 	struct sched_info sched_info;
 	int exit_state;
-	unsigned int in_iowait: 1;
+	unsigned int in_iowait : 1;
 	pid_t pid;
 	pid_t tgid;
 	void *mm;

@@ -12,9 +12,9 @@ type CheckResult struct {
 	Part string
 	// Err is nil if it works, else why it does not and what to do about it.
 	Err error
-	// Optional parts may fail without failing --check; Note says what is lost without them.
+	// Optional parts may fail without failing --check. Note describes what is lost without them.
 	Optional bool
-	// Note says what was found.
+	// Note describes the result.
 	Note string
 }
 

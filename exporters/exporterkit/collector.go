@@ -13,11 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ErrNoData is returned by a Collector that works but has nothing to say (no such
-// hardware, no server yet). It counts as success and is logged at debug level only.
+// ErrNoData is returned by a Collector that works but has no data (no such hardware, no server yet). It counts as
+// success and is logged at debug level only.
 var ErrNoData = errors.New("no data")
 
-// Outcome is the error of a Collector that has sent n things: what went wrong, or ErrNoData if nothing did and there was nothing to send.
+// Outcome is the error of a Collector that has sent n things: what went wrong, or ErrNoData if nothing did and there
+// was nothing to send.
 func Outcome(n int, errs ...error) error {
 	if err := errors.Join(errs...); err != nil || n > 0 {
 		return err
@@ -33,9 +34,9 @@ type Collector interface {
 	Update(ch chan<- prometheus.Metric) error
 }
 
-// DefaultTimeout is how long a scrape waits for a collector unless told otherwise: below
-// Prometheus' usual scrape_timeout of 10 s, and above what a healthy collector takes on a node
-// that is short of CPUs. One that hangs costs a single scrape this time; later ones do not wait.
+// DefaultTimeout is how long a scrape waits for a collector by default: below Prometheus' usual scrape_timeout of 10 s,
+// and above what a healthy collector takes on a node that is short of CPUs. One that hangs costs a single scrape this
+// time; later ones do not wait.
 const DefaultTimeout = 5 * time.Second
 
 // Set is a group of named collectors that fail independently: one that panics, hangs or sends
@@ -98,10 +99,14 @@ func (s *Set) Add(name string, c Collector) {
 // Describe implements prometheus.Collector.
 func (s *Set) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector: it asks every collector side by side, and sends what
-// they answered in the order of their names, so that of two equal series always the same one is
-// kept.
+// Collect implements prometheus.Collector: it runs all collectors concurrently and sends their series in the order of
+// the collectors' names. Of two equal series always the same one is kept.
 func (s *Set) Collect(ch chan<- prometheus.Metric) {
+	s.each(func(metric prometheus.Metric) { ch <- metric })
+}
+
+// each calls f with each metric, as Collect sends it.
+func (s *Set) each(f func(prometheus.Metric)) {
 	s.mu.RLock()
 	members := make([]*member, 0, len(s.members))
 	for _, m := range s.members {
@@ -115,12 +120,12 @@ func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	}
 	merged := newMerge(s.once)
 	for i, m := range members {
-		s.send(ch, m, asked[i], merged)
+		s.send(f, m, asked[i], merged)
 	}
 }
 
 // send waits for one collector's answer and sends it.
-func (s *Set) send(ch chan<- prometheus.Metric, m *member, u *update, merged *merge) {
+func (s *Set) send(f func(prometheus.Metric), m *member, u *update, merged *merge) {
 	result := answer{late: true}
 	var took time.Duration
 	if u.joined {
@@ -136,18 +141,18 @@ func (s *Set) send(ch chan<- prometheus.Metric, m *member, u *update, merged *me
 			dropped++
 			continue
 		}
-		ch <- metric
+		f(metric)
 	}
 	ok := 1.0
 	if result.late || result.err != nil && !errors.Is(result.err, ErrNoData) {
 		ok = 0
 	}
 	count := m.count(result.late, dropped)
-	ch <- prometheus.MustNewConstMetric(s.descs.duration, prometheus.GaugeValue, took.Seconds(), m.name)
-	ch <- prometheus.MustNewConstMetric(s.descs.success, prometheus.GaugeValue, ok, m.name)
-	ch <- prometheus.MustNewConstMetric(s.descs.panics, prometheus.CounterValue, float64(count.panics), m.name)
-	ch <- prometheus.MustNewConstMetric(s.descs.timeouts, prometheus.CounterValue, float64(count.timeouts), m.name)
-	ch <- prometheus.MustNewConstMetric(s.descs.dropped, prometheus.CounterValue, float64(count.dropped), m.name)
+	f(prometheus.MustNewConstMetric(s.descs.duration, prometheus.GaugeValue, took.Seconds(), m.name))
+	f(prometheus.MustNewConstMetric(s.descs.success, prometheus.GaugeValue, ok, m.name))
+	f(prometheus.MustNewConstMetric(s.descs.panics, prometheus.CounterValue, float64(count.panics), m.name))
+	f(prometheus.MustNewConstMetric(s.descs.timeouts, prometheus.CounterValue, float64(count.timeouts), m.name))
+	f(prometheus.MustNewConstMetric(s.descs.dropped, prometheus.CounterValue, float64(count.dropped), m.name))
 }
 
 // Failed returns a Collector that could not start: every scrape reports err for it.

@@ -18,8 +18,8 @@ const (
 	maxOnce = 200
 )
 
-// Recovered calls f and returns its error, or one that says where it panicked: what peers answer
-// must not end an exporter. It cannot recover panics in goroutines that f starts.
+// Recovered calls f and returns its error, or one that names the place of a panic: what peers answer must not end an
+// exporter. It cannot recover panics in goroutines that f starts.
 func Recovered(f func() error) (err error) {
 	err = errGone // if the goroutine ends below
 	defer func() {
@@ -76,7 +76,7 @@ type logOnce struct {
 
 func newLogOnce(log *slog.Logger) *logOnce { return &logOnce{log: log, seen: map[string]bool{}} }
 
-// first says whether key is new and still to be logged.
+// first reports whether key is new and still to be logged.
 func (l *logOnce) first(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

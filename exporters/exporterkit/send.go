@@ -21,9 +21,5 @@ func send(ch chan<- prometheus.Metric, d *prometheus.Desc, kind prometheus.Value
 	for i, l := range labels {
 		fit[i] = label.Value(l)
 	}
-	m, err := prometheus.NewConstMetric(d, kind, value, fit...)
-	if err != nil {
-		m = prometheus.NewInvalidMetric(d, err) // counted as dropped
-	}
-	ch <- m
+	ch <- &sample{d, kind, value, fit}
 }

@@ -29,8 +29,11 @@ type App struct {
 	Name string
 	// Description is one sentence for --help and the landing page.
 	Description string
-	// Registry holds the program's metrics; the Go runtime's and the process's own are in it.
+	// Registry holds the program's metrics but those of its Sets; the Go runtime's and the process's own are in it.
 	Registry *prometheus.Registry
+	// Large is set by programs that may have the series of a large cluster, and no native histograms: scrapes that take
+	// text get text.
+	Large bool
 	// Flags is the program's command line; add to it before Parse.
 	Flags *kingpin.Application
 
@@ -39,9 +42,11 @@ type App struct {
 	telemetry *string
 	timeout   *time.Duration
 	pages     []Page
+	sets      []*Set
+	observed  *prometheus.Registry // the sets' metrics
 }
 
-// Page is what a program serves beside its metrics, to whoever may read those.
+// Page is what a program serves beside its metrics, with the same access rights.
 type Page struct {
 	Path string
 	// Text is its name on the landing page; empty if it is not there.
@@ -52,8 +57,8 @@ type Page struct {
 // AddPages adds pages, before Serve.
 func (a *App) AddPages(pages ...Page) { a.pages = append(a.pages, pages...) }
 
-// New returns an App that listens on address unless told otherwise by --web.listen-address.
-// examples are whole command lines shown by --help.
+// New returns an App that listens on address unless --web.listen-address is set. examples are whole command lines shown
+// by --help.
 func New(name, description, address string, examples ...string) *App {
 	help := description
 	for i, e := range examples {
@@ -66,6 +71,7 @@ func New(name, description, address string, examples ...string) *App {
 		Name:        name,
 		Description: description,
 		Registry:    prometheus.NewRegistry(),
+		observed:    prometheus.NewRegistry(),
 		Flags:       kingpin.New(name, help),
 	}
 	a.Flags.HelpFlag.Short('h')
@@ -81,8 +87,8 @@ func New(name, description, address string, examples ...string) *App {
 	return a
 }
 
-// Parse reads the command line and returns the logger it asks for. A wrong command line
-// ends the process with a hint to --help.
+// Parse reads the command line and returns the configured logger. A wrong command line ends the process with a hint to
+// --help.
 func (a *App) Parse(args []string) *slog.Logger {
 	_, err := a.Flags.Parse(args)
 	if err == nil && *a.timeout <= 0 {
@@ -95,15 +101,16 @@ func (a *App) Parse(args []string) *slog.Logger {
 	return promslog.New(&a.log)
 }
 
-// NewSet returns an empty Set in the program's registry, whose scrapes wait for each collector as
-// long as the command line says.
+// NewSet returns an empty Set. The program exposes its series, and scrapes wait for each collector as long as the
+// command line allows.
 func (a *App) NewSet(log *slog.Logger) *Set {
 	timeout := *a.timeout
 	if timeout <= 0 {
 		timeout = DefaultTimeout // the command line was not read
 	}
 	set := NewSetWithTimeout(log, timeout)
-	a.Registry.MustRegister(set)
+	a.observed.MustRegister(set)
+	a.sets = append(a.sets, set)
 	return set
 }
 

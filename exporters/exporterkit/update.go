@@ -22,7 +22,8 @@ type member struct {
 	collector Collector
 	running   *run // the Update under way; nil if none is
 	counts    counts
-	// panicked is the panic that was counted last: who asks in the background may tell of one panic at each scrape.
+	// panicked is the panic that was counted last: a collector that runs in the background may report one panic at each
+	// scrape.
 	panicked *panicError
 	// standing is the text of the error that was logged last; empty if there is none or it is over.
 	standing string
@@ -140,7 +141,7 @@ func (m *member) giveUp(r *run, rendered *rendering) {
 	close(r.settled)
 }
 
-// cameLate ends a run that was given up: the next scrape asks again.
+// cameLate ends a run that was given up: the next scrape starts a new one.
 func (m *member) cameLate(r *run, err error) {
 	m.logResult(err)
 	m.set.log.Info("collector returned after it was given up; it is asked again", "collector", m.name, "after", time.Since(r.began).Round(time.Millisecond))
@@ -162,8 +163,8 @@ func (m *member) countResult(dropped uint64, err error) {
 	}
 }
 
-// logResult logs how an Update ended. An error that stands, as while a server is away, is logged when it begins, when its text
-// changes and when it is over, not at each scrape.
+// logResult logs how an Update ended. A lasting error, as while a server is away, is logged when it begins, when its
+// text changes and when it is over, not at each scrape.
 func (m *member) logResult(err error) {
 	var panicked *panicError
 	switch {
@@ -183,7 +184,7 @@ func (m *member) logResult(err error) {
 	}
 }
 
-// stand remembers the text of an error, and says whether it is another one than before.
+// stand remembers the text of an error and reports whether it differs from the one before.
 func (m *member) stand(text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

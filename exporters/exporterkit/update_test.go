@@ -51,7 +51,7 @@ func state(metric, collector string, value int) string {
 	return fmt.Sprintf("plumbline_scrape_collector_%s{collector=%q} %d", metric, collector, value)
 }
 
-// A panic costs its collector the scrape, and nobody else anything; the log has the stack once.
+// A panic costs its collector the scrape, and affects no other; the log has the stack once.
 func TestPanicIsRecovered(t *testing.T) {
 	var log bytes.Buffer
 	set := NewSet(slog.New(slog.NewTextHandler(&log, nil)))
@@ -59,6 +59,7 @@ func TestPanicIsRecovered(t *testing.T) {
 	set.Add("broken", updateFunc(func(ch chan<- prometheus.Metric) error {
 		sendOne(ch, "before")
 		var none map[string]int
+		//lint:ignore SA5000 the panic is wanted
 		none["x"] = 1
 		return nil
 	}))
@@ -79,7 +80,7 @@ func TestPanicIsRecovered(t *testing.T) {
 	}
 }
 
-// Who asks in the background and panics there tells of it until the next answer: that is one panic.
+// A collector that panics in its background goroutine reports that until the next answer: it counts as one panic.
 func TestPanicOfABackgroundIsCountedOnce(t *testing.T) {
 	set := NewSet(slog.New(slog.DiscardHandler))
 	poll := func() error { return Recovered(func() error { panic("bad answer") }) }
@@ -94,7 +95,7 @@ func TestPanicOfABackgroundIsCountedOnce(t *testing.T) {
 	}
 }
 
-// An error that stands is logged when it begins, when its text changes and when it is over; at debug level each time.
+// A lasting error is logged when it begins, when its text changes and when it is over; at debug level each time.
 func TestStandingErrorIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	var err error
@@ -177,8 +178,8 @@ func (h *hanging) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
-// A collector that hangs makes one scrape wait; the next ones answer without it at once, and never
-// ask it twice. When it comes back its late series are dropped and nothing of it stays behind.
+// A collector that hangs delays one scrape. The next ones answer without it at once and never call it twice. When it
+// returns, its late series are dropped and nothing of it stays behind.
 func TestHangingCollector(t *testing.T) {
 	before := runtime.NumGoroutine()
 	h := &hanging{gate: make(chan struct{})}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -42,15 +43,19 @@ func newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// metrics serves the registry.
+// metrics serves the registry and the sets.
 func (a *App) metrics(log *slog.Logger) http.Handler {
-	return whole(promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{
+	handler := promhttp.HandlerFor(prometheus.Gatherers{a.Registry, a.observed}, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
 		// One bad series must not hide the rest of them.
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            a.Registry,
 		MaxRequestsInFlight: maxScrapes,
-	}))
+	})
+	if a.Large {
+		handler = plainText(a.sets, a.Registry, log, handler)
+	}
+	return whole(handler)
 }
 
 // whole writes a handler's answer only when it is complete: a client that reads slowly must not
@@ -146,5 +151,5 @@ func (c *connections) endOne() {
 		}
 	}
 	delete(c.open, end)
-	go end.Close() // TLS says goodbye, which may take a while
+	go end.Close() // TLS sends close_notify, which may block
 }

@@ -43,7 +43,7 @@ func serve(t *testing.T, server *http.Server) string {
 	return s.Listener.Addr().String()
 }
 
-// slowReader asks for the metrics and reads no more than the first line of the answer.
+// slowReader requests the metrics and reads no more than the first line of the answer.
 func slowReader(t *testing.T, address string) *bufio.Reader {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)

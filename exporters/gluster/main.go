@@ -15,7 +15,8 @@ import (
 // checkTimeout bounds --check as a whole.
 const checkTimeout = 60 * time.Second
 
-// lockPause is about how long a command waits that found a lock of glusterd's held; most are held for less than a second.
+// lockPause is about how long a command waits that found a lock of glusterd's held; most are held for less than a
+// second.
 const lockPause = 2 * time.Second
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/gluster/collector"
 )
 
-// A command line that cannot work ends with one sentence that says why.
+// A command line that cannot work ends with one sentence that names the reason.
 func TestCommandLine(t *testing.T) {
 	for name, test := range map[string]struct {
 		cli      collector.CLI

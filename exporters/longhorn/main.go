@@ -25,6 +25,7 @@ func main() {
 		"longhorn_exporter --targets-file=/etc/plumbline/longhorn.yaml --check",
 		"longhorn_exporter --kubernetes --no-collector.engine --no-collector.replica        (one per cluster)",
 		"longhorn_exporter --kubernetes --kubernetes.node=$(NODE_NAME) --no-collector.volume --no-collector.node   (one per node)")
+	app.Large = true
 	hostname, _ := os.Hostname()
 	opts := collector.Options{}
 	var poll collector.Poll
@@ -119,6 +120,7 @@ func run(app *exporterkit.App, opts collector.Options, poll collector.Poll, clus
 		return errors.New("no collector is enabled that can work here")
 	}
 	if opts.Cluster != nil {
+		opts.Cluster.Serve(on)
 		set.Add("kubernetes", opts.Cluster)
 		if err := opts.Cluster.Run(ctx); err != nil {
 			return err

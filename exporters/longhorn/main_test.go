@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/longhorn/collector"
 )
 
-// A command line that cannot work ends with one sentence that says why.
+// A command line that cannot work ends with one sentence that names the reason.
 func TestCommandLine(t *testing.T) {
 	poll := collector.Poll{EngineInterval: time.Second, StateInterval: time.Second, Timeout: time.Second}
 	all := map[string]bool{"engine": true, "replica": true, "volume": true, "node": true}

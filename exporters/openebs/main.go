@@ -20,10 +20,11 @@ import (
 const checkTimeout = 20 * time.Second
 
 func main() {
-	app := exporterkit.New("openebs_exporter", "Exports what OpenEBS's storage engines know about their volumes.", ":9438",
+	app := exporterkit.New("openebs_exporter", "Exports what OpenEBS's storage backends know about their volumes.", ":9438",
 		"openebs_exporter --mayastor.url=http://openebs-api-rest.openebs:8081 --kubernetes",
 		"openebs_exporter --kubernetes --no-collector.mayastor --no-collector.ioengine --collector.cstor",
 		"openebs_exporter --mayastor.url=http://localhost:8081 --check")
+	app.Large = true
 	hostname, _ := os.Hostname()
 	var opts collector.Options
 	app.Flags.Flag("node", "Name of this node; device paths are traced to the kernel's names on it only.").

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/openebs/collector"
 )
 
-// A command line that cannot work ends with one sentence that says why.
+// A command line that cannot work ends with one sentence that names the reason.
 func TestCommandLine(t *testing.T) {
 	all := map[string]bool{"mayastor": true, "localpv": true}
 	for name, test := range map[string]struct {

@@ -99,7 +99,7 @@ func TestRunBacksOff(t *testing.T) {
 	}
 }
 
-// Who waits for a result is told after a while that there will be none, and why.
+// A caller that waits for a result gets an error with the reason after a while, if none will come.
 func TestGivesUp(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -217,7 +217,7 @@ func TestSplitPassword(t *testing.T) {
 	}
 }
 
-// An error tells what is wrong with a connection string, and nothing of its password, however that is written.
+// An error names what is wrong with a connection string, and nothing of its password, however that is written.
 func TestRefusalHasNoPassword(t *testing.T) {
 	for _, c := range []struct{ dsn, want string }{
 		{"host=db password = hush sslmode=bogus", "sslmode is invalid"},
@@ -306,7 +306,7 @@ func TestToolsOutageIsNotSlow(t *testing.T) {
 	}
 }
 
-// What a tool refuses is tried once; what it cannot do now is tried again.
+// What a tool refuses is tried once; what it cannot do now is retried.
 func TestRefusedIsNotTriedAgain(t *testing.T) {
 	runs := 0
 	err := newSupervisor(0).Run(t.Context(), func(context.Context) Ended {
@@ -321,7 +321,7 @@ func TestRefusedIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// A tool that works and never gets through its warm-up has no result; who waits for it is told.
+// A tool that works and never gets through its warm-up has no result; a caller that waits for it gets an error.
 func TestNeverSteady(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(0)
@@ -375,7 +375,7 @@ func TestHostAddress(t *testing.T) {
 	}
 }
 
-// Taking the password out must change nothing else of what a server is told.
+// Taking the password out must change nothing else of what a server receives.
 func FuzzSplitPassword(f *testing.F) {
 	f.Add(`host=h user='a b' password='p\'q'`)
 	f.Add("postgres://u:p@h/d?application_name=x")

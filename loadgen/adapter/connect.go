@@ -39,7 +39,7 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	if err := lookUp(config, addresses); err != nil {
 		return nil, err
 	}
-	// Else the server is asked for parameters that only libpq knows, and refuses.
+	// Else the client sends the server parameters that only libpq knows, and the server refuses.
 	name := cmp.Or(config.RuntimeParams["application_name"], config.RuntimeParams["fallback_application_name"], "loadgen")
 	maps.DeleteFunc(config.RuntimeParams, func(key, _ string) bool { return slices.Contains(libpqOnly, key) })
 	config.RuntimeParams["application_name"] = name
@@ -49,13 +49,13 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// libpqOnly are the parameters of libpq's connection strings that are not the server's, and that pgx does not know: what it does without is of no
-// account to a load.
+// libpqOnly are the parameters of libpq's connection strings that are not the server's, and that pgx does not know:
+// what it does without is of no account to a load.
 var libpqOnly = []string{"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
 	"gssencmode", "gsslib", "gssdelegation", "krbsrvname", "sslcompression", "sslcrl", "sslcrldir", "requirepeer", "requiressl", "ssl_min_protocol_version",
 	"ssl_max_protocol_version", "sslkeylogfile", "load_balance_hosts", "scram_client_key", "scram_server_key", "authtype", "tty"}
 
-// hasHost says whether a connection string, or the environment, names a host.
+// hasHost reports whether a connection string, or the environment, names a host.
 func hasHost(dsn string) bool {
 	if os.Getenv("PGHOST") != "" {
 		return true
@@ -83,7 +83,8 @@ func withHost(dsn, host string) string {
 	return dsn + "?host=" + url.QueryEscape(host)
 }
 
-// lookUp has the hosts of a configuration be at the addresses of hostaddr, one each: their names are then only for their certificates.
+// lookUp has the hosts of a configuration be at the addresses of hostaddr, one each: their names are then only for
+// their certificates.
 func lookUp(config *pgx.ConnConfig, list string) error {
 	if list == "" {
 		return nil
@@ -111,8 +112,8 @@ func lookUp(config *pgx.ConnConfig, list string) error {
 	return nil
 }
 
-// refusal is why pgx does not take a connection string. pgx's own error repeats the string, and knows passwords in some forms only. So the
-// string is read again without its password, and what is told of that error is its reason alone.
+// refusal returns why pgx does not take a connection string. pgx's own error repeats the string, and knows passwords in
+// some forms only. So the string is read again without its password, and only that error's reason is returned.
 func refusal(dsn string) error {
 	rest, _ := splitURL(dsn)
 	var err error

@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// isURL says whether a connection string is a URL, as libpq does.
+// isURL reports whether a connection string is a URL, as libpq does.
 func isURL(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
 }
 
-// splitURL takes the passwords out of a URL, and leaves all else of it as it is: libpq's URLs are none of RFC 3986, for they have several hosts, and
-// sockets' folders in the place of one. Users end at the first @ that no / comes before.
+// splitURL takes the passwords out of a URL, and leaves all else of it as it is: libpq's URLs are none of RFC 3986, for
+// they have several hosts, and sockets' folders in the place of one. Users end at the first @ that no / comes before.
 func splitURL(dsn string) (rest string, password bool) {
 	scheme, rest, _ := strings.Cut(dsn, "://")
 	users := ""

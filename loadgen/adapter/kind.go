@@ -25,14 +25,14 @@ func (e *ConnectionError) Unwrap() error { return e.Err }
 // ErrReadOnly is the error of a server that takes no writes where some are meant.
 var ErrReadOnly = errors.New("the server is read-only")
 
-// FromServer says whether an error is an answer of the server.
+// FromServer reports whether an error is an answer of the server.
 func FromServer(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	return errors.As(err, &pg) || errors.As(err, &my)
 }
 
-// Unserved says whether an error of a kind is that no server takes the load now.
+// Unserved reports whether an error of a kind means that no server takes the load now.
 func Unserved(kind metrics.ErrorKind) bool {
 	switch kind {
 	case metrics.Connection, metrics.Authentication, metrics.Timeout, metrics.ReadOnly, metrics.Storage:
@@ -41,19 +41,20 @@ func Unserved(kind metrics.ErrorKind) bool {
 	return false
 }
 
-// The codes by which servers say what is wrong.
+// The codes by which servers report what is wrong.
 var (
 	// disk_full, io_error, data_corrupted, index_corrupted.
 	postgresStorage = []string{"53100", "58030", "XX001", "XX002"}
-	// Error on write, disk full, error on read, error on write, error of the storage engine, damaged key file, table is full, crashed table (twice),
-	// no such table in the storage engine.
+	// Error on write, disk full, error on read, error on write, error of the storage backend, damaged key file, table
+	// is full, crashed table (twice), no such table in the storage backend.
 	mysqlStorage = []uint16{3, 1021, 1024, 1026, 1030, 1034, 1114, 1194, 1195, 1932}
-	// No right to the database, wrong password, host that is not allowed, no password where one is wanted, password that has expired.
+	// No right to the database, wrong password, host that is not allowed, no password where one is wanted, password
+	// that has expired.
 	mysqlAuthentication = []uint16{1044, 1045, 1130, 1698, 1820, 1862}
 )
 
-// storageWords are the kernel's words for a storage that fails: servers give some of them under other codes, such as a file system that was made
-// read-only after an error, which is a lack of rights to PostgreSQL.
+// storageWords are the kernel's words for a storage that fails: servers give some of them under other codes, such as a
+// file system that was made read-only after an error, which is a lack of rights to PostgreSQL.
 var storageWords = []string{"No space left on device", "Disk quota exceeded", "Input/output error", "Read-only file system", "Stale file handle",
 	"Structure needs cleaning", "Transport endpoint is not connected"}
 
@@ -61,7 +62,8 @@ func anyOf(text string, words []string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// Kind sorts an error. An unknown answer of the server is Other. What caused a failure to connect counts, where it is known.
+// Kind sorts an error. An unknown answer of the server is Other. What caused a failure to connect counts, where it is
+// known.
 func Kind(ctx context.Context, err error) metrics.ErrorKind {
 	var failed *ConnectionError
 	var early *pgconn.ConnectError
@@ -129,7 +131,7 @@ func cause(ctx context.Context, err error) metrics.ErrorKind {
 	return told(err)
 }
 
-// told is the kind of an error that a tool has put in words.
+// told returns the kind of an error that a tool has put in words.
 func told(err error) metrics.ErrorKind {
 	var said *toldError
 	if errors.As(err, &said) {
@@ -161,7 +163,7 @@ var (
 		"onnection timed out", "timeout expired", "no connection to the server", "SSL SYSCALL error", "too many clients", "Too many connections", "connect: "}
 )
 
-// KindOf sorts what a tool says of an error in words, its own, the driver's or the server's.
+// KindOf returns the kind of an error from a tool's words for it: its own, the driver's or the server's.
 func KindOf(text string) metrics.ErrorKind {
 	switch {
 	case anyOf(text, storageWords):

@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reached is a server that answered, for a driver that knows less of connection strings than libpq: one host, and whether it is spoken to by TLS.
+// Reached is a server that answered, for a driver that knows less of connection strings than libpq: one host, and
+// whether it is spoken to by TLS.
 type Reached struct {
 	config *pgx.ConnConfig
 	secure bool
@@ -66,7 +67,8 @@ func fallbacks(config *pgx.ConnConfig) (all []*tlsHost) {
 	return all
 }
 
-// Plain is a connection string of key=value pairs in which nothing is left to find out: what lib/pq takes. dsn is the one it was made of.
+// Plain is a connection string of key=value pairs in which nothing is left to find out: what lib/pq takes. dsn is the
+// one it was made of.
 func (r *Reached) Plain(dsn string) string {
 	c := r.config
 	values := map[string]string{"host": c.Host, "port": strconv.Itoa(int(c.Port)), "user": c.User, "password": c.Password, "dbname": c.Database}

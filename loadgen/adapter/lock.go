@@ -12,13 +12,14 @@ import (
 const (
 	// lockPatience is how long a loadgen waits for another one that makes a tool's tables.
 	lockPatience = 30 * time.Minute
-	// lockTry is how long it waits for it at a time: what cuts idle connections, such as a proxy, sees one that is in use.
+	// lockTry is how long it waits for it at a time: what cuts idle connections, such as a proxy, sees one that is in
+	// use.
 	lockTry = 2 * time.Second
 	// lockPing is the pause between two signs of life on the connection that holds the lock, for the same reason.
 	lockPing = 20 * time.Second
 	// pingPatience is how long such a sign may take.
 	pingPatience = 10 * time.Second
-	// takePatience is how much longer than asked for the server may take to say whether it gives the lock.
+	// takePatience is how much longer than the requested wait the server may take to report whether it gives the lock.
 	takePatience = 10 * time.Second
 	// openPatience is how long connecting may take, with the question for the database's name.
 	openPatience = connectTimeout + 5*time.Second
@@ -32,7 +33,7 @@ var errNoSecond = errors.New("there is no second connection beside the lock's")
 
 // Lock is a lock in a database, held by a connection of its own.
 type Lock interface {
-	// Take waits at most so long for the lock, and says whether it got it.
+	// Take waits at most so long for the lock, and reports whether it got it.
 	Take(ctx context.Context, wait time.Duration) (bool, error)
 	// Ping is an error if the connection is gone, and the lock with it.
 	Ping(ctx context.Context) error
@@ -51,8 +52,8 @@ type Alone struct {
 	Log      *slog.Logger
 }
 
-// Do waits for the lock and does it. A lock that is lost meanwhile, or that is not to be had beside what is to be done, is warned of: it
-// is one loadgen that makes tables, as a rule.
+// Do waits for the lock and does it. A lock that is lost meanwhile, or that is not to be had beside what is to be done,
+// is warned of: it is one loadgen that makes tables, as a rule.
 func (a Alone) Do(ctx context.Context, do func(context.Context) error) error {
 	lock, err := a.hold(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a Alone) hold(ctx context.Context) (Lock, error) {
 	return nil, err
 }
 
-// open connects, or says in time that it cannot.
+// open connects, or fails within a deadline.
 func (a Alone) open(ctx context.Context) (Lock, error) {
 	limited, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
@@ -127,7 +128,7 @@ func (a Alone) take(ctx context.Context, lock Lock) error {
 	}
 }
 
-// try takes the lock, or says in time that the server does not answer.
+// try takes the lock, or fails within a deadline if the server does not answer.
 func try(ctx context.Context, lock Lock, wait time.Duration) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, wait+takePatience)
 	defer cancel()
@@ -138,7 +139,7 @@ func try(ctx context.Context, lock Lock, wait time.Duration) (bool, error) {
 	return got, err
 }
 
-// watch keeps the connection in use until ctx ends, and tells if it is gone.
+// watch keeps the connection in use until ctx ends, and reports if it is gone.
 func (a Alone) watch(ctx context.Context, lock Lock) {
 	for going := true; going; {
 		going = Sleep(ctx, lockPing)

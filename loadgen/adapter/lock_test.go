@@ -55,7 +55,8 @@ func hangs(ctx context.Context) (Lock, error) {
 	return nil, ctx.Err()
 }
 
-// A server that does not answer is not waited for: not with the first try, nor with a later one, nor with the connection.
+// A server that does not answer is not waited for: not with the first try, nor with a later one, nor with the
+// connection.
 func TestAloneHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		open func(*fakeLock) func(context.Context) (Lock, error)
@@ -152,7 +153,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// What fails under the lock is told as it is.
+// What fails under the lock is returned as it is.
 func TestAloneFails(t *testing.T) {
 	lock, want := &fakeLock{}, errors.New("no room")
 	err := Alone{Tool: "pgbench", Log: slog.New(slog.DiscardHandler), Open: opens(lock, another)}.

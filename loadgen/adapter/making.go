@@ -2,11 +2,13 @@ package adapter
 
 import "fmt"
 
-// MakingTable is the name of an empty table that is there while loadgen makes a tool's tables; its comment says which. They are not
-// marked as loadgen's before they are whole, so that it alone tells the rest of an interrupted call from what is somebody else's.
+// MakingTable is the name of an empty table that exists while loadgen makes a tool's tables; its comment names them.
+// They get loadgen's mark only when they are whole, so that only this table distinguishes the rest of an interrupted
+// call from other people's tables.
 func MakingTable(tool string) string { return "plumbline_loadgen_making_" + tool }
 
-// Note are the statements that make such a table, with a comment, in the place of an earlier one. PostgreSQL's is one, and so a transaction.
+// Note are the statements that make such a table, with a comment, in the place of an earlier one. PostgreSQL's is one,
+// and so a transaction.
 func Note(engine, table, comment string) []string {
 	if engine == "mysql" {
 		return []string{NoNote(table), fmt.Sprintf("create table %s (id int primary key) comment = '%s'", table, comment)}
@@ -17,7 +19,8 @@ func Note(engine, table, comment string) []string {
 // NoNote is the statement that drops it.
 func NoNote(table string) string { return "drop table if exists " + table }
 
-// ReadNote reads the numbers of a comment of a form with as many %d, and says whether it is one. Of anything else it reads none.
+// ReadNote reads the numbers of a comment of a form with as many %d, and reports whether it is one. Of anything else it
+// reads none.
 func ReadNote(comment, form string, numbers ...*int) bool {
 	read := make([]int, len(numbers))
 	var into, values []any

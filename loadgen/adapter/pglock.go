@@ -19,7 +19,8 @@ type postgresLock struct {
 	database string
 }
 
-// PostgresLock connects to PostgreSQL for the advisory lock of a name. It is of the database that the connection string names.
+// PostgresLock connects to PostgreSQL for the advisory lock of a name. It is of the database that the connection string
+// names.
 func PostgresLock(ctx context.Context, dsn, name string) (Lock, error) {
 	c, err := Connect(ctx, dsn)
 	if err != nil {
@@ -37,7 +38,7 @@ func PostgresLock(ctx context.Context, dsn, name string) (Lock, error) {
 }
 
 func (l *postgresLock) Take(ctx context.Context, wait time.Duration) (bool, error) {
-	// A time-out of 0 is none. Only PostgreSQL 17 and later have one for transactions.
+	// A timeout of 0 is none. Only PostgreSQL 17 and later have one for transactions.
 	_, err := l.c.Exec(ctx, fmt.Sprintf("begin; set local lock_timeout = %d; set local statement_timeout = 0; "+
 		"set local idle_in_transaction_session_timeout = 0; "+
 		"select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'; select pg_advisory_xact_lock(%d)", max(wait.Milliseconds(), 1), l.key))

@@ -28,8 +28,8 @@ type Process struct {
 	Dir string
 	// Files are its further open files, from descriptor 3 on.
 	Files []*os.File
-	// Stop is the signal that asks it to end in good order when the context ends; StopBy is
-	// another way to ask, for a program that heeds no signal.
+	// Stop is the signal that ends it in good order when the context ends; StopBy is another way, for a program that
+	// heeds no signal.
 	Stop   syscall.Signal
 	StopBy func() error
 	// Grace is how long it may take to do so before it is killed.
@@ -40,8 +40,8 @@ type Process struct {
 	Started func(pid int)
 }
 
-// Run runs the process to its end and returns once all its output was read. It is told to
-// stop when ctx ends, and it never outlives loadgen.
+// Run runs the process to its end and returns once all its output was read. It stops the process when ctx ends. The
+// process never outlives loadgen.
 func (p *Process) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() {
@@ -110,7 +110,7 @@ type startError struct{ err error }
 func (e *startError) Error() string { return e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// NotStarted says whether err means that the program could not even be started.
+// NotStarted reports whether err means that the program could not even be started.
 func NotStarted(err error) bool {
 	var start *startError
 	return errors.As(err, &start)
@@ -136,7 +136,7 @@ func ExitCode(err error) int {
 	return -1
 }
 
-// Describe makes one line of how a process ended and the last thing it said.
+// Describe makes one line of how a process ended and its last output.
 func Describe(tool string, err error, lastWords string) error {
 	switch {
 	case err == nil && lastWords == "":

@@ -1,4 +1,4 @@
-// Package adapter keeps a foreign load tool running and tells its story in loadgen's metrics.
+// Package adapter keeps a foreign load tool running and reports its load in loadgen's metrics.
 // One sub-package per tool builds its command line and reads its output.
 package adapter
 
@@ -48,18 +48,19 @@ type Supervisor struct {
 	warm      *time.Timer
 }
 
-// Ended says how one run of a tool ended.
+// Ended is how one run of a tool ended.
 type Ended struct {
 	// Reason goes into the restart counter.
 	Reason metrics.RestartReason
-	// Err is what to tell the operator.
+	// Err is the error for the operator.
 	Err error
-	// Refused: the tool did nothing, for what it was asked to do cannot be, such as a word that it does not know. No retry mends that.
+	// Refused is set if the tool did nothing because its arguments cannot work, such as an unknown word. No retry mends
+	// that.
 	Refused bool
 }
 
-// End says how a run of a tool ended, from its process's error and the last thing it said. refused is whether, as far as the tool's words go, no retry
-// mends that; a program that was killed, or a server that is down, refuses nothing.
+// End returns how a run of a tool ended, from its process's error and its last output. refused is whether, by the
+// tool's words, no retry mends that; a program that was killed, or a server that is down, refuses nothing.
 func End(tool string, err error, lastWords string, serverDown, refused bool) Ended {
 	e := Ended{Reason: metrics.Exited, Err: Describe(tool, err, lastWords), Refused: refused && !serverDown && KilledBy(err) == 0}
 	switch {
@@ -74,9 +75,8 @@ func End(tool string, err error, lastWords string, serverDown, refused bool) End
 	return e
 }
 
-// Run calls once again and again until ctx ends, with growing pauses between. once runs the
-// tool to its end; it calls Up when the tool's first transaction is seen. The error is of having
-// given up, or of a tool that refuses what it is asked to do.
+// Run calls once again and again until ctx ends, with growing pauses between. once runs the tool to its end; it calls
+// Up when the tool's first transaction is seen. It fails when it gives up, or if the tool refuses its arguments.
 func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) error {
 	var counting sync.WaitGroup
 	stop := make(chan struct{})
@@ -122,7 +122,7 @@ func words(err error) string {
 	return err.Error()
 }
 
-// Up tells that the tool does transactions now. It may be called for each of them.
+// Up notes that the tool does transactions now. It may be called for each of them.
 func (s *Supervisor) Up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +161,8 @@ func (s *Supervisor) phase(p metrics.Phase) {
 	}
 }
 
-// down marks the tool as not working and returns for how long it had worked. What falls due until it works again was not sent, either
-// because the server is down or for a reason of the tool's own.
+// down marks the tool as not working and returns for how long it had worked. What falls due until it works again was
+// not sent, either because the server is down or for a reason of the tool's own.
 func (s *Supervisor) down(reason metrics.RestartReason) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Supervisor) settle(now time.Time) {
 	}
 }
 
-// Sleep waits for d and says false if ctx has ended, also before a wait that is none.
+// Sleep waits for d. It returns false if ctx has ended, also before an empty wait.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
@@ -231,8 +231,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Retry calls f with growing pauses until it succeeds, logging and counting each failure by its kind, or until ctx ends. While no server
-// takes a connection, that is the phase of the pauses. An error wrapped by Final is not retried.
+// Retry calls f with growing pauses until it succeeds, logging and counting each failure by its kind, or until ctx
+// ends. While no server takes a connection, that is the phase of the pauses. An error wrapped by Final is not retried.
 func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Context) error) error {
 	backoff, began := firstBackoff, time.Now()
 	for {

@@ -30,7 +30,7 @@ const (
 	mostExpected = 0.1
 )
 
-// Config says how to measure.
+// Config configures a measurement.
 type Config struct {
 	// Driver is the load; its engine and connection string come from the target.
 	Driver driver.Config
@@ -43,42 +43,43 @@ type Config struct {
 	// Expected are the times at which the classes are known to be slow. They do not count where
 	// hours are compared, and a run of which more than a tenth lies in them is spoilt.
 	Expected []Window
-	// Force takes a spoilt run too, and says in the rules file what spoilt it.
+	// Force takes a spoilt run too, and records in the rules file what spoilt it.
 	Force bool
 }
 
 // Baseline is the outcome on one storage class.
 type Baseline struct {
 	StorageClass string
-	// Server is the canary's label server; empty pins all servers of the class.
-	Server string
+	// Database is the canary's label database; empty pins all databases of the class.
+	Database string
 	// Cluster is the label cluster that the rules' Prometheus has on its series, if it has.
 	Cluster  string
 	Replicas int
 	Result   result.Result
-	// Hours tells how the run's hours differ; nil if it was too short to tell.
+	// Hours is how the run's hours differ; nil if it was too short to compare them.
 	Hours *Hours
 	// Expected are the windows of this class.
 	Expected []Window
-	// Precise says whether the precision asked for was reached.
+	// Precise reports whether the requested precision was reached.
 	Precise bool
 	// Pieces are the response times of each interval.
 	Pieces []Piece
-	// Spoilt says why the run is no fit baseline; empty: it is one.
+	// Spoilt is why the run is no fit baseline; empty: it is one.
 	Spoilt string
 }
 
-// name says whose baseline it is.
+// name returns whose baseline it is.
 func (b Baseline) name() string {
-	if b.Server == "" {
+	if b.Database == "" {
 		return b.StorageClass
 	}
-	return b.StorageClass + " " + b.Server
+	return b.StorageClass + " " + b.Database
 }
 
-// Measure runs the load on all targets side by side, as the canaries run later. They begin when all are reached and have their tables: until then
-// a target that cannot be reached ends all, after that whatever is wrong with one costs that one alone. All that was measured is
-// returned. A run that failures or the generator spoilt is an error, too: an alert on a spoilt baseline would be blind.
+// Measure runs the load on all targets side by side, as the canaries run later. They begin when all are reached and
+// have their tables: until then a target that cannot be reached ends all, after that whatever is wrong with one costs
+// that one alone. All that was measured is returned. A run that failures or the generator spoilt is an error, too: an
+// alert on a spoilt baseline would be blind.
 func Measure(ctx context.Context, config Config, targets []matrix.Target, log *slog.Logger) ([]Baseline, error) {
 	if config.Least <= 0 || config.Most < config.Least || config.Precision <= 0 {
 		return nil, fmt.Errorf("durations and precision must be above 0, the longest duration not below the shortest")
@@ -103,7 +104,7 @@ func Measure(ctx context.Context, config Config, targets []matrix.Target, log *s
 	err = each(targets, func(i int, target matrix.Target) error {
 		err := runs[i].measure(ctx, config)
 		if err != nil && ctx.Err() == nil {
-			log.Error("no fit baseline; the other runs go on", "storageclass", target.StorageClass, "server", target.Server, "err", err)
+			log.Error("no fit baseline; the other runs go on", "storageclass", target.StorageClass, "database", target.Database, "err", err)
 		}
 		return err
 	})
@@ -123,7 +124,7 @@ func each(targets []matrix.Target, do func(i int, target matrix.Target) error) e
 	for i, target := range targets {
 		running.Go(func() {
 			if err := do(i, target); err != nil {
-				failures[i] = fmt.Errorf("storage class %s: %w", Baseline{StorageClass: target.StorageClass, Server: target.Server}.name(), err)
+				failures[i] = fmt.Errorf("storage class %s: %w", Baseline{StorageClass: target.StorageClass, Database: target.Database}.name(), err)
 			}
 		})
 	}
@@ -143,14 +144,14 @@ type run struct {
 func prepare(ctx context.Context, config Config, target matrix.Target, log *slog.Logger) (*run, error) {
 	c := config.Driver
 	c.Engine, c.DSN = target.Engine, target.DSN
-	r := &run{Baseline: Baseline{StorageClass: target.StorageClass, Server: target.Server, Cluster: config.Cluster, Replicas: target.Replicas}}
+	r := &run{Baseline: Baseline{StorageClass: target.StorageClass, Database: target.Database, Cluster: config.Cluster, Replicas: target.Replicas}}
 	for _, w := range config.Expected {
 		if w.StorageClass == "" || w.StorageClass == r.StorageClass {
 			r.Expected = append(r.Expected, w)
 		}
 	}
 	registry := prometheus.NewRegistry()
-	r.load = metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Label(), Server: target.Server, StorageClass: target.StorageClass},
+	r.load = metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Profile: c.Label(), Database: target.Database, StorageClass: target.StorageClass},
 		metrics.Options{Target: c.Rate, Penalty: 10 * time.Second})
 	var err error
 	if r.driver, err = driver.New(c, r.load, driver.NewOwnMetrics(registry), log); err != nil {
@@ -166,7 +167,8 @@ func prepare(ctx context.Context, config Config, target matrix.Target, log *slog
 // measure runs the load. A run that is no fit baseline is measured all the same.
 func (r *run) measure(ctx context.Context, config Config) (err error) {
 	reached, hours, cut := make(chan bool, 1), sliced{length: Slice}, pieces{}
-	// Known well enough, it is told to end from outside, so that the time in which the last ones end is not in its rate.
+	// Known well enough, the run is stopped from outside, so that the time in which the last ones end is not in its
+	// rate.
 	measuring, stop := context.WithCancel(ctx)
 	defer stop()
 	r.Result, err = result.Measure(measuring, r.load, config.Driver.Rate, result.Warmup{Least: config.Driver.Warmup}, config.Most, func(ctx context.Context) {
@@ -187,8 +189,8 @@ func (r *run) measure(ctx context.Context, config Config) (err error) {
 	}
 	early := <-reached
 	now, tally := time.Now(), r.load.Tally()
-	// As it was decided, where it was: the few transactions that still ended then may tip the balance. A run that took the longest time is judged by
-	// all of it.
+	// As it was decided, where it was: the few transactions that still ended then may tip the balance. A run that took
+	// the longest time is judged by all of it.
 	r.Precise = early || precise(tally, config.Precision)
 	began := r.Result.Began()
 	if !hours.began.IsZero() {
@@ -234,7 +236,7 @@ func waitPrecise(ctx context.Context, load *metrics.Load, config Config, hours *
 	}
 }
 
-// precise says whether the pinned quantile is known well enough.
+// precise reports whether the pinned quantile is known well enough.
 func precise(t metrics.Tally, precision float64) bool {
 	value := t.Response.Quantile(pinned).Seconds()
 	if value == 0 || t.Response.Count() < 200 {

@@ -33,7 +33,8 @@ func TestMeasureAndWrite(t *testing.T) {
 	targets := []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN(), Replicas: 1}, {StorageClass: "r3", Engine: "postgres", DSN: db.DSN(), Replicas: 3}}
 	c := config(300)
 	c.Force = true // a busy machine may hold the generator up
-	// Where one in twenty of the statements is held up, the 95th percentile is anything for a while. How precise is precise is TestPrecise's.
+	// Where one in twenty of the statements is held up, the 95th percentile is anything for a while. How precise is
+	// precise is TestPrecise's.
 	c.Precision, c.Most = 1, 5*time.Minute
 	found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -76,7 +77,7 @@ func TestExpectedRunIsRefused(t *testing.T) {
 	}
 }
 
-// A run that is no fit baseline is told of by its class, and costs neither its own figures nor another's.
+// The error of a run that is no fit baseline names its class. It costs neither its own figures nor another's.
 func TestSpoiltRunCostsItselfAlone(t *testing.T) {
 	t.Parallel()
 	c := config(100)
@@ -100,7 +101,7 @@ func TestSpoiltRunCostsItselfAlone(t *testing.T) {
 	}
 }
 
-// One that cannot be reached is told of before the others are measured, also where the profile needs no tables.
+// A class that cannot be reached fails before the others are measured, also where the profile needs no tables.
 func TestUnreachedEndsAll(t *testing.T) {
 	t.Parallel()
 	c := config(100)

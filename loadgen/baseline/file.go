@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
-// Output says how pins are kept.
+// Output is how pins are kept.
 type Output struct {
 	// Version is of the program, for whoever reads the pins.
 	Version string
@@ -49,7 +49,8 @@ func (o Output) ToFile(path string, baselines []Baseline, at time.Time) error {
 	return nil
 }
 
-// CheckFile says why the pins could not be written to a file, or the previous ones not be kept, before a day is spent on measuring.
+// CheckFile returns why the pins could not be written to a file, or the previous ones not be kept. It is called before
+// a day of measuring.
 func (o Output) CheckFile(path string) error {
 	_, text, err := readPins(path)
 	if err == nil {

@@ -12,12 +12,12 @@ const (
 	Slice = 5 * time.Minute
 	// perHour is how many slices an hour has.
 	perHour = int(time.Hour / Slice)
-	// leastSlices is the shortest run that tells how its hours differ, and leastPairs how many hours,
-	// overlapping, must have one before them, which no expected window spoils either.
+	// leastSlices is the shortest run that shows how its hours differ. leastPairs is how many overlapping hours must
+	// have one before them, which no expected window spoils either.
 	leastSlices, leastPairs = 6 * perHour, 2 * perHour
 )
 
-// Hours tells how much the hours of a run differ from all of it. An hour is as slow as its lowest
+// Hours is how much the hours of a run differ from all of it. An hour is as slow as its lowest
 // quarter of response times, which checkpoints, bursts and tails hardly move.
 type Hours struct {
 	// Max is how many times as slow as the whole run its slowest hour was.
@@ -27,9 +27,9 @@ type Hours struct {
 	Slow float64
 }
 
-// CompareHours compares the hours of a run of n slices, each hour a slice after the one before.
-// lower returns the lower quartile of the slices from one to before another; expected says which
-// slices are known to be slow, whose hours are left out. It returns nil if there is too little.
+// CompareHours compares the hours of a run of n slices, each hour a slice after the one before. lower returns the lower
+// quartile of the slices from one to before another; expected reports which slices are known to be slow, whose hours
+// are left out. It returns nil if there is too little.
 func CompareHours(n int, lower func(from, to int) float64, expected func(slice int) bool) *Hours {
 	if n < leastSlices {
 		return nil

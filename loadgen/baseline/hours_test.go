@@ -9,7 +9,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// Quick noise is not taken for slow noise; slow noise of a size is told by its size.
+// Quick noise is not taken for slow noise; slow noise of a size is reported with its size.
 func TestCompareHours(t *testing.T) {
 	never := func(int) bool { return false }
 	// Levels of slices: noise of sigma whose correlation a slice later is phi.
@@ -50,7 +50,7 @@ func TestCompareHours(t *testing.T) {
 	if h := compare(levels, func(i int) bool { return i >= 24 && i < 36 }); h.Max > 1.02 {
 		t.Errorf("the slowest hour is %.2f although the slow one was expected", h.Max)
 	}
-	// What tells nothing is no comparison.
+	// Too little for a comparison returns none.
 	if h := compare(levels[:71], never); h != nil {
 		t.Errorf("less than six hours give %+v", *h)
 	}

@@ -22,7 +22,7 @@ import (
 const (
 	// previousAnnotation has the previous pins, the newest first, as a list in JSON.
 	previousAnnotation = "plumbline.io/previous"
-	// measuredAnnotation says what the pins rest on, a line each.
+	// measuredAnnotation lists what the pins rest on, a line each.
 	measuredAnnotation = "plumbline.io/measured"
 	// rulesLabel is the version of the rules that the pins are for.
 	rulesLabel = "plumbline.io/rules-version"
@@ -40,7 +40,7 @@ type previous struct {
 
 // ToPrometheusRule writes the pins to a PrometheusRule that is there already, as the right to make one
 // cannot be given for one name alone. name is NAMESPACE/NAME, or a name in the pod's own
-// namespace. Of the previous pins as many are kept in an annotation as History says and as there is room for.
+// namespace. An annotation keeps as many of the previous pins as History allows and as there is room for.
 func (o Output) ToPrometheusRule(ctx context.Context, config *rest.Config, name string, baselines []Baseline, at time.Time) error {
 	objects, name, err := reach(config, name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (o Output) ToPrometheusRule(ctx context.Context, config *rest.Config, name 
 	return nil
 }
 
-// Reach says why the pins could not be written to a PrometheusRule, before a day is spent on measuring.
+// Reach returns why the pins could not be written to a PrometheusRule. It is called before a day of measuring.
 func Reach(ctx context.Context, config *rest.Config, name string) error {
 	objects, object, err := reach(config, name)
 	if err == nil {

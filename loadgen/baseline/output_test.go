@@ -21,10 +21,10 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func measured(class, server string, p95 float64) []Baseline {
 	r := result.Result{Tool: "canary", Profile: "p", TargetRate: 10, Completed: 6000,
 		Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.95, Value: p95, Low: p95, High: p95}}}}
-	return []Baseline{{StorageClass: class, Server: server, Result: r, Precise: true}}
+	return []Baseline{{StorageClass: class, Database: server, Result: r, Precise: true}}
 }
 
-// A file's previous pins are kept, as many as asked for, and none is lost to a slower one.
+// A file's previous pins are kept, as many as requested, and none is lost to a slower one.
 func TestFileHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "baseline.rules.yaml")
 	o := Output{Version: "v", History: 2, RefuseSlower: 0.15}
@@ -78,7 +78,7 @@ func TestFileHistory(t *testing.T) {
 	}
 }
 
-// Where pins could not be written is said before anything is measured.
+// Where pins could not be written is an error before anything is measured.
 func TestCheckFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "baseline.rules.yaml")
@@ -96,7 +96,8 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// That the previous pins could not be kept is said before anything is measured, too, for then no new ones are written.
+// That the previous pins could not be kept is an error before anything is measured, too, for then no new ones are
+// written.
 func TestCheckHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "baseline.rules.yaml")
 	if err := (Output{}).ToFile(path, measured("r3", "", 0.001), at); err != nil {
@@ -144,7 +145,7 @@ func TestPrometheusRule(t *testing.T) {
 	}
 	first := groups[0].(map[string]any)["rules"].([]any)[0].(map[string]any)
 	labels := first["labels"].(map[string]any)
-	if first["expr"] != "vector(0.001)" || labels["server"] != "db/shop" || labels["rules"] != RulesVersion || labels["cluster"] != nil {
+	if first["expr"] != "vector(0.001)" || labels["database"] != "db/shop" || labels["rules"] != RulesVersion || labels["cluster"] != nil {
 		t.Errorf("the first pin is %v", first)
 	}
 	o.RefuseSlower = 0.15

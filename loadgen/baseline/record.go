@@ -16,25 +16,25 @@ import (
 // Interval is the piece of a run that its record keeps the times of.
 const Interval = 10 * time.Second
 
-// Record is all that a run has measured, for a later one to be compared with: pins alone do not tell how
-// sure they are.
+// Record is all that a run has measured, for a later one to be compared with: pins alone do not have their uncertainty.
 type Record struct {
 	Kind     string    `json:"kind"` // RecordKind
 	Version  string    `json:"version"`
 	Measured time.Time `json:"measured"` // its end
 	Interval float64   `json:"interval_seconds"`
-	// Planned is of how many classes, or servers, it should be, if it lacks some: the run was interrupted, or they failed. 0: it lacks none.
+	// Planned is of how many classes, or servers, it should be, if it lacks some: the run was interrupted, or they
+	// failed. 0: it lacks none.
 	Planned int           `json:"planned_classes,omitempty"`
 	Classes []RecordClass `json:"classes"`
 }
 
-// RecordKind tells a record from other JSON.
+// RecordKind distinguishes a record from other JSON.
 const RecordKind = "baseline"
 
 // RecordClass is one server, or one storage class, of a record.
 type RecordClass struct {
 	StorageClass string        `json:"storageclass"`
-	Server       string        `json:"server,omitempty"`
+	Database     string        `json:"database,omitempty"`
 	Cluster      string        `json:"cluster,omitempty"`
 	Replicas     int           `json:"replicas"`
 	Spoilt       string        `json:"spoilt,omitempty"`
@@ -42,7 +42,8 @@ type RecordClass struct {
 	Intervals    []Piece       `json:"intervals"`
 }
 
-// Piece is the response times of one interval of a run, in seconds. P95 of fewer than 20 is the longest of the interval.
+// Piece is the response times of one interval of a run, in seconds. P95 of fewer than 20 is the longest of the
+// interval.
 type Piece struct {
 	End      time.Time `json:"end"`
 	Count    uint64    `json:"count"`
@@ -85,14 +86,14 @@ func WriteRecord(w io.Writer, baselines []Baseline, planned int, version string,
 		r.Planned = planned
 	}
 	for _, b := range baselines {
-		r.Classes = append(r.Classes, RecordClass{b.StorageClass, b.Server, b.Cluster, b.Replicas, b.Spoilt, b.Result, b.Pieces})
+		r.Classes = append(r.Classes, RecordClass{b.StorageClass, b.Database, b.Cluster, b.Replicas, b.Spoilt, b.Result, b.Pieces})
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-// Lacks says of how many of how many planned classes a record is that lacks some.
+// Lacks returns how many of the planned classes a record has, and whether it lacks some.
 func (r *Record) Lacks() (words string, lacks bool) {
 	return fmt.Sprintf("%d of %d classes were measured to the end", len(r.Classes), r.Planned), r.Planned > len(r.Classes)
 }
@@ -117,7 +118,7 @@ func ReadRecord(path string) (*Record, error) {
 	return &r, nil
 }
 
-// expects says whether a time is in one of the windows.
+// expects reports whether a time is in one of the windows.
 func expects(windows []Window) func(time.Time) bool {
 	return func(t time.Time) bool {
 		return slices.ContainsFunc(windows, func(w Window) bool { return w.Contains(t) })

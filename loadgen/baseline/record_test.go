@@ -78,7 +78,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
-	b := Baseline{StorageClass: "r3", Server: "shop", Replicas: 3, Spoilt: "s", Result: result.Result{Profile: "p", TargetRate: 10}, Pieces: []Piece{{at, 9, 0.001, 0.002, true}}}
+	b := Baseline{StorageClass: "r3", Database: "shop", Replicas: 3, Spoilt: "s", Result: result.Result{Profile: "p", TargetRate: 10}, Pieces: []Piece{{at, 9, 0.001, 0.002, true}}}
 	if err := WriteRecord(file, []Baseline{b}, 1, "v", at); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := got.Classes[0]; !got.Measured.Equal(at) || got.Interval != 10 || c.Server != "shop" || c.Spoilt != "s" || c.Result.TargetRate != 10 || !reflect.DeepEqual(c.Intervals, b.Pieces) {
+	if c := got.Classes[0]; !got.Measured.Equal(at) || got.Interval != 10 || c.Database != "shop" || c.Spoilt != "s" || c.Result.TargetRate != 10 || !reflect.DeepEqual(c.Intervals, b.Pieces) {
 		t.Errorf("%+v", got)
 	}
 }

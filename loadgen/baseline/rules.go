@@ -11,8 +11,8 @@ import (
 
 // RulesVersion is the version of the alerts' rules that pins are made for. It is raised when a
 // pin would mean something else to them: another profile under the old name, another quantile. The
-// rules refuse pins of other versions (label rules), and the alert BaselineRefused says so.
-const RulesVersion = "1"
+// rules refuse pins of other versions (label rules), and the alert BaselineRefused fires.
+const RulesVersion = "2"
 
 // ruleFile is a Prometheus rules file.
 type ruleFile struct {
@@ -33,7 +33,7 @@ type rule struct {
 const responseSeconds = "loadgen:baseline_response_seconds"
 
 // pins returns the baselines as recording rules, each a constant, with the labels tool, profile,
-// storageclass, server and cluster (if they are known) and rules (RulesVersion):
+// storageclass, database and cluster (if they are known) and rules (RulesVersion):
 //
 //	loadgen:baseline_response_seconds{quantile}  from the intended start
 //	loadgen:baseline_service_seconds{quantile}   from sending
@@ -51,13 +51,13 @@ func pins(baselines []Baseline, at time.Time) ruleFile {
 	for _, b := range baselines {
 		r := b.Result
 		g := group{Name: "baseline-" + r.Profile + "-" + b.StorageClass}
-		if b.Server != "" {
-			g.Name += "-" + b.Server
+		if b.Database != "" {
+			g.Name += "-" + b.Database
 		}
 		// more is a further label and its value, if it is not empty.
 		add := func(record, expr, more, moreValue string) {
 			labels := map[string]string{"tool": r.Tool, "profile": r.Profile, "storageclass": b.StorageClass, "rules": RulesVersion}
-			for name, value := range map[string]string{"server": b.Server, "cluster": b.Cluster, more: moreValue} {
+			for name, value := range map[string]string{"database": b.Database, "cluster": b.Cluster, more: moreValue} {
 				if value != "" {
 					labels[name] = value
 				}
@@ -86,7 +86,7 @@ func pins(baselines []Baseline, at time.Time) ruleFile {
 	return file
 }
 
-// summary says in a line or two for each baseline what it rests on.
+// summary describes in a line or two for each baseline what it rests on.
 func summary(baselines []Baseline, version string, at time.Time) []string {
 	lines := []string{fmt.Sprintf("Measured by `loadgen baseline` on %s; do not edit, measure again.", at.UTC().Format("2006-01-02 15:04 UTC")), version}
 	for _, b := range baselines {

@@ -36,7 +36,7 @@ func (f ruleFile) quantile(b Baseline, quantile string) (float64, bool) {
 		for _, r := range g.Rules {
 			l := r.Labels
 			if r.Record != responseSeconds || l["quantile"] != quantile || l["rules"] != RulesVersion || l["profile"] != b.Result.Profile ||
-				l["storageclass"] != b.StorageClass || l["server"] != b.Server || l["cluster"] != b.Cluster {
+				l["storageclass"] != b.StorageClass || l["database"] != b.Database || l["cluster"] != b.Cluster {
 				continue
 			}
 			text := strings.TrimSuffix(strings.TrimPrefix(r.Expr, "vector("), ")")

@@ -13,7 +13,7 @@ import (
 type Window struct {
 	// StorageClass is whose; empty: all that are measured.
 	StorageClass string
-	// Name says what happens then.
+	// Name is what happens then.
 	Name string
 	// Weekday is the day of the week on which it begins, -1 for every day.
 	Weekday time.Weekday
@@ -62,7 +62,7 @@ func ParseWindow(text string, ratio float64) (Window, error) {
 	return w, nil
 }
 
-// Contains says whether the window is open at t.
+// Contains reports whether the window is open at t.
 func (w Window) Contains(t time.Time) bool {
 	t = t.UTC()
 	m := 60*t.Hour() + t.Minute()

@@ -44,7 +44,7 @@ func TestParseWindow(t *testing.T) {
 	}
 }
 
-// What Prometheus makes of a window's expression is what Contains says, every quarter of an hour
+// Prometheus' value of a window's expression is that of Contains, every quarter of an hour
 // of ten days.
 func TestWindowExpr(t *testing.T) {
 	t.Parallel()

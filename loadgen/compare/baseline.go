@@ -68,10 +68,10 @@ func (c *Comparison) baselines(pathA, pathB string) ([]pair, error) {
 	return pairs, nil
 }
 
-// ownName tells the classes and servers of a record apart.
+// ownName distinguishes the classes and servers of a record.
 func ownName(c baseline.RecordClass) string {
 	name := c.StorageClass
-	for _, more := range []string{c.Server, c.Cluster} {
+	for _, more := range []string{c.Database, c.Cluster} {
 		if more != "" {
 			name += " " + more
 		}

@@ -12,7 +12,8 @@ import (
 // series are values in the order of time.
 type series struct {
 	values []float64
-	// at are their moments, by which they find other classes' values of the same run: the ends of intervals, in nanoseconds, or rounds.
+	// at are their moments, by which they find other classes' values of the same run: the ends of intervals, in
+	// nanoseconds, or rounds.
 	at []int64
 	// unpaired is how many more there were.
 	unpaired int
@@ -22,7 +23,8 @@ func (s *series) add(at int64, value float64) {
 	s.at, s.values = append(s.at, at), append(s.values, value)
 }
 
-// over are the values as multiples of the reference's nearest in time of those not used yet; those that have none so near are left out.
+// over are the values as multiples of the reference's nearest in time of those not used yet; those that have none so
+// near are left out.
 func (s series) over(reference series, within time.Duration) (multiples series) {
 	used := make([]bool, len(reference.at))
 	for i, at := range s.at {
@@ -57,8 +59,8 @@ func (p pair) side(s series) Side {
 	return Side{Values: n, Seconds: level}
 }
 
-// beside takes all pairs as multiples of those of a class, or of a server by the name that tells it from others of its
-// class: what slowed both by the same factor is in neither side. Their own pairs are the references.
+// beside takes all pairs as multiples of those of a class, or of a server by the name that distinguishes it from others
+// of its class: what slowed both by the same factor is in neither side. Their own pairs are the references.
 func (c *Comparison) beside(pairs []pair, reference string) (references, multiples []pair, err error) {
 	is := func(p pair) bool { return p.class == reference }
 	if named := func(p pair) bool { return p.step == "" && p.name == reference }; slices.ContainsFunc(pairs, named) {
@@ -111,7 +113,8 @@ func (c *Comparison) beside(pairs []pair, reference string) (references, multipl
 	return references, multiples, nil
 }
 
-// doubtMoved tells of each line that its reference has moved by itself: then the line's ratio is the reference's, too.
+// doubtMoved adds a doubt to each line whose reference has moved by itself: then the line's ratio is the reference's,
+// too.
 func (c *Comparison) doubtMoved(multiples []pair) {
 	for i, p := range multiples {
 		for _, r := range c.References {

@@ -49,7 +49,7 @@ func sharedSoak(t *testing.T, random *rand.Rand, intervals int, machine, r3 floa
 }
 
 // TestBeside: what slows the whole machine is called slower of the times, and not of their multiples of the local
-// disk's; what slows one class is told from it, in half an hour in which the times' own noise would hide it.
+// disk's; what slows one class is distinguished from it, in half an hour in which the times' own noise would hide it.
 func TestBeside(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 7))
 	wrong, told, alone := 0, 0, 0
@@ -141,8 +141,8 @@ func TestNothingBeside(t *testing.T) {
 		t.Error(err)
 	}
 	r := record(random, 100, 2, 1)
-	r.Classes[0].Server = "first"
-	r.Classes = append(r.Classes, baseline.RecordClass{StorageClass: "class 0", Server: "second", Result: r.Classes[0].Result, Intervals: r.Classes[0].Intervals})
+	r.Classes[0].Database = "first"
+	r.Classes = append(r.Classes, baseline.RecordClass{StorageClass: "class 0", Database: "second", Result: r.Classes[0].Result, Intervals: r.Classes[0].Intervals})
 	two := save(t, r)
 	if _, err := Paths(two, two, Options{Beside: "class 0"}); err == nil || !strings.Contains(err.Error(), `2 servers are on class 0; compare beside one of them: "class 0 first", "class 0 second"`) {
 		t.Error(err)

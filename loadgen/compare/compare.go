@@ -1,4 +1,4 @@
-// Package compare tells whether of two measurements of the same thing the second is slower.
+// Package compare reports whether the second of two measurements of the same thing is slower.
 package compare
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// Verdict is what can be said of one pair.
+// Verdict is the outcome of one pair's comparison.
 type Verdict string
 
 const (
 	Slower   Verdict = "slower"               // surely, and by more than the threshold
 	Faster   Verdict = "faster"               // likewise
 	Same     Verdict = "no difference"        // the whole interval is within the threshold
-	Unsure   Verdict = "not told apart"       // neither; Line.Difference.Least says what would have shown
-	TooShort Verdict = "too few measurements" // to say anything
+	Unsure   Verdict = "not told apart"       // neither; Line.Difference.Least is what would have shown
+	TooShort Verdict = "too few measurements" // for a verdict
 )
 
 // Line is one pair of measurements. Times: a ratio above 1 is slower.
@@ -50,7 +50,8 @@ type Line struct {
 // Side is what one of a pair rests on.
 type Side struct {
 	Values int `json:"values"` // runs or intervals
-	// Their geometric mean; of no values, and of a comparison beside a class, left out, and that of the multiples of its times.
+	// Their geometric mean; of no values, and of a comparison beside a class, left out, and that of the multiples of
+	// its times.
 	Seconds  float64 `json:"seconds,omitempty"`
 	Multiple float64 `json:"multiple,omitempty"`
 	// Unpaired are the values of such a comparison that have none of the class's beside them; they are not in it.
@@ -65,7 +66,7 @@ type Comparison struct {
 	Lines     []Line  `json:"lines"`
 	// Beside is the class whose times of the same moments all others are taken as multiples of; empty: of none.
 	Beside string `json:"beside,omitempty"`
-	// References are that class's own times. They do not count, and tell what the multiples hide.
+	// References are that class's own times. They do not count, and show what the multiples hide.
 	References []Line `json:"references,omitempty"`
 	// Lone are what has nothing of that class beside it, and is not compared.
 	Lone  []string `json:"lone,omitempty"`
@@ -221,7 +222,7 @@ func (c *Comparison) verdict(d stats.Difference) Verdict {
 	return Unsure
 }
 
-// Slower says whether anything is.
+// Slower reports whether anything is slower.
 func (c *Comparison) Slower() bool {
 	for _, l := range c.Lines {
 		if l.Verdict == Slower {

@@ -73,7 +73,7 @@ func TestMatrices(t *testing.T) {
 	if err := c.WriteMarkdown(&text); err != nil || !strings.Contains(text.String(), "3 compared: 1 slower, 1 faster, 1 without a difference") {
 		t.Errorf("%v\n%s", err, &text)
 	}
-	// One run each says nothing, however far apart they are.
+	// One run each gives no verdict, however far apart they are.
 	c, err = Paths(save(t, run(random, 1, map[string]float64{"r1": 1})), save(t, run(random, 1, map[string]float64{"r1": 3})), Options{Threshold: 0.05})
 	if err != nil || c.Lines[0].Verdict != TooShort || c.Slower() {
 		t.Errorf("single runs: %v %+v", err, c)
@@ -153,7 +153,8 @@ func makeSoakOf(t *testing.T, random *rand.Rand, intervals int, level float64, p
 	return folder
 }
 
-// A soak of months is read in longer intervals; then so is the one that it is compared with, and neither loses its samples.
+// A soak of months is read in longer intervals; then so is the one that it is compared with, and neither loses its
+// samples.
 func TestLongSoaks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	short, long := makeSoak(t, random, 2000, 1), makeSoakOf(t, random, 2000, 1, 60*24*time.Hour)
@@ -173,7 +174,8 @@ func TestLongSoaks(t *testing.T) {
 	}
 }
 
-// A soak that was killed in a phase wrote no end of it. Of the second only the intervals of the phase are left out, not all after it.
+// A soak that was killed in a phase wrote no end of it. Of the second only the intervals of the phase are left out, not
+// all after it.
 func TestKilledInAPhase(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 3))
 	whole, killed := makeSoak(t, random, 720, 1), makeSoak(t, random, 720, 1)
@@ -208,8 +210,8 @@ func TestKilledInAPhase(t *testing.T) {
 	}
 }
 
-// TestSoaks: soaks of two hours of the same system are not told apart but by chance, +10 % is told in
-// half a day's, and what a planned fault did is not compared.
+// TestSoaks: soaks of two hours of the same system differ only by chance. +10 % is found in half a day's. What a
+// planned fault did is not compared.
 func TestSoaks(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 9))
 	wrong := 0

@@ -9,7 +9,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
-// Cut is what a kill, or whoever interrupted it, left out of a side's run: what is compared of it is not what was planned.
+// Cut is what a kill, or whoever interrupted it, left out of a side's run: what is compared of it is not what was
+// planned.
 type Cut struct {
 	Side  FailedSide `json:"side"` // first or second
 	Name  string     `json:"name"` // the matrix, the soak or one of its phases
@@ -19,7 +20,7 @@ type Cut struct {
 // String names what was cut, and how.
 func (c Cut) String() string { return c.Name + ": " + c.Words }
 
-// cutMatrix tells that a matrix was interrupted.
+// cutMatrix returns a cut if a matrix was interrupted.
 func cutMatrix(side FailedSide, r *matrix.Report) []Cut {
 	done, planned, ok := r.Interrupted()
 	if !ok {
@@ -28,7 +29,7 @@ func cutMatrix(side FailedSide, r *matrix.Report) []Cut {
 	return []Cut{{side, "matrix " + r.Matrix, fmt.Sprintf("interrupted after %d of %d runs", done, planned)}}
 }
 
-// cutBaseline tells that a baseline lacks classes.
+// cutBaseline returns a cut if a baseline lacks classes.
 func cutBaseline(side FailedSide, r *baseline.Record) []Cut {
 	words, lacks := r.Lacks()
 	if !lacks {
@@ -37,7 +38,8 @@ func cutBaseline(side FailedSide, r *baseline.Record) []Cut {
 	return []Cut{{side, "baseline", words}}
 }
 
-// cutSoak finds the phases of a soak that a kill ended, the times in which it did not run, and whether it ended before its time.
+// cutSoak finds the phases of a soak that a kill ended, the times in which it did not run, and whether it ended before
+// its time.
 func cutSoak(side FailedSide, d *soak.Data) (cuts []Cut) {
 	add := func(name, format string, a ...any) { cuts = append(cuts, Cut{side, name, fmt.Sprintf(format, a...)}) }
 	begun := map[string]time.Time{}
@@ -70,7 +72,8 @@ func cutSoak(side FailedSide, d *soak.Data) (cuts []Cut) {
 	return cuts
 }
 
-// lastBefore is the time of the last sample before another, or at it; if there is none, the soak's beginning. The samples are in their order.
+// lastBefore is the time of the last sample before another, or at it; if there is none, the soak's beginning. The
+// samples are in their order.
 func lastBefore(d *soak.Data, t time.Time) time.Time {
 	last := d.Began
 	for i := range d.Samples {

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
-// told returns the lines of a comparison that say that a side is not whole. What is in JSON is the same.
+// told returns the lines of a comparison that report that a side is not whole. What is in JSON is the same.
 func told(t *testing.T, a, b string) (lines []string) {
 	t.Helper()
 	c, err := Paths(a, b, Options{Threshold: 0.05})
@@ -38,7 +38,7 @@ func told(t *testing.T, a, b string) (lines []string) {
 	return lines
 }
 
-// expect fails unless these lines are told.
+// expect fails unless these are the lines.
 func expect(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -46,7 +46,8 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// A soak that was killed in a phase, began again, was interrupted, and ended before its time: all of it is told, of its side.
+// A soak that was killed in a phase, began again, was interrupted, and ended before its time: the comparison reports
+// all of it, of its side.
 func TestCutSoak(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 1))
 	whole, cut := makeSoak(t, random, 360, 1), makeSoakOf(t, random, 360, 1, 2*time.Hour)
@@ -87,7 +88,7 @@ func TestCutSoak(t *testing.T) {
 	expect(t, told(t, cut, cut), append(want("first"), want("second")...)...)
 }
 
-// A matrix that was interrupted says so in its source.
+// A comparison reports an interrupted matrix by its source.
 func TestCutMatrix(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	whole, cut := run(random, 6, map[string]float64{"r1": 1, "r3": 1}), run(random, 4, map[string]float64{"r1": 1, "r3": 1})

@@ -7,7 +7,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
-// A fault that could not be done disturbs until its mending was tried, as in the report; one that was never begun does not.
+// A fault that could not be done disturbs until its mending was tried, as in the report; one that was never begun does
+// not.
 func TestFailedFaultDisturbs(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	event := func(minutes int, name, what string) soak.Event {
@@ -21,7 +22,8 @@ func TestFailedFaultDisturbs(t *testing.T) {
 	}
 }
 
-// The intervals in which the machine was suspended, or its clock was set, are no database's; an end that was never written disturbs none.
+// The intervals in which the machine was suspended, or its clock was set, are no database's; an end that was never
+// written disturbs none.
 func TestSuspendDisturbs(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	event := func(minutes int, name, what string) soak.Event {

@@ -45,7 +45,7 @@ func (c *Comparison) Mismatch() error {
 	return nil
 }
 
-// OneSided are the failures that one side alone has. They are a difference that no line tells.
+// OneSided are the failures that one side alone has. No line reports that difference.
 func (c *Comparison) OneSided() (failures []Failure) {
 	for _, f := range c.Failures {
 		if f.Side != Both {
@@ -76,8 +76,8 @@ func runsOf(r *matrix.Report, c cell) (n runs) {
 	return n
 }
 
-// failedSteps finds the steps of two matrices that failed on a class that both have tried them on. A side of which all runs failed
-// has failed more than one of which some did.
+// failedSteps finds the steps of two matrices that failed on a class that both have tried them on. A side of which all
+// runs failed has failed more than one of which some did.
 func failedSteps(a, b *matrix.Report) (failures []Failure) {
 	seen := map[cell]bool{}
 	for _, row := range a.Rows {

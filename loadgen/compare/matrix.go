@@ -66,7 +66,7 @@ func rounds(r *matrix.Report, c cell) (times series) {
 	return times
 }
 
-// busy tells that a cell's runs were not made on a quiet machine: then it is the machine that differs as
+// busy returns a doubt if a cell's runs were not made on a quiet machine: then it is the machine that differs as
 // likely as what is compared, however surely it does.
 func busy(a, b *matrix.Report, c cell) string {
 	count := func(r *matrix.Report) (busy, all int) {

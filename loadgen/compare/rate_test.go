@@ -55,7 +55,7 @@ func record(random *rand.Rand, intervals, classes int, slow float64) *baseline.R
 	return r
 }
 
-// TestRates measures, on seeded series, how often equal things are told apart anywhere in a comparison
+// TestRates measures, on seeded series, how often equal things differ anywhere in a comparison
 // (threshold 0, promised: one of twenty), and how often one class's +10 % is called slower.
 func TestRates(t *testing.T) {
 	random := rand.New(rand.NewPCG(21, 1))

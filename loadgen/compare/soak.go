@@ -106,8 +106,9 @@ func soakSeries(d *soak.Data, class string, of func(*stats.Distribution) float64
 	return values, doubts
 }
 
-// disturbed says whether a phase or a fault went on in the interval that ended at a time, or had
-// ended less than an interval before, or the machine was suspended then, or its clock set. A fault that could not be done goes on until it is mended, as in a report.
+// disturbed reports whether a phase or a fault went on in the interval that ended at a time, or had ended less than an
+// interval before, or the machine was suspended then, or its clock set. A fault that could not be done goes on until it
+// is mended, as in a report.
 func disturbed(events []soak.Event, end time.Time, every, after time.Duration) bool {
 	begun := map[string]time.Time{}
 	for _, e := range events {

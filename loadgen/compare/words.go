@@ -7,7 +7,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/words"
 )
 
-// words is a line's verdict as a sentence: what can be said, how large it is, and what could not have
+// words is a line's verdict as a sentence: what it is, how large it is, and what could not have
 // been seen.
 func (l Line) words(p pair) string {
 	time, unpaired := "time", ""

@@ -34,8 +34,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestSeen: what is said to be seen takes the threshold into account, and what could not have been seen
-// is found for --must-see.
+// TestSeen: what is reported as seen takes the threshold into account, and what could not have been seen is found for
+// --must-see.
 func TestSeen(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	side := func() string { return save(t, run(random, 8, map[string]float64{"r1": 1})) }
@@ -63,7 +63,7 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// A machine without CPU to spare makes everything slow, which is surely so and says nothing of the class.
+// A machine without CPU to spare makes everything slow, which is sure and means nothing for the class.
 func TestBusyMachineIsADoubt(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 8))
 	before, after := run(random, 6, map[string]float64{"r1": 1, "r3": 1}), run(random, 6, map[string]float64{"r1": 4, "r3": 4})
@@ -124,7 +124,7 @@ func TestBaselines(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	after.Classes[0].Server = "shop"
+	after.Classes[0].Database = "shop"
 	if c, err = Paths(save(t, before), save(t, after), Options{Threshold: 0.10}); err != nil || strings.Join(c.OnlyA, "") != "class 0" || strings.Join(c.OnlyB, "") != "class 0 shop" {
 		t.Errorf("%v, only %v, %v", err, c.OnlyA, c.OnlyB)
 	}

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// address is where a server says that it can be reached: what the node agent, too, knows it by.
-// The zero address is of one that cannot tell, such as at the other end of a Unix socket.
+// address is where a server reports that it can be reached: what the node agent, too, knows it by. The zero address is
+// of one that cannot report it, such as at the other end of a Unix socket.
 type address struct{ host, port string }
 
-// Questions that any user may ask, each answered by one text: the host, a space, the port. Behind
-// a Service, a pooler or a balancer they tell which instance answers.
+// Queries that any user may run, each with one text as its answer: the host, a space, the port. Behind a Service, a
+// pooler or a balancer they identify the instance that answers.
 const (
-	// postgresAddress tells the address that the connection came in at; null on a Unix socket.
+	// postgresAddress queries the address that the connection came in at; null on a Unix socket.
 	postgresAddress = "select pg_catalog.host(pg_catalog.inet_server_addr()) || ' ' || pg_catalog.inet_server_port()"
-	// mysqlAddress tells the host's name, which is the pod's: MySQL does not tell addresses.
+	// mysqlAddress queries the host's name, which is the pod's: MySQL reports no addresses.
 	mysqlAddress = "select concat(@@hostname, ' ', @@port)"
 )
 

@@ -41,8 +41,8 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestServerAddress: a load tells which server it reaches, keeps that while none can be reached, and
-// follows to another one; an ordinary user may ask. On a socket there is none.
+// TestServerAddress: a load reports which server it reaches, keeps that while none can be reached, and follows to
+// another one; an ordinary user may query it. On a socket there is none.
 func TestServerAddress(t *testing.T) {
 	// Loopback addresses of this process's own, so that the usual port serves both.
 	start := func(last int) (*testdb.Postgres, string) {
@@ -57,7 +57,7 @@ func TestServerAddress(t *testing.T) {
 	dsn := fmt.Sprintf("host=%s,%s user=visitor dbname=postgres sslmode=disable connect_timeout=2", firstIP, secondIP)
 
 	registry := prometheus.NewRegistry()
-	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Server: "shop"}, metrics.Options{Target: 50, Penalty: time.Second})
+	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Database: "shop"}, metrics.Options{Target: 50, Penalty: time.Second})
 	d, err := New(Config{Engine: "postgres", Profile: "simple-ping", Scale: 1, Rate: 50, Arrivals: Constant, Connections: 3,
 		Timeout: 5 * time.Second, Queue: 100, Seed: 1, DSN: dsn}, load, NewOwnMetrics(registry), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
@@ -100,7 +100,7 @@ func TestServerAddress(t *testing.T) {
 	}
 }
 
-// A MySQL server tells its host's name, which on Kubernetes is its pod's.
+// A MySQL server reports its host's name, which on Kubernetes is its pod's.
 func TestMySQLServerAddress(t *testing.T) {
 	server := testdb.StartMariaDB(t)
 	dial, err := newDialer("mysql", server.DSN(), false)
@@ -148,7 +148,7 @@ func reached(t *testing.T, registry *prometheus.Registry) string {
 			for _, p := range m.Label {
 				l[p.GetName()] = p.GetValue()
 			}
-			if l["server"] != "shop" || m.GetGauge().GetValue() != 1 {
+			if l["database"] != "shop" || m.GetGauge().GetValue() != 1 {
 				t.Errorf("odd series %v", m)
 			}
 			all = append(all, l["address"]+" "+l["port"])

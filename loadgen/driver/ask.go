@@ -5,7 +5,8 @@ import (
 	"net"
 )
 
-// Address asks a server where it answers, as the node agent knows it: HOST:PORT, or "" at the other end of a Unix socket.
+// Address queries a server for where it answers, as the node agent knows it: HOST:PORT, or "" at the other end of a
+// Unix socket.
 func Address(ctx context.Context, engine, dsn string) (string, error) {
 	dial, err := newDialer(engine, dsn, false)
 	if err != nil {

@@ -32,8 +32,8 @@ func (p *page) String() string {
 	return p.text.String()
 }
 
-// A server that is gone, does not know the user, or takes no writes: the kind of its errors, the log and the phase say so, with every line of the log
-// the cause, and the phase is what it was when the server is back.
+// A server that is gone, does not know the user, or takes no writes: the kind of its errors, the log and the phase
+// report it, with every line of the log the cause, and the phase is what it was when the server is back.
 func TestCauseOfAnOutage(t *testing.T) {
 	t.Parallel()
 	server := testdb.StartPostgres(t)

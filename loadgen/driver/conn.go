@@ -22,7 +22,7 @@ type conn interface {
 	Read(ctx context.Context, query string, parameters ...any) (int64, error)
 	// Rollback ends a transaction under way, if there is one.
 	Rollback(ctx context.Context) error
-	// Address asks the server where it can be reached.
+	// Address queries the server for where it can be reached.
 	Address(ctx context.Context) (address, error)
 	Engine() string
 	Close()

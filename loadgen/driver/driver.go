@@ -1,4 +1,4 @@
-// Package driver is loadgen's own load: an open loop. Transactions start when the schedule says,
+// Package driver is loadgen's own load: an open loop. Transactions start on schedule,
 // not when the last one has ended, and their response time counts from there; so a stall of the
 // server shows in every transaction that fell due in it, as it would in every user's.
 package driver
@@ -24,14 +24,14 @@ const (
 	// drainGrace is how long, at the end, those already sent may take; then they have failed.
 	drainGrace = 5 * time.Second
 	// firstRefusal and lastRefusal bound how long a connection that could not be made is not
-	// tried again; what falls due meanwhile fails at once.
+	// retried; what falls due meanwhile fails at once.
 	firstRefusal = 50 * time.Millisecond
 	lastRefusal  = 2 * time.Second
 	// waitRefusal is lastRefusal where transactions wait for it: an outage is measured that much too long.
 	waitRefusal = 250 * time.Millisecond
 )
 
-// Config says what load to make.
+// Config configures a load.
 type Config struct {
 	// Engine is postgres or mysql; DSN is in its driver's form.
 	Engine, DSN string
@@ -49,7 +49,8 @@ type Config struct {
 	Arrivals Arrivals
 	// Connections is how many transactions may be under way at once.
 	Connections int
-	// First is the number of the first connection, where other generators have those before: some profiles give each a row of its own.
+	// First is the number of the first connection, where other generators have those before: some profiles give each a
+	// row of its own.
 	First int
 	// Timeout ends a transaction, which has then failed.
 	Timeout time.Duration
@@ -114,7 +115,7 @@ func (d *Driver) Init(ctx context.Context) error {
 	})
 }
 
-// Ready tells whether the tables are there that another generator makes, or the profile needs none.
+// Ready reports whether the tables are there that another generator makes, or the profile needs none.
 func (d *Driver) Ready(ctx context.Context) (ready bool, err error) {
 	ready = true
 	err = d.withTables(ctx, func(c conn) error {
@@ -132,13 +133,13 @@ func (d *Driver) withTables(ctx context.Context, do func(conn) error) error {
 	return d.connected(ctx, do)
 }
 
-// Reach makes a connection and ends it, whatever the profile needs, and says why if it cannot.
+// Reach makes a connection and ends it, whatever the profile needs, and returns why if it cannot.
 func (d *Driver) Reach(ctx context.Context) error {
 	return d.connected(ctx, func(conn) error { return nil })
 }
 
-// connected does something on a connection of its own. A server that takes connections and does not answer is left after the time-out, and
-// the next one is tried first then.
+// connected does something on a connection of its own. A server that takes connections and does not answer is left
+// after the timeout, and the next one is tried first then.
 func (d *Driver) connected(ctx context.Context, do func(conn) error) error {
 	dialing, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	c, server, err := d.servers.dial(dialing)
@@ -147,15 +148,15 @@ func (d *Driver) connected(ctx context.Context, do func(conn) error) error {
 		return &adapter.ConnectionError{Err: err}
 	}
 	defer c.Close()
-	// Who is told to end has no reason to leave.
+	// A stopped caller has no reason to leave.
 	if err = do(c); err != nil && ctx.Err() == nil && leaves(adapter.Kind(ctx, err)) {
 		d.servers.lost(server)
 	}
 	return err
 }
 
-// Run makes the load until ctx ends. A server that is down is errors, not an end. What is due then and waits for a connection is
-// skipped; what was sent may end.
+// Run makes the load until ctx ends. A server that is down is errors, not an end. What is due then and waits for a
+// connection is skipped; what was sent may end.
 func (d *Driver) Run(ctx context.Context) {
 	p := phases{load: d.load, outages: &d.own.outages}
 	if p.set(metrics.Warmup); d.config.Warmup <= 0 {
@@ -293,13 +294,13 @@ func (w *worker) one(ctx context.Context, o operation) {
 	}
 }
 
-// leaves says whether an error of a kind is a reason to leave a server.
+// leaves reports whether an error of a kind is a reason to leave a server.
 func leaves(kind metrics.ErrorKind) bool {
 	return kind != metrics.Storage && adapter.Unserved(kind)
 }
 
-// reach connects, however long that takes, so that what is due waits for it in its turn. It
-// says false when the run is over.
+// reach connects, however long that takes, so that what is due waits for it in its turn. It returns false when the run
+// is over.
 func (w *worker) reach(ctx context.Context, due time.Time) bool {
 	for w.conn == nil {
 		if w.ended.Load() || !adapter.Sleep(ctx, time.Until(w.refused)) {
@@ -351,7 +352,7 @@ func (w *worker) connect(ctx context.Context, now time.Time) error {
 	if err != nil && !adapter.FromServer(err) {
 		return err // and the connection is gone
 	}
-	// Whoever cannot tell is not known; the server before may be another one.
+	// A server that does not report it is unknown; the server before may be another one.
 	w.load.Reached(at.host, at.port)
 	return nil
 }

@@ -140,7 +140,7 @@ func offeredRate(t *testing.T, server *testdb.Staller, rate float64) error {
 	return nil
 }
 
-// More than the connections can take is said, and none of it is lost.
+// More than the connections can take is reported, and none of it is lost.
 func TestSaturationIsSaid(t *testing.T) {
 	server := testdb.StartStaller(t)
 	r := newRig(t, Config{DSN: server.DSN(), Rate: 500, Connections: 1, Queue: 50})
@@ -179,7 +179,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Late transactions are skipped if asked for, counted, and slow.
+// Late transactions are skipped if configured, counted, and slow.
 func TestLatencyLimitSkips(t *testing.T) {
 	server := testdb.StartStaller(t)
 	r := newRig(t, Config{DSN: server.DSN(), LatencyLimit: 200 * time.Millisecond})

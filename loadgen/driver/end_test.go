@@ -11,7 +11,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// running runs a load until end is called, and returns when both its connections are in use; ended is closed when all is over.
+// running runs a load until end is called, and returns when both its connections are in use; ended is closed when all
+// is over.
 func running(t *testing.T, r rig) (end context.CancelFunc, ended <-chan struct{}) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -24,7 +25,8 @@ func running(t *testing.T, r rig) (end context.CancelFunc, ended <-chan struct{}
 	return end, over
 }
 
-// What waits for a connection when the load ends is not sent after it: it is skipped, with the time that it had waited. What was sent may end.
+// What waits for a connection when the load ends is not sent after it: it is skipped, with the time that it had waited.
+// What was sent may end.
 func TestEndSendsNothing(t *testing.T) {
 	const connections, waiting = 2, 100
 	server := testdb.StartStaller(t)

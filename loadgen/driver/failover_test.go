@@ -21,8 +21,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// ledger is a profile that writes a number of its own in each transaction and knows which of them
-// were said to be committed.
+// ledger is a profile that writes a number of its own in each transaction and knows which of them were reported as
+// committed.
 type ledger struct {
 	mu        sync.Mutex
 	tried     int
@@ -43,8 +43,8 @@ func (l *ledger) run(ctx context.Context, c conn, _ task) error {
 	return nil
 }
 
-// TestFailover: the primary crashes, its synchronous standby is promoted. No commit that was told
-// is lost, what was due meanwhile counts with its waiting time, and the outage is as long as it was.
+// TestFailover: the primary crashes, its synchronous standby is promoted. No commit that was reported is lost, what was
+// due meanwhile counts with its waiting time, and the outage is as long as it was.
 func TestFailover(t *testing.T) {
 	const rate = 100
 	primary := testdb.StartPostgres(t)
@@ -93,7 +93,7 @@ func TestFailover(t *testing.T) {
 	r.await(t, "two seconds after", func(m metrics.Tally) bool { return m.Offered >= offered+2*rate })
 	stop()
 
-	// Commits: each that was told is there; what is there besides was under way when the primary died.
+	// Commits: each that was reported is there; what is there besides was under way when the primary died.
 	got := r.load.Tally()
 	if n := uint64(len(book.committed)); n != got.Completed || n < 400 {
 		t.Errorf("%d commits, %d completed", n, got.Completed)
@@ -129,7 +129,7 @@ func TestFailover(t *testing.T) {
 	if longest.Took < least || longest.Took > most || !longest.Over || longest.Errors[metrics.Connection] < 4 || sum > most.Seconds() {
 		t.Errorf("outages %v", all)
 	}
-	if counted := testutil.ToFloat64(r.own.outages.without.(prometheus.Counter)); counted < least.Seconds() || counted > sum+0.001 {
+	if counted := testutil.ToFloat64(r.own.outages.without); counted < least.Seconds() || counted > sum+0.001 {
 		t.Errorf("counted are %.3f s of %.3f s", counted, sum)
 	}
 
@@ -181,7 +181,7 @@ func TestMadeReadOnly(t *testing.T) {
 	}
 }
 
-// A MySQL server that takes no writes is not taken, and told apart from one that is not there.
+// A MySQL server that takes no writes is not taken, and distinguished from one that is not there.
 func TestMySQLReadOnly(t *testing.T) {
 	db := testdb.StartMariaDB(t)
 	s, err := newServers("mysql", []string{"test@unix(" + testdb.Folder(t) + "/none)/test", db.DSN()})
@@ -238,7 +238,7 @@ func TestOutages(t *testing.T) {
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	want := func(seconds float64, outages int) {
 		t.Helper()
-		if got := testutil.ToFloat64(o.without.(prometheus.Counter)); got < seconds-1e-6 || got > seconds+1e-6 || len(o.kept) != outages {
+		if got := testutil.ToFloat64(o.without); got < seconds-1e-6 || got > seconds+1e-6 || len(o.kept) != outages {
 			t.Errorf("%v s without a commit, outages %v; want %v s, %d", got, o.kept, seconds, outages)
 		}
 	}
@@ -251,7 +251,7 @@ func TestOutages(t *testing.T) {
 	o.tick(at(12))
 	want(10, 0)
 	o.failed(metrics.Connection, at(11.5), at(11.6))
-	want(10, 0) // told late, counted already
+	want(10, 0) // reported late, counted already
 	o.committed(at(11.9))
 	want(10, 1) // the clock of the counter never goes back
 	if !o.waitedIn(at(11)) || o.waitedIn(at(12)) {
@@ -271,8 +271,8 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// begunLate returns a moment as a load has it that began when the wall clock was an hour behind: now by the monotonic clock, an hour ago by the wall
-// clock. That is how package time keeps it: seconds in the wall field's upper bits.
+// begunLate returns a moment as a load has it that began when the wall clock was an hour behind: now by the monotonic
+// clock, an hour ago by the wall clock. That is how package time keeps it: seconds in the wall field's upper bits.
 func begunLate(t *testing.T, now time.Time) time.Time {
 	t.Helper()
 	late := now
@@ -283,7 +283,8 @@ func begunLate(t *testing.T, now time.Time) time.Time {
 	return late
 }
 
-// After the clock was set an outage has the date of the samples and events beside it, not the one of the clock of the load's beginning.
+// After the clock was set an outage has the date of the samples and events beside it, not the one of the clock of the
+// load's beginning.
 func TestOutageAfterTheClockWasSet(t *testing.T) {
 	now := time.Now()
 	due := begunLate(t, now).Add(-2 * time.Second)

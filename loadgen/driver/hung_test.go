@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
-// hung is the connection string of a server that takes connections and never says anything, as one whose process is stopped.
+// hung is the connection string of a server that takes connections and never answers, as one whose process is stopped.
 func hung(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func begun(t *testing.T, r rig) error {
 	}
 }
 
-// A server that hangs at the start costs its share of the time-out, and the next one is tried.
+// A server that hangs at the start costs its share of the timeout, and the next one is tried.
 func TestHungAtTheStart(t *testing.T) {
 	r := newRig(t, Config{DSN: hung(t), Profile: "kv-select", Timeout: 500 * time.Millisecond})
 	if err := begun(t, r); !Unreached(err) {
@@ -59,7 +59,7 @@ func TestHungAfterTheLogin(t *testing.T) {
 	first, second := testdb.StartStaller(t), testdb.StartStaller(t)
 	release := first.Hold()
 	defer release()
-	// Whether it can be written to is not asked.
+	// The client does not query whether the server is writable.
 	dsn := first.DSN() + " target_session_attrs=any"
 	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 6 * time.Second})
 	if err := begun(t, r); err == nil || Unreached(err) || adapter.Kind(t.Context(), err) != metrics.Timeout {
@@ -70,7 +70,7 @@ func TestHungAfterTheLogin(t *testing.T) {
 	}
 }
 
-// A load that is told to end leaves no server for that.
+// A load that is stopped leaves no server for that.
 func TestEndLeavesNone(t *testing.T) {
 	r := newRig(t, Config{DSN: testdb.StartStaller(t).DSN(), Others: []string{testdb.StartStaller(t).DSN()}, Profile: "kv-select", Timeout: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -6,5 +6,5 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// Unreached says whether an error of Init is that there was no connection to begin with.
+// Unreached reports whether an error of Init means that there was no connection to begin with.
 func Unreached(err error) bool { return errors.As(err, new(*adapter.ConnectionError)) }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// longOutage is from when on what follows an outage is told apart: below, it was one lost connection.
+	// longOutage is from when on what follows an outage is reported apart: below, it was one lost connection.
 	longOutage = time.Second
 	// aftermath is for how long what is due counts as after an outage.
 	aftermath = time.Minute
@@ -81,8 +81,8 @@ func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
 	o.count(now)
 }
 
-// dated is a moment's time by the wall clock as that is now, in UTC. An intended start is reckoned from the load's beginning, and tells the time
-// by the clock of then: it does not know of a clock that was set meanwhile, nor of a machine that slept.
+// dated is a moment's time by the wall clock as that is now, in UTC. An intended start counts from the load's
+// beginning, by the clock of then: it does not know of a clock that was set meanwhile, nor of a machine that slept.
 func dated(moment, now time.Time) time.Time { return now.Add(moment.Sub(now)).UTC() }
 
 // committed notes a transaction that ended well.
@@ -124,7 +124,8 @@ func (o *outages) count(now time.Time) {
 	}
 }
 
-// down says whether, for a while now, all that is due fails at once: no server takes it. What only takes its time, until its time-out ends it, is slow.
+// down reports whether, for a while now, all that is due fails at once: no server takes it. What only takes its time,
+// until its timeout ends it, is slow.
 func (o *outages) down(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,8 +156,8 @@ func (o *outages) stop(now time.Time) {
 	}
 }
 
-// answered takes a response time: if the transaction was due in the time after a long outage, it
-// tells how the server does that took over.
+// answered takes a response time. It counts for the server that took over if the transaction was due soon after a long
+// outage.
 func (o *outages) answered(due time.Time, response time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,7 +168,7 @@ func (o *outages) answered(due time.Time, response time.Duration) {
 	o.settled.Observe(response)
 }
 
-// waitedIn says whether what was due then had to wait for an outage, not for a connection.
+// waitedIn reports whether what was due then had to wait for an outage, not for a connection.
 func (o *outages) waitedIn(due time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	complaintPause = 10 * time.Second
 )
 
-// OwnMetrics are what the driver tells of itself: whether it, not the server, is the bottleneck.
+// OwnMetrics are what the driver reports of itself: whether it, not the server, is the bottleneck.
 type OwnMetrics struct {
 	lag       *prometheus.HistogramVec
 	saturated *prometheus.GaugeVec
@@ -41,7 +41,7 @@ type OwnMetrics struct {
 
 // NewOwnMetrics registers them with registry.
 func NewOwnMetrics(registry prometheus.Registerer) *OwnMetrics {
-	labels := []string{"tool", "profile", "server", "storageclass"}
+	labels := []string{"tool", "profile", "database", "storageclass"}
 	m := &OwnMetrics{
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "loadgen_dispatch_lag_seconds",
@@ -114,7 +114,7 @@ type ownMetrics struct {
 }
 
 func (m *OwnMetrics) load(l metrics.Labels) *ownMetrics {
-	v := []string{l.Tool, l.Profile, l.Server, l.StorageClass}
+	v := []string{l.Tool, l.Profile, l.Database, l.StorageClass}
 	o := &ownMetrics{
 		lag:         m.lag.WithLabelValues(v...),
 		generator:   m.saturated.WithLabelValues(append(v[:4:4], "generator")...),
@@ -175,7 +175,7 @@ func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func()
 	}
 }
 
-// judge says who held up too many transactions between two readings. What the driver itself
+// judge reports who held up too many transactions between two readings. What the driver itself
 // delayed is not blamed on the connections.
 func judge(then, now reading) (generator, connections bool) {
 	due := float64(now.due - then.due)
@@ -197,7 +197,7 @@ func (o *ownMetrics) say(log *slog.Logger, bit uint32, is bool, gauge prometheus
 	}
 }
 
-// Saturated says whether, since the start, the generator or the connections ever held the load up.
+// Saturated reports whether, since the start, the generator or the connections ever held the load up.
 func (d *Driver) Saturated() (generator, connections bool) {
 	s := d.own.saturation.Load()
 	return s&4 != 0, s&8 != 0

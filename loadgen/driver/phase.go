@@ -7,7 +7,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
-// phases tells a load's phase: that of its own life, or that no server takes it.
+// phases reports a load's phase: that of its own life, or that no server takes it.
 type phases struct {
 	load    *metrics.Load
 	outages *outages
@@ -17,7 +17,7 @@ type phases struct {
 	down bool
 }
 
-// set says where the load is in its own life.
+// set sets the phase of the load's own life.
 func (p *phases) set(own metrics.Phase) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +28,7 @@ func (p *phases) set(own metrics.Phase) {
 	p.load.SetPhase(own)
 }
 
-// look says that the load is down, or is so no more.
+// look updates whether the load is down.
 func (p *phases) look(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 
 // Profile is what one transaction does.
 type Profile struct {
-	// Help says it in a sentence.
+	// Help describes it in a sentence.
 	Help string
 	// without names the engines on which it needs none of loadgen's tables.
 	without []string

@@ -33,8 +33,8 @@ func newServers(engine string, dsns []string) (*servers, error) {
 	return s, nil
 }
 
-// dial connects to the first server that takes it, and says which. Each has its share of the
-// time that is left, for one that is cut off does not refuse but hangs.
+// dial connects to the first server that takes it, and returns which. Each has its share of the time that is left, for
+// one that is cut off does not refuse but hangs.
 func (s *servers) dial(ctx context.Context) (conn, int, error) {
 	first, all := int(s.first.Load()), len(s.dials)
 	var failed error
@@ -67,20 +67,20 @@ func (s *servers) try(ctx context.Context, n, left int) (conn, error) {
 	return s.dials[n](ctx)
 }
 
-// lost says that a connection to a server broke: the next one is tried before it.
+// lost notes that a connection to a server broke: the next one is tried before it.
 func (s *servers) lost(n int) {
 	s.first.CompareAndSwap(int32(n), int32((n+1)%len(s.dials)))
 }
 
-// onlyWritable makes a configuration refuse servers that cannot be written to, as
-// target_session_attrs=read-write does, unless it says itself which it wants.
+// onlyWritable makes a configuration refuse servers that cannot be written to, as target_session_attrs=read-write does,
+// unless it has that parameter itself.
 func onlyWritable(config *pgx.ConnConfig, dsn string) {
 	if config.ValidateConnect == nil && !strings.Contains(dsn, "target_session_attrs") && os.Getenv("PGTARGETSESSIONATTRS") == "" {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 }
 
-// writable asks a MySQL server what target_session_attrs=read-write asks one of PostgreSQL.
+// writable checks of a MySQL server what target_session_attrs=read-write checks of PostgreSQL.
 func (m *mariadb) writable(ctx context.Context) error {
 	var answer string
 	if err := m.c.QueryRowContext(ctx, "select cast(@@global.read_only as char)").Scan(&answer); err != nil {

@@ -10,11 +10,11 @@ import (
 // longestSleep is how late the end of a context may be noticed.
 const longestSleep = 50 * time.Millisecond
 
-// sharpen asks the kernel to wake the calling thread when asked to, not up to 50 us later. It
-// is only a wish: if it fails, the lag that stays is measured like any other.
+// sharpen requests that the kernel wakes the calling thread on time, not up to 50 us later. If that fails, the lag that
+// stays is measured like any other.
 func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
-// sleepUntil waits for at, and says false if ctx ended before. It sleeps in the kernel: the Go
+// sleepUntil waits for at, and returns false if ctx ended before. It sleeps in the kernel: the Go
 // runtime's timers are up to a millisecond late when the process is idle. The caller has to be
 // locked to its thread.
 func sleepUntil(ctx context.Context, at time.Time) bool {

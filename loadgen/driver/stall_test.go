@@ -76,7 +76,7 @@ func stallIsSeen(t *testing.T) error {
 	if p99 := open.Service.Quantile(0.99); p99 > stall/4 {
 		return fmt.Errorf("service p99 is %v, moved by the stall", p99)
 	}
-	// A tenth of pgbench's own time was the stall, and it says that nothing happened.
+	// A tenth of pgbench's own time was the stall, and it reports that nothing happened.
 	if p99 := closedLoop.Quantile(0.99); closedLoop.Max() < stall*3/4 || p99 > stall/4 {
 		return fmt.Errorf("closed-loop pgbench: max %v, p99 %v; it should hide the stall", closedLoop.Max(), p99)
 	}

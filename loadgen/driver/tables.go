@@ -47,9 +47,9 @@ func tables(scale int) []table {
 	}
 }
 
-// makeTables makes and fills the tables of all profiles unless a table that is made last says
-// that they are complete. Larger ones will do; to smaller ones rows are added. What was begun and
-// interrupted goes on where it was: keys are filled in their order. Filling takes as long as it takes; within bounds the look before it.
+// makeTables makes and fills the tables of all profiles unless a table that is made last shows that they are complete.
+// Larger ones will do; to smaller ones rows are added. What was begun and interrupted goes on where it was: keys are
+// filled in their order. Filling takes as long as it takes; within bounds the look before it.
 func makeTables(ctx context.Context, c conn, scale int, within time.Duration, filled prometheus.Gauge, log *slog.Logger) error {
 	if ready, err := tablesReady(ctx, c, scale, within); err != nil || ready {
 		if ready {
@@ -90,8 +90,8 @@ func makeTables(ctx context.Context, c conn, scale int, within time.Duration, fi
 	return nil
 }
 
-// tablesReady tells whether the table that is made last says that all are there, as large or larger. A server that takes connections and
-// does not answer is an error after within.
+// tablesReady reports whether all tables are there, as large or larger, by the table that is made last. A server that
+// takes connections and does not answer is an error after within.
 func tablesReady(ctx context.Context, c conn, scale int, within time.Duration) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -113,7 +113,7 @@ func tablesReady(ctx context.Context, c conn, scale int, within time.Duration) (
 	return have >= int64(scale), nil
 }
 
-// progress tells how far the filling is.
+// progress reports how far the filling is.
 type progress struct {
 	filled prometheus.Gauge
 	log    *slog.Logger

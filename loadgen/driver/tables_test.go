@@ -34,7 +34,7 @@ func (b *breaking) Exec(ctx context.Context, statement string, parameters ...any
 	return b.conn.Exec(ctx, statement, parameters...)
 }
 
-// Filling that is interrupted goes on where it was, tells how far it is, and tables grow.
+// Filling that is interrupted goes on where it was, reports how far it is, and tables grow.
 func TestFillingResumes(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		db := testdb.StartPostgres(t)
@@ -91,7 +91,7 @@ func fillingResumes(t *testing.T, engine, dsn string, size int, count func(strin
 	}
 }
 
-// A working set is as large on PostgreSQL's disk as was asked for.
+// A working set is as large on PostgreSQL's disk as was requested.
 func TestWorkingSet(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	const size = 30 << 20

@@ -8,7 +8,7 @@ import (
 
 // unanswered knows the transactions that are due and have no answer, the oldest first. They are
 // entered in the order of their intended starts. One that the client gave up on stays until the
-// server answers another or is seen to be gone: a time-out shorter than a stall does not end it.
+// server answers another or is seen to be gone: a timeout shorter than a stall does not end it.
 type unanswered struct {
 	mu      sync.Mutex
 	open    list.List // of time.Time, intended starts

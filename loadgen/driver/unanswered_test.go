@@ -50,7 +50,7 @@ func TestUnanswered(t *testing.T) {
 }
 
 // While the server answers nobody, the age goes on from one and the same intended start: with
-// every connection hanging, with a queue that overflows, and with time-outs shorter than the stall.
+// every connection hanging, with a queue that overflows, and with timeouts shorter than the stall.
 func TestUnansweredInAStall(t *testing.T) {
 	for name, config := range map[string]Config{
 		"hanging":    {Connections: 2, Timeout: time.Minute, Queue: 20},
@@ -128,7 +128,7 @@ func TestUnansweredIsExported(t *testing.T) {
 	own := NewOwnMetrics(registry)
 	config := Config{Engine: "postgres", DSN: "dbname=x", Profile: "simple-ping", Scale: 1, Rate: 1, Connections: 1, Timeout: time.Second, Queue: 1}
 	start := func(server string) *Driver {
-		load := metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "canary", Profile: "p", Server: server, StorageClass: "c"}, metrics.Options{})
+		load := metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "canary", Profile: "p", Database: server, StorageClass: "c"}, metrics.Options{})
 		d, err := New(config, load, own, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +153,7 @@ func TestUnansweredIsExported(t *testing.T) {
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "server" {
+				if l.GetName() == "database" {
 					got[l.GetValue()] = m.GetGauge().GetValue()
 				}
 			}

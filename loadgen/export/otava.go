@@ -38,7 +38,7 @@ type otavaTest struct {
 	Options    map[string]string      `yaml:"csv_options"`
 }
 
-// otavaMetric is a column; direction -1 says that less is better.
+// otavaMetric is a column; direction -1 means that less is better.
 type otavaMetric struct {
 	Column    string `yaml:"column"`
 	Direction int    `yaml:"direction"`
@@ -59,9 +59,10 @@ type point struct {
 	values map[string]compare.Side
 }
 
-// Otava writes, into a folder, the configuration and the data for Apache Otava (formerly Hunter), which
-// finds change points in the history of each thing that the results have measured: a row for each result,
-// its level in seconds, that of compare's verdicts. A result that cannot be taken keeps none of the others from being written; it is an error all the same.
+// Otava writes, into a folder, the configuration and the data for Apache Otava (formerly Hunter), which finds change
+// points in the history of each thing that the results have measured: a row for each result, its level in seconds, that
+// of compare's verdicts. A result that cannot be taken keeps none of the others from being written; it is an error all
+// the same.
 func Otava(folder string, results []string) error {
 	histories, bad := read(results)
 	if len(histories) == 0 {
@@ -98,8 +99,8 @@ func Otava(folder string, results []string) error {
 	return errors.Join(bad, os.WriteFile(filepath.Join(folder, "otava.yaml"), text, 0o644))
 }
 
-// read puts results in order of time, and each thing that they have measured together. Those that cannot be taken are an error; the others are returned
-// with it.
+// read puts results in order of time, and each thing that they have measured together. Those that cannot be taken are
+// an error; the others are returned with it.
 func read(results []string) ([]*history, error) {
 	if len(results) == 0 {
 		return nil, errors.New("no results")
@@ -158,7 +159,7 @@ func add(histories *[]*history, path string, r *compare.Levels, l compare.Level)
 	return nil
 }
 
-// write writes a history as CSV. The column values tells how many runs or intervals each row rests on.
+// write writes a history as CSV. The column values has how many runs or intervals each row rests on.
 func (h *history) write(path string) error {
 	file, err := os.Create(path)
 	if err != nil {

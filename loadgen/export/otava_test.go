@@ -49,7 +49,7 @@ func night(random *rand.Rand, n int) *matrix.Report {
 }
 
 func record(at time.Time, seconds float64, intervals int) *baseline.Record {
-	c := baseline.RecordClass{StorageClass: "r3", Server: "db/shop", Result: result.Result{Profile: "tpcb-like", TargetRate: 10}}
+	c := baseline.RecordClass{StorageClass: "r3", Database: "db/shop", Result: result.Result{Profile: "tpcb-like", TargetRate: 10}}
 	for range intervals {
 		c.Intervals = append(c.Intervals, baseline.Piece{Count: 100, P50: seconds, P95: 2 * seconds})
 	}
@@ -65,7 +65,7 @@ func content(t *testing.T, path string) string {
 	return string(text)
 }
 
-// What is written is what Otava's documentation says it reads; results need not come in order, and one
+// What is written is what Otava reads according to its documentation; results need not come in order, and one
 // in which a class failed has no row for it.
 func TestOtava(t *testing.T) {
 	in, out := t.TempDir(), filepath.Join(t.TempDir(), "otava")
@@ -156,7 +156,7 @@ func TestOtavaRefuses(t *testing.T) {
 	faster.Classes[0].Result.TargetRate = 20
 	twins := record(began, 0.002, 5)
 	twins.Classes = append(twins.Classes, twins.Classes[0])
-	twins.Classes[1].Server = "db shop"
+	twins.Classes[1].Database = "db shop"
 	for want, results := range map[string][]string{
 		"no results":                     nil,
 		"is it one result twice":         {first, first},

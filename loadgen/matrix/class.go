@@ -118,7 +118,7 @@ func roundMean(steps [][]float64, round int) float64 {
 	return math.Exp(sum / float64(len(steps)))
 }
 
-// say gives a class its verdict and its sentence.
+// say sets a class's verdict and its sentence.
 func (c *Class) say() {
 	d := c.Difference
 	rounds := plural(c.Rounds, "round")

@@ -14,7 +14,7 @@ type Share float64
 
 var unknownShare = Share(math.NaN())
 
-// known says whether it is.
+// known reports whether the share is known.
 func (s Share) known() bool { return !math.IsNaN(float64(s)) }
 
 // MarshalJSON implements json.Marshaler.
@@ -50,7 +50,8 @@ func (r *Runner) cpu() (procStat, error) {
 	return procStat{idle, idle + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal}, nil
 }
 
-// idleSince is a share, from 0 to 1. The kernel may take some of the time that waits for I/O back, and sums of seconds are not exact.
+// idleSince is a share, from 0 to 1. The kernel may take some of the time that waits for I/O back, and sums of seconds
+// are not exact.
 func (s procStat) idleSince(before procStat) float64 {
 	if s.all <= before.all {
 		return 1
@@ -73,7 +74,7 @@ func (r *Runner) watch() *watch {
 	return w
 }
 
-// into tells a row what was used since.
+// into writes to a row what was used since.
 func (w *watch) into(row *Row) {
 	row.Began, row.Ended = w.began.UTC(), time.Now().UTC()
 	if took := row.Ended.Sub(row.Began); took > 0 {

@@ -17,7 +17,8 @@ func (r *Report) interrupt(planned int) {
 	r.Source += fmt.Sprintf(interruptedForm, len(r.Rows), planned)
 }
 
-// sofar is the report of a matrix that is interrupted now. Layers are asked for when all runs are over, and are not in it.
+// sofar is the report of a matrix that is interrupted now. Layers are queried when all runs are over, and are not in
+// it.
 func (r *Report) sofar(planned int) *Report {
 	part := *r
 	part.Rows = slices.Clone(r.Rows)
@@ -27,7 +28,7 @@ func (r *Report) sofar(planned int) *Report {
 	return &part
 }
 
-// Interrupted says whether the matrix was interrupted, and after how many of how many runs.
+// Interrupted reports whether the matrix was interrupted, and after how many of how many runs.
 func (r *Report) Interrupted() (done, planned int, ok bool) {
 	m := interruptedSource.FindStringSubmatch(r.Source)
 	if m == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -16,6 +17,7 @@ type Layers struct {
 	Mean    float64  `json:"mean_seconds"`
 	Parts   []Part   `json:"parts"`
 	Words   string   `json:"words"`
+	Culprit string   `json:"culprit,omitempty"` // the layer that the rules' verdict names, if one stands out
 	Missing []string `json:"missing,omitempty"` // what is not measured there
 }
 
@@ -25,26 +27,25 @@ type Part struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// leastWindow is how long a run must be for its layers to be asked for: two scrapes and some.
+// leastWindow is how long a run must be for a query of its layers: two scrapes and some.
 const leastWindow = 15 * time.Second
 
-// askLayers adds to each run its layers, and what its limit was. It asks when all runs are over, so that
-// the last scrapes are in.
+// askLayers adds to each run its layers, and what its limit was. It queries when all runs are over, so that the last
+// scrapes are in.
 func (r *Runner) askLayers(ctx context.Context, report *Report) {
 	for i := range report.Rows {
 		row := &report.Rows[i]
 		if row.Result == nil {
 			continue
 		}
-		missing := ""
-		row.Layers, missing = r.layers(ctx, row, report.target(row.StorageClass))
-		limit := row.limit(missing)
+		row.Layers, row.NoLayers = r.split(ctx, row, report.target(row.StorageClass))
+		limit := row.limit()
 		row.Limit = &limit
 	}
 }
 
-// layers asks for a run's layers, or says why there are none.
-func (r *Runner) layers(ctx context.Context, row *Row, target Target) (*Layers, string) {
+// split queries a run's layers, or returns why there are none.
+func (r *Runner) split(ctx context.Context, row *Row, target Target) (*Layers, string) {
 	window := row.Ended.Sub(row.Began).Truncate(time.Second)
 	switch {
 	case r.Prometheus == nil:
@@ -58,18 +59,21 @@ func (r *Runner) layers(ctx context.Context, row *Row, target Target) (*Layers, 
 	if err != nil {
 		return nil, "no layers: " + err.Error()
 	}
-	of, mean, layers := f.Main()
+	of, mean, parts := f.Main()
 	// What fio does is no statement, and what a database does meanwhile is not fio's.
 	if row.step.FIO != nil {
-		of, mean, layers = "write", f.Write.Total, f.Write.Layers
+		of, mean, parts = "write", f.Write.Total, f.Write.Layers
 	}
 	found := &Layers{Of: of, Mean: mean, Words: f.Words(), Missing: f.Missing()}
-	for _, l := range layers {
+	if v := f.Verdict; v.Reason != why.Largest && (row.step.FIO == nil || f.Target.Server == "") {
+		found.Culprit = v.Layer
+	}
+	for _, l := range parts {
 		if why.Known(l.Seconds) {
 			found.Parts = append(found.Parts, Part{l.Name, l.Seconds})
 		}
 	}
-	if len(found.Parts) == 0 || !why.Known(mean) || row.step.FIO == nil && f.Verdict.Kind == why.Few {
+	if len(found.Parts) == 0 || !why.Known(mean) || row.step.FIO == nil && f.Verdict.Reason == why.Few {
 		return nil, "no layers: not measured are " + strings.Join(append(f.Missing(), f.Verdict.Text), "; ")
 	}
 	return found, ""
@@ -82,7 +86,7 @@ type Limit struct {
 	Because string  `json:"because"`
 }
 
-// Limits are all that can be said, besides "unknown" and "several": no layer has most of the time.
+// The values of a limit. For "several" no layer has most of the time.
 const (
 	limitUnknown   = "unknown"
 	limitSeveral   = "several"
@@ -91,7 +95,7 @@ const (
 	limitDatabase  = "CPU of the database"
 	limitNode      = "CPU of the database's node" // its processes wait for one
 	limitDevice    = "device"
-	limitWay       = "way to the engine" // from the block device to the storage engine
+	limitWay       = "way to the engine" // from the block device to the storage backend
 	limitEngine    = "engine"
 	limitNetwork   = "network"
 	limitSessions  = "other sessions" // locks, and each other's commits
@@ -102,21 +106,14 @@ const (
 var Limits = []string{limitUnknown, limitSeveral, limitGenerator, limitCPU, limitDatabase, limitNode, limitDevice, limitWay, limitEngine,
 	limitNetwork, limitSessions, limitClient}
 
-// limitOf are the limits of which layers are a sign. Those that are not here, such as a sync that is not
-// split, leave it unknown.
-var limitOf = map[string]string{
-	"cpu": limitDatabase, "runqueue": limitNode, "client": limitClient, "wait": limitSessions, "queue": limitDevice, "device": limitDevice,
-	"engine": limitEngine, "replica": limitEngine, "path": limitNetwork, "network": limitNetwork, "disk": limitDevice, "flush": limitDevice,
-}
-
 const (
 	busyIdle    = 0.1 // share of CPU time left, below which the machine has none left
 	busyThreads = 0.9 // CPUs a thread of the generator uses when it waits for nothing
 	mainShare   = 0.4 // of the time makes a limit
 )
 
-// limit says what a run's was; missing says why it has no layers.
-func (row *Row) limit(missing string) Limit {
+// limit returns what a run's was.
+func (row *Row) limit() Limit {
 	threads := row.step.threads()
 	if threads > 0 && row.Generator >= busyThreads*float64(threads) {
 		return Limit{limitGenerator, row.Generator / float64(threads), fmt.Sprintf("its threads, %d, kept %.1f CPUs busy", threads, row.Generator)}
@@ -125,17 +122,21 @@ func (row *Row) limit(missing string) Limit {
 		return Limit{limitCPU, float64(1 - row.CPUIdle), fmt.Sprintf("its CPUs were %.0f %% busy; the generator kept %.1f of them so", 100*(1-row.CPUIdle), row.Generator)}
 	}
 	if row.Layers == nil {
-		return Limit{What: limitUnknown, Because: missing}
+		return Limit{What: limitUnknown, Because: row.NoLayers}
 	}
 	total, shares := 0.0, map[string]float64{}
-	below := slices.ContainsFunc(row.Layers.Parts, func(p Part) bool { return slices.Contains([]string{"engine", "network", "replica"}, p.Name) })
+	var unknown []string // layers that are a sign of no limit, such as a sync that is not split
+	below := slices.ContainsFunc(row.Layers.Parts, func(p Part) bool { return layers.Of(p.Name).Place > layers.InVolume })
+	limitOf := func(layer string) string {
+		if layer == layers.Device && below {
+			return limitWay
+		}
+		return layers.Of(layer).Limit
+	}
 	for _, p := range row.Layers.Parts {
-		what, ok := limitOf[p.Name]
-		switch {
-		case !ok:
-			what = limitUnknown
-		case p.Name == "device" && below:
-			what = limitWay
+		what := limitOf(p.Name)
+		if what == "" {
+			what, unknown = limitUnknown, append(unknown, p.Name)
 		}
 		total += p.Seconds
 		shares[what] += p.Seconds
@@ -154,10 +155,19 @@ func (row *Row) limit(missing string) Limit {
 		return 0
 	})
 	most, next := order[0], order[1]
-	say := func(what string) string { return fmt.Sprintf("%s %.0f %%", what, 100*shares[what]/total) }
+	say := func(what string) string {
+		text := fmt.Sprintf("%s %.0f %%", what, 100*shares[what]/total)
+		if what == limitUnknown {
+			text += " (" + strings.Join(unknown, ", ") + ")"
+		}
+		return text
+	}
 	because := "of a " + row.Layers.Of + "'s time: " + say(most)
 	if shares[next] > 0 {
 		because += ", " + say(next)
+	}
+	if what := limitOf(row.Layers.Culprit); row.Layers.Culprit != "" && what != "" {
+		return Limit{what, shares[what] / total, because + "; what stands out is " + layers.Of(row.Layers.Culprit).Words}
 	}
 	if shares[most] < mainShare*total {
 		return Limit{limitSeveral, shares[most] / total, because}

@@ -16,7 +16,7 @@ import (
 
 // Matrix is a published experiment.
 type Matrix struct {
-	// Source says whose it is and where it differs from what is done here.
+	// Source names whose it is and where it differs from what is done here.
 	Source string
 	// Steps are its runs, sizes and times as published.
 	Steps []Step
@@ -181,7 +181,7 @@ func plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// Least sizes, below which a run says nothing even on a small machine.
+// Least sizes, below which a run means nothing even on a small machine.
 const (
 	leastMiB  = 32
 	leastRows = 1000

@@ -181,7 +181,7 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(text.String()), &back); err != nil {
 		t.Fatal(err)
 	}
-	if err, _ := validate(t, schema(t), report); err != nil {
+	if _, err := validate(t, schema(t), report); err != nil {
 		t.Errorf("the result is not as schema.json says: %v", err)
 	}
 	for _, row := range report.Rows {
@@ -253,7 +253,7 @@ func (c *canceller) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// What was measured before an interruption is in the report, which says how much it is.
+// What was measured before an interruption is in the report, which has how much it is.
 func TestRunInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log := slog.New(&canceller{slog.DiscardHandler, 5, cancel})
@@ -274,7 +274,8 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// After each run what was measured so far is saved, as of a matrix that was interrupted there; that it cannot be saved ends nothing.
+// After each run what was measured so far is saved, as of a matrix that was interrupted there; that it cannot be saved
+// ends nothing.
 func TestRunSaves(t *testing.T) {
 	var sizes []int
 	r := Runner{ProcFS: "/proc", Scale: 1, MaxClients: 1, Least: time.Second, Repeat: 2, Log: slog.New(slog.DiscardHandler)}
@@ -283,7 +284,7 @@ func TestRunSaves(t *testing.T) {
 		if sizes = append(sizes, len(part.Rows)); !ok || done != len(part.Rows) || planned != 4 || len(part.Classes) != 2 {
 			t.Errorf("saved with %d rows, %d classes: %s", len(part.Rows), len(part.Classes), part.Source)
 		}
-		if err, _ := validate(t, schema(t), part); err != nil {
+		if _, err := validate(t, schema(t), part); err != nil {
 			t.Errorf("what is saved is not as schema.json says: %v", err)
 		}
 		return errors.New("no space left")
@@ -312,7 +313,7 @@ func TestRunRefuses(t *testing.T) {
 	if _, err := r.Run(t.Context(), "tpc-z", nil); err == nil || !strings.Contains(err.Error(), "dalibo") {
 		t.Errorf("unknown matrix: %v; the error must list those there are", err)
 	}
-	// Said before anything is run, also with another step that there is.
+	// Reported before anything is run, also with another step that there is.
 	ran := filepath.Join(t.TempDir(), "ran")
 	r.FIO = filepath.Join(t.TempDir(), "fio")
 	if err := os.WriteFile(r.FIO, []byte("#!/bin/sh\n: > "+ran+"\n"), 0o755); err != nil {
@@ -332,23 +333,23 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// A class may have several servers where each is measured, and only there.
-func TestReadServers(t *testing.T) {
+// A class may have several databases where each is measured, and only there.
+func TestReadDatabases(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "targets.yaml")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("targets:\n  - {storageclass: r3, server: db/single}\n  - {storageclass: r3, server: db/synchronous}\n  - {storageclass: r3}\n")
-	if got, err := ReadServers(path); err != nil || len(got) != 3 || got[1].Server != "db/synchronous" {
+	write("targets:\n  - {storageclass: r3, database: db/single}\n  - {storageclass: r3, database: db/synchronous}\n  - {storageclass: r3}\n")
+	if got, err := ReadDatabases(path); err != nil || len(got) != 3 || got[1].Database != "db/synchronous" {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := ReadTargets(path); err == nil || !strings.Contains(err.Error(), "storageclass r3 is there twice") {
 		t.Errorf("a matrix takes a class twice: %v", err)
 	}
-	write("targets:\n  - {storageclass: r3, server: db/single}\n  - {storageclass: r3, server: db/single}\n")
-	if _, err := ReadServers(path); err == nil || !strings.Contains(err.Error(), "server db/single of storageclass r3 is there twice") {
-		t.Errorf("a server twice: %v", err)
+	write("targets:\n  - {storageclass: r3, database: db/single}\n  - {storageclass: r3, database: db/single}\n")
+	if _, err := ReadDatabases(path); err == nil || !strings.Contains(err.Error(), "database db/single of storageclass r3 is there twice") {
+		t.Errorf("a database twice: %v", err)
 	}
 }

@@ -22,8 +22,8 @@ while :; do
 done
 `
 
-// A run in which nothing was completed has failed: it has no time of an operation, which would be the shortest of all classes'. One whose first operation
-// does not come keeps no other from its run.
+// A run in which nothing was completed has failed: it has no time of an operation, which would be the shortest of all
+// classes'. One whose first operation does not come keeps no other from its run.
 func TestNothingCompleted(t *testing.T) {
 	was := longestSilence
 	defer func() { longestSilence = was }()

@@ -43,7 +43,7 @@ func (r *Runner) inOrder(targets []Target, step string, round int) []Target {
 	return targets
 }
 
-// note says in a row what was done before the run, or what failed of it, and returns err.
+// note records in a row what was done before the run, or what failed of it, and returns err.
 func (row *Row) note(what string, err error) error {
 	if err != nil {
 		what += " failed: " + err.Error()
@@ -52,8 +52,9 @@ func (row *Row) note(what string, err error) error {
 	return err
 }
 
-// prepare brings a target, whose tables or files are there, into the same state before each run, as far as it can: no dead rows and
-// nothing left to write from the run before. The row says what was done; what fails does not keep the run from being made.
+// prepare brings a target, whose tables or files are there, into the same state before each run, as far as it can: no
+// dead rows and nothing left to write from the run before. The row records what was done; what fails does not keep the
+// run from being made.
 func (r *Runner) prepare(ctx context.Context, target Target, row *Row) {
 	if target.DSN != "" && target.Engine == "postgres" {
 		if row.step.FIO == nil && row.step.Init == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/words"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/stats"
-	"github.com/plumbline/plumbline/rules/why"
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // pageTemplate needs nothing else: no script, no font, no picture.
@@ -165,7 +166,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 			for _, part := range r.meanParts(step, t.StorageClass) {
 				if !seen[part.Name] {
 					seen[part.Name] = true
-					legend = append(legend, bar{Title: part.Name, Colour: template.CSS(why.Colours[part.Name].CSS)})
+					legend = append(legend, bar{Title: part.Name, Colour: template.CSS(layers.Of(part.Name).Colour.CSS)})
 				}
 			}
 			s.Lines = append(s.Lines, l)
@@ -189,7 +190,7 @@ type failure struct {
 	Rounds             []string
 }
 
-// In says in which rounds.
+// In names the rounds.
 func (f failure) In() string {
 	if len(f.Rounds) == 1 {
 		return "round " + f.Rounds[0]
@@ -212,7 +213,7 @@ func (r *Report) failures() (all []failure) {
 	return all
 }
 
-// line is what the page says of a step on a class.
+// line is the page's line for a step on a class.
 func (r *Report) line(step, class string, a axis) line {
 	l := line{Class: class}
 	ratio, d := r.toReference(step, class)
@@ -237,7 +238,7 @@ func (r *Report) line(step, class string, a axis) line {
 	}
 	for _, p := range parts {
 		l.Bars = append(l.Bars, bar{fmt.Sprintf("%s %s, %s", p.Name, result.Milliseconds(p.Seconds), words.Percent(p.Seconds/mean)),
-			template.CSS(why.Colours[p.Name].CSS), 100 * p.Seconds / mean})
+			template.CSS(layers.Of(p.Name).Colour.CSS), 100 * p.Seconds / mean})
 	}
 	limits := map[string]bool{}
 	for i := range r.Rows {
@@ -281,7 +282,7 @@ func (r *Report) meanParts(step, class string) (parts []Part) {
 			sums[p.Name] += p.Seconds
 		}
 	}
-	for _, name := range why.Order {
+	for _, name := range slices.SortedFunc(maps.Keys(sums), layers.Compare) {
 		if sums[name] > 0 {
 			parts = append(parts, Part{name, sums[name] / float64(rounds)})
 		}

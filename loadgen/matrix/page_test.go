@@ -34,7 +34,7 @@ func simulated(rounds int) *Report {
 				limit := Limit{What: limitUnknown, Because: "no layers were recorded"}
 				if class == "longhorn-r3" {
 					row.Layers = &Layers{Of: "write", Mean: 0.003, Words: "w", Parts: []Part{{"device", 0.0005}, {"network", 0.002}, {"disk", 0.0005}}}
-					limit = row.limit("")
+					limit = row.limit()
 				}
 				row.Limit = &limit
 				r.Rows = append(r.Rows, row)
@@ -55,7 +55,7 @@ func (r *Report) class(name string) Class {
 	return Class{}
 }
 
-// A class's verdict over all steps has an interval from four rounds on, and says so where it has none.
+// A class's verdict over all steps has an interval from four rounds on, and notes where it has none.
 func TestClasses(t *testing.T) {
 	r := simulated(6)
 	slow, twin, gone := r.class("longhorn-r3"), r.class("twin"), r.class("gone")
@@ -141,7 +141,7 @@ func TestClassRates(t *testing.T) {
 }
 
 // The page names the slowest class first, with ratio, verdict, interval and limit, needs nothing from
-// elsewhere, and says what is not known.
+// elsewhere, and names what is not known.
 func TestPage(t *testing.T) {
 	page := func(r *Report) string {
 		var b strings.Builder
@@ -237,7 +237,7 @@ func TestReadBack(t *testing.T) {
 		}
 	}
 	r := simulated(6)
-	if err, _ := validate(t, schema(t), r); err != nil {
+	if _, err := validate(t, schema(t), r); err != nil {
 		t.Errorf("not as schema.json says: %v", err)
 	}
 	write(r)

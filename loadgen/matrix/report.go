@@ -129,7 +129,7 @@ func (r *Runner) environment(ctx context.Context, targets []Target) Environment 
 	return e
 }
 
-// serverVersion asks a PostgreSQL server for its version; "" if it does not say, within windUp.
+// serverVersion queries a PostgreSQL server's version; "" if it does not answer within windUp.
 func serverVersion(ctx context.Context, dsn string) (version string) {
 	ctx, stop := context.WithTimeout(ctx, windUp)
 	defer stop()
@@ -241,7 +241,7 @@ func (row *Row) limitWords() string {
 	return fmt.Sprintf("%s (%s)", row.Limit.What, row.Limit.Because)
 }
 
-// reads says whether a step only reads.
+// reads reports whether a step only reads.
 func (s Step) reads() bool {
 	return s.Scan != nil || s.FIO != nil && (s.FIO.RW == "read" || s.FIO.RW == "randread")
 }
@@ -293,7 +293,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			}
 			took := fmt.Sprintf("%.2f s", total)
 			if len(phases) == 0 {
-				took = "-" // pgbench did not say
+				took = "-" // pgbench did not report it
 			}
 			fmt.Fprintf(&b, "| %s | %s | | | %s | | | | | %s |\n", row.Step, row.StorageClass, took, strings.Join(phases, ", "))
 			continue

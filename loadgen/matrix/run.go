@@ -27,10 +27,11 @@ import (
 // warmup of each run, as dbench's ramp.
 const warmup = 2 * time.Second
 
-// longestSilence is for how long a run may wait for its first operation, as on a disk that hangs: the other classes' runs are waiting for it.
+// longestSilence is for how long a run may wait for its first operation, as on a disk that hangs: the other classes'
+// runs are waiting for it.
 var longestSilence = 5 * time.Minute
 
-// windUp is how long an interrupted matrix may ask for layers, before what told it to end loses patience.
+// windUp is how long an interrupted matrix may query layers, before what stopped it loses patience.
 const windUp = 15 * time.Second
 
 // Runner runs a matrix.
@@ -64,10 +65,11 @@ type Runner struct {
 	MaxWarmup time.Duration
 	// Prometheus watches the classes; without it no layers are recorded.
 	Prometheus why.API
-	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the ephemeral volume that it has of it. Empty is
-	// none.
+	// Pod is the one that this runs in, NAMESPACE/NAME; fio's files of a class are on the ephemeral volume that it has
+	// of it. Empty is none.
 	Pod string
-	// Save keeps, after each run, the report of a matrix that is interrupted there, without layers; nil: nothing is kept before the end.
+	// Save keeps, after each run, the report of a matrix that is interrupted there, without layers; nil: nothing is
+	// kept before the end.
 	Save func(*Report) error
 	Log  *slog.Logger
 }
@@ -87,19 +89,20 @@ type Row struct {
 	CPUIdle      Share               `json:"cpu_idle"`       // share of all CPUs' time meanwhile, on the generator's machine
 	Generator    float64             `json:"generator_cpus"` // how many CPUs loadgen and its tool kept busy
 	Layers       *Layers             `json:"layers,omitempty"`
+	NoLayers     string              `json:"no_layers,omitempty"` // why there are none
 	Limit        *Limit              `json:"limit,omitempty"`
 	Error        string              `json:"error,omitempty"`
 	Doubts       []string            `json:"doubts,omitempty"`
 
 	step Step
-	// address is where the database answered, HOST:PORT, before the run and after it; "" if it does not say. moved says why it was not
-	// the same one.
+	// address is where the database answered, HOST:PORT, before the run and after it; "" if it does not report it.
+	// moved is why it was not the same one.
 	address, moved string
 }
 
-// Run runs the matrix of a name, step by step, each on all targets before the next, so that a
-// change on the machine meets all of them. What fails is told in its row, and the rest is run. Of a matrix that was interrupted the
-// report has what was measured, and the error says so.
+// Run runs the matrix of a name, step by step, each on all targets before the next, so that a change on the machine
+// meets all of them. What fails is recorded in its row, and the rest is run. The report of an interrupted matrix has
+// what was measured, and the error reports the interruption.
 func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Report, error) {
 	m, ok := Matrices[name]
 	if !ok {
@@ -170,7 +173,7 @@ func (r *Runner) save(report *Report, planned int) {
 	}
 }
 
-// one runs a step on a target. Only a cancelled ctx is an error; what fails is told in the row.
+// one runs a step on a target. Only a cancelled ctx is an error; what fails is recorded in the row.
 func (r *Runner) one(ctx context.Context, name string, step, published Step, target Target, round int) (Row, error) {
 	row := Row{Step: step.Name, StorageClass: target.StorageClass, Round: round, step: step, CPUIdle: unknownShare}
 	if ctx.Err() != nil {
@@ -211,7 +214,7 @@ func kinds(errors map[string]uint64) string {
 	return strings.Join(all, ", ")
 }
 
-// needs says what a target lacks for a step.
+// needs returns what a target lacks for a step.
 func needs(field, value string) error {
 	if value == "" {
 		return fmt.Errorf("the target has no %s", field)

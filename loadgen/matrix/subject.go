@@ -12,13 +12,13 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// find asks whose time a run's was. A class may have other databases and volumes than those that were measured, so that its name tells
-// only where it has one: of fio it is the volume that this pod has of the class, of a database the server that answered. Where that
-// is not known, the reason says what to do.
+// find queries whose time a run's was. A class may have other databases and volumes than those that were measured, so
+// its name decides only where it has one: for fio the volume that this pod has of the class, for a database the server
+// that answered. Where that is not known, the error has what to do.
 func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.Duration) (*why.Finding, error) {
 	class := why.Subject{Class: row.StorageClass}
 	alone := func(s why.Subject, hint string) (*why.Finding, error) {
-		// Whoever else is there commits, a canary at least; of a run that does not it is told nothing by that.
+		// Other clients commit, a canary at least; that shows nothing of a run that does not.
 		s.AllStatements = row.step.commitsNothing()
 		f, err := why.Find(ctx, r.Prometheus, s, row.Ended, window)
 		if err == nil && f.Servers > 1 {
@@ -65,7 +65,8 @@ func (r *Runner) find(ctx context.Context, row *Row, target Target, window time.
 	return f, nil
 }
 
-// ownClaim is this pod's claim of a row's class. Kubernetes names an ephemeral volume's claim by its pod and the volume.
+// ownClaim is this pod's claim of a row's class. Kubernetes names an ephemeral volume's claim by its pod and the
+// volume.
 func (r *Runner) ownClaim(ctx context.Context, row *Row, namespace, pod string) (string, error) {
 	own, err := why.Claims(ctx, r.Prometheus, namespace, row.StorageClass, row.Ended)
 	if err != nil {
@@ -78,7 +79,7 @@ func (r *Runner) ownClaim(ctx context.Context, row *Row, namespace, pod string) 
 	return own[0], nil
 }
 
-// follow asks where a target's database answers, before a run, and, by what it returns, again after it.
+// follow queries where a target's database answers, before a run, and, by what it returns, again after it.
 func (r *Runner) follow(ctx context.Context, target Target, row *Row) (after func()) {
 	if r.Prometheus == nil || target.DSN == "" || row.step.FIO != nil {
 		return func() {}
@@ -96,7 +97,7 @@ func (r *Runner) follow(ctx context.Context, target Target, row *Row) (after fun
 	}
 }
 
-// answers asks where a target's database answers now; "" if it does not say.
+// answers queries where a target's database answers now; "" if it does not report it.
 func (r *Runner) answers(ctx context.Context, target Target) string {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
@@ -107,7 +108,7 @@ func (r *Runner) answers(ctx context.Context, target Target) string {
 	return address
 }
 
-// commitsNothing says whether a step's statements only read.
+// commitsNothing reports whether a step's statements only read.
 func (s Step) commitsNothing() bool {
 	return s.Scan != nil || s.Pgbench != nil && s.Pgbench.Builtin == "select-only"
 }

@@ -10,31 +10,32 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// A class has other servers and volumes than those that were measured, and slower ones: a run's layers are those of its own, or else
-// there are none, and what to do is said.
+// A class has other servers and volumes than those that were measured, and slower ones: a run's layers are those of its
+// own, or else there are none, and the row has what to do.
 func TestWhoseLayers(t *testing.T) {
 	lab := whytest.Healthy()
 	lab.More = func(r *whytest.Recording) {
-		// A slower database on the class r3, a machine's own server on no volume, and the volume of the pod that runs the matrix.
+		// A slower database on the class r3, a machine's own server on no volume, and the volume of the pod that runs
+		// the matrix.
 		other := `node="n",volume="v-other",namespace="others",persistentvolumeclaim="data-other",storageclass="r3",backend="b"`
-		r.Gauge(`server:volume:info{server="other",engine="postgresql",`+other+`}`, 1)
+		r.Gauge(`server:volume:info{server="other",db_system="postgresql",`+other+`}`, 1)
 		r.Gauge(`plumbline_volume_info{`+other+`,device="dev-other",pod="other-pg"}`, 1)
 		for server, phases := range map[string]map[string]float64{"other": {"cpu": 0.2, "wait": 90}, "machine": {"runqueue": 5, "cpu": 0.5}} {
 			sum := 0.0
 			for phase, ms := range phases {
-				r.Counter(`plumbline_query_phase_seconds_total{server="`+server+`",node="n",engine="postgresql",command="commit",phase="`+phase+`"}`, 40*ms/1000)
+				r.Counter(`plumbline_query_phase_seconds_total{server="`+server+`",node="n",db_system="postgresql",command="commit",phase="`+phase+`"}`, 40*ms/1000)
 				sum += ms
 			}
-			r.Times(`plumbline_query_duration_seconds{server="`+server+`",node="n",engine="postgresql",command="commit"}`, 40, sum/1000)
+			r.Times(`plumbline_query_duration_seconds{server="`+server+`",node="n",db_system="postgresql",command="commit"}`, 40, sum/1000)
 		}
-		r.Gauge(`plumbline_server_info{server="machine",node="n",engine="postgresql"}`, 1)
+		r.Gauge(`plumbline_server_info{server="machine",node="n",db_system="postgresql"}`, 1)
 		r.Gauge(`server:address:info{server="local",node="n",address="10.0.0.1",port="5432"}`, 1)
 		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
 		own := `node="n",volume="v-own",namespace="plumbline",persistentvolumeclaim="matrix-wal-x7-r3",storageclass="r3",backend="b"`
 		r.Gauge(`plumbline_volume_info{`+own+`,device="dev-own"}`, 1)
 		// A database of the same class in the same namespace.
 		beside := `node="n",volume="v-beside",namespace="plumbline",persistentvolumeclaim="pg",storageclass="r3",backend="b"`
-		r.Gauge(`server:volume:info{server="beside",engine="postgresql",`+beside+`}`, 1)
+		r.Gauge(`server:volume:info{server="beside",db_system="postgresql",`+beside+`}`, 1)
 		r.Gauge(`plumbline_volume_info{`+beside+`,device="dev-beside"}`, 1)
 		r.Times(`ebpf_exporter_blkio_total_seconds{node="n",device="dev-own",op="write"}`, 100, 0.005)
 		r.Times(`ebpf_exporter_blkio_queue_seconds{node="n",device="dev-own",op="write"}`, 100, 0.0001)

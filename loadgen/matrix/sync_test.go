@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// pretended is a fio whose first fifty writes and syncs, which are in the warm-up, take 100 ms each, and all others 1 ms.
+// pretended is a fio whose first fifty writes and syncs, which are in the warm-up, take 100 ms each, and all others 1
+// ms.
 const pretended = `#!/bin/sh
 n=0
 report() {
@@ -23,7 +24,8 @@ while :; do
 done
 `
 
-// A step's figure of its syncs is of the same time as its other figures: what they took in the warm-up is in none of them.
+// A step's figure of its syncs is of the same time as its other figures: what they took in the warm-up is in none of
+// them.
 func TestSyncsOfTheWarmUpAreLeftOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fio")
 	if err := os.WriteFile(path, []byte(pretended), 0o755); err != nil {

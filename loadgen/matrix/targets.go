@@ -21,8 +21,9 @@ import (
 type Target struct {
 	// StorageClass names it in the result.
 	StorageClass string `yaml:"storageclass" json:"storageclass"`
-	// Server is the database server's name, where a class has several: a baseline pins each. A matrix asks for this one's layers, by
-	// the agent's name of it; without, for those of the server that answers.
+	// Database is what the canary calls the database, where a class has several: a baseline pins each.
+	Database string `yaml:"database" json:"database,omitempty"`
+	// Server is the agent's name of the server whose layers a matrix reads; without, those of the server that answers.
 	Server string `yaml:"server" json:"server,omitempty"`
 	// Local marks the class the others are compared with: a plain local disk.
 	Local bool `yaml:"local" json:"local,omitempty"`
@@ -33,7 +34,8 @@ type Target struct {
 	// Engine and DSN are the database on the class's volume, for the others.
 	Engine string `yaml:"engine" json:"engine,omitempty"`
 	DSN    string `yaml:"dsn" json:"-"`
-	// DSNFile is a file that holds DSN, such as a mounted Secret's key. A relative path starts at the folder of the file of targets.
+	// DSNFile is a file that holds DSN, such as a mounted Secret's key. A relative path starts at the folder of the
+	// file of targets.
 	DSNFile string `yaml:"dsn_file" json:"-"`
 }
 
@@ -48,14 +50,14 @@ func ReadTargets(path string) ([]Target, error) {
 // byClass is the key of targets of which a class has one.
 func byClass(t Target) string { return "storageclass " + t.StorageClass }
 
-// ReadServers is ReadTargets with as many targets of a class as it has servers: a single instance and
-// a synchronous cluster, say. They are told apart by server.
-func ReadServers(path string) ([]Target, error) {
+// ReadDatabases is ReadTargets with as many targets of a class as it has databases, such as a single instance and a
+// synchronous cluster.
+func ReadDatabases(path string) ([]Target, error) {
 	return readTargets(path, func(t Target) string {
-		if t.Server == "" {
-			return "storageclass " + t.StorageClass + " without a server"
+		if t.Database == "" {
+			return "storageclass " + t.StorageClass + " without a database"
 		}
-		return "server " + t.Server + " of storageclass " + t.StorageClass
+		return "database " + t.Database + " of storageclass " + t.StorageClass
 	})
 }
 
@@ -79,8 +81,8 @@ func readTargets(path string, key func(Target) string) ([]Target, error) {
 	return file.Targets, nil
 }
 
-// CheckTargets checks targets that a file in folder has beside other things, of which a class has one. It fills in their engines, and the
-// connection strings that are in files.
+// CheckTargets checks targets that a file in folder has beside other things, of which a class has one. It fills in
+// their engines, and the connection strings that are in files.
 func CheckTargets(targets []Target, folder string) error {
 	return checkTargets(targets, folder, byClass)
 }
@@ -147,7 +149,8 @@ const (
 	awaitTry   = 10 * time.Second
 )
 
-// Await returns when the database of each target answers, at the latest after most. Targets without one are not waited for.
+// Await returns when the database of each target answers, at the latest after most. Targets without one are not waited
+// for.
 func Await(ctx context.Context, targets []Target, most time.Duration, log *slog.Logger) error {
 	ctx, stop := context.WithTimeout(ctx, most)
 	defer stop()

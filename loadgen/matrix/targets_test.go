@@ -13,7 +13,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 )
 
-// A connection string is read from a file, such as a mounted Secret's key; what is wrong with it names the file of targets, the class and the field.
+// A connection string is read from a file, such as a mounted Secret's key; what is wrong with it names the file of
+// targets, the class and the field.
 func TestDSNFile(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {

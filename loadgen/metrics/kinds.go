@@ -17,7 +17,7 @@ const (
 // Kinds are the kinds of errors.
 func Kinds() []ErrorKind { return slices.Clone(errorKinds) }
 
-// ErrorKind says what went wrong with a transaction or with the tool's connection.
+// ErrorKind is what went wrong with a transaction or with the tool's connection.
 type ErrorKind string
 
 // The kinds of errors, a closed list to keep the label bounded.
@@ -32,7 +32,7 @@ const (
 	Other          ErrorKind = "other"
 )
 
-// SkipReason says why an offered transaction was never sent.
+// SkipReason is why an offered transaction was never sent.
 type SkipReason string
 
 // The reasons for a skip.
@@ -43,7 +43,7 @@ const (
 	End  SkipReason = "end"  // it waited for its turn when the load ended: how long it would have taken is not known
 )
 
-// RestartReason says why a tool had to be started again.
+// RestartReason is why a tool had to be started again.
 type RestartReason string
 
 // The reasons for a restart.

@@ -17,7 +17,7 @@ type Options struct {
 	Target float64
 	// Penalty is the least response time of a transaction that failed or was skipped before the load's end.
 	Penalty time.Duration
-	// NoResponse is for a tool that does not tell intended starts: it has no response times, and
+	// NoResponse is for a tool that does not report intended starts: it has no response times, and
 	// the penalty of a few failures must not stand there alone.
 	NoResponse bool
 }
@@ -34,13 +34,14 @@ type Load struct {
 
 	mu    sync.Mutex
 	tally Tally
-	// began is when the tally began, if somebody said so; fromSteady is whether it does when the load becomes steady.
+	// began is when the tally began, if somebody set it; fromSteady is whether it does when the load becomes steady.
 	began      time.Time
 	fromSteady bool
-	// reportedAt is until when the tool has told what it did, if it does so in reports; reporting is held while one is counted.
+	// reportedAt is until when the tool has reported what it did, if it does so in reports; reporting is held while one
+	// is counted.
 	reportedAt time.Time
 	reporting  sync.Mutex
-	// reached are the labels of the address that was told last, or nil.
+	// reached are the labels of the last reported address, or nil.
 	reached []string
 }
 
@@ -98,8 +99,8 @@ func (l *Load) Completed(response, service time.Duration) {
 	l.mu.Unlock()
 }
 
-// Served counts n transactions that ended well and took service each, of a tool that cannot
-// tell when they were meant to start: they have no response time. They must have been Offered.
+// Served counts n transactions that ended well and took service each, of a tool that does not report when they were
+// meant to start: they have no response time. They must have been Offered.
 func (l *Load) Served(service time.Duration, n uint64) {
 	for range n {
 		l.service.Observe(service.Seconds())
@@ -119,9 +120,9 @@ func (l *Load) carried(ago time.Duration, n uint64) {
 	}
 }
 
-// Failed counts a transaction that was sent and failed, response after its intended start (0
-// if the tool does not say). It is slow, however fast it failed, and the response time that it counts with
-// is returned. It must have been Offered.
+// Failed counts a transaction that was sent and failed, response after its intended start (0 if the tool does not
+// report it). It is slow, however fast it failed, and the response time that it counts with is returned. It must have
+// been Offered.
 func (l *Load) Failed(kind ErrorKind, response time.Duration) time.Duration {
 	l.Error(kind)
 	return l.slow(response)
@@ -135,9 +136,9 @@ func (l *Load) Error(kind ErrorKind) {
 	l.mu.Unlock()
 }
 
-// Skipped counts a transaction that was due and not sent, response after its intended start
-// (0 if the tool does not say). It is slow, but for what the load's end cut short: of that so much is known; and for what the tool's own failure
-// kept from being sent, of which nothing is. It must have been Offered.
+// Skipped counts a transaction that was due and not sent, response after its intended start (0 if the tool does not
+// report it). It is slow, but for what the load's end cut short: of that so much is known; and for what the tool's own
+// failure kept from being sent, of which nothing is. It must have been Offered.
 func (l *Load) Skipped(reason SkipReason, response time.Duration) {
 	l.set.skipped.WithLabelValues(l.labels.values(string(reason))...).Inc()
 	l.mu.Lock()
@@ -187,7 +188,8 @@ func (l *Load) Ended(reason RestartReason, words string) {
 	l.tally.Causes[cause]++
 }
 
-// Report counts in one go what the tool did until a moment, of a tool that tells of that in reports: a tally begins before or after one, at its moment.
+// Report counts in one go what the tool did until a moment, of a tool that reports in intervals: a tally begins before
+// or after one, at its moment.
 func (l *Load) Report(until time.Time, count func()) {
 	l.reporting.Lock()
 	defer l.reporting.Unlock()
@@ -197,7 +199,7 @@ func (l *Load) Report(until time.Time, count func()) {
 	l.reportedAt = until
 }
 
-// LastReport is the moment of the last report; zero of a tool that tells of each event.
+// LastReport is the moment of the last report; zero of a tool that reports each event.
 func (l *Load) LastReport() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +233,7 @@ func (l *Load) SetTarget(rate float64) {
 	l.set.target.WithLabelValues(l.labels.values()...).Set(rate)
 }
 
-// Reached says which server the load reaches now, by the address and port that it is at; "" is one that is not known.
+// Reached sets which server the load reaches now, by its address and port; "" is one that is not known.
 func (l *Load) Reached(address, port string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +252,7 @@ func (l *Load) Reached(address, port string) {
 	}
 }
 
-// SetPhase says where the load is now.
+// SetPhase sets the load's phase.
 func (l *Load) SetPhase(now Phase) {
 	l.reporting.Lock()
 	defer l.reporting.Unlock()

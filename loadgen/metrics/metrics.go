@@ -1,7 +1,7 @@
 // Package metrics defines, once, the metrics every load tool of loadgen exports, and how an
 // event becomes a number in them. The driver and each adapter only report events.
 //
-// All of them carry the labels tool, profile, server and storageclass. Counters live as long
+// All of them carry the labels tool, profile, database and storageclass. Counters live as long
 // as the process and never go back, whatever happens to the tool behind them; every series
 // exists, at zero, from the start, so that the first increase is seen.
 package metrics
@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Buckets are the classic buckets kept beside the native ones, in seconds, for those who cannot read native
-// histograms (the rules for either kind) and for exact shares below a round threshold: six a decade, each at most two thirds above
-// the one before, so that a quantile between two of them tells one that has become half as long again.
+// Buckets are the classic buckets kept beside the native ones, in seconds, for those who cannot read native histograms
+// (the rules for either kind) and for exact shares below a round threshold: six a decade, each at most two thirds above
+// the one before, so that a quantile between two of them shows one that has become half as long again.
 var Buckets = []float64{
 	0.0002, 0.0003, 0.0005, 0.0007,
 	0.001, 0.0015, 0.002, 0.003, 0.005, 0.007,
@@ -27,14 +27,14 @@ type Labels struct {
 	Tool string
 	// Profile is what the load does, such as tpcb-like or select-only.
 	Profile string
-	// Server names the database server, or the volume for fio.
-	Server string
+	// Database is what the load calls its target: a database, or the volume for fio.
+	Database string
 	// StorageClass is the storage class the server's data is on.
 	StorageClass string
 }
 
 func (l Labels) values(more ...string) []string {
-	return append([]string{l.Tool, l.Profile, l.Server, l.StorageClass}, more...)
+	return append([]string{l.Tool, l.Profile, l.Database, l.StorageClass}, more...)
 }
 
 // Set is the metric families of a process; Load makes the series of one load in them.
@@ -51,7 +51,7 @@ type Set struct {
 
 // NewSet registers the families with registry.
 func NewSet(registry prometheus.Registerer) *Set {
-	labels := []string{"tool", "profile", "server", "storageclass"}
+	labels := []string{"tool", "profile", "database", "storageclass"}
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append(labels[:4:4], more...))
 		registry.MustRegister(c)

@@ -26,7 +26,7 @@ type Cause struct {
 	Words  string
 }
 
-// mostCauses bounds how many causes are told apart; more count as of other words.
+// mostCauses bounds how many causes are counted apart; more count as of other words.
 const mostCauses = 10
 
 func newTally(phase Phase) Tally {
@@ -66,7 +66,8 @@ func clone[K comparable](m map[K]uint64) map[K]uint64 {
 	return c
 }
 
-// CountFromSteady has the tally begin when the load next becomes steady, and returns when that was: zero if it was not yet.
+// CountFromSteady has the tally begin when the load next becomes steady, and returns when that was: zero if it was not
+// yet.
 func (l *Load) CountFromSteady() (began func() time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

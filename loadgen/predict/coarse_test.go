@@ -28,7 +28,8 @@ func requests(c Class, ratio float64) {
 	each(c, func(_ string, o *Operation, _ *Load) { o.Times = bucketed(o.Times, ratio) })
 }
 
-// Where in its bucket a time is cannot be known: the interval has that of the operations of both classes, and holds what is made wherever they are.
+// Where in its bucket a time is cannot be known: the interval has that of the operations of both classes, and holds
+// what is made wherever they are.
 func TestCoarseOperations(t *testing.T) {
 	const ratio = math.Sqrt2
 	at := func(bucket, share float64) float64 { return 1e-5 * math.Pow(ratio, bucket+share) }

@@ -1,2 +1,2 @@
-// Package predict says what a workload's response times would be on another storage class, before it is moved.
+// Package predict predicts what a workload's response times would be on another storage class, before it is moved.
 package predict

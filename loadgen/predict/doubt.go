@@ -9,8 +9,8 @@ func (f *fitted) doubt(i int, why *Refusal) {
 	}
 }
 
-// hold doubts a kind whose reads or writes cannot be told elsewhere. It stays in the flow, for the load that it makes beside the others: these
-// keep their time.
+// hold doubts a kind whose reads or writes cannot be predicted elsewhere. It stays in the flow, for the load that it
+// makes beside the others: these keep their time.
 func (f *fitted) hold(i int, why *Refusal) {
 	f.doubt(i, why)
 	f.held[i] = true
@@ -49,7 +49,8 @@ func (f *fitted) doubtReads() {
 	}
 }
 
-// doubtEndless doubts kinds of which too many took longer than the last bound, or waited for operations of a class of which too many did.
+// doubtEndless doubts kinds of which too many took longer than the last bound, or waited for operations of a class of
+// which too many did.
 func (f *fitted) doubtEndless(ops map[string]Operation, class string) {
 	const next = "measure with a higher bound, or in windows without these"
 	for i, t := range f.totals {
@@ -64,7 +65,7 @@ func (f *fitted) doubtEndless(ops map[string]Operation, class string) {
 	}
 }
 
-// doubtThere doubts kinds that the measurements of the class asked about say too little of.
+// doubtThere doubts kinds of which the measurements of the target class show too little.
 func (f *fitted) doubtThere(there flow, to []Load, class string) {
 	ops, _ := operations(to)
 	f.doubtEndless(ops, class)

@@ -32,7 +32,8 @@ func kindOf(t *testing.T, p *Prediction, kind string) Predicted {
 	return Predicted{}
 }
 
-// A statement that is longer than the last bound is no error, and of a kind of which many are it is said so, beside the others' numbers.
+// A statement that is longer than the last bound is no error. If many of a kind are, the prediction reports it, beside
+// the others' numbers.
 func TestEndlessStatements(t *testing.T) {
 	endless := func(n float64) Statement {
 		return Statement{"copy", Histogram{[]float64{16, 32}, []float64{0, 0, n}}, map[string]float64{"cpu": 1}}
@@ -89,7 +90,8 @@ func TestEndlessStatements(t *testing.T) {
 	}
 }
 
-// A kind that reads, or writes without a sync, is refused alone: commits are told beside it, as they are without it.
+// A kind that reads, or writes without a sync, is refused alone: commits are predicted beside it, as they are without
+// it.
 func TestRefusesOneKind(t *testing.T) {
 	phases := func(of map[string]float64) func(Window) Statement {
 		return func(win Window) Statement {

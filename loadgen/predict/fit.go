@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 const (
-	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right by what was
-	// measured: one that is too long is shortened, to leastOfModel at the least; what one that is too short lacks is taken for a time
-	// that does not depend on storage, such as waking up.
+	// leastOthers of a statement's time is waiting for the flushes of others, if the model's figure of it is set right
+	// by what was measured: one that is too long is shortened, to leastOfModel at the least; what one that is too short
+	// lacks is taken for a time that does not depend on storage, such as waking up.
 	leastOthers, leastOfModel = 0.05, 0.5
 	// usualPart of statements wait for a CPU, and unusual is the distance that another part costs.
 	usualPart, unusual = 0.1, 0.002
@@ -17,12 +19,13 @@ const (
 	nearlyAll = 0.7
 	// turns is how many statements a fit simulates, tries how often it looks how many flushes that takes.
 	turns, tries = 8_000, 4
-	// ownError is how wrong the phases' time of a statement that no storage has may be, storageError a simulated time in
-	// storage that is taken from a measured duration: the two ways to know the same are weighed by them.
+	// ownError is how wrong the phases' time of a statement that no storage has may be, storageError a simulated time
+	// in storage that is taken from a measured duration: the two ways to know the same are weighed by them.
 	ownError, storageError = 0.25, 0.04
 )
 
-// parts are the possible parts of statements that wait for a CPU: all of that time may be few statements', or everybody's.
+// parts are the possible parts of statements that wait for a CPU: all of that time may be few statements', or
+// everybody's.
 var parts = []float64{0.02, 0.05, 0.1, 0.2, 0.4, 1}
 
 // fitted is a workload as a flow, and what was found on the way.
@@ -45,7 +48,8 @@ type fitted struct {
 	stored []float64
 	// again is the simulation of the class that the workload is on.
 	again run
-	// doubts are why there is no number of a kind, held the kinds whose reads and unsynced writes are taken to keep their time.
+	// doubts are why there is no number of a kind, held the kinds whose reads and unsynced writes are taken to keep
+	// their time.
 	doubts []*Refusal
 	held   []bool
 }
@@ -133,8 +137,8 @@ func (f *fitted) bestPart(seed uint64) float64 {
 	return part
 }
 
-// ownLoad picks the windows of the class that the workload is on in which it had like load; all, if these are too few: of a class that
-// is measured as the workload runs there is nothing else.
+// ownLoad picks the windows of the class that the workload is on in which it had like load; all, if these are too few:
+// of a class that is measured as the workload runs there is nothing else.
 func (f *fitted) ownLoad(windows []Load) []Load {
 	var like []Load
 	commits := 0.0
@@ -208,8 +212,8 @@ const (
 	mostReadsEach = 1000
 )
 
-// ofRequests makes a flush of requests of a block device, of which others' are among them: their proportion is known, and the
-// measured time of a flush.
+// ofRequests makes a flush of requests of a block device, of which others' are among them: their proportion is known,
+// and the measured time of a flush.
 func (f *fitted) ofRequests(ops map[string]Operation, flush float64) {
 	flushes, mean := ops["flush"].Times.Count(), 0.0
 	for _, name := range []string{"write", "flush"} {
@@ -238,9 +242,9 @@ func visits(flush map[string]int, scale float64, ops map[string]Operation) []vis
 	return all
 }
 
-// settle compares the waiting for the flushes of others with what was measured: what the model has too much is taken off in the same
-// proportion everywhere, what it has too little is a time of those that waited, such as waking up. Only once, as a time more between flushes
-// has the model wait less.
+// settle compares the waiting for the flushes of others with what was measured: what the model has too much is taken
+// off in the same proportion everywhere, what it has too little is a time of those that waited, such as waking up. Only
+// once, as a time more between flushes has the model wait less.
 func (f *fitted) settle() {
 	f.stored = slices.Clone(f.again.stored)
 	for i, t := range f.totals {
@@ -256,11 +260,11 @@ func (f *fitted) settle() {
 	}
 }
 
-// own sets what statements take beside storage: what the phases say, and what is left of the durations without the simulated
-// time in storage; settled once the waiting for others' flushes is.
+// own sets what statements take beside storage: what the phases have, and what is left of the durations without the
+// simulated time in storage; settled once the waiting for others' flushes is.
 func (f *fitted) own(part float64, settled bool) {
 	for i, t := range f.totals {
-		o := own{t.mean("cpu", "client"), t.mean("runqueue"), part}
+		o := own{t.mean(layers.CPU, layers.Client), t.mean(layers.Runqueue), part}
 		if f.held[i] {
 			o.cpu += f.kept(i)
 		}
@@ -273,7 +277,7 @@ func (f *fitted) own(part float64, settled bool) {
 		}
 		left := max(t.response.Mean()-f.stored[i], 0)
 		if o.mean() == 0 || f.stored[i] <= 0 {
-			f.kinds[i].own = own{o.cpu, max(o.waits, left-o.cpu), part} // the phases do not say: what is left is all there is
+			f.kinds[i].own = own{o.cpu, max(o.waits, left-o.cpu), part} // no phases: what is left is all there is
 			continue
 		}
 		a, b := ownError*o.mean(), storageError*f.stored[i]
@@ -282,8 +286,8 @@ func (f *fitted) own(part float64, settled bool) {
 	}
 }
 
-// vague is how far a quantile of a kind may be off elsewhere, as a logarithm, because it cannot be told here which statements wait
-// for a CPU: the more of their time is storage's, the less.
+// vague is how far a quantile of a kind may be off elsewhere, as a logarithm, because it is not known here which
+// statements wait for a CPU: the more of their time is storage's, the less.
 func (f *fitted) vague(there flow, quantiles []float64) []map[float64]float64 {
 	all := make([]map[float64]float64, len(f.totals))
 	few, many := there, there

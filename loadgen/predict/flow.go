@@ -89,8 +89,8 @@ func (s storage) reads(r *rand.Rand, mean float64) float64 {
 
 // run is what a simulation gave.
 type run struct {
-	// times are response times by kind; stored the mean time in storage, waiting for flushes included, others that of waiting
-	// for flushes under way and for those that another session made, as the model has it.
+	// times are response times by kind; stored the mean time in storage, waiting for flushes included, others that of
+	// waiting for flushes under way and for those that another session made, as the model has it.
 	times          [][]float64
 	stored, others []float64
 	// waited is the part of each kind's statements that waited for another's flush.
@@ -134,7 +134,8 @@ type simulation struct {
 	sum      float64
 }
 
-// simulate runs a flow until n statements have ended, after a tenth as many that are not counted. The same seed gives the same run.
+// simulate runs a flow until n statements have ended, after a tenth as many that are not counted. The same seed gives
+// the same run.
 func (f flow) simulate(n int, seed uint64) run {
 	s := &simulation{flow: f, r: rand.New(rand.NewPCG(seed, 1)), skip: n / 10}
 	s.out = run{times: make([][]float64, len(f.kinds)), stored: make([]float64, len(f.kinds)), others: make([]float64, len(f.kinds)), waited: make([]float64, len(f.kinds))}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Histogram counts durations in seconds. Bounds are the upper bounds of its buckets, inclusive and rising; Counts has one
-// number more: the last is what was longer than the last bound. The first bucket begins at 0.
+// Histogram counts durations in seconds. Bounds are the upper bounds of its buckets, inclusive and rising; Counts has
+// one number more: the last is what was longer than the last bound. The first bucket begins at 0.
 type Histogram struct {
 	Bounds []float64 `json:"bounds"`
 	Counts []float64 `json:"counts"`
@@ -84,7 +84,8 @@ func (h Histogram) Quantile(q float64) float64 {
 	return math.NaN()
 }
 
-// beyond is how far a duration is from the bucket of a quantile, as a logarithm; 0 within it, whose truth is not known better.
+// beyond is how far a duration is from the bucket of a quantile, as a logarithm; 0 within it, whose truth is not known
+// better.
 func (h Histogram) beyond(q, v float64) float64 {
 	at := q * h.Count()
 	for i, c := range h.Counts {

@@ -8,11 +8,12 @@ import (
 )
 
 // Input is what a prediction goes by: a workload where it is now, the same time's measurements of the class it is on,
-// and measurements of the class it may move to. It is the file of `loadgen predict --from-file`; schema.json describes it.
+// and measurements of the class it may move to. It is the file of `loadgen predict --from-file`; schema.json describes
+// it.
 type Input struct {
 	Version  int      `json:"version"`
 	Workload Workload `json:"workload"`
-	// From is the class that the workload is on, To the one asked about.
+	// From is the class that the workload is on, To the target.
 	From Class `json:"from"`
 	To   Class `json:"to"`
 }
@@ -29,13 +30,14 @@ type Workload struct {
 	Clients int `json:"clients,omitempty"`
 	// Sessions is how many connections there are: what may be under way at once; 0 is not known.
 	Sessions int `json:"sessions,omitempty"`
-	// Think is the shape of the time from an answer to the session's next statement of a kind that waits for storage, ThinkSeconds
-	// its mean; 0: what the measured rate of so many clients leaves, which is vague where answers take much longer. Only with Clients.
+	// Think is the shape of the time from an answer to the session's next statement of a kind that waits for storage,
+	// ThinkSeconds its mean; 0: what the measured rate of so many clients leaves, which is vague where answers take
+	// much longer. Only with Clients.
 	Think        Think   `json:"think,omitempty"`
 	ThinkSeconds float64 `json:"think_seconds,omitempty"`
 	// Cores is how many CPUs the server may use; 0 is not known.
 	Cores float64 `json:"cores,omitempty"`
-	// SameCache says that as many of the reads reach storage there as do here.
+	// SameCache is set if as many of the reads reach storage there as do here.
 	SameCache bool     `json:"same_cache,omitempty"`
 	Windows   []Window `json:"windows"`
 }
@@ -67,9 +69,11 @@ type Statement struct {
 type Class struct {
 	Name     string `json:"name"`
 	Replicas int    `json:"replicas,omitempty"`
-	// Shared is how many volumes and replicas of others are on the block device whose requests the windows have; 0 for calls on files.
+	// Shared is how many volumes and replicas of others are on the block device whose requests the windows have; 0 for
+	// calls on files.
 	Shared int `json:"shared,omitempty"`
-	// Volumes is how many it has, if the windows are of some of them only: those whose load was nearest. 0 is not known.
+	// Volumes is how many it has, if the windows are of some of them only: those whose load was nearest. 0 is not
+	// known.
 	Volumes int `json:"volumes,omitempty"`
 	// Pooled are the storage classes whose volumes are taken together.
 	Pooled  []string `json:"pooled,omitempty"`
@@ -81,8 +85,8 @@ type Load struct {
 	Seconds float64 `json:"seconds"`
 	// Volume is which; windows without a name are of one volume.
 	Volume string `json:"volume,omitempty"`
-	// Operations are either calls on files (sync, write, read) or requests of the block device (write, flush, read). With
-	// sync they are calls.
+	// Operations are either calls on files (sync, write, read) or requests of the block device (write, flush, read).
+	// With sync they are calls.
 	Operations map[string]Operation `json:"operations"`
 }
 
@@ -128,7 +132,7 @@ func decode(r io.Reader, into any) error {
 	return nil
 }
 
-// Validate says which field is wrong.
+// Validate returns which field is wrong.
 func (in *Input) Validate() error {
 	w := in.Workload
 	switch {

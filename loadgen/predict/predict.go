@@ -19,7 +19,8 @@ const (
 	deviations, upTo = 1.645, 0.95
 )
 
-// modelError is what a prediction is off though all was measured without end, as the deviation of a logarithm. By tests/predict.
+// modelError is what a prediction is off though all was measured without end, as the deviation of a logarithm. By
+// tests/predict.
 var modelError = map[float64]float64{0.5: 0.06, 0.99: 0.12}
 
 // Prediction is what a workload would get on a class.
@@ -44,7 +45,8 @@ type Predicted struct {
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
 
-// Value is a time in seconds: as it is now, and as it is expected, within an interval that is meant to hold nine times of ten.
+// Value is a time in seconds: as it is now, and as it is expected, within an interval that is meant to hold nine times
+// of ten.
 type Value struct {
 	Now      float64 `json:"now"`
 	Expected float64 `json:"expected"`
@@ -151,7 +153,7 @@ func (f *fitted) off(i int, q float64) float64 {
 	return math.Abs(math.Log(f.simulated(i, q) / f.totals[i].response.Quantile(q)))
 }
 
-// lead is the operation whose rate says how much load there is.
+// lead is the operation whose rate measures how much load there is.
 func (f *fitted) lead() string {
 	for _, name := range []string{"sync", "flush", "write"} {
 		if f.flush[name] > 0 {
@@ -242,7 +244,7 @@ func (f *fitted) on(windows []Load) (flow, *Refusal) {
 	return there, nil
 }
 
-// room says whether CPUs or sessions would run out.
+// room reports whether CPUs or sessions would run out.
 func (f *fitted) room(w Workload, out run) *Refusal {
 	n := 0.0
 	for _, times := range out.times {

@@ -93,8 +93,8 @@ func predicted(t *testing.T, in *Input) *Prediction {
 	return p
 }
 
-// What is made of a known world on a slow and on a fast class is told from each for the other, whether sessions are one or
-// many, and whether they wait for each other's flushes.
+// What is made of a known world on a slow and on a fast class is predicted from each for the other, whether sessions
+// are one or many, and whether they wait for each other's flushes.
 func TestPredictsKnownWorlds(t *testing.T) {
 	self := own{0.0003, 0.0001, 0.1}
 	for name, c := range map[string]struct {
@@ -264,7 +264,7 @@ func renamed(c Class, from, to string) {
 	}
 }
 
-// Phases that say nothing of a CPU, or of whom a statement waits for, still give numbers.
+// Phases without a CPU, or without what a statement waits for, still give numbers.
 func TestFewPhases(t *testing.T) {
 	for _, clients := range []int{0, 1, 4} {
 		w := world{clients: clients, think: 0.008, own: own{0.0003, 0.0001, 0.1}, sync: exponentially(0.002)}

@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	// rarest is the least part of all statements that wait for storage that a kind must be to be simulated: of turns that are 20.
+	// rarest is the least part of all statements that wait for storage that a kind must be to be simulated: of turns
+	// that are 20.
 	rarest = 0.0025
 	// mostRare is how many of these may be of kinds that are left out, all together.
 	mostRare = 0.05
-	// leastSpread is how many of the resamples must give a quantile to tell how sure it is.
+	// leastSpread is how many of the resamples must give a quantile to know its uncertainty.
 	leastSpread = resamples / 4
 )
 
-// leaveOut takes the kinds out of the flow of which a simulation meets none or few: there is no quantile of these, and what they add to
-// the load is little.
+// leaveOut takes the kinds out of the flow of which a simulation meets none or few: there is no quantile of these, and
+// what they add to the load is little.
 func (f *fitted) leaveOut() *Refusal {
 	isRare := func(t total) bool { return t.count < rarest*f.counted }
 	left := 0.0
@@ -35,13 +36,13 @@ func (f *fitted) leaveOut() *Refusal {
 	return nil
 }
 
-// tooRare is what there is to say of a kind that was left out.
+// tooRare is the refusal of a kind that was left out.
 func (f *fitted) tooRare(t total) *Refusal {
 	return &Refusal{Rare, fmt.Sprintf("%s is one in %.0f of the statements that wait for storage: the simulation meets too few", t.kind, math.Round((f.counted+t.count)/t.count)),
 		"measure in windows in which there are more of it"}
 }
 
-// noNumber is what there is to say of a kind of which a simulation gives none.
+// noNumber is the refusal of a kind for which a simulation gives no number.
 func noNumber(kind string) *Refusal {
 	return &Refusal{Unexplained, "the simulation gives no number for " + kind, "measure longer, or in windows in which there are more of it"}
 }

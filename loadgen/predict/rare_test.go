@@ -41,7 +41,8 @@ func busy(t *testing.T, clients int) *Input {
 	return &Input{Version: Version, Workload: load, From: from, To: to}
 }
 
-// of is a kind of statement of which a window has so many, as slow as its commits, though they wait for no other's flush.
+// of is a kind of statement of which a window has so many, as slow as its commits, though they wait for no other's
+// flush.
 func of(kind string, win Window, n float64) Statement {
 	commit := win.Statements[0]
 	s := Statement{kind, Histogram{commit.Response.Bounds, nil}, map[string]float64{}}
@@ -58,7 +59,7 @@ func of(kind string, win Window, n float64) Statement {
 	return s
 }
 
-// allFinite fails for a number that is none, in what is told and in what is written for a program.
+// allFinite fails for a number that is none, in the text and in what is written for a program.
 func allFinite(t *testing.T, p *Prediction) {
 	t.Helper()
 	var b strings.Builder
@@ -83,7 +84,8 @@ func allFinite(t *testing.T, p *Prediction) {
 	}
 }
 
-// Of a kind that is too rare for the simulation to meet it is said so, and of the others there are the numbers that there are without it.
+// A kind that is too rare for the simulation to meet is reported as such, and the others have the numbers that they
+// have without it.
 func TestRareKind(t *testing.T) {
 	for name, c := range map[string]struct {
 		clients int

@@ -20,7 +20,7 @@ const (
 	Waits Reason = "other-waits"
 	// Unexplained: the model does not give what was measured where the workload is now.
 	Unexplained Reason = "not-explained"
-	// Rare: there are too few of a kind among all for the simulation to tell.
+	// Rare: there are too few of a kind among all for the simulation to predict.
 	Rare Reason = "rare"
 	// Shared: a block device serves others as well, and whose its requests are is not known.
 	Shared Reason = "shared-disk"
@@ -28,7 +28,10 @@ const (
 	Engine Reason = "engine"
 )
 
-// Refusal says why there is no number, and what to do for one.
+// Reasons are all of them.
+var Reasons = []Reason{NotWaiting, Caches, Saturation, Unmeasured, Unlike, Waits, Unexplained, Rare, Shared, Engine}
+
+// Refusal is why there is no number, and what to do for one.
 type Refusal struct {
 	Reason Reason `json:"reason"`
 	Text   string `json:"text"`
@@ -38,11 +41,11 @@ type Refusal struct {
 // Error is the refusal in a sentence.
 func (r *Refusal) Error() string { return r.Text + "; " + r.Next }
 
-// LeastWindows are needed: of the workload, of the block device that it is on, and of the class asked about.
+// LeastWindows are needed: of the workload, of the block device that it is on, and of the target class.
 const LeastWindows = 3
 
 const (
-	// leastCount is how many statements of a kind are needed to tell of it.
+	// leastCount is how many statements of a kind are needed for a prediction.
 	leastCount = 200
 	// leastShare of a statement's time is storage's, if it waits for storage; leastSync is sync's, if it flushes.
 	leastShare, leastSync = 0.02, 0.005
@@ -62,7 +65,7 @@ const (
 	mostOff = 0.25
 )
 
-// storable says what of a workload cannot be known on any class, by the operations of its own in so many windows.
+// storable returns what of a workload cannot be known on any class, by the operations of its own in so many windows.
 func (f *fitted) storable(w Workload, ops map[string]Operation, windows int) *Refusal {
 	const measureIt = "measure the class that the workload is on at the same time: its exporters, or loadgen probe"
 	switch {
@@ -114,7 +117,7 @@ func hasFlush(ops map[string]Operation) bool {
 	return ops["sync"].Times.Count() > 0 || ops["write"].Times.Count() > 0 || ops["flush"].Times.Count() > 0
 }
 
-// sharedDisk says which class's block device serves others as well.
+// sharedDisk returns which class's block device serves others as well.
 func sharedDisk(in *Input) *Refusal {
 	for _, c := range []Class{in.From, in.To} {
 		if c.Shared > 0 {
@@ -125,7 +128,7 @@ func sharedDisk(in *Input) *Refusal {
 	return nil
 }
 
-// believable says why a kind's part of the fit cannot be believed.
+// believable returns why a kind's part of the fit cannot be believed.
 func (f *fitted) believable(i int) *Refusal {
 	t := f.totals[i]
 	response := t.response.Mean()

@@ -13,7 +13,8 @@ import (
 const (
 	// muchApart is how many times as long one volume of a class may take as another before the interval must hold each.
 	muchApart = 2
-	// leastFreedom of what is known of how volumes differ: two of a class are not taken for the only ones that are alike.
+	// leastFreedom of what is known of how volumes differ: two of a class are not taken for the only ones that are
+	// alike.
 	leastFreedom = 2
 )
 
@@ -68,13 +69,13 @@ func (s scatter) means() (means []float64, within float64) {
 	return means, within / max(float64(freedom), 1)
 }
 
-// interval is around what is expected. It has what the model may be off, how so many windows differ, and how volumes do; and it holds each volume
-// where these are much apart.
+// interval is around what is expected. It has what the model may be off, how so many windows differ, and how volumes
+// do; and it holds each volume where these are much apart.
 func (s scatter) interval(expected, model float64, windows int) (low, high float64) {
 	means, within := s.means()
 	n := float64(max(windows, 2))
-	// Windows that are drawn of n differ less than others do, by (n-1)/n. Of what is measured later there are no more of them than of
-	// what was measured now.
+	// Windows that are drawn of n differ less than others do, by (n-1)/n. Of what is measured later there are no more
+	// of them than of what was measured now.
 	d := stats.Student(upTo, n-1) * math.Sqrt(2*within*n/(n-1))
 	one := math.Hypot(model, d)
 	width := one
@@ -92,7 +93,8 @@ func (s scatter) interval(expected, model float64, windows int) (low, high float
 // apart is whether volumes are much apart.
 func apart(means []float64) bool { return slices.Max(means)-slices.Min(means) > math.Log(muchApart) }
 
-// ofVolumes notes whose volumes were looked at, on how many the class was measured at like load, and whether these differ much.
+// ofVolumes notes whose volumes were looked at, on how many the class was measured at like load, and whether these
+// differ much.
 func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]scatter) {
 	class := label.Value(c.Name)
 	if c.Volumes > 0 {
@@ -140,7 +142,7 @@ func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]s
 	}
 }
 
-// told is how many of the volumes give numbers, for the kind of statement for which the fewest do.
+// told returns how many of the volumes give numbers, for the kind of statement for which the fewest do.
 func (p *Prediction) told(volumes []volume, spread []map[float64]scatter) int {
 	least := len(volumes)
 	for i, s := range p.Statements {

@@ -25,7 +25,8 @@ func volumesOf(t *testing.T, w world, syncs ...float64) (c Class, truths []float
 	return c, truths
 }
 
-// The workload would be on one volume of the class: where these differ the interval holds what it would get on each, and it is said.
+// The workload would be on one volume of the class: where these differ the interval holds what it would get on each,
+// and a note reports it.
 func TestVolumesDiffer(t *testing.T) {
 	w := world{clients: 2, think: 0.01, own: own{0.0003, 0.0001, 0.1}, sync: exponentially(0.002)}
 	load, from := w.run(t, "here", 1)
@@ -62,7 +63,8 @@ func TestVolumesDiffer(t *testing.T) {
 	}
 }
 
-// Of few windows it is known less how these differ: nine of ten intervals hold what as many later ones give, of 3 windows as of 12.
+// Of few windows it is known less how these differ: nine of ten intervals hold what as many later ones give, of 3
+// windows as of 12.
 func TestFewWindows(t *testing.T) {
 	for _, n := range []int{3, 5, 12} {
 		r := rand.New(rand.NewPCG(1, uint64(n)))
@@ -115,7 +117,8 @@ func TestVolumesWithoutNumbers(t *testing.T) {
 	}
 }
 
-// Volumes that nobody has measured lie in the interval as often, as soon as three are known; of two, some eight in ten do.
+// Volumes that nobody has measured lie in the interval as often, as soon as three are known; of two, some eight in ten
+// do.
 func TestFewVolumes(t *testing.T) {
 	for n, want := range map[int]float64{2: 0.79, 3: 0.9, 5: 0.9, 20: 0.9} {
 		r := rand.New(rand.NewPCG(2, uint64(n)))

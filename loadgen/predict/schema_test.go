@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/plumbline/plumbline/tests/schematest"
 )
 
 // The documented form is the one that is written and read: with every field set, and with as few as may be.
@@ -15,18 +15,7 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", parsed); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := schematest.Compile(t, string(text))
 	w := world{clients: 2, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002), reads: 0.5, read: constantly(0.001)}
 	load, class := w.run(t, "here", 1)
 	load.Sessions, load.Think, load.ThinkSeconds, load.Cores, load.SameCache = 9, Constant, 0.005, 2, true
@@ -41,10 +30,7 @@ func TestSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(written)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := schematest.Value(t, written)
 		if err := s.Validate(value); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

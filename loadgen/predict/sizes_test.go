@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Sizes that are not known of both classes are not compared, and it is said of which operations.
+// Sizes that are not known of both classes are not compared, and a note names the operations.
 func TestUnknownSizes(t *testing.T) {
 	w := world{clients: 1, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002)}
 	const said = "sizes of operations of kind sync were not compared"

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// spread predicts again and again from windows drawn anew, each as many statements as were measured. Each time it is of one volume of the class
-// asked about, in turn: the workload would be on one.
+// spread predicts again and again from windows drawn anew, each as many statements as were measured. Each time it is of
+// one volume of the target class, in turn: the workload would be on one.
 func (f *fitted) spread(in *Input, volumes []volume, quantiles []float64) []map[float64]scatter {
 	all := make([]map[float64]scatter, len(f.totals))
 	for i := range all {

@@ -22,7 +22,7 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// notes say what the prediction rests on.
+// notes are what the prediction rests on.
 func (p *Prediction) notes(in *Input, f *fitted, there flow) {
 	w := in.Workload
 	if f.clients > 0 {

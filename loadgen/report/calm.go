@@ -6,8 +6,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
-// calmness counts what was due, and what of it failed or was skipped, without a fault or a phase. What falls into an outage that
-// a fault or a phase explains has that cause, too, however long after it.
+// calmness counts what was due, and what of it failed or was skipped, without a fault or a phase. What falls into an
+// outage that a fault or a phase explains has that cause, too, however long after it.
 func (r *Report) calmness(d *soak.Data, classes map[[2]string]*Class) {
 	last := map[[2]string]time.Time{} // the end of a class's last sample is the beginning of the next
 	for _, s := range d.Samples {
@@ -35,7 +35,8 @@ func (r *Report) outageIn(outage string, from, to time.Time) string {
 	return ""
 }
 
-// cause names the fault or phase that an outage is of, or the soak's own interruption: it overlaps that, or begins shortly after it.
+// cause names the fault or phase that an outage is of, or the soak's own interruption: it overlaps that, or begins
+// shortly after it.
 func (r *Report) cause(outage Mark) string {
 	for _, m := range r.Marks {
 		if m.Kind != outageMark && m.Kind != alertMark && !outage.To.Before(m.From) && !outage.From.After(m.To.Add(markSlack)) {

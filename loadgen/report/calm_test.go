@@ -11,7 +11,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// An outage that begins in a fault and lasts longer is the fault's to its end, and so are the failures in it; later ones are not.
+// An outage that begins in a fault and lasts longer is the fault's to its end, and so are the failures in it; later
+// ones are not.
 func TestOutageOutlastsItsFault(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, failing time.Duration // of the outage, and to when transactions fail; it ends in minute 18

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Prometheus (a fake one) that was started in the middle of a soak, forgot its beginning, or did not run for a time, tells of no alerts then, which the
-// report does not take for their absence. One that ran all the time is not told of.
+// A Prometheus (a fake one) that was started in the middle of a soak, forgot its beginning, or did not run for a time,
+// has no alerts of then. The report does not take that for their absence. One that ran all the time is not mentioned.
 func TestPrometheusHistory(t *testing.T) {
 	minute := func(n float64) time.Time { return began.Add(time.Duration(n * float64(time.Minute))) }
 	for name, c := range map[string]struct {

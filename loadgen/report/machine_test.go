@@ -10,8 +10,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// steady is a soak of 20 minutes of one class in which nothing happens, but what the events tell, and what comes at minute 10: connections that the
-// machine's suspend has broken.
+// steady is a soak of 20 minutes of one class in which nothing happens, but the events, and what comes at minute 10:
+// connections that the machine's suspend has broken.
 func steady(events ...soak.Event) *soak.Data {
 	d := run(1)
 	d.Events, d.Samples = events, nil
@@ -36,7 +36,8 @@ func minuted(minute float64, kind, name, what, detail string) soak.Event {
 	return soak.Event{Time: began.Add(time.Duration(minute * float64(time.Minute))), Kind: kind, Name: name, What: what, Detail: detail}
 }
 
-// That the machine was suspended is told, and is no outage of a database; what its end broke is explained. Without, it is not.
+// A suspend of the machine is reported, and is no outage of a database; what its end broke is explained. Without, it is
+// not.
 func TestSuspendIsNoOutage(t *testing.T) {
 	const unexplained = "one outage of 1 s or more without a fault"
 	if v := New("", steady()).Verdict(); v.Planned || !strings.Contains(strings.Join(v.Sentences, "\n"), unexplained) {
@@ -55,7 +56,8 @@ func TestSuspendIsNoOutage(t *testing.T) {
 	}
 }
 
-// A fault in which the clock was set back ends before it began, by the clock: its window is what lies between, and no window of nothing.
+// A fault in which the clock was set back ends before it began, by the clock: its window is what lies between, and no
+// window of nothing.
 func TestClockSetBack(t *testing.T) {
 	r := New("", steady(minuted(0, soak.SoakEvent, "soak", soak.Begin, ""), minuted(12, soak.FaultEvent, "slow disk", soak.Begin, ""),
 		minuted(8, soak.MachineEvent, soak.ClockSet, soak.Begin, "back by 4m0s"), minuted(12, soak.MachineEvent, soak.ClockSet, soak.End, ""),

@@ -21,7 +21,7 @@ const (
 	leastStep = 5 * time.Second
 	// alertStep is the longest between two looks at alerts: rules are evaluated once a minute.
 	alertStep = time.Minute
-	// askedPoints are asked for at once; Prometheus itself allows 11,000.
+	// askedPoints are queried at once; Prometheus itself allows 11,000.
 	askedPoints = 10_000
 	// queryTimeout bounds one query.
 	queryTimeout = time.Minute
@@ -98,8 +98,8 @@ func (r *Report) AddPrometheus(ctx context.Context, server string, layers []Laye
 	r.addRestarts(ctx, server, step)
 }
 
-// alertGap is how far apart two sights of an alert may be that are one. Rules are evaluated once a minute, and a Prometheus that
-// forgets sooner (--query.lookback-delta) does not know the alert in between.
+// alertGap is how far apart two sights of an alert may be that are one. Rules are evaluated once a minute, and a
+// Prometheus that forgets sooner (--query.lookback-delta) does not know the alert in between.
 const alertGap = 90 * time.Second
 
 // addRestarts notes each process that Prometheus scrapes and that was started again meanwhile.
@@ -117,8 +117,8 @@ func (r *Report) addRestarts(ctx context.Context, server string, step time.Durat
 	}
 }
 
-// queryRange asks for the values of a query, in as many pieces as the server's limit needs, and puts each series together. What was known before
-// an error is returned with it.
+// queryRange reads the values of a query, in as many pieces as the server's limit needs, and puts each series together.
+// What was known before an error is returned with it.
 func queryRange(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]Series, error) {
 	var out []Series
 	known := map[string]int{} // where in out, by all labels
@@ -154,7 +154,7 @@ type piece struct {
 	labels string
 }
 
-// queryPiece asks once.
+// queryPiece sends one query.
 func queryPiece(ctx context.Context, server, query string, from, to time.Time, step time.Duration) ([]piece, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -209,8 +209,8 @@ func queryPiece(ctx context.Context, server, query string, from, to time.Time, s
 	return out, nil
 }
 
-// name makes a short name of a series' labels: the alert's name or the storage class, and what
-// else tells it from the others.
+// name makes a short name of a series' labels: the alert's name or the storage class, and what else distinguishes it
+// from the others.
 func name(labels map[string]string) string {
 	var parts []string
 	for _, first := range []string{"alertname", "storageclass"} {

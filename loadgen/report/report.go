@@ -14,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// Report is what the page says.
+// Report is the content of the page.
 type Report struct {
 	Title       string
 	Began, Last time.Time
@@ -47,7 +47,8 @@ type Class struct {
 	Changes            []Change
 	Outages            Outages
 	Saturated          bool // the generator, at some time
-	// unfit are the transactions that failed or were skipped without a fault or a phase, nor in an outage of one, calm those that were due then.
+	// unfit are the transactions that failed or were skipped without a fault or a phase, nor in an outage of one, calm
+	// those that were due then.
 	unfit, calm uint64
 	all         stats.Distribution
 }
@@ -222,8 +223,8 @@ func (r *Report) fail(format string, a ...any) {
 	}
 }
 
-// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample, and says so. A phase in which the
-// soak was killed says so, too, and a fault that could be neither done nor mended.
+// marks pairs the begin and end of each phase and fault. What never ended lasts to the last sample. Its detail reports
+// that, as it does a soak killed in a phase, and a fault that could be neither done nor mended.
 func (r *Report) marks(d *soak.Data) {
 	open := map[[2]string]int{}
 	for _, e := range d.Events {

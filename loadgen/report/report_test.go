@@ -173,8 +173,8 @@ func kept(t *testing.T, d *soak.Data) *soak.Data {
 	return back
 }
 
-// A soak that was killed in a phase wrote no end of it: it lasts to the last sample before, and explains nothing after that. One that
-// is still under way lasts to the last sample of all. The report says both.
+// A soak that was killed in a phase wrote no end of it: it lasts to the last sample before, and explains nothing after
+// that. One that is still under way lasts to the last sample of all. The report has both.
 func TestKilledInAPhase(t *testing.T) {
 	d := run(1)
 	d.Plan.Interval = 10 * time.Second
@@ -208,8 +208,8 @@ func TestKilledInAPhase(t *testing.T) {
 	}
 }
 
-// A soak that was over and was started again and again, as a cluster does it, keeps its verdict: nothing after its end is a gap. Of one
-// that was killed before its end the gap ends with the plan.
+// A soak that was over and was started again and again, as a cluster does it, keeps its verdict: nothing after its end
+// is a gap. Of one that was killed before its end the gap ends with the plan.
 func TestStartedAfterTheEnd(t *testing.T) {
 	minute := func(n int) time.Time { return began.Add(time.Duration(n) * time.Minute) }
 	startAgain := func(d *soak.Data) {
@@ -250,7 +250,8 @@ func TestStartedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A fault that was done and could not be mended stays in effect, and that is told: what comes after is no fault-free time.
+// A fault that was done and could not be mended stays in effect, and the report has that: what comes after is no
+// fault-free time.
 func TestUnmended(t *testing.T) {
 	d := run(1)
 	for i := range d.Events {
@@ -277,7 +278,7 @@ func TestUnmended(t *testing.T) {
 	}
 }
 
-// A fault that could be neither done nor mended has an end, and both are told.
+// A fault that could be neither done nor mended has an end, and the report has both.
 func TestNotDoneNorMended(t *testing.T) {
 	d := run(1)
 	end := began.Add(15 * time.Minute)
@@ -412,8 +413,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// Alerts of a soak of twenty days are seen by the minute: a short one is there, two of some minutes apart are two, and one over the border of two
-// questions is one. How far apart the values of layers are is said.
+// Alerts of a soak of twenty days are seen by the minute: a short one is there, two of some minutes apart are two, and
+// one over the border of two queries is one. The report has how far apart the values of layers are.
 func TestAlertsOfALongSoak(t *testing.T) {
 	const length = 20 * 24 * time.Hour
 	border := askedPoints * alertStep
@@ -471,7 +472,7 @@ func TestAlertsOfALongSoak(t *testing.T) {
 	}
 }
 
-// The layers a report asks for are such as the project's rules record or its exporters have.
+// The layers that a report queries are such as the project's rules record or its exporters have.
 func TestDefaultLayersAreKnown(t *testing.T) {
 	known := map[string]bool{}
 	all, err := rules.All()
@@ -583,7 +584,7 @@ func TestVerdictUnplanned(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A lost connection now and then is told, and no more.
+	// A lost connection now and then is reported, and no more.
 	d := run(1)
 	d.Events = slices.DeleteFunc(d.Events, func(e soak.Event) bool { return e.What == soak.Failed || e.Time.Equal(began.Add(6*time.Minute)) })
 	d.Samples[0].Failed, d.Samples[0].Completed = 3, 97

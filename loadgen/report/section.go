@@ -3,8 +3,11 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"maps"
 	"math"
+	"slices"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -18,7 +21,7 @@ type Section struct {
 type Finding struct {
 	Words string
 	Bars  []Bar
-	// Missing says what is not measured.
+	// Missing is what is not measured.
 	Missing []string
 }
 
@@ -43,23 +46,22 @@ type Part struct {
 // NewFinding takes a finding for a page.
 func NewFinding(f *why.Finding) Finding {
 	p := Finding{Words: f.Words(), Missing: f.Missing()}
-	what, mean, layers := f.Main()
-	p.add(what, mean, layers)
+	p.add(f.Main())
 	p.add("write", f.Write.Total, f.Write.Layers)
 	return p
 }
 
-func (p *Finding) add(kind string, mean float64, layers []why.Layer) {
+func (p *Finding) add(kind string, mean float64, parts []why.Layer) {
 	total := 0.0
-	for _, l := range layers {
+	for _, l := range parts {
 		total += l.Seconds
 	}
 	if total <= 0 || !why.Known(mean) {
 		return
 	}
 	b := Bar{Title: fmt.Sprintf("%s %s ms", kind, unit(mean)), Scale: 100, seconds: total, kind: kind}
-	for _, l := range layers {
-		b.Layers = append(b.Layers, Part{l.Name, fmt.Sprintf("%s %s ms", l.Name, unit(l.Seconds)), template.CSS(why.Colours[l.Name].CSS), 100 * l.Seconds / total})
+	for _, l := range parts {
+		b.Layers = append(b.Layers, Part{l.Name, fmt.Sprintf("%s %s ms", l.Name, unit(l.Seconds)), template.CSS(layers.Of(l.Name).Colour.CSS), 100 * l.Seconds / total})
 	}
 	p.Bars = append(p.Bars, b)
 }
@@ -81,21 +83,20 @@ func scaleBars(sections []Section) {
 }
 
 // legend lists the layers that the sections' bars have.
-func legend(sections []Section) (parts []Part) {
-	seen := map[string]bool{}
-	for _, name := range why.Order {
-		for _, s := range sections {
-			for _, c := range s.Findings {
-				for _, b := range c.Bars {
-					for _, l := range b.Layers {
-						if l.Name == name && !seen[name] {
-							seen[name] = true
-							parts = append(parts, l)
-						}
-					}
+func legend(sections []Section) []Part {
+	found := map[string]Part{}
+	for _, s := range sections {
+		for _, c := range s.Findings {
+			for _, b := range c.Bars {
+				for _, l := range b.Layers {
+					found[l.Name] = l
 				}
 			}
 		}
+	}
+	var parts []Part
+	for _, name := range slices.SortedFunc(maps.Keys(found), layers.Compare) {
+		parts = append(parts, found[name])
 	}
 	return parts
 }

@@ -13,7 +13,8 @@ import (
 // notBack is from which difference on, as a share, a class's last level is not its first one again.
 const notBack = 0.1
 
-// mostUnfit is the share of transactions that may fail or be skipped without a fault or a phase, as in a baseline's run.
+// mostUnfit is the share of transactions that may fail or be skipped without a fault or a phase, as in a baseline's
+// run.
 const mostUnfit = 0.001
 
 // Verdict is what a soak's canaries have shown: a sentence for each storage class, and whether all of that was
@@ -64,13 +65,13 @@ func (r *Report) Verdict() Verdict {
 	return v
 }
 
-// add tells something that was not planned.
+// add adds something that was not planned.
 func (v *Verdict) add(sentence string) {
 	v.Planned = false
 	v.Sentences = append(v.Sentences, sentence+".")
 }
 
-// judge says of a class what was, and whether all of it was planned.
+// judge returns what was of a class, and whether all of it was planned.
 func (r *Report) judge(c Class) (planned bool, words []string) {
 	if c.Offered == 0 {
 		return false, []string{"it was never reached, or its tables were never made: no transaction was sent"}
@@ -137,10 +138,11 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 	return planned, words
 }
 
-// sharedWithin is how far apart changes of two classes may be that have one cause: they are found by medians of intervals.
+// sharedWithin is how far apart changes of two classes may be that have one cause: they are found by medians of
+// intervals.
 const sharedWithin = 4 * time.Minute
 
-// shared says whether the control changed likewise at about the same time.
+// shared reports whether the control changed likewise at about the same time.
 func (r *Report) shared(c Class, change Change) bool {
 	for _, control := range r.Classes {
 		if control.Load != canary || control.StorageClass != r.local || control.StorageClass == c.StorageClass {

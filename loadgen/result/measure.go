@@ -18,10 +18,11 @@ type Warmup struct {
 	Beside []*metrics.Load
 }
 
-// Measure does work for duration and returns what load counted in that time. The time starts
-// when the load is steady, and so does the count: what comes before (making tables, warm-up, a tool or a server that is not up yet) is in neither. Of a tool
-// that tells what it did in reports, both begin and end with one. It ends early if ctx or work does. What is under way at its end may end in good order and is
-// counted, but how long that takes is not in the time; and of the rate is only as much of it as was not made up for by what was under way at its begin.
+// Measure does work for duration and returns what load counted in that time. The time starts when the load is steady,
+// and so does the count: what comes before (making tables, warm-up, a tool or a server that is not up yet) is in
+// neither. Of a tool that reports in intervals, both begin and end with a report. It ends early if ctx or work does.
+// What is under way at its end may end in good order and is counted, but how long that takes is not in the time; and of
+// the rate is only as much of it as was not made up for by what was under way at its begin.
 func Measure(ctx context.Context, load *metrics.Load, target float64, warmup Warmup, duration time.Duration, work func(context.Context)) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -95,7 +96,8 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 	return r, nil
 }
 
-// Short notes in a result that its time is shorter than what was asked for, and returns that as an error; nil if it is not.
+// Short notes in a result that its time is shorter than the requested one, and returns that as an error; nil if it is
+// not.
 func (r *Result) Short(asked time.Duration) error {
 	if r.Seconds >= asked.Seconds() {
 		return nil

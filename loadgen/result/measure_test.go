@@ -40,8 +40,8 @@ func newLoad() *metrics.Load {
 	return metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{Tool: "canary"}, metrics.Options{})
 }
 
-// The time that a rate is over ends with the arrivals: what is under way then is awaited, whether the time is over or the run is told
-// to end before.
+// The time that a rate is over ends with the arrivals: what is under way then is awaited, whether the time is over or
+// the run is stopped before.
 func TestRateIsWithoutTheDrain(t *testing.T) {
 	for name, early := range map[string]time.Duration{"in time": 0, "interrupted": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,9 @@ func TestRateIsWithoutTheDrain(t *testing.T) {
 	}
 }
 
-// The count begins when the load is steady, with a warm-up or without: what came before, such as the time in which a tool was not up, is in neither the count nor the
-// time; and what was under way at the beginning makes up for what is at the end.
+// The count begins when the load is steady, with a warm-up or without: what came before, such as the time in which a
+// tool was not up, is in neither the count nor the time; and what was under way at the beginning makes up for what is
+// at the end.
 func TestCountBeginsWithTheTime(t *testing.T) {
 	for name, response := range map[string]time.Duration{"quick": time.Millisecond, "under way": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestReportsAreWhole(t *testing.T) {
 					for second := 1; ; second++ {
 						select {
 						case <-ctx.Done():
-							// The last report comes late, and is of the time until it was told to end.
+							// The last report comes late, and is of the time until it was stopped.
 							last := time.Since(began) - time.Duration(second-1)*time.Second
 							time.Sleep(300 * time.Millisecond)
 							report(began.Add(time.Duration(second-1)*time.Second+last), uint64(last.Milliseconds()/10))

@@ -156,8 +156,8 @@ func complete(all []Part) error {
 		case r.Generator.Of <= 0:
 			fail("%s is not of one of several generators: generator.of is missing; want what --json prints with --generators", what)
 			continue
-		case r.Tool != first.Tool || r.Profile != first.Profile || r.Server != first.Server || r.StorageClass != first.StorageClass:
-			fail("%s is of another load: %s, and the first, %s, of %s: want the same tool, profile, server and storageclass", what, r.title(), name, first.title())
+		case r.Tool != first.Tool || r.Profile != first.Profile || r.Database != first.Database || r.StorageClass != first.StorageClass:
+			fail("%s is of another load: %s, and the first, %s, of %s: want the same tool, profile, database and storageclass", what, r.title(), name, first.title())
 			continue
 		case r.Generator.Of != first.Generator.Of:
 			fail("%s is of %d generators, and the first of %d, by generator.of; that is %s", what, r.Generator.Of, first.Generator.Of, name)
@@ -186,7 +186,7 @@ func complete(all []Part) error {
 }
 
 func (r Result) title() string {
-	return fmt.Sprintf("%s %s on server %s of class %s", r.Tool, r.Profile, dash(r.Server), dash(r.StorageClass))
+	return fmt.Sprintf("%s %s on database %s of class %s", r.Tool, r.Profile, dash(r.Database), dash(r.StorageClass))
 }
 
 func add(to, more map[string]uint64) {

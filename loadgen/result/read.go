@@ -13,8 +13,9 @@ import (
 // Read is ReadFrom of a text without a name.
 func Read(from io.Reader) ([]Part, error) { return ReadFrom(from, "") }
 
-// ReadFrom reads the results of generators that WriteJSON has written, one or several after another, with the lines of a log between. name is what the place
-// that they are read from is called. What cannot be read is an error; the others are returned with it.
+// ReadFrom reads the results of generators that WriteJSON has written, one or several after another, with the lines of
+// a log between. name is what the place that they are read from is called. What cannot be read is an error; the others
+// are returned with it.
 func ReadFrom(from io.Reader, name string) ([]Part, error) {
 	text, err := io.ReadAll(from)
 	if err != nil {

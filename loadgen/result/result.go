@@ -1,4 +1,4 @@
-// Package result is the outcome of one load: what was asked, what happened, how long it took.
+// Package result is the outcome of one load: what was requested, what happened, how long it took.
 package result
 
 import (
@@ -22,7 +22,7 @@ import (
 type Result struct {
 	Tool         string  `json:"tool"`
 	Profile      string  `json:"profile"`
-	Server       string  `json:"server,omitempty"`
+	Database     string  `json:"database,omitempty"`
 	StorageClass string  `json:"storageclass,omitempty"`
 	TargetRate   float64 `json:"target_rate"` // per second; 0: as many as possible
 	Seconds      float64 `json:"seconds"`
@@ -36,7 +36,8 @@ type Result struct {
 	Restarts    uint64            `json:"restarts"`
 	ParseErrors uint64            `json:"parse_errors"`
 	Lost        uint64            `json:"lost"`
-	// ToolEnds are why the load tool ended by itself, and how often each: nothing of that is an answer of the server, but for server_down.
+	// ToolEnds are why the load tool ended by itself, and how often each: nothing of that is an answer of the server,
+	// but for server_down.
 	ToolEnds []ToolEnd `json:"tool_ends,omitempty"`
 
 	// Outages are the times without a commit, of the canary only; AfterOutages is the response time
@@ -46,7 +47,7 @@ type Result struct {
 
 	// CPUPer1000 is the CPU time loadgen itself (not its tool) used per 1,000 completed; 0 is not known.
 	CPUPer1000 float64 `json:"cpu_seconds_per_1000,omitempty"`
-	// Notes say what makes the result doubtful.
+	// Notes are what makes the result doubtful.
 	Notes []string `json:"notes,omitempty"`
 
 	Response Latency `json:"response"` // from the intended start; failed and skipped ones count as slow, unless the end, or the tool's own failure, cut them short
@@ -104,7 +105,7 @@ var Quantiles = []float64{0.5, 0.9, 0.95, 0.99, 0.999}
 // New makes a result of what a load counted over took.
 func New(labels metrics.Labels, target float64, took time.Duration, t metrics.Tally) Result {
 	r := Result{
-		Tool: labels.Tool, Profile: labels.Profile, Server: labels.Server, StorageClass: labels.StorageClass,
+		Tool: labels.Tool, Profile: labels.Profile, Database: labels.Database, StorageClass: labels.StorageClass,
 		TargetRate: target, Seconds: took.Seconds(), Offered: t.Offered, Completed: t.Completed,
 		ParseErrors: t.ParseErrors, Lost: t.Lost, Response: Sum(&t.Response), Service: Sum(&t.Service),
 		Errors: named(t.Errors), Skipped: named(t.Skipped),
@@ -139,8 +140,8 @@ func (e ToolEnd) String() string {
 	return fmt.Sprintf("the load tool ended %s, %d times (%s): %s", what, e.Times, e.Reason, e.Cause)
 }
 
-// Unsound is an error if the result is not one of the server: the load tool failed, most of what was due failed or was not sent, or nothing was
-// done. What came too late is the load's own outcome.
+// Unsound is an error if the result is not one of the server: the load tool failed, most of what was due failed or was
+// not sent, or nothing was done. What came too late is the load's own outcome.
 func (r Result) Unsound() error {
 	var errs []error
 	for _, e := range r.ToolEnds {
@@ -223,7 +224,7 @@ func (r Result) afterOutages() Latency {
 // WriteText writes the result for people.
 func (r Result) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s %s\tserver %s, storage class %s\n", r.Tool, r.Profile, dash(r.Server), dash(r.StorageClass))
+	fmt.Fprintf(t, "%s %s\tdatabase %s, storage class %s\n", r.Tool, r.Profile, dash(r.Database), dash(r.StorageClass))
 	if r.TargetRate > 0 {
 		fmt.Fprintf(t, "rate\t%.2f/s completed of %.2f/s asked, over %.1f s\n", r.Rate, r.TargetRate, r.Seconds)
 	} else {

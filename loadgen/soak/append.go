@@ -24,7 +24,8 @@ type disk interface {
 	Sync() error
 }
 
-// appendTo opens a file for appending. Half a line that a killed soak left is ended, and stays, so that who reads it knows of it.
+// appendTo opens a file for appending. Half a line that a killed soak left is ended, and stays, so that who reads it
+// knows of it.
 func appendTo(path string) (*lineFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -60,7 +61,8 @@ func unended(f *os.File) ([]byte, error) {
 	}
 }
 
-// write appends a line, which ends with its end. What is written of one that could not be in full, as on a full disk, is taken back.
+// write appends a line, which ends with its end. What is written of one that could not be in full, as on a full disk,
+// is taken back.
 func (l *lineFile) write(line []byte) error {
 	if l.half {
 		line = append([]byte("\n"), line...)

@@ -16,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// filling is a file on a disk that has room for so many bytes more, and of which nothing may be taken back if it is stubborn.
+// filling is a file on a disk that has room for so many bytes more, and of which nothing may be taken back if it is
+// stubborn.
 type filling struct {
 	*os.File
 	room     int
@@ -43,7 +44,8 @@ func (f *filling) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// A sample and an event that a full disk took half of cost only themselves: what is written once there is room again is read.
+// A sample and an event that a full disk took half of cost only themselves: what is written once there is room again is
+// read.
 func TestHalfWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		stubborn bool
@@ -99,8 +101,8 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// Half a line that a kill left is ended when the soak goes on, counted as lost and told once; a whole one that lacks only its end is not
-// lost, and what is read of the folder names the file and the line.
+// Half a line that a kill left is ended when the soak goes on, counted as lost and reported once; a whole one that
+// lacks only its end is not lost, and the data of the folder names the file and the line.
 func TestHalfALineIsTold(t *testing.T) {
 	folder := t.TempDir()
 	plan := longPlan(1)
@@ -175,7 +177,7 @@ func (s *synced) Sync() error {
 	return errors.Join(err, s.File.Sync())
 }
 
-// An event is on the disk before what it tells of goes on: the beginning of a fault, which the next start has to mend.
+// An event is on the disk before what it reports goes on: the beginning of a fault, which the next start has to mend.
 func TestEventsAreSynced(t *testing.T) {
 	s, _, err := open(t.TempDir(), longPlan(1), evening)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// longestWait is for how long a timer is trusted: it stands still while the machine is suspended, and does not see that the clock is set.
+// longestWait is for how long a timer is trusted: it stops while the machine is suspended, and does not see that the
+// clock is set.
 const longestWait = time.Minute
 
 // clock is the wall clock, by which a soak's plan goes: over restarts, suspends and steps of the clock.
@@ -22,7 +23,7 @@ var wallClock = clock{time.Now, adapter.Sleep}
 // since is for how long a time is past.
 func (c clock) since(at time.Time) time.Duration { return c.now().Round(0).Sub(at) }
 
-// until waits for a time and says false if ctx has ended, also before a wait that is none.
+// until waits for a time. It returns false if ctx has ended, also before an empty wait.
 func (c clock) until(ctx context.Context, at time.Time) bool {
 	for ctx.Err() == nil {
 		left := -c.since(at)

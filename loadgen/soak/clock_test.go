@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// machine is a fake clock whose machine may be suspended in a wait: its timers stand still meanwhile.
+// machine is a fake clock whose machine may be suspended in a wait: its timers stop meanwhile.
 type machine struct {
 	wall      time.Time
 	waits     int
@@ -23,7 +23,8 @@ func (m *machine) sleep(_ context.Context, d time.Duration) bool {
 	return true
 }
 
-// A time of the plan comes at most a minute late after a suspend of hours, and not too early after the clock was set back.
+// A time of the plan comes at most a minute late after a suspend of hours, and not too early after the clock was set
+// back.
 func TestPlanGoesByTheWallClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		suspended map[int]time.Duration

@@ -18,16 +18,17 @@ import (
 const (
 	// faultTimeout bounds a fault's command.
 	faultTimeout = 5 * time.Minute
-	// commandGrace is for how long the end of a command that was killed is awaited, and the output of one that has failed, if what it
-	// left running holds it.
+	// commandGrace is for how long the end of a command that was killed is awaited, and the output of one that has
+	// failed, if what it left running holds it.
 	commandGrace = 5 * time.Second
 )
 
 // errSlow is why a command that took too long has failed.
 var errSlow = fmt.Errorf("not done after %s", faultTimeout)
 
-// command runs a fault's command. When ctx ends, it is killed with all that it has started. Its last line of output is told if it fails.
-// What it leaves running, such as a replica that it has started again, may hold its output: that is read on, but not waited for.
+// command runs a fault's command. When ctx ends, it is killed with all that it has started. If it fails, the error has
+// its last line of output. What it leaves running, such as a replica that it has started again, may hold its output:
+// that is read on, but not waited for.
 func command(ctx context.Context, args []string, grace time.Duration) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -69,8 +70,8 @@ func command(ctx context.Context, args []string, grace time.Duration) error {
 	return adapter.Describe(args[0], err, words)
 }
 
-// finish waits for a command's end. One that is killed as ctx ends may not die, as in a call of a disk that hangs: it is waited for no
-// longer than grace.
+// finish waits for a command's end. One that is killed as ctx ends may not die, as in a call of a disk that hangs: it
+// is waited for no longer than grace.
 func finish(ctx context.Context, wait func() error, grace time.Duration) error {
 	waited := make(chan error, 1)
 	go func() { waited <- wait() }()

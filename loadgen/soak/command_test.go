@@ -47,8 +47,8 @@ func gone(pid int) error {
 	return nil
 }
 
-// What a command starts and leaves behind holds its output, but not the soak; it runs on, and its output is read, more than a pipe holds. It is
-// waited for only to tell why a command has failed.
+// What a command starts and leaves behind holds its output, but not the soak; it runs on, and its output is read, more
+// than a pipe holds. It is waited for only to report why a command has failed.
 func TestCommandLeavesADaemon(t *testing.T) {
 	t.Parallel()
 	for exit, grace := range []time.Duration{time.Hour, commandGrace} {
@@ -84,7 +84,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// A command that takes too long is killed with all that it has started, and that is told.
+// A command that takes too long is killed with all that it has started, and the error reports that.
 func TestSlowCommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
@@ -101,14 +101,14 @@ func TestSlowCommand(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() error { return gone(pid) })
 }
 
-// A command that is not there is told by its name.
+// The error of a command that is not there has its name.
 func TestNoCommand(t *testing.T) {
 	if err := command(t.Context(), []string{"/nowhere/kill-replica"}, commandGrace); err == nil || !strings.Contains(err.Error(), "/nowhere/kill-replica") {
 		t.Errorf("of a command that is not there: %v", err)
 	}
 }
 
-// What a command says last is told also if it does not end the line.
+// The error has a command's last output also if that does not end the line.
 func TestLastWordsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	if err := command(t.Context(), []string{"sh", "-c", "printf 'one line\\nno such replica'; exit 3"}, time.Hour); err == nil || err.Error() != "sh: exit status 3: no such replica" {
@@ -116,7 +116,8 @@ func TestLastWordsWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// A command that was killed and does not die is given up, and that is told; one that ended well meanwhile is done.
+// A command that was killed and does not die is given up, and the error reports that; one that ended well meanwhile is
+// done.
 func TestFinish(t *testing.T) {
 	killed, kill := context.WithCancelCause(t.Context())
 	kill(errSlow)

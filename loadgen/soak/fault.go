@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// mendTries is how often a fault's mending is tried in one start of the soak. The first pause between is the plan's interval, and
-	// each is twice the one before: of 10 s, it is tried for 20 minutes.
+	// mendTries is how often a fault's mending is tried in one start of the soak. The first pause between is the plan's
+	// interval, and each is twice the one before: of 10 s, it is tried for 20 minutes.
 	mendTries = 8
 	// longestPause bounds the pauses.
 	longestPause = 10 * time.Minute
@@ -26,8 +26,8 @@ func (s *Soak) fault(ctx context.Context, f Fault) {
 		return
 	}
 	gauge.Set(1)
-	// Also when the soak is told to stop: a fault is never left behind. What was left by a soak that is over is due, and so is what could not be done,
-	// or by half: it explains nothing that comes later.
+	// Also when the soak is stopped: a fault is never left behind. What was left by a soak that is over is due, and so
+	// is what could not be done, or by half: it explains nothing that comes later.
 	if !s.over && failed == "" {
 		s.clock.until(ctx, s.began.Add(f.At+f.For))
 	}
@@ -44,7 +44,7 @@ func (s *Soak) fault(ctx context.Context, f Fault) {
 	s.note(FaultEvent, f.Name, End, detail)
 }
 
-// do does a fault at its time. It says whether that was so, and why it failed.
+// do does a fault at its time. It returns whether it did, and why it failed.
 func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
 	// After a suspend the time is seen only when a timer fires.
 	slack := max(s.plan.Interval, longestWait)
@@ -68,7 +68,7 @@ func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
 	return true, ""
 }
 
-// mend undoes a fault. While the soak runs, it is tried again if it fails.
+// mend undoes a fault. While the soak runs, it is retried if it fails.
 func (s *Soak) mend(ctx context.Context, f Fault) (err error) {
 	if len(f.Undo) == 0 {
 		return nil
@@ -89,14 +89,14 @@ func (s *Soak) mend(ctx context.Context, f Fault) (err error) {
 	return err
 }
 
-// command runs a fault's command within its time, also when the soak is told to stop.
+// command runs a fault's command within its time, also when the soak is stopped.
 func (s *Soak) command(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), faultTimeout, errSlow)
 	defer cancel()
 	return command(ctx, args, commandGrace)
 }
 
-// happened says whether an earlier start began a fault, whether all of it is past, and why it could not be done.
+// happened reports whether an earlier start began a fault, whether all of it is past, and why it could not be done.
 func (s *Soak) happened(fault string) (done, ended bool, failed string) {
 	for _, e := range s.events {
 		if e.Kind != FaultEvent || e.Name != fault {

@@ -30,7 +30,7 @@ func awaitMended(t *testing.T, folder, fault string) {
 	})
 }
 
-// Mending that fails is tried again while the soak runs.
+// Mending that fails is retried while the soak runs.
 func TestMendingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	tally := filepath.Join(t.TempDir(), "tally")
@@ -53,7 +53,7 @@ func TestUnmendedFaultStays(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
 	plan := unreachedPlan(t, Fault{Name: "slow disk", Do: []string{"false"}, Undo: []string{"sh", "-c", "echo no such disk; test -e " + flag}})
 	folder := begun(t, plan, time.Now().Add(-time.Minute), begunFault("slow disk"))
-	start(t, folder, plan)() // told to end at once: one try
+	start(t, folder, plan)() // stopped at once: one try
 	d := read(t, folder)
 	if ends, unmended := events(d, FaultEvent, "slow disk", End), events(d, FaultEvent, "slow disk", Unmended); ends != 0 || unmended != 1 {
 		t.Errorf("a fault that was not mended has %d ends and is told as not mended %d times", ends, unmended)
@@ -71,7 +71,8 @@ func TestUnmendedFaultStays(t *testing.T) {
 	stop()
 }
 
-// A fault that could not be done, in this start or an earlier one, ends also if it cannot be mended: there may be nothing to mend.
+// A fault that could not be done, in this start or an earlier one, ends also if it cannot be mended: there may be
+// nothing to mend.
 func TestNotDoneNorMended(t *testing.T) {
 	t.Parallel()
 	plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"sh", "-c", "echo no such disk; exit 3"},
@@ -100,7 +101,8 @@ func TestNotDoneNorMended(t *testing.T) {
 	}
 }
 
-// A fault without a length, whose time a suspended machine sees late, is done if that is no later than a timer may be, and missed else.
+// A fault without a length, whose time a suspended machine sees late, is done if that is no later than a timer may be,
+// and missed else.
 func TestLateFault(t *testing.T) {
 	plan := unreachedPlan(t, Fault{Name: "short", At: 30 * time.Second, Do: []string{"true"}})
 	for late, done := range map[time.Duration]bool{40 * time.Second: true, 2 * time.Minute: false} {

@@ -7,25 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastJump is from when on a difference between the wall clock and the time that has passed is told.
+// leastJump is from when on a difference between the wall clock and the time that has passed is reported.
 const leastJump = 2 * time.Second
 
 // Names of what happens to the machine that a soak runs on.
 const (
 	// Suspended is a time in which nothing ran on it, and nothing was due.
 	Suspended = "suspended"
-	// ClockSet is a step of its wall clock. Set forward, nothing was measured in between by the clock. Set back, the same times come twice, and
-	// what is told of them may be of either.
+	// ClockSet is a step of its wall clock. Set forward, nothing was measured in between by the clock. Set back, the
+	// same times come twice, and what is reported of them may be of either.
 	ClockSet = "clock set"
 )
 
-// moment is one moment by three clocks: the wall's, one that stands still while the machine is suspended, and one that does not.
+// moment is one moment by three clocks: the wall's, one that stops while the machine is suspended, and one that does
+// not.
 type moment struct {
 	wall         time.Time
 	awake, since time.Duration
 }
 
-// presently is the moment that it is. The clocks are read one after the other, and again if that took long, as on a busy machine.
+// presently is the moment that it is. The clocks are read one after the other, and again if that took long, as on a
+// busy machine.
 func presently() (m moment, err error) {
 	for range 10 {
 		if m.awake, err = clockTime(unix.CLOCK_MONOTONIC); err != nil {
@@ -48,7 +50,8 @@ func clockTime(clock int32) (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// jump tells what happened to the machine since another moment, with the times that it spoils; an empty name is nothing.
+// jump returns what happened to the machine since another moment, with the times that it spoils; an empty name is
+// nothing.
 func (m moment) jump(before moment) (name, detail string, from, to time.Time) {
 	awake := m.awake - before.awake
 	suspended := m.since - before.since - awake
@@ -72,7 +75,8 @@ func (m moment) jump(before moment) (name, detail string, from, to time.Time) {
 	return name, detail, from, to
 }
 
-// watch notes what happened to the machine since the moment before, and returns this one. A database has no part in that.
+// watch notes what happened to the machine since the moment before, and returns this one. A database has no part in
+// that.
 func (s *Soak) watch(before moment) moment {
 	now, err := s.presently()
 	if err != nil {

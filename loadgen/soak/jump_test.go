@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What happened to the machine is told by its three clocks.
+// The three clocks show what happened to the machine.
 func TestJump(t *testing.T) {
 	before := moment{evening, time.Hour, 2 * time.Hour}
 	at := func(seconds int) time.Time { return evening.Add(time.Duration(seconds) * time.Second) }

@@ -9,8 +9,8 @@ import (
 // Killed is the detail of a phase's end that nobody wrote, because the soak was killed in the phase.
 const Killed = "the soak was killed in it; its end is the last sample before"
 
-// endKilled adds the ends of the phases in which the soak was killed, if it was started again: their loads ended with it, at the
-// last sample or shortly after. A fault stays in effect until the next start mends it.
+// endKilled adds the ends of the phases in which the soak was killed, if it was started again: their loads ended with
+// it, at the last sample or shortly after. A fault stays in effect until the next start mends it.
 func (d *Data) endKilled() {
 	var events []Event
 	open := map[string]time.Time{}

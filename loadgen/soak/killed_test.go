@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A soak that is killed in a phase writes no end of it. Started again, the phase has ended with the last sample before; one in
-// which the soak still is has no end, and a fault goes on until it is mended.
+// A soak that is killed in a phase writes no end of it. Started again, the phase has ended with the last sample before;
+// one in which the soak still is has no end, and a fault goes on until it is mended.
 func TestKilledInAPhase(t *testing.T) {
 	folder := t.TempDir()
 	s, _, err := open(folder, longPlan(1), evening)

@@ -79,7 +79,8 @@ func TestCopyKeepsNoLock(t *testing.T) {
 	}
 }
 
-// On a file system without locks (a fake one) a soak runs, and says that it is not alone for sure. Another failure is an error.
+// On a file system without locks (a fake one) a soak runs, and logs that it is not alone for sure. Another failure is
+// an error.
 func TestNoLocks(t *testing.T) {
 	for _, c := range []struct {
 		err  error

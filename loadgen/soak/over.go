@@ -12,7 +12,7 @@ const (
 	missed = "its time came while the soak was not running"
 )
 
-// isOver says whether a soak has run to the end of its plan.
+// isOver reports whether a soak has run to the end of its plan.
 func isOver(events []Event) bool {
 	for _, e := range events {
 		if e.endsPlan() {
@@ -22,11 +22,11 @@ func isOver(events []Event) bool {
 	return false
 }
 
-// endsPlan says whether it is the end of a soak that came with the end of its plan.
+// endsPlan reports whether it is the end of a soak that came with the end of its plan.
 func (e Event) endsPlan() bool { return e.Kind == SoakEvent && e.What == End && e.Detail == Over }
 
-// stay does nothing more in a soak that is over, but mend what was not mended, until ctx ends: who starts it again and again, as a
-// cluster does, shall find it running.
+// stay does nothing more in a soak that is over, but mend what was not mended, until ctx ends: who starts it again and
+// again, as a cluster does, shall find it running.
 func (s *Soak) stay(ctx context.Context) error {
 	s.log.Info("the soak is over: nothing more is measured or recorded; its metrics are served until it is told to end. For another soak take another folder",
 		"began", s.began, "ended", s.began.Add(s.plan.Duration))
@@ -40,8 +40,8 @@ func (s *Soak) stay(ctx context.Context) error {
 	return s.store.close()
 }
 
-// endOver leaves out the starts of a soak that was over: they measured nothing, and what lies between them is no gap. The first one
-// after the plan's end, of a soak that was killed before, ends the gap with the plan.
+// endOver leaves out the starts of a soak that was over: they measured nothing, and what lies between them is no gap.
+// The first one after the plan's end, of a soak that was killed before, ends the gap with the plan.
 func (d *Data) endOver() {
 	end := d.Began.Add(d.Plan.Duration)
 	cut, over := d.lastSample(end).Add(2*d.Every).Before(end), false

@@ -105,7 +105,7 @@ func TestMendedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A fault that came while the soak did not run is told once, however often it is started after that.
+// A fault that came while the soak did not run is reported once, however often it is started after that.
 func TestMissedFaultIsToldOnce(t *testing.T) {
 	t.Parallel()
 	plan := unreachedPlan(t, Fault{Name: "missed", Do: []string{"false"}}, Fault{Name: "beyond the end", At: 2 * time.Hour, Do: []string{"false"}})
@@ -122,7 +122,7 @@ func TestMissedFaultIsToldOnce(t *testing.T) {
 	}
 }
 
-// A soak that is told to end before its plan's end was interrupted, also if what it mends lasts beyond that.
+// A soak that is stopped before its plan's end was interrupted, also if what it mends lasts beyond that.
 func TestMendingBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	mending, goOn := filepath.Join(t.TempDir(), "mending"), filepath.Join(t.TempDir(), "go-on")
@@ -133,7 +133,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var later, asked atomic.Int64 // by how much the clock is later, and how often it was asked
+	var later, asked atomic.Int64 // by how much the clock is later, and how often it was read
 	now := func() time.Time {
 		asked.Add(1)
 		return time.Now().Add(time.Duration(later.Load()))

@@ -141,7 +141,8 @@ func (l *Load) check(t matrix.Target) error {
 	return l.driven(t)
 }
 
-// driven says whether the driver takes a load on a target: it would refuse it only when the soak is under way. Nobody sees the metrics.
+// driven reports whether the driver takes a load on a target: it would refuse it only when the soak is under way.
+// Nobody sees the metrics.
 func (l Load) driven(t matrix.Target) error {
 	registry := prometheus.NewRegistry()
 	load := metrics.NewSet(registry).Load(metrics.Labels{}, metrics.Options{})
@@ -149,7 +150,7 @@ func (l Load) driven(t matrix.Target) error {
 	return err
 }
 
-// unfit says which phases and faults the duration leaves out or cuts short.
+// unfit returns which phases and faults the duration leaves out or cuts short.
 func (p *Plan) unfit() (words []string) {
 	fit := func(what string, at, long time.Duration) {
 		switch left := p.Duration - at; {

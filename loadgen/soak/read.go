@@ -18,8 +18,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/given"
 )
 
-// most is how many samples are read at the most, phases apart: three classes for four days in intervals of 10 s. A soak of more is
-// read in longer intervals: counts and times are added up, and none is lost.
+// most is how many samples are read at the most, phases apart: three classes for four days in intervals of 10 s. A soak
+// of more is read in longer intervals: counts and times are added up, and none is lost.
 const most = 100_000
 
 // rereads is how often a folder is read anew because a file got another name meanwhile.
@@ -38,16 +38,18 @@ type Data struct {
 	Samples []Sample
 	// Every is the interval of the samples: the plan's, or a multiple of it.
 	Every time.Duration
-	// Events are those of the folder, and the ends of phases in which the soak was killed, without starts after its end.
+	// Events are those of the folder, and the ends of phases in which the soak was killed, without starts after its
+	// end.
 	Events []Event
-	// Torn is how many lines could not be read, such as the last of a killed soak; TornAt are the first of them, as file:line.
+	// Torn is how many lines could not be read, such as the last of a killed soak; TornAt are the first of them, as
+	// file:line.
 	Torn   int
 	TornAt []string
 	// Damaged are why files could not be read to their ends.
 	Damaged []error
 }
 
-// Unread says how many lines could not be read, and which.
+// Unread describes how many lines could not be read, and which.
 func (d *Data) Unread() string {
 	more := ""
 	if n := d.Torn - len(d.TornAt); n > 0 {
@@ -180,7 +182,8 @@ func (c *collector) keep(s *Sample) {
 	c.data.Samples = append(c.data.Samples, *s)
 }
 
-// apart tells whether the soak was started again between two moments: what was before is not put together with what comes after.
+// apart reports whether the soak was started again between two moments: what was before is not put together with what
+// comes after.
 func (c *collector) apart(from, to time.Time) bool {
 	return slices.ContainsFunc(c.data.Events, func(e Event) bool {
 		return e.Kind == SoakEvent && e.What == Begin && e.Time.After(from) && e.Time.Before(to)

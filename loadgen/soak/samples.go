@@ -13,8 +13,9 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
-// A day's samples are a file of their own, compressed when the day is over (UTC): samples.jsonl becomes samples-DATE.jsonl, and
-// that samples-DATE.jsonl.gz. Killed between, the next start goes on; a .gz is whole, or not there.
+// A day's samples are a file of their own, compressed when the day is over (UTC): samples.jsonl becomes
+// samples-DATE.jsonl, and that samples-DATE.jsonl.gz. Killed between, the next start goes on; a .gz is whole, or not
+// there.
 const (
 	daysPattern = "samples-????-??-??.jsonl"
 	compressed  = ".gz"
@@ -90,7 +91,7 @@ func (s *samples) compress(path string) {
 		if _, err := os.Stat(path + compressed); err != nil {
 			if err := gzipped(path); err != nil {
 				os.Remove(path + unfinished)
-				return // the next start tries again
+				return // the next start retries
 			}
 		}
 		os.Remove(path)

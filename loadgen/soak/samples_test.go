@@ -43,7 +43,8 @@ func names(t *testing.T, folder string) []string {
 	return all
 }
 
-// Each day has a file, compressed when it is over; all is read, in order and once, also after a kill at the worst moments.
+// Each day has a file, compressed when it is over; all is read, in order and once, also after a kill at the worst
+// moments.
 func TestDaysAreRotated(t *testing.T) {
 	folder := t.TempDir()
 	s, _, err := open(folder, longPlan(3), evening)
@@ -144,7 +145,8 @@ func unzip(t *testing.T, from, to string) {
 	}
 }
 
-// A soak of thirty days is read in little memory, with every count and time; started again it does not read its samples at all.
+// A soak of thirty days is read in little memory, with every count and time; started again it does not read its samples
+// at all.
 func TestLongSoak(t *testing.T) {
 	folder := t.TempDir()
 	const days = 30

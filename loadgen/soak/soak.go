@@ -29,7 +29,7 @@ type Soak struct {
 	plan  Plan
 	store *store
 	clock clock
-	// presently reads the clocks that tell a suspended machine; a test may read others.
+	// presently reads the clocks that show a suspended machine; a test may read others.
 	presently func() (moment, error)
 	began     time.Time
 	events    []Event // of earlier starts
@@ -135,7 +135,7 @@ func (s *Soak) Run(ctx context.Context) error {
 // run runs one load on one class until ctx ends.
 func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 	config := l.config(t)
-	labels := metrics.Labels{Tool: "canary", Profile: config.Label(), Server: t.StorageClass, StorageClass: t.StorageClass}
+	labels := metrics.Labels{Tool: "canary", Profile: config.Label(), Database: t.StorageClass, StorageClass: t.StorageClass}
 	if name != "canary" {
 		labels.Tool = "soak-" + name
 	}
@@ -269,7 +269,7 @@ func (s *Soak) note(kind, name, what, detail string) {
 	s.saved(s.store.event(Event{time.Now().UTC(), kind, name, what, detail}))
 }
 
-// saved counts and tells what could not be written, as on a full disk; the soak goes on.
+// saved counts and logs what could not be written, as on a full disk; the soak goes on.
 func (s *Soak) saved(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		s.unsaved.Inc()

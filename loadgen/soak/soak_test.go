@@ -74,7 +74,7 @@ func TestReadPlan(t *testing.T) {
 	}
 }
 
-// What the duration leaves out or cuts short is said.
+// What the duration leaves out or cuts short is reported.
 func TestUnfit(t *testing.T) {
 	p, err := ReadPlan(writePlan(t, good), 0)
 	if err != nil {

@@ -48,11 +48,12 @@ const stateFile, samplesFile, eventsFile = "soak.json", "samples.jsonl", "events
 // Kinds and whats of events.
 const (
 	SoakEvent, PhaseEvent, FaultEvent = "soak", "phase", "fault"
-	// MachineEvent is of the machine that the soak runs on: suspended, or its clock was set. Both of its ends are written when it is over.
+	// MachineEvent is of the machine that the soak runs on: suspended, or its clock was set. Both of its ends are
+	// written when it is over.
 	MachineEvent       = "machine"
 	Begin, End, Failed = "begin", "end", "failed"
-	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start tries again. One that could
-	// not be done either has an end.
+	// Unmended is of a fault that was done and could not be undone: it stays in effect, and the next start retries. One
+	// that could not be done either has an end.
 	Unmended = "unmended"
 )
 
@@ -170,8 +171,8 @@ func (s *store) sample(v Sample) error {
 	return s.samples.write(append(line, '\n'), v.Time)
 }
 
-// event keeps an event, and has it on the disk: a fault that is done after it has to be mended also if the machine dies in it. Samples, of which there
-// are many, come to the disk when the kernel likes.
+// event keeps an event, and has it on the disk: a fault that is done after it has to be mended also if the machine dies
+// in it. Samples, of which there are many, come to the disk when the kernel likes.
 func (s *store) event(v Event) error {
 	line, err := json.Marshal(v)
 	if err != nil {

@@ -12,12 +12,13 @@ import (
 const (
 	// startGrace is for how long after a soak's beginning a database may still be starting, which is no outage then.
 	startGrace = time.Minute
-	// longTry is how long a try lasts that was at work on the tables, and ends the outage before it though it fails later.
+	// longTry is how long a try lasts that was at work on the tables, and ends the outage before it though it fails
+	// later.
 	longTry = time.Minute
 )
 
-// unreached are the times in which a load could not begin because its class was not reached. Nothing was due in them, so that
-// the driver knows of no outage. One begins when a try fails, and ends when one begins that does not.
+// unreached are the times in which a load could not begin because its class was not reached. Nothing was due in them,
+// so that the driver knows of no outage. One begins when a try fails, and ends when one begins that does not.
 type unreached struct {
 	outages []result.Outage
 }
@@ -42,8 +43,8 @@ func (u *unreached) tried(ctx context.Context, began, ended time.Time, err error
 	return err
 }
 
-// until returns the outages. One that is not over lasts until now. A first one that is over shortly after the soak began is the
-// database's own start, and left out.
+// until returns the outages. One that is not over lasts until now. A first one that is over shortly after the soak
+// began is the database's own start, and left out.
 func (u *unreached) until(now, began time.Time) []result.Outage {
 	outages := u.outages
 	if len(outages) == 0 {

@@ -43,8 +43,8 @@ type try struct {
 	err          error
 }
 
-// The time without a class lasts from the end of the first try that failed to the beginning of the one that did not: making tables is
-// none of it. A database that is only starting when the soak begins is no outage.
+// The time without a class lasts from the end of the first try that failed to the beginning of the one that did not:
+// making tables is none of it. A database that is only starting when the soak begins is no outage.
 func TestUnreached(t *testing.T) {
 	down := tableError(t, "host="+t.TempDir())
 	cut, full := io.ErrUnexpectedEOF, &pgconn.PgError{Code: "53100"}

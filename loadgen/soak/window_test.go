@@ -16,13 +16,14 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// stamps is a shell command that ends with a status when a file is there, and leaves two files, whose times are its beginning and its end.
+// stamps is a shell command that ends with a status when a file is there, and leaves two files, whose times are its
+// beginning and its end.
 func stamps(name, goOn string, status int) []string {
 	return []string{"sh", "-c", fmt.Sprintf("touch %[1]s.began; until [ -e %[2]s ]; do sleep 0.01; done; touch %[1]s.ended; exit %[3]d", name, goOn, status)}
 }
 
-// A fault's window, in the folder and in the metric, is from its command's beginning to the end of its mending: also of one that could not be done, that is
-// interrupted, or that the soak's end cuts short.
+// A fault's window, in the folder and in the metric, is from its command's beginning to the end of its mending: also of
+// one that could not be done, that is interrupted, or that the soak's end cuts short.
 func TestFaultWindow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

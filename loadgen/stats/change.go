@@ -10,7 +10,7 @@ const (
 	leastSegment = 5
 	// leastShift is the least change of level worth telling: 5 %.
 	leastShift = 0.05
-	// permutations of the series to tell a change from chance; none of them may split better.
+	// permutations of the series to distinguish a change from chance; none of them may split better.
 	permutations = 200
 )
 

@@ -35,7 +35,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("a step of 30 %% is told as %v", r)
 		}
 	}
-	// A chance outlier beside a step is now and then told as a step of its own.
+	// A chance outlier beside a step is now and then found as a step of its own.
 	if extra > 5 {
 		t.Errorf("%d changes too many in 20 series", extra)
 	}

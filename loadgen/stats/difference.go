@@ -7,17 +7,17 @@ import (
 )
 
 // Difference is how two sets of positive values differ in level: the ratio of their geometric means,
-// second to first, with the interval that holds the true one with the confidence asked for.
+// second to first, with the interval that holds the true one with the requested confidence.
 type Difference struct {
 	Ratio float64 `json:"ratio"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
-	// Least is the least difference, as a share, that would have been told four times out of five.
+	// Least is the least difference, as a share, that would have been found four times out of five.
 	Least float64 `json:"least"`
 }
 
-// LeastBeyond is Least where a ratio must also be beyond 1 and a share to be told: a difference of just
-// that share is beyond it in every other comparison only.
+// LeastBeyond is Least where a ratio must also be beyond 1 and a share to count: a difference of just that share is
+// beyond it in every other comparison only.
 func (d Difference) LeastBeyond(share float64) float64 {
 	shift := math.Log(d.Ratio)
 	width := math.Log(d.High) - shift
@@ -51,7 +51,7 @@ const (
 	// LeastRepeats is how many values of either set a difference needs: of three, the spread is a guess.
 	LeastRepeats = 4
 	resamples    = 500
-	// power is the share of true differences of size Least that are told.
+	// power is the share of true differences of size Least that are found.
 	power = 0.8
 )
 

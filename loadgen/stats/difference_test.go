@@ -18,8 +18,8 @@ func wander(random *rand.Rand, n int, keep, level float64) []float64 {
 	return x
 }
 
-// TestCoverage: equal sets are told apart in no more than about one of twenty comparisons, and a
-// difference of the size that is said to be seen is seen in most.
+// TestCoverage: equal sets differ in no more than about one of twenty comparisons, and a difference of the reported
+// size is seen in most.
 func TestCoverage(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const trials = 300

@@ -19,8 +19,8 @@ const (
 // and sum. The zero value is empty and ready.
 type Distribution struct {
 	slots []uint64
-	// few are the slots that are not empty, in their order, of a distribution that was read and is not counted into: days of
-	// them are held in memory. Each is an index and, below it in fewBits, a count. Then slots is empty.
+	// few are the slots that are not empty, in their order, of a distribution that was read and is not counted into:
+	// days of them are held in memory. Each is an index and, below it in fewBits, a count. Then slots is empty.
 	few   []uint64
 	n     uint64
 	sum   float64
@@ -134,8 +134,8 @@ func (d *Distribution) Stddev() float64 {
 	return math.Sqrt(max(d.sumsq/float64(d.n)-m*m, 0))
 }
 
-// Quantile returns the duration that a share q of all do not exceed, 0 if empty. Of fewer than 1/(1-q) values it is the longest, such
-// as a p95 of fewer than 20.
+// Quantile returns the duration that a share q of all do not exceed, 0 if empty. Of fewer than 1/(1-q) values it is the
+// longest, such as a p95 of fewer than 20.
 func (d *Distribution) Quantile(q float64) time.Duration {
 	return d.rank(uint64(math.Ceil(q * float64(d.n))))
 }
@@ -196,8 +196,8 @@ func (d *Distribution) Merge(o *Distribution) {
 	d.max = max(d.max, o.max)
 }
 
-// Since returns what was counted since d was earlier. Its Max, which is also the quantile of few values, is exact if it is longer than
-// any before; one that is not is known to its slot's width.
+// Since returns what was counted since d was earlier. Its Max, which is also the quantile of few values, is exact if it
+// is longer than any before; one that is not is known to its slot's width.
 func (d *Distribution) Since(earlier *Distribution) Distribution {
 	c := d.Clone()
 	earlier.each(func(i int, n uint64) bool {

@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzDistribution reads a distribution from a file of a soak, which a power cut may have
-// spoilt. One that is accepted is written as it was read, and can be asked anything.
+// spoilt. One that is accepted is written as it was read, and any quantile of it can be read.
 func FuzzDistribution(f *testing.F) {
 	var d Distribution
 	d.Observe(time.Millisecond)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A packed distribution says what it said before, and can be counted into again.
+// A packed distribution holds what it held before, and can be counted into again.
 func TestPack(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var plain, other Distribution

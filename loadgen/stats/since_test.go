@@ -50,7 +50,8 @@ func TestSinceHasQuantilesOfItsOwn(t *testing.T) {
 	}
 }
 
-// A maximum that came in the interval is known exactly, one that came before is not the interval's, and of nothing there is none.
+// A maximum that came in the interval is known exactly, one that came before is not the interval's, and of nothing
+// there is none.
 func TestSinceMax(t *testing.T) {
 	ms := time.Millisecond
 	if d := since([]time.Duration{2 * ms}, []time.Duration{ms, 1_234_567}); d.Max() < 1_215_000 || d.Max() > 1_254_000 {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Dockerfile is what a Dockerfile of the kind understood here says.
+// Dockerfile is the content of a Dockerfile of the kind understood here.
 type Dockerfile struct {
 	// Files are the image's files: where each is in the image, and in the context.
 	Files map[string]string

@@ -81,7 +81,7 @@ func (d *Dockerfile) tar(context, arch string) ([]byte, error) {
 		if err := checkProgram(content, arch, files); err != nil {
 			return nil, fmt.Errorf("COPY %s: %w", files[target], err)
 		}
-		// Whoever runs the image may read everything, whatever the builder's umask.
+		// Every user of the image may read everything, whatever the builder's umask.
 		mode := int64(0o644)
 		if info.Mode()&0o100 != 0 {
 			mode = 0o755

@@ -84,8 +84,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestWholeArchive: a layer ends as a tar archive must, with its last file's block filled up and two empty ones, without which GNU tar
-// refuses it.
+// TestWholeArchive: a layer ends as a tar archive must, with its last file's block filled up and two empty ones,
+// without which GNU tar refuses it.
 func TestWholeArchive(t *testing.T) {
 	context := t.TempDir()
 	dockerfile := filepath.Join(context, "Dockerfile")

@@ -8,8 +8,9 @@ import (
 	"github.com/plumbline/plumbline/manifests/images/program"
 )
 
-// checkProgram refuses a Linux program or library that an image for an architecture could not run: one of another architecture, or
-// one that is not static and whose loader is not among the image's files. Other files are not looked into.
+// checkProgram refuses a Linux program or library that an image for an architecture could not run: one of another
+// architecture, or one that is not static and whose loader is not among the image's files. Other files are not looked
+// into.
 func checkProgram(content []byte, arch string, files map[string]string) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil || f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {

@@ -35,7 +35,7 @@ func parseVersion(text string) (v version, ok bool) {
 	return v, true
 }
 
-// What the parts need; each part's own README says why.
+// What the parts need; each part's own README has the reasons.
 var (
 	leastBlockio    = version{5, 15} // exporters/blockio/README.md
 	leastTLS        = version{6, 6}  // uprobe.multi: encrypted connections without CAP_SYS_ADMIN
@@ -85,10 +85,10 @@ const (
 	skipped = "left out"
 )
 
-// backported are kernels whose version says little about what they can do.
+// backported matches kernels whose version does not show which features they have.
 var backported = regexp.MustCompile(`\.el(9|[1-9][0-9])`)
 
-// judge says whether the node's kernel will do, and why not.
+// judge reports whether the node's kernel is supported, and if not, why.
 func (n node) judge() (verdict, why string) {
 	info := n.Status.NodeInfo
 	kernel, ok := parseVersion(info.KernelVersion)
@@ -120,8 +120,8 @@ func (n node) judge() (verdict, why string) {
 	return works, ""
 }
 
-// check says which nodes will work, what of the cluster will, and what cannot be known from here. What the user has no right to
-// look at is not known; the rest is told.
+// check reports which nodes and what of the cluster will work, and what cannot be known from here. What the user has no
+// right to read is reported as not known.
 func (c *cluster) check(ctx context.Context, w io.Writer) error {
 	var unfit, unknown []string
 	nodes, err := c.nodes(ctx)
@@ -143,7 +143,7 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 		text, ok, err := look.do(ctx)
 		switch {
 		case refused(err):
-			// No storage class and no operator makes a cluster unfit, and the version is told to everybody.
+			// Neither a storage class nor the operator makes a cluster unfit, and every user may read the version.
 			text = fmt.Sprintf("%s: not known: %s", look.name, words.Line(err))
 		case err != nil:
 			return err
@@ -169,7 +169,7 @@ Once it is installed, the agent says it of its node: kubectl -n NAMESPACE exec P
 	return nil
 }
 
-// judged writes what is to be said of each node, and returns how many will not do.
+// judged writes a verdict on each node, and returns how many are not supported.
 func judged(w io.Writer, nodes []node) int {
 	count := map[string]int{}
 	fmt.Fprintf(w, "%-32s %-9s %-30s %-6s %-28s %s\n", "NODE", "PLUMBLINE", "KERNEL", "ARCH", "SYSTEM", "RUNTIME")
@@ -194,7 +194,7 @@ func judged(w io.Writer, nodes []node) int {
 	return count[doesNot]
 }
 
-// checkVersion says whether Kubernetes is new enough.
+// checkVersion reports whether Kubernetes is new enough.
 func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
 	var answer struct{ GitVersion string }
 	if err := c.get(ctx, "/version", nil, &answer); err != nil {
@@ -208,10 +208,11 @@ func (c *cluster) checkVersion(ctx context.Context) (string, bool, error) {
 	return fmt.Sprintf("Kubernetes: %s will do.", answer.GitVersion), true, nil
 }
 
-// withoutOperator says how Plumbline is installed where the Prometheus operator or some of its kinds are not.
+// withoutOperator is how Plumbline is installed where the Prometheus operator or some of its kinds are missing.
 const withoutOperator = "the chart does without it by prometheus.operator=false, and deploy needs it"
 
-// checkOperator looks for the kinds of the Prometheus operator that the manifests have objects of. It never makes a cluster unfit.
+// checkOperator looks for the kinds of the Prometheus operator that the manifests have objects of. It never makes a
+// cluster unfit.
 func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
 	var answer struct{ Resources []struct{ Kind string } }
 	err := c.get(ctx, "/apis/monitoring.coreos.com/v1", nil, &answer)
@@ -233,7 +234,7 @@ func (c *cluster) checkOperator(ctx context.Context) (string, bool, error) {
 	return "Prometheus operator: there; its version is in its image's tag, and must be 0.90 or later.", true, nil
 }
 
-// engines tells by a storage class's provisioner what will be seen of it.
+// engines maps a storage class's provisioner to what will be measured of it.
 var engines = map[string]string{
 	"driver.longhorn.io":                 "Longhorn: engine and each replica, on the wire",
 	"io.openebs.csi-mayastor":            "Mayastor: its own latencies",
@@ -256,7 +257,7 @@ var engines = map[string]string{
 	"openshift-storage.rbd.csi.ceph.com": "Ceph RBD: its own latencies",
 }
 
-// checkClasses tells what will be seen of each storage class. It never makes a cluster unfit.
+// checkClasses reports what will be measured of each storage class. It never makes a cluster unfit.
 func (c *cluster) checkClasses(ctx context.Context) (string, bool, error) {
 	var list struct {
 		Items []struct {

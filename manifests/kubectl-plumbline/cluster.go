@@ -18,21 +18,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cluster is a Kubernetes API server, asked by plain GET requests as a person could with kubectl get --raw.
+// cluster is a Kubernetes API server, queried by plain GET requests as with kubectl get --raw.
 type cluster struct {
 	o      options
 	base   *url.URL
 	client *http.Client
 	now    func() time.Time
-	// none says why there is no API server to ask, where only Prometheus is; nil if there is one.
+	// none is why there is no API server, only Prometheus; nil if there is one.
 	none error
 	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
 	patience time.Duration
 	// mostAnswer is how many bytes an answer of Prometheus may have; mostOfPrometheus if it is 0.
 	mostAnswer int64
-	// silent takes a Prometheus without any series of Plumbline, too: who asks why it has none.
+	// silent also accepts a Prometheus without any series of Plumbline, to find out why it has none.
 	silent bool
-	// asked is the Prometheus that was chosen, as its user would name it; notes takes which it is and why, if there is one.
+	// asked is the Prometheus that was chosen, as its user would name it; notes, if there is one, gets which it is and
+	// why.
 	asked string
 	notes io.Writer
 }
@@ -61,23 +62,25 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the API server answers %d to GET %s: %s", e.code, e.path, e.message)
 }
 
-// errNoCluster says that no API server is known, errOther that Prometheus is asked about a cluster which need not be kubectl's.
+// errNoCluster means that no API server is known, errOther that the query is about a cluster which need not be
+// kubectl's.
 var (
 	errNoCluster = errors.New("no cluster")
 	errOther     = errors.New("kubectl's cluster may be another one than --cluster names")
 )
 
-// answered says that the API server answers with this code.
+// answered reports whether the API server returned this code.
 func answered(err error, code int) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.code == code
 }
 
-// refused says that the API server forbids it to the user.
+// refused reports whether the API server forbids it to the user.
 func refused(err error) bool { return answered(err, http.StatusForbidden) }
 
-// untold says that the API server does not tell the user whether there is something, and Prometheus may know it nevertheless: it does not know the user
-// or refuses, or there is none to ask. If Prometheus is not asked through it, it may also fail.
+// untold reports whether the API server does not show the user if an object exists, while Prometheus may know it: it
+// does not know the user or refuses, or there is none. With an address of Prometheus' own, it is also true if the API
+// server fails.
 func (c *cluster) untold(err error) bool {
 	if c.o.url != "" {
 		return err != nil && !answered(err, http.StatusNotFound)
@@ -126,7 +129,7 @@ type meta struct {
 	Labels, Annotations map[string]string
 }
 
-// claim says whether there is a claim. Prometheus says it of a cluster that is named: kubectl's may be another one.
+// claim checks that there is a claim. For a cluster that is named, Prometheus reports it: kubectl's may be another one.
 func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 	if c.o.clusterNamed {
 		return nil
@@ -136,7 +139,7 @@ func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 	}
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+name, nil, &claim); err != nil {
 		if c.untold(err) {
-			return nil // Prometheus says whether it knows it
+			return nil // Prometheus reports whether it knows it
 		}
 		return err
 	}
@@ -146,7 +149,8 @@ func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// claimsOf lists the claims that a pod mounts. kubectl's cluster is not asked if another one is named, which may have another pod of this name.
+// claimsOf lists the claims that a pod mounts. It does not query kubectl's cluster if another one is named, which may
+// have another pod of this name.
 func (c *cluster) claimsOf(ctx context.Context, namespace, name string) ([]string, error) {
 	if c.o.clusterNamed {
 		return nil, errOther
@@ -181,10 +185,10 @@ func (c *cluster) prometheusAt(address string, client *http.Client, proxied bool
 	return promv1.NewAPI(prometheus), nil
 }
 
-// readOnly makes a GET of each POST, so that the right to "get" is enough to ask through the API server.
+// readOnly makes a GET of each POST, so that the right to "get" is enough for queries through the API server.
 type readOnly struct {
 	client *http.Client
-	// proxied says that a service is asked through the API server, with the user's rights there.
+	// proxied means that a service is queried through the API server, with the user's rights there.
 	proxied bool
 	// most is how many bytes an answer may have.
 	most int64
@@ -193,7 +197,7 @@ type readOnly struct {
 // mostOfPrometheus is more than the answers about a large cluster's volumes have.
 const mostOfPrometheus = 256 << 20
 
-// mostQuery is the longest query that is asked by GET; API servers and what is before them take at least 8 KiB.
+// mostQuery is the longest query that is sent by GET; API servers and the proxies before them accept at least 8 KiB.
 const mostQuery = 7 << 10
 
 // RoundTrip is http.RoundTripper's.
@@ -229,7 +233,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 		answer.Body = &bounded{answer.Body, r.most, r.most}
 		return answer, nil
 	}
-	// The API server's own refusal is not one of Prometheus', and says why.
+	// The API server's own refusal is not one of Prometheus', and has the reason.
 	const most = 64 << 10
 	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	answer.Body.Close()
@@ -244,7 +248,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// bounded is an answer's body of which no more than most bytes are read.
+// bounded is a response's body that is read up to most bytes.
 type bounded struct {
 	io.ReadCloser
 	left, most int64

@@ -15,7 +15,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// central is a Prometheus with the series of two clusters of equal names, and an API server with the nodes of one of them.
+// central is a Prometheus with the series of two clusters of equal names, and an API server with the nodes of one of
+// them.
 func central(t *testing.T) *cluster {
 	t.Helper()
 	r := whytest.Clusters(map[string]float64{"eu": 5, "us\x1b[2J": 50})
@@ -42,7 +43,7 @@ func central(t *testing.T) *cluster {
 	return &cluster{o: options{url: prometheus.URL, window: 20 * time.Second}, base: base, client: api.Client(), now: func() time.Time { return whytest.End }}
 }
 
-// Each command over a store of several clusters tells of the one that is named, and of none before one is.
+// Over a store of several clusters, each command reports on the one that is named, and on none without a name.
 func TestCluster(t *testing.T) {
 	commands := map[string]func(context.Context, *cluster, *strings.Builder) error{
 		"status": func(ctx context.Context, c *cluster, out *strings.Builder) error {

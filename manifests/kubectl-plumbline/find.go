@@ -19,7 +19,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// selectors are the labels by which charts and operators mark Prometheus' services, in the order in which they are preferred.
+// selectors are the labels by which charts and operators mark Prometheus' services, in the order in which they are
+// preferred.
 var selectors = []string{"operated-prometheus=true", "app.kubernetes.io/name=prometheus", "app=prometheus", "app=kube-prometheus-stack-prometheus"}
 
 // service is one that may be Prometheus'.
@@ -33,23 +34,23 @@ type service struct {
 	}
 }
 
-// candidate is a service that calls itself Prometheus'. Whoever may make a service can make one.
+// candidate is a service that calls itself Prometheus'. Every user who may create services can create one.
 type candidate struct {
 	// where is NAMESPACE/SERVICE:PORT, selector the label by which it was found.
 	namespace, where, selector string
 	api                        promv1.API
-	// err says why it is not the one: errEmpty if it answers and has none of our series.
+	// err is why it is not the one: errEmpty if it responds and has none of our series.
 	err error
 }
 
-// candidatePatience is how long a candidate may take to answer, and atOnce how many are asked at the same time: whoever may make services can
-// make many that never answer.
+// candidatePatience is the timeout of a candidate, and atOnce how many are queried at the same time: a user who may
+// create services can create many that never respond.
 const (
 	candidatePatience = 10 * time.Second
 	atOnce            = 32
 )
 
-// nameIt says what to do where Prometheus cannot be found.
+// nameIt is what to do if Prometheus cannot be found.
 const nameIt = "name it with --prometheus=NAMESPACE/SERVICE:PORT, or its address with --prometheus-url"
 
 var errEmpty = errors.New("it has none of Plumbline's series")
@@ -66,11 +67,11 @@ func (c *cluster) findPrometheus(ctx context.Context) (promv1.API, error) {
 func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 	switch {
 	case c.o.url != "" && c.o.prometheus != "":
-		return nil, fmt.Errorf("both --prometheus-url and --prometheus are set; unset one, maybe in the environment: PLUMBLINE_PROMETHEUS_URL, PLUMBLINE_PROMETHEUS")
+		return nil, usageError{fmt.Errorf("both --prometheus-url and --prometheus are set; unset one, maybe in the environment: PLUMBLINE_PROMETHEUS_URL, PLUMBLINE_PROMETHEUS")}
 	case c.o.url != "":
 		u, err := url.Parse(c.o.url)
 		if err != nil {
-			return nil, fmt.Errorf("--prometheus-url: %w", err)
+			return nil, usageError{fmt.Errorf("--prometheus-url: %w", errors.Unwrap(err))} // the whole error has the password, if there is one
 		}
 		c.choose(u.Redacted(), "as --prometheus-url or PLUMBLINE_PROMETHEUS_URL names it")
 		return c.prometheusAt(c.o.url, http.DefaultClient, false)
@@ -78,7 +79,7 @@ func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 		namespace, rest, ok := strings.Cut(c.o.prometheus, "/")
 		name, port, ok2 := strings.Cut(rest, ":")
 		if !ok || !ok2 || namespace == "" || name == "" || port == "" {
-			return nil, fmt.Errorf("--prometheus=%s: want NAMESPACE/SERVICE:PORT", c.o.prometheus)
+			return nil, usageError{fmt.Errorf("--prometheus=%s: want NAMESPACE/SERVICE:PORT", c.o.prometheus)}
 		}
 		c.choose(c.o.prometheus, "as --prometheus or PLUMBLINE_PROMETHEUS names it")
 		return c.prometheusBehind(namespace, name, port)
@@ -99,13 +100,13 @@ func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 	return one.api, nil
 }
 
-// choose notes which Prometheus is asked, and why that one.
+// choose notes which Prometheus is queried, and why that one.
 func (c *cluster) choose(where, how string) {
 	c.asked = why.Clean(where)
 	c.note("Prometheus is %s, %s.", where, how)
 }
 
-// note tells what is not the answer.
+// note writes what is not part of the answer.
 func (c *cluster) note(format string, args ...any) {
 	if c.notes != nil {
 		fmt.Fprintln(c.notes, "kubectl-plumbline:", why.Clean(fmt.Sprintf(format, args...)))
@@ -144,7 +145,7 @@ func webPort(s service) (int, bool) {
 	return 0, false
 }
 
-// tryAll asks each candidate whether it has our series, each with a deadline of its own and beside the others.
+// tryAll queries each candidate for our series, all at the same time and each with a deadline of its own.
 func (c *cluster) tryAll(ctx context.Context, all []*candidate) {
 	var wait sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
@@ -175,8 +176,8 @@ func (c *cluster) try(all context.Context, p promv1.API) error {
 	return nil
 }
 
-// only is the candidate that has our series. Services in one namespace are one Prometheus', and the first of them is taken; of several
-// namespaces somebody may pose as Prometheus in one, and the user says which it is.
+// only returns the candidate that has our series. Services in one namespace belong to one Prometheus, and the first of
+// them is taken. With several namespaces, one may pose as Prometheus, and the user must name the right one.
 func (c *cluster) only(all []*candidate) (*candidate, error) {
 	var ours, empty []*candidate
 	for _, one := range all {

@@ -49,7 +49,7 @@ func fake(t *testing.T, services ...called) (c *cluster, notes *bytes.Buffer) {
 	return &cluster{o: options{target: "class/r3", window: 20 * time.Second}, base: base, client: server.Client(), notes: notes, now: func() time.Time { return whytest.End }}, notes
 }
 
-// ask asks why of the fake's class r3.
+// ask runs why on the fake's class r3.
 func (c *cluster) ask(t *testing.T) (string, error) {
 	t.Helper()
 	var out strings.Builder
@@ -60,7 +60,7 @@ func (c *cluster) ask(t *testing.T) (string, error) {
 func lab() http.Handler   { return whytest.Healthy().Record().Handler(nil) }
 func empty() http.Handler { return whytest.NewRecording().Handler(nil) }
 
-// Which service is asked, and why, is told; one that poses as Prometheus in another namespace is not chosen for the user.
+// The plugin prints which service it queries, and why; one that poses as Prometheus in another namespace is not chosen.
 func TestChosen(t *testing.T) {
 	const label = "operated-prometheus=true"
 	for name, c := range map[string]struct {
@@ -111,7 +111,8 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// What a peer answers does not reach a terminal as it is, and has no lines of its own: neither in an answer nor in an error.
+// What a peer answers does not reach a terminal as it is, and has no lines of its own: neither in an answer nor in an
+// error.
 func TestHostileWords(t *testing.T) {
 	const words = `\u001b[2J\u001b]0;owned\u0007\nkubectl-plumbline: all is well\u202e`
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -131,7 +132,9 @@ func TestHostileWords(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return c.firing(t.Context(), out, p)
+					all, err := c.firing(t.Context(), p)
+					tellAlerts(out, all)
+					return err
 				},
 			} {
 				c, notes := fake(t, called{"a/p:9090", handler})
@@ -156,7 +159,8 @@ func TestHostileWords(t *testing.T) {
 	}
 }
 
-// A service that never answers is given up after its own time, and does not keep the others from being asked, however many of them there are.
+// A service that never responds times out on its own, and does not keep the others from being queried, however many
+// there are.
 func TestHanging(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	const each = 200 * time.Millisecond

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A service that answers with a redirect gets neither the user's token for an address of its own, nor the API server asked for another object
-// with the user's rights.
+// A service that answers with a redirect gets neither the user's token for an address of its own, nor another object of
+// the API server with the user's rights.
 func TestRedirect(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string

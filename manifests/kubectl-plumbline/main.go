@@ -1,24 +1,25 @@
-// Command kubectl-plumbline is kubectl's plugin `kubectl plumbline`: it says in words where the time of a
-// database's commits goes, from the cluster's Prometheus, which it reaches through the API server.
+// Command kubectl-plumbline is kubectl's plugin `kubectl plumbline`: it reports where the time of a database's commits
+// goes, from the cluster's Prometheus, which it reaches through the API server.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -28,19 +29,23 @@ var release = "unreleased"
 // patience is how long an answer may take: Prometheus gives up a query after two minutes.
 const patience = 5 * time.Minute
 
+// defaultWindows is how many windows a prediction looks at.
+const defaultWindows = 12
+
 // options is the command line.
 type options struct {
 	kubeconfig, context, namespace string
 	prometheus, url                string
-	// prometheusFlag and urlFlag say that it was named on the command line, and not by the environment.
+	// prometheusFlag and urlFlag mean that it was named on the command line, and not by the environment.
 	prometheusFlag, urlFlag bool
-	// cluster is the value of the label cluster that is asked about, if it is named: it may be named "".
+	// cluster is the value of the label cluster to query, if it is named: it may be named "".
 	cluster      string
 	clusterNamed bool
 	window, wait time.Duration
 	target       string
 	predict      ask.Question
 	think        string
+	output       string // one of answer.Formats; text if it is another
 }
 
 const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
@@ -54,6 +59,8 @@ Examples:
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
   kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
   kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
+  kubectl plumbline why data-shop-1 -n shop -o json | jq '.items[].verdict'   # for programs; also status, predict, verify
+  kubectl plumbline mcp -n shop                    # for assistants: a server of the Model Context Protocol
   kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
   kubectl plumbline why data-shop-1 -n shop --cluster=eu-1         # where Prometheus, Thanos or Mimir has several clusters
   kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
@@ -61,7 +68,12 @@ Examples:
 
 Prometheus is asked through the API server's proxy, which needs the right to "get" services/proxy in its namespace and,
 to find it, to "list" services. What else the user may not read is said to be unknown, and the rest is told; with
---prometheus-url nothing else is needed, but for check. Nothing is changed. To install the plugin, put this program into a folder of your PATH.`
+--prometheus-url nothing else is needed, but for check. Nothing is changed; events alone writes, and nothing but Events.
+
+Exit codes: 0, answered; 1, the answer is no (verify: something is missing; predict: it cannot be known; check: a node
+will not work), or there is none; 2, the command line is wrong. Errors and notes go to standard error.
+
+To install the plugin, put this program into a folder of your PATH.`
 
 func main() {
 	app := kingpin.New("kubectl-plumbline", examples)
@@ -81,8 +93,8 @@ func main() {
 	predictCommand := app.Command("predict", "What a database's response times would be on another storage class or number of replicas, with an interval, from what was measured of both; or why that cannot be known. Ends with 1 then.")
 	predictCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
 	predictCommand.Flag("to", "Storage class asked about.").StringVar(&o.predict.Class)
-	predictCommand.Flag("to-replicas", "Number of replicas asked about, of the storage engine that the server is on.").IntVar(&o.predict.Replicas)
-	predictCommand.Flag("windows", "How many windows are looked at, up to now; each as long as --window.").Default("12").IntVar(&o.predict.Windows)
+	predictCommand.Flag("to-replicas", "Number of replicas asked about, of the storage backend that the server is on.").IntVar(&o.predict.Replicas)
+	predictCommand.Flag("windows", "How many windows are looked at, up to now; each as long as --window.").Default(strconv.Itoa(defaultWindows)).IntVar(&o.predict.Windows)
 	predictCommand.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&o.predict.Clients)
 	predictCommand.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&o.predict.Cores)
 	predictCommand.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&o.think, "", string(predict.Exponential), string(predict.Constant))
@@ -91,17 +103,32 @@ func main() {
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
+	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant asks status, why, predict and alerts. It only reads.")
+	eventsCommand := app.Command("events", "Writes verdicts as Kubernetes Events on claims and databases' pods, until it is stopped: what the chart runs with verdict.events=true. It has flags of its own, see kubectl plumbline events --help.")
+	for _, c := range []*kingpin.CmdClause{status, whyCommand, predictCommand, verify} {
+		c.Flag("output", "text, json or yaml. manifests/kubectl-plumbline/answer/schema.json describes the document.").Short('o').Default("text").EnumVar(&o.output, append([]string{"text"}, answer.Formats...)...)
+	}
 
+	if len(os.Args) > 1 && os.Args[1] == "events" {
+		writeEvents(os.Args[2:])
+		return
+	}
 	command, err := app.Parse(os.Args[1:])
+	if err == nil {
+		err = o.check()
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kubectl-plumbline: %v; try kubectl plumbline --help\n", err)
-		os.Exit(2)
+		os.Exit(exitUsage)
 	}
 	o.prefer()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, patience+o.wait)
-	defer stop()
+	if command != mcp.FullCommand() { // each of its calls has its own time
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, patience+o.wait)
+		defer stop()
+	}
 	pen := why.NewPen(os.Stdout)
 	switch command {
 	case status.FullCommand():
@@ -115,17 +142,41 @@ func main() {
 	case verify.FullCommand():
 		do := func(c *cluster) error { return c.verify(ctx, os.Stdout) }
 		if o.url != "" {
-			// Nothing but Prometheus is asked, so a pod without an account can.
+			// Only Prometheus is queried, so this works in a pod without an account.
 			err = do(&cluster{o: o, notes: os.Stderr, now: time.Now})
 		} else {
 			err = run(o, do)
 		}
+	case eventsCommand.FullCommand():
+		err = usageError{errors.New("events comes first, and its flags after it")}
+	case mcp.FullCommand():
+		err = run(o, func(c *cluster) error { return c.mcp(ctx) })
 	}
 	if err != nil {
 		tell(os.Stderr, err)
 		cancel()
-		os.Exit(1)
+		if errors.As(err, &usageError{}) {
+			os.Exit(exitUsage)
+		}
+		os.Exit(exitNo)
 	}
+}
+
+// leastWindow and mostWindow bound --window.
+const (
+	leastWindow = 10 * time.Second
+	mostWindow  = 7 * 24 * time.Hour
+)
+
+// check returns what is wrong with the values of the command line.
+func (o *options) check() error {
+	if o.window < leastWindow || o.window > mostWindow {
+		return fmt.Errorf("--window=%v: want %v to %v", o.window, leastWindow, mostWindow)
+	}
+	if problems := validation.IsDNS1123Label(o.namespace); o.namespace != "" && len(problems) > 0 {
+		return fmt.Errorf("%q is no name of a namespace: %s", why.Clean(o.namespace), problems[0])
+	}
+	return nil
 }
 
 // prefer takes what is named on the command line where the environment names another Prometheus.
@@ -139,18 +190,19 @@ func (o *options) prefer() {
 	}
 }
 
-// tell prints an error, in which may be what others answered.
+// tell prints an error, which may contain what servers returned.
 func tell(w io.Writer, err error) {
 	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
 }
 
-// absent says of an error that there is no kubeconfig, and nothing in one was named. What is wrong in one that is there is the user's to mend.
+// absent reports whether an error means that there is no kubeconfig, and nothing in one was named. A wrong kubeconfig
+// is for the user to correct.
 func (o *options) absent(err error) bool {
 	// Not errors.Is: a certificate's file may be missing, too.
 	return o.context == "" && (clientcmd.IsEmptyConfig(err) || os.IsNotExist(err))
 }
 
-// run does something with the cluster of a kubeconfig. Without one, Prometheus alone is asked if its own address is known.
+// run calls do with the cluster of a kubeconfig. Without one, only Prometheus is queried, if its own address is known.
 func run(o options, do func(*cluster) error) error {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -173,97 +225,4 @@ func run(o options, do func(*cluster) error) error {
 		return err
 	}
 	return do(c)
-}
-
-// subject reads what is asked about; kind is claim if the user names none.
-func subject(target, namespace string) (kind string, s why.Subject, err error) {
-	kind, name, ok := strings.Cut(target, "/")
-	if !ok {
-		kind, name = "claim", target
-	}
-	if name == "" {
-		return "", s, fmt.Errorf("%q names nothing; want CLAIM, pod/POD, server/SERVER or class/STORAGECLASS", target)
-	}
-	switch kind {
-	case "claim", "pvc", "persistentvolumeclaim":
-		return "claim", why.Subject{Namespace: namespace, Claim: name}, nil
-	case "pod":
-		return kind, why.Subject{Namespace: namespace, Pod: name}, nil
-	case "server":
-		return kind, why.Subject{Server: name}, nil
-	case "class", "storageclass", "sc":
-		return "class", why.Subject{Class: name}, nil
-	}
-	return "", s, fmt.Errorf("%q: no kind %q; want claim, pod, server or class", target, kind)
-}
-
-// subjects returns what is asked about, and what that comes to: a pod is its claims if they are told, all else itself.
-func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Subject, err error) {
-	kind, asked, err := subject(c.o.target, cmp.Or(c.o.namespace, "default")) // as kubectl has it
-	if err != nil {
-		return asked, nil, err
-	}
-	if c.o.namespace == "" && asked.Namespace != "" {
-		c.note("The namespace is %s, as there is no kubeconfig that names one; --namespace does.", asked.Namespace)
-	}
-	switch kind {
-	case "claim":
-		if err := c.claim(ctx, asked.Namespace, asked.Claim); err != nil {
-			return asked, nil, err
-		}
-	case "pod":
-		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
-		if c.untold(err) {
-			c.note("The pod's claims are asked of Prometheus, and of several servers why tells the slowest: %s", why.Line(err))
-			break
-		}
-		if err != nil {
-			return asked, nil, err
-		}
-		if len(claims) == 0 {
-			return asked, nil, fmt.Errorf("pod %s/%s mounts no claim", asked.Namespace, asked.Pod)
-		}
-		for _, claim := range claims {
-			all = append(all, why.Subject{Namespace: asked.Namespace, Claim: claim})
-		}
-		return asked, all, nil
-	}
-	return asked, []why.Subject{asked}, nil
-}
-
-// why says all of a claim, of a pod's claims, of a server or of a class.
-func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	_, subjects, err := c.subjects(ctx)
-	if err != nil {
-		return err
-	}
-	prometheus, err := c.findPrometheus(ctx)
-	if err != nil {
-		return err
-	}
-	api, err := c.oneCluster(ctx, prometheus)
-	if err != nil {
-		return err
-	}
-	told := 0
-	var problems []string
-	for _, s := range subjects {
-		f, err := why.Find(ctx, api, s, c.now(), c.o.window)
-		if errors.Is(err, why.ErrUnknown) && len(subjects) > 1 {
-			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", why.Clean(s.String()))
-			problems = append(problems, err.Error())
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if told++; told > 1 {
-			fmt.Fprintln(w)
-		}
-		pen.Why(f)
-	}
-	if told == 0 {
-		return errors.New(strings.Join(problems, "; "))
-	}
-	return nil
 }

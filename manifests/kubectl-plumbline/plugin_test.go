@@ -77,8 +77,8 @@ func serve(t *testing.T, at string, r *whytest.Recording) int64 {
 	return int64(l.Addr().(*net.TCPAddr).Port)
 }
 
-// The plugin on a real API server, with the rights that the help asks for and no more: Prometheus is found and
-// asked through the proxy.
+// The plugin on a real API server, with the rights that the help lists and no more: Prometheus is found and queried
+// through the proxy.
 func TestPlugin(t *testing.T) {
 	s := kubetest.Start(t)
 	at := address(t)
@@ -140,7 +140,8 @@ func TestPlugin(t *testing.T) {
 	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
 	predictOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.predict(ctx, out) }
 	to := func(class string) ask.Question { return ask.Question{Class: class, Windows: 4} }
-	// The role is known to the API server a little after it is made, and what may not be read is no error to most commands.
+	// The role is known to the API server a little after it is made, and what may not be read is no error to most
+	// commands.
 	testkit.Eventually(t, 20*time.Second, func() error {
 		_, err := do(options{}, func(ctx context.Context, c *cluster, _ *strings.Builder) error {
 			_, err := c.nodes(ctx)
@@ -213,7 +214,7 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
-// Nodes that are no machines of their own are left out, whatever kernel they tell of.
+// Nodes that are no machines of their own are left out, whatever kernel they report.
 func TestJudgeNoMachine(t *testing.T) {
 	for _, c := range []struct{ label, value, want string }{
 		{"eks.amazonaws.com/compute-type", "fargate", skipped}, {"type", "virtual-kubelet", skipped},

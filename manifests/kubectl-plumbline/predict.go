@@ -7,40 +7,45 @@ import (
 	"io"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
+	"github.com/plumbline/plumbline/rules/why"
 )
 
-// predict says what a server's response times would be on other storage, or why that cannot be known.
+// predict reports a server's expected response times on other storage, or why they cannot be predicted.
 func (c *cluster) predict(ctx context.Context, w io.Writer) error {
+	return c.give(ctx, w, nil, (*cluster).askPredict)
+}
+
+func (c *cluster) askPredict(ctx context.Context) (*reply, error) {
+	q := c.o.predict
+	q.At, q.Window, q.Think = c.now(), c.o.window, predict.Think(c.o.think)
+	if err := q.Check(); err != nil {
+		return nil, usageError{err}
+	}
 	asked, subjects, err := c.subjects(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(subjects) > 1 {
-		return fmt.Errorf("%s has %d claims: ask about the one of its write-ahead log", asked, len(subjects))
+		return nil, fmt.Errorf("%s has %d claims: ask about the one of its write-ahead log", asked, len(subjects))
 	}
-	prometheus, err := c.findPrometheus(ctx)
+	_, api, err := c.oneCluster(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api, err := c.oneCluster(ctx, prometheus)
-	if err != nil {
-		return err
-	}
-	q := c.o.predict
-	q.Subject, q.At, q.Window, q.Think = subjects[0], c.now(), c.o.window, predict.Think(c.o.think)
+	q.Subject = subjects[0]
 	in, err := q.Input(ctx, api)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found, err := predict.Predict(in)
 	if err != nil {
-		return fmt.Errorf("what Prometheus has is not usable: %w", err)
+		return nil, fmt.Errorf("what Prometheus has is not usable: %w", err)
 	}
-	if err := found.WriteText(w); err != nil {
-		return err
-	}
+	r := &reply{document: answer.NewPrediction(c.head(answer.KindPredict, q.At), q.Windows, found),
+		text: func(w io.Writer, _ *why.Pen) error { return found.WriteText(w) }}
 	if found.Refusal != nil {
-		return errors.New("no prediction")
+		r.no = errors.New("no prediction")
 	}
-	return nil
+	return r, nil
 }

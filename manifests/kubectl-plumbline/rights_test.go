@@ -15,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// refusing is a cluster with a fake API server that answers these paths, "" as not found, and refuses all others to its user, and a Prometheus that
-// is known by its own address.
+// refusing is a cluster with a fake API server that answers these paths, "" as not found, and refuses all others to its
+// user, and a Prometheus that is known by its own address.
 func refusing(t *testing.T, answers map[string]string) *cluster {
 	t.Helper()
 	prometheus := httptest.NewServer(lab())
@@ -40,7 +40,7 @@ func refusing(t *testing.T, answers map[string]string) *cluster {
 	return &cluster{o: options{url: prometheus.URL, window: 20 * time.Second}, base: base, client: api.Client(), now: func() time.Time { return whytest.End }}
 }
 
-// told fails unless a text has all of these words and none of the others, nor what a terminal obeys.
+// told fails unless a text has all of these words and none of the others, and no control characters.
 func told(t *testing.T, text string, want, not []string) {
 	t.Helper()
 	for _, w := range want {
@@ -55,11 +55,11 @@ func told(t *testing.T, text string, want, not []string) {
 	}
 }
 
-// A node of another cluster than Prometheus tells of, which would do.
+// A supported node of another cluster than the one Prometheus has.
 const elsewhere = `{"items":[{"metadata":{"name":"elsewhere"},"status":{"nodeInfo":{"kernelVersion":"6.12.0","architecture":"amd64","operatingSystem":"linux"}}}]}`
 
-// A user without the right to list nodes, or whose kubectl points at another cluster, has all that Prometheus knows, and no node is called silent. Nor is
-// one on which no agent is started.
+// A user without the right to list nodes, or whose kubectl points at another cluster, has all that Prometheus knows,
+// and no node is called silent. Nor is one on which no agent is started.
 func TestStatusOfUnknownNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers   map[string]string
@@ -69,7 +69,7 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 		"no machine": {map[string]string{"/api/v1/nodes": `{"items":[{"metadata":{"name":"n"},"status":{"nodeInfo":{"operatingSystem":"linux"}}},
 			{"metadata":{"name":"fargate","labels":{"eks.amazonaws.com/compute-type":"fargate"}},"status":{"nodeInfo":{"operatingSystem":"linux"}}}]}`},
 			[]string{"heard of on 1 of 1 Linux nodes"}, []string{"Not on"}},
-		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"heard of: 1, none of kubectl's cluster", "--context"}, []string{"Not on", "of 1 Linux nodes"}},
+		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"heard of: 1. None is of kubectl's cluster", "--context"}, []string{"Not on", "of 1 Linux nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
@@ -81,7 +81,7 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 	}
 }
 
-// What check may not look at is not known, and the rest is told; that there is no operator is a note.
+// What check may not read is reported as not known, all else is reported; a missing operator is a note.
 func TestCheckWithFewRights(t *testing.T) {
 	const version, operator, classes = "/version", "/apis/monitoring.coreos.com/v1", "/apis/storage.k8s.io/v1/storageclasses"
 	const kubernetes = `{"gitVersion":"v1.36.0"}`
@@ -109,7 +109,7 @@ func TestCheckWithFewRights(t *testing.T) {
 	}
 }
 
-// Who may not read a claim or a pod is told of it by Prometheus.
+// For a user who may not read a claim or a pod, the plugin reads it from Prometheus.
 func TestWhyWithFewRights(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
 		c := refusing(t, nil)
@@ -120,8 +120,8 @@ func TestWhyWithFewRights(t *testing.T) {
 	}
 }
 
-// What an API server does not tell, as it does not answer, does not know the user or fails, Prometheus tells at its own address; that there is no such
-// object, or no claim in it, is an answer.
+// What an API server does not return, as it does not answer, does not know the user or fails, Prometheus returns at its
+// own address. That an object does not exist, or has no claim, is an answer.
 func TestWhyWithoutAnswers(t *testing.T) {
 	const claim, pod = "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3", "/api/v1/namespaces/lab/pods/r3-pg"
 	for name, code := range map[string]int{"no login": http.StatusUnauthorized, "failing": http.StatusServiceUnavailable, "no answer": 0} {
@@ -154,8 +154,8 @@ func TestWhyWithoutAnswers(t *testing.T) {
 	}
 }
 
-// A claim and a pod of a cluster that is named are Prometheus' to know: kubectl's cluster may be another one, which has no such claim, and another pod of
-// this name.
+// A claim and a pod of a cluster that is named are read from Prometheus: kubectl's cluster may be another one, which
+// has no such claim, and another pod of this name.
 func TestWhyOfAnotherCluster(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
 		c := central(t)
@@ -169,7 +169,7 @@ func TestWhyOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// Without a kubeconfig Prometheus alone is asked, if its own address is known.
+// Without a kubeconfig only Prometheus is queried, if its own address is known.
 func TestNoCluster(t *testing.T) {
 	prometheus := httptest.NewServer(lab())
 	defer prometheus.Close()
@@ -188,7 +188,7 @@ func TestNoCluster(t *testing.T) {
 	}
 	told(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
 
-	// No kubeconfig names a namespace, which is said.
+	// No kubeconfig names a namespace, which is reported.
 	o.target = "data-r3"
 	for namespace, want := range map[string]string{"": "The namespace is default", "lab": ""} {
 		var notes strings.Builder
@@ -207,7 +207,7 @@ func TestNoCluster(t *testing.T) {
 	}
 }
 
-// A kubeconfig that is there and wrong, or lacks what is named, is told, also where Prometheus' own address is known.
+// A kubeconfig that is wrong, or lacks what is named, is an error, also where Prometheus' own address is known.
 func TestWrongKubeconfig(t *testing.T) {
 	const right = `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`
 	for name, c := range map[string]struct{ text, context, want string }{

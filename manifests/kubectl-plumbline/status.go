@@ -9,86 +9,114 @@ import (
 	"strings"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// status says what measures, what fires, and each storage class in a sentence.
+// status reports what measures, what fires, and each storage class in a sentence.
 func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	prometheus, err := c.findPrometheus(ctx)
-	if err != nil {
-		return err
-	}
-	api, err := c.oneCluster(ctx, prometheus)
-	if err != nil {
-		return err
-	}
-	if err := c.measuring(ctx, w, api); err != nil {
-		return err
-	}
-	if err := c.firing(ctx, w, prometheus); err != nil {
-		return err
-	}
-	classes, err := why.Classes(ctx, api, c.now())
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	if len(classes) == 0 {
-		fmt.Fprintln(w, "no database server with a known volume is measured")
-		return nil
-	}
-	fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
-	var findings []*why.Finding
-	for _, class := range classes {
-		f, err := why.Find(ctx, api, why.Subject{Class: class}, c.now(), c.o.window)
-		if errors.Is(err, why.ErrUnknown) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		findings = append(findings, f)
-	}
-	pen.Stacks(findings)
-	pen.Words(findings...)
-	return nil
+	return c.give(ctx, w, pen, (*cluster).askStatus)
 }
 
-// measuring says on which nodes the agent is heard of, and on which it is not, if kubectl's cluster is the one that Prometheus tells of.
-func (c *cluster) measuring(ctx context.Context, w io.Writer, api why.API) error {
+func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
+	prometheus, api, err := c.oneCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := c.now()
+	d := &answer.Status{Head: c.head(answer.KindStatus, now), Classes: []answer.Class{}}
+	if d.Agents, err = c.measuring(ctx, api); err != nil {
+		return nil, err
+	}
+	if d.Alerts, err = c.firing(ctx, prometheus); err != nil {
+		return nil, err
+	}
+	classes, err := why.Classes(ctx, api, now)
+	if err != nil {
+		return nil, err
+	}
+	var findings []*why.Finding
+	for _, class := range classes {
+		one := answer.Class{StorageClass: class}
+		f, err := why.Find(ctx, api, why.Subject{Class: class}, now, c.o.window)
+		switch {
+		case errors.Is(err, why.ErrUnknown):
+			one.Unknown = why.Line(err)
+		case err != nil:
+			return nil, err
+		default:
+			finding := answer.NewFinding(f)
+			findings, one.Finding = append(findings, f), &finding
+		}
+		d.Classes = append(d.Classes, one)
+	}
+	write := func(w io.Writer, pen *why.Pen, bars bool) {
+		tellAgents(w, d.Agents)
+		tellAlerts(w, d.Alerts)
+		fmt.Fprintln(w)
+		if len(classes) == 0 {
+			fmt.Fprintln(w, "no database server with a known volume is measured")
+			return
+		}
+		fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
+		if bars {
+			pen.Stacks(findings)
+		}
+		pen.Words(findings...)
+		for _, one := range d.Classes {
+			if one.Unknown != "" {
+				fmt.Fprintf(w, "- %s\n", one.Unknown)
+			}
+		}
+	}
+	return &reply{document: d, words: func(w io.Writer) { write(w, why.PlainPen(w), false) },
+		text: func(w io.Writer, pen *why.Pen) error { write(w, pen, true); return nil }}, nil
+}
+
+// measuring returns the nodes on which the agent is reporting, and those on which it is not, if kubectl's cluster is
+// the one that Prometheus has.
+func (c *cluster) measuring(ctx context.Context, api why.API) (a answer.Agents, err error) {
 	heard, err := why.Nodes(ctx, api, c.now())
 	if err != nil {
-		return err
+		return a, err
 	}
+	a.Heard = append([]string{}, heard...)
 	nodes, err := c.nodes(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return err
+		return a, err
 	case err != nil:
 		// Prometheus knows all else.
-		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d. Nodes unknown, and so those on which it is not: %s\n", len(heard), why.Line(err))
-		return nil
-	case len(heard) > 0 && !slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(heard, n.Metadata.Name) }):
-		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d, none of kubectl's cluster, so that those on which it is not are unknown. --context chooses another cluster.\n", len(heard))
-		return nil
+		a.Unknown = "Nodes unknown, and so those on which it is not: " + why.Line(err)
+		return a, nil
+	case len(a.Heard) > 0 && !slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(a.Heard, n.Metadata.Name) }):
+		a.Unknown = "None is of kubectl's cluster, so that those on which it is not are unknown. --context chooses another cluster."
+		return a, nil
 	}
-	var silent []string
-	linux := 0
+	a.Silent, a.LinuxNodes = []string{}, new(int)
 	for _, n := range nodes {
 		if verdict, _ := n.judge(); verdict == skipped {
 			continue // no agent is started there
 		}
-		if linux++; !slices.Contains(heard, n.Metadata.Name) {
-			silent = append(silent, why.Clean(n.Metadata.Name))
+		if *a.LinuxNodes++; !slices.Contains(a.Heard, n.Metadata.Name) {
+			a.Silent = append(a.Silent, why.Clean(n.Metadata.Name))
 		}
 	}
-	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", linux-len(silent), linux)
-	if len(silent) > 0 {
-		slices.Sort(silent)
-		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and %s\n", some(silent), why.Pods)
+	slices.Sort(a.Silent)
+	return a, nil
+}
+
+func tellAgents(w io.Writer, a answer.Agents) {
+	if a.Unknown != "" {
+		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d. %s\n", len(a.Heard), a.Unknown)
+		return
 	}
-	return nil
+	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", *a.LinuxNodes-len(a.Silent), *a.LinuxNodes)
+	if len(a.Silent) > 0 {
+		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and %s\n", some(a.Silent), why.Pods)
+	}
 }
 
 // some joins names, the first few of many.
@@ -100,38 +128,74 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
+// askAlerts lists Plumbline's alerts alone. That they are not known is an error then.
+func (c *cluster) askAlerts(ctx context.Context) (*reply, error) {
+	prometheus, _, err := c.oneCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &answer.AlertList{Head: c.head(answer.KindAlerts, c.now())}
+	if d.Alerts, err = c.firing(ctx, prometheus); err != nil {
+		return nil, err
+	}
+	if d.Alerts.Unknown != "" {
+		return nil, errors.New(d.Alerts.Unknown)
+	}
+	return &reply{document: d, words: func(w io.Writer) { tellAlerts(w, d.Alerts) }}, nil
+}
+
 // firing lists Plumbline's alerts.
-func (c *cluster) firing(ctx context.Context, w io.Writer, p promv1.API) error {
-	answer, err := p.Alerts(ctx)
+func (c *cluster) firing(ctx context.Context, p promv1.API) (all answer.Alerts, err error) {
+	found, err := p.Alerts(ctx)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("asking Prometheus for alerts: %w", err)
+		return all, fmt.Errorf("asking Prometheus for alerts: %w", err)
 	}
 	if err != nil {
 		// A store need not have rules of its own, as where vmalert or a ruler evaluates them.
-		fmt.Fprintf(w, "Which alerts fire is not known: %s\n", why.Line(err))
-		return nil
+		all.Unknown = "Which alerts fire is not known: " + why.Line(err)
+		return all, nil
 	}
-	var lines []string
-	for _, a := range answer.Alerts {
-		if !c.ours(a.Labels) {
-			continue
-		}
-		if a.State != promv1.AlertStateFiring || a.Labels["severity"] == "info" || a.Labels["part_of"] != "plumbline" {
-			continue
-		}
-		line := fmt.Sprintf("  %-8s %s: %s", why.Clean(string(a.Labels["severity"])), why.Clean(string(a.Labels["alertname"])), why.Clean(string(a.Annotations["summary"])))
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
+	all.Firing = []answer.Alert{}
+	for _, a := range found.Alerts {
+		if c.ours(a.Labels) && a.State == promv1.AlertStateFiring && a.Labels["severity"] != "info" && a.Labels["part_of"] == "plumbline" {
+			all.Firing = append(all.Firing, newAlert(a))
 		}
 	}
-	slices.Sort(lines)
-	if len(lines) == 0 {
+	slices.SortFunc(all.Firing, func(a, b answer.Alert) int { return strings.Compare(alertLine(a), alertLine(b)) })
+	return all, nil
+}
+
+func newAlert(a promv1.Alert) answer.Alert {
+	of := func(label model.LabelName) string { return why.Clean(string(a.Labels[label])) }
+	alert := answer.Alert{Name: of("alertname"), Severity: of("severity"), Cluster: of("cluster"), Node: of("node"), Server: of("server"), Volume: of("volume"),
+		StorageClass: of("storageclass"), Replica: of("replica"), Device: of("device"),
+		Summary: why.Clean(string(a.Annotations["summary"])), RunbookURL: why.Clean(string(a.Annotations["runbook_url"]))}
+	if !a.ActiveAt.IsZero() {
+		since := a.ActiveAt.UTC()
+		alert.Since = &since
+	}
+	return alert
+}
+
+func alertLine(a answer.Alert) string {
+	return fmt.Sprintf("  %-8s %s: %s", a.Severity, a.Name, a.Summary)
+}
+
+func tellAlerts(w io.Writer, all answer.Alerts) {
+	switch {
+	case all.Unknown != "":
+		fmt.Fprintln(w, all.Unknown)
+		return
+	case len(all.Firing) == 0:
 		fmt.Fprintln(w, "No alert of Plumbline fires.")
-		return nil
+		return
 	}
 	fmt.Fprintln(w, "Firing:")
-	for _, line := range lines {
-		fmt.Fprintln(w, line)
+	last := ""
+	for _, a := range all.Firing {
+		if line := alertLine(a); line != last {
+			fmt.Fprintln(w, line)
+			last = line
+		}
 	}
-	return nil
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// Where the agent is not heard of, the command that status gives finds its pods in whatever namespace it was installed.
+// Where the agent is not reporting, the command that status gives finds its pods in whatever namespace it was
+// installed.
 func TestWhereThePodsAre(t *testing.T) {
 	c := central(t)
 	c.o.cluster, c.o.clusterNamed = "eu", true
@@ -25,7 +26,7 @@ func TestWhereThePodsAre(t *testing.T) {
 	}
 }
 
-// A store that cannot say which alerts fire, as one without rules of its own, is asked for all else nevertheless.
+// A store that cannot report which alerts fire, as one without rules of its own, is still queried for all else.
 func TestNoAlerts(t *testing.T) {
 	c, _ := fake(t, called{"a/p:9090", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/alerts" {

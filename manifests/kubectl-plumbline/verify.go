@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -18,32 +19,46 @@ const (
 	oneLook  = 30 * time.Second
 )
 
-// verify proves the chain from a statement to its claim, or says which link is missing and what to do next. It
-// looks until the chain is whole or the wait is over: after an installation it takes some scrapes.
+// verify checks the chain from a statement to its claim, or reports which link is missing and what to do next. It
+// retries until the chain is complete or the wait is over: after an installation this takes some scrapes.
 func (c *cluster) verify(ctx context.Context, w io.Writer) error {
+	return c.give(ctx, w, nil, (*cluster).askVerify)
+}
+
+func (c *cluster) askVerify(ctx context.Context) (*reply, error) {
 	c.silent = true
 	prometheus, err := c.findPrometheus(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	until := time.Now().Add(c.o.wait)
 	for {
 		look, done := context.WithTimeout(ctx, oneLook)
-		chain := why.FollowChain(look, c.among(prometheus), c.now(), c.o.window)
+		at := c.now()
+		chain := why.FollowChain(look, c.among(prometheus), at, c.o.window)
 		done()
-		if chain.Broken() == nil || !time.Now().Add(askAgain).Before(until) {
-			return c.tell(w, chain)
+		v := answer.NewVerification(c.head(answer.KindVerify, at), chain)
+		if v.Whole || !time.Now().Add(askAgain).Before(until) {
+			return c.verified(v, chain), nil
 		}
 		select {
 		case <-ctx.Done():
-			return c.tell(w, chain)
+			return c.verified(v, chain), nil
 		case <-time.After(askAgain):
 		}
 	}
 }
 
-// tell says what was found, and of what is missing what to do.
-func (c *cluster) tell(w io.Writer, chain *why.Chain) error {
+func (c *cluster) verified(v *answer.Verification, chain *why.Chain) *reply {
+	r := &reply{document: v, text: func(w io.Writer, _ *why.Pen) error { c.tell(w, chain); return nil }}
+	if broken := chain.Broken(); broken != nil {
+		r.no = fmt.Errorf("the chain from a statement to its claim is broken at: %s", broken.Name)
+	}
+	return r
+}
+
+// tell prints what was found, and what to do about what is missing.
+func (c *cluster) tell(w io.Writer, chain *why.Chain) {
 	fmt.Fprintf(w, "From a statement to its claim, in Prometheus at %s, over %s:\n\n", c.asked, model.Duration(c.o.window))
 	for _, l := range chain.Links {
 		if l.Found != "" {
@@ -56,17 +71,23 @@ func (c *cluster) tell(w io.Writer, chain *why.Chain) error {
 	for _, j := range chain.Joined {
 		fmt.Fprintf(w, "%s on node %s: its statements' time belongs to volume %s, claim %s/%s, class %s.\n", j.Server, j.Node, j.Volume, j.Namespace, j.Claim, j.Class)
 	}
+	if len(chain.Unidentified) > 0 {
+		fmt.Fprintln(w, "Not identified by agents:")
+		for _, u := range chain.Unidentified {
+			fmt.Fprintf(w, "  %s\n", u)
+		}
+		fmt.Fprintln(w)
+	}
 	broken := chain.Broken()
 	if broken == nil {
 		for _, left := range chain.Left {
 			fmt.Fprintf(w, "Not joined: %s.\n", left)
 		}
 		fmt.Fprintln(w, "The chain is whole.")
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "%s\n\nWhat to do next:\n", broken.Missing)
 	for i, step := range broken.Next {
 		fmt.Fprintf(w, "  %d. %s\n", i+1, step)
 	}
-	return fmt.Errorf("the chain from a statement to its claim is broken at: %s", broken.Name)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,9 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/rules/why/whytest"
+	"github.com/plumbline/plumbline/tests/schematest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -29,6 +32,7 @@ type stage struct {
 	noFeature, noServer, idle   bool
 	noPhases, noVolume, noClaim bool
 	another                     bool // a server that runs no statement
+	strangers                   bool // things that the agent does not identify
 }
 
 // exporter serves the agent's series, a statement more at each scrape.
@@ -45,7 +49,7 @@ func (s stage) exporter(t *testing.T) string {
 	} else {
 		gauge("plumbline_feature_available", 1, prometheus.Labels{"feature": "statements"})
 	}
-	server := prometheus.Labels{"server": "shop/shop-1", "engine": "postgresql"}
+	server := prometheus.Labels{"server": "shop/shop-1", "db_system": "postgresql"}
 	with := func(labels prometheus.Labels, more ...string) prometheus.Labels {
 		all := prometheus.Labels{}
 		for k, v := range labels {
@@ -59,8 +63,14 @@ func (s stage) exporter(t *testing.T) string {
 	if !s.noServer {
 		gauge("plumbline_server_info", 1, with(server, "node", "n", "namespace", "shop", "pod", "shop-1"))
 	}
+	for reason, n := range map[string]float64{"postgresql": 2, "mysql": 0, "new": 1} {
+		if !s.strangers {
+			n = 0
+		}
+		gauge("plumbline_unidentified_objects", n, prometheus.Labels{"node": "n", "kind": "listener", "reason": reason})
+	}
 	if s.another {
-		gauge("plumbline_server_info", 1, prometheus.Labels{"server": "books/books-0", "engine": "mysql", "node": "n", "namespace": "books", "pod": "books-0"})
+		gauge("plumbline_server_info", 1, prometheus.Labels{"server": "books/books-0", "db_system": "mysql", "node": "n", "namespace": "books", "pod": "books-0"})
 	}
 	durations := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "plumbline_query_duration_seconds", Help: "durations",
 		ConstLabels: with(server, "node", "n", "command", "commit"), Buckets: []float64{0.01, 0.1}, NativeHistogramBucketFactor: 1.1})
@@ -145,12 +155,20 @@ scrape_configs:
 	return "http://" + address
 }
 
-// verify asks once, or until the wait is over.
+// verify queries once, or until the wait is over.
 func verify(t *testing.T, url string, wait time.Duration) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	c := &cluster{o: options{url: url, window: time.Minute, wait: wait}, now: time.Now}
-	err := c.verify(t.Context(), &out)
+	r, err := c.askVerify(t.Context())
+	if err != nil {
+		return "", err
+	}
+	schematest.Valid(t, schematest.Compile(t, answer.Schema), r.document)
+	if r.document.(*answer.Verification).Whole != (r.no == nil) {
+		t.Errorf("%+v, and %v", r.document, r.no)
+	}
+	err = cmp.Or(r.text(&out, nil), r.no)
 	return out.String(), err
 }
 
@@ -162,20 +180,23 @@ func TestVerify(t *testing.T) {
 		broken string
 		want   []string
 	}{
-		"whole":         {stage{}, "", []string{"shop/shop-1 on node n", "volume pvc-1, claim shop/data-shop-1, class fast", "The chain is whole."}},
-		"another":       {stage{another: true}, "", []string{"found server books/books-0, shop/shop-1", "Not joined: books/books-0: no statement.", "The chain is whole."}},
-		"no target":     {stage{noTarget: true}, "agent", []string{"Prometheus has no series of the agent", "prometheus.release=RELEASE"}},
-		"no feature":    {stage{noFeature: true}, "kernel", []string{"found agent 1 scraped", "No node can measure statements", "--check"}},
-		"no server":     {stage{noServer: true}, "server", []string{"on 1 of 1 nodes", "No database server is known"}},
-		"idle":          {stage{idle: true}, "statements", []string{"No statement of shop/shop-1 ended in the last 1m", "canaries"}},
-		"no native":     {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true", "rules/classic"}},
-		"classic":       {stage{noNative: true, classic: true}, "", []string{"shop/shop-1 on node n", "The chain is whole."}},
-		"no phases":     {stage{noPhases: true}, "phases", []string{"found statements shop/shop-1", "of shop/shop-1 there is no phase"}},
-		"no volume":     {stage{noVolume: true}, "volume", []string{"found phases shop/shop-1", "The data of shop/shop-1 is on no volume"}},
-		"no claim":      {stage{noClaim: true}, "claim", []string{"found volume shop/shop-1", "The volume of shop/shop-1 has no claim", "can-i list persistentvolumes"}},
-		"renamed":       {stage{noHonor: true}, "claim", []string{"exported_", "honor_labels: true"}},
-		"no rules":      {stage{noRules: true}, "join", []string{"found claim shop/shop-1", "the rules that join it are not there", "plumbline-rules"}},
-		"no Prometheus": {stage{}, "Prometheus", []string{"prometheus.url", "network policy"}},
+		"whole":   {stage{}, "", []string{"shop/shop-1 on node n", "volume pvc-1, claim shop/data-shop-1, class fast", "The chain is whole."}},
+		"another": {stage{another: true}, "", []string{"found server books/books-0, shop/shop-1", "Not joined: books/books-0: no statement.", "The chain is whole."}},
+		"strangers": {stage{strangers: true}, "", []string{"Not identified by agents: listener new: 1 on n: this plugin is older than the agent",
+			"listener postgresql: 2 on n: programs listen on PostgreSQL's port", "--query.server-name=ENGINE=NAME", "The chain is whole."}},
+		"no server but strangers": {stage{noServer: true, strangers: true}, "server", []string{"listener postgresql: 2 on n:", "No database server is known"}},
+		"no target":               {stage{noTarget: true}, "agent", []string{"Prometheus has no series of the agent", "prometheus.release=RELEASE"}},
+		"no feature":              {stage{noFeature: true}, "kernel", []string{"found agent 1 scraped", "No node can measure statements", "--check"}},
+		"no server":               {stage{noServer: true}, "server", []string{"on 1 of 1 nodes", "No database server is known"}},
+		"idle":                    {stage{idle: true}, "statements", []string{"No statement of shop/shop-1 ended in the last 1m", "canaries"}},
+		"no native":               {stage{noNative: true}, "statements", []string{"no native histograms", "scrape_native_histograms: true", "rules/classic"}},
+		"classic":                 {stage{noNative: true, classic: true}, "", []string{"shop/shop-1 on node n", "The chain is whole."}},
+		"no phases":               {stage{noPhases: true}, "phases", []string{"found statements shop/shop-1", "of shop/shop-1 there is no phase"}},
+		"no volume":               {stage{noVolume: true}, "volume", []string{"found phases shop/shop-1", "The data of shop/shop-1 is on no volume"}},
+		"no claim":                {stage{noClaim: true}, "claim", []string{"found volume shop/shop-1", "The volume of shop/shop-1 has no claim", "can-i list persistentvolumes"}},
+		"renamed":                 {stage{noHonor: true}, "claim", []string{"exported_", "honor_labels: true"}},
+		"no rules":                {stage{noRules: true}, "join", []string{"found claim shop/shop-1", "the rules that join it are not there", "plumbline-rules"}},
+		"no Prometheus":           {stage{}, "Prometheus", []string{"prometheus.url", "network policy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +236,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A password in Prometheus' address is not told, as a pod's log is for many to read.
+// A password in Prometheus' address is not printed, as many may read a pod's log.
 func TestVerifyPassword(t *testing.T) {
 	out, err := verify(t, "http://reader:secret@"+testkit.FreeAddress(t), 0)
 	if err == nil || !strings.Contains(out, "reader") || strings.Contains(out+err.Error(), "secret") {
@@ -223,7 +244,8 @@ func TestVerifyPassword(t *testing.T) {
 	}
 }
 
-// A Prometheus that takes nothing of Plumbline is found by its service nevertheless, and asked why. The API server is a fake.
+// A Prometheus that scrapes nothing of Plumbline is found by its service nevertheless, and queried for the reason. The
+// API server is a fake.
 func TestVerifySilentPrometheus(t *testing.T) {
 	empty := whytest.NewRecording().Handler(nil)
 	mux := http.NewServeMux()

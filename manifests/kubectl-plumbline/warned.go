@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// mostWarnings is how many warnings are told.
+// mostWarnings is how many warnings are printed.
 const mostWarnings = 5
 
-// warned is a Prometheus whose warnings are told, each once: a store that answers from a part of what it has says so by them.
+// warned is a Prometheus whose warnings are printed, each once: a store that answers from a part of its data reports
+// that by them.
 type warned struct {
 	promv1.API
 	c    *cluster
@@ -23,7 +24,7 @@ type warned struct {
 func (p *warned) Query(ctx context.Context, query string, at time.Time, options ...promv1.Option) (model.Value, promv1.Warnings, error) {
 	v, warnings, err := p.API.Query(ctx, query, at, options...)
 	for _, w := range warnings {
-		// What PromQL has to say of a query is not of the data, and our queries read either kind of histogram.
+		// PromQL's own remarks are on the query and not on the data, and our queries read either kind of histogram.
 		if strings.HasPrefix(w, "PromQL ") || p.told[w] || len(p.told) == mostWarnings {
 			continue
 		}

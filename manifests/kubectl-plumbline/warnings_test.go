@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A store that answers from a part of what it has, as Thanos with a store that is down, says so in a warning: it is told, once and cleaned.
-// What Prometheus has to say of a query is not.
+// A store that answers from a part of its data, as Thanos with a store that is down, reports that in a warning: it is
+// printed once, and sanitized. Prometheus' remarks on a query are not printed.
 func TestWarnings(t *testing.T) {
 	recorded := lab()
 	partly := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

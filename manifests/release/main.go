@@ -215,7 +215,7 @@ func chartOf(files map[string][]byte) (name, version string) {
 	return "", ""
 }
 
-// bundles packs rules and dashboards for whoever runs them without the chart.
+// bundles packs rules and dashboards for users without the chart.
 func (r release) bundles() error {
 	made, err := stage.Files()
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/plumbline/plumbline/manifests/images/debian"
 )
 
-// materials is an image's bill of materials in CycloneDX: its files with their digests, the Go
-// modules that its programs say they are made of, and the Debian packages that it holds files of. C
-// libraries that a program links statically are not told by it; tools/*/ has their pins.
+// materials is an image's bill of materials in CycloneDX: its files with their digests, the Go modules that its
+// programs list, and the Debian packages that it has files of. It does not list C libraries that a program links
+// statically; tools/*/ has their pins.
 func materials(root, image, version string, d *images.Dockerfile) ([]byte, error) {
 	var components []cyclonedx.Component
 	modules := map[string]cyclonedx.Component{}
@@ -82,8 +82,8 @@ func (r release) digest(name string) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), err
 }
 
-// provenance writes an in-toto statement with SLSA's predicate: from which commit, by which command,
-// which files were made. It is not signed; whoever uploads signs it.
+// provenance writes an in-toto statement with SLSA's predicate: from which commit, by which command, which files were
+// made. It is not signed; the uploader signs it.
 func (r release) provenance() error {
 	type object = map[string]any
 	names, err := r.made()

@@ -3,14 +3,15 @@
 // then becomes "of the native one, or else of the classic one's parts". That serves a Prometheus of any age, and a
 // receiver to which remote write cannot bring every histogram.
 //
-// What it costs: a classic histogram is as exact as its bounds. Counts, sums and means are the same; a quantile is right
-// to within the bucket that it falls into.
+// What it costs: a classic histogram is as exact as its bounds. Counts, sums and means are the same; a quantile is
+// right to within the bucket that it falls into.
 package histograms
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -72,7 +73,7 @@ func (h Histograms) Expr(expr string) (string, error) {
 	return e.Pretty(0), nil
 }
 
-// IsHistogram tells whether an expression's value is a histogram.
+// IsHistogram reports whether an expression's value is a histogram.
 func (h Histograms) IsHistogram(expr string) (bool, error) {
 	e, err := parse(expr)
 	return err == nil && h.is(e), err
@@ -94,7 +95,7 @@ func parse(expr string) (parser.Expr, error) {
 	return parser.NewParser(parser.Options{}).ParseExpr(expr)
 }
 
-// is tells whether the value is a histogram.
+// is reports whether the value is a histogram.
 func (h Histograms) is(e parser.Expr) bool {
 	switch e := e.(type) {
 	case *parser.VectorSelector:
@@ -121,7 +122,7 @@ func (h Histograms) is(e parser.Expr) bool {
 	return false
 }
 
-// reads tells whether a histogram is read anywhere in it.
+// reads reports whether a histogram is read anywhere in it.
 func (h Histograms) reads(e parser.Node) bool {
 	if s, ok := e.(*parser.VectorSelector); ok {
 		return h.names[s.Name]
@@ -152,7 +153,7 @@ func (h Histograms) either(e parser.Expr) (parser.Expr, error) {
 		e.Expr, err = h.either(e.Expr)
 		return e, err
 	case *parser.BinaryExpr:
-		// A histogram on the right of a set operator is only asked whether it is there.
+		// A histogram on the right of a set operator is only tested for existence.
 		if e.LHS, err = h.either(e.LHS); err != nil {
 			return nil, err
 		}
@@ -218,8 +219,8 @@ func (h Histograms) eitherOf(e *parser.Call) (parser.Expr, error) {
 	return e, nil
 }
 
-// or is an expression, or else what is made of a copy of it: by a function, or its part. Of classic histograms only it is
-// the latter.
+// or is an expression, or else what is made of a copy of it: by a function, or its part. Of classic histograms only it
+// is the latter.
 func (h Histograms) or(e parser.Expr, of part, classic func(*parser.Call) (parser.Expr, error)) (parser.Expr, error) {
 	other, err := again(e)
 	if err != nil {
@@ -258,8 +259,8 @@ func (h Histograms) part(e parser.Expr, of part) (parser.Expr, error) {
 	case *parser.VectorSelector:
 		e.Name += string(of)
 		for i, m := range e.LabelMatchers {
-			if m.Name == labels.MetricName {
-				e.LabelMatchers[i] = labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, e.Name)
+			if m.Name == model.MetricNameLabel {
+				e.LabelMatchers[i] = labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, e.Name)
 			}
 		}
 		return e, nil
@@ -294,7 +295,7 @@ func (h Histograms) match(e *parser.BinaryExpr, of part) error {
 		m.MatchingLabels = append(m.MatchingLabels, bound)
 	case left && right:
 	case e.Op.IsSetOperator() && m.On:
-		// Each bucket is asked for by the labels that were asked for.
+		// Each bucket matches by the labels of the query.
 	case !m.On:
 		return fmt.Errorf("%s joins buckets with what has none, by all labels: use on (...)", e)
 	case m.Card == parser.CardOneToOne && left:

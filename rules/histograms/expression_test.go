@@ -24,7 +24,7 @@ func TestExpr(t *testing.T) {
 			`(histogram_quantile(0.5, job:h:rate5m * on (node) well) or histogram_quantile(0.5, job:h:rate5m_bucket * on (node) group_left () well))`},
 		{`histogram_quantile(0.5, job:h:rate5m unless on (node) ill)`,
 			`(histogram_quantile(0.5, job:h:rate5m unless on (node) ill) or histogram_quantile(0.5, job:h:rate5m_bucket unless on (node) ill))`},
-		// Only asked whether it is there.
+		// Only tested for existence.
 		{`up unless on (node) h_seconds`, `up unless on (node) (h_seconds or h_seconds_count)`},
 		{`count(h_seconds)`, `count((h_seconds or h_seconds_count))`},
 		{`count_over_time(h_seconds[1h:5m]) > 9`, `(count_over_time(h_seconds[1h:5m]) or count_over_time(h_seconds_count[1h:5m])) > 9`},

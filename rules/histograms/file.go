@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// own are alerts about histograms themselves, which say something else where either kind will do.
+// own are alerts about histograms themselves, which have another expression where either kind will do.
 var own = map[string]string{
 	"HistogramsNotStored": `group by (cluster, job, instance) ({__name__=~"plumbline_query_duration_seconds_count|loadgen_response_seconds_count|ebpf_exporter_blkio_total_seconds_count"})
 unless on (cluster, job, instance) {__name__=~"(plumbline_query_duration|loadgen_response|ebpf_exporter_blkio_total)_seconds(_bucket)?",le!="+Inf"}`,

@@ -32,7 +32,7 @@ func Queries() []string {
 	return all
 }
 
-// asker asks about one target. The first error is kept, and nothing is asked after it.
+// asker queries one target. It keeps the first error and queries nothing after it.
 type asker struct {
 	ctx    context.Context
 	api    API
@@ -41,7 +41,7 @@ type asker struct {
 	target Target
 	of     *strings.Replacer
 	err    *error // of all the targets of one look
-	// classic is set once what is asked did not know native histograms, and knew classic ones.
+	// classic is set once a query found no native histograms, but classic ones.
 	classic *bool
 }
 
@@ -94,7 +94,8 @@ func (a *asker) fill(text string) string {
 	return a.of.Replace(strings.ReplaceAll(text, "$window", model.Duration(a.window).String()))
 }
 
-// ask asks a question. VictoriaMetrics and the like know no functions of native histograms: then it is asked of classic ones.
+// ask runs a question's query. VictoriaMetrics and the like have no functions of native histograms: then it queries
+// classic ones.
 func (a *asker) ask(name string) (text string, answer model.Value, err error) {
 	other, of := questions.Classic[name]
 	if !*a.classic || !of {
@@ -115,7 +116,7 @@ func (a *asker) ask(name string) (text string, answer model.Value, err error) {
 	return text, answer, err
 }
 
-// vector asks a question; an error gives no series and is kept.
+// vector runs a question's query. It keeps an error and returns no series then.
 func (a *asker) vector(name string) model.Vector {
 	if *a.err != nil {
 		return nil
@@ -159,7 +160,7 @@ func Clean(text string) string {
 // Line is an error as one line without what a terminal would obey or hide: there may be a peer's words in it.
 func Line(err error) string { return Clean(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// number asks a question with one answer; NaN if there is none.
+// number returns the answer of a question with one answer; NaN if there is none.
 func (a *asker) number(name string) float64 {
 	v := a.vector(name)
 	if len(v) == 0 {
@@ -176,7 +177,7 @@ func figure(v model.SampleValue) float64 {
 	return math.NaN()
 }
 
-// by asks a question with an answer for each value of a label. NaN are left out.
+// by returns a question's answers by the values of a label, without NaN.
 func (a *asker) by(name string, label model.LabelName) map[string]float64 {
 	values := map[string]float64{}
 	for _, s := range a.vector(name) {

@@ -3,33 +3,17 @@ package why
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
-
-// Colour is a layer's: distinct to the colour-blind (Okabe and Ito's palette, and greys). Terminal
-// is its number among a terminal's 256, CSS that of a page.
-type Colour struct {
-	Terminal int
-	CSS      string
-}
-
-// Colours are the layers'.
-var Colours = map[string]Colour{
-	"cpu": {250, "#bbbbbb"}, "runqueue": {240, "#666666"}, "client": {255, "#e8e8e8"}, "wait": {175, "#cc79a7"}, "read": {37, "#009e73"},
-	"write": {79, "#66c9a8"}, "sync": {32, "#0072b2"}, "queue": {228, "#f0e442"}, "device": {32, "#0072b2"}, "path": {97, "#7b4ea3"}, "engine": {74, "#56b4e9"},
-	"network": {214, "#e69f00"}, "replica": {166, "#d55e00"}, "disk": {88, "#7a2e00"}, "flush": {24, "#003a5c"}, "rest": {252, "#d0d0d0"},
-}
-
-// letters stand for the layers where there are no colours.
-var letters = map[string]string{
-	"cpu": "c", "runqueue": "r", "client": "l", "wait": "w", "read": "R", "write": "W", "sync": "s", "queue": "q", "device": "d", "path": "h", "engine": "e",
-	"network": "n", "replica": "p", "disk": "k", "flush": "f", "rest": ".",
-}
 
 // Pen prints bars, with colours if out is a terminal that wants them.
 type Pen struct {
@@ -53,16 +37,16 @@ func (p *Pen) block(layer string, n int) string {
 		return ""
 	}
 	if p.colours {
-		return fmt.Sprintf("\x1b[48;5;%dm%s\x1b[0m", Colours[layer].Terminal, strings.Repeat(" ", n))
+		return fmt.Sprintf("\x1b[48;5;%dm%s\x1b[0m", layers.Of(layer).Colour.Terminal, strings.Repeat(" ", n))
 	}
-	return strings.Repeat(letters[layer], n)
+	return strings.Repeat(layers.Of(layer).Letter, n)
 }
 
 // stack is one bar of several layers, of so many columns.
-func (p *Pen) stack(layers []Layer, columns int) string {
+func (p *Pen) stack(parts []Layer, columns int) string {
 	var b strings.Builder
-	for i, n := range share(layers, columns) {
-		b.WriteString(p.block(layers[i].Name, n))
+	for i, n := range share(parts, columns) {
+		b.WriteString(p.block(parts[i].Name, n))
 	}
 	return b.String()
 }
@@ -97,16 +81,18 @@ func (p *Pen) Stacks(findings []*Finding) {
 	}
 	for _, f := range findings {
 		fmt.Fprintf(p.out, "%-*s ", name, f.Name())
-		layers := f.main().Layers
-		if total := sum(layers); total > 0 {
+		parts := f.main().Layers
+		if total := sum(parts); total > 0 {
 			columns := max(1, int(math.Round(total/longest*barWidth)))
 			label := fmt.Sprintf("%5s ms a %-9s", ms(f.main().Mean), f.what())
-			if f.main().underWay() {
+			if f.main().UnderWay() {
 				label = fmt.Sprintf("%-20s", "most have not ended")
 			}
-			fmt.Fprintf(p.out, "%s |%s\n", label, p.stack(layers, columns))
-			for i, n := range share(layers, columns) {
-				used[layers[i].Name] = used[layers[i].Name] || n > 0
+			fmt.Fprintf(p.out, "%s |%s\n", label, p.stack(parts, columns))
+			for i, n := range share(parts, columns) {
+				if n > 0 {
+					used[parts[i].Name] = true
+				}
 			}
 		} else {
 			fmt.Fprintf(p.out, "    - no %s ended in the last %s\n", f.what(), span(f.Window))
@@ -114,10 +100,8 @@ func (p *Pen) Stacks(findings []*Finding) {
 	}
 	if len(used) > 0 {
 		var legend []string
-		for _, l := range Order {
-			if used[l] {
-				legend = append(legend, p.block(l, 1)+" "+l)
-			}
+		for _, l := range slices.SortedFunc(maps.Keys(used), layers.Compare) {
+			legend = append(legend, p.block(l, 1)+" "+l)
 		}
 		fmt.Fprintf(p.out, "%*s %s\n", name, "", strings.Join(legend, "  "))
 	}
@@ -151,9 +135,6 @@ func (p *Pen) wrap(text string) {
 	fmt.Fprintln(p.out)
 }
 
-// Order is that of the layers in a bar and its legend.
-var Order = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync", "queue", "device", "path", "engine", "network", "replica", "disk", "flush", "rest"}
-
 // Why prints all of a finding: its words, the statement's phases, the write's layers, the replicas,
 // the control, alerts, and what is not measured.
 func (p *Pen) Why(f *Finding) {
@@ -171,7 +152,7 @@ func (p *Pen) Why(f *Finding) {
 	}
 	if s := f.main(); len(s.Phases) > 0 {
 		title := fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count)
-		if s.underWay() {
+		if s.UnderWay() {
 			title += ". Below is the time of those that have not ended, too"
 		}
 		p.table(title, s.Phases)
@@ -181,6 +162,12 @@ func (p *Pen) Why(f *Finding) {
 	}
 	if f.Write.FlushCount >= 1 {
 		fmt.Fprintf(p.out, "\nA flush: %s ms; %.0f in the window\n", ms(f.Write.Flush), f.Write.FlushCount)
+	}
+	for i, c := range f.Usual() {
+		if i == 0 {
+			fmt.Fprintln(p.out, "\nBeside what is usual (docs/usual.md has the sources):")
+		}
+		p.wrap("- " + Normal(c))
 	}
 	if len(f.Replicas) > 0 {
 		fmt.Fprintf(p.out, "\n%-34s %10s %8s %8s %7s  %s\n", "Replica (ms a write)", "round trip", "within", "its disk", "last %", "where")
@@ -195,9 +182,6 @@ func (p *Pen) Why(f *Finding) {
 		}
 		fmt.Fprintln(p.out, ".")
 	}
-	if f.Suspect != "" {
-		fmt.Fprintf(p.out, "\nThe rules' suspect, the layer that grew most within a day: %s.\n", f.Suspect)
-	}
 	for i, a := range f.Alerts {
 		if i == 0 {
 			fmt.Fprintln(p.out, "\nFiring:")
@@ -205,9 +189,6 @@ func (p *Pen) Why(f *Finding) {
 		fmt.Fprintf(p.out, "  %s (%s)", a.Name, a.Severity)
 		if a.Replica != "" {
 			fmt.Fprintf(p.out, ", replica %s", a.Replica)
-		}
-		if a.Suspect != "" {
-			fmt.Fprintf(p.out, ", suspect %s", a.Suspect)
 		}
 		fmt.Fprintln(p.out)
 	}

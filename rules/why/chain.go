@@ -13,9 +13,9 @@ import (
 
 // Link is a part of the chain from a statement to its claim.
 type Link struct {
-	// Name is a word for it, Found says what was found; Found is empty if the link is missing.
+	// Name is a word for it. Found is what was found, empty if the link is missing.
 	Name, Found string
-	// Missing says what its absence means, and Next what to do then, one step each.
+	// Missing is what its absence means, and Next what to do then, one step each.
 	Missing string
 	Next    []string
 }
@@ -29,6 +29,8 @@ type Chain struct {
 	// Joined are the servers for which it is whole; Left are the others, and which link each lacks.
 	Joined []Joined
 	Left   []string
+	// Unidentified is what agents could not identify, wherever the chain ends.
+	Unidentified []Unidentified
 }
 
 // Broken is the link that is missing; nil if the chain is whole for at least one server.
@@ -61,8 +63,8 @@ const released = "helm upgrade … --reset-then-reuse-values --set prometheus.re
 // Pods is the command that lists Plumbline's pods, in whatever namespaces they are.
 const Pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/part-of=plumbline --output wide"
 
-// FollowChain asks a Prometheus whether a statement's time, its phases, its volume and that volume's claim are
-// there and belong together. A Prometheus that does not answer is a missing link, too.
+// FollowChain queries a Prometheus: are a statement's time, its phases, its volume and that volume's claim there, and
+// do they belong together? A Prometheus that does not answer is a missing link, too.
 func FollowChain(ctx context.Context, api API, at time.Time, window time.Duration) *Chain {
 	c := &chain{asker: newAsker(ctx, api, at, window)}
 	for _, link := range []func() Link{c.among, c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
@@ -82,6 +84,7 @@ func FollowChain(ctx context.Context, api API, at time.Time, window time.Duratio
 			break
 		}
 	}
+	c.Unidentified = c.unidentified()
 	return &c.Chain
 }
 
@@ -93,7 +96,7 @@ func (c *chain) one(name string) float64 {
 	return 0
 }
 
-// keep leaves out the servers that lack a link, and says who is left.
+// keep leaves out the servers that lack a link, and returns the names of the others.
 func (c *chain) keep(name string, has map[serverKey]bool) string {
 	for _, key := range slices.SortedFunc(maps.Keys(c.servers), compareServers) {
 		if !has[key] {

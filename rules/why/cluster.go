@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Within restricts all that is asked to one cluster: to the series whose label cluster has this value, or if it is
+// Within restricts all queries to one cluster: to the series whose label cluster has this value, or if it is
 // empty to those without the label. A store of several clusters may have the same names in each.
 func Within(api API, cluster string) API { return within{api, cluster} }
 
@@ -19,13 +19,14 @@ type within struct {
 	cluster string
 }
 
-// Only returns the cluster that Within restricts to; ok says whether it does.
+// Only returns the cluster that Within restricts to; ok reports whether it does.
 func Only(api API) (cluster string, ok bool) {
 	w, ok := api.(within)
 	return w.cluster, ok
 }
 
-// OneCluster returns an error if answers would be of several clusters, or of one that is not there. It lists those that are.
+// OneCluster returns an error if answers would be of several clusters, or of one that is not there. It lists those that
+// are.
 func OneCluster(ctx context.Context, api API, at time.Time) error {
 	a := newAsker(ctx, api, at, 0)
 	problem := a.cluster()
@@ -38,7 +39,7 @@ func OneCluster(ctx context.Context, api API, at time.Time) error {
 	return nil
 }
 
-// cluster says why it is not one cluster that is asked about; nothing if it is, or if there is nothing yet.
+// cluster returns why the queries are not of one cluster; "" if they are, or if there is nothing yet.
 func (a *asker) cluster() string {
 	var there []string
 	for _, s := range a.vector("clusters") {
@@ -74,7 +75,7 @@ func quoted(values []string) string {
 	return text
 }
 
-// among is the first link: that it is one cluster that is looked at. It has no name if nothing is to be said of it.
+// among is the first link: that the queries are of one cluster. It has no name if nothing is wrong with it.
 func (c *chain) among() Link {
 	problem := c.cluster()
 	if problem == "" {

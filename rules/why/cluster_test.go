@@ -18,7 +18,7 @@ func two() *whytest.Recording {
 	return whytest.Clusters(map[string]float64{"": 4, "eu": 5, "us\x1b[2J": 50})
 }
 
-// What is asked within a cluster is answered from its series alone, whatever other clusters call theirs.
+// Queries within a cluster read its series alone, whatever other clusters call theirs.
 func TestWithin(t *testing.T) {
 	for cluster, sync := range map[string]float64{"": 4, "eu": 5, "us\x1b[2J": 50} {
 		for _, older := range []bool{false, true} {

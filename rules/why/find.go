@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -12,12 +13,14 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// ErrUnknown says that Prometheus knows nothing of a subject.
+// ErrUnknown means that Prometheus has no series of a subject.
 var ErrUnknown = errors.New("nothing is known of it")
 
-// Find tells of a subject's slowest target, at a time, by means over a window.
+// Find describes a subject's slowest target, at a time, by means over a window.
 func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Duration) (*Finding, error) {
 	a := newAsker(ctx, api, at, window)
 	targets, err := a.known(s)
@@ -30,7 +33,10 @@ func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Dur
 	if *a.err != nil {
 		return nil, *a.err
 	}
-	f.Verdict = f.judge()
+	if err := f.judge(ctx); err != nil {
+		return nil, err
+	}
+	f.split() // again: the verdict distinguishes a replica's backlog from the network's delay
 	return f, nil
 }
 
@@ -178,7 +184,7 @@ func (a *asker) targets(s Subject) []Target {
 		if !wanted[data] && !wanted[at] || !isMeant(v.Metric) {
 			continue
 		}
-		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["engine"])}
+		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["db_system"])}
 		fill(&t, at)
 		// A log on a volume that has no name here: the data's class is the server's.
 		t.Class = cmp.Or(t.Class, string(v.Metric["storageclass"]))
@@ -192,7 +198,7 @@ func (a *asker) targets(s Subject) []Target {
 		// It is on no volume that is known, such as a machine's own disk; its statements are.
 		for _, v := range a.vector("known servers") {
 			if isMeant(v.Metric) {
-				targets = append(targets, Target{Cluster: string(v.Metric["cluster"]), Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["engine"])})
+				targets = append(targets, Target{Cluster: string(v.Metric["cluster"]), Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["db_system"])})
 			}
 		}
 	case s.Server == "" && s.Address == "":
@@ -218,7 +224,7 @@ func (a *asker) addresses() map[serverKey][]string {
 	return all
 }
 
-// whatThereIs names what could have been asked about.
+// whatThereIs names the subjects that Prometheus has.
 func (a *asker) whatThereIs() string {
 	var names []string
 	for _, v := range a.vector("volumes") {
@@ -237,13 +243,10 @@ func (a *asker) whatThereIs() string {
 	return strings.Join(names, ", ")
 }
 
-// phases are in the order in which a statement meets them, so that bars are alike.
-var phases = []string{"cpu", "runqueue", "client", "wait", "read", "write", "sync"}
-
 // leastSamples is how many operations a mean that is judged has at least.
 const leastSamples = 20
 
-// statements asks for the statements of a server, and its commits.
+// statements queries a server's statements and its commits.
 func (a *asker) statements(f *Finding) {
 	f.Commits, f.Statements = Statement{Count: math.NaN(), Mean: math.NaN(), P99: math.NaN()}, a.statement("statement")
 	if !f.Subject.AllStatements {
@@ -254,15 +257,15 @@ func (a *asker) statements(f *Finding) {
 func (a *asker) statement(what string) Statement {
 	s := Statement{Count: a.number(what + "s"), Mean: a.number(what + " mean"), P99: a.number(what + " p99")}
 	spent := a.by(what+" phases", "phase")
-	for _, phase := range phases {
-		if v, ok := spent[phase]; ok && s.Count > 0 {
-			s.Phases = append(s.Phases, Layer{phase, v / s.Count})
+	for _, phase := range slices.SortedFunc(maps.Keys(spent), layers.Compare) {
+		if s.Count > 0 {
+			s.Phases = append(s.Phases, Layer{phase, spent[phase] / s.Count})
 		}
 	}
 	return s
 }
 
-// complete asks for the rest.
+// complete queries the rest.
 func (a *asker) complete(f *Finding) {
 	t := f.Target
 	f.Write = Write{
@@ -271,12 +274,12 @@ func (a *asker) complete(f *Finding) {
 		Path:   a.number("path write"),
 		Engine: a.number("engine write"),
 	}
+	f.Reads, f.Read = a.number("reads"), a.number("read total")
+	f.solid = Known(a.number("solid"))
 	f.Healthy, f.Desired = a.number("healthy replicas"), a.number("desired replicas")
 	f.Rebuilding = a.number("rebuilding") == 1
 	f.Replicas = a.replicas(t)
-	f.Write.Layers = writeLayers(f.Write, f.Replicas)
-	f.Commits.Layers = statementLayers(f.Commits, f.Write)
-	f.Statements.Layers = statementLayers(f.Statements, f.Write)
+	f.split()
 	f.Stall = a.stall(t)
 	f.Blocked, f.BlockedFor = math.NaN(), math.NaN()
 	if t.Server != "" {
@@ -289,10 +292,19 @@ func (a *asker) complete(f *Finding) {
 		a.compare(f)
 	}
 	f.CPUWaiting = a.number("node CPU pressure")
-	for _, v := range a.vector("suspect") {
-		f.Suspect = string(v.Metric["suspect"])
+	for _, v := range a.vector("grown layer") {
+		f.grown = append(f.grown, string(v.Metric["layer"]))
 	}
+	f.loadExplains = Known(a.number("load explains"))
+	f.hostExplains = t.Server != "" && Known(a.number("host explains"))
 	f.Alerts = a.alerts(f)
+}
+
+// split splits a write and the statements by layer.
+func (f *Finding) split() {
+	f.Write.Layers = writeLayers(f.Write, f.Replicas)
+	f.Commits.Layers = statementLayers(f.Commits, f.Write)
+	f.Statements.Layers = statementLayers(f.Statements, f.Write)
 }
 
 // compare sets the control class beside it.
@@ -309,7 +321,7 @@ func (a *asker) compare(f *Finding) {
 	}
 	for _, v := range a.vector("servers") {
 		m := v.Metric
-		if !classes[string(m["storageclass"])] || string(m["node"]) != f.Target.Node || string(m["engine"]) != f.Target.Engine || string(m["cluster"]) != f.Target.Cluster {
+		if !classes[string(m["storageclass"])] || string(m["node"]) != f.Target.Node || string(m["db_system"]) != f.Target.Engine || string(m["cluster"]) != f.Target.Cluster {
 			continue
 		}
 		c := &Control{Class: string(m["storageclass"]), Server: string(m["server"])}
@@ -325,7 +337,7 @@ func (a *asker) compare(f *Finding) {
 	}
 }
 
-// replicas asks for each replica's part, by name.
+// replicas queries each replica's part, by name.
 func (a *asker) replicas(t Target) []Replica {
 	type place struct{ name, node, device string }
 	places := map[string]place{} // by address
@@ -342,8 +354,8 @@ func (a *asker) replicas(t Target) []Replica {
 		name := string(v.Metric["replica"])
 		disks[name] = place{name, string(v.Metric["node"]), string(v.Metric["device"])}
 	}
-	count, trip, service := a.by("replica writes", "replica"), a.by("replica round trip", "replica"), a.by("replica service", "replica")
-	last, unread, stopped := a.by("replica last", "replica"), a.by("replica unread", "replica"), a.by("replica stopped", "replica")
+	count, trip, service := a.by("replica writes", "address"), a.by("replica round trip", "address"), a.by("replica service", "address")
+	last, unread, stopped := a.by("replica last", "address"), a.by("replica unread", "address"), a.by("replica stopped", "address")
 	tripByName, serviceByName := a.by("replica time by engine", "replica"), a.by("replica service by engine", "replica")
 	all := map[string]bool{}
 	for _, m := range []map[string]float64{trip, service} {
@@ -354,10 +366,8 @@ func (a *asker) replicas(t Target) []Replica {
 	var replicas []Replica
 	seen := map[string]bool{}
 	for address := range all {
-		p, ok := places[address]
-		if !ok {
-			p.name = address
-		}
+		p := places[address]
+		p.name = cmp.Or(p.name, address)
 		seen[p.name] = true
 		replicas = append(replicas, Replica{Name: p.name, Node: p.node, Device: p.device, Address: address, Count: get(count, address),
 			RoundTrip: get(trip, address), Service: get(service, address), LastShare: get(last, address), Unread: get(unread, address), Stopped: get(stopped, address)})
@@ -393,17 +403,17 @@ func get(m map[string]float64, key string) float64 {
 	return math.NaN()
 }
 
-// stall asks for what stands still.
+// stall queries what is stalled.
 func (a *asker) stall(t Target) *Stall {
 	if t.Volume != "" {
 		for _, v := range a.vector("volume stalled") {
 			m := v.Metric
-			return &Stall{string(m["layer"]), string(m["replica"]), string(m["node"]), string(m["device"]), float64(v.Value)}
+			return &Stall{string(m["layer"]), string(m["replica"]), string(m["node"]), string(m["device"]), float64(v.Value), false}
 		}
 	}
 	if t.Server != "" {
 		if v := a.number("server stuck"); Known(v) {
-			return &Stall{Layer: "server", Node: t.Node, Seconds: v}
+			return &Stall{Layer: layers.FileSystem, Node: t.Node, Seconds: v, ofServer: true}
 		}
 	}
 	return nil
@@ -429,13 +439,13 @@ func (a *asker) alerts(f *Finding) []Alert {
 		default:
 			continue
 		}
-		alert := Alert{string(m["alertname"]), string(m["severity"]), string(m["suspect"]), string(m["replica"]), string(m["device"])}
+		alert := Alert{string(m["alertname"]), string(m["severity"]), string(m["replica"]), string(m["device"])}
 		if !slices.Contains(alerts, alert) {
 			alerts = append(alerts, alert)
 		}
 	}
 	slices.SortFunc(alerts, func(x, y Alert) int {
-		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Suspect, y.Suspect))
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Replica, y.Replica))
 	})
 	return alerts
 }

@@ -3,114 +3,121 @@ package why
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// Kind is what a verdict is about.
-type Kind string
+// Reason is why a verdict names somebody. rules/verdict.rules.yaml describes and records each but Few.
+type Reason string
 
-// The kinds of verdicts, in the order in which they are looked for.
+// The reasons, from the surest.
 const (
-	// Stall: something stands still now.
-	Stalled Kind = "stall"
-	// Few: too little was measured to judge.
-	Few Kind = "few"
+	// Stalled: something is stalled now.
+	Stalled Reason = "stall"
 	// Lock: sessions wait for each other's locks; storage is not to blame.
-	Lock Kind = "lock"
-	// CPU: the host has too little of it.
-	CPU Kind = "cpu"
-	// SlowReplica: one replica is much slower than its peers.
-	SlowReplica Kind = "replica"
-	// Calm: nothing stands out; Layer is the largest part.
-	Calm Kind = "calm"
+	Lock Reason = "lock"
+	// SlowReplica: a replica is much slower than its volume's others.
+	SlowReplica Reason = "replica"
+	// CPU: the node has too little of it.
+	CPU Reason = "cpu"
+	// Host: the control class of the node got slower, too.
+	Host Reason = "host"
+	// Rebuild: a replica is being rebuilt.
+	Rebuild Reason = "rebuild"
+	// Load: there is more to do than there was.
+	Load Reason = "load"
+	// Grown: the layer grew most within a day.
+	Grown Reason = "grown"
+	// Largest: nothing stands out; the layer is the largest part.
+	Largest Reason = "largest"
+	// Few: too little was measured to judge.
+	Few Reason = "few"
 )
 
-// Verdict is what stands out.
+// Reasons are all of them.
+var Reasons = []Reason{Stalled, Lock, SlowReplica, CPU, Host, Rebuild, Load, Grown, Largest, Few}
+
+// Culprit is one that a verdict names. Layer, Replica, Device and Node, the place, are as far as they are known.
+type Culprit struct {
+	Reason                       Reason
+	Layer, Replica, Device, Node string
+	// Confidence is how sure the verdict is, up to 1.
+	Confidence float64
+}
+
+// Verdict is what explains the time, the surest culprit first.
 type Verdict struct {
-	Kind Kind
-	// Layer is the layer to blame, or the largest; Replica names the replica, Device the disk.
-	Layer, Replica, Device string
-	// Text says it in words.
+	// Culprit is the surest that is no rebuild; with nothing to judge, its reason alone is known.
+	Culprit
+	Culprits []Culprit
+	// Text words it.
 	Text string
 }
 
-// Same says whether two verdicts name the same, whatever the figures.
+// Same reports whether two verdicts name the same, whatever the figures.
 func (v Verdict) Same(w Verdict) bool {
-	return v.Kind == w.Kind && v.Layer == w.Layer && v.Replica == w.Replica && v.Device == w.Device
+	return v.Reason == w.Reason && slices.EqualFunc(v.Culprits, w.Culprits, func(a, b Culprit) bool {
+		return a.Reason == b.Reason && a.Layer == b.Layer && a.Replica == b.Replica && a.Device == b.Device
+	})
 }
 
-// What stands out. Shares are of a statement's mean, times in seconds.
-const (
-	// largeShare of a time makes a phase the main one.
-	largeShare = 0.4
-	// leastCPUWait is below what waiting for a CPU is no trouble.
-	leastCPUWait = 0.001
-	// noSlower is below what ratio to the control a class is about as slow as it.
-	noSlower = 1.5
-	// leastBlocked is the mean number of statements that wait for a lock.
-	leastBlocked = 0.5
-	// longBlocked is for how long a lock is waited for that keeps statements from ending at all, in seconds.
-	longBlocked = 5.0
-	// longInStorage is for how long a process is in one read, write or sync that holds others up, in seconds.
-	longInStorage = 2.0
-	// outlier is how many times its peers' median a replica takes, and outlierBy by how much. On a host short
-	// of CPU, where processes get their turn at random, it is outlierBusy.
-	outlier, outlierBusy, outlierBy = 2.5, 3.5, 0.001
-	// seenWaiting is the share of looks at a replica's process that found it stopped or not reading.
-	seenWaiting = 0.2
-)
-
-func (f *Finding) judge() Verdict {
-	main, name := f.main(), f.what()
-	if f.Stall != nil {
-		return Verdict{Stalled, f.Stall.Layer, f.Stall.Replica, f.Stall.Device, f.Stall.text(f.Target)}
-	}
-	if main.underWay() && f.InStorage.Seconds >= longInStorage {
-		return Verdict{Kind: Stalled, Layer: "server", Text: fmt.Sprintf("a process of the server has been in one %s for %.0f s, and %ss do not end", f.InStorage.Name, f.InStorage.Seconds, name)}
-	}
-	if f.locked() {
-		s := f.Statements
-		spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, "wait")), ms(s.Mean))
-		if s.underWay() {
-			spends = fmt.Sprintf("%.0f %% of the statements' time is waiting", 100*seconds(s.Phases, "wait")/sum(s.Phases))
+// of returns the culprits of a reason.
+func (v Verdict) of(r Reason) (found []Culprit) {
+	for _, c := range v.Culprits {
+		if c.Reason == r {
+			found = append(found, c)
 		}
-		return Verdict{Kind: Lock, Layer: "wait", Text: fmt.Sprintf(
-			"sessions hold each other up: at any moment %s statements wait for another session's lock, and %s; storage is not to blame", number(f.Blocked), spends)}
 	}
+	return found
+}
+
+// word words the verdict of the culprits that the rules name.
+func (f *Finding) word() {
+	v := &f.Verdict
+	chief := slices.IndexFunc(v.Culprits, func(c Culprit) bool { return c.Reason != Rebuild })
+	if chief < 0 {
+		if v.Reason = Few; f.main().Count >= leastSamples || f.Target.Server == "" && f.Write.Count >= leastSamples {
+			v.Reason = Largest // and of nothing is it known how large it is
+			return
+		}
+		v.Text = f.few()
+		return
+	}
+	c := v.Culprits[chief]
+	v.Culprit = c
+	switch all := v.of(c.Reason); c.Reason {
+	case Stalled:
+		v.Text = f.stallText()
+	case Lock:
+		v.Text = f.lockText()
+	case SlowReplica:
+		v.Text = f.apartText(all)
+	case CPU:
+		v.Text = f.cpuText()
+	case Host:
+		v.Text = fmt.Sprintf("the control class on %s got slower, too: it is the host, and storage is not to blame", f.Target.Node)
+	case Load:
+		v.Text = "there is more to do than in the day's good times, and that explains it"
+	case Grown:
+		v.Text = f.layerWord(c.Layer) + " grew most against the day's good times" + f.replicasText(all)
+	default:
+		v.Text = f.largestText(c, all)
+	}
+	if c.Reason != Stalled && c.Reason != Lock && c.Reason != CPU && (f.cpuShort || len(v.of(CPU)) > 0) {
+		v.Text += fmt.Sprintf("; besides, host %s is short of CPU", f.Target.Node)
+	}
+}
+
+// few words why there is nothing to judge.
+func (f *Finding) few() string {
 	switch {
-	case main.Count < leastSamples && f.BlockedFor >= longBlocked:
-		return Verdict{Kind: Lock, Layer: "wait", Text: fmt.Sprintf("%s statements wait for another session's lock, the oldest for %.0f s; storage is not to blame", number(f.Blocked), f.BlockedFor)}
 	case f.Target.Server == "":
-		if !(f.Write.Count >= leastSamples) {
-			return Verdict{Kind: Few, Text: "no database server is known on it, and " + few("writes", f.Write.Count, f)}
-		}
-	case !Known(main.Count):
-		return Verdict{Kind: Few, Text: fmt.Sprintf("no statement of %s is measured: does the agent run on node %s, with BPF?", f.Target.Server, f.Target.Node)}
-	case main.Count < leastSamples:
-		return Verdict{Kind: Few, Text: few(name+"s", main.Count, f)}
+		return "no database server is known on it, and " + few("writes", f.Write.Count, f)
+	case !Known(f.main().Count):
+		return fmt.Sprintf("no statement of %s is measured: does the agent run on node %s, with BPF?", f.Target.Server, f.Target.Node)
 	}
-	// Peers on one host suffer alike from what else is wrong with it.
-	if v, ok := f.judgeReplicas(); ok {
-		return f.besides(v)
-	}
-	if v, ok := f.judgeCPU(); ok {
-		return v
-	}
-	return f.besides(f.largest())
-}
-
-// locked says whether locks are the trouble. A slow commit makes others wait for its locks, too: the time
-// for which statements other than commits wait must exceed what commits take.
-func (f *Finding) locked() bool {
-	s, c := f.Statements, f.Commits
-	waiting := seconds(s.Phases, "wait")
-	if !(s.Count >= leastSamples && waiting >= largeShare*s.Mean && f.Blocked >= leastBlocked) {
-		return false
-	}
-	if c.Count >= 1 {
-		perCommit := (waiting*s.Count - first(seconds(c.Phases, "wait"), 0)*c.Count) / c.Count
-		return perCommit > 2*c.Mean
-	}
-	return waiting > 2*first(seconds(s.Phases, "sync"), 0)
+	return few(f.what()+"s", f.main().Count, f)
 }
 
 func few(what string, n float64, f *Finding) string {
@@ -120,116 +127,89 @@ func few(what string, n float64, f *Finding) string {
 	return fmt.Sprintf("only %.0f %s ended in the last %s: too few to judge", n, what, span(f.Window))
 }
 
-// shortOfCPU says whether a statement spends much of its time waiting for a CPU.
-func shortOfCPU(s Statement) bool {
-	wait := seconds(s.Phases, "runqueue")
-	return s.Count >= leastSamples && wait >= leastCPUWait && wait >= largeShare*s.Mean
+func (f *Finding) stallText() string {
+	if f.Stall == nil {
+		return fmt.Sprintf("a process of the server has been in one %s for %.0f s, and %ss do not end", f.InStorage.Name, f.InStorage.Seconds, f.what())
+	}
+	return f.Stall.text(f.Target)
 }
 
-func (f *Finding) judgeCPU() (Verdict, bool) {
-	name, s, who := f.what(), f.main(), "a "+f.what()
-	if !shortOfCPU(s) {
-		// On an engine's class the engine waits for a CPU, too, which shows as the engine's time: if the
-		// class is no slower than the control, what is wrong with the control is wrong with it.
-		if f.Control == nil || !shortOfCPU(f.Control.Statement) || !(f.Control.Ratio < noSlower) {
-			return Verdict{}, false
-		}
-		s, who = f.Control.Statement, fmt.Sprintf("on %s, the control, a %s", f.Control.Class, name)
+func (f *Finding) lockText() string {
+	s := f.Statements
+	if f.main().Count < leastSamples {
+		return fmt.Sprintf("%s statements wait for another session's lock, the oldest for %.0f s; storage is not to blame", number(f.Blocked), f.BlockedFor)
+	}
+	spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, layers.Wait)), ms(s.Mean))
+	if s.UnderWay() {
+		spends = fmt.Sprintf("%.0f %% of the statements' time is waiting", 100*seconds(s.Phases, layers.Wait)/sum(s.Phases))
+	}
+	return fmt.Sprintf("sessions hold each other up: at any moment %s statements wait for another session's lock, and %s; storage is not to blame", number(f.Blocked), spends)
+}
+
+func (f *Finding) cpuText() string {
+	s, who := f.main(), "a "+f.what()
+	if f.Control != nil && seconds(f.Control.Statement.Phases, layers.Runqueue) > seconds(s.Phases, layers.Runqueue) {
+		s, who = f.Control.Statement, fmt.Sprintf("on %s, the control, a %s", f.Control.Class, f.what())
 	}
 	pressure := ""
 	if Known(f.CPUWaiting) {
 		pressure = fmt.Sprintf("; something waited for one %.0f %% of the time", 100*min(f.CPUWaiting, 1))
 	}
-	return Verdict{Kind: CPU, Layer: "runqueue", Text: fmt.Sprintf("host %s is short of CPU: %s waits %s of its %s ms for one%s; storage is not to blame",
-		f.Target.Node, who, ms(seconds(s.Phases, "runqueue")), ms(s.Mean), pressure)}, true
+	return fmt.Sprintf("host %s is short of CPU: %s waits %s of its %s ms for one%s; storage is not to blame",
+		f.Target.Node, who, ms(seconds(s.Phases, layers.Runqueue)), ms(s.Mean), pressure)
 }
 
-// besides adds that the host is short of CPU, where that is not the main thing.
-func (f *Finding) besides(v Verdict) Verdict {
-	if f.hostShort() {
-		v.Text += fmt.Sprintf("; besides, host %s is short of CPU", f.Target.Node)
+// replica returns the replica of a name.
+func (f *Finding) replica(name string) Replica {
+	if i := slices.IndexFunc(f.Replicas, func(r Replica) bool { return r.Name == name }); i >= 0 {
+		return f.Replicas[i]
 	}
-	return v
+	return slowestOf(nil)
 }
 
-// hostShort says whether statements here or on the control wait much for a CPU.
-func (f *Finding) hostShort() bool {
-	return shortOfCPU(f.main()) || shortOfCPU(f.Statements) || f.Control != nil && shortOfCPU(f.Control.Statement)
-}
-
-// judgeReplicas finds a replica that takes much longer than its peers, which get the same writes.
-func (f *Finding) judgeReplicas() (Verdict, bool) {
-	slowest := slowestOf(f.Replicas)
+// apartText words replicas that stand out.
+func (f *Finding) apartText(all []Culprit) string {
+	var names, times, places []string
+	for _, c := range all {
+		r := f.replica(c.Replica)
+		names, times = append(names, c.Replica), append(times, ms(r.Time()))
+		places = append(places, r.where(c))
+	}
 	var others []float64
 	for _, r := range f.Replicas {
-		if r.Name != slowest.Name && Known(r.Time()) {
+		if Known(r.Time()) && !slices.Contains(names, r.Name) {
 			others = append(others, r.Time())
 		}
 	}
-	if len(others) == 0 || slowest.Count < leastSamples { // an engine's own means have no count
-		return Verdict{}, false
-	}
 	slices.Sort(others)
-	peers := others[len(others)/2]
-	limit := outlier
-	if f.hostShort() {
-		limit = outlierBusy
+	peers := "?"
+	if len(others) > 0 {
+		peers = ms(others[len(others)/2])
 	}
-	if slowest.Time() < limit*peers || slowest.Time() < peers+outlierBy {
-		return Verdict{}, false
+	if len(all) == 1 {
+		return fmt.Sprintf("replica %s stands out: a write takes %s ms there and %s on the others; %s", names[0], times[0], peers, places[0])
 	}
-	layer, where := slowest.where()
-	return Verdict{SlowReplica, layer, slowest.Name, slowest.Device, fmt.Sprintf("replica %s stands out: a write takes %s ms there and %s on the others; %s",
-		slowest.Name, ms(slowest.Time()), ms(peers), where)}, true
+	for i, name := range names {
+		places[i] = name + ": " + places[i]
+	}
+	return fmt.Sprintf("replicas %s stand out: a write takes %s ms there and %s on the others; %s", and(names), and(times), peers, strings.Join(places, "; "))
 }
 
-// keepsWaiting says that most of a round trip is requests that the replica's process does not get to.
-func (r Replica) keepsWaiting() bool {
-	return r.RoundTrip-r.Service > r.Service && (r.Stopped >= seenWaiting || r.Unread >= seenWaiting)
+// replicasText names the replicas of a layer that is theirs, and where their time is.
+func (f *Finding) replicasText(all []Culprit) (text string) {
+	for _, c := range all {
+		if c.Replica != "" {
+			text += fmt.Sprintf("; a write takes %s ms on replica %s: %s", ms(f.replica(c.Replica).Time()), c.Replica, f.replica(c.Replica).where(c))
+		}
+	}
+	return text
 }
 
-// where tells where most of a replica's time is.
-func (r Replica) where() (layer, text string) {
-	network := r.RoundTrip - r.Service
-	disk := Layer{"disk", min(first(r.Disk, 0), r.Service)}
-	switch {
-	case !Known(r.Service):
-		return "replica", "what of it is the network and what the replica is not measured"
-	case r.keepsWaiting() && r.Stopped >= seenWaiting:
-		return "replica", fmt.Sprintf("its process was found stopped at %.0f %% of the looks, with requests waiting for it: it is the process, not its disk or the network", 100*r.Stopped)
-	case r.keepsWaiting():
-		return "replica", fmt.Sprintf("requests lay there unread at %.0f %% of the looks: its process does not get to them, it is not its disk or the network", 100*r.Unread)
-	case network > r.Service:
-		return "network", fmt.Sprintf("%s ms of it pass between the engine and the replica, %s within it: the network, or a process that does not get to read", ms(network), ms(r.Service))
-	case !Known(r.Disk):
-		return "replica", fmt.Sprintf("%s ms of it are the replica's own; the disk below it is not measured", ms(r.Service))
-	case disk.Seconds >= 0.5*r.Service:
-		return "disk", fmt.Sprintf("%s ms of it are %s's, the disk below it on %s", ms(disk.Seconds), r.Device, r.Node)
-	}
-	return "replica", fmt.Sprintf("%s ms of it pass within the replica, before its disk %s, which does a write in %s ms: its process waits, as under a limit of writes, or computes",
-		ms(r.Service-disk.Seconds), r.Device, ms(r.Disk))
-}
-
-// largest names the largest part where nothing stands out.
-func (f *Finding) largest() Verdict {
-	layers := f.main().Layers
-	if f.Target.Server == "" {
-		layers = f.Write.Layers
-	}
-	if len(layers) == 0 {
-		return Verdict{Kind: Calm}
-	}
-	most := mostOf(layers)
-	v := Verdict{Kind: Calm, Layer: most.Name}
-	slowest := slowestOf(f.Replicas)
-	if Known(slowest.Time()) {
-		v.Replica, v.Device = slowest.Name, slowest.Device
-	}
-	v.Text = "most of it is " + f.layerWord(most.Name)
-	if sync := seconds(f.main().Phases, "sync"); most.Name == "wait" && f.what() == "commit" && sync >= 0.15*f.main().Mean {
-		// One session syncs the log for all: what is slow in the sync holds all up.
-		v.Layer = mostOf(storageLayers(layers)).Name
-		v.Text = "commits wait for their own sync and for each other's, most of which is " + f.layerWord(v.Layer)
+// largestText words the largest part where nothing stands out.
+func (f *Finding) largestText(c Culprit, all []Culprit) string {
+	text := "most of it is " + f.layerWord(c.Layer)
+	if f.what() == "commit" && layers.InSync(layers.Of(c.Layer)) && seconds(f.main().Phases, layers.Wait) > seconds(f.main().Phases, layers.Sync) {
+		text = "commits wait for their own sync and for each other's, most of which is " + f.layerWord(c.Layer)
 	}
 	n := 0
 	for _, r := range f.Replicas {
@@ -238,48 +218,59 @@ func (f *Finding) largest() Verdict {
 		}
 	}
 	switch {
+	case n == 1 && c.Replica != "":
+		return fmt.Sprintf("most of a write is replica %s: %s", c.Replica, f.replica(c.Replica).where(c))
+	case len(all) > 1:
+		return text + "; no replica stands out, all are slow" + f.replicasText(all)
 	case n > 1:
-		v.Text += "; no replica stands out"
-	case n == 1 && (v.Layer == "replica" || v.Layer == "disk" || v.Layer == "network"):
-		layer, where := slowest.where()
-		v.Layer, v.Text = layer, fmt.Sprintf("most of a write is replica %s: %s", slowest.Name, where)
+		return text + "; no replica stands out"
 	}
-	return v
+	return text
 }
 
-func mostOf(layers []Layer) (most Layer) {
-	for i, l := range layers {
-		if i == 0 || l.Seconds > most.Seconds {
-			most = l
-		}
+// and lists names.
+func and(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
 	}
-	return most
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// storageLayers are those that a sync is made of.
-func storageLayers(layers []Layer) (all []Layer) {
-	for _, l := range layers {
-		if slices.Contains(Order[slices.Index(Order, "sync"):], l.Name) {
-			all = append(all, l)
-		}
+// where words where most of a replica's time is: in the layer that the rules name.
+func (r Replica) where(c Culprit) string {
+	network := r.RoundTrip - r.Service
+	disk := min(first(r.Disk, 0), r.Service)
+	switch {
+	case !Known(r.Service):
+		return "what of it is the network and what the replica is not measured"
+	case c.Layer == layers.Network:
+		return fmt.Sprintf("%s ms of it pass between the engine and the replica, %s within it: the network, or a process that does not get to read", ms(network), ms(r.Service))
+	case c.Layer == layers.Disk:
+		return fmt.Sprintf("%s ms of it are %s's, the disk below it on %s", ms(disk), r.Device, r.Node)
+	case r.unheard && r.Stopped > 0:
+		return fmt.Sprintf("its process was stopped for %s ms on average whenever it was looked at, with requests waiting for it: it is the process, not its disk or the network", ms(r.Stopped))
+	case r.unheard:
+		return fmt.Sprintf("%s kB of requests lay there unread on average: its process does not get to them, it is not its disk or the network", number(r.Unread/1000))
+	case !Known(r.Disk):
+		return fmt.Sprintf("%s ms of it are the replica's own; the disk below it is not measured", ms(r.Service))
 	}
-	return all
+	return fmt.Sprintf("%s ms of it pass within the replica, before its disk %s, which does a write in %s ms: its process waits, as under a limit of writes, or computes",
+		ms(r.Service-disk), r.Device, ms(r.Disk))
 }
 
-// text says what stands still.
+// text words what is stalled.
 func (s *Stall) text(t Target) string {
 	what := map[string]string{
-		"replica-disk": fmt.Sprintf("the disk %s below replica %s on %s has completed nothing", s.Device, s.Replica, s.Node),
-		"replica":      fmt.Sprintf("replica %s on %s has answered nothing", s.Replica, s.Node),
-		"network":      fmt.Sprintf("nothing has come back from replica %s, which has no request that old: the network to it has been silent", s.Replica),
-		"engine":       "the storage engine of volume " + t.Volume + " has answered nothing, and no replica keeps it waiting,",
-		"host-disk":    fmt.Sprintf("the host's disk %s below its device has completed nothing", s.Device),
-		"device":       fmt.Sprintf("its block device %s on %s has completed nothing, and nothing below it is known to stand still,", s.Device, s.Node),
-		"host":         "the server has been waiting in the file system, and no device is known to stand still,",
-		"server":       "a process of the server has been in one read, write or sync",
+		layers.Disk:       fmt.Sprintf("the disk %s below replica %s on %s has completed nothing", s.Device, s.Replica, s.Node),
+		layers.Replica:    fmt.Sprintf("replica %s on %s has answered nothing", s.Replica, s.Node),
+		layers.Network:    fmt.Sprintf("nothing has come back from replica %s, which has no request that old: the network to it has been silent", s.Replica),
+		layers.Engine:     "the storage backend of volume " + t.Volume + " has answered nothing, and no replica keeps it waiting,",
+		layers.HostDisk:   fmt.Sprintf("the host's disk %s below its device has completed nothing", s.Device),
+		layers.Device:     fmt.Sprintf("its block device %s on %s has completed nothing, and nothing below it is known to stand still,", s.Device, s.Node),
+		layers.FileSystem: "a process of the server has been in one read, write or sync, and no device is known to stand still,",
 	}[s.Layer]
 	if what == "" {
-		what = "layer " + s.Layer + " has stood still"
+		what = layers.Of(s.Layer).Words + " has stood still"
 	}
 	return fmt.Sprintf("it stands still: %s for %.0f s", what, s.Seconds)
 }

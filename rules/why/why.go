@@ -1,8 +1,8 @@
-// Package why says in words where the time of a database's commits goes: it asks a Prometheus that
+// Package why describes where the time of a database's commits goes: it queries a Prometheus that
 // has Plumbline's series and rules, and turns the answers into a finding, sentences and bars. The
-// lab's demo, `plumbline-lab why` and `kubectl plumbline` speak by it.
+// lab's demo, `plumbline-lab why` and `kubectl plumbline` use it.
 //
-// A figure that is not measured is NaN and is said to be missing; it is never shown as 0. A mean of
+// A figure that is not measured is NaN and is reported as missing; it is never shown as 0. A mean of
 // too few operations is shown and not judged.
 package why
 
@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Subject is what is asked about. Empty fields are any.
+// Subject selects what a finding is about. Empty fields are any.
 type Subject struct {
 	// Class is a storage class, Server the agent's name of a database server, Volume the storage
 	// engine's name of a volume.
 	Class, Server, Volume string
 	// Namespace and Claim name a PersistentVolumeClaim, Namespace and Pod a pod.
 	Namespace, Claim, Pod string
-	// Address, HOST:PORT, is where a database server answers, as it says itself.
+	// Address, HOST:PORT, is where a database server answers, as it reports itself.
 	Address string
-	// AllStatements has a server told of by all its statements, though it may commit.
+	// AllStatements describes a server by all its statements, even if it commits.
 	AllStatements bool
 }
 
@@ -49,13 +49,14 @@ type Statement struct {
 	Layers []Layer
 }
 
-// underWay says that most of the time was not that of the statements that ended: the phases count a statement
+// UnderWay reports whether most of the time was not that of the statements that ended: the phases count a statement
 // while it is under way, its duration counts when it has ended. So it is in a stall's first seconds.
-func (s Statement) underWay() bool { return s.Count > 0 && sum(s.Phases) > 2*s.Mean }
+func (s Statement) UnderWay() bool { return s.Count > 0 && sum(s.Phases) > 2*s.Mean }
 
 // Write is the mean of a volume's writes, in seconds, from the kernel's block layer down.
 type Write struct {
-	// Count is how many ended in the window; Path is over the network to the storage engine and back, Engine within the engine.
+	// Count is how many ended in the window; Path is over the network to the storage backend and back, Engine within
+	// the engine.
 	Count, Total, Queue, Device, Path, Engine float64
 	// Layers add up to Total.
 	Layers []Layer
@@ -65,7 +66,7 @@ type Write struct {
 
 // Replica is one replica's part in a volume's writes.
 type Replica struct {
-	// Name is the storage engine's; Node, Device and Address tell where it is.
+	// Name is the storage backend's; Node, Device and Address locate it.
 	Name, Node, Device, Address string
 	// Count is how many writes it answered in the window.
 	Count float64
@@ -74,9 +75,11 @@ type Replica struct {
 	RoundTrip, Service, Disk float64
 	// LastShare is the share of the volume's writes that waited for it last.
 	LastShare float64
-	// Unread is the share of the looks, one a scrape, at which requests had arrived there unread;
-	// Stopped that at which its process was stopped.
+	// Unread is how many bytes of requests had arrived there unread, and Stopped for how long its process had been
+	// stopped, in seconds, on average of the looks, one a scrape.
 	Unread, Stopped float64
+	// unheard is set if most of a round trip is requests that the replica's process does not get to.
+	unheard bool
 }
 
 // Time is the replica's time of a write: the round trip, or where that is not seen its own.
@@ -91,34 +94,38 @@ type Control struct {
 	Ratio float64
 }
 
-// Stall is what stands still now.
+// Stall is what is stalled now.
 type Stall struct {
 	// Layer is one of rules/stall.rules.yaml, or server if no volume is known to be to blame.
 	Layer, Replica, Node, Device string
 	// Seconds is for how long.
 	Seconds float64
+	// ofServer is set if it is a process of the server that waits, and no volume is known to be stalled.
+	ofServer bool
 }
 
 // Alert is one that fires.
-type Alert struct{ Name, Severity, Suspect, Replica, Device string }
+type Alert struct{ Name, Severity, Replica, Device string }
 
 // Finding is what is known of a target.
 type Finding struct {
-	// At is the time asked about, Window how far back the means go.
+	// At is the time of the finding, Window how far back the means go.
 	At     time.Time
 	Window time.Duration
-	// Subject is what was asked about. It has Servers servers, of which Target is the slowest.
+	// Subject is that of the call. It has Servers servers, of which Target is the slowest.
 	Subject Subject
 	Target  Target
 	Servers int
 	// Commits are the server's commits, Statements all of its statements, commits among them.
 	Commits, Statements Statement
 	Write               Write
-	Replicas            []Replica
-	// Healthy and Desired count replicas; Rebuilding says that one is being rebuilt.
+	// Reads is how many reads of the volume's device ended in the window, Read their mean in seconds.
+	Reads, Read float64
+	Replicas    []Replica
+	// Healthy and Desired count replicas; Rebuilding is set if one is being rebuilt.
 	Healthy, Desired float64
 	Rebuilding       bool
-	// IsControl says that the target is of the control class; Control is nil then, or if there is none.
+	// IsControl is set if the target is of the control class. Control is nil then, or if there is none.
 	IsControl bool
 	Control   *Control
 	Stall     *Stall
@@ -130,13 +137,19 @@ type Finding struct {
 	// CPUWaiting is the share of time in which something on the node waited for a CPU.
 	CPUWaiting float64
 	Alerts     []Alert
-	// Suspect is the rules' own: the layer that grew most within a day.
-	Suspect string
-	// Verdict is what stands out.
+	// Verdict is what explains the time.
 	Verdict Verdict
+
+	// grown are the layers that the rules know to have grown, of the class on the node; loadExplains and hostExplains
+	// are set if they know that the load or the host explains that. cpuShort is set if statements here or on the
+	// control wait for a CPU.
+	grown                                []string
+	loadExplains, hostExplains, cpuShort bool
+	// solid is set if the volume's device is known not to rotate.
+	solid bool
 }
 
-// what names the statements that are told of: commits, if there are any.
+// what names the statements that the finding describes: commits, if there are any.
 func (f *Finding) what() string {
 	if f.Commits.Count >= 1 {
 		return "commit"
@@ -152,12 +165,12 @@ func (f *Finding) main() Statement {
 	return f.Statements
 }
 
-// Main returns what is told of, commit or statement, its mean in seconds, and its layers.
+// Main returns what the finding describes, commit or statement, its mean in seconds, and its layers.
 func (f *Finding) Main() (what string, mean float64, layers []Layer) {
 	return f.what(), f.main().Mean, f.main().Layers
 }
 
-// Known says whether a figure was measured.
+// Known reports whether a figure was measured.
 func Known(v float64) bool { return !math.IsNaN(v) }
 
 // first returns the first figure that was measured.

@@ -34,43 +34,88 @@ func (o older) Query(ctx context.Context, query string, at time.Time, options ..
 	return o.API.Query(ctx, query, at, options...)
 }
 
+// A scrape that fails, as on a node short of CPU, hides no server.
+func TestMissedScrape(t *testing.T) {
+	l := whytest.Healthy()
+	l.More = func(r *whytest.Recording) {
+		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
+	}
+	r := l.Record()
+	r.MissScrape("server:", "plumbline_volume_info")
+	for _, s := range []Subject{{Class: "r3"}, {Server: "r3"}, {Address: "10.0.0.3:5432"}, {Volume: "v-r3"}, {Namespace: "lab", Claim: "data-r3"}} {
+		f, err := Find(t.Context(), r, s, whytest.End, 20*time.Second)
+		if err != nil || f.Servers != 1 || f.Target.Server != "r3" || f.Target.Volume != "v-r3" {
+			t.Errorf("%s: %+v, %v", s, f, err)
+		}
+	}
+}
+
+// Checked takes each story's finding; document_test.go sets it, of what depends on this package.
+var Checked func(*testing.T, *Finding)
+
 // Each story ends in the words that name what was done, and in no others'.
 func TestStories(t *testing.T) {
 	for name, story := range map[string]struct {
 		class   string
 		make    func(l *whytest.Lab)
-		kind    Kind
+		kind    Reason
 		layer   string
 		replica string
 		words   string
 	}{
-		"healthy": {"r3", func(*whytest.Lab) {}, Calm, "sync", "", ""},
+		"healthy": {"r3", func(*whytest.Lab) {}, Largest, "sync", "", ""},
 		"slow replica, its process stopped half of the time": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 11, 14, 15
 			l.More = func(r *whytest.Recording) {
-				r.Add(`plumbline_replica_service_unread_bytes{volume="v-r3",replica="127.0.0.2:10000"}`, func(i int, s *whytest.Point) { s.Value = float64(i%2) * 4096 })
+				r.Add(`plumbline_replica_service_unread_bytes{volume="v-r3",address="127.0.0.2:10000"}`, func(i int, s *whytest.Point) { s.Value = float64(i%2) * 4096 })
 			}
 		}, SlowReplica, "replica", "r3-2",
 			"r3 commits take 7.3 times local's: of 16 ms, 15 wait for sync; a write takes 14 ms, of which the slowest replica 11, the kernel's queue 1.4; " +
-				"replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others; requests lay there unread at 50 % of the looks: its process does not get to them, it is not its disk or the network"},
+				"replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others; 2.0 kB of requests lay there unread on average: its process does not get to them, it is not its disk or the network"},
 		"slow network": {"r3", func(l *whytest.Lab) { l.Trip["r3-2"], l.Device["r3"] = 11, 14 }, SlowReplica, "network", "r3-2", ""},
 		"slow disk": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-3"], l.Service["r3-3"], l.Disk["r3-3"], l.Device["r3"] = 21, 20, 19, 24
 		}, SlowReplica, "disk", "r3-3", ""},
+		"two of three replicas stopped now and then": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-1"], l.Trip["r3-2"], l.Trip["r3-3"], l.Device["r3"], l.Commit["r3"]["sync"] = 61, 60, 1.2, 64, 70
+			l.More = func(r *whytest.Recording) {
+				for _, address := range []string{"127.0.0.1:10000", "127.0.0.2:10000"} {
+					r.Add(`plumbline_storage_process_stopped_seconds{volume="v-r3",address="`+address+`",role="replica",node="n"}`, func(i int, s *whytest.Point) { s.Value = 0.09 * float64(i%2) })
+				}
+			}
+		}, SlowReplica, "replica", "r3-1", "r3 commits take 32 times local's: of 71 ms, 70 wait for sync; a write takes 64 ms, of which the slowest replica 61, the kernel's queue 6.4; " +
+			"replicas r3-1 and r3-2 stand out: a write takes 61 and 60 ms there and 1.2 on the others; r3-1: its process was stopped for 45 ms on average whenever it was " +
+			"looked at, with requests waiting for it: it is the process, not its disk or the network; r3-2: its process was stopped for 45 ms on average whenever it was " +
+			"looked at, with requests waiting for it: it is the process, not its disk or the network"},
+		"all three replicas' disks": {"r3", func(l *whytest.Lab) {
+			for _, name := range []string{"r3-1", "r3-2", "r3-3"} {
+				l.Trip[name], l.Service[name], l.Disk[name] = 21, 20, 19
+			}
+			l.Device["r3"], l.Commit["r3"]["sync"] = 24, 26
+		}, Largest, "disk", "r3-1", "r3 commits take 12 times local's: of 27 ms, 26 wait for sync; a write takes 24 ms, of which the slowest replica 21; " +
+			"most of it is the disk below the slowest replica; no replica stands out, all are slow; a write takes 21 ms on replica r3-1: 19 ms of it are disk-r3-1's, the disk below it on n; " +
+			"a write takes 21 ms on replica r3-2: 19 ms of it are disk-r3-2's, the disk below it on n; a write takes 21 ms on replica r3-3: 19 ms of it are disk-r3-3's, the disk below it on n"},
+		"a slow way to two": {"r3", func(l *whytest.Lab) {
+			l.Trip["r3-1"], l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 12, 11, 15, 16
+		}, SlowReplica, "network", "r3-1", ""},
+		"two slow replicas beside a busy CPU": {"r3", func(l *whytest.Lab) {
+			l.Commit["r3"]["runqueue"], l.Commit["local"]["runqueue"] = 60, 60
+			l.Trip["r3-1"], l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 12, 11, 15, 16
+		}, SlowReplica, "network", "r3-1", ""},
 		"slow network before the engine": {"local", func(l *whytest.Lab) {
 			l.Device["local"], l.Commit["local"]["sync"] = 24, 26
 			l.More = func(r *whytest.Recording) {
 				r.Times(`plumbline_volume_path_seconds{volume="v-local",path="10.0.0.2:3260",backend="cstor",op="write"}`, 50, 0.020)
 				r.Times(`plumbline_volume_target_seconds{volume="v-local",backend="cstor",op="write"}`, 50, 0.004)
 			}
-		}, Calm, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network before the engine 16, the engine 4.0; " +
-			"most of it is the way over the network to the storage engine"},
+		}, Largest, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network before the engine 16, the engine 4.0; " +
+			"most of it is the way over the network to the storage backend"},
 		"writes of a replica limited": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-3"], l.Service["r3-3"], l.Device["r3"] = 31, 30, 34
 		}, SlowReplica, "replica", "r3-3", ""},
 		"the only replica's disk": {"r1", func(l *whytest.Lab) {
 			l.Trip["r1-1"], l.Service["r1-1"], l.Disk["r1-1"], l.Device["r1"], l.Commit["r1"]["sync"] = 21, 20, 19, 24, 26
-		}, Calm, "disk", "r1-1", ""},
+		}, Largest, "disk", "r1-1", ""},
 		"CPU hog": {"local", func(l *whytest.Lab) {
 			l.Commit["local"]["runqueue"], l.Commit["r3"]["runqueue"] = 12, 12
 			l.More = func(r *whytest.Recording) { r.Counter(`node_pressure_cpu_waiting_seconds_total{node="n"}`, 0.97) }
@@ -82,8 +127,8 @@ func TestStories(t *testing.T) {
 		}, SlowReplica, "network", "r3-2", ""},
 		"CPU hog beside a class much slower than the control": {"r3", func(l *whytest.Lab) {
 			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"] = 12, 40
-		}, Calm, "device", "", "r3 commits take 2.9 times local's: of 41 ms, 40 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-			"most of it is the way from the device to the storage engine; no replica stands out; besides, host n is short of CPU"},
+		}, Largest, "device", "", "r3 commits take 2.9 times local's: of 41 ms, 40 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
+			"most of it is the way from the device to the storage backend; no replica stands out; besides, host n is short of CPU"},
 		"lock storm": {"r1", func(l *whytest.Lab) {
 			l.Statement["r1"]["wait"] = 60
 			l.More = func(r *whytest.Recording) { r.Gauge(`plumbline_query_blocked{server="r1",node="n"}`, 2.5) }
@@ -100,10 +145,10 @@ func TestStories(t *testing.T) {
 			l.Commit["r3"]["wait"], l.Commit["r3"]["sync"], l.Statement["r3"]["wait"] = 56, 20, 3
 			l.More = func(r *whytest.Recording) { r.Gauge(`plumbline_query_blocked{server="r3",node="n"}`, 0.6) }
 		}, SlowReplica, "replica", "r3-3", ""},
-		"commits that wait for each other's sync": {"r3", func(l *whytest.Lab) { l.Commit["r3"]["wait"] = 9 }, Calm, "device", "", ""},
+		"commits that wait for each other's sync": {"r3", func(l *whytest.Lab) { l.Commit["r3"]["wait"] = 9 }, Largest, "device", "", ""},
 		"a replica twice as slow on a host short of CPU": {"r3", func(l *whytest.Lab) {
 			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"], l.Trip["r3-2"] = 12, 30, 4
-		}, Calm, "network", "", ""},
+		}, Largest, "network", "", ""},
 		"the first seconds of a stall": {"r3", func(l *whytest.Lab) {
 			l.More = func(r *whytest.Recording) {
 				for _, command := range []string{"commit", "other"} {
@@ -114,7 +159,7 @@ func TestStories(t *testing.T) {
 				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="sync"}`, 4)
 				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="write"}`, 3)
 			}
-		}, Stalled, "server", "", "r3: a process of the server has been in one sync for 4 s, and commits do not end"},
+		}, Stalled, "file_system", "", "r3: a process of the server has been in one sync for 4 s, and commits do not end"},
 		"the first seconds of a lock that all wait for": {"r3", func(l *whytest.Lab) {
 			l.More = func(r *whytest.Recording) {
 				for _, command := range []string{"commit", "other"} {
@@ -124,7 +169,7 @@ func TestStories(t *testing.T) {
 				r.Gauge(`plumbline_server_longest_wait_seconds{server="r3",node="n",phase="sync"}`, 0.004)
 			}
 		}, Lock, "wait", "", ""},
-		"waiting without a lock": {"r1", func(l *whytest.Lab) { l.Statement["r1"]["wait"], l.Commit["r1"]["wait"] = 60, 60 }, Calm, "wait", "", ""},
+		"waiting without a lock": {"r1", func(l *whytest.Lab) { l.Statement["r1"]["wait"], l.Commit["r1"]["wait"] = 60, 60 }, Largest, "wait", "", ""},
 		"stalled disk": {"r3", func(l *whytest.Lab) {
 			l.PerSecond["r3"] = 0
 			l.More = func(r *whytest.Recording) {
@@ -140,8 +185,9 @@ func TestStories(t *testing.T) {
 			l := whytest.Healthy()
 			story.make(l)
 			f := find(t, l, Subject{Class: story.class})
+			Checked(t, f)
 			v := f.Verdict
-			if v.Kind != story.kind || v.Layer != story.layer && story.layer != "sync" || story.replica != "" && v.Replica != story.replica {
+			if v.Reason != story.kind || v.Layer != story.layer && story.layer != "sync" || story.replica != "" && v.Replica != story.replica {
 				t.Errorf("verdict %+v; want %s, layer %q, replica %q", v, story.kind, story.layer, story.replica)
 			}
 			if words := f.Words(); story.words != "" && words != story.words {
@@ -154,13 +200,14 @@ func TestStories(t *testing.T) {
 			} else if c.Words() != find(t, l, Subject{Class: story.class}).Words() {
 				t.Errorf("where native histograms are not known:\n%s", c.Words())
 			}
-			if c := find(t, l, Subject{Class: story.class}); c.Verdict.Kind != v.Kind || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
+			if c := find(t, l, Subject{Class: story.class}); c.Verdict.Reason != v.Reason || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
 				t.Errorf("by classic histograms:\n%s\nby native ones:\n%s", c.Words(), f.Words())
 			}
 			// Bars and the long form have a line for each and end without a panic.
 			var b strings.Builder
 			PlainPen(&b).Why(f)
-			// Statements under way have phases and no duration yet: where they are most of the time, that is said.
+			// Statements under way have phases and no duration yet: the text must mention it where they are most of the
+			// time.
 			if open := strings.Contains(b.String(), "those that have not ended"); open != (name == "the first seconds of a stall" || name == "the first seconds of a lock that all wait for") {
 				t.Errorf("statements that have not ended: %v\n%s", open, b.String())
 			}
@@ -178,7 +225,7 @@ func TestStories(t *testing.T) {
 func TestHealthyWords(t *testing.T) {
 	f := find(t, whytest.Healthy(), Subject{Class: "r3"})
 	want := "r3 commits take 2.6 times local's: of 5.7 ms, 4.6 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-		"most of it is the way from the device to the storage engine; no replica stands out"
+		"most of it is the way from the device to the storage backend; no replica stands out"
 	if words := f.Words(); words != want {
 		t.Errorf("words\n%s\nwant\n%s", words, want)
 	}
@@ -193,15 +240,15 @@ func TestHealthyWords(t *testing.T) {
 	}
 }
 
-// The same target by each of its names; one that is not there is told of with what is.
+// The same target by each of its names. The error for one that is not there names those that are.
 func TestSubjects(t *testing.T) {
 	l := whytest.Healthy()
 	// One server is at an address of its own, another one on no volume that is known.
 	l.More = func(r *whytest.Recording) {
 		r.Gauge(`server:address:info{server="r3",node="n",address="10.0.0.3",port="5432"}`, 1)
 		r.Gauge(`server:address:info{server="machine",node="n",address="fd00::1",port="5432"}`, 1)
-		r.Gauge(`plumbline_server_info{server="machine",node="n",engine="postgresql"}`, 1)
-		r.Gauge(`plumbline_server_info{server="r3",node="n",engine="postgresql"}`, 1)
+		r.Gauge(`plumbline_server_info{server="machine",node="n",db_system="postgresql"}`, 1)
+		r.Gauge(`plumbline_server_info{server="r3",node="n",db_system="postgresql"}`, 1)
 	}
 	for want, s := range map[string]Subject{"machine": {Server: "machine"}, "server at [fd00::1]:5432": {Address: "[fd00::1]:5432"}} {
 		if f := find(t, l, s); f.Target != (Target{Node: "n", Server: "machine", Engine: "postgresql"}) || !slices.Contains(f.Missing(), "its volume") || f.Name() != "machine" || s.String() != want && s.Server == "" {
@@ -231,11 +278,11 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// Of several servers of a class the one with the slowest commits is told of, by name.
+// Of several servers of a class, the finding names the one with the slowest commits.
 func TestSlowestOfAClass(t *testing.T) {
 	r := whytest.Healthy().Record()
 	for _, server := range []string{"a-fast", "b-slow"} {
-		of := `server="` + server + `",node="m",engine="postgresql"`
+		of := `server="` + server + `",node="m",db_system="postgresql"`
 		r.Gauge(`server:volume:info{`+of+`,volume="v-`+server+`",storageclass="many",namespace="s",persistentvolumeclaim="c"}`, 1)
 		r.Gauge(`plumbline_volume_info{node="m",volume="v-`+server+`",storageclass="many",namespace="s",persistentvolumeclaim="c",device="d"}`, 1)
 		r.Times(`plumbline_query_duration_seconds{`+of+`,command="commit"}`, 10, map[string]float64{"a-fast": 0.001, "b-slow": 0.01}[server])
@@ -249,7 +296,7 @@ func TestSlowestOfAClass(t *testing.T) {
 	}
 }
 
-// A volume without a database is told of by its writes; a name's control characters do not reach a terminal.
+// A finding describes a volume without a database by its writes; a name's control characters do not reach a terminal.
 func TestVolumeAlone(t *testing.T) {
 	r := whytest.Healthy().Record()
 	r.Without("server:")
@@ -258,8 +305,9 @@ func TestVolumeAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	Checked(t, f)
 	want := "lab/data-r3: no database server is known on it; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-		"most of it is the way from the device to the storage engine; no replica stands out"
+		"most of it is the way from the device to the storage backend; no replica stands out"
 	if f.Words() != want {
 		t.Errorf("words\n%s\nwant\n%s", f.Words(), want)
 	}
@@ -268,7 +316,32 @@ func TestVolumeAlone(t *testing.T) {
 	}
 }
 
-// What is not measured is said and is not 0: no block times, no replicas on the wire, no control.
+// A phase and a stalled layer that this version does not know are shown under their own names, and none is dropped.
+func TestUnknownLayers(t *testing.T) {
+	l := whytest.Healthy()
+	l.Commit["r3"]["gpu"] = 9
+	f := find(t, l, Subject{Class: "r3"})
+	var b strings.Builder
+	PlainPen(&b).Why(f)
+	Checked(t, f)
+	PlainPen(&b).Stacks([]*Finding{f})
+	for _, want := range []string{"9.0 are of the phase gpu", "most of it is the layer gpu", "\n  gpu ", "????", "? gpu"} {
+		if !strings.Contains(f.Words()+b.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, b.String())
+		}
+	}
+	if f.Verdict.Layer != "gpu" {
+		t.Errorf("verdict %+v", f.Verdict)
+	}
+	l.More = func(r *whytest.Recording) {
+		r.Gauge(`volume:stalled_seconds:max{volume="v-r3",layer="fabric",node="n",device=""}`, 23)
+	}
+	if v := find(t, l, Subject{Class: "r3"}).Verdict; v.Layer != "fabric" || !strings.Contains(v.Text, "the layer fabric has stood still for 23 s") {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+// A finding reports what is not measured, and not as 0: no block times, no replicas on the wire, no control.
 func TestMissing(t *testing.T) {
 	r := whytest.Healthy().Record()
 	r.Without("ebpf_exporter_blkio_", "plumbline_replica_", "plumbline_volume_frontend")
@@ -276,6 +349,7 @@ func TestMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	Checked(t, f)
 	var b strings.Builder
 	PlainPen(&b).Why(f)
 	for _, want := range []string{"its writes are not measured", "block times of device dev-r3", "times of its replicas"} {
@@ -290,6 +364,7 @@ func TestMissing(t *testing.T) {
 	if f, err = Find(t.Context(), r, Subject{Class: "r3"}, whytest.End, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
+	Checked(t, f)
 	if want := "r3: no statement of r3 is measured: does the agent run on node n, with BPF?"; f.Words() != want {
 		t.Errorf("words %q, want %q", f.Words(), want)
 	}

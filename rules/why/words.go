@@ -7,28 +7,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
-
-// phaseWords are the phases of a statement, after "of 29 ms, 18".
-var phaseWords = map[string]string{
-	"cpu": "are work on a CPU", "runqueue": "wait for a CPU", "client": "wait for the client", "wait": "wait for other sessions (their sync, or locks)",
-	"read": "wait for reads", "write": "wait for writes of files", "sync": "wait for sync",
-}
-
-// layerWords name the layers.
-var layerWords = map[string]string{
-	"cpu": "work on a CPU", "runqueue": "waiting for a CPU", "client": "waiting for the client", "wait": "waiting for other sessions (their sync, or locks)",
-	"read": "reading files", "write": "writing files", "sync": "sync", "queue": "the kernel's queue before the device", "device": "the device",
-	"path": "the way over the network to the storage engine", "engine": "the storage engine", "network": "the network to the slowest replica", "replica": "the slowest replica's process",
-	"disk": "the disk below the slowest replica", "flush": "the device's cache flush", "rest": "unexplained",
-}
 
 // layerWord names a layer of the finding: below a device there may be an engine.
 func (f *Finding) layerWord(name string) string {
-	if name == "device" && Known(first(f.Write.Engine, slowestOf(f.Replicas).Time())) {
-		return "the way from the device to the storage engine"
+	if name == layers.Device && Known(first(f.Write.Engine, slowestOf(f.Replicas).Time())) {
+		return "the way from the device to the storage backend"
 	}
-	return layerWords[name]
+	return layers.Of(name).Words
 }
 
 // ms prints seconds as milliseconds with two significant digits, without the unit.
@@ -77,9 +65,9 @@ func (f *Finding) Name() string {
 // Words is the finding in one sentence, or a few.
 func (f *Finding) Words() string {
 	name := f.Name()
-	if f.Verdict.Kind == Stalled || f.Verdict.Kind == Few || f.Verdict.Kind == Lock && f.main().Count < leastSamples {
+	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples {
 		parts := []string{name + ": " + f.Verdict.Text}
-		if f.Verdict.Kind != Few && f.Target.Server != "" && f.main().Count < leastSamples {
+		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples {
 			parts = append(parts, few(f.what()+"s", f.main().Count, f))
 		}
 		return strings.Join(append(parts, f.tail()...), "; ")
@@ -96,17 +84,20 @@ func (f *Finding) Words() string {
 	if f.Verdict.Text != "" {
 		parts = append(parts, f.Verdict.Text)
 	}
+	if text := f.unusual(); text != "" {
+		parts = append(parts, text)
+	}
 	return strings.Join(append(parts, f.tail()...), "; ")
 }
 
 func (f *Finding) statementWords(name string) string {
 	s := f.main()
-	if s.underWay() {
+	if s.UnderWay() {
 		return f.underWayWords(name)
 	}
 	var spent []string
 	for _, p := range mainPhases(s.Phases, s.Mean) {
-		spent = append(spent, ms(p.Seconds)+" "+phaseWords[p.Name])
+		spent = append(spent, ms(p.Seconds)+" "+layers.Of(p.Name).Spent)
 	}
 	of := ""
 	if len(spent) > 0 {
@@ -121,7 +112,7 @@ func (f *Finding) statementWords(name string) string {
 	return fmt.Sprintf("%s %ss take %s ms%s (no control class to compare with)", name, f.what(), ms(s.Mean), strings.Replace(of, ", ", ", of which ", 1))
 }
 
-// mainPhases are those that are told: up to two, the largest first, each a good part of the whole.
+// mainPhases are those that a text mentions: up to two, the largest first, each a good part of the whole.
 func mainPhases(phases []Layer, whole float64) []Layer {
 	sorted := slices.Clone(phases)
 	slices.SortStableFunc(sorted, func(x, y Layer) int { return cmp.Compare(y.Seconds, x.Seconds) })
@@ -136,7 +127,7 @@ func (f *Finding) underWayWords(name string) string {
 	var spent []string
 	whole := sum(s.Phases)
 	for _, p := range mainPhases(s.Phases, whole) {
-		spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*p.Seconds/whole, phaseWords[p.Name]))
+		spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*p.Seconds/whole, layers.Of(p.Name).Spent))
 	}
 	ratio := ""
 	if f.Control != nil && Known(f.Control.Ratio) {
@@ -145,7 +136,7 @@ func (f *Finding) underWayWords(name string) string {
 	return fmt.Sprintf("%s %ss that ended took %s ms%s, but most of the time is of those that have not: %s", name, f.what(), ms(s.Mean), ratio, strings.Join(spent, " and "))
 }
 
-// writeWords says what a write of the volume takes and what of it its parts, the larger ones.
+// writeWords words how long a write of the volume takes, and its larger parts.
 func (f *Finding) writeWords() string {
 	w := f.Write
 	total := first(w.Total, w.Engine)
@@ -166,14 +157,14 @@ func (f *Finding) writeWords() string {
 	}
 	parts := []part{
 		{replica, slowest.Time()},
-		{"the network before the engine", seconds(w.Layers, "path")},
-		{"the engine", seconds(w.Layers, "engine")},
-		{"the kernel's queue", seconds(w.Layers, "queue")},
+		{"the network before the engine", seconds(w.Layers, layers.Path)},
+		{"the engine", seconds(w.Layers, layers.Engine)},
+		{"the kernel's queue", seconds(w.Layers, layers.Queue)},
 	}
 	if Known(first(w.Engine, slowest.Time())) {
-		parts = append(parts, part{"the way to the engine", seconds(w.Layers, "device")})
+		parts = append(parts, part{"the way to the engine", seconds(w.Layers, layers.Device)})
 	} else {
-		parts = append(parts, part{"the device " + f.Target.Device, seconds(w.Layers, "device")})
+		parts = append(parts, part{"the device " + f.Target.Device, seconds(w.Layers, layers.Device)})
 	}
 	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(first(y.seconds, -1), first(x.seconds, -1)) })
 	var told []string
@@ -192,7 +183,7 @@ func (f *Finding) writeWords() string {
 	return text
 }
 
-// tail says what else there is: replicas that are missing, alerts, what is not measured.
+// tail lists what else there is: replicas that are missing, alerts, what is not measured.
 func (f *Finding) tail() (parts []string) {
 	if f.Healthy < f.Desired {
 		text := fmt.Sprintf("%.0f of %.0f replicas are healthy", f.Healthy, f.Desired)
@@ -208,12 +199,7 @@ func (f *Finding) tail() (parts []string) {
 		if a.Severity == "info" {
 			continue
 		}
-		name := a.Name
-		// The canary's alerts fire for the layer that the rules suspect.
-		if suspect := cmp.Or(a.Suspect, f.Suspect); suspect != "" && strings.HasPrefix(a.Name, "Canary") {
-			name += " (suspect " + suspect + ")"
-		}
-		names = append(names, name)
+		names = append(names, a.Name)
 	}
 	if len(names) > 0 {
 		parts = append(parts, "firing: "+strings.Join(names, ", "))

@@ -46,8 +46,8 @@ func compare(turns int, round func(disturbed bool) sample) rises {
 	return r
 }
 
-// row tells how the reading of a layer rose against the truth. Rises of other layers are told,
-// too: what is not held back there must not be read there.
+// row compares how the reading of a layer rose with the truth. It also writes rises of other layers: what is not
+// delayed there must not be measured there.
 func (r rises) row(t *rig.Scope, out *rows.File, section, what, layer string, others ...string) {
 	truth, reading := r.truth[layer], r.reading[layer]
 	var errors []float64

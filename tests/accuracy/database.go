@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -20,7 +21,7 @@ import (
 
 const databaseSection = "Accuracy: phases of a PostgreSQL statement"
 
-var phases = []string{"cpu", "runqueue", "read", "write", "sync", "client", "wait"}
+var phases = layers.Names(layers.IsPhase)
 
 // database is a PostgreSQL server and the agent that looks at it.
 type database struct {
@@ -32,7 +33,7 @@ type database struct {
 	control *pgx.Conn
 }
 
-// quiet are settings with which the server does nothing but what it is asked to.
+// quiet are settings with which the server does no background work.
 var quiet = map[string]string{
 	"shared_buffers": "1MB", "autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0",
 	"max_parallel_workers_per_gather": "0", "jit": "off", "deadlock_timeout": "1h",
@@ -198,7 +199,7 @@ func fill(d *database) table {
 	return t
 }
 
-// read reads n pages, far apart, so that nobody reads ahead and the server has none of them.
+// read reads n pages, far apart, so that nothing reads ahead and the server has none of them.
 func (t *table) read(d *database, n int) sample {
 	return d.during("select", n, func() {
 		for range n {
@@ -481,7 +482,7 @@ func through(t *rig.Scope, o options) {
 			})
 			held := v.proxy.Take().Busy.Seconds() / n
 			s.truth["sync"], s.truth["delayed replica's round trip"] = held, held
-			by := []string{"volume", v.Name, "replica", v.Addresses[far], "op", "write"}
+			by := []string{"volume", v.Name, "address", v.Addresses[far], "op", "write"}
 			const request = "plumbline_replica_request_duration_seconds"
 			s.reading["delayed replica's round trip"] = (v.settled().Seconds(request, by...) - before.Seconds(request, by...)) / n
 			return s

@@ -1,7 +1,6 @@
-// Command accuracy shows how right the readings are: it holds back known times at one layer
-// after the other, with the real agent, PostgreSQL, Longhorn engine and replicas, and compares
-// what is read of the layer; and it compares with what fio, pgbench, bpftrace and the kernel
-// say of the same run.
+// Command accuracy shows how right the readings are: it delays one layer after the other by a known time, with the real
+// agent, PostgreSQL, Longhorn engine and replicas, and compares what is measured of the layer. It also compares with
+// what fio, pgbench, bpftrace and the kernel report for the same run.
 package main
 
 import (

@@ -33,7 +33,7 @@ var workloads = []workload{
 	{"TPC-B", nil, 7},
 }
 
-// benched is what pgbench says of a run.
+// benched is what pgbench reports on a run.
 type benched struct {
 	transactions float64
 	// latency is the mean of a transaction, in seconds.
@@ -77,14 +77,16 @@ func (d *database) wakeup(m agentproc.Metrics) float64 {
 	return m.Sum("plumbline_query_wakeup_seconds_total", "server", d.name)
 }
 
-// clientScript tells, at its end, how often pgbench had an answer and then sent something, and how long that took it: its wake-up, and
-// its own time; and for how long the server was still at sending an answer that had arrived. Needs Linux 6.3 (sk_data_ready).
+// clientScript prints, at its end, how often pgbench received a response and then sent something, and how long that
+// took: its wake-up, and its own time. It also prints for how long the server was still sending a response that had
+// arrived. Needs Linux 6.3 (sk_data_ready).
 //
 //go:embed client.bt
 var clientScript string
 
 // agreePgbench compares pgbench's mean latency of a transaction with the sum of what it is made of: the wake-ups of the
-// server and its statements by the agent, and the client's part between two of them, but for the time in which both are at work.
+// server and its statements by the agent, and the client's part between two of them, but for the time in which both are
+// at work.
 func agreePgbench(t *rig.Scope, o options) {
 	d := startDatabase(t, o, "accuracy-pgbench", "", "--collector.trace")
 	d.fillBench()
@@ -121,7 +123,7 @@ func agreePgbench(t *rig.Scope, o options) {
 	}
 }
 
-// told is a count, and a mean in seconds, that a script of bpftrace printed on a line with a name.
+// told is a count, and a mean in seconds, that a bpftrace script printed on a line with a name.
 func told(t *rig.Scope, output, name string) (count, mean float64) {
 	m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(output)
 	if m == nil {
@@ -136,8 +138,8 @@ func told(t *rig.Scope, output, name string) (count, mean float64) {
 
 const benchSection = "Accuracy: a transaction's latency from its parts"
 
-// script tells, at its end, the counts and sums of what it saw: statements of PostgreSQL and
-// the flushes within, and requests of one block device.
+// script prints, at its end, the counts and sums of what it saw: statements of PostgreSQL and the flushes within, and
+// requests of one block device.
 //
 //go:embed agree.bt
 var script string

@@ -117,8 +117,8 @@ func (v *replicated) round(proxy, disk time.Duration) sample {
 		return (after.Seconds(name, labels...) - before.Seconds(name, labels...)) / (after.Sum(name, labels...) - before.Sum(name, labels...))
 	}
 	for name, i := range map[string]int{"delayed": far, "slow": slow, "other": 0} {
-		request := mean("plumbline_replica_request_duration_seconds", "replica", v.Addresses[i])
-		service := mean("plumbline_replica_service_seconds", "replica", v.Replicas[i].Address)
+		request := mean("plumbline_replica_request_duration_seconds", "address", v.Addresses[i])
+		service := mean("plumbline_replica_service_seconds", "address", v.Replicas[i].Address)
 		s.reading[name+" replica's round trip"], s.reading[name+" replica's service"] = request, service
 		s.reading[name+" replica's network"] = request - service
 	}

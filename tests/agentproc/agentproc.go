@@ -26,7 +26,7 @@ const (
 	stopTimeout  = time.Minute
 )
 
-// Agent is a running agent. Whoever started it stops it.
+// Agent is a running agent. The caller must stop it.
 type Agent struct {
 	address string
 	cmd     *exec.Cmd
@@ -146,8 +146,8 @@ func (m Metrics) Seconds(name string, labels ...string) float64 {
 	return sum
 }
 
-// Buckets adds up the native histograms of a family, all of one schema, that have all of the labels: counts by a bucket's
-// index, whose upper bound is 2^(index/2^schema) seconds.
+// Buckets adds up the native histograms of a family, all of one schema, that have all of the labels: counts by a
+// bucket's index, whose upper bound is 2^(index/2^schema) seconds.
 func (m Metrics) Buckets(name string, labels ...string) (schema int32, counts map[int32]float64) {
 	counts = map[int32]float64{}
 	for _, s := range m[name].GetMetric() {
@@ -182,7 +182,7 @@ func has(s *dto.Metric, labels []string) bool {
 	return true
 }
 
-// Stop ends the agent, first as asked, then by force.
+// Stop ends the agent, first by a signal to terminate, then by force.
 func (a *Agent) Stop() error {
 	a.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -26,7 +26,7 @@ type node struct {
 	label, prefix string
 	// build starts it and its load at a rate, and returns the count of what the load did.
 	build func(t *rig.Scope, rate float64) *atomic.Int64
-	// there tells whether the agent has found all of it.
+	// there fails unless the agent has found all of it.
 	there func(m agentproc.Metrics) error
 }
 
@@ -42,7 +42,7 @@ func serversOf(n, connections int) node {
 			}
 			followed := 0.0
 			for i := range n {
-				followed += m.Sum("plumbline_query_backends", "server", fmt.Sprintf("size-%d", i))
+				followed += m.Sum("plumbline_query_processes", "server", fmt.Sprintf("size-%d", i))
 			}
 			if followed < float64(n*connections) || got == 0 {
 				return fmt.Errorf("%v tasks of servers are followed, %v statements counted", followed, got)

@@ -71,7 +71,7 @@ func startManager(t *testing.T) *manager {
 	return m
 }
 
-// start runs a program until the test ends, and shows what it said if the test fails.
+// start runs a program until the test ends, and logs its output if the test fails.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var log bytes.Buffer
@@ -128,7 +128,7 @@ func (m *manager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sent tells whether a receiver was sent an alert with these labels.
+// sent reports whether a receiver was sent an alert with these labels.
 func (m *manager) sent(receiver string, want labels) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

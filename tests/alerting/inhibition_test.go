@@ -33,7 +33,8 @@ func (m matcher) matches(l labels) bool {
 	return l[m.name] == m.value
 }
 
-// inhibitions are those of Plumbline's alerts. The others are the chart's own three, which stand there as the values replace its list.
+// inhibitions are those of Plumbline's alerts. The others are the chart's own three, which are there because the values
+// replace its list.
 func inhibitions(t *testing.T) (rules []inhibition) {
 	t.Helper()
 	others := 0
@@ -65,7 +66,7 @@ func inhibitions(t *testing.T) (rules []inhibition) {
 	return rules
 }
 
-// names tells whether matchers name alerts.
+// names reports whether matchers name alerts.
 func names(all []matcher) bool {
 	return slices.ContainsFunc(all, func(m matcher) bool { return m.name == "alertname" })
 }
@@ -103,8 +104,8 @@ func TestInhibition(t *testing.T) {
 	all := fired(t)
 	m := startManager(t)
 	n := 0
-	// own gives an alert places of its own, so that only one rule can have to do with it. What the
-	// rule asks the source for stays.
+	// own gives an alert places of its own, so that only one rule can have to do with it. The labels that the rule
+	// requires of the source stay.
 	own := func(l labels, asked []matcher) labels {
 		n++
 		l = maps.Clone(l)

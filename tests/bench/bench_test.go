@@ -157,7 +157,8 @@ func podOf(t *testing.T, o *unstructured.Unstructured) *core.Pod {
 	return &pod
 }
 
-// templates renders all combinations and has a real API server check each object strictly, and each pod under the level "restricted".
+// templates renders all combinations and has a real API server check each object strictly, and each pod under the level
+// "restricted".
 func templates(t *testing.T, s *kubetest.Server) {
 	for name, values := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +237,7 @@ func templates(t *testing.T, s *kubetest.Server) {
 	}
 }
 
-// careful checks what no security level asks for.
+// careful checks what no security level requires.
 func careful(o *unstructured.Unstructured, pod *core.Pod, openshift bool) error {
 	if pod.Spec.NodeSelector[core.LabelOSStable] != "linux" {
 		return fmt.Errorf("its node selector is %v, and there are no images but for Linux", pod.Spec.NodeSelector)
@@ -266,8 +267,8 @@ func careful(o *unstructured.Unstructured, pod *core.Pod, openshift bool) error 
 	return nil
 }
 
-// TestPolicies checks that each program that is let out is let out for itself alone, to DNS of every usual kind, to databases of the
-// namespace, and to Prometheus' port.
+// TestPolicies checks that each program that is let out is let out for itself alone, to DNS of every usual kind, to
+// databases of the namespace, and to Prometheus' port.
 func TestPolicies(t *testing.T) {
 	values := append(combinations(t)["all"], "prometheus.url=https://thanos.example.org:10999/x")
 	objects, text, err := template(t, values...)
@@ -331,8 +332,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestMonitors checks that each monitor's port is one of its pods', that all have the label that Prometheus selects by, and that generators are
-// not scraped.
+// TestMonitors checks that each monitor's port is one of its pods', that all have the label that Prometheus selects by,
+// and that generators are not scraped.
 func TestMonitors(t *testing.T) {
 	objects, text, err := template(t, combinations(t)["label"]...)
 	if err != nil {
@@ -407,11 +408,11 @@ func TestValues(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"StatefulSet mysql-held":                       "e2e/mariadb Never [--innodb-buffer-pool-size=64M]",
-		"Deployment canary-postgresql-held":            "[canary --web.listen-address=:9700 --server=bench/postgresql-held --storageclass=held --rate=20 --engine=postgres]",
+		"Deployment canary-postgresql-held":            "[canary --web.listen-address=:9700 --database=bench/postgresql-held --storageclass=held --rate=20 --engine=postgres]",
 		"Deployment canary-mysql-held":                 "--engine=mysql]",
 		"CronJob baseline-postgresql-held":             "--duration=3m --refuse-slower=0.15 --max-duration=3m --force]",
-		"CronJob pgbench-held":                         "Never [pgbench --web.listen-address=:9700 --storageclass=held --server=bench/postgresql-held --init",
-		"CronJob fio-held":                             "[fio --web.listen-address=:9700 --storageclass=held --server=fio-held --directory=/data",
+		"CronJob pgbench-held":                         "Never [pgbench --web.listen-address=:9700 --storageclass=held --database=bench/postgresql-held --init",
+		"CronJob fio-held":                             "[fio --web.listen-address=:9700 --storageclass=held --database=fio-held --directory=/data",
 		"CronJob canary-generators-held":               "--generators=4 --once=15m --json]",
 		"PodMonitor mysql":                             "",
 		"PrometheusRule plumbline-baseline-mysql-held": "",
@@ -447,7 +448,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestClassNames checks that names of classes are names of objects where these can be, and else differ all the same and are not too long.
+// TestClassNames checks that names of classes are names of objects where these can be, and else differ all the same and
+// are not too long.
 func TestClassNames(t *testing.T) {
 	objects, text, err := template(t, combinations(t)["odd names"]...)
 	if err != nil {

@@ -84,8 +84,8 @@ func examples(t *testing.T, s *kubetest.Server) {
 	stack(t, s)
 }
 
-// stack checks the values for kube-prometheus-stack as far as they are fields of the objects that the chart makes of them; the
-// chart itself is in no package registry.
+// stack checks the values for kube-prometheus-stack as far as they are fields of the objects that the chart makes of
+// them; the chart itself is in no package registry.
 func stack(t *testing.T, s *kubetest.Server) {
 	values := readValues(t, filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack", "values.yaml"))
 	s.Namespace("monitoring")
@@ -150,8 +150,9 @@ func readValues(t *testing.T, path string) (values map[string]any) {
 	return values
 }
 
-// What several of Thanos' manifests have is the same in each: the version, which is the one that make e2e-distributed runs, the receivers of the
-// ring, and who asks whom. The rulers select the rules that the chart makes there.
+// What several of Thanos' manifests have is the same in each: the version, which is the one that make e2e-distributed
+// runs, the receivers of the ring, and the endpoints that queriers and rulers query. The rulers select the rules that
+// the chart makes there.
 func TestThanos(t *testing.T) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files(t, "thanos") {

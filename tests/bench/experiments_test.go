@@ -15,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
 
-// TestExperiments checks that each published experiment has a values file, that it runs that one and nothing beside it, and that its targets have what
-// its steps need: a database of the right engine, a folder, and room.
+// TestExperiments checks that each published experiment has a values file, that it runs that one and nothing beside it,
+// and that its targets have what its steps need: a database of the right engine, a folder, and room.
 func TestExperiments(t *testing.T) {
 	files, _ := filepath.Glob(chart("*.yaml"))
 	var names []string
@@ -92,8 +92,8 @@ func readTargets(t *testing.T, text string, pod core.PodSpec) []matrix.Target {
 	return targets
 }
 
-// mounted writes a file that has paths below /dsn, and what is there, to another folder; the content of a key is SECRET/KEY, as a
-// connection string of its engine. Nothing of a connection string may be in the text itself.
+// mounted writes a file that has paths below /dsn, and what is there, to another folder; the content of a key is
+// SECRET/KEY, as a connection string of its engine. Nothing of a connection string may be in the text itself.
 func mounted(t *testing.T, text string, pod core.PodSpec) string {
 	t.Helper()
 	folder := t.TempDir()

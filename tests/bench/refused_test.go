@@ -10,7 +10,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// TestRefused checks that a wrong value is an error that names it, and says what to do where the name is not enough.
+// TestRefused checks that a wrong value is an error that names it, and explains what to do where the name is not
+// enough.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		values []string
@@ -52,7 +53,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSchema checks that the schema has exactly the values that there are, each with a type and in words, and takes no other.
+// TestSchema checks that the schema has exactly the values that there are, each with a type and in words, and takes no
+// other.
 func TestSchema(t *testing.T) {
 	read := func(file string) (all map[string]any) {
 		text, err := os.ReadFile(chart(file))

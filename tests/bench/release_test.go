@@ -46,7 +46,8 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Cluster":        {Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"},
 }
 
-// TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found it.
+// TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found
+// it.
 func TestCluster(t *testing.T) {
 	s := cluster(t, "restricted")
 	for _, part := range []struct {
@@ -100,8 +101,8 @@ func (h *helms) get(kind, name string) *unstructured.Unstructured {
 	return o
 }
 
-// facts installs a matrix and a soak over several classes: each target has the copies that its StorageClass has, the first control is the one that
-// others are compared with, and connection strings are where CloudNativePG puts them.
+// facts installs a matrix and a soak over several classes: each target has the copies that its StorageClass has, the
+// first control is the one that others are compared with, and connection strings are where CloudNativePG puts them.
 func facts(t *testing.T, s *kubetest.Server) {
 	h := on(t, s)
 	for class, rest := range map[string]string{
@@ -198,8 +199,8 @@ func facts(t *testing.T, s *kubetest.Server) {
 	h.run("uninstall", "facts")
 }
 
-// release installs databases, pins a canary by the account of its baseline, and upgrades: the pin and MySQL's password stay. Then nothing is left
-// of it, and what was there before is as it was.
+// release installs databases, pins a canary by the account of its baseline, and upgrades: the pin and MySQL's password
+// stay. Then nothing is left of it, and what was there before is as it was.
 func release(t *testing.T, s *kubetest.Server) {
 	h := on(t, s)
 	before := h.everything()
@@ -218,7 +219,7 @@ func release(t *testing.T, s *kubetest.Server) {
 		r := result.Result{Tool: "canary", Profile: "tpcb-like", TargetRate: 10, Completed: 6000,
 			Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: p95 / 2}, {Q: 0.95, Value: p95}}}}
 		return baseline.Output{Version: "v", History: 5, RefuseSlower: 0.15}.ToPrometheusRule(t.Context(), config, namespace+"/"+name,
-			[]baseline.Baseline{{StorageClass: "local-path", Server: server, Result: r}}, time.Now())
+			[]baseline.Baseline{{StorageClass: "local-path", Database: server, Result: r}}, time.Now())
 	}
 	if err := baseline.Reach(t.Context(), config, namespace+"/"+name); err != nil {
 		t.Fatal(err)
@@ -301,7 +302,8 @@ func (h *helms) everything() (names []string) {
 	return names
 }
 
-// existingSecret checks that a Secret of the user's own is used as it is, and that one that lacks a key is refused with its name.
+// existingSecret checks that a Secret of the user's own is used as it is, and that one that lacks a key is refused with
+// its name.
 func existingSecret(t *testing.T, s *kubetest.Server) {
 	h := on(t, s)
 	defer h.run("uninstall", "bench")
@@ -325,8 +327,8 @@ func existingSecret(t *testing.T, s *kubetest.Server) {
 	}
 }
 
-// withoutRights installs by an account that has every right in the namespace and none beside: with readStorageClasses=false it can, and without it
-// the error names what is missing.
+// withoutRights installs by an account that has every right in the namespace and none beside: with
+// readStorageClasses=false it can, and without it the error names what is missing.
 func withoutRights(t *testing.T, s *kubetest.Server) {
 	h := on(t, s)
 	h.Apply(parse(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: tenant, namespace: bench}}"),

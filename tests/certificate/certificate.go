@@ -21,7 +21,8 @@ const (
 	Key  = "server.key"
 )
 
-// Write puts a certificate that is signed by itself, and its key, into a folder, for the folder's owner. It holds for an hour.
+// Write puts a certificate that is signed by itself, and its key, into a folder, for the folder's owner. It holds for
+// an hour.
 func Write(folder string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

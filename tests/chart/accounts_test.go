@@ -39,15 +39,15 @@ var programs = []account{
 	{"plumbline-node", "plumbline-agent", "plumbline-agent", []string{"--kubernetes", "--no-collector.query", "--no-collector.replica"},
 		"ClusterRole/plumbline-agent", []string{"persistentvolumes", "pods", "storageclasses"}},
 	{"plumbline", "longhorn-exporter", "longhorn_exporter", []string{"--kubernetes", "--no-collector.engine", "--no-collector.replica"},
-		"Role/plumbline-longhorn-exporter", []string{"volumes", "engines", "replicas", "nodes", "instancemanagers"}},
+		"Role/plumbline-longhorn-exporter", []string{"volumes", "replicas", "nodes", "instancemanagers"}},
 	{"plumbline-node", "longhorn-node-exporter", "longhorn_exporter", []string{"--kubernetes", "--kubernetes.node=n", "--no-collector.volume", "--no-collector.node"},
-		"Role/plumbline-longhorn-exporter", []string{"volumes", "engines", "replicas", "nodes", "instancemanagers"}},
+		"Role/plumbline-longhorn-node-exporter", []string{"engines", "replicas", "instancemanagers"}},
 	{"plumbline", "openebs-exporter", "openebs_exporter", []string{"--kubernetes"},
 		"ClusterRole/plumbline-openebs-exporter", []string{"persistentvolumes", "nodes", "lvmvolumes", "zfsvolumes"}},
 }
 
-// accounts runs each exporter with a token of the service account that the chart makes for it: it can list all it needs, needs all it is
-// allowed, and can do nothing else.
+// accounts runs each exporter with a token of the service account that the chart makes for it: it can list all it
+// needs, needs all it is allowed, and can do nothing else.
 func accounts(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	s.Namespace("plumbline-node")
@@ -119,9 +119,14 @@ type exporter struct{ url string }
 // startExporter runs an exporter until the test ends.
 func startExporter(t *testing.T, a account, kubeconfig string) exporter {
 	t.Helper()
+	return startProgram(t, a.program, append([]string{"--kubernetes.kubeconfig=" + kubeconfig}, a.args...)...)
+}
+
+// startProgram runs a program that has metrics until the test ends.
+func startProgram(t *testing.T, program string, args ...string) exporter {
+	t.Helper()
 	address := testkit.FreeAddress(t)
-	cmd := exec.Command(testkit.Tool(t, a.program), append([]string{
-		"--kubernetes.kubeconfig=" + kubeconfig, "--web.listen-address=" + address}, a.args...)...)
+	cmd := exec.Command(testkit.Tool(t, program), append(args, "--web.listen-address="+address)...)
 	log, err := os.CreateTemp(t.TempDir(), "log")
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +141,7 @@ func startExporter(t *testing.T, a account, kubeconfig string) exporter {
 		cmd.Wait()
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
-			t.Logf("%s printed:\n%s", a.program, text)
+			t.Logf("%s printed:\n%s", program, text)
 		}
 	})
 	return exporter{"http://" + address + "/metrics"}

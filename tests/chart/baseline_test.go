@@ -17,16 +17,16 @@ import (
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
-// pins installs two canaries and what pins them on a real API server: each account writes its own canary's pin and no other, upgrades and a
-// rollback leave the pin as it was written, and uninstall removes it.
+// pins installs two canaries and what pins them on a real API server: each account writes its own canary's pin and no
+// other, upgrades and a rollback leave the pin as it was written, and uninstall removes it.
 func pins(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop",
 		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}})
 	_, run := helm(t, s, "plumbline")
 	values := []string{registry, "rules.enabled=false", "dashboards.enabled=false", "prometheus.release=stack",
-		"canaries[0].name=orders", "canaries[0].namespace=shop", "canaries[0].server=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders",
-		"canaries[1].name=books", "canaries[1].namespace=shop", "canaries[1].server=shop/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"}
+		"canaries[0].name=orders", "canaries[0].namespace=shop", "canaries[0].database=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders",
+		"canaries[1].name=books", "canaries[1].namespace=shop", "canaries[1].database=shop/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"}
 	notes := run(append([]string{"install", "plumbline", chart(t)}, sets(values)...)...)
 	advice := advised(t, notes)
 	if len(advice) != 1 {
@@ -93,5 +93,5 @@ func pinAs(t *testing.T, s *kubetest.Server, namespace, account, name string) er
 	r := result.Result{Tool: "canary", Profile: "tpcb-like", TargetRate: 10, Completed: 6000,
 		Response: result.Latency{Quantiles: []result.Quantile{{Q: 0.5, Value: 0.002}, {Q: 0.95, Value: 0.004}}}}
 	return baseline.Output{Version: "v", History: 5}.ToPrometheusRule(t.Context(), config, namespace+"/"+name,
-		[]baseline.Baseline{{StorageClass: "fast", Server: "shop/orders", Result: r}}, time.Now())
+		[]baseline.Baseline{{StorageClass: "fast", Database: "shop/orders", Result: r}}, time.Now())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/plumbline/plumbline/manifests/release/stage"
 	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/tests/world"
 )
 
 // checkout is the folder of the chart in the checkout. It has the rules and dashboards for native histograms alone.
@@ -49,7 +50,7 @@ func chart(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := world.Run(m)
 	os.RemoveAll(staged.folder)
 	os.Exit(code)
 }
@@ -114,11 +115,11 @@ var matrix = map[string][]string{
 	"longhorn":         {registry, "longhorn.enabled=true", "longhorn.namespace=lh", "longhorn.dataPaths={/var/lib/longhorn,/mnt/fast}"},
 	"controls":         {registry, "control.storageClasses={disk,host}"},
 	"openebs":          {registry, "openebs.enabled=true"},
-	"every engine":     {registry, "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.cstor.enabled=true", "openebs.jiva.enabled=true"},
+	"every program":    {registry, "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.cstor.enabled=true", "openebs.jiva.enabled=true", "verdict.events=true"},
 	"mayastor address": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=http://rest.storage:8081", "openebs.namespace=storage"},
-	"canaries": {registry, "canaries[0].name=shop", "canaries[0].server=shop/shop-db", "canaries[0].storageclass=fast",
+	"canaries": {registry, "canaries[0].name=shop", "canaries[0].database=shop/shop-db", "canaries[0].storageclass=fast",
 		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
-		"canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books", "canaries[1].dsnSecret.key=dsn"},
+		"canaries[1].database=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books", "canaries[1].dsnSecret.key=dsn"},
 	"placement": {registry, "openebs.enabled=true", "placement.nodeSelector.pool=infra", "placement.tolerations[0].key=infra", "placement.tolerations[0].operator=Exists",
 		"placement.priorityClassName=system-cluster-critical", "placement.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes.io/hostname"},
 	"more egress": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=https://rest.example.org", "agent.extraEgress[0].ports[0].port=14318"},
@@ -128,8 +129,8 @@ var matrix = map[string][]string{
 	"openshift":   {registry, "openshift.enabled=true"},
 	"test at url": {registry, "prometheus.url=http://prometheus.metrics:9091/prom", "test.wait=1m30s", "podAnnotations.team=storage", "image.pullSecrets={one}"},
 	"baselines": {registry, "baseline.enabled=true", "baseline.suspend=false", "baseline.duration=24h", "image.pullSecrets={one}", "podAnnotations.team=storage", "canaries[0].name=shop",
-		"canaries[0].server=shop/shop-db", "canaries[0].storageclass=fast", "canaries[0].rate=5", "canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books",
-		"canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].server=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"},
+		"canaries[0].database=shop/shop-db", "canaries[0].storageclass=fast", "canaries[0].rate=5", "canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books",
+		"canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].database=books/books", "canaries[1].storageclass=fast", "canaries[1].dsnSecret.name=books"},
 	"environment": {registry, "agent.extraEnv[0].name=OTEL_EXPORTER_OTLP_HEADERS", "agent.extraEnv[0].valueFrom.secretKeyRef.name=otlp",
 		"agent.extraEnv[0].valueFrom.secretKeyRef.key=headers", "agent.extraEnv[1].name=OTEL_EXPORTER_OTLP_TIMEOUT", "agent.extraEnv[1].value=5s"},
 	"either":             {registry, "prometheus.histograms=either"},
@@ -187,13 +188,13 @@ func TestValues(t *testing.T) {
 		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
-		{"every engine", matrix["every engine"], map[string]int{"DaemonSet": 3, "Deployment": 2, "PodMonitor": 9, "ServiceMonitor": 1},
+		{"every program", matrix["every program"], map[string]int{"DaemonSet": 3, "Deployment": 3, "PodMonitor": 10, "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
 		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "matchNames: [storage]\n"}, []string{"--collector.cstor"}},
 		{"longhorn", matrix["longhorn"], nil, []string{"mountPath: \"/host/mnt/fast\"\n              readOnly: true\n              mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system", "grpc.tls-dir", "grpc-tls"}},
 		{"longhorn over TLS", matrix["longhorn over TLS"], nil, []string{"            - --grpc.tls-dir=/etc/longhorn-grpc-tls\n", "- name: grpc-tls\n              mountPath: /etc/longhorn-grpc-tls\n              readOnly: true\n",
 			"- name: grpc-tls\n          secret:\n            secretName: \"longhorn-grpc-tls\"\n"}, nil},
-		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--server=books/books", "--rate=5", "--engine=mysql\n", "--rate=10", "--engine=postgres\n", "key: dsn"}, []string{"=class"}},
+		{"canaries", matrix["canaries"], map[string]int{"Deployment": 2, "PodMonitor": 3}, []string{"--database=books/books", "--rate=5", "--engine=mysql\n", "--rate=10", "--engine=postgres\n", "key: dsn"}, []string{"=class"}},
 		{"baselines", matrix["baselines"], map[string]int{"Deployment": 2, "CronJob": 2, "Role": 2, "RoleBinding": 2, "PrometheusRule": len(rules) + 2},
 			[]string{"--kubernetes.prometheusrule=plumbline-baseline-books", "--duration=24h", "suspend: false", "--refuse-slower=0.15"}, []string{"=class"}},
 		{"no baselines", matrix["canaries"], map[string]int{"CronJob": 0, "Role": 0, "PrometheusRule": len(rules)}, nil, []string{"plumbline-baseline-"}},
@@ -201,7 +202,7 @@ func TestValues(t *testing.T) {
 		{"either", matrix["either"], map[string]int{"PrometheusRule": len(rules)}, []string{"scrapeNativeHistograms: true", "convertClassicHistogramsToNHCB: false"}, nil},
 		{"classic", matrix["classic"], map[string]int{"PrometheusRule": len(rules)}, []string{"scrapeNativeHistograms: false", "convertClassicHistogramsToNHCB: false"},
 			[]string{"scrapeNativeHistograms: true", "NHCB: true"}},
-		{"every metric", matrix["every engine"], nil, nil, []string{"metricRelabelings"}},
+		{"every metric", matrix["every program"], nil, nil, []string{"metricRelabelings"}},
 		{"controls", matrix["controls"], nil, []string{`classes: "disk,host"`, "checksum/controls: "}, nil},
 		{"other namespace", matrix["other namespace"], nil, []string{"namespace: plumbline-node"}, nil},
 		{"names like numbers", []string{registry, "priorityClass.create=false", "priorityClass.name=1e3", "placement.priorityClassName=2e3", "image.pullSecrets={3e3}"}, nil,
@@ -233,7 +234,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a wrong value is an error that says what to do.
+// TestRefused checks that a wrong value is an error that explains what to do.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		values []string
@@ -248,8 +249,8 @@ func TestRefused(t *testing.T) {
 		"endless test":              {[]string{registry, "test.wait=forever"}, "wait"},
 		"baseline of nothing":       {[]string{registry, "baseline.enabled=true"}, "canaries is empty"},
 		"baseline without operator": {append([]string{"prometheus.operator=false"}, matrix["baselines"]...), "needs prometheus.operator"},
-		"long name":                 {[]string{registry, "canaries[0].name=" + strings.Repeat("a", 44), "canaries[0].server=a", "canaries[0].storageclass=a", "canaries[0].dsnSecret.name=a"}, "name"},
-		"canary of no class":        {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].dsnSecret.name=a"}, "storageclass"},
+		"long name":                 {[]string{registry, "canaries[0].name=" + strings.Repeat("a", 44), "canaries[0].database=a", "canaries[0].storageclass=a", "canaries[0].dsnSecret.name=a"}, "name"},
+		"canary of no class":        {[]string{registry, "canaries[0].name=a", "canaries[0].database=a", "canaries[0].dsnSecret.name=a"}, "storageclass"},
 		"no API server's ports":     {[]string{registry, "networkPolicies.apiServerPorts=null"}, "networkPolicies.apiServerPorts is missing"},
 		"port of no number":         {[]string{registry, "networkPolicies.apiServerPorts={70000}"}, "/networkPolicies/apiServerPorts/0'"},
 		"chart's own variable":      {[]string{registry, "agent.extraEnv[0].name=NODE_NAME", "agent.extraEnv[0].value=a"}, "/agent/extraEnv/0/name'"},
@@ -258,7 +259,7 @@ func TestRefused(t *testing.T) {
 		"value of an older chart":   {[]string{registry, "prometheus.metrics=read"}, "'/prometheus': additional properties 'metrics'"},
 		"string for a switch":       {[]string{registry, "blockio.enabled=maybe"}, "'/blockio/enabled': got string, want boolean"},
 		"relative data path":        {[]string{registry, "longhorn.dataPaths={data}"}, "dataPaths"},
-		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].server=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
+		"engine":                    {[]string{registry, "canaries[0].name=a", "canaries[0].database=a", "canaries[0].storageclass=b", "canaries[0].dsnSecret.name=a", "canaries[0].engine=oracle"}, "engine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, text, err := template(t, c.values...)
@@ -278,7 +279,8 @@ func refusesJSON(t *testing.T, value, want string) {
 	}
 }
 
-// TestSchema checks that each value has a type and a description in the schema, and that values.yaml has each value of the schema.
+// TestSchema checks that each value has a type and a description in the schema, and that values.yaml has each value of
+// the schema.
 func TestSchema(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(checkout, "values.schema.json"))), &schema); err != nil {

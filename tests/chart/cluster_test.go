@@ -17,8 +17,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found it, but for
-// namespaces.
+// TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found
+// it, but for namespaces.
 func TestCluster(t *testing.T) {
 	s := kubetest.Start(t)
 	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*testing.T, *kubetest.Server)
 	}{{"objects", objects}, {"wrong", wrong}, {"levels", levels}, {"release", release}, {"pins", pins}, {"older", older}, {"verify", verify},
-		{"accounts", accounts}, {"identity", identity}} {
+		{"accounts", accounts}, {"events", events}, {"identity", identity}} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, s.In(t)) })
 	}
 }
@@ -49,8 +49,8 @@ func helm(t *testing.T, s *kubetest.Server, namespace string) (run func(...strin
 	return run, must
 }
 
-// objects renders the matrix and has the server check each object strictly: no unknown field, no wrong value. Most are the same for most values,
-// and checked once.
+// objects renders the matrix and has the server check each object strictly: no unknown field, no wrong value. Most are
+// the same for most values, and checked once.
 func objects(t *testing.T, s *kubetest.Server) {
 	checked := map[string]bool{}
 	for name, values := range matrix {
@@ -113,14 +113,15 @@ func wrong(t *testing.T, s *kubetest.Server) {
 	}
 }
 
-// levels has the server check the pod of each workload, as the kubelet's creation would: against its namespace's security level and its
-// priority class. The programs on the nodes need the level "privileged"; all others are within "restricted".
+// levels has the server check the pod of each workload, as the kubelet's creation would: against its namespace's
+// security level and its priority class. The programs on the nodes need the level "privileged"; all others are within
+// "restricted".
 func levels(t *testing.T, s *kubetest.Server) {
 	for name, level := range map[string]string{"restricted": "restricted", "node": "privileged"} {
 		s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name,
 			"labels": map[string]any{"pod-security.kubernetes.io/enforce": level}}}})
 	}
-	all := render(t, slices.Concat(matrix["baselines"], matrix["every engine"])...)
+	all := render(t, slices.Concat(matrix["baselines"], matrix["every program"])...)
 	class := find(t, all, "PriorityClass", "plumbline-node")
 	s.Apply(class)
 	t.Cleanup(func() { s.Delete(class) })
@@ -150,13 +151,13 @@ func levels(t *testing.T, s *kubetest.Server) {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	if len(tried) != 10 {
-		t.Errorf("%d pods tried, want 10: %v", len(tried), slices.Sorted(maps.Keys(tried)))
+	if len(tried) != 11 {
+		t.Errorf("%d pods tried, want 11: %v", len(tried), slices.Sorted(maps.Keys(tried)))
 	}
 }
 
-// older upgrades a release of a chart that has what the chart had of a canary at 0.2.0, before its templates were written by hand: the
-// upgrade replaces none of the objects, and the canary's pin stays as its job wrote it.
+// older upgrades a release of a chart that has what the chart had of a canary at 0.2.0, before its templates were
+// written by hand: the upgrade replaces none of the objects, and the canary's pin stays as its job wrote it.
 func older(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	_, must := helm(t, s, "plumbline")
@@ -172,7 +173,7 @@ func older(t *testing.T, s *kubetest.Server) {
 		}
 	}
 	values := sets([]string{registry, "rules.enabled=false", "dashboards.enabled=false", "baseline.enabled=true", "canaries[0].name=orders",
-		"canaries[0].server=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders"})
+		"canaries[0].database=shop/orders", "canaries[0].storageclass=fast", "canaries[0].dsnSecret.name=orders"})
 	must(append([]string{"install", "plumbline", old}, values...)...)
 	if err := pinAs(t, s, "plumbline", "baseline-orders", "plumbline-baseline-orders"); err != nil {
 		t.Fatal(err)

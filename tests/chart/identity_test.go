@@ -20,8 +20,9 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// identity has the agent, with its own rights only, name real PostgreSQL servers in cgroups as the kubelet makes them: while
-// the API server is away, when it comes, when it goes again, over a restart; beside it an impostor with a cgroup of his own.
+// identity has the agent, with its own rights only, name real PostgreSQL servers in cgroups as the kubelet makes them:
+// while the API server is away, when it comes, when it goes again, over a restart; beside it an impostor with a cgroup
+// of his own.
 func identity(t *testing.T, s *kubetest.Server) {
 	testkit.NeedRoot(t)
 	testkit.NeedBPF(t)
@@ -61,7 +62,7 @@ func identity(t *testing.T, s *kubetest.Server) {
 	e := startExporter(t, account{program: "plumbline-agent",
 		args: []string{"--kubernetes", "--node=n1", "--no-collector.replica", "--no-collector.device", "--query.scan-interval=1s"}}, through.Kubeconfig(token))
 
-	// Away: nothing is told under a name that could be another's, and nothing is lost.
+	// Away: nothing is exported under a name that could be another's, and nothing is lost.
 	testkit.Eventually(t, 2*time.Minute, func() error { // it answers when it has looked at all servers
 		_, err := e.scrape()
 		return err
@@ -102,6 +103,7 @@ func identity(t *testing.T, s *kubetest.Server) {
 		t.Fatal(err)
 	}
 	again := group.postgres(kubelets, map[string]string{"listen_addresses": "0.0.0.0"})
+	testkit.Eventually(t, 2*time.Minute, func() error { return e.is("db/pg-1", 0, map[string]string{"data_directory": again.Data}) })
 	again.Bench(t, "select 1;\n", fmt.Sprintf("-t%d", statements))
 	testkit.Eventually(t, 2*time.Minute, func() error { return e.is("db/pg-1", 2*statements, nil) })
 	g.Open(t)
@@ -120,7 +122,7 @@ func (e exporter) atLeast(name string, least float64) error {
 	return nil
 }
 
-// is tells whether a server has a name, the selects that it should, and labels.
+// is returns an error unless a server has a name, the expected selects, and labels.
 func (e exporter) is(server string, selects uint64, info map[string]string) error {
 	families, err := e.scrape()
 	if err != nil {
@@ -146,7 +148,7 @@ func (e exporter) is(server string, selects uint64, info map[string]string) erro
 			got += m.GetHistogram().GetSampleCount()
 		}
 	}
-	// pgbench asks a few things of its own at its start.
+	// pgbench runs a few queries of its own at its start.
 	if got < selects || selects > 0 && got > selects+20 {
 		return fmt.Errorf("%s has %d selects, want %d", server, got, selects)
 	}

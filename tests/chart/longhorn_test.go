@@ -8,7 +8,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestLonghornNamespace checks that both of Longhorn's exporters look for its objects where the value says that they are.
+// TestLonghornNamespace checks that both of Longhorn's exporters look for its objects in the namespace that the value
+// names.
 func TestLonghornNamespace(t *testing.T) {
 	for want, values := range map[string][]string{
 		"longhorn-system": {registry, "longhorn.enabled=true"},
@@ -27,8 +28,8 @@ func TestLonghornNamespace(t *testing.T) {
 	}
 }
 
-// TestLonghornDataPaths checks that no folder but Longhorn's own is made on a node that lacks it: a disk that is not mounted there
-// would look as if it were.
+// TestLonghornDataPaths checks that no folder but Longhorn's own is made on a node that lacks it: a disk that is not
+// mounted there would look as if it were.
 func TestLonghornDataPaths(t *testing.T) {
 	types := map[string]core.HostPathType{}
 	for _, v := range pods(t, registry, "longhorn.enabled=true", "longhorn.dataPaths={/var/lib/longhorn/,/mnt/fast}")["DaemonSet/longhorn-node-exporter"].Volumes {

@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestMonitorsTrustNoOthers checks that each monitor looks for pods only in the namespaces where those are that it is for; one that names
-// none has them in its own. It takes the labels that they give their series, and somebody else's pod could speak for any volume or database.
+// TestMonitorsTrustNoOthers checks that each monitor looks for pods only in the namespaces where those are that it is
+// for; one that names none has them in its own. It takes the labels that they give their series, and somebody else's
+// pod could speak for any volume or database.
 func TestMonitorsTrustNoOthers(t *testing.T) {
-	objects := render(t, slices.Concat(matrix["canaries"], matrix["every engine"], []string{"longhorn.namespace=lh", "openebs.namespace=storage"})...)
+	objects := render(t, slices.Concat(matrix["canaries"], matrix["every program"], []string{"longhorn.namespace=lh", "openebs.namespace=storage"})...)
 	want := map[string][]string{"plumbline-canary": {"books", "plumbline"}, "longhorn-manager": {"lh"}, "mayastor": {"storage"}, "cstor-volume": {"storage"}, "cstor-pool": {"storage"}, "jiva-volume": {"storage"}}
 	seen := 0
 	for _, o := range objects {
@@ -26,15 +27,15 @@ func TestMonitorsTrustNoOthers(t *testing.T) {
 			t.Errorf("%s %s looks into %q, want %q", o.GetKind(), o.GetName(), names, want[o.GetName()])
 		}
 	}
-	if seen != 11 {
-		t.Errorf("%d monitors, want 11", seen)
+	if seen != 12 {
+		t.Errorf("%d monitors, want 12", seen)
 	}
 }
 
-// TestMonitorsNameTheEngine checks that what m-exporter says beside a volume's target carries the engine's name, by which the rules tell cStor
-// and Jiva apart, without a pod's label: cStor's target has none that says so.
+// TestMonitorsNameTheEngine checks that what m-exporter exports beside a volume's target carries the engine's name, by
+// which the rules distinguish cStor and Jiva, without a pod's label: cStor's target has no such label.
 func TestMonitorsNameTheEngine(t *testing.T) {
-	objects := render(t, matrix["every engine"]...)
+	objects := render(t, matrix["every program"]...)
 	want := map[string]string{"cstor-volume": "cstor", "jiva-volume": "jiva"}
 	for _, o := range objects {
 		engine := want[o.GetName()]
@@ -58,8 +59,8 @@ func TestMonitorsNameTheEngine(t *testing.T) {
 	}
 }
 
-// TestMonitorOfCanaries checks that the canaries' monitor finds each of its release's canaries, in their namespaces alone, and not
-// those of another release.
+// TestMonitorOfCanaries checks that the canaries' monitor finds each of its release's canaries, in their namespaces
+// alone, and not those of another release.
 func TestMonitorOfCanaries(t *testing.T) {
 	objects := render(t, matrix["canaries"]...)
 	var monitor *unstructured.Unstructured
@@ -97,7 +98,7 @@ func TestMonitorOfCanaries(t *testing.T) {
 // TestMetricRelabelings checks that each endpoint of the chart's PodMonitors has the relabelings that the value gives.
 func TestMetricRelabelings(t *testing.T) {
 	seen := 0
-	for _, o := range render(t, slices.Concat(matrix["canaries"], matrix["every engine"], matrix["dropped metrics"])...) {
+	for _, o := range render(t, slices.Concat(matrix["canaries"], matrix["every program"], matrix["dropped metrics"])...) {
 		if o.GetKind() != "PodMonitor" {
 			continue
 		}
@@ -109,7 +110,7 @@ func TestMetricRelabelings(t *testing.T) {
 			}
 		}
 	}
-	if seen != 10 {
-		t.Errorf("%d endpoints, want 10", seen)
+	if seen != 11 {
+		t.Errorf("%d endpoints, want 11", seen)
 	}
 }

@@ -27,8 +27,8 @@ var nodes = []struct {
 	{"Windows", map[string]string{core.LabelOSStable: "windows"}, false},
 }
 
-// checkNodes checks on which nodes a DaemonSet's pods are started: on each that they can run on, and on no other, where they
-// would be pending for ever.
+// checkNodes checks on which nodes a DaemonSet's pods are started: on each that they can run on, and on no other, where
+// they would be pending for ever.
 func checkNodes(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	set := as[apps.DaemonSet](t, o)
@@ -50,7 +50,7 @@ func starts(t *testing.T, pod core.PodSpec, node labels.Set) bool {
 	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil || pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return true
 	}
-	// One of the terms is enough, of which all expressions must hold.
+	// One term is enough; all of its expressions must hold.
 	for _, term := range pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		selector := labels.NewSelector()
 		for _, e := range term.MatchExpressions {
@@ -73,8 +73,8 @@ var operators = map[core.NodeSelectorOperator]selection.Operator{
 	core.NodeSelectorOpExists: selection.Exists, core.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// TestNodes checks that the programs on each node are started wherever they can run and nowhere else, and that the value
-// nodeAffinity says otherwise for all of them.
+// TestNodes checks that the programs on each node are started wherever they can run and nowhere else, and that the
+// value nodeAffinity overrides this for all of them.
 func TestNodes(t *testing.T) {
 	for _, o := range daemonSets(t, matrix["longhorn"]...) {
 		checkNodes(t, o)

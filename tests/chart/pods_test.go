@@ -44,21 +44,21 @@ func pods(t *testing.T, values ...string) map[string]core.PodSpec {
 	return all
 }
 
-// everyPod are the pods of all that the chart can start, with more values: three on each node, two exporters, two canaries, two baselines
-// and the test's.
+// everyPod are the pods of all that the chart can start, with more values: three on each node, two exporters, two
+// canaries, two baselines and the test's.
 func everyPod(t *testing.T, more ...string) map[string]core.PodSpec {
 	t.Helper()
-	all := pods(t, slices.Concat(matrix["baselines"], matrix["every engine"], more)...)
-	if len(all) != 10 {
-		t.Errorf("%d kinds of pods, want three on each node, two exporters, two canaries, two baselines and the test: %v", len(all), slices.Sorted(maps.Keys(all)))
+	all := pods(t, slices.Concat(matrix["baselines"], matrix["every program"], more)...)
+	if len(all) != 11 {
+		t.Errorf("%d kinds of pods, want three on each node, two exporters, the events, two canaries, two baselines and the test: %v", len(all), slices.Sorted(maps.Keys(all)))
 	}
 	return all
 }
 
-// TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all others are
-// under restricted-v2, which gives each one of its namespace's range and refuses another.
+// TestUsersOnOpenShift checks that only the pods that SecurityContextConstraints of the chart are for name a user: all
+// others are under restricted-v2, which gives each one of its namespace's range and refuses another.
 func TestUsersOnOpenShift(t *testing.T) {
-	objects := render(t, slices.Concat(matrix["every engine"], matrix["openshift"])...)
+	objects := render(t, slices.Concat(matrix["every program"], matrix["openshift"])...)
 	accounts, _, _ := unstructured.NestedStringSlice(find(t, objects, "SecurityContextConstraints", "plumbline-node").Object, "users")
 	if len(accounts) != 3 {
 		t.Fatalf("the accounts of the constraints are %q, want three", accounts)
@@ -83,8 +83,8 @@ func TestUsersOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestPlacement checks that every pod is started on Linux, also where an older chart's values are reused, and that the value placement is
-// for those that are there once for the cluster, and for all of these.
+// TestPlacement checks that every pod is started on Linux, also where an older chart's values are reused, and that the
+// value placement is for those that are there once for the cluster, and for all of these.
 func TestPlacement(t *testing.T) {
 	const class = "system-cluster-critical"
 	for _, more := range [][]string{nil, {"placement=null"}} {
@@ -105,9 +105,9 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestHardening checks what no security level requires: no container is privileged, each drops all capabilities, cannot write to its root, and
-// has requests and a limit of memory; what is mounted of the host is mounted read-only, and a file system that the node mounts or unmounts
-// below it later is seen.
+// TestHardening checks what no security level requires: no container is privileged, each drops all capabilities, cannot
+// write to its root, and has requests and a limit of memory; what is mounted of the host is mounted read-only, and a
+// file system that the node mounts or unmounts below it later is seen.
 func TestHardening(t *testing.T) {
 	mounted := 0
 	for name, pod := range everyPod(t) {
@@ -152,8 +152,8 @@ func TestHardening(t *testing.T) {
 // startsIn is how long a program may take until it listens, on a node without CPU to spare.
 const startsIn = 5 * time.Minute
 
-// TestStartup checks that the kubelet does not end a program which loads programs into the kernel before it has started: these listen only
-// when all are loaded.
+// TestStartup checks that the kubelet does not end a program which loads programs into the kernel before it has
+// started: these listen only when all are loaded.
 func TestStartup(t *testing.T) {
 	all := pods(t, registry)
 	for _, name := range []string{"DaemonSet/plumbline-agent", "DaemonSet/plumbline-blockio"} {
@@ -187,13 +187,13 @@ func memoryLimits(t *testing.T, values ...string) map[string]string {
 	return limits
 }
 
-// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes nothing for it. Where
-// the value is missing, as an older chart's are that are reused, it is the usual one.
+// TestMemoryLimits checks that Go's limit of each program that has one is a value: the resources' limit alone changes
+// nothing for it. Where the value is missing, as an older chart's are that are reused, it is the usual one.
 func TestMemoryLimits(t *testing.T) {
-	given, missing := slices.Clone(matrix["every engine"]), slices.Clone(matrix["every engine"])
+	given, missing := slices.Clone(matrix["every program"]), slices.Clone(matrix["every program"])
 	want := map[string]string{}
 	for name, value := range map[string]string{"DaemonSet/plumbline-agent": "agent", "DaemonSet/plumbline-blockio": "blockio", "Deployment/longhorn-exporter": "longhorn",
-		"DaemonSet/longhorn-node-exporter": "longhorn.node", "Deployment/openebs-exporter": "openebs"} {
+		"DaemonSet/longhorn-node-exporter": "longhorn.node", "Deployment/openebs-exporter": "openebs", "Deployment/plumbline-events": "verdict"} {
 		want[name] = fmt.Sprintf("%dMiB", 1000+len(want))
 		given = append(given, value+".memoryLimit="+want[name])
 		missing = append(missing, value+".memoryLimit=null")
@@ -201,7 +201,7 @@ func TestMemoryLimits(t *testing.T) {
 	if got := memoryLimits(t, given...); !maps.Equal(got, want) {
 		t.Errorf("GOMEMLIMIT is %v, want %v", got, want)
 	}
-	if got, usual := memoryLimits(t, missing...), memoryLimits(t, matrix["every engine"]...); !maps.Equal(got, usual) {
+	if got, usual := memoryLimits(t, missing...), memoryLimits(t, matrix["every program"]...); !maps.Equal(got, usual) {
 		t.Errorf("without values GOMEMLIMIT is %v, want %v", got, usual)
 	}
 }

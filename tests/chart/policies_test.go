@@ -39,11 +39,11 @@ func ports(t *testing.T, rule networking.NetworkPolicyEgressRule) (numbers []int
 	return numbers
 }
 
-// TestPolicies checks that nothing but Prometheus' namespace reaches a pod, at the port metrics alone; that a policy allows egress for the
-// pods of one program only, as policies add up, and one that selects all pods would give every other program what one needs; and that
-// what resolves names may do so on OpenShift and of a node's cache, too.
+// TestPolicies checks that nothing but Prometheus' namespace reaches a pod, at the port metrics alone; that a policy
+// allows egress for the pods of one program only, as policies add up, and one that selects all pods would give every
+// other program what one needs; and that what resolves names may do so on OpenShift and of a node's cache, too.
 func TestPolicies(t *testing.T) {
-	objects := render(t, slices.Concat(matrix["every engine"], matrix["otlp"], []string{"nodeNamespace=plumbline-node", "prometheus.namespace=metrics"})...)
+	objects := render(t, slices.Concat(matrix["every program"], matrix["otlp"], []string{"nodeNamespace=plumbline-node", "prometheus.namespace=metrics"})...)
 	resolve, closed := 0, 0
 	for _, o := range objects {
 		if o.GetKind() != "NetworkPolicy" {
@@ -88,13 +88,13 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 	}
-	if resolve != 3 || closed != 2 {
-		t.Errorf("%d policies allow DNS, want those of OTLP, Mayastor and the test; %d close a namespace, want two", resolve, closed)
+	if resolve != 4 || closed != 2 {
+		t.Errorf("%d policies allow DNS, want those of OTLP, Mayastor, the events and the test; %d close a namespace, want two", resolve, closed)
 	}
 }
 
-// dns is where names are resolved, by namespace, or by address where that is no pod's (NodeLocal DNSCache, in the node's network):
-// the policy sees the pods' port, which is another one on OpenShift.
+// dns is where names are resolved, by namespace, or by address where that is no pod's (NodeLocal DNSCache, in the
+// node's network): the policy sees the pods' port, which is another one on OpenShift.
 var dns = map[string]int32{"kube-system": 53, "openshift-dns": 5353, "169.254.20.10/32": 53}
 
 // dnsOf are the protocols by which a policy allows DNS, by the DNS's namespace or address.
@@ -120,8 +120,8 @@ func dnsOf(p networking.NetworkPolicy) map[string][]string {
 	return allowed
 }
 
-// TestMayastorPolicy checks that OpenEBS' exporter is let out to where Mayastor's REST API is, to the address' port and, as a policy sees the
-// port behind a Service, to that of Mayastor's pods.
+// TestMayastorPolicy checks that OpenEBS' exporter is let out to where Mayastor's REST API is, to the address' port
+// and, as a policy sees the port behind a Service, to that of Mayastor's pods.
 func TestMayastorPolicy(t *testing.T) {
 	for url, want := range map[string]struct {
 		ports     []int32
@@ -154,10 +154,10 @@ func TestMayastorPolicy(t *testing.T) {
 
 // TestExtraEgress checks that a program's own rules are added to those of its policy.
 func TestExtraEgress(t *testing.T) {
-	for name, program := range map[string]string{"plumbline-agent": "agent", "openebs-exporter": "openebs", "plumbline-test": "test"} {
-		before := policy(t, name, registry, "openebs.enabled=true").Spec.Egress
+	for name, program := range map[string]string{"plumbline-agent": "agent", "openebs-exporter": "openebs", "plumbline-test": "test", "plumbline-events": "verdict"} {
+		before := policy(t, name, registry, "openebs.enabled=true", "verdict.events=true").Spec.Egress
 		port := program + ".extraEgress[0].ports[0]."
-		after := policy(t, name, registry, "openebs.enabled=true", port+"port=14318", port+"protocol=TCP").Spec.Egress
+		after := policy(t, name, registry, "openebs.enabled=true", "verdict.events=true", port+"port=14318", port+"protocol=TCP").Spec.Egress
 		if len(after) != len(before)+1 {
 			t.Errorf("%s has %d rules, with one more %d", name, len(before), len(after))
 			continue
@@ -168,9 +168,10 @@ func TestExtraEgress(t *testing.T) {
 	}
 }
 
-// TestExtraEgressRefused checks that a rule which would let out to everything, as it names nothing or a key that there is not, is refused.
+// TestExtraEgressRefused checks that a rule which would let out to everything, as it names nothing or a key that there
+// is not, is refused.
 func TestExtraEgressRefused(t *testing.T) {
-	for _, program := range []string{"agent", "openebs", "test"} {
+	for _, program := range []string{"agent", "openebs", "test", "verdict"} {
 		rule := "'/" + program + "/extraEgress/0"
 		for json, want := range map[string]string{
 			`{}`:                         rule + "': minProperties",
@@ -183,18 +184,19 @@ func TestExtraEgressRefused(t *testing.T) {
 	}
 }
 
-// TestAPIServerPorts checks that the exporters with an account may reach the API server, at the ports that a value names and at no other;
-// by default at those that API servers listen on: managed ones and k3s, kubeadm and OpenShift, minikube, MicroK8s.
+// TestAPIServerPorts checks that the exporters with an account may reach the API server, at the ports that a value
+// names and at no other; by default at those that API servers listen on: managed ones and k3s, kubeadm and OpenShift,
+// minikube, MicroK8s.
 func TestAPIServerPorts(t *testing.T) {
 	for _, c := range []struct {
 		values []string
 		want   []int32
 	}{
-		{matrix["every engine"], []int32{443, 6443, 8443, 16443}},
-		{append(matrix["every engine"], "networkPolicies.apiServerPorts={6444,9443}"), []int32{6444, 9443}},
+		{matrix["every program"], []int32{443, 6443, 8443, 16443}},
+		{append(matrix["every program"], "networkPolicies.apiServerPorts={6444,9443}"), []int32{6444, 9443}},
 	} {
 		objects := render(t, c.values...)
-		for _, name := range []string{"plumbline-agent", "longhorn-node-exporter", "longhorn-exporter", "openebs-exporter"} {
+		for _, name := range []string{"plumbline-agent", "longhorn-node-exporter", "longhorn-exporter", "openebs-exporter", "plumbline-events"} {
 			p := as[networking.NetworkPolicy](t, find(t, objects, "NetworkPolicy", name))
 			if len(p.Spec.Egress) == 0 || len(p.Spec.Egress[0].To) > 0 {
 				t.Errorf("%s has no rule for the API server, which has no pod to select", name)

@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
-// TestReadme checks the objects and values on the chart's page: each is YAML without a key twice, and the chart takes the values.
+// TestReadme checks the objects and values on the chart's page: each is YAML without a key twice, and the chart takes
+// the values.
 func TestReadme(t *testing.T) {
 	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(read(t, filepath.Join(checkout, "README.md")), -1)
 	values, kinds := 0, map[string]bool{}

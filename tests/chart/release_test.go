@@ -51,7 +51,8 @@ func ours(t *testing.T, s *kubetest.Server) []string {
 	return names
 }
 
-// advised are the arguments of the upgrades that notes tell to run, for this chart and a Prometheus of the release stack.
+// advised returns the arguments of the upgrades that notes recommend, for this chart and a Prometheus of the release
+// stack.
 func advised(t *testing.T, notes string) (commands [][]string) {
 	words := strings.NewReplacer("CHART", chart(t), "RELEASE", "stack")
 	for line := range strings.Lines(notes) {
@@ -62,8 +63,8 @@ func advised(t *testing.T, notes string) (commands [][]string) {
 	return commands
 }
 
-// release installs the chart on a real API server, upgrades it, rolls it back and uninstalls it: nothing of it is left, and what was there
-// before is untouched. No kubelet runs, so no pod does.
+// release installs the chart on a real API server, upgrades it, rolls it back and uninstalls it: nothing of it is left,
+// and what was there before is untouched. No kubelet runs, so no pod does.
 func release(t *testing.T, s *kubetest.Server) {
 	s.Namespace("plumbline")
 	s.Namespace("longhorn-system")
@@ -147,7 +148,8 @@ func release(t *testing.T, s *kubetest.Server) {
 	}
 }
 
-// TestPackage makes the archive that a release ships: a release's Secret holds it, with its rules and dashboards for every kind of histograms.
+// TestPackage makes the archive that a release ships: a release's Secret holds it, with its rules and dashboards for
+// every kind of histograms.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
 	if text, err := kubetest.Helm(t, nil, "package", chart(t), "--destination="+dir); err != nil {

@@ -56,11 +56,12 @@ func example(t *testing.T) []*relabel.Config {
 	return configs
 }
 
-// TestExampleDropsNothingRead checks that no rule, panel or command reads what the values' example of metricRelabelings drops.
+// TestExampleDropsNothingRead checks that no rule, panel or command reads what the values' example of metricRelabelings
+// drops.
 func TestExampleDropsNothingRead(t *testing.T) {
 	configs := example(t)
 	dropped := func(name string) bool {
-		return !relabel.ProcessBuilder(labels.NewBuilder(labels.FromStrings(labels.MetricName, name)), configs...)
+		return !relabel.ProcessBuilder(labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name)), configs...)
 	}
 	metrics, err := metricsdoc.Scan(testkit.Root(), "exporters", "loadgen")
 	if err != nil {
@@ -98,7 +99,7 @@ func TestExampleDropsNothingRead(t *testing.T) {
 			}
 			var ofName []*labels.Matcher
 			for _, m := range s.LabelMatchers {
-				if m.Name == labels.MetricName {
+				if m.Name == model.MetricNameLabel {
 					ofName = append(ofName, m)
 				}
 			}

@@ -29,15 +29,15 @@ func chained() *whytest.Recording {
 	lab.More = func(r *whytest.Recording) {
 		r.Gauge(`plumbline_feature_available{node="n",feature="statements"}`, 1)
 		for class := range lab.Commit {
-			r.Gauge(fmt.Sprintf(`plumbline_server_info{node="n",server=%q,engine="postgresql"}`, class), 1)
-			r.Gauge(fmt.Sprintf(`plumbline_server_volume_info{node="n",server=%q,engine="postgresql",device="dev-%s",volume="v-%s",purpose="data"}`, class, class, class), 1)
+			r.Gauge(fmt.Sprintf(`plumbline_server_info{node="n",server=%q,db_system="postgresql"}`, class), 1)
+			r.Gauge(fmt.Sprintf(`plumbline_server_volume_info{node="n",server=%q,db_system="postgresql",device="dev-%s",volume="v-%s",purpose="data"}`, class, class, class), 1)
 		}
 	}
 	return lab.Record()
 }
 
-// verify runs `helm test` on a real API server. This test is the kubelet: it runs the pod's program with the pod's arguments, and its end is
-// the pod's.
+// verify runs `helm test` on a real API server. This test is the kubelet: it runs the pod's program with the pod's
+// arguments, and its end is the pod's.
 func verify(t *testing.T, s *kubetest.Server) {
 	program := filepath.Join(t.TempDir(), "kubectl-plumbline")
 	if text, err := exec.Command("go", "build", "-o", program, "github.com/plumbline/plumbline/manifests/kubectl-plumbline").CombinedOutput(); err != nil {
@@ -61,7 +61,7 @@ func verify(t *testing.T, s *kubetest.Server) {
 		must("upgrade", "--install", "plumbline", chart(t), "--set="+registry, "--set=nodeNamespace=node", "--set=prometheus.operator=false",
 			"--set=dashboards.enabled=false", "--set=rules.enabled=false", "--set=test.wait=0s", "--set=prometheus.url="+url)
 	}
-	// test runs helm test, and what a kubelet would meanwhile; it returns what the pod's program said.
+	// test runs helm test, and what a kubelet would meanwhile; it returns the output of the pod's program.
 	test := func() (said string, err error) {
 		t.Helper()
 		var wait sync.WaitGroup

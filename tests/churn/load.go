@@ -24,7 +24,7 @@ const shortlived = 3
 // workers is how many short connections there can be at a time.
 const workers = 8
 
-// start begins the load; it ends with the context, and wait tells when.
+// start starts the load; it ends with the context, and wait awaits that.
 func (l *load) start(ctx context.Context, o options) {
 	due := make(chan struct{})
 	l.wait.Go(func() { tick(ctx, o.connects, due) })
@@ -40,8 +40,7 @@ func (l *load) start(ctx context.Context, o options) {
 	}
 }
 
-// tick sends at a rate until the context ends, and closes due then. What nobody takes in time
-// is made up for later.
+// tick sends at a rate until the context ends, and closes due then. What is not received in time is made up for later.
 func tick(ctx context.Context, rate float64, due chan<- struct{}) {
 	defer close(due)
 	every := time.NewTicker(time.Duration(float64(time.Second) / rate))

@@ -20,7 +20,7 @@ const server = "churn"
 // answer before the server's task gets to the point where they are.
 const countTimeout = 30 * time.Second
 
-// sample is what the agent says of itself at one moment.
+// sample is what the agent reports on itself at one moment.
 type sample struct {
 	at           time.Duration
 	rss, heap    float64 // bytes
@@ -137,7 +137,7 @@ func look(ctx context.Context, agent *agentproc.Agent) (sample, error) {
 	return sample{
 		rss: m.Sum("process_resident_memory_bytes"), heap: m.Sum("go_memstats_heap_inuse_bytes"),
 		files: m.Sum("process_open_fds"), goroutines: m.Sum("go_goroutines"), cpu: m.Sum("process_cpu_seconds_total"),
-		backends:     m.Sum("plumbline_query_backends", "server", server),
+		backends:     m.Sum("plumbline_query_processes", "server", server),
 		news:         m.Sum("plumbline_bpf_map_entries", "collector", "query", "map", "news"),
 		lost:         m.Sum("plumbline_query_lost_total", "server", server) + m.Sum("plumbline_query_news_lost_total"),
 		attachErrors: m.Sum("plumbline_query_attach_errors_total", "server", server),

@@ -6,20 +6,20 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/plumbline/plumbline/tests/ruletests"
 )
 
-// details are labels that may have several values within one incident, or change while it lasts: an alert with one of them is
-// several alerts for one cause. They belong into annotations.
+// details are labels that may have several values within one incident, or change while it lasts: an alert with one of
+// them is several alerts for one cause. They belong into annotations.
 var details = []string{"phase", "op", "le", "quantile", "load", "size", "command", "purpose", "mode", "state", "cache", "window", "within",
 	"layer", "suspect", "program", "seen", "reason", "pod", "container", "endpoint", "address", "port", "version", "model", "directory"}
 
-// allowed are alerts of which each value of a label is an incident of its own, or that are there to tell it.
+// allowed are alerts for which each value of a label is an incident of its own, or whose purpose is to report it.
 var allowed = map[string]string{
 	"StallLocated layer":     "it is there to tell the layer, and asks for nothing",
 	"ReplicaStuck address":   "a replica has one, and some have no other name",
-	"ExporterDown pod":       "the target's own, of which there is one series of up",
-	"ExporterDown container": "the target's own",
-	"ExporterDown endpoint":  "the target's own",
+	"BlockLatencyShifted op": "reads and writes are slow for reasons of their own",
 	"ClockTrouble pod":       "node_exporter's own, of which there is one on a node",
 	"ClockTrouble container": "node_exporter's own",
 	"ClockTrouble endpoint":  "node_exporter's own",
@@ -32,8 +32,8 @@ func TestAlertsHaveNoDetailsInLabels(t *testing.T) {
 	for _, folder := range []string{"lab", "cluster"} {
 		c, _ := exposed(t, folder)
 		c.learn(t, recordings(t))
-		for _, path := range ruleFiles(t) {
-			for _, r := range readRules(t, path) {
+		for _, path := range ruletests.Files(t) {
+			for _, r := range ruletests.Rules(t, path) {
 				if r.Alert == "" {
 					continue
 				}

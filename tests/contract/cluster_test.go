@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/plumbline/plumbline/tests/ruletests"
 )
 
 // withoutCluster are the files of rules that leave the label cluster out, and why.
@@ -17,18 +20,20 @@ var withoutCluster = map[string]string{
 }
 
 // global are series of one Prometheus and not of a cluster, which others are compared with by `on ()`.
-func global(name string) bool { return strings.HasPrefix(name, "budget:") }
+func global(name string) bool {
+	return strings.HasPrefix(name, "budget:") || strings.HasPrefix(name, "threshold:")
+}
 
 // Every `by` and `on` of the rules has the label cluster: one Prometheus, Thanos or Mimir may have
 // several clusters, whose nodes and restored volumes have the same names.
 func TestClusterIsCarried(t *testing.T) {
 	promql := parser.NewParser(parser.Options{})
 	seen := 0
-	for _, path := range ruleFiles(t) {
+	for _, path := range ruletests.Files(t) {
 		if withoutCluster[filepath.Base(path)] != "" {
 			continue
 		}
-		for _, r := range readRules(t, path) {
+		for _, r := range ruletests.Rules(t, path) {
 			expr, err := promql.ParseExpr(r.Expr)
 			if err != nil {
 				t.Errorf("%s: %v", filepath.Base(path), err)
@@ -98,35 +103,8 @@ func TestMergedFindsMistakes(t *testing.T) {
 	}
 }
 
-// The tests of the rules hold also where each of their series is there twice, from two clusters with the same
-// nodes, volumes, servers and classes: what each cluster gets is what it got alone.
-func TestRulesWithTwoClusters(t *testing.T) {
-	t.Parallel()
-	n := 0
-	for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
-		doc := readUnitTests(t, path, false)
-		if slices.ContainsFunc(doc.RuleFiles, func(f string) bool { return withoutCluster[filepath.Base(f)] != "" }) {
-			continue
-		}
-		var tests []promtoolTest
-		for _, one := range doc.Tests {
-			if len(one.Exprs) > 0 && one.double(t) {
-				tests = append(tests, one)
-			}
-		}
-		n += len(tests)
-		doc.Tests = tests
-		if err := doc.run(t, filepath.Base(path)); err != nil {
-			t.Errorf("%s with two clusters: %v", filepath.Base(path), err)
-		}
-	}
-	if n < 50 {
-		t.Errorf("only %d tests were found", n)
-	}
-}
-
-// double gives the test's series a cluster, has them a second time in another, and asks for the
-// first. A test that has clusters of its own is left alone.
+// double gives the test's series a cluster and has them a second time in another. Queries are for the first, alerts are
+// expected of both. It leaves a test that has clusters of its own as it is, and returns false.
 func (p *promtoolTest) double(t *testing.T) bool {
 	t.Helper()
 	var input []promtoolSeries
@@ -144,7 +122,16 @@ func (p *promtoolTest) double(t *testing.T) bool {
 		}
 	}
 	p.Input = input
-	delete(p.Rest, "alert_rule_test")
+	for i, a := range p.Alerts {
+		p.Alerts[i].Expected = nil
+		for _, cluster := range []string{"one", "two"} {
+			for _, one := range a.Expected {
+				l := maps.Clone(one.Labels)
+				l["cluster"] = cluster
+				p.Alerts[i].Expected = append(p.Alerts[i].Expected, promtoolFiring{l, one.Rest})
+			}
+		}
+	}
 	promql := parser.NewParser(parser.Options{})
 	for i := range p.Exprs {
 		expr, err := promql.ParseExpr(p.Exprs[i].Expr)
@@ -170,24 +157,4 @@ func labelled(series, cluster string) string {
 		return fmt.Sprintf("%s{cluster=%q}", series, cluster)
 	}
 	return fmt.Sprintf("%s{cluster=%q,%s", name, cluster, rest)
-}
-
-// oneRule is a recording rule or an alert.
-type oneRule struct {
-	Record, Alert, Expr, For string
-	Labels, Annotations      map[string]string
-}
-
-func readRules(t *testing.T, path string) (rules []oneRule) {
-	t.Helper()
-	var content struct {
-		Groups []struct {
-			Rules []oneRule `yaml:"rules"`
-		} `yaml:"groups"`
-	}
-	read(t, path, &content)
-	for _, g := range content.Groups {
-		rules = append(rules, g.Rules...)
-	}
-	return rules
 }

@@ -1,5 +1,5 @@
-// Package contract checks what no single part can: that every metric a rule, a rule's test or
-// a table names is exported by somebody, with the labels it is asked for.
+// Package contract checks what no single part can: that every metric a rule, a rule's test or a table names is
+// exported, with the labels it is selected by.
 package contract
 
 import (
@@ -13,23 +13,23 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/metricsdoc"
+	"github.com/plumbline/plumbline/tests/ruletests"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// expression is one PromQL expression and where it stands.
+// expression is one PromQL expression and where it is.
 type expression struct{ where, text string }
 
-// known is what may be asked for: metric name to its own labels, nil if those are not known.
+// known is what may be selected: metric name to its own labels, nil if those are not known.
 type known map[string][]string
 
 // targetLabels are put on by Prometheus, whatever the exporter.
-var targetLabels = []string{"instance", "job", "namespace", "pod", "container", "endpoint", "node", "cluster", "server", "storageclass", "le", "__name__"}
+var targetLabels = []string{"instance", "job", "namespace", "pod", "container", "endpoint", "node", "cluster", "server", "storageclass", "le", "prometheus_replica", "__name__"}
 
 func TestEveryMetricIsExported(t *testing.T) {
 	expressions, recorded := collect(t)
@@ -58,7 +58,7 @@ func TestEveryMetricIsExported(t *testing.T) {
 	}
 }
 
-// check says whether a selector asks for something that exists.
+// check returns an error unless a selector's metric and labels exist.
 func (k known) check(s *parser.VectorSelector) error {
 	own, ok := k.find(s.Name)
 	if !ok {
@@ -122,22 +122,22 @@ func exported(t *testing.T) known {
 func collect(t *testing.T) (expressions []expression, recorded map[string]bool) {
 	t.Helper()
 	recorded = map[string]bool{}
-	for _, path := range ruleFiles(t) {
-		for _, r := range readRules(t, path) {
+	for _, path := range ruletests.Files(t) {
+		for _, r := range ruletests.Rules(t, path) {
 			expressions = append(expressions, expression{filepath.Base(path) + " " + r.Record + r.Alert, r.Expr})
 			if r.Record != "" {
 				recorded[r.Record] = true
 			}
 		}
 	}
-	for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
+	for _, path := range ruletests.Tests(t) {
 		var content struct {
 			Tests []struct {
 				Input []struct{ Series string } `yaml:"input_series"`
 				Exprs []struct{ Expr string }   `yaml:"promql_expr_test"`
 			} `yaml:"tests"`
 		}
-		read(t, path, &content)
+		ruletests.Read(t, path, &content)
 		for _, test := range content.Tests {
 			for _, i := range test.Input {
 				expressions = append(expressions, expression{filepath.Base(path), i.Series})
@@ -165,31 +165,6 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 		}
 	}
 	return expressions, recorded
-}
-
-// ruleFiles are the files of rules, the optional ones too.
-func ruleFiles(t *testing.T) []string {
-	return append(glob(t, "rules", "*.rules.yaml"), glob(t, "rules", "optional", "*.rules.yaml")...)
-}
-
-func glob(t *testing.T, parts ...string) []string {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(append([]string{testkit.Root()}, parts...)...))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%v: no files (%v)", parts, err)
-	}
-	return paths
-}
-
-func read(t *testing.T, path string, into any) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
 }
 
 // The test itself finds what it is there to find.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -14,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Every metric that a dashboard's panel, variable or annotation names is exported, recorded
-// or allowed, with the labels it is asked for.
+// Every metric that a dashboard's panel, variable or annotation names is exported, recorded or allowed, with the labels
+// it is selected by.
 func TestDashboardsNameWhatIsExported(t *testing.T) {
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
 	if err != nil {
@@ -58,7 +59,7 @@ func TestDashboardsNameWhatIsExported(t *testing.T) {
 	}
 }
 
-// checkGrouping says whether one metric's series have the labels that they are grouped by.
+// checkGrouping returns an error unless a metric's series have the labels that they are grouped by.
 func (k known) checkGrouping(a *parser.AggregateExpr) error {
 	var only *parser.VectorSelector
 	several := a.Without
@@ -93,7 +94,7 @@ func named(s *parser.VectorSelector) []*parser.VectorSelector {
 	}
 	var all []*parser.VectorSelector
 	for _, m := range s.LabelMatchers {
-		if m.Name != labels.MetricName || m.Type != labels.MatchRegexp {
+		if m.Name != model.MetricNameLabel || m.Type != labels.MatchRegexp {
 			continue
 		}
 		for _, name := range m.SetMatches() {

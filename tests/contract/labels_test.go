@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/tests/ruletests"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -32,10 +34,10 @@ func either(a, b carried) carried {
 	return all
 }
 
-// alwaysCarried may be on any series: Prometheus or whoever collects from several of them puts them on.
+// alwaysCarried may be on any series: Prometheus, or what collects from several of them, adds them.
 var alwaysCarried = []string{"cluster"}
 
-// carriers knows the labels of metrics and recorded series.
+// carriers has the labels of metrics and recorded series.
 type carriers struct {
 	metrics map[string]carried
 	wrong   []string
@@ -198,8 +200,8 @@ type recording struct {
 }
 
 func recordings(t *testing.T) (rules []recording) {
-	for _, path := range ruleFiles(t) {
-		for _, r := range readRules(t, path) {
+	for _, path := range ruletests.Files(t) {
+		for _, r := range ruletests.Rules(t, path) {
 			if r.Record != "" {
 				rules = append(rules, recording{r.Record, r.Expr, slices.Collect(maps.Keys(r.Labels))})
 			}
@@ -208,8 +210,8 @@ func recordings(t *testing.T) (rules []recording) {
 	return rules
 }
 
-// exposed returns what is known of metrics: the labels of our own, as they are defined, with those that targets have; and of
-// what the fixture has, which is what Prometheus stored of a running system, just those that are seen there.
+// exposed returns what is known of metrics: the labels of our own, as they are defined, with those that targets have;
+// and of what the fixture has, which is what Prometheus stored of a running system, just those that are seen there.
 func exposed(t *testing.T, folder string) (c *carriers, seen map[string]carried) {
 	t.Helper()
 	c = &carriers{metrics: map[string]carried{}}
@@ -234,7 +236,7 @@ func exposed(t *testing.T, folder string) (c *carriers, seen map[string]carried)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", folder, err, line)
 		}
-		name := series.Get(labels.MetricName)
+		name := series.Get(model.MetricNameLabel)
 		if seen[name] == nil {
 			seen[name] = carried{}
 		}
@@ -254,7 +256,7 @@ func exposed(t *testing.T, folder string) (c *carriers, seen map[string]carried)
 	return c, seen
 }
 
-// has says whether a fixture has a metric, of a histogram any part.
+// has reports whether a fixture has a metric, of a histogram any part.
 func has(seen map[string]carried, name string) bool {
 	for _, suffix := range []string{"", "_count", "_sum", "_bucket"} {
 		if base, cut := strings.CutSuffix(name, suffix); cut && seen[base] != nil {
@@ -264,7 +266,8 @@ func has(seen map[string]carried, name string) bool {
 	return false
 }
 
-// reason is why a fixture lacks what rules or dashboards ask for: metrics, by a pattern of their names, or METRIC{LABEL}.
+// reason is why a fixture lacks what rules or dashboards select: metrics, by a pattern of their names, or
+// METRIC{LABEL}.
 type reason struct {
 	pattern       *regexp.Regexp
 	metric, label string
@@ -294,8 +297,8 @@ func reasons(t *testing.T, folder string) (all []*reason) {
 	return all
 }
 
-// Each metric that rules and dashboards ask for is in both fixtures, or is listed with the reason why it is not; and what is
-// listed is still asked for and still lacking.
+// Each metric that rules and dashboards select is in both fixtures, or is listed with the reason why it is not; and
+// what is listed is still selected and still missing.
 func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 	expressions, recorded := collect(t)
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
@@ -309,7 +312,7 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 	asked := map[string]bool{}
 	for _, e := range expressions {
 		if strings.HasSuffix(e.where, "_test.yaml") {
-			continue // what the rules' tests feed is not asked for
+			continue // only the rules' tests feed it, no rule selects it
 		}
 		expr, err := promql.ParseExpr(e.text)
 		if err != nil {
@@ -386,8 +389,8 @@ func TestLabelsAreCarried(t *testing.T) {
 				}
 				return labels
 			}
-			for _, path := range ruleFiles(t) {
-				for _, r := range readRules(t, path) {
+			for _, path := range ruletests.Files(t) {
+				for _, r := range ruletests.Rules(t, path) {
 					check(filepath.Base(path)+" "+r.Record+r.Alert, r.Expr)
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/plumbline/plumbline/tests/ruletests"
 )
 
 var rangeAction = regexp.MustCompile(`\{\{-? *range (.*?)\}\}`)
@@ -22,7 +24,7 @@ func unordered(rules string) (lists []string) {
 
 // The same alert reads the same at each evaluation: its lists are in order.
 func TestListsAreInOrder(t *testing.T) {
-	for _, path := range ruleFiles(t) {
+	for _, path := range ruletests.Files(t) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
+	"github.com/plumbline/plumbline/tests/ruletests"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -27,10 +26,11 @@ type unitTests struct {
 
 // promtoolTest is what is changed of a rules' test.
 type promtoolTest struct {
-	Name  string           `yaml:"name"`
-	Input []promtoolSeries `yaml:"input_series"`
-	Exprs []promtoolExpr   `yaml:"promql_expr_test"`
-	Rest  map[string]any   `yaml:",inline"`
+	Name   string           `yaml:"name"`
+	Input  []promtoolSeries `yaml:"input_series"`
+	Exprs  []promtoolExpr   `yaml:"promql_expr_test,omitempty"`
+	Alerts []promtoolAlert  `yaml:"alert_rule_test,omitempty"`
+	Rest   map[string]any   `yaml:",inline"`
 }
 
 // promtoolSeries keeps the values as they are written: to YAML 0x10 is a number.
@@ -41,16 +41,28 @@ type promtoolExpr struct {
 	Rest map[string]any `yaml:",inline"`
 }
 
+// promtoolAlert is what is expected of an alert at a time.
+type promtoolAlert struct {
+	Expected []promtoolFiring `yaml:"exp_alerts"`
+	Rest     map[string]any   `yaml:",inline"`
+}
+
+// promtoolFiring is one of an alert's instances.
+type promtoolFiring struct {
+	Labels map[string]string `yaml:"exp_labels"`
+	Rest   map[string]any    `yaml:",inline"`
+}
+
 // readUnitTests reads a file of rules/tests. Its groups are evaluated in the order of its rule files, or the other way
-// round: Prometheus evaluates each at a time of its own, so what a group has of another may be of one evaluation before,
-// and promtool, not told an order, takes any.
+// round: Prometheus evaluates each at a time of its own, so what a group has of another may be of one evaluation
+// before, and promtool, without a configured order, takes any.
 func readUnitTests(t *testing.T, path string, reversed bool) (doc unitTests) {
 	t.Helper()
-	read(t, path, &doc)
+	ruletests.Read(t, path, &doc)
 	for i, f := range doc.RuleFiles {
 		doc.RuleFiles[i] = filepath.Join(filepath.Dir(path), f)
 		var rules struct{ Groups []struct{ Name string } }
-		read(t, doc.RuleFiles[i], &rules)
+		ruletests.Read(t, doc.RuleFiles[i], &rules)
 		for _, group := range rules.Groups {
 			doc.GroupOrder = append(doc.GroupOrder, group.Name)
 		}
@@ -64,48 +76,50 @@ func readUnitTests(t *testing.T, path string, reversed bool) (doc unitTests) {
 // run gives the tests to promtool; the error has what it printed.
 func (u unitTests) run(t *testing.T, name string) error {
 	t.Helper()
-	text, err := yaml.Marshal(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(testkit.Tool(t, "promtool"), "test", "rules", file).CombinedOutput()
+	out, err := exec.Command(testkit.Tool(t, "promtool"), append([]string{"test", "rules"}, ruletests.Apart(t, name, u)...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%.4000s", err, out)
 	}
 	return nil
 }
 
-// The tests of the rules hold in whichever order the groups are evaluated, and for the rules that read either kind of histogram,
-// too. They are evaluated twice and not four times: the second time all is different.
-func TestRulesInAnyOrder(t *testing.T) {
+// The tests of the rules hold in whichever order the groups are evaluated, for the rules that read either kind of
+// histogram, and where each series is there twice, from two clusters with the same nodes, volumes, servers and classes:
+// what each cluster gets is what it got alone. They are evaluated twice: the second time all is different.
+func TestUnitTests(t *testing.T) {
 	written := filepath.Join(testkit.Root(), "rules")
-	for _, c := range []struct {
-		name     string
-		reversed bool
-		folder   string // of the rules
-	}{
-		{"forward", false, written},
-		{"backward, for either kind of histogram", true, made(t, histograms.Either)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			for _, path := range glob(t, "rules", "tests", "*_test.yaml") {
-				doc := readUnitTests(t, path, c.reversed)
-				for i, f := range doc.RuleFiles {
-					if filepath.Dir(f) == written {
-						doc.RuleFiles[i] = filepath.Join(c.folder, filepath.Base(f))
-					}
-				}
-				if err := doc.run(t, filepath.Base(path)); err != nil {
-					t.Errorf("%s, groups evaluated %s: %v", filepath.Base(path), c.name, err)
+	t.Run("forward", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range ruletests.Tests(t) {
+			if err := readUnitTests(t, path, false).run(t, filepath.Base(path)); err != nil {
+				t.Errorf("%s: %v", filepath.Base(path), err)
+			}
+		}
+	})
+	t.Run("backward, for either kind of histogram, with two clusters", func(t *testing.T) {
+		t.Parallel()
+		folder, doubled := made(t, histograms.Either), 0
+		for _, path := range ruletests.Tests(t) {
+			doc := readUnitTests(t, path, true)
+			apart := !slices.ContainsFunc(doc.RuleFiles, func(f string) bool { return withoutCluster[filepath.Base(f)] != "" })
+			for i, f := range doc.RuleFiles {
+				if filepath.Dir(f) == written {
+					doc.RuleFiles[i] = filepath.Join(folder, filepath.Base(f))
 				}
 			}
-		})
-	}
+			for i := range doc.Tests {
+				if apart && doc.Tests[i].double(t) {
+					doubled++
+				}
+			}
+			if err := doc.run(t, filepath.Base(path)); err != nil {
+				t.Errorf("%s: %v", filepath.Base(path), err)
+			}
+		}
+		if doubled < 100 {
+			t.Errorf("only %d tests have two clusters", doubled)
+		}
+	})
 }
 
 // made writes the rules for a kind of histograms into a folder.
@@ -124,10 +138,10 @@ func made(t *testing.T, kind histograms.Kind) string {
 	return folder
 }
 
-// The rules that are made for other histograms are as many as the written ones, and promtool takes them; the histograms that are
-// read by their classic parts are those that are exported.
+// The rules that are made for other histograms are as many as the written ones, and promtool takes them; the histograms
+// that are read by their classic parts are those that are exported.
 func TestRulesForOtherHistograms(t *testing.T) {
-	written := glob(t, "rules", "*.rules.yaml")
+	written := ruletests.Glob(t, "rules", "*.rules.yaml")
 	for _, kind := range []histograms.Kind{histograms.Either, histograms.Classic} {
 		files, err := filepath.Glob(filepath.Join(made(t, kind), "*.rules.yaml"))
 		if err != nil || len(files) != len(written) {
@@ -149,7 +163,7 @@ func TestRulesForOtherHistograms(t *testing.T) {
 	}
 }
 
-// A rule that goes by one of the group evaluated after it passes in one order only, and that is told.
+// A rule that depends on one of a group evaluated later passes in one order only, which the check finds.
 func TestOrderOfGroupsIsSeen(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

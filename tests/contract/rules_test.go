@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/tests/ruletests"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -20,7 +21,7 @@ func lint(t *testing.T, files []string) {
 
 // The rules pass promtool's lint, and every rules file has tests.
 func TestRules(t *testing.T) {
-	rules := ruleFiles(t)
+	rules := ruletests.Files(t)
 	lint(t, rules)
 	for _, path := range rules {
 		name := strings.TrimSuffix(filepath.Base(path), ".rules.yaml")

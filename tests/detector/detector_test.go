@@ -160,7 +160,8 @@ func table(results []map[string]map[string]outcome, alerts []string, whats []reg
 	return b.String()
 }
 
-// cell tells of how many seeds an alert found a regression, after how long, and whether it forgot it.
+// cell returns for how many seeds an alert found a regression, after how long, and for which share of the last hour it
+// fired.
 func cell(results []map[string]map[string]outcome, alert string, what regression) string {
 	var delays []float64
 	last := 0.0

@@ -20,7 +20,7 @@ const rate = 10
 // slower than the median; share is how many of them are slow in their own way, slow by how much.
 type noise struct {
 	name string
-	// wild says that it swings so far that +30 % is no surprise, and need not be found.
+	// wild means that it varies so much that +30 % is normal, and need not be found.
 	wild bool
 	// expected are the windows that are declared.
 	expected []string
@@ -165,10 +165,6 @@ func series(kind noise, seed uint64, healthy, after int, what regression) []coun
 		out = append(out, minute(r, next(m), by))
 	}
 	return out
-}
-
-func pinnedCounts(kind noise, seed uint64) []counts {
-	return series(kind, seed, 1440, 0, regression{})
 }
 
 // pinned is a healthy day of the same kind of noise, as a baseline run has it.

@@ -43,7 +43,7 @@ func run(promtool, dir string, rules []string, kind noise, seed uint64, healthy,
 		return nil, err
 	}
 	defer os.Remove(path)
-	// The tests expect nothing, so promtool says what it got instead.
+	// The tests expect nothing, so promtool prints what it got instead.
 	out, err := exec.Command(promtool, "test", "rules", path).CombinedOutput()
 	if err == nil {
 		return map[string]map[string]outcome{}, nil // no alert fired at all
@@ -101,7 +101,7 @@ func write(path string, rules []string, windows []baseline.Window, kind noise, s
 		line(`loadgen:baseline_hour:ratio{tool="canary",profile="p",storageclass="r3",stat="max"}`, constant(hours.Max))
 		line(`loadgen:baseline_hour:ratio{tool="canary",profile="p",storageclass="r3",stat="slow"}`, constant(hours.Slow))
 		line(`loadgen:baseline_target_rate{tool="canary",profile="p",storageclass="r3"}`, constant(rate))
-		labels := fmt.Sprintf(`{tool="canary",profile="p",storageclass="r3",server="%s"`, what.name)
+		labels := fmt.Sprintf(`{tool="canary",profile="p",storageclass="r3",database="%s"`, what.name)
 		line("loadgen_target_rate"+labels+"}", constant(rate))
 		line("loadgen_phase"+labels+`,phase="steady"}`, constant(1))
 		fmt.Fprintf(w, "  - series: 'loadgen_response_seconds%s}'\n    values: '", labels)
@@ -110,9 +110,9 @@ func write(path string, rules []string, windows []baseline.Window, kind noise, s
 		query := func(name, expr string) {
 			fmt.Fprintf(w, "  - {expr: '%s # %s', eval_time: %dm, exp_samples: []}\n", expr, name, minutes)
 		}
-		query("delay", fmt.Sprintf(`min by (alertname, server) (min_over_time(timestamp(ALERTS{alertstate="firing"})[%dm:1m])) / 60 - %d`, after, healthy))
-		query("last", `sum by (alertname, server) (count_over_time(ALERTS{alertstate="firing"}[1h])) / 60`)
-		query("false", fmt.Sprintf(`sum by (alertname, server) (count_over_time(ALERTS{alertstate="firing"}[%dm] offset %dm))`, healthy, after))
+		query("delay", fmt.Sprintf(`min by (alertname, database) (min_over_time(timestamp(ALERTS{alertstate="firing"})[%dm:1m])) / 60 - %d`, after, healthy))
+		query("last", `sum by (alertname, database) (count_over_time(ALERTS{alertstate="firing"}[1h])) / 60`)
+		query("false", fmt.Sprintf(`sum by (alertname, database) (count_over_time(ALERTS{alertstate="firing"}[%dm] offset %dm))`, healthy, after))
 	}
 	return w.Flush()
 }
@@ -145,7 +145,7 @@ func histograms(w io.Writer, minutes []counts) {
 	}
 }
 
-var sample = regexp.MustCompile(`\{alertname="([^"]*)", server="([^"]*)"\} ([-+.0-9Ee]+)`)
+var sample = regexp.MustCompile(`\{alertname="([^"]*)", database="([^"]*)"\} ([-+.0-9Ee]+)`)
 
 // parse reads what promtool got instead of nothing.
 func parse(out []byte) (map[string]map[string]outcome, error) {

@@ -28,7 +28,7 @@ const section = "The rules on other engines, beside one Prometheus over both clu
 // settle is how long the two may differ: they scrape and evaluate at moments of their own.
 const settle = 4 * time.Minute
 
-// key is what tells a series apart on both sides, of those of one name.
+// key distinguishes the series of one name, on both sides.
 func key(m model.Metric) string {
 	own := m.Clone()
 	delete(own, tenant)
@@ -36,11 +36,12 @@ func key(m model.Metric) string {
 	return own.String()
 }
 
-// chosen are records of which layer has grown most, or which replica is slowest: none when all is well, and then chance names one.
+// chosen are records of which layer has grown most, or which replica is slowest: none when all is well, and then chance
+// names one.
 var chosen = map[string]bool{"storageclass:grown_most:info": true, "storageclass:layer_suspect:info": true, "storageclass:suspect:info": true, "volume:slowest_replica:info": true}
 
-// sameRecords awaits that every rule records the same series on both, and compares their values: twins that were added up
-// instead of one left out would double them.
+// sameRecords awaits that every rule records the same series on both, and compares their values: twins that were added
+// up instead of one left out would double them.
 func (s *stack) sameRecords(ctx context.Context, e *engine, file *rows.File) {
 	all, err := rules.All()
 	s.t.Check(err)
@@ -66,8 +67,8 @@ func (s *stack) sameRecords(ctx context.Context, e *engine, file *rows.File) {
 		if series == 0 {
 			problems = append(problems, errors.New("the rules record nothing"))
 		}
-		// Both say what is nearly steady, of moments that are up to two intervals apart; what began a few seconds apart is more
-		// so while windows fill.
+		// Both values are nearly steady, but up to two intervals apart; series that began a few seconds apart differ
+		// more while windows fill.
 		if low, high = rows.Quantile(ratios, 0.05), rows.Quantile(ratios, 0.95); low < 0.7 || high > 1.4 {
 			problems = append(problems, fmt.Errorf("the values of %s differ: nine tenths of them are %.2f to %.2f of the one Prometheus'", e.name, low, high))
 		}
@@ -161,7 +162,7 @@ func (e *engine) alerts(ctx context.Context) (map[string]bool, error) {
 	for _, one := range list {
 		k := key(one.Labels)
 		if all[k] {
-			return nil, fmt.Errorf("Alertmanager has it twice: %s", k)
+			return nil, fmt.Errorf("two alerts of Alertmanager have the labels %s", k)
 		}
 		all[k] = true
 	}
@@ -212,7 +213,7 @@ func (s *stack) sameAlerts(ctx context.Context, e *engine) {
 	s.t.Logf("the same %d alerts fire on %s", count, e.name)
 }
 
-// alarmed awaits the alerts of the disk that stands still, in its cluster and in no other.
+// alarmed awaits the alerts of the stalled disk, in its cluster and in no other.
 func (s *stack) alarmed(ctx context.Context, e *engine, file *rows.File, stall time.Time, damaged *cluster) {
 	const alert = "DeviceStalled"
 	var on []string
@@ -302,7 +303,7 @@ func (s *stack) stored(ctx context.Context) {
 	s.t.Logf("the store answers for %s from the bucket", at.Format(time.TimeOnly))
 }
 
-// costs tells what each process has used.
+// costs writes what each process has used.
 func (s *stack) costs(file *rows.File) {
 	for _, name := range slices.Sorted(maps.Keys(s.processes)) {
 		p, err := procfs.NewProc(s.processes[name].PID())

@@ -45,8 +45,8 @@ type target struct {
 	Labels  map[string]string `yaml:"labels,omitempty"`
 }
 
-// jobs scrape each exporter of the clusters; with is said of all targets of a cluster besides, and convert makes native
-// histograms of the classic ones of those that have no others.
+// jobs scrape each exporter of the clusters; with has additional labels for all targets of a cluster, and convert makes
+// native histograms of the classic ones of exporters that have no others.
 func jobs(clusters []*cluster, convert bool, with func(*cluster) map[string]string) []job {
 	byName := map[string]int{}
 	var all []job

@@ -1,8 +1,8 @@
-// Command distributed proves that the rules work where one Prometheus ends: on Thanos, fed by pairs of
-// Prometheus in agent mode from two clusters whose nodes and volumes have equal names. In one cluster a disk stands
-// still; meanwhile a receiver, a router and a ruler are killed. What fires, and what the rules for either kind of histograms
-// record, must be what one ordinary Prometheus over both clusters has by the rules for native ones. So must be what VictoriaMetrics and
-// vmalert, which scrape the same, make of those for classic ones.
+// Command distributed proves that the rules work where one Prometheus ends: on Thanos, fed by pairs of Prometheus in
+// agent mode from two clusters whose nodes and volumes have equal names. In one cluster a disk stalls; meanwhile a
+// receiver, a router and a ruler are killed. What fires, and what the rules for either kind of histograms record, must
+// be what one ordinary Prometheus over both clusters has by the rules for native ones. So must be what VictoriaMetrics
+// and vmalert, which scrape the same, make of those for classic ones.
 //
 // The clusters' exporters are played (tests/pictures/story): two labs do not fit on one machine. All else is real.
 package main
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// stalled is the story of the cluster that is damaged, and the moment in it from which the disk stands still.
+// stalled is the story of the cluster that is damaged, and the moment in it from which the disk is stalled.
 const (
 	stalled   = "stalled-disk"
 	stalledAt = 58 * time.Minute

@@ -16,7 +16,7 @@ import (
 )
 
 // arguments are those of the one container in manifests/examples/thanos/NAME.yaml, with what only a cluster has
-// replaced by what is here. An argument of which all is replaced by nothing is left out.
+// replaced by what is here. An argument that becomes empty is left out.
 func arguments(t *rig.Scope, name string, here ...string) []string {
 	path := filepath.Join(testkit.Root(), "manifests", "examples", "thanos", name+".yaml")
 	given, err := readArguments(path)

@@ -31,11 +31,11 @@ const (
 	pair = 2
 )
 
-// Labels that tell twins apart, by the operator's names; the querier leaves them out.
+// Labels that distinguish the two of a pair, by the operator's names; the querier removes them.
 const (
 	scrapedBy = "prometheus_replica"
 	ruledBy   = "thanos_ruler_replica"
-	// tenant is what receivers say of the samples' sender. There is one.
+	// tenant is the label that receivers add for the samples' sender. There is one.
 	tenant = "tenant_id"
 )
 
@@ -49,7 +49,7 @@ type stack struct {
 	past, one *promapi.Server
 }
 
-// engine evaluates the rules; who is called of its alerts is an Alertmanager of its own.
+// engine evaluates the rules; its alerts go to an Alertmanager of its own.
 type engine struct {
 	name         string
 	server       *promapi.Server
@@ -142,7 +142,7 @@ func (s *stack) write(name string, content any) string {
 	return path
 }
 
-// start starts a process and waits until it says that it is ready.
+// start starts a process and waits until it reports that it is ready.
 func (s *stack) start(ctx context.Context, name, http string, program string, args ...string) {
 	p := rig.Start(s.t, exec.CommandContext(ctx, rig.Tool(s.t, program), args...))
 	s.processes[name] = p
@@ -160,16 +160,16 @@ func (s *stack) start(ctx context.Context, name, http string, program string, ar
 // name is that of one of several.
 func name(component string, i int) string { return component + "-" + strconv.Itoa(i) }
 
-// component starts what a manifest says, with the addresses and files of this machine, and more arguments.
+// component starts a manifest's program, with the addresses and files of this machine, and more arguments.
 func (s *stack) component(ctx context.Context, of string, i int, grpc, http, write, hashring, bucket string, more ...string) {
 	own := name(of, i)
 	args := arguments(s.t, of,
 		"$(POD).receive.plumbline-thanos.svc:10901", grpc, "=:10901", "="+grpc, "=:10902", "="+http, "=:19291", "="+write,
 		"/etc/thanos/hashring.json", hashring, "/etc/objstore/objstore.yml", bucket, "=/data", "="+filepath.Join(s.folder, own), "=/tmp", "="+filepath.Join(s.folder, own), "$(POD)", own,
-		// A receiver of Thanos 0.42 that starts in a minute in which it looks for tenants that are gone crashes: with blocks of
-		// two minutes in every fourth. It does not look where it keeps all.
+		// A receiver of Thanos 0.42 that starts in a minute in which it looks for tenants that are gone crashes: with
+		// blocks of two minutes in every fourth. It does not look where it keeps all.
 		"--tsdb.retention=1d", "--tsdb.retention=0d",
-		// Who is asked is said in more.
+		// The endpoints to query are in more.
 		"--endpoint=dnssrv+_grpc._tcp.receive.plumbline-thanos.svc", "", "--endpoint=dnssrv+_grpc._tcp.thanos-ruler-operated.plumbline-thanos.svc", "",
 		"--endpoint=dnssrv+_grpc._tcp.store.plumbline-thanos.svc", "")
 	s.start(ctx, own, http, "thanos", slices.Concat(args, more, []string{"--log.level=warn"})...)

@@ -125,7 +125,7 @@ func stepClock(by time.Duration) error {
 	return nil
 }
 
-// longest tells the longest times of the last minutes by those who measure them.
+// longest returns the longest times of the last minutes, by what measures them.
 func (l *lab) longest() string {
 	var told []string
 	for what, metric := range map[string]string{"statement by the agent": "plumbline_query_duration_seconds", "response by the loads": "loadgen_response_seconds",

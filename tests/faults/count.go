@@ -13,9 +13,9 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// ledger takes rows out of a table of a class's database, one after the other, each in a
-// transaction of its own, and knows which of them the database has acknowledged. Nobody else
-// in the lab makes a DELETE, so that the agent's count of them is of these alone.
+// ledger takes rows out of a table of a class's database, one after the other, each in a transaction of its own, and
+// records which of them the database has acknowledged. Nobody else in the lab makes a DELETE, so that the agent's count
+// of them is of these alone.
 type ledger struct {
 	l     *lab
 	class string
@@ -105,7 +105,7 @@ func (g *ledger) work(ctx context.Context, every *time.Ticker) {
 	}
 }
 
-// goesOn awaits another n acknowledged transactions, and tells how long that took.
+// goesOn awaits another n acknowledged transactions, and returns how long that took.
 func (g *ledger) goesOn(n int, deadline time.Duration) (time.Duration, error) {
 	acknowledged := func() int {
 		g.mu.Lock()
@@ -193,14 +193,14 @@ func (l *lab) server(m agentproc.Metrics, class string) string {
 	return ""
 }
 
-// since tells what the load did, and what of the ledger's transactions is missing where.
+// since returns what the load did, and which of the ledger's transactions are missing where.
 func (c counts) since(before counts) (done, lost string) {
 	if err := errors.Join(before.unknown, c.unknown); err != nil {
 		return "unknown", "unknown: " + err.Error()
 	}
 	grown := func(now, before float64) float64 {
 		if now < before {
-			return now // a counter that began anew
+			return now // a counter that was reset
 		}
 		return now - before
 	}

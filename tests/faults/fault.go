@@ -25,7 +25,7 @@ type fault struct {
 	begin, end func(l *lab) error
 	// seen are PromQL conditions of the fault, well those after its end.
 	seen, well []string
-	// told, if not nil, has more to tell.
+	// told, if not nil, returns more to report.
 	told func(l *lab) string
 }
 
@@ -100,7 +100,7 @@ func (l *lab) try(f fault, out *rows.File) error {
 	return nil
 }
 
-// scrapes tells how many scrapes of a job failed or were not made in a time until now.
+// scrapes returns how many scrapes of a job failed or were not made since then.
 func (l *lab) scrapes(job string, since time.Duration) string {
 	const interval = 2 * time.Second
 	window := since.Round(time.Second)

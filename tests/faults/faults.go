@@ -162,12 +162,12 @@ func (l *lab) faults() []fault {
 	return all
 }
 
-// alive is the condition that a class's load goes on.
+// alive is the condition that a class's load continues.
 func alive(class string) string {
 	return fmt.Sprintf(`sum(increase(loadgen_completed_total{tool="pgbench", storageclass=%q}[6s])) > 20`, class)
 }
 
-// failing is the condition that a class's loads tell of errors or of their own restarts.
+// failing is the condition that a class's loads report errors or their own restarts.
 func failing(class string) string {
 	return fmt.Sprintf(`sum(increase(loadgen_errors_total{storageclass=%[1]q}[30s])) > 0 or sum(increase(loadgen_restarts_total{storageclass=%[1]q}[30s])) > 0`, class)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// speeches are what hostile clients say to an HTTP server. One that is repeated never ends.
+// speeches are what hostile clients send to an HTTP server. One that is repeated never ends.
 var speeches = []struct {
 	name, once, repeated string
 }{
@@ -26,7 +26,7 @@ var speeches = []struct {
 	{"requests without reading the answers", "", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"},
 }
 
-// hostileTime is how long hostile clients go on, clientsEach how many of each kind there are.
+// hostileTime is how long hostile clients continue, clientsEach how many of each kind there are.
 const (
 	hostileTime = 20 * time.Second
 	clientsEach = 5
@@ -62,7 +62,7 @@ func (l *lab) hostile() error {
 	return nil
 }
 
-// speak says something until it may not any more. What is written fast would only measure this
+// speak writes until the server closes the connection or the time is over. Faster writes would only measure this
 // machine's CPUs: a client makes at most a few hundred writes a second.
 func speak(ctx context.Context, address, once, repeated string) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -93,7 +93,7 @@ func speak(ctx context.Context, address, once, repeated string) error {
 	}
 }
 
-// growth tells how much memory the exporters took in the last minute beyond what they had.
+// growth returns by how much the exporters' memory grew in the last minute.
 func (l *lab) growth() string {
 	const ours = `{job=~"plumbline-agent|longhorn-exporter|loadgen"}`
 	v, err := l.prometheus.Vector(l.ctx, `max((max_over_time(process_resident_memory_bytes`+ours+`[1m]) - min_over_time(process_resident_memory_bytes`+ours+`[1m])) / 1e6)`)

@@ -176,7 +176,7 @@ func (l *lab) inside(path string) (string, error) {
 	return fmt.Sprintf("/proc/%d/root%s", p.PID, path), err
 }
 
-// engine is what the lab's longhorn_exporter knows of a volume.
+// engine is what the lab's longhorn_exporter has on a volume.
 type engine struct {
 	Volume   string `yaml:"volume"`
 	Engine   string `yaml:"engine"`

@@ -25,20 +25,20 @@ import (
 
 const stallSection = "Stalls"
 
-// A stall is told within this time, and what is none is watched for longer.
+// A stall is reported within this time; what is not a stall is watched for longer.
 const (
 	stallBudget = time.Minute
 	silentFor   = 90 * time.Second
 )
 
-// stall is something that stands still, or only looks like it.
+// stall is something that is stalled, or only looks like it.
 type stall struct {
 	name, expected, class string
-	// begin makes it; mend, which is called in any case, takes it away.
+	// begin makes it; mend, which is called in any case, undoes it.
 	begin, mend func(l *lab) error
-	// metric is a condition that says where it stands still.
+	// metric is a condition that shows where it is stalled.
 	metric string
-	// alerts are those of which one must fire; none means that no alert of storage may.
+	// alerts are those one of which must fire; none means that no alert of storage may.
 	alerts []string
 	// during is what must hold once the alert fires.
 	during []string
@@ -52,7 +52,7 @@ var storageAlerts = []string{"StatementStuck", "DeviceStalled", "EngineStalled",
 // stalls is the table.
 func (l *lab) stalls() []stall {
 	const r3 = "longhorn-r3"
-	// A session's statement, which its server goes on with when its client is gone.
+	// A session's statement, which its server continues when its client is gone.
 	held := func(statements ...string) (begin, mend func(*lab) error) {
 		var cmd *exec.Cmd
 		return func(l *lab) (err error) {
@@ -137,7 +137,7 @@ func (l *lab) terminate(class, statement string) error {
 	return err
 }
 
-// slowClient asks for more than the socket holds and reads nothing.
+// slowClient requests more than the socket's buffer holds and reads nothing.
 func (l *lab) slowClient(class string) (begin, mend func(*lab) error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	return func(l *lab) error {
@@ -172,7 +172,7 @@ func (l *lab) throttled(name string) (begin, mend func(*lab) error) {
 		}
 }
 
-// tryStall makes a stall and adds a row with what was told of it.
+// tryStall makes a stall and adds a row with what was reported of it.
 func (l *lab) tryStall(s stall, out *rows.File) (err error) {
 	fmt.Fprintf(os.Stderr, "%s\n", s.name)
 	before, err := l.firing()
@@ -202,7 +202,7 @@ func (l *lab) tryStall(s stall, out *rows.File) (err error) {
 	// No burst: since the repair no more time was counted than its sessions had.
 	now, phaseErr := l.phases(s.class)
 	err = errors.Join(err, phaseErr)
-	sessions, e := l.prometheus.Number(l.ctx, fmt.Sprintf(`max(max_over_time(plumbline_query_backends{server=%q}[2m]))`, s.class))
+	sessions, e := l.prometheus.Number(l.ctx, fmt.Sprintf(`max(max_over_time(plumbline_query_processes{server=%q}[2m]))`, s.class))
 	err = errors.Join(err, e)
 	most := time.Since(lastAt).Seconds() * sessions
 	cells = append(cells, "phases' seconds counted from before the repair to its end", fmt.Sprintf("%.1f, of %.0f that the sessions had", now-last, most))
@@ -226,7 +226,7 @@ func (l *lab) tryStall(s stall, out *rows.File) (err error) {
 	return nil
 }
 
-// watchStall awaits the metric and the alert, and tells what a scrape takes meanwhile.
+// watchStall awaits the metric and the alert, and returns how long a scrape takes meanwhile.
 func (l *lab) watchStall(s stall, began time.Time) (cells []string, err error) {
 	seen, err := l.await([]string{s.metric})
 	if err != nil {
@@ -345,8 +345,7 @@ func (l *lab) phases(server string) (float64, error) {
 	return sum, nil
 }
 
-// scrapeTimes scrapes each exporter n times and tells the 99th percentile of each, and which
-// collectors were missing.
+// scrapeTimes scrapes each exporter n times and returns the 99th percentile of each, and which collectors were missing.
 func (l *lab) scrapeTimes(n int) (string, error) {
 	var told []string
 	var problems []error

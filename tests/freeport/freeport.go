@@ -23,7 +23,7 @@ var (
 	given = map[int]bool{}
 )
 
-// Find returns a port on which nobody listens on 127.0.0.1, and which this process was not given before.
+// Find returns a port on which nothing listens on 127.0.0.1, and which this process was not given before.
 func Find() (int, error) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -11,7 +11,7 @@ const BlockSize = 512
 
 const unitAttention = 6
 
-// attempts is how often a command is sent while the unit only says that something has happened to it, as that it was switched on.
+// attempts is how often a command is sent while the unit only reports an event, such as a power-on.
 const attempts = 4
 
 func (s *Session) do(c Command) (data []byte, err error) {
@@ -74,7 +74,7 @@ func (s *Session) Sync(lun int, lba uint32, blocks int) error {
 	return err
 }
 
-// ReadCapacity asks how many blocks a disk has, and how long they are.
+// ReadCapacity reads how many blocks a disk has, and how long they are.
 func (s *Session) ReadCapacity(lun int) (blocks uint64, blockSize int, err error) {
 	data, err := s.do(Command{LUN: lun, CDB: cdb10(0x25, 0, 0), Read: 8})
 	if err == nil && len(data) != 8 {
@@ -91,7 +91,8 @@ type TaskError byte
 
 func (e TaskError) Error() string { return fmt.Sprintf("task management response %d", byte(e)) }
 
-// Abort asks the target to abort a command that was not answered (ABORT TASK). If it does, the command's result is ErrAborted.
+// Abort requests the target to abort a command without a response (ABORT TASK). If it does, the command's result is
+// ErrAborted.
 func (s *Session) Abort(tag uint32) error {
 	c, cmdSN := Command{}, uint32(0)
 	if t := s.task(tag); t != nil {
@@ -113,8 +114,8 @@ func (s *Session) Abort(tag uint32) error {
 	return nil
 }
 
-// Logout ends the session in good order. That the target ends the connection is an answer, too: istgt does it in one thread and answers in
-// another one, and may be faster.
+// Logout ends the session in good order. That the target ends the connection is an answer, too: istgt does it in one
+// thread and answers in another one, and may be faster.
 func (s *Session) Logout() error {
 	t, p := newTask(Command{})
 	p.header[0], p.header[1] = opLogout|immediate, final

@@ -75,7 +75,7 @@ func TestFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if _, err := s.Read(p.LUN, 0, 1); err != nil { // until the unit has said that it was switched on
+		if _, err := s.Read(p.LUN, 0, 1); err != nil { // until the unit has reported its power-on
 			t.Fatal(err)
 		}
 		tap.mu.Lock()

@@ -117,7 +117,7 @@ func TestManyAtATime(t *testing.T) {
 			}
 			tasks = append(tasks, task)
 		}
-		// The unit first says that it was switched on.
+		// The unit first reports its power-on.
 		if _, err := s.Read(p.LUN, 0, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestManyAtATime(t *testing.T) {
 	})
 }
 
-// An error is told, and the session goes on.
+// An error is returned, and the session continues.
 func TestErrors(t *testing.T) {
 	each(t, func(t *testing.T, p *rig.ISCSIProgram, _ string, s *Session) {
 		const checkCondition = 2
@@ -156,7 +156,7 @@ func TestErrors(t *testing.T) {
 		if _, err := s.Read(p.LUN, blocks, 1); !errors.As(err, &told) || told.Status != checkCondition {
 			t.Errorf("a read beyond the end: %v", err)
 		}
-		// What was answered cannot be aborted. istgt says that it did.
+		// A command with a response cannot be aborted. istgt reports that it was.
 		task, err := s.Submit(Read10(p.LUN, 0, 1))
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // Options of a session.
 type Options struct {
-	// HeaderDigest and DataDigest ask for CRC32C; it is an error if the target does not agree.
+	// HeaderDigest and DataDigest request CRC32C; it is an error if the target does not agree.
 	HeaderDigest, DataDigest bool
 }
 
@@ -27,8 +27,8 @@ const (
 	stageFull        = 3
 )
 
-// What this initiator asks for. Data is cut in several messages where it is longer than receiveMax, and writes of more than
-// firstBurst need an R2T.
+// What this initiator requests. Data is cut in several messages where it is longer than receiveMax, and writes of more
+// than firstBurst need an R2T.
 const (
 	name       = "iqn.2026-11.io.plumbline:initiator"
 	receiveMax = 16 << 10

@@ -82,8 +82,8 @@ func (s *Session) handle(p *pdu) error {
 	return nil
 }
 
-// later sends messages, and does not wait until the target has taken them: it may wait until we take its own. That they could not be
-// sent shows when the connection ends.
+// later sends messages, and does not wait until the target has taken them: it may wait until we take its own. That they
+// could not be sent shows when the connection ends.
 func (s *Session) later(messages ...*pdu) {
 	go func() {
 		for _, p := range messages {

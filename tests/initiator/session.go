@@ -1,4 +1,5 @@
-// Package initiator is a small iSCSI initiator (RFC 7143) for tests: one connection, error recovery level 0, no authentication.
+// Package initiator is a small iSCSI initiator (RFC 7143) for tests: one connection, error recovery level 0, no
+// authentication.
 package initiator
 
 import (
@@ -10,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// qualifiers tell the sessions of one process from each other.
+// qualifiers distinguish the sessions of one process.
 var qualifiers atomic.Uint32
 
 // ErrAborted is the result of a command that was aborted.
@@ -37,7 +38,7 @@ type Session struct {
 	err       error
 }
 
-// Command is what a logical unit (below 256) is asked.
+// Command is sent to a logical unit (below 256).
 type Command struct {
 	LUN int
 	// CDB has up to 16 bytes.
@@ -59,7 +60,7 @@ type Result struct {
 type StatusError struct {
 	// Response is the target's, Status the logical unit's.
 	Response, Status byte
-	// Sense is what the unit says about it.
+	// Sense is the unit's sense data on it.
 	Sense []byte
 }
 
@@ -180,7 +181,7 @@ func (s *Session) write(p *pdu) error {
 	return err
 }
 
-// numbers takes what a message from the target says about its and our numbers.
+// numbers updates its and our numbers from a message of the target.
 func (s *Session) numbers(p *pdu) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// suites are Debian's that have kernels, from the oldest on. A suite that the mirror has no more is left out, with a warning.
+// suites are Debian's that have kernels, from the oldest on. A suite that the mirror has no more is left out, with a
+// warning.
 var suites = []string{"bullseye", "bookworm", "trixie", "trixie-backports", "sid"}
 
 // listsAge is how old the packages' lists may be.
 const listsAge = 12 * time.Hour
 
-// aptRoot is a private root of apt: its own lists, sources and (empty) state of installed packages. The machine's own apt, whose
-// configuration, sources' addresses and keys it uses, is not touched.
+// aptRoot is a private root of apt: its own lists, sources and (empty) state of installed packages. The machine's own
+// apt, whose configuration, sources' addresses and keys it uses, is not touched.
 type aptRoot struct {
 	dir, arch string
 	packages  map[string]bool // those with parts of kernels; kernels fills it
@@ -125,8 +126,8 @@ func (a *aptRoot) download(ctx context.Context, k kernel, folder string) error {
 	return err
 }
 
-// debianSources returns a list of other suites of the archive that the machine itself installs from: its address and key are
-// those of the first source in apt's folder that has the machine's own suite.
+// debianSources returns a list of other suites of the archive that the machine itself installs from: its address and
+// key are those of the first source in apt's folder that has the machine's own suite.
 func debianSources(folder string, suites []string) (string, error) {
 	files, _ := filepath.Glob(filepath.Join(folder, "sources.list.d/*.sources"))
 	for _, f := range files {
@@ -155,7 +156,8 @@ func debianSources(folder string, suites []string) (string, error) {
 	return "", fmt.Errorf("no source of Debian's archive (a path that ends in /debian) in %s", folder)
 }
 
-// isArchive says whether an address is of Debian's own archive, and not of one beside it such as its security updates.
+// isArchive reports whether an address is of Debian's own archive, and not of one beside it such as its security
+// updates.
 func isArchive(uri string) bool { return strings.HasSuffix(strings.TrimRight(uri, "/"), "/debian") }
 
 // readStanza takes address and key out of a deb822 stanza; none if it is not of Debian's archive.

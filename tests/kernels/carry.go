@@ -44,8 +44,8 @@ func buildExporter(ctx context.Context, folder, arch string) error {
 	return os.WriteFile(filepath.Join(folder, "ebpf_exporter"), program, 0o755)
 }
 
-// buildEngine compiles the Longhorn engine that tools/longhorn-engine pins, without its one part in C: reading backing files, which
-// the volumes here do not have.
+// buildEngine compiles the Longhorn engine that tools/longhorn-engine pins, without its one part in C: reading backing
+// files, which the volumes here do not have.
 func buildEngine(ctx context.Context, work, file, arch string) error {
 	const module = "github.com/longhorn/longhorn-engine"
 	pinned, source, pins := filepath.Join(testkit.Root(), "tools", "longhorn-engine"), filepath.Join(work, "engine"), filepath.Join(work, "engine.mod")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// demos shows the demo on kernels, in guests that are slow: small unless the user's own variables say otherwise.
+// demos shows the demo on kernels, in guests that are slow: small unless the user's own variables override it.
 type demos struct {
 	guest   guest // what the guests have in common
 	dir     string
@@ -19,11 +19,12 @@ type demos struct {
 	diskMiB int
 }
 
-// small is a lab that an emulated machine of a tenth of a CPU's speed carries. What the caller's environment has comes after it.
+// small is a lab that an emulated machine of a tenth of a CPU's speed carries. What the caller's environment has comes
+// after it.
 var small = []string{"LAB_CLASSES=local longhorn-r1", "LAB_RATE=2", "LAB_CLIENTS=2", "LAB_CANARY_RATE=1", "LAB_SCALE=1", "LAB_INTERVAL=15s", "LAB_WAIT=40m", "DURATION=150s"}
 
-// inGuest does what a booted Debian has done, gives the lab the guest's disk, and becomes the demo. The modules are those that a
-// machine with udev has or loads by itself.
+// inGuest does what a booted Debian has done, gives the lab the guest's disk, and becomes the demo. The modules are
+// those that a machine with udev has or loads by itself.
 const inGuest = `set -eu
 for m in ext4 loop fuse; do modprobe "$m"; done
 case " $LAB_CLASSES " in *" nvme-"*) modprobe -a nvme-tcp nvmet-tcp dm-raid dm-delay veth ;; esac
@@ -32,7 +33,7 @@ mkdir -p /mnt/lab
 mount /dev/vda /mnt/lab
 exec build/bin/plumbline-lab --directory=/mnt/lab/state demo --page=/run/host/demo.html --every=30s`
 
-// run shows the demo on each kernel of the series, and returns how many did not come to its end.
+// run shows the demo on each kernel of the series, and returns on how many the demo did not complete.
 func (d demos) run(ctx context.Context, series []string) (failed int, err error) {
 	chosen, folders, root, err := prepare(ctx, d.guest.arch, series)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/kernels/job"
 )
 
-// initramfs makes the guest's first file system: the program init, the modules that it needs to reach the machine's root, and its job.
+// initramfs makes the guest's first file system: the program init, the modules that it needs to reach the machine's
+// root, and its job.
 func initramfs(init string, files []string, j job.Job) ([]byte, error) {
 	program, err := os.ReadFile(init)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // kernel is one of Debian's.
 type kernel struct {
-	// series is what one asks for, such as 6.12; release what it calls itself, such as 6.12.107+deb13-amd64.
+	// series is how a user selects it, such as 6.12; release is the kernel's own name, such as 6.12.107+deb13-amd64.
 	series, release string
 	numbers         []int
 }
@@ -42,8 +42,9 @@ func parseKernel(release, arch string) (kernel, bool) {
 
 func (k kernel) compare(other kernel) int { return slices.Compare(k.numbers, other.numbers) }
 
-// choose returns the newest kernel of each series that is asked for, in the same order. "newest" is the newest of all, "all" the
-// newest of every series, and one that is named twice is there once. One that is not there is an error that names those that are.
+// choose returns the newest kernel of each wanted series, in the same order. "newest" is the newest of all, "all" the
+// newest of every series, and one that is named twice is there once. One that is not there is an error that names those
+// that are.
 func choose(have []kernel, wanted []string) ([]kernel, error) {
 	newest, order := map[string]kernel{}, []string{}
 	for _, k := range have {
@@ -96,7 +97,8 @@ func openStore(arch string) (*store, error) {
 	return s, os.MkdirAll(s.dir, 0o755)
 }
 
-// lock keeps others away from a part of the cache, the lists or the kernels, until the function that it returns is called.
+// lock keeps others away from a part of the cache, the lists or the kernels, until the function that it returns is
+// called.
 func (s *store) lock(part string) (func(), error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, part+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -109,7 +111,8 @@ func (s *store) lock(part string) (func(), error) {
 	return func() { f.Close() }, nil
 }
 
-// list returns what kernels there are, the newest last: the mirror's, else, if it cannot be reached, those of the cache.
+// list returns what kernels there are, the newest last: the mirror's, else, if it cannot be reached, those of the
+// cache.
 func (s *store) list(ctx context.Context) ([]kernel, error) {
 	unlock, err := s.lock("lists")
 	if err != nil {
@@ -135,7 +138,8 @@ func (s *store) list(ctx context.Context) ([]kernel, error) {
 	return have, nil
 }
 
-// folder returns where a kernel lies unpacked, and downloads it first if it is not in the cache. Older ones of its series go.
+// folder returns where a kernel lies unpacked, and downloads it first if it is not in the cache. Older ones of its
+// series go.
 func (s *store) folder(ctx context.Context, k kernel, say func(string, ...any)) (string, error) {
 	unlock, err := s.lock("kernels")
 	if err != nil {
@@ -146,7 +150,7 @@ func (s *store) folder(ctx context.Context, k kernel, say func(string, ...any)) 
 	if _, err := os.Stat(folder); err == nil || s.apt == nil {
 		return folder, err
 	}
-	// What a killed run left: nobody else is at it now.
+	// What a killed run left: no other process uses it now.
 	left, _ := filepath.Glob(filepath.Join(s.dir, "new-*"))
 	for _, l := range left {
 		os.RemoveAll(l)

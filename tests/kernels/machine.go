@@ -35,14 +35,14 @@ type guest struct {
 	memory  int    // MiB
 	cpus    int
 	timeout time.Duration // for the command; booting and describing a command that hangs has bootTime more
-	console io.Writer     // what the guest says
+	console io.Writer     // the guest's output
 }
 
-// consoleLog is the file of what a guest says, in its folder.
+// consoleLog is the file of a guest's output, in its folder.
 const consoleLog = "console.log"
 
-// settle makes the guest's folder anew, which it sees as /run/host, with its console and an empty disk; what it says also goes to
-// live. The function that it returns closes the console and takes the disk away.
+// settle recreates the guest's folder, which it sees as /run/host, with its console and an empty disk; its output also
+// goes to live. The returned function closes the console and removes the disk.
 func (g *guest) settle(folder string, diskMiB int, live io.Writer) (leave func(), err error) {
 	// An absolute path without a comma is what the emulator takes.
 	if g.share, err = filepath.Abs(folder); err != nil {
@@ -68,11 +68,11 @@ func (g *guest) settle(folder string, diskMiB int, live io.Writer) (leave func()
 // bootTime is what the emulator may need for everything but the command.
 const bootTime = 2 * time.Minute
 
-// lastLines of a console are told of a guest that came to no end: enough for the threads of one that hangs.
+// lastLines of a console are printed for a guest that did not end: enough for the threads of one that hangs.
 const lastLines = 80
 
-// errCrashed is that the guest ended, or did not, without the command's end. That is the emulator's fault or the kernel's, never
-// a wrong number.
+// errCrashed is that the guest ended, or did not, without the command's end. That is the emulator's fault or the
+// kernel's, never a wrong number.
 var errCrashed = errors.New("the guest did not get to the command's end")
 
 // boot runs the command in a guest and returns its exit code.
@@ -154,8 +154,8 @@ func (g guest) emulator() string {
 }
 
 func (g guest) arguments(image string) []string {
-	// One thread for all CPUs: with one for each, a CPU now and then runs what another one has just rewritten, which the kernel
-	// does for every program that is attached, and stands still for good.
+	// One thread for all CPUs: with one for each, a CPU sometimes runs code that another one has just rewritten, which
+	// the kernel does for every program that is attached, and hangs.
 	a := []string{"-accel", "tcg,thread=single,tb-size=512", "-smp", strconv.Itoa(g.cpus), "-m", strconv.Itoa(g.memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", filepath.Join(g.folder, "vmlinuz"), "-initrd", image, "-device", "virtio-rng-pci"}
@@ -164,8 +164,8 @@ func (g guest) arguments(image string) []string {
 		a = append(a, "-M", "virt,gic-version=3", "-cpu", "max,pauth=off")
 		console = "ttyAMA0"
 	} else {
-		// Without what the emulator does slowly. Not without cmpxchg16b, which all machines have: from 6.18 on the kernel gives
-		// a BPF program memory for a task only with it.
+		// Without what the emulator does slowly. Not without cmpxchg16b, which all machines have: from 6.18 on the
+		// kernel gives a BPF program memory for a task only with it.
 		a = append(a, "-M", "q35", "-cpu", "max,pcid=off,la57=off,pmu=off")
 	}
 	a = append(a, "-append", strings.TrimSpace("console="+console+

@@ -1,5 +1,5 @@
-// Command kernels boots Debian's kernels in an emulator, with this machine's root, and shows what of the agent and of blockio
-// works there, and how exactly.
+// Command kernels boots Debian's kernels in an emulator, with this machine's root, and shows what of the agent and of
+// blockio works there, and how exactly.
 package main
 
 import (
@@ -225,8 +225,8 @@ func emptyDisk(folder string, mib int) (string, error) {
 	return path, f.Truncate(int64(mib) << 20)
 }
 
-// buildProgram compiles one of the programs below this folder that run in the guest, static, and returns its file. It finds the
-// checkout by the path it was compiled at.
+// buildProgram compiles one of the programs below this folder that run in the guest, static, and returns its file. It
+// finds the checkout by the path it was compiled at.
 func buildProgram(ctx context.Context, to, arch, name string) (string, error) {
 	return buildPackage(ctx, to, arch, "./tests/kernels/"+name)
 }

@@ -40,7 +40,7 @@ type measured struct {
 	err     error // the kernel could not be measured at all
 }
 
-// failed says what is wrong.
+// failed returns what is wrong.
 func (m measured) failed() []string {
 	if m.err != nil {
 		return []string{m.err.Error()}
@@ -48,7 +48,7 @@ func (m measured) failed() []string {
 	return m.outcome.Wrong()
 }
 
-// run measures on each kernel of the series, so many at once as it is told.
+// run measures on each kernel of the series, as many at once as configured.
 func (m matrix) run(ctx context.Context, series []string) ([]measured, error) {
 	chosen, folders, root, err := prepare(ctx, m.guest.arch, series)
 	if err != nil {
@@ -124,7 +124,8 @@ func (m matrix) program(ctx context.Context, programs string) (string, error) {
 	return file, os.WriteFile(file, text, 0o755)
 }
 
-// one measures on one kernel. What did not come to an end is tried once more; a number that came out is never asked for again.
+// one measures on one kernel. A run that did not end is retried once; a number that was measured is never measured
+// again.
 func (m matrix) one(ctx context.Context, to *measured) (err error) {
 	for try := range 2 {
 		if err = m.boot(ctx, to); !errors.Is(err, errCrashed) {
@@ -165,7 +166,7 @@ func (m matrix) boot(ctx context.Context, to *measured) error {
 	return json.Unmarshal(text, &to.outcome)
 }
 
-// progress is a kernel's series, and says the lines of its console that the guest's program means for it.
+// progress is a kernel's series, and prints the console's lines that the guest's program means for it.
 type progress string
 
 // Write gets whole lines.

@@ -8,7 +8,7 @@ import (
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 )
 
-// What does not work is told with its reason, and has no numbers.
+// What does not work is reported with its reason, and has no numbers.
 func TestNotWorking(t *testing.T) {
 	one := measured{kernel: kernel{series: "6.12", release: "6.12.1-arm64"}}
 	one.outcome.Query = outcome.Feature{Works: true}

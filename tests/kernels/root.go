@@ -18,10 +18,11 @@ import (
 // rootPackages are what the guest's program runs, for a root of another architecture.
 var rootPackages = []string{"postgresql", "coreutils", "dash", "e2fsprogs", "kmod", "lvm2", "mount", "util-linux", "iproute2", "open-iscsi", "tgt", "istgt"}
 
-// foreign says whether programs of an architecture do not run on this machine.
+// foreign reports whether programs of an architecture do not run on this machine.
 func foreign(arch string) bool { return arch != runtime.GOARCH }
 
-// root returns the folder that is the guest's root: the machine's own, or, for another architecture, one of Debian's packages.
+// root returns the folder that is the guest's root: the machine's own, or, for another architecture, one of Debian's
+// packages.
 func (s *store) root(ctx context.Context, say func(string, ...any)) (string, error) {
 	if !foreign(s.arch) {
 		return "/", nil
@@ -42,7 +43,7 @@ func (s *store) root(ctx context.Context, say func(string, ...any)) (string, err
 		return folder, copyUsers("/etc", filepath.Join(folder, "etc"))
 	}
 	say("downloading Debian's %s for %s: %s", suite, s.arch, strings.Join(rootPackages, " "))
-	temporary := filepath.Join(s.dir, "newroot") // nobody else is at it: locked
+	temporary := filepath.Join(s.dir, "newroot") // locked: no other process uses it
 	if err := errors.Join(os.RemoveAll(temporary), os.Mkdir(temporary, 0o755)); err != nil {
 		return "", err
 	}

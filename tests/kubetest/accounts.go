@@ -44,8 +44,8 @@ current-context: kubetest
 	return path
 }
 
-// DryRun asks the server whether it would take an object, every field of it known and valid,
-// and changes nothing. The object's namespace must exist.
+// DryRun checks with the server that it would accept an object, every field of it known and valid, and changes nothing.
+// The object's namespace must exist.
 func (s *Server) DryRun(o *unstructured.Unstructured) error {
 	_, err := s.resource(o).Patch(context.Background(), o.GetName(), "application/apply-patch+yaml", mustJSON(o),
 		metav1.PatchOptions{FieldManager: "kubetest", Force: new(true), DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})

@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Helm runs Helm with a home of its own, and with more of an environment, and returns what it prints; if it fails, what it
-// says of that, too.
+// Helm runs Helm with a home of its own, and with additional environment variables, and returns its output; if it
+// fails, its errors, too.
 func Helm(t *testing.T, environment []string, arguments ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(testkit.Tool(t, "helm"), arguments...)

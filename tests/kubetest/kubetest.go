@@ -41,7 +41,8 @@ type Server struct {
 	// Client is a client for any kind of object.
 	Client dynamic.Interface
 
-	t testing.TB
+	t     testing.TB
+	store string // etcd's address
 }
 
 // Start starts an API server that ends with the test. It needs etcd and kube-apiserver.
@@ -62,10 +63,13 @@ func Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	start(t, apiserver, "--etcd-servers="+store, "--cert-dir="+filepath.Join(dir, "certs"), "--bind-address=127.0.0.1",
+		// An address of documentation: without one the server wants a default route, which a namespace of its own has
+		// not.
+		"--advertise-address=192.0.2.1",
 		fmt.Sprintf("--secure-port=%d", ports[2]), "--authorization-mode=RBAC", "--token-auth-file="+tokens,
 		"--service-account-issuer=https://kubetest", "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
 		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount")
-	s := &Server{t: t, Config: &rest.Config{
+	s := &Server{t: t, store: store, Config: &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 1000, Burst: 1000,
 	}}

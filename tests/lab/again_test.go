@@ -14,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// tells waits until the lab's status says something of a process.
+// tells waits until the lab's status has words on a process.
 func tells(t *testing.T, name string, words ...string) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
@@ -52,8 +52,8 @@ func isUp(t *testing.T, name string, after int) (life int) {
 	return life
 }
 
-// What died is started again and told of, with growing pauses if it dies again and again; what was
-// stopped on purpose stays so until it is started.
+// A process that died is restarted and reported, with growing pauses if it dies repeatedly; one that was stopped on
+// purpose stays stopped until it is started.
 func TestDiedIsStartedAgain(t *testing.T) {
 	running(t)
 	agent := filepath.Join(dir, "bin", "plumbline-agent")

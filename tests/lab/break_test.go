@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// A class is told of in words, with its layers.
+// A class is described in words, with its layers.
 func TestWhy(t *testing.T) {
 	running(t)
 	eventually(t, "words of longhorn-r3", 3*time.Minute, func() error {
@@ -34,7 +34,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// What a killed break has done is taken back by heal: a stopped process goes on, a limit is gone.
+// heal undoes what a killed break has done: a stopped process continues, a limit is gone.
 func TestKilledBreakIsHealed(t *testing.T) {
 	running(t)
 	state := func(pid int) string {

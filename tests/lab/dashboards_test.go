@@ -43,6 +43,7 @@ var notHere = map[string]string{
 	"plumbline-load/Comparable with the baseline":               "needs five steady minutes at a pinned rate; the rules' own tests have them",
 	"plumbline-overview/Firing alerts":                          "all is well",
 	"plumbline-overview/Volumes that stand still":               "none does",
+	"plumbline-itself/Things that are not identified":           "all is identified",
 	"plumbline-replicas/Disks against their peers":              "the lab has one disk",
 	"plumbline-replicas/Rebuilds under way":                     "no rebuild runs; longhorn_exporter's own tests make one",
 	"*/Alerts":                                                  "all is well",
@@ -64,7 +65,7 @@ func readExpressions(t *testing.T) []dashboards.Expression {
 	return all
 }
 
-// reason says why an expression has no data in the healthy lab; "" if it must have.
+// reason returns why an expression has no data in the healthy lab; "" if it must have.
 func reason(e dashboards.Expression) string {
 	if why, ok := notHere[e.Dashboard+"/"+e.Place]; ok && e.Kind == "panel" {
 		return why
@@ -78,9 +79,8 @@ func reason(e dashboards.Expression) string {
 	return ""
 }
 
-// hasData asks a Prometheus for an expression as Grafana does, and returns an error unless
-// there is something to be drawn: a number, or a histogram with something in it. A variable
-// must have a value that is not empty.
+// hasData queries a Prometheus for an expression as Grafana does, and returns an error unless there is something to be
+// drawn: a number, or a histogram with something in it. A variable must have a value that is not empty.
 func hasData(url string, e dashboards.Expression) error {
 	client, err := api.NewClient(api.Config{Address: url})
 	if err != nil {
@@ -94,7 +94,7 @@ func hasData(url string, e dashboards.Expression) error {
 		return fmt.Errorf("%s: %w\n%s", e.Where(), err, expr)
 	}
 	for _, w := range warnings {
-		// The exporter's names of PostgreSQL's counters do not say that they are counters.
+		// The exporter's names of PostgreSQL's counters do not show that they are counters.
 		if !strings.Contains(w, "metric might not be a counter") {
 			return fmt.Errorf("%s: %s\n%s", e.Where(), w, expr)
 		}
@@ -105,7 +105,7 @@ func hasData(url string, e dashboards.Expression) error {
 	}
 	for _, s := range v {
 		switch {
-		case s.Metric["absent"] != "": // says why there is nothing
+		case s.Metric["absent"] != "": // the reason why there is nothing
 		case e.Kind == "variable":
 			for _, value := range s.Metric {
 				if value != "" {
@@ -119,7 +119,7 @@ func hasData(url string, e dashboards.Expression) error {
 	return fmt.Errorf("%s: %d series, nothing to draw\n%s", e.Where(), len(v), expr)
 }
 
-// Every expression of every dashboard has data in the lab, but for those that say why not.
+// Every expression of every dashboard has data in the lab, except those with a reason.
 func TestDashboardsHaveData(t *testing.T) {
 	running(t)
 	left := map[string]bool{}
@@ -141,15 +141,15 @@ func TestDashboardsHaveData(t *testing.T) {
 	}
 }
 
-// A replica that pauses again and again, never long enough to be given up, is the one that
-// the dashboard of replicas puts on top: the last step of the README's walk-through.
+// A replica that pauses repeatedly, never long enough to be given up, is the one that the dashboard of replicas puts on
+// top: the last step of the README's walk-through.
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"
 	pid := process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2")
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 
-	// What two of its graphs ask, for this volume alone.
+	// What two of its graphs query, for this volume alone.
 	values := map[string]string{"volume": volume("longhorn-r3")}
 	questions := map[string]string{}
 	for _, e := range readExpressions(t) {

@@ -57,7 +57,7 @@ func TestFaultsOfAPlan(t *testing.T) {
 	whole()
 }
 
-// replicaModes asks longhorn-r3's engine for the modes of its replicas, in the replicas' order.
+// replicaModes queries longhorn-r3's engine for the modes of its replicas, in the replicas' order.
 func replicaModes() ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "longhorn.yaml"))
 	if err != nil {

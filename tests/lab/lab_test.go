@@ -23,6 +23,7 @@ import (
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/tests/world"
 )
 
 const (
@@ -40,8 +41,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if sandbox.Exists(dir) {
+	code := world.Run(m)
+	if world.Inside() && sandbox.Exists(dir) {
 		if out, err := command("down").CombinedOutput(); err != nil {
 			fmt.Printf("removing the lab: %v\n%s", err, out)
 			code = 1
@@ -112,7 +113,7 @@ func TestTableIsFull(t *testing.T) {
 }
 
 // Every recording rule of the layers that every lab has gives a value for every class. Other
-// rules are of storage engines that are not here, or of alerts, whose silence is right.
+// rules are of storage backends that are not here, or of alerts, whose silence is right.
 func TestRecordedRules(t *testing.T) {
 	running(t)
 	var waiting []func() error
@@ -134,7 +135,8 @@ func TestRecordedRules(t *testing.T) {
 		}
 		for _, group := range content.Groups {
 			for _, rule := range group.Rules {
-				// The lab uses no volume over a network, and no engine whose state is remembered when its exporter goes.
+				// The lab uses no volume over a network, and no engine whose state is remembered when its exporter
+				// goes.
 				if rule.Record == "" || strings.HasPrefix(rule.Record, "volume:path_") ||
 					strings.HasSuffix(rule.Record, "_before:bool") || strings.HasSuffix(rule.Record, "_told:timestamp") {
 					continue
@@ -236,8 +238,7 @@ func blockioAgrees(t *testing.T, device string) error {
 // diskCount is how many writes a disk did and how long they took.
 type diskCount struct{ count, seconds float64 }
 
-// diskReading is what both say of a disk. They cannot be read at one instant: ours is read
-// before and after theirs.
+// diskReading is what both report on a disk. They cannot be read at one instant: ours is read before and after theirs.
 type diskReading struct{ before, theirs, after diskCount }
 
 func readDisk(t *testing.T, device string) (r diskReading) {
@@ -278,7 +279,7 @@ func between(from, to diskReading) (ours, theirs diskCount) {
 	}, theirs
 }
 
-// With one of three replicas killed and one stopped the load goes on, and Prometheus knows.
+// With one of three replicas killed and one stopped the load continues, and Prometheus has it.
 func TestReplicaFaults(t *testing.T) {
 	running(t)
 	const healthy = `sum(volume:healthy_replicas:count{storageclass="longhorn-r3"})`
@@ -323,7 +324,7 @@ func TestReplicaFaults(t *testing.T) {
 		}
 		return err
 	})
-	// What waited for the stopped replica is told once it has ended.
+	// What waited for the stopped replica is counted once it has ended.
 	eventually(t, "the transactions that a stopped replica held up until the engine's time-out", time.Minute, func() error {
 		worst, err := number(prometheus, `max(max_over_time(histogram_quantile(1, sum(rate(loadgen_response_seconds{storageclass="longhorn-r3"}[10s])))[2m:2s]))`)
 		if err == nil && worst < 1 {

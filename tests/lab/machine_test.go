@@ -55,7 +55,8 @@ func restored(t *testing.T, dir string, portBase int) {
 // workBefore are those that were there before these tests.
 var workBefore = workFolders()
 
-// workFolders are the load generators' in the system's folder for temporary files: one that is killed cannot remove its own.
+// workFolders are the load generators' in the system's folder for temporary files: one that is killed cannot remove its
+// own.
 func workFolders() []string {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), "loadgen-*"))
 	return folders

@@ -55,7 +55,7 @@ scrape_configs:
 	return "http://" + prometheusAt
 }
 
-// background runs a program until the test ends, and shows what it said if the test fails.
+// background runs a program until the test ends, and logs its output if the test fails.
 func background(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(cmd.Path)+".log"))

@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
-// ask returns the answer of an instant query.
+// ask returns the result of an instant query.
 func ask(t *testing.T, url, expr string) model.Vector {
 	t.Helper()
 	v, err := query(url, expr)

@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What cannot work is refused in one line that says what to do, and leaves nothing behind.
+// What cannot work is refused in one line that explains what to do, and leaves nothing behind.
 func TestRefused(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.Tool(t, "plumbline-lab")

@@ -49,7 +49,7 @@ func Scan(root string, directories ...string) (map[string]*Metric, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Expositions last: they add to what the sources say.
+		// Expositions last: they add to what the sources have.
 		err = filepath.WalkDir(filepath.Join(root, directory), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && filepath.Ext(path) == ".prom" && strings.Contains(path, "testdata") {
 				return s.exposition(path)
@@ -358,7 +358,7 @@ func (p *packageReader) list(e ast.Expr) []string {
 	return nil
 }
 
-// mentions says whether an expression uses a name, as in x := f(x).
+// mentions reports whether an expression uses a name, as in x := f(x).
 func mentions(e ast.Expr, name string) bool {
 	found := false
 	ast.Inspect(e, func(n ast.Node) bool {
@@ -447,7 +447,7 @@ func labelsOf(family *dto.MetricFamily) []string {
 	return names
 }
 
-// units are endings of names, before _total, and what they say.
+// units are endings of names, before _total, and what they mean.
 var units = []struct{ ending, unit string }{
 	{"_timestamp_seconds", "seconds since 1970"}, {"_seconds", "seconds"}, {"_bytes", "bytes"}, {"_ratio", "0 to 1"}, {"_info", "always 1"},
 }

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write METRICS.md instead of comparing w
 // directories define metrics.
 var directories = []string{"exporters", "loadgen"}
 
-// METRICS.md says what the sources say.
+// METRICS.md agrees with the sources.
 func TestMetricsFile(t *testing.T) {
 	metrics, err := Scan(testkit.Root(), directories...)
 	if err != nil {

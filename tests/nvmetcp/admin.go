@@ -35,7 +35,7 @@ func (c *connection) doAdmin(r *request) error {
 	return c.respond(r.command, InvalidOpcode|DoNotRetry, 0)
 }
 
-// feature sets one or says what it is. Only the number of queues means something here.
+// feature sets a feature or returns its value. Only the number of queues is supported.
 func (c *connection) feature(f command) uint32 {
 	which, value := f.byte(40), f.long(44)
 	c.controller.mu.Lock()

@@ -12,7 +12,7 @@ func admin(opcode byte, namespace uint32, long uint32, read int) Command {
 	return Command{entry: e, Read: read}
 }
 
-// What Linux asks for as it connects, and what there is not.
+// What Linux requests as it connects, and what is not supported.
 func TestAdmin(t *testing.T) {
 	target := startTarget(t, Options{Disk: newFile(t)})
 	h := connect(t, target, 1, HostOptions{})

@@ -96,8 +96,8 @@ func (c command) describe(k byte, n int) {
 	c[39] = k
 }
 
-// towardsTarget tells whether a command's data go to the target: the opcode's last bits say so, and those of a command for fabrics the
-// command's type's.
+// towardsTarget reports whether a command's data goes to the target, by the opcode's last bits; for a fabrics command,
+// by those of the command type.
 func (c command) towardsTarget() bool {
 	code := c.opcode()
 	if code == opFabrics {

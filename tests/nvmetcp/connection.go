@@ -12,7 +12,7 @@ import (
 const (
 	// inCapsule is how much data may come with a command.
 	inCapsule = 8 << 10
-	// maxR2T is how much data the target asks for at once, and maxHostData how much of it may be in one PDU.
+	// maxR2T is how much data the target requests at once, and maxHostData how much of it may be in one PDU.
 	maxR2T      = 64 << 10
 	maxHostData = 32 << 10
 	// maxTargetData is how much data is in one of the target's PDUs.
@@ -20,13 +20,14 @@ const (
 	// maxTransfer is how much data a command can have: 2 to the power of maxTransferPower pages.
 	maxTransfer      = 4096 << maxTransferPower
 	maxTransferPower = 8
-	// endTime is how long a host may take to end a connection once it is told to.
+	// endTime is how long a host may take to end a connection once it is requested to.
 	endTime = 30 * time.Second
 	// queueSize is how many commands a queue holds at most.
 	queueSize = 128
 )
 
-// connection is one queue of one host. One goroutine receives, and does what comes on the admin queue; workers do what comes on I/O queues.
+// connection is one queue of one host. One goroutine receives, and does what comes on the admin queue; workers do what
+// comes on I/O queues.
 type connection struct {
 	*wire
 	target     *Target
@@ -39,7 +40,7 @@ type connection struct {
 
 	head   atomic.Uint32 // commands taken from the queue
 	reads  atomic.Uint64
-	events int // asked for
+	events int // requested
 
 	transfers map[uint16]*request // writes whose data are awaited, by their tags
 	lastTag   uint16
@@ -52,7 +53,7 @@ type request struct {
 	damaged bool // on the way here
 
 	tag        uint16
-	got, asked int // how much of the data is here, and how much was asked for
+	got, asked int // how much of the data was received, and how much requested
 }
 
 // serve is what a connection does all its time.
@@ -78,8 +79,8 @@ func (c *connection) serve() {
 	}
 }
 
-// tell tells the host why the connection ends, and has the host end it: what closes a connection that has more to read may not send what it
-// said last.
+// tell sends the host the reason why the connection ends, and has the host end it: the end that closes a connection
+// with unread data may lose what it sent last.
 func (c *connection) tell(status uint16) {
 	p := newPDU(kindTargetEnds)
 	p.setWord(8, status)
@@ -108,7 +109,7 @@ func (c *connection) begin() error {
 	return nil
 }
 
-// next does what the host's next PDU asks for.
+// next handles the host's next PDU.
 func (c *connection) next() error {
 	p, err := c.receive(c.place)
 	if err != nil {
@@ -152,7 +153,7 @@ func (c *connection) take(r *request) error {
 	return c.ask(r)
 }
 
-// ask asks for more of a command's data.
+// ask requests more of a command's data.
 func (c *connection) ask(r *request) error {
 	n := min(len(r.data)-r.asked, maxR2T)
 	p := newPDU(kindR2T)
@@ -164,7 +165,7 @@ func (c *connection) ask(r *request) error {
 	return c.send(p)
 }
 
-// place is where data that was asked for goes.
+// place returns where requested data goes.
 func (c *connection) place(p *pdu, n int) ([]byte, error) {
 	if p.kind() != kindHostData {
 		return nil, nil
@@ -222,7 +223,7 @@ func (c *connection) startWorkers() {
 		c.workers.Go(func() {
 			for r := range c.work {
 				if err := c.doIO(r); err != nil {
-					_ = c.Close() // who receives tells why
+					_ = c.Close() // the receiver reports why
 				}
 			}
 		})

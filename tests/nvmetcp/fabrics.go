@@ -20,7 +20,8 @@ const (
 
 const (
 	version = 1<<16 | 4<<8 // 1.4
-	// capabilities are queues of queueSize commands, contiguous, half a minute to become ready, and the NVM command set.
+	// capabilities are queues of queueSize commands, contiguous, half a minute to become ready, and the NVM command
+	// set.
 	capabilities = queueSize - 1 | 1<<16 | 60<<24 | 1<<37
 
 	enabled      = 1

@@ -117,7 +117,7 @@ func wantEnd(t *testing.T, err error, status uint16) {
 	}
 }
 
-// Data beyond what the target asked for, although the command has more.
+// Data beyond what the target requested, although the command has more.
 func TestDataBeyondR2T(t *testing.T) {
 	q := connect(t, startTarget(t, Options{Disk: newFile(t)}), 1, HostOptions{}).queues[0]
 	q.silent.Store(true)
@@ -141,7 +141,7 @@ func TestDataBeyondR2T(t *testing.T) {
 	wantEnd(t, err, endDataOutOfRange)
 }
 
-// What a host must not send ends the connection, which the target says why.
+// What a host must not send ends the connection, with the target's reason.
 func TestViolations(t *testing.T) {
 	data := func(command, tag uint16, at, said, sent int, flags byte) *pdu {
 		p := newPDU(kindHostData)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// HostOptions are what a host asks for.
+// HostOptions are what a host requests.
 type HostOptions struct {
 	HeaderDigest, DataDigest bool
 	// NoFlowControl lets the target end reads without a response.
@@ -19,7 +19,8 @@ type HostOptions struct {
 	Alignment int
 }
 
-// Host is what an initiator has of a subsystem: a controller with an admin queue and I/O queues. Several may use it at once.
+// Host is what an initiator has of a subsystem: a controller with an admin queue and I/O queues. Several may use it at
+// once.
 type Host struct {
 	// Blocks is the size of the namespace.
 	Blocks uint64

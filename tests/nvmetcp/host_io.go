@@ -39,7 +39,7 @@ func WriteBlocks(lba uint64, data []byte) Command {
 // ZeroBlocks is the command that writes zeroes.
 func ZeroBlocks(lba uint64, blocks int) Command { return onBlocks(ioWriteZeroes, lba, blocks) }
 
-// DiscardBlocks is the command that says that blocks are not needed.
+// DiscardBlocks returns the command that discards blocks.
 func DiscardBlocks(lba uint64, blocks int) Command {
 	c := Opcode(ioDiscard)
 	c.entry[44] = 1 << 2

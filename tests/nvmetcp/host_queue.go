@@ -11,8 +11,8 @@ import (
 
 // Task is a command under way.
 type Task struct {
-	// Short is whether the target ended it without a response, R2Ts how often it asked for data, and DataPDUs how many it sent: once Wait has
-	// returned.
+	// Short is whether the target ended it without a response, R2Ts how often it requested data, and DataPDUs how many
+	// it sent: valid once Wait has returned.
 	Short          bool
 	R2Ts, DataPDUs int
 
@@ -20,7 +20,7 @@ type Task struct {
 	data    []byte
 	got     int
 	result  uint64
-	head    uint16 // of the queue, as the response told it
+	head    uint16 // of the queue, from the response
 	err     error
 	done    chan struct{}
 }
@@ -41,7 +41,7 @@ type hostQueue struct {
 	multiple      int           // where data begin in the target's PDUs
 	room          chan struct{} // has an element for each command under way
 	group         sync.WaitGroup
-	silent        atomic.Bool // who tests gives the data that the target asks for
+	silent        atomic.Bool // the test sends the data that the target requests
 
 	mu    sync.Mutex
 	err   error // why it has ended
@@ -49,7 +49,7 @@ type hostQueue struct {
 	last  uint16
 }
 
-// newHostQueue agrees with the target on what the connection uses, which has to be what is asked for.
+// newHostQueue agrees with the target on what the connection uses, which has to be what was requested.
 func newHostQueue(c net.Conn, size int, o HostOptions) (*hostQueue, error) {
 	q := &hostQueue{wire: newWire(c), capsule: inCapsule, multiple: max(o.Alignment, 4),
 		room: make(chan struct{}, max(size-1, 1)), tasks: map[uint16]*Task{}}
@@ -122,7 +122,7 @@ func (q *hostQueue) submit(c Command) (*Task, error) {
 	q.tasks[q.last] = t
 	q.mu.Unlock()
 	copy(p.body(), e)
-	// Who receives learns of a failure, too, and why, and ends the command.
+	// The receiver gets a failure, too, with its reason, and ends the command.
 	_ = q.send(p)
 	return t, nil
 }
@@ -230,7 +230,7 @@ func (q *hostQueue) takeResponse(p *pdu) error {
 	return nil
 }
 
-// giveData sends data that the target asks for, not by who receives: the target may be sending, too.
+// giveData sends data that the target requests, not on the receiving goroutine: the target may be sending, too.
 func (q *hostQueue) giveData(p *pdu) error {
 	t := q.tasks[p.word(8)]
 	from, n := int(p.long(12)), int(p.long(16))

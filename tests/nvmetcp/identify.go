@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// What Identify can ask for (CNS).
+// What Identify can request (CNS).
 const (
 	identifyNamespace       = 0x00
 	identifyController      = 0x01
@@ -22,7 +22,7 @@ const (
 	descriptorUUID = 3
 )
 
-// What the target says of itself.
+// What the target reports on itself.
 const (
 	model              = "Plumbline test target"
 	firmware           = "1"
@@ -38,7 +38,7 @@ const (
 	completionSizes    = 0x44   // and of completion queues
 )
 
-// identify returns a page of what Identify asks for.
+// identify returns the page that Identify requests.
 func (c *connection) identify(q command) ([]byte, Status) {
 	page := make([]byte, identifyLength)
 	switch q.byte(40) {

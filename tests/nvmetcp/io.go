@@ -31,7 +31,7 @@ func (c *connection) doIO(r *request) error {
 	return c.respond(r.command, InvalidOpcode|DoNotRetry, 0)
 }
 
-// within tells whether blocks are on the disk, and may be used.
+// within returns an error status unless blocks are on the disk, and may be used.
 func (o *Options) within(lba uint64, blocks uint64, bad Status) Status {
 	switch size := uint64(o.Size / BlockSize); {
 	case lba >= size || blocks > size-lba:

@@ -43,7 +43,7 @@ var headerLengths = map[byte]int{
 	kindHostData: 24, kindTargetData: 24, kindR2T: 24,
 }
 
-// Why a connection is ended (FES), as both ends tell each other.
+// Why a connection is ended (FES), as both ends send it.
 const (
 	endInvalidHeader  = 1
 	endSequence       = 2
@@ -85,10 +85,10 @@ func (p *pdu) setWord(at int, v uint16) { le.PutUint16(p.header[at:], v) }
 func (p *pdu) setLong(at int, v uint32) { le.PutUint32(p.header[at:], v) }
 func (p *pdu) body() []byte             { return p.header[commonLength:] } // a command or a completion
 
-// digested tells whether connections that use digests use them in PDUs of this kind.
+// digested reports whether connections that use digests use them in PDUs of this kind.
 func digested(kind byte) bool { return kind >= kindCommand }
 
-// hasData tells whether PDUs of this kind can have data.
+// hasData reports whether PDUs of this kind can have data.
 func hasData(kind byte) bool {
 	return kind == kindCommand || kind == kindHostData || kind == kindTargetData || kind == kindHostEnds || kind == kindTargetEnds
 }

@@ -16,7 +16,7 @@ type Disk interface {
 	Sync() error
 }
 
-// Options say what a target serves, and how.
+// Options are what a target serves, and how.
 type Options struct {
 	// NQN is the subsystem's name.
 	NQN string
@@ -25,17 +25,17 @@ type Options struct {
 	Size int64
 	// Queues is how many I/O queues each controller has; 8 if it is 0.
 	Queues int
-	// Workers is how many commands of one I/O queue are done at once, and answered as they end; 4 if it is 0. With 1 all are answered in
-	// their order, except writes, whose data come later.
+	// Workers is how many commands of one I/O queue are done at once, and answered as they end; 4 if it is 0. With 1
+	// all are answered in their order, except writes, whose data come later.
 	Workers int
-	// Each ShortEvery-th read of a queue ends with its data's SUCCESS flag, without a response; each second one if it is 0, none if it is
-	// negative. That is allowed if the host has asked for no flow control of its queue.
+	// Each ShortEvery-th read of a queue ends with its data's SUCCESS flag, without a response; each second one if it
+	// is 0, none if it is negative. That is allowed if the host has disabled flow control of its queue.
 	ShortEvery int
-	// AlwaysShort does it although the host has not asked: as SPDK's target does, and Linux bears.
+	// AlwaysShort does it although the host has not disabled flow control: as SPDK's target does, and Linux tolerates.
 	AlwaysShort bool
 	// What reads or writes any of BadBlocks blocks from BadLBA on fails with a media error.
 	BadLBA, BadBlocks uint64
-	// Log, if there is one, is told why connections end.
+	// Log, if there is one, gets the reason why a connection ends.
 	Log func(format string, args ...any)
 }
 
@@ -147,7 +147,7 @@ func (t *Target) leave(c *connection) {
 	}
 }
 
-// newController makes one whose id nobody else has.
+// newController makes one with a unique id.
 func (t *Target) newController(host string) *controller {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -69,7 +69,7 @@ func random(n int) []byte {
 	return b
 }
 
-// sizes are in blocks, with how often the target has to ask for that much.
+// sizes are in blocks, with how often the target has to request that much.
 var sizes = map[int]int{1: 0, 8: 0, 16: 0, 17: 1, 128: 1, 129: 2, 256: 2, 2048: 16}
 
 // What is written is read back, and is in the file, whatever both ends agree on.
@@ -249,7 +249,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The target tells how much of a queue it has taken, unless nobody wants to know.
+// The target reports how much of a queue it has taken, unless the host disables this.
 func TestQueueHead(t *testing.T) {
 	const size = 5
 	target := startTarget(t, Options{Disk: newFile(t)})
@@ -267,9 +267,9 @@ func TestQueueHead(t *testing.T) {
 	}
 }
 
-// Requests for events are held, as many as the target has said.
+// Requests for events are held, up to the target's limit.
 func TestEvents(t *testing.T) {
-	h := connect(t, startTarget(t, Options{Disk: newFile(t)}), 1, HostOptions{}) // which has asked for one
+	h := connect(t, startTarget(t, Options{Disk: newFile(t)}), 1, HostOptions{}) // which has requested one
 	var held []*Task
 	for range maxEvents - 1 {
 		task, err := h.admin.submit(Command{entry: newCommand(adminAsyncEvent)})
@@ -290,7 +290,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// counting is a disk that counts what is asked to last.
+// counting is a disk that counts calls of Sync.
 type counting struct {
 	Disk
 	syncs atomic.Int64

@@ -56,7 +56,8 @@ func (w *wire) send(p *pdu) error {
 	return err
 }
 
-// receive returns the next PDU. place says where its data goes, if it goes anywhere but to new memory; its error ends the connection.
+// receive returns the next PDU. place, if not nil, returns where its data goes, nil for new memory; its error ends the
+// connection.
 func (w *wire) receive(place func(p *pdu, n int) ([]byte, error)) (*pdu, error) {
 	var common [commonLength]byte
 	if _, err := io.ReadFull(w.r, common[:]); err != nil {

@@ -25,7 +25,6 @@ import (
 
 type options struct {
 	dsn              string
-	initdb, postgres string
 	scale            int
 	agent, bpftrace  string
 	agentFlags       []string
@@ -133,7 +132,7 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 	return results, nil
 }
 
-// tell shows what goes on.
+// tell prints progress.
 func tell(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // measure runs the load once with a tracer attached, and returns what it gave.

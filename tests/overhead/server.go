@@ -21,7 +21,7 @@ type server struct {
 	version string
 }
 
-// server asks the server for what is to be known of it.
+// server queries the server's properties.
 func (o options) server(ctx context.Context) (server, error) {
 	c, err := pgx.Connect(ctx, o.dsn)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 //go:embed trace.bt
 var script string
 
-// modes are what the load runs with: nothing, the node agent, the agent that also follows single statements (its collector
-// trace), blockio in ebpf_exporter, agent and blockio, and bpftrace with a script that measures the same.
+// modes are what the load runs with: nothing, the node agent, the agent that also follows single statements (its
+// collector trace), blockio in ebpf_exporter, agent and blockio, and bpftrace with a script that measures the same.
 var modes = []string{"none", "agent", "statements", "blockio", "all", "bpftrace"}
 
 // observe starts a mode's observers until the scope's end, and returns once they are attached.

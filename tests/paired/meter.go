@@ -33,8 +33,8 @@ func cpuClock(pid int) int32 {
 	return int32(^pid)<<3 | scheduler
 }
 
-// Busy is the time that this machine's CPUs were not idle, in seconds: all processes', interrupts' and the
-// kernel's. Where the kernel tells no idle states it is false.
+// Busy is the time that this machine's CPUs were not idle, in seconds: all processes', interrupts' and the kernel's. It
+// returns false if the kernel exposes no idle states.
 func Busy(sysfs string) (Meter, bool) {
 	files, err := filepath.Glob(filepath.Join(sysfs, "devices/system/cpu/cpu[0-9]*/cpuidle/state*/time"))
 	if err != nil || len(files) == 0 {

@@ -26,22 +26,22 @@ const (
 	stopTimeout = 20 * time.Second
 )
 
-// elsewhere is where servers begin. Their own folder may be on a FUSE file system of this process: a child that goes there
-// before it is another program asks this process, of which one thread waits for the child as if it were running, and a
-// collection of garbage for that thread.
+// elsewhere is where servers begin. Their own folder may be on a FUSE file system of this process: a child that changes
+// to that folder before it executes another program sends a request to this process, in which one thread waits for the
+// child as if it were running, and a garbage collection waits for that thread.
 const elsewhere = "/"
 
 // Owner is the system user that servers run as: PostgreSQL refuses to run as root.
 const Owner = "postgres"
 
-// Options say what a server is to be like.
+// Options configure a server.
 type Options struct {
 	// Initdb and Postgres are the program files, see Tool.
 	Initdb, Postgres string
 	// Dir is an empty folder of the user Owner to put everything in, which Stop leaves there;
 	// if empty, one below /var/tmp (a disk, not memory) that Stop removes.
 	Dir string
-	// Template, if not empty, is a data directory that Template made, to copy instead of making one anew.
+	// Template, if not empty, is a data directory that Template made, to copy instead of making a new one.
 	Template string
 	// Settings are configuration parameters.
 	Settings map[string]string
@@ -49,9 +49,9 @@ type Options struct {
 	Prepare func(data string)
 }
 
-// Server is a running server. Whoever started it stops it.
+// Server is a running server. The caller must stop it.
 type Server struct {
-	// Dir holds everything of it; Data is its data directory in there, Log what it says.
+	// Dir holds everything of it; Data is its data directory in there, Log its log.
 	Dir, Data, Log string
 	Port           int
 	PID            int
@@ -195,7 +195,7 @@ func (s *Server) await() error {
 	}
 }
 
-// Stop ends the server, first as asked, then by force, and removes its folder if it made it.
+// Stop ends the server, first by a signal, then by force, and removes its folder if it made it.
 func (s *Server) Stop() error {
 	if s.cmd != nil {
 		s.cmd.Process.Signal(syscall.SIGINT)

@@ -29,8 +29,8 @@ func findGrafana(home string) ([]string, error) {
 	return nil, fmt.Errorf("%s has no program bin/grafana or bin/grafana-server: GRAFANA_HOME is the folder with bin, conf and public", home)
 }
 
-// startGrafana returns the address of a Grafana with the dashboards over a Prometheus. Everybody may look; nothing is
-// asked of the world outside.
+// startGrafana returns the address of a Grafana with the dashboards over a Prometheus. Everybody may view; it queries
+// nothing outside.
 func startGrafana(ctx context.Context, t *rig.Scope, folder, home, dashboards, prometheus string) string {
 	command, err := findGrafana(home)
 	t.Check(err)

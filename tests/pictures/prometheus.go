@@ -81,7 +81,7 @@ func write(ctx context.Context, address string, recorded []story.Recorded, from,
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		return fmt.Errorf("Prometheus at %s refused samples: %s: %s", address, response.Status, text)
+		return fmt.Errorf("samples refused by Prometheus at %s: %s: %s", address, response.Status, text)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 // place is a server of a lab and the storage class it is on.
 type place struct{ server, class string }
 
-// places are the PostgreSQL servers that a Prometheus knows.
+// places are the PostgreSQL servers that a Prometheus has.
 func places(ctx context.Context, api *promapi.Server, at time.Time) ([]place, error) {
-	servers, err := api.Vector(ctx, `group by (server) (plumbline_server_info{engine="postgresql"})`)
+	servers, err := api.Vector(ctx, `group by (server) (plumbline_server_info{db_system="postgresql"})`)
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +42,9 @@ func places(ctx context.Context, api *promapi.Server, at time.Time) ([]place, er
 	return all, nil
 }
 
-// live predicts from a running lab's Prometheus, as a user does, what each server would have on each other one's class: by the requests of the
-// block devices, and where both classes were probed by that, too. The truth is what that one had in the same windows: in a lab all have
-// the same load.
+// live predicts from a running lab's Prometheus, as a user does, what each server would have on each other one's class:
+// by the requests of the block devices, and where both classes were probed by that, too. The truth is what that one had
+// in the same windows: in a lab all have the same load.
 func live(ctx context.Context, o options) (*table, error) {
 	api, err := promapi.At(o.live)
 	if err != nil {
@@ -135,7 +135,8 @@ func (t *table) predictLive(kind string, from, to place, in *predict.Input, ther
 	return nil
 }
 
-// of is what a workload had of a kind of statement in all windows, and the shortest and the longest mean wait for a CPU in one.
+// of is what a workload had of a kind of statement in all windows, and the shortest and the longest mean wait for a CPU
+// in one.
 func of(w predict.Workload, kind string) (all predict.Histogram, queued [2]float64) {
 	first := true
 	for _, window := range w.Windows {

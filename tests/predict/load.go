@@ -23,7 +23,7 @@ type kind struct {
 	pause   time.Duration
 	think   predict.Think
 	reads   bool
-	// statements are those of one turn, of which the last is of that command.
+	// statements are those of one turn; the last one is of that command.
 	statements func(r *rand.Rand, client int) []string
 }
 
@@ -69,8 +69,8 @@ func (c client) do(text string) error {
 	return nil
 }
 
-// made is what a load made: its turns, and the seconds from each answer of the statement that waits for storage to the next such
-// statement of its session, of which there are fewer.
+// made is what a load made: its turns, and the seconds from each answer of the statement that waits for storage to the
+// next such statement of its session, of which there are fewer.
 type made struct {
 	turns    int
 	thought  float64
@@ -101,7 +101,8 @@ func (k kind) load(t *rig.Scope, clients []client, seed uint64, d time.Duration)
 				answered = time.Now()
 				parts[i].turns++
 				if k.pause > 0 {
-					// In the kernel: timers of Go's that are due within a millisecond end together, and sessions would come in groups.
+					// In the kernel: timers of Go's that are due within a millisecond end together, and sessions would
+					// come in groups.
 					pause := unix.NsecToTimespec(int64(r.ExpFloat64() * float64(k.pause)))
 					_ = unix.Nanosleep(&pause, nil) // a signal may end it early: one pause of many
 				}

@@ -1,6 +1,6 @@
-// Command predict shows how right predictions are: it moves a real PostgreSQL between stores whose latencies differ in known
-// ways, measures on all of them, predicts each move from what was measured where it was and of the class alone, and sets
-// the prediction beside what was measured after it.
+// Command predict shows how right predictions are: it moves a real PostgreSQL between stores whose latencies differ in
+// known ways, measures on all of them, predicts each move from what was measured where it was and of the class alone,
+// and sets the prediction beside what was measured after it.
 package main
 
 import (

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/rig"
 )
@@ -34,8 +35,8 @@ func measure(t *rig.Scope, o options) *measured {
 	a, err := agentproc.Start(context.Background(), o.agent)
 	t.Check(err)
 	t.Cleanup(func() { t.Check(a.Stop()) })
-	// What holds back must be on time, and the servers and what measures their stores are not to wait for others' work on this
-	// machine: they begin with this program's priority.
+	// What holds back must be on time, and the servers and what measures their stores are not to wait for others' work
+	// on this machine: they begin with this program's priority.
 	t.Check(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
 	t.Cleanup(func() { t.Check(rig.Schedule(0, 0)) })
 	var servers []*server
@@ -135,7 +136,7 @@ func (s *server) during(t *rig.Scope, a *agentproc.Agent, k kind, load func() in
 		return nil
 	})
 	one := predict.Statement{Kind: k.command, Response: since(before, after, duration, of), Phases: map[string]float64{}}
-	for _, p := range []string{"cpu", "runqueue", "read", "write", "sync", "client", "wait"} {
+	for _, p := range layers.Names(layers.IsPhase) {
 		by := append([]string{"phase", p}, of...)
 		one.Phases[p] = after.Sum(phase, by...) - before.Sum(phase, by...)
 	}

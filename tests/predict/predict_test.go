@@ -10,8 +10,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A real PostgreSQL between two stores, one session and eight: each move is predicted, in the right direction, and what is measured
-// after it is within the interval.
+// A real PostgreSQL between two stores, one session and eight: each move is predicted, in the right direction, and what
+// is measured after it is within the interval.
 func TestMoves(t *testing.T) {
 	testkit.NeedRoot(t)
 	o := options{agent: testkit.Tool(t, "plumbline-agent"), loadgen: testkit.Tool(t, "loadgen"), rounds: 4, window: 1500 * time.Millisecond,

@@ -62,7 +62,7 @@ type server struct {
 	dir string
 }
 
-// quiet are settings with which a server does nothing but what it is asked to; its few buffers make it read.
+// quiet are settings with which a server does no background work; its few buffers make it read.
 var quiet = map[string]string{
 	"shared_buffers": "1MB", "autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0",
 	"max_parallel_workers_per_gather": "0", "jit": "off", "min_wal_size": "512MB",
@@ -108,7 +108,7 @@ func start(t *rig.Scope, s store, seed uint64) *server {
 				d.delay.SetBy(func() time.Duration { return d.by(r) })
 			}
 		}
-		// Whoever stops the server need not wait.
+		// Stopping the server need not wait for the delays.
 		t.Cleanup(func() {
 			for _, d := range []*rig.Delay{files.Syncs, files.Writes, files.Reads} {
 				d.Set(0)

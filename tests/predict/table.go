@@ -13,7 +13,7 @@ import (
 // move is a load from one store to another: what was predicted and what was measured, in seconds.
 type move struct {
 	kind, from, to string
-	// plain says that one of the stores is the folder, whose disk nobody holds back.
+	// plain means that one of the stores is the folder, whose disk is not delayed.
 	plain                       bool
 	refusal                     *predict.Refusal
 	predicted                   predict.Predicted
@@ -119,7 +119,7 @@ func (t *table) noise(of func(move) bool) string {
 	return fmt.Sprintf("%.2f to %.2f ms", 1e3*least, 1e3*most)
 }
 
-// group is a score that is told.
+// group is a score that is reported.
 type group struct {
 	name, noise string
 	score
@@ -129,7 +129,7 @@ func (g group) cells() []string {
 	return append(g.score.cells(), "waiting for a CPU, a statement", g.noise)
 }
 
-// groups are the scores that are told.
+// groups returns the scores that are reported.
 func (t *table) groups() (all []group) {
 	add := func(name string, of func(move) bool) {
 		if s := t.score(of); s.moves+s.refused > 0 {

@@ -1,4 +1,4 @@
-// Package promapi asks a Prometheus, for the tests and proofs that look at a running lab.
+// Package promapi queries a Prometheus, for the tests and proofs of a running lab.
 package promapi
 
 import (
@@ -16,7 +16,7 @@ import (
 // Server is a Prometheus; its whole API is there too.
 type Server struct{ promv1.API }
 
-// At returns the Prometheus at a URL. Nothing is asked yet.
+// At returns the Prometheus at a URL. It sends no request yet.
 func At(url string) (*Server, error) {
 	client, err := api.NewClient(api.Config{Address: url})
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Server) NumberAt(ctx context.Context, expr string, at time.Time) (float
 	return float64(v[0].Value), nil
 }
 
-// Await asks every few seconds until an expression has a value.
+// Await queries an expression every few seconds until it has a value.
 func (s *Server) Await(ctx context.Context, deadline time.Duration, expr string) error {
 	end := time.Now().Add(deadline)
 	for {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plumbline/plumbline/manifests/lab/damage"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // fault is a kind of damage.
@@ -19,19 +20,19 @@ type fault struct {
 	// suspects are the layers one of which must be named; none means that no layer of storage
 	// may be, and an alert need not fire.
 	suspects []string
-	// host says that the alert of the control class is the right one.
+	// host means that the alert of the control class is the right one.
 	host bool
 	// begin does the damage until the returned function is called.
 	begin func(context.Context, options) (damage.Mend, error)
 }
 
-// storage are the layers of storage (rules/decomposition.rules.yaml).
-var storage = []string{"queue", "device", "path", "engine", "network", "replica", "disk"}
+// storage are the layers of storage.
+var storage = layers.Names(layers.IsStorage)
 
 // faults are in an order in which one's after-effects do not look like the next.
 var faults = []fault{
 	{name: "doubled-load", class: "longhorn-r1", what: "another pgbench at 40/s", begin: doubledLoad},
-	{name: "lock-storm", class: "longhorn-r1", what: "a table the canary needs is locked for 300 ms of each 400", suspects: []string{"wait"}, begin: lockStorm},
+	{name: "lock-storm", class: "longhorn-r1", what: "a table the canary needs is locked for 300 ms of each 400", suspects: []string{layers.Wait}, begin: lockStorm},
 	{name: "delayed-replica", class: "longhorn-r3", what: "one of three replicas stands still for half of each 40 ms", suspects: storage, begin: delayedReplica},
 	{name: "slow-disk", class: "longhorn-r1", what: "the replica's disk does 30 writes/s", suspects: storage, begin: slowDisk},
 	{name: "cpu-hog", class: "local", what: "four busy loops a CPU, each in a session of its own", host: true, begin: hog},
@@ -92,7 +93,7 @@ func (f fault) observe(ctx context.Context, o options, w *watch) (seen []firing,
 	return w.firings(ctx, began, o.deadline)
 }
 
-// judge tells whether what fired blames the right one, and the cells of a row of the results.
+// judge reports whether the alerts that fired blame the right suspect, and returns the cells of a row of the results.
 func (f fault) judge(seen []firing) (cells []string, ok bool) {
 	after, verdict := "-", "silent"
 	var all []string

@@ -1,5 +1,5 @@
-// Command regressions does known damage to a running lab and tells which alerts fire, whom they
-// suspect, and how soon: what slows storage must be blamed on it, and what does not must not.
+// Command regressions does known damage to a running lab and records which alerts fire, which layer they suspect, and
+// how soon: what slows storage must be blamed on it, and what does not must not.
 package main
 
 import (
@@ -27,7 +27,6 @@ import (
 type options struct {
 	dir, prometheus, loadgen, results string
 	pin, deadline                     time.Duration
-	rate                              float64
 	faults                            []string
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -58,7 +59,7 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 				continue
 			}
 			known[key] = true
-			f := firing{name, string(a.Labels["storageclass"]), "", string(a.Labels["server"]), time.Since(began)}
+			f := firing{name, string(a.Labels["storageclass"]), "", string(cmp.Or(a.Labels["database"], a.Labels["server"])), time.Since(began)}
 			if f.suspect, err = w.suspect(ctx, f); err != nil {
 				slog.Warn("Prometheus does not tell the suspect", "err", err)
 			}
@@ -75,13 +76,13 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 	return seen, nil
 }
 
-// suspect returns whom the rules suspect when an alert of a canary fires; nobody for other alerts.
+// suspect returns the layer that the rules suspect when an alert of a canary fires; none for other alerts.
 func (w *watch) suspect(ctx context.Context, f firing) (string, error) {
 	switch f.name {
 	case "CanaryHostSlow":
 		return "host", nil
 	case "CanarySlow":
-		found, err := w.Vector(ctx, fmt.Sprintf("loadgen:suspect:info{server=%q, storageclass=%q}", f.server, f.class))
+		found, err := w.Vector(ctx, fmt.Sprintf("loadgen:suspect:info{database=%q, storageclass=%q}", f.server, f.class))
 		if err != nil || len(found) == 0 {
 			return "", err
 		}
@@ -97,8 +98,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// calm waits until no canary has been slow for two minutes, and no alert of the class of the next
-// damage fires any more: one that goes on could not be told from a new one.
+// calm waits until no canary has been slow for two minutes, and no alert of the class of the next damage fires any
+// more: one that continues could not be distinguished from a new one.
 func (w *watch) calm(ctx context.Context, deadline time.Duration, class string) error {
 	return w.Await(ctx, 4*deadline, fmt.Sprintf(`absent(max_over_time(loadgen:slow:bool{window=~"5m|10m"}[2m]))
 		and on () absent(ALERTS{alertname=~"Canary.*", alertstate="firing", storageclass=%q})

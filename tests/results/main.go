@@ -1,5 +1,5 @@
-// Command results writes tests/RESULTS.md from what the proofs' commands measured: the rows that are in the checkout, in which it
-// first puts those of this machine's runs, if it is given their folder.
+// Command results writes tests/RESULTS.md from what the proofs' commands measured: the rows that are in the checkout,
+// in which it first puts those of this machine's runs, if it is given their folder.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The page in the checkout is what its rows give: nobody has edited it.
+// The page in the checkout is what its rows give: it was not edited.
 func TestPageIsOfTheRows(t *testing.T) {
 	want, err := write("measured")
 	if err != nil {

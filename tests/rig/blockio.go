@@ -19,7 +19,7 @@ const nobody = 65534
 // CAP_PERFMON and CAP_BPF.
 var BlockioCapabilities = []uintptr{38, 39}
 
-// HasIODone tells whether the kernel has the tracepoint block_io_done, as it does since 6.5.
+// HasIODone reports whether the kernel has the tracepoint block_io_done, as it does since 6.5.
 func HasIODone(t T) bool {
 	t.Helper()
 	kernel, err := btf.LoadKernelSpec()

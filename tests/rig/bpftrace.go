@@ -44,7 +44,7 @@ func StartBpftrace(t T, program, script string, values map[string]string) *Bpftr
 	return b
 }
 
-// Stop ends the script in order and returns all it said.
+// Stop ends the script in order and returns all its output.
 func (b *Bpftrace) Stop() string {
 	b.t.Helper()
 	if err := b.p.Cmd.Process.Signal(syscall.SIGINT); err != nil {

@@ -13,7 +13,7 @@ type Delay struct {
 	delay time.Duration
 	// draw, if not nil, gives each its own time.
 	draw func() time.Duration
-	// hung is closed when what hangs may go on; nil if nothing hangs.
+	// hung is closed when what hangs may continue; nil if nothing hangs.
 	hung chan struct{}
 	// held adds up how long each was held; busy is the time in which at least one was.
 	held, busy time.Duration
@@ -45,7 +45,7 @@ func (d *Delay) Hang() {
 	}
 }
 
-// Release lets go on what hangs.
+// Release lets what hangs continue.
 func (d *Delay) Release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

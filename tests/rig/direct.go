@@ -10,7 +10,8 @@ import (
 // BlockSize is how much of a disk Direct's page holds.
 const BlockSize = 4096
 
-// Direct opens a disk past the page cache, and calls f with it and a page of memory that reads and writes of it may use.
+// Direct opens a disk past the page cache, and calls f with it and a page of memory that reads and writes of it may
+// use.
 func Direct(device string, f func(disk *os.File, page []byte) error) (err error) {
 	disk, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotAllowed means that the machine does not allow to make what was asked for.
+// ErrNotAllowed means that the machine does not allow to make what was requested.
 var ErrNotAllowed = errors.New("not allowed on this machine")
 
 // OwnMounts gives the calling goroutine, and the processes it starts, a mount namespace: one
@@ -47,7 +47,7 @@ type filePart struct{ from, to int64 }
 // Only holds back only those reads and writes that touch this part of a file, from now on.
 func (f *SlowFiles) Only(from, to int64) { f.part.Store(&filePart{from, to}) }
 
-// ReadHalves has each read of a BlockSize answered with its first half alone, from now on: whoever wants the rest asks again.
+// ReadHalves has each read of a BlockSize return only its first half, from now on: the reader must read the rest again.
 func (f *SlowFiles) ReadHalves(yes bool) { f.halves.Store(yes) }
 
 // hold holds back a read or write.
@@ -63,9 +63,11 @@ func NewSlowFiles(t T, backing, at string) (*SlowFiles, error) {
 	t.Helper()
 	f := &SlowFiles{Reads: &Delay{}, Writes: &Delay{}, Syncs: &Delay{}}
 	root := &fs.LoopbackRoot{Path: backing}
+	//lint:ignore SA1019 every node is of one kind, and NodeWrapChilder wraps nodes, which hides their own methods from go-fuse
 	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
 		return &slowNode{LoopbackNode: fs.LoopbackNode{RootData: r}, files: f}
 	}
+	//lint:ignore SA1019 as above
 	server, err := fs.Mount(at, root.NewNode(root, nil, "", nil), &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true}})
 	if err != nil {
 		return nil, fmt.Errorf("a FUSE file system: %w: %w", ErrNotAllowed, err)
@@ -148,8 +150,8 @@ func AttachLoop(t T, file string) (string, error) {
 	return device, err
 }
 
-// MountExt4 makes an ext4 of a block device, with options of mkfs.ext4, and mounts it on an
-// empty folder. A file system is needed where a program asks for what FUSE does not have.
+// MountExt4 makes an ext4 of a block device, with options of mkfs.ext4, and mounts it on an empty folder. A file system
+// is needed where a program requires what FUSE does not have.
 func MountExt4(t T, device, at string, options ...string) error {
 	t.Helper()
 	options = append(options, "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
@@ -215,7 +217,7 @@ type slowNode struct {
 
 // Open is how a file is opened that is there.
 func (n *slowNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	// The loop device asks for direct I/O, which the backing file need not promise.
+	// The loop device requests direct I/O, which the backing file need not support.
 	h, _, errno := n.LoopbackNode.Open(ctx, flags&^syscall.O_DIRECT)
 	return n.slow(h), fuse.FOPEN_DIRECT_IO, errno
 }
@@ -256,8 +258,8 @@ func (f *slowFile) Write(ctx context.Context, data []byte, off int64) (uint32, s
 	return f.LoopbackFile.Write(ctx, data, off)
 }
 
-// Fsync holds back, and that is all: how long the disk below would take is not known, and
-// nobody needs these files after a power cut.
+// Fsync holds back, and that is all: how long the disk below would take is not known, and these files need not survive
+// a power cut.
 func (f *slowFile) Fsync(context.Context, uint32) syscall.Errno {
 	f.files.Syncs.Hold(time.Now())
 	return fs.OK

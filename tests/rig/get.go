@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answerWithin is how long one request may take; who waits for a program asks again.
+// answerWithin is the timeout of one request; what waits for a program retries.
 const answerWithin = 10 * time.Second
 
 // Get returns what a URL answers, which must be that all is well.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ISCSITargets are Targets over iSCSI, by the kernel's own target (LIO) or programs in user space (iscsi_user.go), and what this machine
-// has of them by open-iscsi.
+// ISCSITargets are Targets over iSCSI, by the kernel's own target (LIO) or programs in user space (iscsi_user.go), and
+// what this machine has of them by open-iscsi.
 type ISCSITargets struct {
 	*Targets
 	made []string // in configfs, the first that has to go first
@@ -23,8 +23,8 @@ const (
 	sdFolder    = "/sys/bus/scsi/drivers/sd"
 )
 
-// openISCSI is what open-iscsi's programs read. An emulator may stand still for longer than they wait, so nobody asks whether the
-// other end is there.
+// openISCSI is what open-iscsi's programs read. An emulator may pause for longer than their timeouts, so neither end
+// pings the other.
 const openISCSI = `node.startup = manual
 node.leading_login = No
 node.session.timeo.replacement_timeout = 300
@@ -36,8 +36,8 @@ node.session.initial_login_retry_max = 8
 node.session.scan = auto
 `
 
-// NewISCSITargets sets up targets with these names, each serving a disk of 16 MiB in memory that takes as long as its entry in delays
-// says, if it has one, and starts the initiator's daemon.
+// NewISCSITargets sets up targets with these names, each serving a disk of 16 MiB in memory with the delay of its entry
+// in delays, if it has one, and starts the initiator's daemon.
 func NewISCSITargets(t T, names []string, delays map[int]time.Duration) *ISCSITargets {
 	n := &ISCSITargets{Targets: newTargets(t, "iscsi", 98, iscsiPort, "target_core_mod", "target_core_iblock", "iscsi_target_mod", "iscsi_tcp", "sd_mod")}
 	n.folder(iscsiFolder)
@@ -164,7 +164,8 @@ func (n *ISCSITargets) device(i int) string {
 	return filepath.Base(filepath.Dir(found[0]))
 }
 
-// SetUpAnew takes a target's disk from its device and sets it up anew so many times. Its name stays, and its memory changes hands.
+// SetUpAnew removes a target's disk from its device and sets it up again so many times. Its name stays, and its memory
+// is reused.
 func (n *ISCSITargets) SetUpAnew(i, times int) {
 	address := n.device(i)
 	for range times {
@@ -173,9 +174,9 @@ func (n *ISCSITargets) SetUpAnew(i, times int) {
 	}
 }
 
-// ScanWhileSetUp takes a target's disk from its device and sets it up anew so many times, and meanwhile asks the target which LUNs it has
-// as fast as it answers, as a scan does, and returns how often. Some questions are sent when the device has no disk, and answered when
-// it has one.
+// ScanWhileSetUp removes a target's disk from its device and sets it up again so many times. Meanwhile it scans for the
+// target's LUNs as fast as the target responds, and returns how often. Some requests are sent when the device has no
+// disk, and answered when it has one.
 func (n *ISCSITargets) ScanWhileSetUp(i, times int) (scans int) {
 	host, _, _ := strings.Cut(n.device(i), ":")
 	stop, done := make(chan struct{}), make(chan error, 1)

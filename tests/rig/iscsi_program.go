@@ -28,8 +28,8 @@ type ISCSIProgram struct {
 	within                func(*exec.Cmd) *exec.Cmd
 }
 
-// NewTgt starts tgt on this machine's loopback with a file as its disk. One thread speaks with initiators, others with the disk. It
-// agrees to digests if it is asked to.
+// NewTgt starts tgt on this machine's loopback with a file as its disk. One thread serves initiators, others with the
+// disk. It agrees to digests if the initiator requests them.
 func NewTgt(t T, name, file string) *ISCSIProgram { return localProgram(t, name, file).serveTgt() }
 
 // NewIstgt starts istgt on this machine's loopback with a file as its disk: each connection has threads of its own.
@@ -57,7 +57,7 @@ func (p *ISCSIProgram) makeFolder() {
 	p.t.Cleanup(func() { _ = os.RemoveAll(p.folder) })
 }
 
-// start starts the program, and returns once ready says so.
+// start starts the program, and returns once ready returns no error.
 func (p *ISCSIProgram) start(cmd *exec.Cmd, ready func() error) {
 	p.Process = Start(p.t, p.within(cmd))
 	Eventually(p.t, time.Minute, func() error {
@@ -105,8 +105,8 @@ func (p *ISCSIProgram) serveTgt() *ISCSIProgram {
 	return p
 }
 
-// istgtConfig is what istgt reads (its README): the names before and after the last colon of the target's, where it listens, and
-// what it serves. Nobody asks whether the initiator is there, which an emulator may be late to say.
+// istgtConfig is what istgt reads (its README): the names before and after the last colon of the target's, where it
+// listens, and what it serves. istgt does not ping the initiator, which may respond late on an emulator.
 const istgtConfig = `[Global]
   NodeBase "%[1]s"
   PidFile %[2]s/istgt.pid

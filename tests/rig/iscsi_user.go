@@ -8,9 +8,9 @@ import (
 // The ports at which programs in user space are managed, where nothing else has them.
 const managementPort = 3261
 
-// NewUserISCSITargets sets up two targets in user space, each serving a disk in memory of 16 MiB at its first LUN for disks, and
-// starts the initiator's daemon: tgt, of which Longhorn's first engine has one, with LUN 1; and istgt, of which cStor has one, with LUN 0. The
-// disk of tgt takes as long as delay says, and has no page cache above it.
+// NewUserISCSITargets sets up two targets in user space, each serving a disk in memory of 16 MiB at its first LUN for
+// disks, and starts the initiator's daemon: tgt, of which Longhorn's first engine has one, with LUN 1; and istgt, of
+// which cStor has one, with LUN 0. The disk of tgt takes as long as delay, and has no page cache above it.
 func NewUserISCSITargets(t T, tgt, istgt string, delay time.Duration) *ISCSITargets {
 	n := &ISCSITargets{Targets: newTargets(t, "user", 97, iscsiPort, "iscsi_tcp", "sd_mod")}
 	n.startDaemon()
@@ -18,7 +18,7 @@ func NewUserISCSITargets(t T, tgt, istgt string, delay time.Duration) *ISCSITarg
 	slow.direct = true
 	slow.serveTgt()
 	n.program(istgt, 0).serveIstgt()
-	// Before the programs end: else nobody answers when sessions do.
+	// Before the programs end: else no target responds when sessions end.
 	t.Cleanup(n.end)
 	return n
 }

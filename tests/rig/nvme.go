@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// NVMeTargets are Targets over NVMe/TCP, by the kernel's own target or a program in user space (nvme_user.go), and what this machine has of
-// them.
+// NVMeTargets are Targets over NVMe/TCP, by the kernel's own target or a program in user space (nvme_user.go), and what
+// this machine has of them.
 type NVMeTargets struct {
 	*Targets
-	// More is added to what the initiator is told when it connects, such as ",hdr_digest,data_digest".
+	// More is added to the initiator's options when it connects, such as ",hdr_digest,data_digest".
 	More string
 	// Program is the one in user space.
 	Program *Process
@@ -26,8 +26,8 @@ const (
 	nvmePort    = 4420
 )
 
-// NewNVMeTargets sets up targets with these names, each serving a disk of 16 MiB in memory that takes as long as its entry in delays
-// says, if it has one.
+// NewNVMeTargets sets up targets with these names, each serving a disk of 16 MiB in memory with the delay of its entry
+// in delays, if it has one.
 func NewNVMeTargets(t T, names []string, delays map[int]time.Duration) *NVMeTargets {
 	n := &NVMeTargets{Targets: newTargets(t, "nvme", 99, nvmePort, "nvmet-tcp", "nvme-tcp")}
 	n.bePatient()
@@ -38,7 +38,7 @@ func NewNVMeTargets(t T, names []string, delays map[int]time.Duration) *NVMeTarg
 	return n
 }
 
-// bePatient has the initiator wait: an emulator may stand still for longer than the kernel would.
+// bePatient raises the initiator's timeouts: an emulator may pause for longer than the kernel would wait.
 func (n *NVMeTargets) bePatient() {
 	for _, patience := range []string{"io_timeout", "admin_timeout"} {
 		n.write("300", "/sys/module/nvme_core/parameters", patience)
@@ -57,7 +57,8 @@ func (n *NVMeTargets) add(nqn string, delay time.Duration) {
 	n.link(nqn, one)
 }
 
-// NVMeHead is the block device that is used of a path, by the path's folder in sysfs or its name: /dev/nvme0n1 of nvme0c1n1.
+// NVMeHead is the block device that is used of a path, by the path's folder in sysfs or its name: /dev/nvme0n1 of
+// nvme0c1n1.
 func NVMeHead(disk string) string {
 	name := filepath.Base(disk)
 	if c := strings.LastIndex(name, "c"); c > 0 {
@@ -87,12 +88,13 @@ func (n *NVMeTargets) serve(nqn, disk string) {
 	n.write("1", namespace, "enable")
 }
 
-// link has a target serve a subsystem. It listens in the network namespace of whoever makes the link.
+// link has a target serve a subsystem. It listens in the network namespace of the process that makes the link.
 func (n *NVMeTargets) link(nqn string, one *Target) {
 	n.inside(one, "ln", "-s", filepath.Join(nvmetFolder, "subsystems", nqn), filepath.Join(n.portOf(one), "subsystems", nqn))
 }
 
-// Share has several targets serve one more subsystem, a disk of its own, connects to it by all of them, and returns the paths.
+// Share has several targets serve one more subsystem, a disk of its own, connects to it by all of them, and returns the
+// paths.
 func (n *NVMeTargets) Share(nqn string, by ...int) []string {
 	disk := "plumbline-shared"
 	n.makeDisk(disk, 0)
@@ -111,7 +113,7 @@ func (n *NVMeTargets) Share(nqn string, by ...int) []string {
 	return paths
 }
 
-// Allow says whether initiators may use a target, whatever the subsystem.
+// Allow sets whether initiators may use a target, whatever the subsystem.
 func (n *NVMeTargets) Allow(i int, allowed bool) {
 	state := "inaccessible"
 	if allowed {
@@ -143,7 +145,7 @@ func (n *NVMeTargets) Connect() []string {
 	return disks
 }
 
-// connect makes a controller. Each takes the file opened anew.
+// connect makes a controller. Each opens the file again.
 func (n *NVMeTargets) connect(nqn string, one *Target) {
 	n.write(fmt.Sprintf("transport=tcp,traddr=%s,trsvcid=%d,nqn=%s,nr_io_queues=2,keep_alive_tmo=300%s", one.host, nvmePort, nqn, n.More), "/dev/nvme-fabrics")
 }

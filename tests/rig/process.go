@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Process is a running program; it is killed at the end of whoever started it.
+// Process is a running program; it is killed at the end of its test or Scope.
 type Process struct {
-	// Cmd is how it was started, Log what it has said.
+	// Cmd is how it was started, Log its output.
 	Cmd *exec.Cmd
 	Log *Log
 	// Done is closed when it has ended.
@@ -37,7 +37,7 @@ func (l *Log) String() string {
 	return l.b.String()
 }
 
-// StartProcess starts a program in a folder. Its log is shown if whoever started it fails.
+// StartProcess starts a program in a folder. Its log is shown if the test or Scope fails.
 func StartProcess(t T, dir string, name string, args ...string) *Process {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -85,7 +85,7 @@ func (p *Process) Kill() {
 	<-p.Done
 }
 
-// Stop asks it to end, and waits for its end.
+// Stop requests its end, and waits for it.
 func (p *Process) Stop() {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 	<-p.Done

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Targets are targets of the machine's own kernel over a storage network, each behind a network link of its own, which can be slow,
-// with a disk in memory of its own. They take the kernel's modules and configfs for their own: for guests of tests/kernels.
+// Targets are targets of the machine's own kernel over a storage network, each behind a network link of its own, which
+// can be slow, with a disk in memory of its own. They take the kernel's modules and configfs for their own: for guests
+// of tests/kernels.
 type Targets struct {
 	t       T
 	kind    string // in the names of what they are made of
@@ -81,8 +82,8 @@ func (n *Targets) Break(i int, offset int64) {
 	n.write(fmt.Sprintf("+%d-%d", offset/512, offset/512+7), nullFolder, n.targets[i].Disk, "badblocks")
 }
 
-// makeDisk makes a disk in memory (Documentation/block/null_blk.rst): its delay has a timer of its own, and the kernel's statistics
-// of it are exact.
+// makeDisk makes a disk in memory (Documentation/block/null_blk.rst): its delay has a timer of its own, and the
+// kernel's statistics of it are exact.
 func (n *Targets) makeDisk(disk string, delay time.Duration) {
 	n.disks = append(n.disks, disk)
 	folder := n.folder(nullFolder, disk)
@@ -128,8 +129,8 @@ func (n *Targets) add(name string, delay time.Duration) *Target {
 	return one
 }
 
-// inside calls a program in a target's network namespace: what the kernel is told to listen at listens there. Not by `ip netns exec`,
-// which has a /sys of its own.
+// inside calls a program in a target's network namespace: the kernel listens there, too. Not by `ip netns exec`, which
+// has a /sys of its own.
 func (n *Targets) inside(one *Target, command ...string) {
 	n.call("nsenter", append([]string{"--net=/run/netns/" + one.space}, command...)...)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// T is what the parts need of whoever uses them: a test is one, and Scope is one for programs.
+// T is what the parts need of their caller: a test is one, and Scope is one for programs.
 type T interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -47,8 +47,7 @@ type Scope struct {
 // stop is what Fatalf panics with.
 type stop struct{}
 
-// Run calls f, then what it asked to have cleaned up, last things first. Its error is the
-// first that was told.
+// Run calls f, then its cleanups, the last one first. It returns the first error that was reported.
 func Run(log func(format string, args ...any), f func(t *Scope)) (err error) {
 	t := &Scope{log: log}
 	defer func() { err = t.failed }()
@@ -75,10 +74,10 @@ func (t *Scope) guard(f func()) {
 // Helper does nothing; it makes a Scope a T.
 func (t *Scope) Helper() {}
 
-// Logf tells something.
+// Logf logs a message.
 func (t *Scope) Logf(format string, args ...any) { t.log(format, args...) }
 
-// Errorf tells of an error; the run goes on, but has failed.
+// Errorf reports an error; the run continues, but has failed.
 func (t *Scope) Errorf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	t.log("%v", err)
@@ -87,8 +86,7 @@ func (t *Scope) Errorf(format string, args ...any) {
 	}
 }
 
-// Fatalf tells of an error and ends the run. Like a test's, it must be called by the
-// goroutine that runs.
+// Fatalf reports an error and ends the run. Like a test's, it must be called by the goroutine that runs.
 func (t *Scope) Fatalf(format string, args ...any) {
 	t.Errorf(format, args...)
 	panic(stop{})
@@ -104,5 +102,5 @@ func (t *Scope) Check(err error) {
 // Cleanup has f called at the end.
 func (t *Scope) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// Failed tells whether there was an error.
+// Failed reports whether there was an error.
 func (t *Scope) Failed() bool { return t.failed != nil }

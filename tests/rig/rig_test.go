@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A scope ends at its first fatal error, cleans up in reverse even if that fails, and tells
-// the first error.
+// A scope ends at its first fatal error, cleans up in reverse even if that fails, and returns the first error.
 func TestScope(t *testing.T) {
 	var did []string
 	err := Run(t.Logf, func(s *Scope) {

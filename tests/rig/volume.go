@@ -28,8 +28,8 @@ type Replica struct {
 	Process            *Process
 }
 
-// Volume is a Longhorn volume of real processes, one controller and its replicas, each on its
-// own loopback address, so that no port is anybody else's; and a client where its user would be.
+// Volume is a Longhorn volume of real processes, one controller and its replicas, each on its own loopback address, so
+// that no other process has the port; and a client where its user would be.
 type Volume struct {
 	t    T
 	Name string
@@ -146,7 +146,8 @@ func (v *Volume) Start() {
 	v.Connect()
 }
 
-// quiet keeps the client's library from standard error: there it says of each request that failed what the request's error says, and more.
+// quiet keeps the client's library from standard error: there it logs each failed request with the request's error, and
+// more.
 var quiet = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // Connect connects another client.

@@ -11,7 +11,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A client whose engine is gone says so by its errors, and nothing on standard error, where it would drown what a failing test says.
+// A client whose engine is gone returns errors, and logs nothing on standard error, where it would drown a failing
+// test's output.
 func TestClientIsQuiet(t *testing.T) {
 	testkit.NeedRoot(t)
 	v := &Volume{t: t, Name: fmt.Sprintf("plumbline-quiet-%d", os.Getpid())}

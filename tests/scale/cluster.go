@@ -15,7 +15,7 @@ import (
 	"github.com/plumbline/plumbline/tests/shape"
 )
 
-// cluster serves /JOB/NODE: what the job's exporter on that node would say.
+// cluster serves /JOB/NODE: what the job's exporter on that node would export.
 type cluster struct {
 	shape   *shape.Shape
 	perNode int

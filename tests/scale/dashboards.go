@@ -19,7 +19,7 @@ type selection struct {
 	choice map[string][]string
 }
 
-// selections are one volume, as one who has been paged looks at it, and everything.
+// selections are one volume, as seen by a user who was paged, and everything.
 func selections(class string) []selection {
 	return []selection{
 		{"one volume", map[string][]string{"storageclass": {class}, "pvc": {"data-node-0-0"}, "server": {"node-0-0"}}},
@@ -27,8 +27,8 @@ func selections(class string) []selection {
 	}
 }
 
-// chosen are the values of each page's variables, by the page: of a selection, and of what Prometheus knows of the time from
-// a moment on, as Grafana asks it.
+// chosen are the values of each page's variables, by the page: of a selection, and of what Prometheus has from a moment
+// on, as Grafana queries it.
 func (p *prometheus) chosen(ctx context.Context, variables map[string][]dashboards.Variable, choice map[string][]string, from time.Time) (map[string]map[string]string, error) {
 	all := map[string]map[string]string{}
 	for page, list := range variables {
@@ -58,7 +58,7 @@ type asked struct {
 	failed        []string
 }
 
-// ask makes each query of the dashboards, one after the other, as Grafana does: over the time measured, or of its end.
+// ask makes each query of the dashboards, one after the other, as Grafana does: over the time measured, or at its end.
 func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked, error) {
 	all, err := dashboards.Expressions(o.dashboards)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
-// What a variable's All stands for is what Grafana makes of it: the list that Prometheus answers with, unless the variable has
-// a value for all. What is asked for is of the time looked at and of the choice.
+// A variable's All is what Grafana makes of it: the list that Prometheus returns, unless the variable has a value for
+// all. Queries are over the selected time range and of the choice.
 func TestVariablesAreFilledAsByGrafana(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

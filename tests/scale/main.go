@@ -1,6 +1,6 @@
-// Command scale runs a real Prometheus with the project's rules over the exposition of many
-// volumes, and measures what that costs. The exposition is synthetic: what a running lab's
-// exporters say of one volume of three replicas, said of every volume.
+// Command scale runs a real Prometheus with the project's rules over the exposition of many volumes, and measures what
+// that costs. The exposition is synthetic: what a running lab's exporters export for one volume of three replicas,
+// repeated for every volume.
 package main
 
 import (

@@ -79,7 +79,7 @@ type past struct {
 	far    time.Duration
 }
 
-// readPast asks Prometheus for all series that the rules look back at.
+// readPast queries Prometheus for all series whose past the rules read.
 func (p *prometheus) readPast(ctx context.Context) ([]past, error) {
 	far, err := lookedBackAt()
 	if err != nil {

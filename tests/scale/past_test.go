@@ -32,7 +32,7 @@ func TestLookedBackAt(t *testing.T) {
 	}
 }
 
-// A past reaches as far back as asked, varies a little if it is a measure, and not at all if it is a count.
+// A past reaches as far back as requested, varies a little if it is a measure, and not at all if it is a count.
 func TestEncodePast(t *testing.T) {
 	var text bytes.Buffer
 	n, err := encodePast(&text, []past{

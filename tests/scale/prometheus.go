@@ -35,8 +35,8 @@ type prometheus struct {
 	targets          int
 }
 
-// startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none. It sends to a
-// receiver, unless that is nil.
+// startPrometheus starts it over the data in a folder, which it takes for its own; an empty name is for none. It sends
+// to a receiver, unless that is nil.
 func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *receiver) (*prometheus, error) {
 	rules, err := filepath.Abs(o.rules)
 	if err != nil {
@@ -97,7 +97,7 @@ func startPrometheus(o options, s *shape.Shape, exposition, folder string, to *r
 		"scrape_configs": scraped,
 	}
 	if to != nil {
-		// Thanos takes no labels twice, and wants one that tells senders apart.
+		// Thanos accepts no label twice, and requires one that distinguishes senders.
 		settings["remote_write"] = to.remoteWrite()
 		settings["global"].(map[string]any)["external_labels"] = map[string]string{"cluster": "one"}
 	}
@@ -148,7 +148,7 @@ func (p *prometheus) restart(ctx context.Context, o options) (k killed, err erro
 		return k, err
 	}
 	k.ready = time.Since(began).Seconds()
-	// What it says of itself from now on, not what it had said before.
+	// What it reports on itself from now on, not what it reported before.
 	since := fmt.Sprintf(`and timestamp(process_start_time_seconds{job="prometheus"}) > %d`, time.Now().Unix())
 	if err := p.Await(ctx, 2*time.Minute+2*o.interval, `process_start_time_seconds{job="prometheus"} `+since); err != nil {
 		return k, err

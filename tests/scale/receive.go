@@ -69,7 +69,7 @@ func (r *receiver) stop() error {
 	return os.RemoveAll(r.folder)
 }
 
-// remoteWrite is the configuration by which a Prometheus sends to it.
+// remoteWrite is the configuration of a Prometheus that sends to it.
 func (r *receiver) remoteWrite() []map[string]any {
 	w := map[string]any{"url": "http://" + r.write + "/api/v1/receive", "send_native_histograms": true}
 	if r.kept == "recorded" {
@@ -81,7 +81,7 @@ func (r *receiver) remoteWrite() []map[string]any {
 // received is what the receiver has and costs.
 type received struct{ series, samples, cpu, memory, behind float64 }
 
-// measure asks the Prometheus that scrapes it.
+// measure queries the Prometheus that scrapes it.
 func (r *receiver) measure(ctx context.Context, p *prometheus, o options) (m received, err error) {
 	over := model.Duration(o.measure).String()
 	for _, q := range []struct {

@@ -24,8 +24,8 @@ type ruleCost struct {
 	perHour float64
 }
 
-// watchRules asks for the latest evaluation of every rule, again and again for a while: one evaluation alone may
-// have had others beside it. The dearest of an hour come first.
+// watchRules queries the latest evaluation of every rule repeatedly for a while: other evaluations may have run beside
+// a single one. The most expensive per hour come first.
 func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, error) {
 	costs, err := p.ruleCosts(ctx)
 	looks := 1.0
@@ -53,7 +53,7 @@ func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, err
 	return costs, nil
 }
 
-// ruleCosts asks Prometheus for the latest evaluation of every rule, in their order there.
+// ruleCosts queries Prometheus for the latest evaluation of every rule, in their order there.
 func (p *prometheus) ruleCosts(ctx context.Context) ([]ruleCost, error) {
 	answer, err := p.Rules(ctx, nil)
 	if err != nil {

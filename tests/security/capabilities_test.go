@@ -115,7 +115,7 @@ func held(t *testing.T, pid int) []string {
 	return names
 }
 
-// The agent measures with exactly what its page and its DaemonSet say, and holds no more.
+// The agent measures with exactly the capabilities of its page and its DaemonSet, and holds no more.
 func TestAgentsCapabilities(t *testing.T) {
 	testkit.NeedBPF(t)
 	want := documented(t)
@@ -165,7 +165,7 @@ func TestAgentsCapabilities(t *testing.T) {
 	}
 }
 
-// ebpf_exporter measures with exactly what its DaemonSet says, and holds no more.
+// ebpf_exporter measures with exactly the capabilities of its DaemonSet, and holds no more.
 func TestBlockiosCapabilities(t *testing.T) {
 	testkit.NeedBPF(t)
 	testkit.Tool(t, "ebpf_exporter")

@@ -20,8 +20,8 @@ const agentDeadline = 3 * time.Minute
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The images hold nothing but what is listed: no shell, no package, no library; but for loadgen-tools, of
-// whose folder manifests/images/tools says in a test what may be in it.
+// The images hold nothing but what is listed: no shell, no package, no library; except loadgen-tools, whose permitted
+// content a test in manifests/images/tools checks.
 func TestImagesContent(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testkit.Root(), "manifests", "images", "*.Dockerfile"))
 	if err != nil {

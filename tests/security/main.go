@@ -1,5 +1,5 @@
-// Command security writes the rows of what is known of security: the outcome of the tests in
-// this folder, and what govulncheck says of our dependencies.
+// Command security writes the rows of what is known of security: the outcome of the tests in this folder, and what
+// govulncheck reports on our dependencies.
 package main
 
 import (
@@ -94,8 +94,8 @@ func test() (map[string]string, error) {
 	return outcome, nil
 }
 
-// vulnerabilities runs govulncheck over all programs; without its database there is nothing to
-// compare with, and that is what is said.
+// vulnerabilities runs govulncheck over all programs; without its database there is nothing to compare with, which it
+// reports.
 func vulnerabilities() string {
 	cmd := exec.Command("go", "run", govulncheck, "./...")
 	cmd.Dir = testkit.Root()

@@ -31,8 +31,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// neighbourRole makes this test program a fake server, see the tests below: it listens, says
-// so on its output, and waits to be killed. It must not get as far as the flags of a test.
+// neighbourRole makes this test program a fake server, see the tests below: it listens, prints that on its output, and
+// waits to be killed. It must not get as far as the flags of a test.
 const neighbourRole = "PLUMBLINE_TEST_NEIGHBOUR"
 
 func init() {
@@ -109,7 +109,7 @@ func (n *neighbourhood) secret() (path, text string) {
 	return path, text
 }
 
-// fake starts a server of nobody's in a folder and returns its port.
+// fake starts a fake server in a folder and returns its port.
 func (n *neighbourhood) fake(folder string, root string, args ...string) int {
 	n.t.Helper()
 	program := n.program
@@ -280,9 +280,8 @@ func load(t *testing.T, ctx context.Context, pg *servertest.Postgres) (made func
 	return func() uint64 { return <-result }
 }
 
-// A neighbour without rights, who may start what he likes under any name, learns nothing through
-// the agent that he may not read himself, and neither ends it, nor spoils its page, nor costs
-// another server's numbers.
+// A neighbour without rights, which may start any program under any name, learns nothing through the agent that he may
+// not read himself, and neither ends it, nor spoils its page, nor costs another server's numbers.
 func TestHostileNeighbour(t *testing.T) {
 	n := newNeighbourhood(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "real", "autovacuum": "off"}, nil)
@@ -375,7 +374,7 @@ func TestHostileNeighbour(t *testing.T) {
 				root, folder = folder, "/"
 			}
 			port := mine.fake(folder, root, c.args...)
-			// The fake is followed: what it says of itself has been read.
+			// The fake is tracked: its own claims have been read.
 			label := fmt.Sprintf(`server="postgresql-%d"`, port)
 			if info, err := os.Lstat(filepath.Join(folder, "PG_VERSION")); err == nil && info.Mode().IsRegular() && !c.root {
 				// It is called by its data directory; what does not fit into a name is replaced.
@@ -432,7 +431,8 @@ func TestHostileNeighbour(t *testing.T) {
 		if largest > memory+32 {
 			t.Errorf("the agent's memory went from %.0f to %.0f MB", memory, largest)
 		}
-		// Those that never served anybody leave nothing, but the count of failures to follow them, once the agent has seen their end.
+		// Those that never served a client leave nothing, but the count of failures to follow them, once the agent has
+		// seen their end.
 		testkit.Eventually(t, time.Minute, func() error {
 			page := mine.await(`server="real"`)
 			if now := len(nameless.FindAllString(page, -1)); now > ours+1 {

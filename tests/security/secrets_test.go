@@ -60,7 +60,7 @@ func guarded(t *testing.T, m marked) (pg *servertest.Postgres, dsn string) {
 	return pg, url(m.password)
 }
 
-// outputs is all that somebody outside may read, by where it came from.
+// outputs is all that is readable from outside, by where it came from.
 type outputs map[string]string
 
 func (o outputs) get(t *testing.T, url string) {
@@ -77,7 +77,7 @@ func (o outputs) get(t *testing.T, url string) {
 	o[url] = string(text)
 }
 
-// pages are those that a program could have on its port; a missing one has nothing to tell.
+// pages are those that a program could have on its port; a missing one exposes nothing.
 var pages = []string{"/", "/metrics", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/vars", "/config"}
 
 // run starts a program of ours that serves pages, and awaits a text in its metrics.
@@ -117,17 +117,16 @@ func TestSecretsStayInside(t *testing.T) {
 		cmd.Env = append(os.Environ(), "LOADGEN_DSN="+dsn)
 		return cmd
 	}
-	canaryAt, canary := run(t, `loadgen_phase{phase="steady"`, withDSN("canary", "--server=guarded", "--storageclass=local", "--rate=20", "--warmup=1s"))
-	pgbenchAt, pgbench := run(t, `loadgen_phase{phase="steady"`, withDSN("pgbench", "--server=guarded", "--storageclass=local", "--rate=20", "--warmup=1s", "--init", "--scale=1", "--work-dir="+t.TempDir()))
-	// Wrong in a way that programs like to quote.
-	// It tries again and again, and says so each time: some seconds of that are enough.
+	canaryAt, canary := run(t, `loadgen_phase{database="guarded",phase="steady"`, withDSN("canary", "--database=guarded", "--storageclass=local", "--rate=20", "--warmup=1s"))
+	pgbenchAt, pgbench := run(t, `loadgen_phase{database="guarded",phase="steady"`, withDSN("pgbench", "--database=guarded", "--storageclass=local", "--rate=20", "--warmup=1s", "--init", "--scale=1", "--work-dir="+t.TempDir()))
+	// Wrong in a way that programs like to quote. It retries, and logs each attempt: some seconds of that are enough.
 	while, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	wrong := exec.CommandContext(while, loadgen, "canary", "--server=guarded", "--storageclass=local", "--once=2s", "--warmup=0s")
+	wrong := exec.CommandContext(while, loadgen, "canary", "--database=guarded", "--storageclass=local", "--once=2s", "--warmup=0s")
 	wrong.Env = append(os.Environ(), "LOADGEN_DSN="+strings.Replace(dsn, "/marked?", "/nowhere?", 1))
 	said, _ := wrong.CombinedOutput()
 	out["loadgen with a wrong database"] = string(said)
-	wrong = exec.CommandContext(while, loadgen, "canary", "--server=guarded", "--storageclass=local", "--once=2s")
+	wrong = exec.CommandContext(while, loadgen, "canary", "--database=guarded", "--storageclass=local", "--once=2s")
 	wrong.Env = append(os.Environ(), "LOADGEN_DSN=postgres://marked:"+m.password+"@127.0.0.1:notaport/marked")
 	said, _ = wrong.CombinedOutput()
 	out["loadgen with a wrong DSN"] = string(said)
@@ -215,7 +214,7 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Error("the server got no marked query")
 	}
 	for from, want := range map[string]string{
-		"http://" + agentAt + "/metrics": `plumbline_query_duration_seconds_count{command="select",engine="postgresql",server="guarded"}`,
+		"http://" + agentAt + "/metrics": `plumbline_query_duration_seconds_count{command="select",db_system="postgresql",server="guarded"}`,
 		page:                             "<html", "soak's log": "level=",
 	} {
 		if !strings.Contains(out[from], want) {

@@ -1,5 +1,5 @@
-// Package shape is what a running lab's exporters say of one volume of three replicas and of a node: to multiply it, and to
-// count what one more costs.
+// Package shape is what a running lab's exporters export for one volume of three replicas and for a node: to multiply
+// it, and to count what one more costs.
 package shape
 
 import (
@@ -19,7 +19,7 @@ import (
 // native histograms of their classic ones. postgres_exporter is a server's own affair.
 var Jobs = map[string]bool{"node-exporter": false, "ebpf-exporter": true, "plumbline-agent": false, "longhorn-exporter": false}
 
-// Shape is what the jobs say of a node, and of each volume on it.
+// Shape is what the jobs export for a node, and for each volume on it.
 type Shape struct {
 	Class   string
 	Devices []string // of the class's volume
@@ -39,17 +39,45 @@ func Series(jobs map[string][]*dto.MetricFamily) (n int) {
 
 // OfServer are the parts of the volume's families that name its database server, and Rest are the others.
 func (s *Shape) OfServer() (server, rest map[string][]*dto.MetricFamily) {
-	server, rest = map[string][]*dto.MetricFamily{}, map[string][]*dto.MetricFamily{}
-	for job, families := range s.Volume {
+	return by("server", s.Volume)
+}
+
+// OfDevices are the parts of the node's families that name a block device, and Rest are the others. A machine has as
+// many devices as it has, those of others among them.
+func (s *Shape) OfDevices() (devices, rest map[string][]*dto.MetricFamily) {
+	return by("device", s.Node)
+}
+
+// by splits families into what has a label, and what has not.
+func by(label string, all map[string][]*dto.MetricFamily) (with, without map[string][]*dto.MetricFamily) {
+	with, without = map[string][]*dto.MetricFamily{}, map[string][]*dto.MetricFamily{}
+	for job, families := range all {
 		for _, f := range families {
-			names := func(m *dto.Metric) bool {
-				return slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "server" })
+			has := func(m *dto.Metric) bool {
+				return slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == label })
 			}
-			server[job] = append(server[job], part(f, slices.DeleteFunc(slices.Clone(f.Metric), func(m *dto.Metric) bool { return !names(m) })))
-			rest[job] = append(rest[job], part(f, slices.DeleteFunc(slices.Clone(f.Metric), names)))
+			with[job] = append(with[job], part(f, slices.DeleteFunc(slices.Clone(f.Metric), func(m *dto.Metric) bool { return !has(m) })))
+			without[job] = append(without[job], part(f, slices.DeleteFunc(slices.Clone(f.Metric), has)))
 		}
 	}
-	return server, rest
+	return with, without
+}
+
+// Values counts the values that a label has.
+func Values(label string, jobs map[string][]*dto.MetricFamily) int {
+	values := map[string]bool{}
+	for _, families := range jobs {
+		for _, f := range families {
+			for _, m := range f.Metric {
+				for _, l := range m.Label {
+					if l.GetName() == label {
+						values[l.GetValue()] = true
+					}
+				}
+			}
+		}
+	}
+	return len(values)
 }
 
 // part is a family with some of its metrics.
@@ -124,7 +152,7 @@ func (s *Shape) split(job string, families agentproc.Metrics, others []string) {
 	}
 }
 
-// names tells whether a label is of the class's volume.
+// names reports whether a label is of the class's volume.
 func (s *Shape) names(l *dto.LabelPair) bool {
 	return strings.Contains(l.GetValue(), s.Class) || l.GetName() == "device" && slices.Contains(s.Devices, l.GetValue())
 }

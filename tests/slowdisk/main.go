@@ -1,5 +1,5 @@
-// Command slowdisk mounts a file system on a disk whose flushes, writes and reads take longer by known times, until it is
-// interrupted: a folder to put a lab, a database or a replica on.
+// Command slowdisk mounts a file system on a disk whose flushes, writes and reads take longer by known times, until it
+// is interrupted: a folder to put a lab, a database or a replica on.
 package main
 
 import (

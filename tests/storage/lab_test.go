@@ -146,8 +146,8 @@ func (l *lab) freeze(t *testing.T, classes []string) (thaw func()) {
 	return thaw
 }
 
-// settle waits until what Prometheus knows of the engines' writes has not changed for 15 s: the
-// systems tell of them some seconds late.
+// settle waits until Prometheus' counts of the engines' writes have not changed for 15 s: the systems report them some
+// seconds late.
 func (l *lab) settle(t *testing.T) {
 	t.Helper()
 	const writes = `sum(ceph_rbd_write_latency_count or plumbline_gluster_fops_total{fop=~"WRITE|FSYNC"})`

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package storage brings up a lab on real Ceph and one on real GlusterFS, from the distribution's
-// packages, and compares what the rules make of their metrics with what the systems' own tools say.
+// Package storage brings up a lab on real Ceph and one on real GlusterFS, from the distribution's packages, and
+// compares what the rules make of their metrics with what the systems' own tools report.
 //
 //	go test -tags e2e -count=1 -v -timeout 60m ./tests/storage
 package storage
@@ -50,7 +50,7 @@ func TestGluster(t *testing.T) {
 	l.killed(t)
 }
 
-// tool is a storage system's own way to say how long it takes.
+// tool is a storage system's own measurement of how long it takes.
 type tool interface {
 	// mark begins the comparison.
 	mark(t *testing.T)

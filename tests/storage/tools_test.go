@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// cephTool asks every OSD through its admin socket.
+// cephTool queries every OSD through its admin socket.
 type cephTool struct{ l *lab }
 
 type counter struct {
@@ -62,7 +62,7 @@ func (c cephTool) sockets(t *testing.T) []string {
 	return found
 }
 
-// glusterTool asks for the volume's incremental profile; gluster_exporter reads the cumulative one.
+// glusterTool reads the volume's incremental profile; gluster_exporter reads the cumulative one.
 type glusterTool struct{ l *lab }
 
 func (g glusterTool) profile(t *testing.T) string {

@@ -14,8 +14,7 @@ import (
 	"github.com/plumbline/plumbline/tests/freeport"
 )
 
-// Skip skips the test with a reason; in CI (CI=true) a skipped test is a failure, because
-// there nobody reads the reason.
+// Skip skips the test with a reason; in CI (CI=true) a skipped test is a failure, because there the reason is not read.
 func Skip(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -27,8 +26,17 @@ func Skip(t testing.TB, reason string) {
 // NeedRoot skips unless the test runs as root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
+	quick(t)
 	if os.Geteuid() != 0 {
 		Skip(t, "needs root")
+	}
+}
+
+// quick skips a test of `make check`, which is for what needs no other program and no root.
+func quick(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in make check")
 	}
 }
 
@@ -50,6 +58,9 @@ func Root() string {
 // Tool returns the path of a third-party program, see Find. It skips without it.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
+	if name != "go" {
+		quick(t)
+	}
 	path, err := Find(name)
 	if err != nil {
 		Skip(t, err.Error())
@@ -92,7 +103,7 @@ func Await(deadline time.Duration, f func() error) error {
 	}
 }
 
-// Eventually is Await for what the test cannot go on without.
+// Eventually is Await for what the test cannot continue without.
 func Eventually(t testing.TB, deadline time.Duration, f func() error) {
 	t.Helper()
 	if err := Await(deadline, f); err != nil {

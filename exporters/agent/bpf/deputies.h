@@ -1,15 +1,14 @@
-/* Programs at a socket, or at a process's beginning and end, that have deputies.
+/* Backup programs (deputies) of the programs at a socket and at a process's beginning and end.
  *
- * Where a task may be preempted within a program, the kernel leaves out the same program's run for
- * every other task on that CPU until the first one is back. So there the agent attaches each such
- * program several times, one after the other: a deputy does the work if no one before it has, which
- * the state that the work is about tells. An event is missed only if tasks are preempted within all of
- * them at once, on one CPU. A deputy with nothing to do ends at once, so that this hardly happens.
+ * While a task is preempted within a program, the kernel skips the same program's runs for every other task on
+ * that CPU. There the agent attaches each such program several times, one after the other: a deputy does the work
+ * if none before it has, which the state of that work shows. An event is missed only if tasks are preempted within
+ * all of them at once, on one CPU. A deputy with nothing to do returns at once, so that this hardly happens.
  *
- * Whether it may have happened is known: of the tasks that are within all of them at once, the last one to
- * come has found the others there; and events are missed only if that one loses the CPU, too, before it is
- * done. What is not seen is a task that loses the CPU outside of arrive() and leave(), in the few
- * instructions by which the kernel enters and leaves a program. */
+ * Whether it may have happened is known: of the tasks that are within all of them at once, the last to enter has
+ * found the others there; and events are missed only if that one loses the CPU, too, before it is done. A task
+ * that loses the CPU outside of arrive() and leave(), in the few instructions by which the kernel enters and
+ * leaves a program, is not seen. */
 #ifndef __PLUMBLINE_DEPUTIES_H__
 #define __PLUMBLINE_DEPUTIES_H__
 
@@ -45,8 +44,8 @@ const enum presence *unused_presence __attribute__((unused));
 
 /* Who of a program and its deputies is at work on a CPU. By rank, each is written by its own program only. */
 struct crew_state {
-	u8 inside[MAX_DEPUTIES + 1]; /* enum presence */
-	u32 risks;                   /* runs that were LAST and lost the CPU meanwhile: events may have been missed */
+	u8 inside[MAX_DEPUTIES + 1];    /* enum presence */
+	u32 risks;                      /* runs that were LAST and lost the CPU meanwhile: events may be missed */
 	u64 switches[MAX_DEPUTIES + 1]; /* how often the task had lost the CPU when it became the LAST */
 };
 
@@ -83,16 +82,16 @@ static __always_inline int leave(u32 crew, u32 rank)
 	struct crew_state *c;
 	if (!deputies || rank > MAX_DEPUTIES || !(c = bpf_map_lookup_elem(&crews, &crew)))
 		return 0;
-	/* Counted before it is forgotten: whoever looks sees one or the other. */
+	/* Counted before it is forgotten: a reader sees one or the other. */
 	if (c->inside[rank] == LAST && c->switches[rank] != bpf_get_current_task_btf()->nivcsw)
 		__sync_fetch_and_add(&c->risks, 1);
 	c->inside[rank] = ABSENT;
 	return 0;
 }
 
-/* Whether the work is done already; if not, the caller does it now. The mark tells who has run for the
- * event at hand. They run in the order of their ranks: whoever finds itself, or a later one, in the mark
- * has an older event before it. */
+/* Reports whether the work is done already; if not, the caller does it now. The mark shows who has run for the
+ * event at hand. They run in the order of their ranks: one that finds itself, or a later one, in the mark has an
+ * older event before it. */
 static __always_inline bool attended(u8 *mark, u32 rank)
 {
 	if (!deputies)

@@ -1,5 +1,5 @@
-/* The processes whose calls on sockets are looked at, so that everybody else's cost one load. User space says which
- * they are, by the process ids that it knows.
+/* The processes whose calls on sockets are looked at, so that everybody else's cost one load. User space writes them,
+ * by the process ids that it knows.
  */
 #ifndef __PLUMBLINE_FOLLOWED_H__
 #define __PLUMBLINE_FOLLOWED_H__

@@ -1,6 +1,5 @@
-/* What all storage wires' programs keep of the operations that have ended, whatever it is that tells
- * of their beginning and end: messages on a socket (replica/track.h) or the kernel's own tracepoints
- * (fabric/fabric.h).
+/* What all storage wires' programs keep of the operations that have ended, whatever reports their beginning and end:
+ * messages on a socket (replica/track.h) or the kernel's own tracepoints (fabric/fabric.h).
  */
 #ifndef __PLUMBLINE_OPERATION_H__
 #define __PLUMBLINE_OPERATION_H__

@@ -1,10 +1,10 @@
-/* One statement followed through the layers: the events that programs of several objects tell the
- * agent's collector `trace` of. exporters/agent/trace joins them.
+/* One statement followed through the layers: the events that programs of several objects send to the agent's
+ * collector `trace`. exporters/agent/trace joins them.
  *
- * Off unless user space sets `tracing` before loading and puts the maps below, which are the
- * collector's, in place of the object's own; else the verifier takes all of it out.
+ * Off unless user space sets `tracing` before loading and puts the maps below, which are the collector's, in place of
+ * the object's own; else the verifier takes all of it out.
  *
- * What an event is about has ended when it is told of. Times are CLOCK_MONOTONIC.
+ * An event is sent when what it is about has ended. Times are CLOCK_MONOTONIC.
  */
 #ifndef __PLUMBLINE_TRACE_H__
 #define __PLUMBLINE_TRACE_H__
@@ -34,29 +34,29 @@ enum wake_how {
 struct trace_event {
 	u64 start;
 	u64 end;
-	u64 middle;      /* statement: when the task was woken for it, its start if that is not known; wait: when the task was woken; request: when the driver got it, 0 if it never did */
-	u64 request;     /* request: its address; wait: that of the one whose end woke the task; operation: its number on its connection */
-	u64 request_end; /* wait: when that one ended; statement: when the task had a CPU for it, its start if it did not wait for one */
+	u64 middle;      /* statement: wake-up, else its start; wait: wake-up; request: when its driver got it, or 0 */
+	u64 request;     /* request: address; wait: what woke the task; operation: its number on its connection */
+	u64 request_end; /* wait: when that one ended; statement: when the task had a CPU for it, else its start */
 	u64 offset;      /* request: on the device, in bytes; operation: in the volume */
-	u64 call_offset; /* request: where in the file the call that made it reads or writes; all ones if it does not say */
+	u64 call_offset; /* request: where in the file its call reads or writes; all ones without an offset */
 	u32 size;        /* bytes */
-	u32 of;          /* statement and a server's task's wait: the server's number; request: its device; operation: its process's slot */
-	u32 pid;         /* the task: statement's, wait's; the one that made the request; all in the first PID namespace */
+	u32 of;          /* statement, server's wait: the server; request: its device; operation: its process's slot */
+	u32 pid;         /* the task: statement's, wait's, or the request's maker; in the first PID namespace */
 	u32 tgid;        /* request, operation: the process */
 	u32 waker;       /* wait: the task that woke it */
 	u16 local_port;  /* operation: its connection's, 0 for a unix socket */
 	u16 remote_port;
-	u8 kind;         /* enum trace_kind */
-	u8 what;         /* statement: its command; wait: what for; request: REQ_OP_; operation: enum wire_op */
-	u8 how;          /* wait: enum wake_how; operation: enum view */
-	u8 flags;        /* TRACE_... */
-	u32 peer;        /* operation: its connection's other end, or a replica's own address, by the number of replica/track.h */
+	u8 kind;  /* enum trace_kind */
+	u8 what;  /* statement: its command; wait: what for; request: REQ_OP_; operation: enum wire_op */
+	u8 how;   /* wait: enum wake_how; operation: enum view */
+	u8 flags; /* TRACE_... */
+	u32 peer; /* operation: its connection's other end, or a replica's own address, as replica/track.h numbers it */
 };
 
 enum trace_flag {
 	TRACE_FAILED = 1,       /* request, operation */
-	TRACE_WAKER_SERVER = 2, /* wait: the waker is a followed server's task, whose waits are told of */
-	TRACE_WAKER_HELPER = 4, /* wait: the waker is another task, whose sleeps were told of when this one began */
+	TRACE_WAKER_SERVER = 2, /* wait: the waker is a followed server's task, whose waits are reported */
+	TRACE_WAKER_HELPER = 4, /* wait: the waker is another task, whose sleeps were reported when this one began */
 	TRACE_TAKEN_OVER = 8,   /* statement: another task began it, so that waits are missing */
 	TRACE_FLUSHES = 16,     /* request: the kernel flushes the device before it, or after */
 };

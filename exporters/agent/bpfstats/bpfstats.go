@@ -62,7 +62,7 @@ type Stats struct {
 // Fill is how full a map is. Max is 0 if nothing but memory limits it.
 type Fill struct{ Entries, Max int }
 
-// Update sends the metrics. What cannot be read is left out and told by the error.
+// Update sends the metrics. What cannot be read is left out and reported in the error.
 func (s *Stats) Update(ch chan<- prometheus.Metric) error {
 	var problems []error
 	for name, p := range s.Programs {

@@ -14,7 +14,7 @@ const (
 	logInterval = time.Second
 )
 
-// boundedHandler drops the lines of a log above its rate, and says how many with the next one.
+// boundedHandler drops the lines of a log above its rate, and logs their number with the next line.
 type boundedHandler struct {
 	slog.Handler
 	*logBudget
@@ -56,7 +56,7 @@ func (h boundedHandler) WithGroup(name string) slog.Handler {
 	return boundedHandler{h.Handler.WithGroup(name), h.logBudget}
 }
 
-// take tells whether a line may be written, and how many were not since the last.
+// take reports whether a line may be written, and how many were dropped since the last.
 func (b *logBudget) take() (dropped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

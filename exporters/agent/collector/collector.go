@@ -1,7 +1,7 @@
-// Package collector holds the node agent's collectors, one per file group: volume (which
-// block device is which volume), device (which has requests and gets nowhere), query (where a statement's time goes), replica (what
-// each replica of a volume adds), nvme and iscsi (the same for volumes over NVMe over Fabrics and iSCSI) and trace (one statement
-// through all layers).
+// Package collector holds the node agent's collectors, one per file group: volume (which block device is which volume),
+// device (which has requests and gets nowhere), query (where a statement's time goes), replica (what each replica of a
+// volume adds), nvme and iscsi (the same for volumes over NVMe over Fabrics and iSCSI) and trace (one statement through
+// all layers).
 package collector
 
 import (
@@ -39,7 +39,7 @@ type Options struct {
 	NVMe, ISCSI FabricOptions
 	// Trace are the trace collector's own.
 	Trace TraceOptions
-	// Tracing is what the trace collector shares with those whose programs tell it of events; nil if it is off.
+	// Tracing is what the trace collector shares with the collectors whose programs send it events; nil if it is off.
 	Tracing *Tracing
 }
 

@@ -24,7 +24,7 @@ func needDeputies(t *testing.T) {
 	}
 }
 
-// Whoever of a program and its deputies misses an event, it is counted, and once.
+// An event that a program or one of its deputies misses is counted, and once.
 func TestQueryDeputies(t *testing.T) {
 	needDeputies(t)
 	q := startQuery(t)

@@ -3,12 +3,15 @@ package collector
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/procfs/blockdevice"
 
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -17,6 +20,8 @@ const (
 	deviceInterval = time.Second
 	// maxDevices bounds the devices with series of their own.
 	maxDevices = 4096
+	// maxDiskstats bounds what is read of /proc/diskstats, whose lines have at most 300 bytes.
+	maxDiskstats = 16 << 20
 )
 
 var (
@@ -30,9 +35,9 @@ var (
 		"Block devices without series, because there are too many.", nil, nil)
 )
 
-// devices is the collector "device": which block devices have requests and get nowhere. What a
-// tracer of requests tells, it tells when they end; this is for those that do not. It reads the
-// counts of /proc/diskstats once a second, which no device can hang, and costs a request nothing.
+// devices is the collector "device": which block devices have requests and get nowhere. A tracer of requests reports
+// them when they end; this is for those that do not. It reads the counts of /proc/diskstats once a second, which no
+// device can hang, and costs a request nothing.
 type devices struct {
 	options Options
 	stop    context.CancelFunc
@@ -41,7 +46,46 @@ type devices struct {
 	mu       sync.Mutex
 	devices  map[string]*deviceState
 	overflow int
+	unread   int // lines
 	err      error
+}
+
+// deviceCounts are the kernel's counts of one device: requests that it has now, and that it has completed.
+type deviceCounts struct {
+	name                string
+	inFlight, completed uint64
+}
+
+// diskstats reads the counts of all devices (Documentation/admin-guide/iostats.rst), and how many lines it does not
+// understand. Discards are counted since Linux 4.18, flushes since 5.5.
+func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
+	const name, reads, writes, inFlight, discards, flushes, least = 2, 3, 7, 11, 14, 18, 14
+	err = foreign.Lines(filepath.Join(procfs, "diskstats"), maxDiskstats, func(line string) bool {
+		fields := strings.Fields(line)
+		if len(fields) < least {
+			unread++
+			return true
+		}
+		d := deviceCounts{name: fields[name]}
+		for _, at := range []int{inFlight, reads, writes, discards, flushes} {
+			if at >= len(fields) {
+				break
+			}
+			n, err := strconv.ParseUint(fields[at], 10, 64)
+			switch {
+			case err != nil:
+				unread++
+				return true
+			case at == inFlight:
+				d.inFlight = n
+			default:
+				d.completed += n
+			}
+		}
+		all = append(all, d)
+		return true
+	})
+	return all, unread, err
 }
 
 // deviceState is what was seen of one device.
@@ -59,13 +103,12 @@ func NewDevice(o Options) (Collector, error) {
 
 // Start begins to look at the counts.
 func (d *devices) Start(ctx context.Context) error {
-	fs, err := blockdevice.NewFS(d.options.ProcFS, d.options.SysFS)
-	if err != nil {
-		return fmt.Errorf("counts of block devices: %w", err)
-	}
 	look := func() {
-		stats, err := fs.ProcDiskstats()
-		d.update(stats, err, time.Now())
+		stats, unread, err := diskstats(d.options.ProcFS)
+		if err != nil {
+			err = fmt.Errorf("counts of block devices: %w", err)
+		}
+		d.update(stats, unread, err, time.Now())
 	}
 	look()
 	if d.err != nil {
@@ -77,7 +120,7 @@ func (d *devices) Start(ctx context.Context) error {
 }
 
 // update takes over the kernel's counts.
-func (d *devices) update(stats []blockdevice.Diskstats, err error, now time.Time) {
+func (d *devices) update(stats []deviceCounts, unread int, err error, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err = err; err != nil {
@@ -86,29 +129,28 @@ func (d *devices) update(stats []blockdevice.Diskstats, err error, now time.Time
 	for _, s := range d.devices {
 		s.gone = true
 	}
-	d.overflow = 0
+	d.overflow, d.unread = 0, unread
 	for _, s := range stats {
-		completed := s.ReadIOs + s.WriteIOs + s.DiscardIOs + s.FlushRequestsCompleted
-		if completed == 0 && s.IOsInProgress == 0 {
+		if s.completed == 0 && s.inFlight == 0 {
 			continue // a loop device without a file, a disk that nobody uses
 		}
-		state := d.devices[s.DeviceName]
+		state := d.devices[s.name]
 		if state == nil {
 			if len(d.devices) >= maxDevices {
 				d.overflow++
 				continue
 			}
 			state = &deviceState{}
-			d.devices[s.DeviceName] = state
+			d.devices[s.name] = state
 		}
 		state.gone = false
 		switch {
-		case s.IOsInProgress == 0:
+		case s.inFlight == 0:
 			state.since = time.Time{}
-		case state.since.IsZero() || completed != state.completed:
+		case state.since.IsZero() || s.completed != state.completed:
 			state.since = now
 		}
-		state.inFlight, state.completed = s.IOsInProgress, completed
+		state.inFlight, state.completed = s.inFlight, s.completed
 	}
 	for name, s := range d.devices {
 		if s.gone {
@@ -132,6 +174,7 @@ func (d *devices) Update(ch chan<- prometheus.Metric) error {
 		ch <- gauge(deviceStalled, stalled, d.options.Node, name)
 	}
 	ch <- gauge(deviceOverflow, float64(d.overflow))
+	sendUnidentified(ch, d.options.Node, kindLine, map[string]int{reasonDiskstats: d.unread})
 	return d.err
 }
 

@@ -2,18 +2,17 @@ package collector
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/procfs/blockdevice"
 )
 
-func deviceNow(name string, inFlight, completed uint64) []blockdevice.Diskstats {
-	return []blockdevice.Diskstats{{
-		Info:    blockdevice.Info{DeviceName: name},
-		IOStats: blockdevice.IOStats{WriteIOs: completed, IOsInProgress: inFlight},
-	}}
+func deviceNow(name string, inFlight, completed uint64) []deviceCounts {
+	return []deviceCounts{{name, inFlight, completed}}
 }
 
 // deviceValues returns what is exported of one device.
@@ -57,28 +56,76 @@ func TestDeviceStalled(t *testing.T) {
 		{"one is completed", 2, 11, true},
 		{"empty", 0, 13, false},
 	} {
-		d.update(deviceNow("sda", step.inFlight, step.completed), nil, begin)
+		d.update(deviceNow("sda", step.inFlight, step.completed), 0, nil, begin)
 		inFlight, stalled, _ := deviceValues(t, d, "sda")
 		if inFlight != float64(step.inFlight) || (stalled > 59) != step.stalled {
 			t.Errorf("%s: %v in flight, stalled for %v s", step.what, inFlight, stalled)
 		}
 	}
 	// A completion between two looks begins the wait anew.
-	d.update(deviceNow("sda", 1, 14), nil, begin)
-	d.update(deviceNow("sda", 1, 15), nil, time.Now())
+	d.update(deviceNow("sda", 1, 14), 0, nil, begin)
+	d.update(deviceNow("sda", 1, 15), 0, nil, time.Now())
 	if _, stalled, _ := deviceValues(t, d, "sda"); stalled != 0 {
 		t.Errorf("it completed a request just now and stalls for %v s", stalled)
 	}
 	// What is gone has no series; what was never used neither.
-	d.update(deviceNow("loop7", 0, 0), nil, time.Now())
+	d.update(deviceNow("loop7", 0, 0), 0, nil, time.Now())
 	for _, name := range []string{"sda", "loop7"} {
 		if _, _, there := deviceValues(t, d, name); there {
 			t.Errorf("%s has series", name)
 		}
 	}
-	// Without counts the collector fails and says so.
-	d.update(nil, errors.New("no diskstats"), time.Now())
+	// Without counts the collector fails and reports so.
+	d.update(nil, 0, errors.New("no diskstats"), time.Now())
 	if err := d.Update(make(chan prometheus.Metric, 10)); err == nil {
 		t.Error("no error without counts")
 	}
+}
+
+// A line of diskstats that is not understood is counted, and costs no other device its series. Lines are as kernels
+// from 2.6 to 5.5 on have them.
+func TestDiskstatsLines(t *testing.T) {
+	proc := t.TempDir()
+	text := `   8       0 sda 10 0 80 5 20 0 160 9 3 12 14
+   8      16 sdb 1 0 8 1 2 0 16 1 0 1 1 4 0 8 1
+ 259       0 nvme0n1 100 0 800 50 200 0 1600 90 1 120 140 5 0 40 2 7 3
+ 253       0 cciss/c0d0 1 x 8 1 many 0 16 1 0 1 1
+   8       1 sda1 5 40 6 48
+`
+	if err := os.WriteFile(filepath.Join(proc, "diskstats"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewDevice(Options{Node: "here", ProcFS: proc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.(*devices)
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	got, unread, err := diskstats(proc)
+	if want := []deviceCounts{{"sda", 3, 30}, {"sdb", 0, 7}, {"nvme0n1", 1, 312}}; err != nil || unread != 2 || !slices.Equal(got, want) {
+		t.Errorf("%v, %d lines not understood, %v; want %v and 2", got, unread, err, want)
+	}
+	if inFlight, _, there := deviceValues(t, d, "sda"); !there || inFlight != 3 {
+		t.Errorf("sda has %v requests in flight, known: %t", inFlight, there)
+	}
+	if n := unidentifiedValue(t, d, kindLine, reasonDiskstats); n != 2 {
+		t.Errorf("%v lines are counted, want 2", n)
+	}
+}
+
+// unidentifiedValue is what a collector exports of what it could not identify.
+func unidentifiedValue(t *testing.T, c Collector, kind, reason string) float64 {
+	t.Helper()
+	for _, f := range gather(t, c) {
+		for _, m := range f.Metric {
+			if l := labels(m); f.GetName() == "plumbline_unidentified_objects" && l["kind"] == kind && l["reason"] == reason {
+				return m.Gauge.GetValue()
+			}
+		}
+	}
+	t.Errorf("nothing is exported of kind %s, reason %s", kind, reason)
+	return 0
 }

@@ -22,13 +22,13 @@ const fabricInterval = time.Second
 
 // FabricOptions are the own ones of a collector of a storage network.
 type FabricOptions struct {
-	// Names are further rules by which what is served is named: remote.NVMe, remote.ISCSI.
+	// Names are further rules that name what is served: remote.NVMe, remote.ISCSI.
 	Names []string
 	// Servers are the names of further programs that are targets in user space.
 	Servers []string
 }
 
-// fabricWire is a storage network whose operations the kernel itself tells of, at its initiator and at its target.
+// fabricWire is a storage network whose operations the kernel itself reports, at its initiator and at its target.
 type fabricWire struct {
 	// name is the collector's, and title what people call the network.
 	name, title string
@@ -40,12 +40,14 @@ type fabricWire struct {
 	// read finds what the machine uses, serving whether it can serve anybody.
 	read    func(sysfs string, known *remote.Known) (remote.Paths, error)
 	serving func(sysfs string) bool
-	// export fills in how the target itself names an export and returns the address where it is served; backing is what it is made of.
+	// export fills in how the target itself names an export and returns the address where it is served; backing is what
+	// it is made of.
 	export  func(key *fabric.ExportKey, e *fabric.Export, p *fabricPeer) (address string)
 	backing func(procfs, sysfs string, p *fabricPeer) remote.Backing
 	// server is the wire's target in user space; nil if none is followed.
 	server *fabricServer
-	// aborts says that the target ends operations that the initiator aborts, of which nothing tells, and that an idle initiator says nothing.
+	// aborts is true if the target ends operations that the initiator aborts, which nothing reports, and if an idle
+	// initiator sends nothing.
 	aborts bool
 }
 
@@ -81,18 +83,20 @@ type fabricCollector struct {
 	// known is of the looks, which come one after another.
 	known remote.Known
 
-	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only, except that
-	// a side is loaded under it.
+	// mu guards the rest. Its holder reads and writes memory and the kernel's maps only, except that a side is loaded
+	// under it.
 	mu                sync.Mutex
 	initiator, target *fabricSide
 	// servers are the targets in user space; nil if the wire has none that is followed. sides are all.
 	servers *fabricServers
 	sides   []*fabricSide
-	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks by their sequence, and down since
-	// when a path is not usable.
+	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks by their sequence,
+	// and down since when a path is not usable.
 	paths map[string]remote.Path
-	local map[uint64]bool
-	down  map[string]time.Time
+	// unread is how many of its disks have a form in sysfs that is not understood.
+	unread int
+	local  map[uint64]bool
+	down   map[string]time.Time
 	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
 	totals     *replicaTotals
 	operations operationsSeen
@@ -103,14 +107,15 @@ type fabricCollector struct {
 // Start implements Collector.
 func (c *fabricCollector) Start(ctx context.Context) error {
 	ctx, c.stop = context.WithCancel(ctx)
-	// A side that cannot be loaded is told of at each scrape, and does not take the other one along.
+	// Each scrape reports a side that cannot be loaded, which does not take the other one along.
 	c.look()
 	c.done.Go(func() { every(ctx, c.log, fabricInterval, nil, c.look) })
 	return nil
 }
 
-// look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of
-// sysfs may wait for a controller, and to list a process's sockets takes the longer the more files it has, so that no lock is held meanwhile.
+// look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of sysfs may wait for
+// a controller, and to list a process's sockets takes the longer the more files it has, so that no lock is held
+// meanwhile.
 func (c *fabricCollector) look() {
 	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
@@ -124,14 +129,15 @@ func (c *fabricCollector) look() {
 	}
 }
 
-// settle acts on what a look has found of the machine's paths, err is why it has not, and on whether it can serve anybody.
+// settle acts on what a look has found of the machine's paths, err is why it has not, and on whether it can serve
+// anybody.
 func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
 	now := time.Now()
 	if err == nil {
-		c.local, c.paths = found.Local, map[string]remote.Path{}
+		c.local, c.unread, c.paths = found.Local, found.Unread, map[string]remote.Path{}
 		for _, p := range found.Paths {
 			c.paths[p.Disk] = p
 		}
@@ -162,8 +168,8 @@ func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	}
 }
 
-// lookAtBackings reads what the target's namespaces are made of: of new ones, of those with an operation that gets old, and of all
-// once a minute.
+// lookAtBackings reads what the target's namespaces are made of: of new ones, of those with an operation that gets old,
+// and of all once a minute.
 func (c *fabricCollector) lookAtBackings() {
 	c.mu.Lock()
 	todo := map[*fabricPeer]fabricPeer{}
@@ -187,6 +193,10 @@ func (c *fabricCollector) Update(ch chan<- prometheus.Metric) error {
 	for _, m := range metrics {
 		ch <- m
 	}
+	c.mu.Lock()
+	unread := c.unread
+	c.mu.Unlock()
+	sendUnidentified(ch, c.options.Node, kindPath, map[string]int{c.wire.name: unread})
 	return err
 }
 
@@ -228,18 +238,19 @@ type fabricPeer struct {
 	// path is the initiator's, and left when it was first gone from sysfs, by the collector's clock; 0 if it is there.
 	path remote.Path
 	left uint64
-	// The others are the target's: the subsystem and the namespace's number in it, of iSCSI the target, its portal group and the
-	// target's own number of the LUN.
+	// The others are the target's: the subsystem and the namespace's number in it, of iSCSI the target, its portal
+	// group and the target's own number of the LUN.
 	subsystem, group string
 	number           uint32
-	// backing is as of read, used when the export was last in use, and old says that it has an operation that may be void.
+	// backing is as of read, used when the export was last in use, and old is true if it has an operation that may be
+	// void.
 	backing    remote.Backing
 	read, used time.Time
 	old        bool
 }
 
-// stays says whether a path that is gone from sysfs may still be used: for a while in any case, and as long as an operation is under way
-// whose answer may come. What the kernel last counted under way says nothing of it any more.
+// stays reports whether a path that is gone from sysfs may still be used: for a while in any case, and as long as an
+// operation is under way whose answer may come. The kernel's last count of operations under way is stale by then.
 func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 	if p.left == 0 {
 		p.left = clock
@@ -249,8 +260,9 @@ func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 	return gone < fabricLeaving || busy && gone < fabricSilence
 }
 
-// viewTarget is the view of a target in user space. Rules take an engine's own view, the frontend, for what an engine does: that may be another
-// process behind this one, and of some engines (Mayastor) a replica's target is not to be told from a volume's.
+// viewTarget is the view of a target in user space. Rules take an engine's own view, the frontend, for what an engine
+// does: that may be another process behind this one, and with some engines (Mayastor) a replica's target cannot be
+// distinguished from a volume's.
 const viewTarget = replica.View(101)
 
 // viewPath is the initiator's view of a volume's target, on one path.

@@ -51,9 +51,9 @@ type fabricLoad struct {
 	done      atomic.Uint64
 }
 
-// What following each wire costs, at the initiator's end and the target's, which are one machine's: writes per second of a disk over
-// it with the programs attached and without them, in turns, beside the same comparison of nothing with itself. It takes the kernel's targets
-// for its own, so it runs in a guest only:
+// What following each wire costs, at the initiator's end and the target's, which are one machine's: writes per second
+// of a disk over it with the programs attached and without them, in turns, beside the same comparison of nothing with
+// itself. It takes the kernel's targets for its own, so it runs in a guest only:
 //
 //	kernels boot 6.12 -- /tmp/collector.test -test.run '^$' -test.bench Fabric -test.benchtime 1x -test.v -bench.results=/run/host
 func BenchmarkFabric(b *testing.B) {

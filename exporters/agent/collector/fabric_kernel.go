@@ -36,7 +36,7 @@ type fabricKernel struct {
 	collection *ebpf.Collection
 	hooks      []fabricHook
 	links      []io.Closer
-	// programs are the collection's, as their costs are told, and sizes the entries of its maps.
+	// programs are the collection's, as their costs are reported, and sizes the entries of its maps.
 	programs map[string]bpfstats.Program
 	sizes    map[string]uint32
 }
@@ -55,7 +55,7 @@ func newFabricKernel(collection *ebpf.Collection) *fabricKernel {
 	return k
 }
 
-// fabricCost is a program as its costs are told.
+// fabricCost is a program as its costs are reported.
 type fabricCost struct{ program *ebpf.Program }
 
 // Stats implements bpfstats.Program.
@@ -104,8 +104,8 @@ func (k *fabricKernel) attach() error {
 	return nil
 }
 
-// tryFabric lets the kernel's verifier look at a side's programs, and attaches nothing. As the modules they are for need not be there, what
-// the programs know of these modules' types is taken for true.
+// tryFabric lets the kernel's verifier look at a side's programs, and attaches nothing. As the modules they are for
+// need not be there, what the programs know of these modules' types is taken for true.
 func tryFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error) {
 	spec, err := fabricSpec(wire, programs)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
-// Labels: volume is the storage engine's name of the volume; path the address of the volume's target,
+// Labels: volume is the storage backend's name of the volume; path the address of the volume's target,
 // HOST:PORT; device what the machine calls the volume, whatever its path.
 var (
 	pathLabelNames = []string{"volume", "path", "backend"}
@@ -53,8 +53,8 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		m, err := side.costs()
 		metrics, errs = append(metrics, m...), append(errs, err)
 	}
-	// A side that could not be read is not gone: without it the counts would seem to fall. Those of what is gone are the sides' together, so none are sent
-	// then, of no side.
+	// A side that could not be read is not gone: without it the counts would seem to fall. Those of what is gone are
+	// the sides' together, so none are sent then, of no side.
 	if whole {
 		c.operations.add(totals.latencies)
 		errs = append(errs, totals.send(send, "read", "write"))
@@ -162,7 +162,7 @@ func (s *fabricSide) add(totals *replicaTotals, now *replicaNow) error {
 	return nil
 }
 
-// sendInfo tells of paths, and of the replicas that are served here.
+// sendInfo reports the paths, and the replicas that are served here.
 func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 	clock := time.Now()
 	for _, p := range c.paths {

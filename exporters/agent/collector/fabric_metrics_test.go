@@ -7,7 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// While a side's map cannot be read there are no counts of paths at all: those of what is gone alone would look like a counter's reset.
+// While a side's map cannot be read there are no counts of paths at all: those of what is gone alone would look like a
+// counter's reset.
 func TestFabricCountsNotWhole(t *testing.T) {
 	b := newISCSIBench(t)
 	b.session(1, "iqn.x:db", "10.0.0.1", "sda", "0 0")

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// serverScanInterval is how often all processes are looked through for targets in user space. A volume's target begins before the volume is used.
+	// serverScanInterval is how often all processes are scanned for targets in user space. A volume's target begins
+	// before the volume is used.
 	serverScanInterval = 5 * time.Second
 	// loginPatience is how long a login may take: connections that only begin one must not take the room of others.
 	loginPatience = 10 * time.Second
@@ -49,7 +50,7 @@ func (w fabricWire) withServers(names []string) (fabricWire, error) {
 	return w, nil
 }
 
-// is says whether a process of this name is one.
+// is reports whether a process of this name is one.
 func (s *fabricServer) is(name string) bool {
 	return slices.ContainsFunc(s.names, func(known string) bool {
 		begins, ok := strings.CutSuffix(known, "*")
@@ -57,8 +58,8 @@ func (s *fabricServer) is(name string) bool {
 	})
 }
 
-// fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except that only looks, which
-// come one after another, load, unload and follow, and use found, looked, owners and left.
+// fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except
+// that only looks, which come one after another, load, unload and follow, and use found, looked, owners and left.
 type fabricServers struct {
 	*fabricSide
 	server *serverKernel // the kernel, once loaded
@@ -68,7 +69,7 @@ type fabricServers struct {
 	looked  serverLook
 	// followed are those that the kernel's programs know.
 	followed map[int]uint64
-	// owners are whose the processes are that were found, and left those of them for which there was no room.
+	// owners are the owners of the processes that were found, and left those of them without room.
 	owners map[serverProcess]string
 	left   map[serverProcess]bool
 
@@ -86,13 +87,14 @@ type fabricServers struct {
 	counted [fabric.ServerEvents]uint64
 }
 
-// serverProcess is a process, told by its start from a later one of the same number.
+// serverProcess is a process, distinguished by its start from a later one of the same number.
 type serverProcess struct {
 	pid   int
 	start uint64
 }
 
-// serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still there.
+// serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still
+// there.
 type serverLook struct {
 	operations map[uint64]fabric.Operation
 	exports    map[fabric.ExportKey]fabric.Export
@@ -148,7 +150,8 @@ func (s *fabricServers) find() {
 	}
 }
 
-// scan finds the processes, and looks at those only that were not there before. Only what the kernel itself knows is read of them, so that none of them can make it wait.
+// scan finds the processes, and looks at those only that were not there before. Only what the kernel itself knows is
+// read of them, so that none of them can make it wait.
 func (s *fabricServers) scan() {
 	found, refused, there := map[int]uint64{}, map[int]uint64{}, map[int]bool{}
 	whole := len(s.known) == 0
@@ -180,7 +183,8 @@ func (s *fabricServers) scan() {
 	}
 }
 
-// note keeps what a scan has found, and returns those that are refused and were not before. err is why the scan has not seen all.
+// note keeps what a scan has found, and returns those that are refused and were not before. err is why the scan has not
+// seen all.
 func (s *fabricServers) note(found, refused map[int]uint64, there map[int]bool, whole bool, err error) (news []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +236,8 @@ func (s *fabricServers) follow(now time.Time) {
 	}
 }
 
-// begin tells the programs which new processes to follow, of each owner no more than its share. Who calls it must not hold the lock.
+// begin passes new processes to follow to the programs, of each owner no more than its share. The caller must not hold
+// the lock.
 func (s *fabricServers) begin() {
 	if s.kernel == nil {
 		s.owners, s.left = nil, nil
@@ -287,7 +292,7 @@ func (s *fabricServers) begun(p serverProcess, followed bool, err error) {
 	}
 }
 
-// leave counts the processes for which there is no room, each once.
+// leave counts the processes without room, each once.
 func (s *fabricServers) leave(left map[serverProcess]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +304,8 @@ func (s *fabricServers) leave(left map[serverProcess]bool) {
 	s.left = left
 }
 
-// sweepSessions names what sessions use, and frees what those leave behind that have ended. Operations without an end are none: a session tells of all, by
-// its answers, by what the initiator has aborted, or by its own end.
+// sweepSessions names what sessions use, and frees what those leave behind that have ended. No operation stays without
+// an end: a session reports all ends, by its answers, by what the initiator has aborted, or by its own end.
 func (s *fabricServers) sweepSessions(now time.Time) error {
 	if s.looked.sessions == nil {
 		return errors.Join(s.failed, s.looked.err)
@@ -343,7 +348,7 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 	}
 	errs = append(errs, s.retire(gone, now))
 	for request, o := range s.looked.operations {
-		// Of a LUN without a number nothing is told, also not that its session is gone.
+		// Nothing is reported of a LUN without a number, nor that its session is gone.
 		if o.Number == 0 && !alive[request>>32] {
 			_, err := remove(s.kernel.collection.Maps["operations"], request)
 			errs = append(errs, err)
@@ -352,8 +357,8 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// unitPeer names a session's LUN; nil if its name may still be found. Of a session whose login was not seen, as it is older than the agent, the initiator tells if
-// it is this machine.
+// unitPeer names a session's LUN; nil if its name may still be found. For a session older than the agent, whose login
+// was not seen, the initiator has the name if it is this machine.
 func (s *fabricServers) unitPeer(key *fabric.ExportKey, e *fabric.Export, now time.Time, last bool) *fabricPeer {
 	target := text(e.Nqn[:])
 	local, initiator := remote.SocketAddress(raw(e.Address[:])), remote.SocketAddress(raw(e.Service[:]))
@@ -389,12 +394,13 @@ func (s *fabricServers) keepEvents() error {
 	return addEvents(s.kernel.collection.Maps["server_events"], s.counted[:])
 }
 
-// concerned says whether there was anything to tell of since the agent's start: a process that was followed, or one that was not.
+// concerned reports whether there was anything to report since the agent's start: a process that was followed, or one
+// that was not.
 func (s *fabricServers) concerned() bool {
 	return s.loaded || s.refusals > 0 || s.lookErrors > 0
 }
 
-// sendEvents tells what these programs have lost, and the processes that are not followed.
+// sendEvents reports what these programs have lost, and the processes that are not followed.
 func (s *fabricServers) sendEvents(send func(prometheus.Metric)) error {
 	events := s.counted
 	var err error

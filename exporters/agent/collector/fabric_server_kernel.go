@@ -13,8 +13,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
-// serverPrograms are those at the calls on sockets, by the way of watching these that they are for, and serverSockets the iterator. They have the same
-// names in each wire's object.
+// serverPrograms are those at the calls on sockets, by the way of watching these that they are for, and serverSockets
+// the iterator. They have the same names in each wire's object.
 var serverPrograms = map[platform.Boundary][]string{
 	platform.Tracepoints: {fabric.IscsiServerProgServerReceived, fabric.IscsiServerProgServerSent},
 	platform.Functions: {
@@ -26,15 +26,16 @@ var serverPrograms = map[platform.Boundary][]string{
 const serverSockets = fabric.IscsiServerProgServerSockets
 
 const (
-	// serverMaxProcesses bounds the targets in user space that are followed, and serverShare those of one pod or container (pod.Owner): whoever names
-	// processes like a target must not take all the room.
+	// serverMaxProcesses bounds the targets in user space that are followed, and serverShare those of one pod or
+	// container (pod.Owner): an owner that names processes like a target must not take all the room.
 	serverMaxProcesses = 1024
 	serverShare        = serverMaxProcesses / 8
 	// serverMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
 	serverMaxSessions = 8192
 )
 
-// serverMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as they are used: a session takes 1.3 KB.
+// serverMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as they
+// are used: a session takes 1.3 KB.
 var serverMapSizes = map[string]uint32{
 	"servers": serverMaxProcesses, "sessions": serverMaxSessions, "older": 64 << 10,
 	"exports": serverMaxSessions, "unanswered": serverMaxSessions, "latencies": 3 * serverMaxSessions, // read, write, sync: as they are used
@@ -48,7 +49,7 @@ type serverKernel struct {
 	followed       *followedBits
 }
 
-// loadServer loads the programs for the way by which this kernel's sockets are watched, and attaches nothing.
+// loadServer loads the programs for how this kernel's sockets are watched, and attaches nothing.
 func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKernel, error) {
 	this, err := platform.Find(o.Boundary)
 	if err != nil {
@@ -89,8 +90,8 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKe
 	return k, nil
 }
 
-// follow makes the programs look at the calls of a process that began at start, in clock ticks. Connections that it has already may have had their
-// login.
+// follow makes the programs look at the calls of a process that began at start, in clock ticks. Connections that it has
+// already may have had their login.
 func (k *serverKernel) follow(pid int, start uint64) (followed bool, err error) {
 	err = k.collection.Maps["servers"].Put(uint32(pid), start)
 	if err == nil {

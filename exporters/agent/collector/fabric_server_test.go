@@ -44,7 +44,8 @@ func targetProcess(t *testing.T, procfs string, pid, start, user int, group stri
 	}
 }
 
-// Between two looks at all processes those that are known are left alone, new ones are found, and those that are gone are forgotten.
+// Between two looks at all processes those that are known are left alone, new ones are found, and those that are gone
+// are forgotten.
 func TestServerScan(t *testing.T) {
 	b := newServerBench(t)
 	c := b.collector.(*fabricCollector)
@@ -122,7 +123,8 @@ func TestServersRefusedInTheLog(t *testing.T) {
 	}
 }
 
-// Many processes of one pod that are named like a target take no other's room, and those for which there is none are counted, each once.
+// Many processes of one pod that are named like a target take no other's room, and those without room are counted, each
+// once.
 func TestTargetsOfOnePod(t *testing.T) {
 	const over = 10
 	b := newServerBench(t)

@@ -19,14 +19,15 @@ const (
 	// fabricQuiet is how long a side is kept loaded with nothing to follow: a reconnect must not lose the
 	// first operations.
 	fabricQuiet = time.Minute
-	// fabricSilence is how long a controller that a target serves may say nothing before its operations are
-	// taken for void: they send a sign of life every few seconds, so its connection is gone.
+	// fabricSilence is how long a controller that a target serves may send nothing before its operations are taken for
+	// void: controllers send a keep-alive every few seconds, so its connection is gone.
 	fabricSilence = 90 * time.Second
 	// fabricAgain is how long a kernel that refuses is left alone.
 	fabricAgain = time.Minute
 	// fabricUnnamed is how long a path may be unknown to sysfs before it is given up.
 	fabricUnnamed = 10 * time.Second
-	// fabricLeaving is how long a path that is gone from sysfs is kept: the kernel still sends to its disk, such as a last flush.
+	// fabricLeaving is how long a path that is gone from sysfs is kept: the kernel still sends to its disk, such as a
+	// last flush.
 	fabricLeaving = 10 * time.Second
 )
 
@@ -36,7 +37,7 @@ type fabricSide struct {
 	name string
 	// load loads and attaches the programs, try has the kernel's verifier look at them only.
 	load, try func() (*fabricKernel, error)
-	// missing says what there has to be before there is anything to follow; empty if it is there.
+	// missing is what has to be there before there is anything to follow; empty if it is there.
 	missing func() string
 	// watch finds names for what is new, and frees what is gone, with the operations that have no end.
 	watch func(now time.Time) error
@@ -65,7 +66,7 @@ func newFabricSide(c *fabricCollector, name string, unnamed replica.View) *fabri
 	return &fabricSide{fabricCollector: c, name: name, unnamedView: unnamed, peers: map[uint32]*fabricPeer{}}
 }
 
-// ofModule makes it a side of which a module of the kernel's tells.
+// ofModule makes it a side that a kernel module reports.
 func (s *fabricSide) ofModule(programs []fabricProgram, module string, watch func(time.Time) error) {
 	s.load = func() (*fabricKernel, error) { return loadFabric(s.wire, programs) }
 	s.try = func() (*fabricKernel, error) { return tryFabric(s.wire, programs) }
@@ -88,7 +89,7 @@ func (s *fabricSide) see(labels replicaLabels, now time.Time) replicaLabels {
 	return labels
 }
 
-// need loads or unloads the side. A kernel that refuses is asked again, and told of once.
+// need loads or unloads the side. A kernel that refuses is retried, and reported once.
 func (s *fabricSide) need(needed bool, now time.Time) {
 	if needed {
 		s.needed = now
@@ -140,12 +141,13 @@ func (s *fabricSide) unload(now time.Time) {
 	s.log.Info("nothing more to follow", "side", s.name)
 }
 
-// disks are the numbers of the disks that the programs have heard of, by the kernel's own number of each.
+// disks are the numbers of the disks that the programs have seen, by the kernel's own number of each.
 func (s *fabricSide) disks() (map[uint64]uint32, error) {
 	return readMap[uint64, uint32](s.kernel.collection.Maps["disks"])
 }
 
-// ignore tells the programs which of the disks are the machine's own, and which are no more. It leaves the others in disks.
+// ignore passes to the programs which of the disks are the machine's own, and which no longer are. It leaves the rest
+// in disks.
 func (s *fabricSide) ignore(disks map[uint64]uint32, local map[uint64]bool) error {
 	errs, numbers := []error{}, map[uint32]bool{}
 	for disk, number := range disks {
@@ -175,7 +177,7 @@ func (s *fabricSide) sweep(now time.Time) {
 	s.err = s.watch(now)
 }
 
-// sweepDisks tells the machine's own disks from those of paths, and names the paths.
+// sweepDisks distinguishes the machine's own disks from those of paths, and names the paths.
 func (s *fabricSide) sweepDisks(now time.Time) error {
 	disks, err := s.disks()
 	if err != nil {
@@ -223,7 +225,7 @@ func (s *fabricSide) sweepDisks(now time.Time) error {
 	return errors.Join(append(errs, s.retire(gone, now))...)
 }
 
-// waits says whether a number without a name may still get one.
+// waits reports whether a number without a name may still get one.
 func (s *fabricSide) waits(number uint32, now time.Time) bool {
 	since, known := s.unnamed[number]
 	if !known {
@@ -343,9 +345,10 @@ func (s *fabricSide) sweepOperations() error {
 	return errors.Join(errs...)
 }
 
-// judge says whether an operation is void, as its end cannot come any more, or whether that is so if the next look says the same.
+// judge reports whether an operation is void, as its end cannot come any more, or whether that is so if the next look
+// confirms it.
 func (s *fabricSide) judge(o *fabric.Operation, peer *fabricPeer, heard fabric.Controller, clock uint64) (void, doubt bool) {
-	// The kernel counts reads and writes; of flushes it tells nothing before 6.16.
+	// The kernel counts reads and writes; it does not report flushes before 6.16.
 	data := replica.Ops[o.Op] == "read" || replica.Ops[o.Op] == "write"
 	silent := func(since uint64) bool { return clock-min(since, clock) >= uint64(fabricSilence) }
 	switch {
@@ -460,7 +463,7 @@ func raw(b []int8) []byte {
 	return raw
 }
 
-// check tells what is followed; where nothing is, whether the kernel takes the programs, and what it lacks.
+// check reports what is followed; where nothing is, whether the kernel takes the programs, and what it lacks.
 func (s *fabricSide) check() exporterkit.CheckResult {
 	r := exporterkit.CheckResult{Part: s.wire.name + ": " + s.name, Err: s.err, Optional: true}
 	missing := s.missing()

@@ -14,8 +14,8 @@ import (
 // PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h.
 const machinePIDNamespace = 0xEFFFFFFC
 
-// setNamespace tells programs which process ids this procfs shows (bpf/followed.h). other says that these are not of the agent's own PID
-// namespace.
+// setNamespace passes to the programs which process ids this procfs shows (bpf/followed.h). other is true if these are
+// not of the agent's own PID namespace.
 func setNamespace(spec *ebpf.CollectionSpec, procfs string) (other bool, err error) {
 	namespace, err := shownNamespace(procfs)
 	if err != nil {
@@ -30,8 +30,8 @@ func setNamespace(spec *ebpf.CollectionSpec, procfs string) (other bool, err err
 	return err != nil, nil
 }
 
-// shownNamespace returns the number of the PID namespace whose processes a procfs shows: the
-// agent's own, or another one, whose first process tells, if the agent may look at it.
+// shownNamespace returns the number of the PID namespace whose processes a procfs shows: the agent's own, or another
+// one, read from its first process if the agent may.
 func shownNamespace(procfs string) (uint32, error) {
 	if own, err := pidNamespace(procfs); err == nil {
 		return own, nil

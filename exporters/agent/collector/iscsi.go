@@ -37,11 +37,12 @@ var iscsiWire = fabricWire{
 	},
 }
 
-// iscsiServers are the names of targets in user space that are known: tgt (Longhorn's first engine has one), istgt (cStor's is one),
-// gotgt, which Jiva's controller has in it.
+// iscsiServers are the names of targets in user space that are known: tgt (Longhorn's first engine has one), istgt
+// (cStor's is one), gotgt, which Jiva's controller has in it.
 var iscsiServers = []string{"tgtd", "istgt", "gotgt", "jiva"}
 
-// NewISCSI returns the collector of volumes over iSCSI, for the kernel's initiator and target, and for targets in user space.
+// NewISCSI returns the collector of volumes over iSCSI, for the kernel's initiator and target, and for targets in user
+// space.
 func NewISCSI(o Options) (Collector, error) {
 	names, err := remote.ISCSI(o.ISCSI.Names...)
 	if err != nil {

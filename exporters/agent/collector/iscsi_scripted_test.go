@@ -24,14 +24,14 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A target and its initiator that are both this process, and say what a test has them say.
+// A target and its initiator that are both this process, and send what a test has them send.
 
 const (
 	scriptedTarget = "iqn.2026-11.io.plumbline:"
 	scriptedBlock  = 512
 )
 
-// scriptedPDU is a PDU: what its header says, and its data.
+// scriptedPDU is a PDU: its header's fields, and its data.
 type scriptedPDU struct {
 	opcode, flags, response, status byte
 	lun                             byte
@@ -332,7 +332,8 @@ func TestISCSIScriptedHangs(t *testing.T) {
 	}
 }
 
-// A LUN that has told its size is one, also if nothing else that it is asked has an answer: a volume that hangs when its user comes back.
+// A LUN that has reported its size is one, even if no other request to it has an answer: a volume that hangs when its
+// user comes back.
 func TestISCSIScriptedHangsFirst(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
@@ -346,7 +347,7 @@ func TestISCSIScriptedHangsFirst(t *testing.T) {
 	b.expect("first", scriptedCounts{unanswered: 1}).clean(t)
 }
 
-// A command that the target says is aborted has ended; one that it says it does not know goes on.
+// A command that the target reports as aborted has ended; one that it reports as unknown goes on.
 func TestISCSIScriptedAbort(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
@@ -467,7 +468,7 @@ func TestISCSIScriptedRefused(t *testing.T) {
 	}
 }
 
-// An initiator names its target once, in its first words (RFC 7143, 13.4); what it says later, the target does not hear.
+// An initiator names its target once, in its first PDU (RFC 7143, 13.4); the target ignores later names.
 func TestISCSIScriptedNameOnce(t *testing.T) {
 	const more = final | 0x04 | 0x01 // from security negotiation to operational negotiation
 	b := newScriptedBench(t)
@@ -493,7 +494,7 @@ func TestISCSIScriptedNameOnce(t *testing.T) {
 	}
 }
 
-// Who does not log in, and gets no answer, leaves nothing behind.
+// A client that does not log in, and gets no answer, leaves nothing behind.
 func TestISCSIScriptedStranger(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
@@ -508,8 +509,8 @@ func TestISCSIScriptedStranger(t *testing.T) {
 	r.clean(t)
 }
 
-// Data that looks like a login names nothing: neither on a connection that is older than the agent, nor on a new one that has said
-// something else before.
+// Data that looks like a login names nothing: neither on a connection that is older than the agent, nor on a new one
+// that has sent something else before.
 func TestISCSIScriptedForged(t *testing.T) {
 	b := newScriptedBench(t)
 	something := func(s *script) *script {

@@ -185,7 +185,8 @@ func (b *serverBench) counted(since replicaReading, volume string, commands map[
 	return r
 }
 
-// Each command to a real target in user space counts once, with its bytes, under the name that the login tells, with and without digests.
+// Each command to a real target in user space counts once, with its bytes, under the name in the login, with and
+// without digests.
 func TestISCSIServerCounts(t *testing.T) {
 	for _, one := range serverTargets {
 		t.Run(one.name, func(t *testing.T) {
@@ -221,7 +222,8 @@ func TestISCSIServerCounts(t *testing.T) {
 	}
 }
 
-// Of a session that is older than the agent everything counts soon, whatever its digests; the initiator, if it is this machine, tells its name.
+// For a session that is older than the agent everything counts soon, whatever its digests; the initiator, if it is this
+// machine, has its name.
 func TestISCSIServerAdopted(t *testing.T) {
 	for _, one := range serverTargets {
 		for i := range 4 {
@@ -256,7 +258,7 @@ func TestISCSIServerAdopted(t *testing.T) {
 	}
 }
 
-// session tells the collector of the session as the kernel's initiator would, if it were its own.
+// session reports the session to the collector as the kernel's initiator would, if it were its own.
 func (b *serverBench) session(p *rig.ISCSIProgram, s *initiator.Session) {
 	bench := &iscsiBench{t: b.t.(*testing.T), sysfs: b.sysfs}
 	host, port := "127.0.0.1", strconv.Itoa(s.LocalPort())

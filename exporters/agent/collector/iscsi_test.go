@@ -18,8 +18,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What does not need a kernel with iSCSI: the test writes into the kernel's maps what the programs would, and makes a /sys. The
-// programs themselves are proved by tests/kernels.
+// What does not need a kernel with iSCSI: the test writes into the kernel's maps what the programs would, and makes a
+// /sys. The programs themselves are proved by tests/kernels.
 
 // iscsiBench is a collector with its programs loaded, not attached.
 type iscsiBench struct {
@@ -142,7 +142,8 @@ func put(to []int8, text string) {
 
 const pathMetric = "plumbline_volume_path_seconds"
 
-// An initiator's sessions: names, the machine's own disks, what is under way, what was given up, and the end of a session.
+// An initiator's sessions: names, the machine's own disks, what is under way, what was given up, and the end of a
+// session.
 func TestISCSIInitiator(t *testing.T) {
 	b := newISCSIBench(t)
 	b.session(1, "iqn.x:db-r-1", "10.0.0.1", "sda", "0 1")
@@ -160,7 +161,7 @@ func TestISCSIInitiator(t *testing.T) {
 	b.put(initiator, "unanswered", uint32(1), uint64(3))
 	b.collector.look()
 
-	one, two := match{"volume": "db", "replica": "10.0.0.1:3260", "backend": "lab"}, match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
+	one, two := match{"volume": "db", "address": "10.0.0.1:3260", "backend": "lab"}, match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
 	r := b.read()
 	for what, got := range map[string][2]float64{
 		"replica's requests":    {float64(r.count(requestMetric, one)), 10},
@@ -224,7 +225,8 @@ func TestISCSIInitiator(t *testing.T) {
 	}
 }
 
-// A disk's name, and its memory, are another one's at once: nothing of the new path is counted as the old one's, also at the first look.
+// A disk's name, and its memory, are another one's at once: nothing of the new path is counted as the old one's, also
+// at the first look.
 func TestISCSINameUsedAgain(t *testing.T) {
 	b := newISCSIBench(t)
 	b.session(1, "iqn.x:old", "10.0.0.1", "sda", "0 0")
@@ -245,7 +247,8 @@ func TestISCSINameUsedAgain(t *testing.T) {
 	}
 }
 
-// What a target serves: names by where it was asked, what it is made of, and a command that its initiator has aborted.
+// What a target serves: names by the address it was queried at, what it is made of, and a command that its initiator
+// has aborted.
 func TestISCSITarget(t *testing.T) {
 	const core, lun = "kernel/config/target/core/iblock_0/one", "kernel/config/target/iscsi/iqn.x:db-r-2/tpgt_1/lun/lun_5"
 	b := newISCSIBench(t)
@@ -267,12 +270,12 @@ func TestISCSITarget(t *testing.T) {
 	b.collector.look()
 	b.collector.look() // now it is known what the LUN is made of
 
-	one := match{"volume": "db", "replica": "10.0.0.2:3260", "backend": "lab"}
+	one := match{"volume": "db", "address": "10.0.0.2:3260", "backend": "lab"}
 	r := b.read()
 	if n, under := r.count(serviceMetric, one), r.value("plumbline_replica_services_in_flight", one); n != 11 || under != 1 {
 		t.Errorf("%d requests served, and %v under way, want 11 and 1", n, under)
 	}
-	if n := r.value("plumbline_replica_info", match{"volume": "db", "replica": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
+	if n := r.value("plumbline_replica_info", match{"volume": "db", "address": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
 		t.Errorf("the replica is told of %v times: %v", n, r["plumbline_replica_info"])
 	}
 
@@ -287,7 +290,7 @@ func TestISCSITarget(t *testing.T) {
 	if n := look(); n != 1 {
 		t.Fatalf("%v under way while the disk hangs", n)
 	}
-	// The disk has nothing to do any more, and no end was told: it was aborted.
+	// The disk has nothing to do any more, and no end was reported: it was aborted.
 	b.attribute("0 0", "class/block/sdz/inflight")
 	if n := look(); n != 0 {
 		t.Fatalf("%v under way though the disk is idle", n)
@@ -310,7 +313,7 @@ func procWithout(t *testing.T) string {
 	return procfs
 }
 
-// A kernel that has no iSCSI: --check says so, and that the programs would do.
+// A kernel without iSCSI: --check reports so, and that the programs would load.
 func TestISCSICheck(t *testing.T) {
 	testkit.NeedBPF(t)
 	c, err := NewISCSI(Options{Log: slog.New(slog.DiscardHandler), Node: "here", SysFS: t.TempDir(), ProcFS: procWithout(t)})
@@ -334,7 +337,7 @@ func TestISCSICheck(t *testing.T) {
 	}
 }
 
-// A machine whose modules lack what the programs read says so, and is asked again later.
+// A machine whose modules lack what the programs read reports so, and is retried later.
 func TestISCSIRefused(t *testing.T) {
 	testkit.NeedBPF(t)
 	sysfs := t.TempDir()

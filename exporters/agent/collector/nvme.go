@@ -7,8 +7,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
 
-// nvmeWire is NVMe over Fabrics. The programs of each side are by the tracepoint of the kernel's module. The second of each comes
-// first, so that of what is seen to begin the end is seen, too.
+// nvmeWire is NVMe over Fabrics. The programs of each side are by the tracepoint of the kernel's module. The second of
+// each comes first, so that of what is seen to begin the end is seen, too.
 var nvmeWire = fabricWire{
 	name: "nvme", title: "NVMe over Fabrics",
 	load: fabric.LoadNvme,
@@ -35,11 +35,13 @@ var nvmeWire = fabricWire{
 	},
 }
 
-// nvmeServers are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's second engine (spdk_tgt), the
-// target alone. SPDK calls its first thread reactor_ and the number of its CPU, and so the process.
+// nvmeServers are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's
+// second engine (spdk_tgt), the target alone. SPDK calls its first thread reactor_ and the number of its CPU, and so
+// the process.
 var nvmeServers = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_*"}
 
-// NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target, and for targets in user space.
+// NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target, and for
+// targets in user space.
 func NewNVMe(o Options) (Collector, error) {
 	names, err := remote.NVMe(o.NVMe.Names...)
 	if err != nil {

@@ -68,7 +68,8 @@ const (
 	nvmeRounds = 20
 )
 
-// nvmeLoad writes, reads and flushes by all queues at once: within the command, with room asked for once and several times.
+// nvmeLoad writes, reads and flushes by all queues at once: within the command, and with room requested once and
+// several times.
 func nvmeLoad(t *testing.T, h *nvmetcp.Host) (commands map[string]uint64, bytes map[string]float64) {
 	t.Helper()
 	var queues errgroup.Group
@@ -103,8 +104,8 @@ func nvmeLoad(t *testing.T, h *nvmetcp.Host) (commands map[string]uint64, bytes 
 	return map[string]uint64{"read": 3 * n, "write": 3 * n, "sync": n}, map[string]float64{"read": moved, "write": moved}
 }
 
-// Each command to a target over NVMe/TCP in user space counts once, with its bytes, under the name that the host connects to, with and
-// without digests, by several queues; those of the controller's own queue do not.
+// Each command to a target over NVMe/TCP in user space counts once, with its bytes, under the name that the host
+// connects to, with and without digests, by several queues; those of the controller's own queue do not.
 func TestNVMeServerCounts(t *testing.T) {
 	target := nvmeTarget(t, mayastorVolume)
 	b := newNVMeServerBench(t)
@@ -151,7 +152,7 @@ func TestNVMeServerReplica(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	commands, _ := nvmeLoad(t, h)
-	one := match{"volume": longhornVolume, "replica": target.Address(), "backend": "longhorn-v2", "op": "write"}
+	one := match{"volume": longhornVolume, "address": target.Address(), "backend": "longhorn-v2", "op": "write"}
 	b.eventually("the replica's writes are not counted", func(r replicaReading) bool { return r.count(serviceMetric, one) == commands["write"] })
 	b.read().clean(t)
 }

@@ -27,8 +27,8 @@ type QueryOptions struct {
 	// MaxServers bounds the servers with series of their own; further ones share
 	// server="other". Each takes 20 KB of kernel memory per CPU; 0 is defaultServers.
 	MaxServers int
-	// ScanInterval is how often processes are looked through, apart from the times the kernel
-	// tells that a server began or ended; 0 is defaultScanInterval.
+	// ScanInterval is how often processes are scanned, apart from the times the kernel reports that a server began or
+	// ended; 0 is defaultScanInterval.
 	ScanInterval time.Duration
 	// ServerNames are further names of servers' programs, see server.NewPrograms.
 	ServerNames []string
@@ -66,14 +66,15 @@ type query struct {
 	calls    *foreign.Calls
 	scanner  *server.Scanner
 	notices  *notices
+	strange  *strangers
 	stop     context.CancelFunc
 	wait     sync.WaitGroup
 
 	// mu is never held over anything that may hang: only over calls on BPF maps and programs.
 	mu    sync.Mutex
 	fleet *fleet
-	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and problems what
-	// could not be read of servers that are there.
+	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and
+	// problems what could not be read of servers that are there.
 	looking  map[server.ID]bool
 	tried    map[server.ID]trial
 	problems map[server.ID]error
@@ -111,9 +112,9 @@ func NewQuery(o Options) (Collector, error) {
 	scanner := server.NewScanner(o.ProcFS, calls)
 	scanner.Programs = names
 	return &query{
-		// Whoever may start processes can make lines in this log.
+		// Any user that can start processes can cause lines in this log.
 		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
-		scanner: scanner, notices: newNotices(),
+		scanner: scanner, notices: newNotices(), strange: newStrangers(scanner),
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
@@ -157,6 +158,7 @@ func (q *query) Start(ctx context.Context) error {
 	}
 	q.walk(foreign.DefaultPatience * 3)
 	q.probing.await(probesAtStart)
+	q.strange.look(q.log, namespacesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
 	q.wait.Go(func() { q.notices.listen(news, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
@@ -164,6 +166,9 @@ func (q *query) Start(ctx context.Context) error {
 		news.Close()
 	})
 	q.wait.Go(func() { q.follow(ctx) })
+	q.wait.Go(func() {
+		every(ctx, q.log, q.options.Query.ScanInterval, nil, func() { q.strange.look(q.log, namespacesAtOnce) })
+	})
 	if budgeted {
 		q.wait.Go(func() { every(ctx, q.log, balanceInterval, nil, q.balance) })
 	}
@@ -190,6 +195,8 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	q.fleet.sendBackends(ch, now.backends)
 	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
+	q.strange.send(ch, q.options.Node)
+	sendUnidentified(ch, q.options.Node, kindLine, map[string]int{reasonStat: q.scanner.Unread()})
 	return errors.Join(
 		readErr,
 		err,
@@ -241,6 +248,7 @@ func (q *query) Check() []exporterkit.CheckResult {
 	defer q.mu.Unlock()
 	results := q.programs.check()
 	results = append(results, q.fleet.check()...)
+	results = append(results, q.strange.check())
 	if q.scanning != nil {
 		results = append(results, exporterkit.CheckResult{Part: "query: discovery", Err: inShort(q.scanning), Optional: true,
 			Note: "volume, version or port of a server are unknown"})

@@ -20,35 +20,35 @@ import (
 // bpf/query/activity.h. A gauge is 0 while there is nothing of its kind.
 var (
 	queryInFlight = prometheus.NewDesc("plumbline_query_in_flight",
-		"Statements under way now, by the phase they are in at this moment; of Redis, connections that wait for the turn under way.", []string{"server", "engine", "phase"}, nil)
+		"Statements under way now, by the phase they are in at this moment; of Redis, connections that wait for the turn under way.", []string{"server", "db_system", "phase"}, nil)
 	queryOldest = prometheus.NewDesc("plumbline_query_oldest_seconds",
 		"Age of the oldest statement under way that is in this phase now, in seconds; 0 if there is none.",
-		[]string{"server", "engine", "phase"}, nil)
+		[]string{"server", "db_system", "phase"}, nil)
 	serverLongestWait = prometheus.NewDesc("plumbline_server_longest_wait_seconds",
 		"For how long the server's process that waits longest has been in one wait without a break, in seconds; 0 if none waits. Reads, writes and syncs are also those of the server's own processes, such as PostgreSQL's checkpointer; the other phases are statements' only.",
-		[]string{"server", "engine", "phase"}, nil)
+		[]string{"server", "db_system", "phase"}, nil)
 	queryBlocked = prometheus.NewDesc("plumbline_query_blocked",
 		"PostgreSQL's statements that wait now until another session gives up a lock on a row, a table or the like.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	queryBlockedOldest = prometheus.NewDesc("plumbline_query_blocked_oldest_seconds",
 		"Age of the oldest of PostgreSQL's statements that wait for another session's lock now, in seconds; 0 if there is none.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	idleInTransaction = prometheus.NewDesc("plumbline_query_idle_in_transaction",
-		"Sessions without a statement under way whose transaction is open.", []string{"server", "engine"}, nil)
+		"Sessions without a statement under way whose transaction is open.", []string{"server", "db_system"}, nil)
 	idleInTransactionOldest = prometheus.NewDesc("plumbline_query_idle_in_transaction_oldest_seconds",
 		"For how long the longest of them has had no statement under way, in seconds; 0 if there is none.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	stuckProcess = prometheus.NewDesc("plumbline_server_stuck_process_seconds",
 		"For how long a process or thread has been in one read, write or sync, or has waited for another session's lock (phase lock), in seconds: the longest of a server, from 10 s on. pid is the host's number, server_pid the one that the server itself shows.",
-		[]string{"server", "engine", "phase", "pid", "server_pid"}, nil)
+		[]string{"server", "db_system", "phase", "pid", "server_pid"}, nil)
 	queryTorn = prometheus.NewDesc("plumbline_query_activity_torn_total",
 		"Statements under way that are missing from a scrape's gauges because they changed while they were read.", nil, nil)
 )
 
 const (
-	// stuckAfter is the age from which a single process is told of.
+	// stuckAfter is the age from which a single process is reported.
 	stuckAfter = 10 * time.Second
-	// maxStuck bounds the processes of one server that are told of by number.
+	// maxStuck bounds the processes of one server that are reported by number.
 	maxStuck = 5
 )
 
@@ -56,8 +56,8 @@ const (
 type census struct {
 	// backends are the processes or threads that are followed, by server number.
 	backends [maxServers + 1]uint64
-	// unheard is the CPU time, in nanoseconds since the last census, of processes with a client
-	// of whom the programs on sockets heard nothing, by server number.
+	// unheard is the CPU time, in nanoseconds since the last census, of processes whose client the programs on sockets
+	// did not see, by server number.
 	unheard [maxServers + 1]uint64
 	// torn are the statements that could not be read.
 	torn       uint64
@@ -193,7 +193,7 @@ func (s *activity) send(ch chan<- prometheus.Metric, key accountKey) {
 	}
 }
 
-// sendActivities tells what the servers with these labels do now.
+// sendActivities reports what the servers with these labels do now.
 func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c census, keys map[uint32]accountKey) {
 	byKey := map[accountKey]*activity{}
 	for _, key := range keys {

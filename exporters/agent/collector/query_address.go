@@ -17,8 +17,8 @@ const maxAddresses = 8
 // endpoint is where a server can be reached.
 type endpoint struct{ address, port string }
 
-// endpoints returns where a server can be reached: at its pod's addresses, elsewhere at those that it listens on, wildcards left
-// out; in a pod also by its host's name, where that is all that a server tells of itself.
+// endpoints returns where a server can be reached: at its pod's addresses, elsewhere at those that it listens on,
+// wildcards left out; in a pod also by its host's name, where a server reports nothing else of itself.
 func endpoints(s server.Server, in *pod.Pod) []endpoint {
 	var all []endpoint
 	add := func(address string, port uint16) {
@@ -51,7 +51,7 @@ func endpoints(s server.Server, in *pod.Pod) []endpoint {
 	return all
 }
 
-// sendEndpoints tells where a server can be reached.
+// sendEndpoints reports where a server can be reached.
 func (f *fleet) sendEndpoints(ch chan<- prometheus.Metric, fo *follower, node string) {
 	for _, e := range endpoints(fo.Server, f.podOf(fo)) {
 		ch <- gauge(serverAddressInfo, 1, fo.label, node, e.address, e.port)

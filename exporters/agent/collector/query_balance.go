@@ -8,17 +8,18 @@ import (
 const (
 	// balanceInterval is how often the cost of following each server is compared with its budget.
 	balanceInterval = time.Second
-	// maxPower bounds the sample: one in 64. A smaller one would save next to nothing, and tell little of rare statements.
+	// maxPower bounds the sample: one in 64. A smaller one would save next to nothing, and show little of rare
+	// statements.
 	maxPower = 6
 	// overLooks is for how many looks in a row the cost must be above the budget before a sample is taken: a moment's cost
 	// disturbs nobody.
 	overLooks = 3
-	// calmLooks is for how many looks in a row the cost must be within half the budget before the sample is made larger, and
-	// patientLooks for how many within all of it: then it is tried.
+	// calmLooks is for how many looks in a row the cost must be within half the budget before the sample is made
+	// larger, and patientLooks for how many within all of it: then it is tried.
 	calmLooks    = 10
 	patientLooks = 300
-	// leastSaving is how much of the cost the smallest sample must save, over trialLooks looks. One that saves less is given up, for
-	// restTime: the time of all statements is worth more.
+	// leastSaving is how much of the cost the smallest sample must save, over trialLooks looks. One that saves less is
+	// given up, for restTime: the time of all statements is worth more.
 	leastSaving = 0.1
 	trialLooks  = 10
 	restTime    = 10 * time.Minute
@@ -41,23 +42,23 @@ func (s spent) share() float64 {
 	return s.own / s.cpu
 }
 
-// balance decides of how many of a server's statements the time is split: of one in 2 to the power of power. Its zero value
-// splits all.
+// balance decides of how many of a server's statements the time is split: of one in 2 to the power of power. Its zero
+// value splits all.
 type balance struct {
 	power           uint32
 	own, cpu        time.Duration
 	looked          time.Time
 	over, calm, fit int
-	// all is what was spent lately while all were split, smallest what with the smallest sample, over so many looks; rests tells
-	// until when there is no other try.
+	// all is what was spent lately while all were split, smallest what with the smallest sample, over so many looks;
+	// until rests there is no other try.
 	all, smallest spent
 	tried         int
 	rests         time.Time
 }
 
-// look compares what following the server cost since the last look with what it may: a part of a CPU for each CPU that the
-// server used, and of one at least, for a small server's cost disturbs nobody. A sample that does not save saving of the cost is
-// given up. It reports whether the power is another one now.
+// look compares what following the server cost since the last look with what it may: a part of a CPU for each CPU that
+// the server used, and of one at least, for a small server's cost disturbs nobody. A sample that does not save saving
+// of the cost is given up. It reports whether the power is another one now.
 func (b *balance) look(own, cpu time.Duration, budget, saving float64, now time.Time) bool {
 	passed, cost, used := now.Sub(b.looked), own-b.own, cpu-b.cpu
 	first := b.looked.IsZero()
@@ -122,7 +123,8 @@ func (b *balance) ratio() float64 { return 1 / float64(uint32(1)<<b.power) }
 func (f *fleet) balance(budget float64, now time.Time) error {
 	var problems []error
 	for _, fo := range f.followers {
-		// Those that share a number are not told apart, and a thread that serves many connections has no statement's clock.
+		// Those that share a number are not distinguished, and a thread that serves many connections has no statement's
+		// clock.
 		if fo.number == otherNumber || fo.Engine.ServesMany() {
 			continue
 		}

@@ -28,7 +28,7 @@ func (c *course) pass(seconds int, cpus float64, cost func() time.Duration) {
 	}
 }
 
-// sampled lets seconds pass in which all of a flood costs 40 ms a second, of which the smallest sample saves a part.
+// sampled lets seconds pass in which all of a flood costs 40 ms a second; the smallest sample saves a part of it.
 func (c *course) sampled(seconds int, saved float64) {
 	c.pass(seconds, 1, func() time.Duration {
 		return time.Duration(float64(40*time.Millisecond) * (1 - saved*(1-c.ratio())))
@@ -103,7 +103,8 @@ func TestBalanceOddities(t *testing.T) {
 	}
 }
 
-// Each server has a balance of its own; one without a number of its own, and one whose threads serve many connections at once, has none.
+// Each server has a balance of its own; one without a number of its own, and one whose threads serve many connections
+// at once, has none.
 func TestFleetBalance(t *testing.T) {
 	f, k := testFleet(2)
 	redis := running(2, "cache")

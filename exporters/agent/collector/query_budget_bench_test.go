@@ -23,8 +23,8 @@ type thrift struct {
 	t      totals
 }
 
-// What is saved where the time of one statement in 64 is split, under floods as large as this machine can make, and how far the
-// phases are then from those of all statements.
+// What is saved where the time of one statement in 64 is split, under floods as large as this machine can make, and how
+// far the phases are then from those of all statements.
 func BenchmarkBudget(b *testing.B) {
 	// All of a CPU: the collector itself never begins to sample.
 	q := startQueryWith(b, QueryOptions{OverheadBudget: 1})
@@ -75,8 +75,8 @@ func BenchmarkBudget(b *testing.B) {
 	}
 }
 
-// What the meters read, in this order: the cost of following, statements, CPU time of the server, then time that is not split, and by phase that
-// which is and the sample's.
+// What the meters read, in this order: the cost of following, statements, CPU time of the server, then time that is not
+// split, and by phase that which is and the sample's.
 const (
 	meterOwn = iota
 	meterStatements
@@ -132,7 +132,7 @@ func (th *thrift) statements() float64 {
 	return th.sum(func(t *total) uint64 { return t.Count })
 }
 
-// compare takes blocks of both modes, and tells.
+// compare takes blocks of both modes, and reports.
 func (th *thrift) compare(b *testing.B, file *rows.File, load string) {
 	const blocks = 40
 	modes := []paired.Mode{
@@ -178,7 +178,7 @@ func (th *thrift) compare(b *testing.B, file *rows.File, load string) {
 	}
 }
 
-// wrong is by how much the share of any phase differs between all statements and those of which a sample is split.
+// wrong is by how much the share of any phase differs between all statements and the sampled ones.
 func (th *thrift) wrong(all, sampled *[allMeters]float64) (most float64) {
 	var sample, allTime, time float64
 	for phase := range int(bpf.QueryPhasePHASES) {

@@ -18,7 +18,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// spending is what a collector says of a server's budget.
+// spending is what a collector reports of a server's budget.
 type spending struct{ ratio, unsplit, overhead float64 }
 
 func spendingOf(t testing.TB, q *query, server string) (s spending) {
@@ -41,7 +41,8 @@ func spendingOf(t testing.TB, q *query, server string) (s spending) {
 	return s
 }
 
-// exhaust floods a server, whose budget is next to nothing, until the sample of its statements is as small as it becomes.
+// exhaust floods a server, whose budget is next to nothing, until the sample of its statements is as small as it
+// becomes.
 func exhaust(t testing.TB, q *query, pg *servertest.Postgres, server string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() error {
@@ -53,8 +54,8 @@ func exhaust(t testing.TB, q *query, pg *servertest.Postgres, server string) {
 	})
 }
 
-// Where following costs more than its budget, the time of one statement in 64 is split. All are counted, and the phases add up
-// to the durations; what is unsplit is told, and ends by itself.
+// Where following costs more than its budget, the time of one statement in 64 is split. All are counted, and the phases
+// add up to the durations; what is unsplit is reported, and ends by itself.
 func TestQueryBudget(t *testing.T) {
 	q := startQueryWith(t, QueryOptions{OverheadBudget: 1e-6})
 	q.mu.Lock()
@@ -109,7 +110,7 @@ func TestQueryBudget(t *testing.T) {
 	})
 }
 
-// A statement that stands still is seen to do so, and what it waited for is exact, though its time is not split.
+// A stalled statement is seen to stall, and what it waited for is exact, though its time is not split.
 func testLongSleep(t *testing.T, q *query, pg *servertest.Postgres) {
 	exec(t, pg, "create table lines (line text)")
 	// The server opens it, and sleeps until somebody opens it for writing.
@@ -120,7 +121,7 @@ func testLongSleep(t *testing.T, q *query, pg *servertest.Postgres) {
 	if err := os.Chmod(pipe, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	const rounds = 8 // of which hardly one is split
+	const rounds = 8 // hardly one is split
 	for range rounds {
 		before := look(t, q, "thrifty")
 		done := make(chan error, 1)
@@ -163,8 +164,9 @@ func testLongSleep(t *testing.T, q *query, pg *servertest.Postgres) {
 		}
 		got := since(t, q, "thrifty", before, 1)
 		wantCounts(t, got, map[string]uint64{"copy": 1})
-		if read, all := got.phases["copy"]["read"], got.sums["copy"]; read < 0.2 || read > all || all-read > 0.5*all {
-			t.Errorf("of %.3f s, %.3f s were a read", all, read)
+		// The rest of the statement is as long as the machine lets it wait for a CPU.
+		if read, all := got.phases["copy"]["read"], got.sums["copy"]; read < shown || read > all {
+			t.Errorf("of %.3f s, %.3f s were a read, of which %.3f s were seen while it went on", all, read, shown)
 		}
 	}
 }

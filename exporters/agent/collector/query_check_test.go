@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
-// What --check says where everything works: each program by name, in order, and no failure.
+// What --check reports where everything works: each program by name, in order, and no failure.
 func TestQueryCheck(t *testing.T) {
 	q := startQuery(t)
 	var programs []string

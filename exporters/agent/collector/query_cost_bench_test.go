@@ -34,10 +34,10 @@ var (
 	costClients = flag.Int("cost.clients", 2, "Its load's connections.")
 )
 
-// tpsLine is how pgbench tells its rate.
+// tpsLine is how pgbench prints its rate.
 var tpsLine = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
 
-// floorWanted is the noise below which a ratio is told: as a share of the CPU time per transaction.
+// floorWanted is the noise below which a ratio is reported: as a share of the CPU time per transaction.
 const floorWanted = 0.005
 
 // costModes are the modes that are compared with the first, in which nothing is attached. The second is the same:
@@ -255,7 +255,8 @@ func (c *cost) compare(b *testing.B) {
 	}
 }
 
-// perTransaction is what each mode used for a transaction, block by block; blocks in which a slot saw none are left out.
+// perTransaction is what each mode used for a transaction, block by block; blocks in which a slot saw none are left
+// out.
 func (c *cost) perTransaction(blocks []paired.Block, meter int) (used [][]float64) {
 	used = make([][]float64, len(costModes))
 	for _, block := range blocks {
@@ -314,7 +315,7 @@ func (c *cost) tell(b *testing.B, meter int) {
 	}
 }
 
-// programs tells what each program takes for a run, by the kernel's own clock, which costs something itself.
+// programs reports what each program takes for a run, by the kernel's own clock, which costs something itself.
 func (c *cost) programs(b *testing.B) {
 	if err := c.sets.enter("everything"); err != nil {
 		b.Fatal(err)

@@ -28,11 +28,11 @@ const (
 	// lookGrace is how long those who have been looked at wait for the others, so that they are
 	// named in the order in which they began.
 	lookGrace = 250 * time.Millisecond
-	// maxNotices is how many processes the kernel may tell of between two looks; with more, all
-	// processes are looked through instead.
+	// maxNotices is how many processes the kernel may report between two looks; with more, all processes are scanned
+	// instead.
 	maxNotices = 64
-	// maxLooks is how many processes that are not followed are looked at in full at once, by one walk or several; the others' turn
-	// comes with a later one.
+	// maxLooks is how many processes that are not followed are looked at in full at once, by one walk or several; the
+	// others' turn comes with a later one.
 	maxLooks = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
 	probesAtStart = time.Minute
@@ -41,8 +41,8 @@ const (
 	initialPIDNamespace = 0xEFFFFFFC
 )
 
-// notices are the processes that the kernel told of: one with a server's name began, or a server
-// ended. They wait here until somebody has time for them.
+// notices are the processes that the kernel reported: one with a server's name began, or a server ended. They wait here
+// for the next look.
 type notices struct {
 	ready chan struct{}
 
@@ -53,8 +53,8 @@ type notices struct {
 
 func newNotices() *notices { return &notices{ready: make(chan struct{}, 1), pids: map[int]bool{}} }
 
-// listen takes the kernel's notices until the ring is closed. If their numbers are not those of
-// the agent's PID namespace they only say that something happened.
+// listen takes the kernel's notices until the ring is closed. If their numbers are not those of the agent's PID
+// namespace they only show that something happened.
 func (n *notices) listen(ring *ringbuf.Reader, numbers bool) {
 	var record ringbuf.Record
 	for {
@@ -93,8 +93,8 @@ func (n *notices) take() (pids map[int]bool, more bool) {
 	return pids, more
 }
 
-// follow looks at the processes that the kernel tells of, again and again while one of them is on
-// its way up or down, and through all processes at the interval or when the kernel told of too many.
+// follow looks at the processes that the kernel reports, again and again while one of them is on its way up or down. It
+// scans all processes at the interval, or when the kernel reported too many.
 func (q *query) follow(ctx context.Context) {
 	interval := q.options.Query.ScanInterval
 	gap := min(walkGap, interval)
@@ -173,7 +173,7 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 func (q *query) noticesLost() uint64 {
 	n, err := q.kernel.lost(otherNumber, bpf.QueryLossLOST_NEWS)
 	if err != nil {
-		return 0 // the scrape tells
+		return 0 // the scrape reports it
 	}
 	return n
 }
@@ -312,13 +312,13 @@ func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Dura
 	return skipped
 }
 
-// there tells whether a process has not ended.
+// there reports whether a process has not ended.
 func (q *query) there(id server.ID) bool {
 	c, ok := q.scanner.Candidate(id.PID)
 	return ok && c.ID == id
 }
 
-// identify asks what the pods of the servers are called, and names the servers after them.
+// identify queries the names of the servers' pods, and names the servers after them.
 func (q *query) identify() {
 	q.mu.Lock()
 	uids := q.fleet.uids()
@@ -355,8 +355,8 @@ func (q *query) complete(s server.Server) sighting {
 	return c
 }
 
-// probe does what the fleet asks for with TLS libraries, in the background: probes come and go
-// slowly, and a library may lie on a file system that hangs.
+// probe does what the fleet requests for TLS libraries, in the background: probes come and go slowly, and a library may
+// lie on a file system that hangs.
 func (q *query) probe() {
 	q.mu.Lock()
 	wanted, unwanted := q.fleet.wanted, q.fleet.unwanted
@@ -383,7 +383,7 @@ func (q *query) probe() {
 	}
 }
 
-// maxProblems bounds the servers whose problems are told in one line.
+// maxProblems bounds the servers whose problems are logged in one line.
 const maxProblems = 10
 
 // tellProblems keeps for Check what cannot be read, and logs it when it has changed.
@@ -400,7 +400,7 @@ func (q *query) tellProblems(err error) {
 	q.scanning = now
 }
 
-// await waits for a group that nothing is added to any more, but not longer than asked.
+// await waits for a group that nothing is added to any more, until the timeout.
 func await(group *sync.WaitGroup, patience time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -442,7 +442,7 @@ func (b *background) do(f func()) {
 	}()
 }
 
-// await waits until none runs, but not longer than asked.
+// await waits until none runs, or until the timeout.
 func (b *background) await(patience time.Duration) {
 	b.mu.Lock()
 	idle, none := b.idle, b.running == 0

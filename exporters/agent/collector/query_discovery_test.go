@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Notices of many processes need no more room than those of a few, and say that there were more.
+// Notices of many processes need no more room than those of a few, and report that there were more.
 func TestNoticesBounded(t *testing.T) {
 	n := newNotices()
 	for pid := 1; pid <= maxNotices; pid++ {
@@ -39,7 +39,7 @@ func TestNoticesBounded(t *testing.T) {
 	}
 }
 
-// A log that others cause lines of has a bounded rate, and says how many were left out.
+// A log that others cause lines of has a bounded rate, and reports how many were dropped.
 func TestBoundedLog(t *testing.T) {
 	var out bytes.Buffer
 	h := newBoundedHandler(slog.NewTextHandler(&out, nil))

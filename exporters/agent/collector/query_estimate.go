@@ -1,6 +1,7 @@
 package collector
 
-// estimate is a sum whose parts are not counted, but shown by a sample of it: how it is divided. Its zero value is ready.
+// estimate is a sum whose parts are not counted, but shown by a sample of it: how it is divided. Its zero value is
+// ready.
 type estimate struct {
 	// sum is how much there was when it was looked at last; pending what of it waits for a sample.
 	sum, pending uint64
@@ -9,8 +10,9 @@ type estimate struct {
 	weights       []float64
 }
 
-// take adds what came to the sum, as the sample divides it, and returns the parts, none of which ever decreases. What came while
-// the sample had nothing is divided as what came before; without any sample as otherwise, and if that is nothing, too, it waits.
+// take adds what came to the sum, as the sample divides it, and returns the parts, which never decrease. What came
+// while the sample had nothing is divided as what came before; without any sample as otherwise, and if that is nothing,
+// too, it waits.
 func (e *estimate) take(sum uint64, sample, otherwise []uint64) []uint64 {
 	e.size(len(sample))
 	if sum > e.sum {

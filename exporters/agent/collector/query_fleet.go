@@ -2,6 +2,7 @@ package collector
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,7 +40,7 @@ type kernel interface {
 	// sample has the time of one in 2 to the power of so many of a server's statements split.
 	sample(number uint32, power uint32) error
 	read(number uint32) (totals, error)
-	// unmarked counts the processes and threads of a server for which there was no memory.
+	// unmarked counts the processes and threads of a server that the kernel had no memory for.
 	unmarked(number uint32) (uint64, error)
 	// census counts the processes and threads of all servers.
 	census() (census, error)
@@ -48,13 +49,13 @@ type kernel interface {
 // sighting is what a look at a server found; all of it was read without holding a lock.
 type sighting struct {
 	server.Server
-	// waitEvent is where its processes say what they wait for, or 0; noWaitEvent is why.
+	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
 	// places are where its files are; noPlaces is why that is not known.
 	places   []serverPlace
 	noPlaces error
-	// pod is which pod it is in, if any; untrusted tells that it only seems to be in one.
+	// pod is which pod it is in, if any; untrusted is true if it only seems to be in one.
 	pod       pod.ID
 	untrusted bool
 }
@@ -72,14 +73,14 @@ type follower struct {
 	// probed is the TLS library that is probed for it, if tls.
 	probed fileID
 	tls    bool
-	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program heard of.
+	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program saw.
 	unheard uint64
 	// balance decides of how many of its statements the time is split.
 	balance balance
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
-	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it failed otherwise but for one that is not
-	// trusted. A failure is told once: tlsTold is the library of which it was.
+	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it
+	// failed otherwise but for one that is not trusted. A failure is logged once: tlsTold is the library that failed.
 	tlsTried, tlsTold server.Library
 	tlsTries          int
 }
@@ -91,12 +92,12 @@ type account struct {
 	created time.Time
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
-	// phases is the time that the kernel did not split, by command, and reads the read calls of which it does not know whether
-	// they were hits (the first part) or misses.
+	// phases is the time that the kernel did not split, by command. reads are the read calls not known to be
+	// hits (the first part) or misses.
 	phases [bpf.QueryCommandCOMMANDS]estimate
 	reads  estimate
 	last   time.Time
-	// heir is who goes on counting here: the server outside of pods that ended last; nil if none has.
+	// heir is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
 	heir *identity
 }
 
@@ -119,16 +120,16 @@ type fleet struct {
 	walked time.Time
 	// otherUnheard is follower.unheard of the servers without series of their own.
 	otherUnheard uint64
-	// unfollowed are the processes that were not followed at the last walk, for there were too
-	// many, or whose turn to be looked at has not come; folded are the accounts that went to server="other" before their time.
+	// unfollowed are the processes that were not followed at the last walk, for there were too many, or whose turn to
+	// be looked at has not come; folded are the accounts that went to server="other" before their time.
 	unfollowed int
 	folded     uint64
-	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries
-	// of servers that ended. Both take time and are done by whoever empties these.
+	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries of servers that
+	// ended. Both take time and are done where these are emptied.
 	wanted   []server.Server
 	unwanted []fileID
-	// pods are those of the servers, by UID, as far as their names are known; shared are the pods, and their containers as
-	// UID/CONTAINER, that have had several servers at once. onCluster tells that there are pods.
+	// pods are those of the servers, by UID, as far as their names are known; shared are the pods, and their containers
+	// as UID/CONTAINER, that have had several servers at once. onCluster is true if there are pods.
 	pods      map[string]pod.Pod
 	shared    map[string]bool
 	onCluster bool
@@ -214,7 +215,7 @@ func (f *fleet) adoptAgain(fo *follower, now time.Time) {
 
 // take takes over what looks at servers found.
 func (f *fleet) take(found []sighting, now time.Time) {
-	// Which ones get series of their own, if there are too many, is for their age to say.
+	// Age decides which ones get series of their own, if there are too many.
 	slices.SortFunc(found, func(a, b sighting) int { return compareIDs(a.ID, b.ID) })
 	for _, s := range found {
 		fo := f.followers[s.ID]
@@ -235,10 +236,10 @@ func compareIDs(a, b server.ID) int {
 	return cmp.Or(cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
 }
 
-// full tells whether no more servers are followed.
+// full reports whether no more servers are followed.
 func (f *fleet) full() bool { return len(f.followers) >= perSlot*f.limit }
 
-// settled tells whether all is known of each server.
+// settled reports whether all is known of each server.
 func (f *fleet) settled(now time.Time) bool {
 	for _, fo := range f.followers {
 		if !fo.settled(now) {
@@ -248,7 +249,7 @@ func (f *fleet) settled(now time.Time) bool {
 	return true
 }
 
-// due tells whether a server needs to be looked at: often while it comes up, else seldom.
+// due reports whether a server needs to be looked at: often while it comes up, else seldom.
 func (f *fleet) due(id server.ID, now time.Time) bool {
 	fo := f.followers[id]
 	if fo == nil {
@@ -258,7 +259,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != "" && !fo.unanswered(); {
 	case complete:
 	case !fo.settled(now):
-		// Most come up at once, and whoever never does must not cost more and more.
+		// Most come up at once, and one that never does must not cost more and more.
 		again = now.Sub(fo.since) / 4
 	default:
 		again = lookAgain / 10 // something is missing that may yet come
@@ -266,7 +267,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 	return now.Sub(fo.looked) >= again
 }
 
-// unanswered tells whether something was asked of a server's files that the next look is to ask again.
+// unanswered reports whether a read of a server's files timed out that the next look retries.
 func (fo *follower) unanswered() bool {
 	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
 	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
@@ -305,14 +306,14 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	return fo
 }
 
-// tellNoWaitEvent tells of a server that does not say what it waits for.
+// tellNoWaitEvent reports a server that does not show what it waits for.
 func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
 	if fo.noWaitEvent != nil {
 		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", fo.noWaitEvent))
 	}
 }
 
-// settled tells whether a server has come up, or will not listen.
+// settled reports whether a server has come up, or will not listen.
 func (fo *follower) settled(now time.Time) bool {
 	return fo.label != "" && (len(fo.Ports) > 0 || now.Sub(fo.since) > settleTime)
 }
@@ -325,10 +326,11 @@ func (fo *follower) key() accountKey {
 	return accountKey{fo.label, string(fo.Engine)}
 }
 
-// maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such as others that are probed already.
+// maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such
+// as others that are probed already.
 const maxTLSTries = 10
 
-// readTLS asks for a probe on a server's TLS library once it has loaded one.
+// readTLS requests a probe on a server's TLS library once it has loaded one.
 func (f *fleet) readTLS(fo *follower, library server.Library) {
 	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
 		return
@@ -337,7 +339,7 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 	f.wanted = append(f.wanted, fo.Server)
 }
 
-// probed takes over the outcome of a probe that was asked for.
+// probed takes over the outcome of a requested probe.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	fo := f.followers[s.ID]
 	switch {
@@ -365,7 +367,7 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	}
 }
 
-// noTLS tells why encrypted connections are not read.
+// noTLS returns why encrypted connections are not read.
 func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
 // learn takes over what became known of a server since the last look.
@@ -498,7 +500,7 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	if fo.label == "" {
 		level = slog.LevelDebug // it never came up
 	}
-	f.log.Log(nil, level, "a database server ended", "server", fo.label, "pid", fo.PID)
+	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
 }
 
 func (f *fleet) failed(s server.Server, now time.Time, err error) {
@@ -524,7 +526,7 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 	if errors.Is(err, errNotThere) {
 		level = slog.LevelInfo
 	}
-	f.log.Log(nil, level, "a database server cannot be followed in full", "engine", s.Engine, "pid", s.PID, "err", err)
+	f.log.Log(context.Background(), level, "a database server cannot be followed in full", "engine", s.Engine, "pid", s.PID, "err", err)
 }
 
 // check lists the servers for --check.

@@ -22,14 +22,14 @@ type fakeKernel struct {
 	refuse  map[int]error
 	selects map[uint32]uint64
 	ports   map[uint32][]uint16
-	waits   map[uint32]uint64 // where it says what it waits for
+	waits   map[uint32]uint64 // where it writes what it waits for
 	// missed are the tasks there was no memory for, by server number; adopted counts the asking, by process.
 	missed  map[uint32]uint64
 	adopted map[int]int
 	// marked are the tasks that bear a number; walks counts the walks over them.
 	marked map[uint32]uint64
 	walks  int
-	// costs is what following a server costs, and powers the samples asked for, by number.
+	// costs is what following a server costs, and powers the requested samples, by number.
 	costs  map[uint32]time.Duration
 	powers map[uint32]uint32
 }
@@ -124,7 +124,8 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
-// Servers of one name and port whose data directories nobody may read get different names by their cgroups, whichever began first.
+// Servers of one name and port whose data directories nobody may read get different names by their cgroups, whichever
+// began first.
 func TestFleetNamesByCgroup(t *testing.T) {
 	for _, order := range [][2]int{{1, 2}, {2, 1}} {
 		f, _ := testFleet(10)
@@ -263,7 +264,8 @@ func TestFleetAttachError(t *testing.T) {
 	}
 }
 
-// Who calls himself like another server, and cannot be followed, fails for himself: no pod's, no running one's and none's that is kept counts it.
+// A server that calls itself like another one, and cannot be followed, fails for itself: no pod's, no running one's and
+// none's that is kept counts it.
 func TestFleetAttachErrorOfClaimedName(t *testing.T) {
 	f, k := testFleet(4)
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u1": pg1}
@@ -299,8 +301,8 @@ func TestFleetWithoutSymbol(t *testing.T) {
 	}
 }
 
-// A server of which all is known is looked at again only after a while, one that comes up often,
-// and one that lacks something now and then.
+// A fully known server is looked at again only after a while, one that comes up often, and one that lacks something now
+// and then.
 func TestFleetDue(t *testing.T) {
 	whole, starting, partial := running(1, "a", 1), running(2, ""), running(3, "b", 2)
 	whole.DataDirectory = "/data"
@@ -348,7 +350,7 @@ func TestFleetTLS(t *testing.T) {
 	}
 }
 
-// What was not answered in time is asked for again soon: the TLS library, where the server says what it waits for, and where its files are.
+// What timed out is retried soon: the TLS library, where the server writes what it waits for, and where its files are.
 func TestFleetAsksAgain(t *testing.T) {
 	for _, passing := range []error{foreign.ErrUnanswered, foreign.ErrTooMany} {
 		f, k := testFleet(2)
@@ -390,7 +392,7 @@ func TestFleetAsksAgain(t *testing.T) {
 	}
 }
 
-// What is asked for once is not asked for again, unless nobody answered.
+// What is requested once is not requested again, unless it timed out.
 func TestWaitEventIsAskedForAgain(t *testing.T) {
 	f, _ := testFleet(2)
 	q := &query{fleet: f, calls: foreign.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
@@ -495,7 +497,7 @@ func TestFleetSomePorts(t *testing.T) {
 	}
 }
 
-// A server whose libraries could not be read at first is asked soon, and its library is probed when it shows.
+// A server whose libraries could not be read at first is retried soon, and its library is probed when it shows.
 func TestFleetLibraryComesLate(t *testing.T) {
 	f, _ := testFleet(2)
 	s := running(1, "a", 1)
@@ -518,7 +520,8 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	}
 }
 
-// A library that cannot be probed now is tried again, so often and no more, and told once; one that is not trusted is not.
+// A library that cannot be probed now is retried, so often and no more, and logged once; one that is not trusted is
+// not.
 func TestFleetTLSAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error

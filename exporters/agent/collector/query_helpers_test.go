@@ -16,7 +16,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// testBoundary is how tests of exact counts watch sockets: as fits the kernel, or in the way that is asked for.
+// testBoundary is how tests of exact counts watch sockets: as fits the kernel, or as requested.
 func testBoundary() platform.Boundary { return platform.Boundary(os.Getenv("PLUMBLINE_BOUNDARY")) }
 
 // testPlatform is the kernel, watched like that.
@@ -221,7 +221,7 @@ func wantSum(t testing.TB, got seen) {
 	}
 }
 
-// waitForServer waits until the collector reports a server with this label, and returns what it says of it.
+// waitForServer waits until the collector reports a server with this label, and returns its metrics.
 func waitForServer(t testing.TB, c Collector, server string) (info map[string]string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() error {

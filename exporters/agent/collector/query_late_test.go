@@ -75,7 +75,7 @@ func TestLateLook(t *testing.T) {
 	}
 }
 
-// What was taken for a server while its command line hung is left when that says that it serves nobody.
+// What was taken for a server while its command line hung is left when that shows that it serves nobody.
 func TestNoServerAfterAll(t *testing.T) {
 	procfs := t.TempDir()
 	dir := filepath.Join(procfs, "7")

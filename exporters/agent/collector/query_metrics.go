@@ -11,52 +11,55 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // The query collector's metrics. server is NAMESPACE/POD of a server in a pod, else the server's own name (PostgreSQL's
-// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql, mariadb or redis. command is select,
-// insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking, transaction, scripting, pubsub, connection, admin or other.
+// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql, mariadb or redis.
+// command is select, insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking,
+// transaction, scripting, pubsub, connection, admin or other.
 var (
 	// From the arrival of a statement (the wake-up for it) until the server is ready for the
 	// next one, commit included.
 	queryDuration = prometheus.NewDesc("plumbline_query_duration_seconds",
 		"Time from a statement's arrival until the server is ready for the next one, commit included, in seconds.",
-		[]string{"server", "engine", "command"}, nil)
+		[]string{"server", "db_system", "command"}, nil)
 	// The phases of a statement add up to its duration. Statements under way are in it, so that its
 	// rate is the average number of active sessions; so are those whose session ended first.
 	queryPhase = prometheus.NewDesc("plumbline_query_phase_seconds_total",
 		"Time of statements, of those under way up to now, by where it went, in seconds: on a CPU (cpu), waiting for a CPU (runqueue), asleep in reads, writes or syncs of files, waiting for the client (client) or for anything else (wait).",
-		[]string{"server", "engine", "command", "phase"}, nil)
+		[]string{"server", "db_system", "command", "phase"}, nil)
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
-		[]string{"server", "engine", "cache"}, nil)
-	// The statement was prepared before the agent began, or its name was one of too many.
+		[]string{"server", "db_system", "cache"}, nil)
+	// The statement was prepared before the agent began, or its name was one of too many, or its first word is behind a long comment or long query attributes.
 	queryUnknown = prometheus.NewDesc("plumbline_query_commands_unknown_total",
-		`Executions of prepared statements whose command is not known; they are counted with command="other".`, []string{"server", "engine"}, nil)
+		`Statements whose command is not known, because they were prepared unseen or begin with a long comment or long attributes; they are counted with command="other".`, []string{"server", "db_system"}, nil)
 	// Pipelining: clients that do not wait for an answer before they send more.
 	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
 		"Statements that the server read from its connection together with an earlier one; those that waited in the socket are not seen.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
 		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
-		[]string{"server", "engine"}, nil)
-	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next three are not there.
+		[]string{"server", "db_system"}, nil)
+	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next
+	// three are not there.
 	queryOverhead = prometheus.NewDesc("plumbline_query_overhead_seconds_total",
 		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs and out.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	querySampling = prometheus.NewDesc("plumbline_query_phase_sampling_ratio",
 		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer, and what comes after it or after 10 ms, is given exactly, too; the rest of their time as the sample's.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	queryUnsplit = prometheus.NewDesc("plumbline_query_unsplit_total",
 		"Statements whose time was not given to phases one by one, or only from a long sleep on, as following the server costs more than its budget. Their counts, commands and durations are exact.",
-		[]string{"server", "engine"}, nil)
-	// Not of Redis, one thread of which serves all. 0 of statements whose task was not asleep when they came, or was woken by another process, too,
-	// and of those that another thread of a pool has read.
+		[]string{"server", "db_system"}, nil)
+	// Not of Redis, whose one thread serves all. 0 of statements whose task was not asleep when they came, or was woken
+	// by another process, too, and of those that another thread of a pool has read.
 	queryWakeup = prometheus.NewDesc("plumbline_query_wakeup_seconds_total",
 		"Time from when a statement's bytes woke the server's process or thread until the statement began, in seconds; with --collector.trace only: a CPU's way out of its idle state and the kernel's until the bytes are read. In no duration; the wait for a CPU is in the phase runqueue instead.",
-		[]string{"server", "engine", "command"}, nil)
+		[]string{"server", "db_system", "command"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
-		"Events that are missing from a server's query metrics, by reason.", []string{"server", "engine", "reason"}, nil)
+		"Events that are missing from a server's query metrics, by reason.", []string{"server", "db_system", "reason"}, nil)
 	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
 		"Beginnings and ends of database servers that the kernel could not tell the agent of at once, but the next scan does.", nil, nil)
 	queryServers = prometheus.NewDesc("plumbline_query_servers",
@@ -67,17 +70,17 @@ var (
 		"Processes with a database server's name that were not followed at the last look at all processes, because there are more than four times as many as may have series of their own, or more than are looked at at once (256): the turn of the latter comes with a later look.", nil, nil)
 	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
 		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
-	queryBackends = prometheus.NewDesc("plumbline_query_backends",
+	queryProcesses = prometheus.NewDesc("plumbline_query_processes",
 		"Processes (PostgreSQL) or threads (MySQL, MariaDB, Redis) of a database server that are followed, its background ones included.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	queryUncounted = prometheus.NewDesc("plumbline_query_uncounted_cpu_seconds_total",
 		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
-		[]string{"server", "engine"}, nil)
+		[]string{"server", "db_system"}, nil)
 	queryAttachErrors = prometheus.NewDesc("plumbline_query_attach_errors_total",
 		`Failures to follow a database server, or to follow it in full; server="other" are those beyond the limit, and those of processes that claim another server's name.`, []string{"server"}, nil)
 	serverInfo = prometheus.NewDesc("plumbline_server_info",
-		"A database server that runs on this node; 1. In a pod with the pod's namespace, name, container and owner, the controller that made it (a CloudNativePG Cluster, a StatefulSet, a Deployment); elsewhere these are empty, as is what is not known yet.",
-		[]string{"server", "engine", "node", "version", "data_directory", "namespace", "pod", "container", "owner_kind", "owner"}, nil)
+		"A database server that runs on this node; 1. In a pod with the pod's namespace, name, UID, container and owner, the controller that made it (a CloudNativePG Cluster, a StatefulSet, a Deployment); elsewhere these are empty, as is what is not known yet.",
+		[]string{"server", "db_system", "node", "version", "data_directory", "namespace", "pod", "pod_uid", "container", "owner_kind", "owner"}, nil)
 	serverAddressInfo = prometheus.NewDesc("plumbline_server_address_info",
 		"An address and TCP port that a database server can be reached at; 1. In a pod the pod's addresses, and for MySQL its host name; elsewhere the addresses it listens on, wildcards left out. At most 8 a server.",
 		[]string{"server", "node", "address", "port"}, nil)
@@ -89,15 +92,15 @@ var (
 		"Database servers that got another label while they ran, and their counts with it: a provisional name became known, or a pod's second server began.", nil, nil)
 	serverVolumeInfo = prometheus.NewDesc("plumbline_server_volume_info",
 		"The block device, and the volume if it is a known one, that holds a database server's files; 1. Its purpose is data, wal (the write-ahead or redo log) or tablespace: tables out of the data directory, by PostgreSQL's links in pg_tblspc and InnoDB's open files, on 16 volumes of a server at the most. A file system without a block device has no series, see plumbline_unidentified_objects.",
-		[]string{"server", "engine", "node", "device", "volume", "purpose"}, nil)
+		[]string{"server", "db_system", "node", "device", "volume", "purpose"}, nil)
 )
 
 // Values of the label phase and the reasons of losses, in the kernel side's order.
 var (
 	phaseNames = [bpf.QueryPhasePHASES]string{
-		bpf.QueryPhasePHASE_CPU: "cpu", bpf.QueryPhasePHASE_RUNQUEUE: "runqueue", bpf.QueryPhasePHASE_READ: "read",
-		bpf.QueryPhasePHASE_WRITE: "write", bpf.QueryPhasePHASE_SYNC: "sync", bpf.QueryPhasePHASE_CLIENT: "client",
-		bpf.QueryPhasePHASE_WAIT: "wait",
+		bpf.QueryPhasePHASE_CPU: layers.CPU, bpf.QueryPhasePHASE_RUNQUEUE: layers.Runqueue, bpf.QueryPhasePHASE_READ: layers.Read,
+		bpf.QueryPhasePHASE_WRITE: layers.Write, bpf.QueryPhasePHASE_SYNC: layers.Sync, bpf.QueryPhasePHASE_CLIENT: layers.Client,
+		bpf.QueryPhasePHASE_WAIT: layers.Wait,
 	}
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
@@ -106,9 +109,9 @@ var (
 	}
 )
 
-// read returns what was counted of statements that ended, of the servers with a label, and of
-// those that share server="other", nil if these cannot be read. A server that cannot be read whole is left out, so that no
-// count seems to fall, and told by the error.
+// read returns what was counted of statements that ended, of the servers with a label, and of those that share
+// server="other", nil if these cannot be read. A server that cannot be read whole is left out, so that no count seems
+// to fall, and the error reports it.
 func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	var problems []error
 	sums = map[accountKey]*totals{}
@@ -152,13 +155,13 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 	var problems []error
 	var volumes []volume.Found
 	if o.Volumes != nil {
-		// What cannot be found is told by the collector volume.
+		// The collector volume reports what cannot be found.
 		volumes, _ = o.Volumes.Known()
 	}
 	unidentified := map[string]int{reasonDataDirectory: 0, reasonDevice: 0, reasonVolume: 0}
 	for _, fo := range f.followers {
 		if fo.label == "" {
-			continue // its statements are counted, and told once it has a name
+			continue // its statements are counted, and reported once it has a name
 		}
 		if reason := fo.unidentified(volumes); reason != "" {
 			unidentified[reason]++
@@ -202,29 +205,30 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 	return errors.Join(problems...)
 }
 
-// sendInfo tells who a server is.
+// sendInfo reports who a server is.
 func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string) {
 	var p pod.Pod
+	var uid string
 	if known := f.podOf(fo); known != nil {
-		p = *known
+		p, uid = *known, fo.pod.UID
 	}
 	ch <- gauge(serverInfo, 1, fo.label, string(fo.Engine), node, fo.Version, fo.DataDirectory,
-		p.Namespace, p.Name, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
+		p.Namespace, p.Name, uid, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
 }
 
-// sendBackends tells how many tasks of each server are followed, by a census.
+// sendBackends reports how many tasks of each server are followed, by a census.
 func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [maxServers + 1]uint64) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
-			ch <- gauge(queryBackends, float64(followed[fo.number]), fo.label, string(fo.Engine))
+			ch <- gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.Engine))
 		}
 	}
 	if f.hasOther {
-		ch <- gauge(queryBackends, float64(followed[otherNumber]), otherServer, otherServer)
+		ch <- gauge(queryProcesses, float64(followed[otherNumber]), otherServer, otherServer)
 	}
 }
 
-// sendUncounted tells for how long processes worked on what was not counted.
+// sendUncounted reports for how long processes worked on what was not counted.
 func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
@@ -253,7 +257,7 @@ func (fo *follower) unidentified(volumes []volume.Found) string {
 	return reasonDevice
 }
 
-// sendVolumes tells which devices a server lies on, as far as they are block devices.
+// sendVolumes reports which devices a server lies on, as far as they are block devices.
 func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
 	if fo.number == otherNumber {
 		return
@@ -269,8 +273,8 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 	}
 }
 
-// send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value. Wake-ups are
-// known only where statements are traced.
+// send sends the series of one server; those of commands that it has not got yet are 0, for a rate needs a first value.
+// Wake-ups are known only where statements are traced.
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, traced bool) error {
 	var hits, misses, unknown, pipelined, pipelinedNs uint64
 	var unsplitReads, sampleHits, sampleMisses uint64
@@ -320,7 +324,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 	return errors.Join(problems...)
 }
 
-// sendBudget tells what following one server has cost, and what was left out.
+// sendBudget reports what following one server has cost, and what was left out.
 func (t *totals) sendBudget(ch chan<- prometheus.Metric, key accountKey) {
 	var brief uint64
 	for _, s := range t.commands {
@@ -330,7 +334,7 @@ func (t *totals) sendBudget(ch chan<- prometheus.Metric, key accountKey) {
 	ch <- counter(queryUnsplit, float64(brief), key.label, key.engine)
 }
 
-// sendSampling tells of how many of their statements the time is split, of the servers that run.
+// sendSampling reports for how many of their statements the time is split, of the servers that run.
 func (f *fleet) sendSampling(ch chan<- prometheus.Metric) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {

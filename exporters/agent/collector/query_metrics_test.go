@@ -25,7 +25,8 @@ func (k partialKernel) read(number uint32) (totals, error) {
 	return t, err
 }
 
-// Of a server that cannot be read whole no count is told, as a part of it would look like a counter's reset. The others' are.
+// No count is reported of a server that cannot be read whole, as a part of it would look like a counter's reset. The
+// others' are.
 func TestFleetReadsNotWhole(t *testing.T) {
 	f, fake := testFleet(10)
 	found := []sighting{running(1, "a"), running(2, "b")}
@@ -37,7 +38,7 @@ func TestFleetReadsNotWhole(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fails uint32
-		// series are those of statements, by their servers, and news whether the news that were lost are told of.
+		// series are those of statements, by their servers, and news whether the lost news are reported.
 		series string
 		news   bool
 	}{{"a", a, "b", true}, {"other", otherNumber, "a b", false}, {"none", 1 << 20, "a b", true}} {

@@ -18,9 +18,10 @@ import (
 //     NAMESPACE/POD/CONTAINER:PORT. Once a pod has had two at a time its servers keep the longer names.
 //   - elsewhere what it calls itself (PostgreSQL's cluster_name), else its engine and data directory.
 //
-// Names that are not known yet are waited for, for settleTime; then the server is told under a provisional name, uid:UID of a pod,
-// engine and port elsewhere, or as the second of its name while it is not known whether it is the one that the name is kept for. When
-// the name becomes known its counts go along: a provisional name never stays beside the other.
+// Names that are not known yet are waited for, for settleTime; then the server is reported under a provisional name,
+// uid:UID of a pod, engine and port elsewhere, or as the second of its name while it is not known whether it is the one
+// that the name is kept for. When the name becomes known its counts go along: a provisional name never stays beside the
+// other.
 const (
 	// maxName bounds a name that is not a pod's; Kubernetes bounds those of pods.
 	maxName = 128
@@ -34,19 +35,20 @@ const (
 	shortGroup = 8
 )
 
-// wish is what a server is to be called, before it is told apart from others of the same name.
+// wish is what a server is to be called, before it is distinguished from others of the same name.
 type wish struct {
 	name string
-	// provisional tells that a better name may become known; only names of pods change otherwise.
+	// provisional is true if a better name may become known; only names of pods change otherwise.
 	provisional bool
 }
 
-// identity tells servers outside of pods that have one name apart, also after their ends.
+// identity distinguishes servers outside of pods that have one name, also after their ends.
 type identity struct {
 	user   uint32
 	dataID string
 	apart  bool
-	// group is the number of its cgroup, and port the first one that it listens on, or 0: what tells of a server whose data directory nobody may read.
+	// group is the number of its cgroup, and port the first one that it listens on, or 0: they identify a server whose
+	// data directory nobody may read.
 	group string
 	port  uint16
 }
@@ -60,9 +62,10 @@ func (s sighting) identity() *identity {
 	return i
 }
 
-// same tells whether two are one server, before and after a restart. On the host itself its user may have made the data directory
-// anew; in a container it may be anybody's user. Two whose data directories are not known are one only by the same port and, in a container, if that is
-// the same one: a neighbour chooses his user and port, but not his container.
+// same reports whether two are one server, before and after a restart. On the host itself its user may have made the
+// data directory anew; in a container it may be anybody's user. Two whose data directories are not known are one only
+// by the same port and, in a container, if that is the same one: a neighbour chooses his user and port, but not his
+// container.
 func (i *identity) same(other *identity) bool {
 	switch {
 	case i.user != other.user:
@@ -75,8 +78,8 @@ func (i *identity) same(other *identity) bool {
 	return !i.apart || i.group != "" && i.group == other.group
 }
 
-// identified takes over what is known of the pods of the servers, by UID. What was known stays while nobody tells: the API
-// server may be away, and it forgets a pod before its last process has ended.
+// identified takes over what is known of the pods of the servers, by UID. What was known stays while nobody reports it:
+// the API server may be away, and it forgets a pod before its last process has ended.
 func (f *fleet) identified(pods map[string]pod.Pod, now time.Time) {
 	kept := map[string]pod.Pod{}
 	for _, uid := range f.uids() {
@@ -137,8 +140,8 @@ func (f *fleet) naming(now time.Time) {
 	}
 }
 
-// better tells whether a server that has a name is to get another one. One that is in no pod only gets the name that was waited
-// for: its ports, and so a provisional name, may change.
+// better reports whether a server that has a name is to get another one. One that is in no pod only gets the name that
+// was waited for: its ports, and so a provisional name, may change.
 func (fo *follower) better(w wish) bool {
 	certain := fo.wish.provisional && !w.provisional
 	if fo.wish.name == w.name && (!certain || fo.label == w.name) {
@@ -148,7 +151,7 @@ func (fo *follower) better(w wish) bool {
 	return fo.pod.UID != "" || certain
 }
 
-// nameable tells whether a server has come up, or will not, and its name is known, or will not be.
+// nameable reports whether a server has come up, or will not, and its name is known, or will not be.
 func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.label != "" || now.Sub(fo.since) >= settleTime {
 		return true
@@ -166,7 +169,8 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	return fo.Name != "" || len(fo.Ports) > 0
 }
 
-// share notes the pods and containers that have several servers. What has never listened may be a process that a server left.
+// share notes the pods and containers that have several servers. What has never listened may be a process that a server
+// left.
 func (f *fleet) share(now time.Time) {
 	servers := map[string]int{}
 	there := map[string]bool{}
@@ -200,7 +204,8 @@ func (f *fleet) wish(fo *follower) wish {
 	if name := clean(fo.Name); name != "" {
 		name = f.ofNoPod(name)
 		w := wish{name, true}
-		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is kept any more.
+		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is
+		// kept any more.
 		w.provisional = fo.NoName || fo.DataID == "" && (fo.wish == w && fo.label != name || f.kept(name, fo))
 		return w
 	}
@@ -215,8 +220,8 @@ func (f *fleet) ofNoPod(name string) string {
 	return name
 }
 
-// claimed is under which label it is told what goes wrong with a server that has none yet: what it calls itself or, as anybody may call himself so,
-// that of others if another server has the name or it is kept for one.
+// claimed is the label under which problems of a server without one are reported: what it calls itself or, as anybody
+// may call himself so, that of others if another server has the name or it is kept for one.
 func (f *fleet) claimed(s server.Server) string {
 	name := clean(s.DefaultName())
 	if own := clean(s.Name); own != "" {
@@ -249,8 +254,9 @@ func (f *fleet) podWish(fo *follower) wish {
 	return w
 }
 
-// apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several gets which label follows from their
-// data directories or, where these are not known, their cgroups, not from the order in which they began, unless neither is known.
+// apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several
+// gets which label follows from their data directories or, where these are not known, their cgroups, not from the order
+// in which they began, unless neither is known.
 func (f *fleet) apart(fo *follower, several bool) string {
 	base := fo.wish.name
 	if !several && !f.taken(base, fo) {
@@ -270,14 +276,14 @@ func (f *fleet) apart(fo *follower, several bool) string {
 	return name
 }
 
-// kept tells whether a name is kept for another server than the one at hand: one outside of pods that ended and may come back. A pod's name is
-// the pod's, whatever runs in it.
+// kept reports whether a name is kept for another server than the one at hand: one outside of pods that ended and may
+// come back. A pod's name is the pod's, whatever runs in it.
 func (f *fleet) kept(name string, fo *follower) bool {
 	a := f.accounts[accountKey{name, string(fo.Engine)}]
 	return fo.pod.UID == "" && fo.label != name && a != nil && a.heir != nil && !a.heir.same(fo.identity())
 }
 
-// taken tells whether a name is another server's, which runs or may come back.
+// taken reports whether a name is another server's, which runs or may come back.
 func (f *fleet) taken(name string, but *follower) bool {
 	if name == otherServer || f.kept(name, but) {
 		return true
@@ -299,7 +305,7 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 	before := fo.key()
 	fo.label = label
 	f.renamed++
-	// Who ended under the name before counts for the same account, by what is left of his processes.
+	// A server that ended under the name before counts for the same account, by what is left of its processes.
 	for _, l := range f.leaving {
 		if l.key() == before {
 			l.label = label

@@ -112,8 +112,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The API server is away, and so are the folders of logs: nothing is told under two names, nothing is lost. The server gets its
-// name when that is known, and keeps it when nobody knows it any more.
+// The API server is away, and so are the folders of logs: nothing is reported under two names, nothing is lost. The
+// server gets its name when that is known, and keeps it when nobody knows it any more.
 func TestNameComesLate(t *testing.T) {
 	f, k := testFleet(10)
 	f.onCluster = true
@@ -191,7 +191,8 @@ func TestNameComesBack(t *testing.T) {
 	}
 }
 
-// Two servers in a pod, two in a container: each has a name that says which, whichever began first, also when the other ends.
+// Two servers in a pod, two in a container: each has a name that identifies it, whichever began first, also when the
+// other ends.
 func TestServersOfOnePod(t *testing.T) {
 	f, k := testFleet(10)
 	f.onCluster = true
@@ -252,8 +253,8 @@ func TestServersOfOnePod(t *testing.T) {
 	}
 }
 
-// The name of a server outside of pods that ended is kept for it: another one with the name adds nothing to its counts, and does not
-// have the name when it comes back.
+// The name of a server outside of pods that ended is kept for it: another one with the name adds nothing to its counts,
+// and does not have the name when it comes back.
 func TestNameIsKept(t *testing.T) {
 	const database, neighbour = 70, 1000
 	main := func(pid int, user uint32, id string, apart bool) sighting {
@@ -309,7 +310,7 @@ func TestNameIsKept(t *testing.T) {
 	}
 }
 
-// Who a server is may show later than what it calls itself: until then it does not lose its name.
+// The identity of a server may show later than what it calls itself: until then it does not lose its name.
 func TestKeptNameWaits(t *testing.T) {
 	f, _ := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
@@ -326,7 +327,8 @@ func TestKeptNameWaits(t *testing.T) {
 	}
 }
 
-// A server whose data directory does not answer for long has another name until it does; then it gets its own, and its counts go along.
+// A server whose data directory does not answer for long has another name until it does; then it gets its own, and its
+// counts go along.
 func TestKeptNameComesBack(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
@@ -355,7 +357,7 @@ func TestKeptNameComesBack(t *testing.T) {
 	}
 }
 
-// Who never shows who he is does not get the name when nothing is kept for it any more.
+// A server that never shows its identity does not get the name when nothing is kept for it any more.
 func TestKeptNameIsNotInherited(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
@@ -371,7 +373,7 @@ func TestKeptNameIsNotInherited(t *testing.T) {
 	}
 }
 
-// podWith is a pod as the API server tells it.
+// podWith is a pod as the API server returns it.
 func podWith(namespace, name string, containers map[string]string) pod.Pod {
 	return pod.New(namespace, name, containers)
 }
@@ -419,7 +421,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A real server is called as its configuration says, wherever that is, and is where it listens.
+// A real server is called as it is configured, wherever that is, and is where it listens.
 func TestNameByConfiguration(t *testing.T) {
 	pg := servertest.StartPostgres(t, nil, func(data string) {
 		files := map[string]string{"postgresql.conf": "include_if_exists 'none.conf'\ncluster_name = 'file'\n", "postgresql.auto.conf": "cluster_name = 'ours: 15/main' # by ALTER SYSTEM\n"}
@@ -456,8 +458,8 @@ func TestNameByConfiguration(t *testing.T) {
 	}
 }
 
-// Two servers of which nobody may read the data directory are one before and after a restart only if it shows otherwise: a neighbour has the user, the
-// name and the port that he likes in his own container.
+// Two servers whose data directory nobody may read are one before and after a restart only if it shows otherwise: a
+// neighbour has the user, the name and the port that he likes in his own container.
 func TestHeirOfUnknownDirectory(t *testing.T) {
 	const database = 70
 	unknown := func(pid int, group string, apart bool, port uint16) sighting {
@@ -537,8 +539,8 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	}
 }
 
-// What a server left behind goes on counting for the one that goes on counting there, also if that gets another name: nothing falls, nothing is told twice,
-// and nothing is another's who has the name next.
+// What a server left behind goes on counting for the one that goes on counting there, also if that gets another name:
+// nothing falls, nothing is reported twice, and nothing goes to the next owner of the name.
 func TestRenameWithLeavingServer(t *testing.T) {
 	f, k := testFleet(10)
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u2": two}

@@ -7,12 +7,13 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
-// A server's number is where the kernel counts for it, and each of its processes or threads bears it. Some may outlive the main
-// process that the server is known by: the sessions of a PostgreSQL whose postmaster was killed do, and a neighbour can make such
-// ones. So a number goes to another server only after nobody was found to bear it, and the one that is free for longest first.
+// A server's number is where the kernel counts for it, and each of its processes or threads bears it. Some may outlive
+// the main process that the server is known by: the sessions of a PostgreSQL whose postmaster was killed do, and a
+// neighbour can make such ones. So a number goes to another server only after nobody was found to bear it, and the one
+// that is free for longest first.
 
-// goneAfter is how many walks over the tasks in a row must find nobody with a number: one walk may miss a process that begins
-// behind its back while the one that made it ends before its eyes.
+// goneAfter is how many walks over the tasks in a row must find nobody with a number: one walk may miss a process that
+// begins behind its back while the one that made it ends before its eyes.
 const goneAfter = 2
 
 // leaving is a server that ended, whose number is not free yet.
@@ -22,8 +23,8 @@ type leaving struct {
 	unseen int
 }
 
-// takeNumber returns a number for a server, or otherNumber if none is free. For all servers that are taken over at one time it walks over
-// the tasks once: others wait for the fleet meanwhile.
+// takeNumber returns a number for a server, or otherNumber if none is free. For all servers that are taken over at one
+// time it walks over the tasks once: others wait for the fleet meanwhile.
 func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
 	again := f.walked.Equal(now)
 	for range goneAfter {
@@ -53,7 +54,7 @@ func (f *fleet) retire(fo *follower) {
 	}
 }
 
-// counted takes over what a census says of each server, and frees the numbers that nobody bears any more.
+// counted takes over the counts of a census for each server, and frees the numbers that nobody bears any more.
 func (f *fleet) counted(c *census, now time.Time) {
 	for _, fo := range f.followers {
 		if fo.number != otherNumber {
@@ -79,8 +80,8 @@ func (f *fleet) counted(c *census, now time.Time) {
 	f.leaving = stay
 }
 
-// release frees a number. What was counted under it after its server's end is that server's or, if nothing is kept of that any
-// more, in server="other".
+// release frees a number. What was counted under it after its server's end is that server's or, if nothing is kept of
+// that any more, in server="other".
 func (f *fleet) release(l *leaving, now time.Time) {
 	t, err := f.kernel.read(l.number)
 	switch a := f.accounts[l.key()]; {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Processes that outlive their server count for it, and for nobody else: its number is another server's only when nobody bears it
-// any more. Until then there is no room, which is told.
+// Processes that outlive their server count for it, and for nobody else: its number is another server's only when
+// nobody bears it any more. Until then there is no room, which is reported.
 func TestNumberOfOrphans(t *testing.T) {
 	f, k := testFleet(1)
 	first := running(1, "first", 1)
@@ -53,7 +53,8 @@ func TestNumbersOfManyByOneWalk(t *testing.T) {
 	}
 }
 
-// One walk that finds nobody frees no number, and one that finds somebody begins anew; an account stays as long as somebody counts.
+// One walk that finds nobody frees no number, and one that finds somebody begins anew; an account stays as long as
+// somebody counts.
 func TestNumberIsFreedByWalks(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)
@@ -84,7 +85,7 @@ func TestNumberIsFreedByWalks(t *testing.T) {
 	}
 }
 
-// What a number's processes did after nothing was kept of their server is told with the rest.
+// What a number's processes did after nothing was kept of their server is reported with the rest.
 func TestNumberOfForgottenServer(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)

@@ -19,8 +19,8 @@ type serverPlace struct {
 	place volume.Place
 }
 
-// placesOf finds the block devices that a server's files are on. On a file system without a device (tmpfs, overlay, network)
-// there is none. The error says that there was no answer in time.
+// placesOf finds the block devices that a server's files are on. On a file system without a device (tmpfs, overlay,
+// network) there is none. It returns an error if there was no answer in time.
 func placesOf(o Options, calls *foreign.Calls, s server.Server) ([]serverPlace, error) {
 	files := []struct {
 		purpose string
@@ -47,7 +47,8 @@ func placesOf(o Options, calls *foreign.Calls, s server.Server) ([]serverPlace, 
 	})
 }
 
-// volumeOf returns the volume that holds the files: the one that their folder is in or, where that is not known, the only one on its file system.
+// volumeOf returns the volume that holds the files: the one that their folder is in or, where that is not known, the
+// only one on its file system.
 func (p serverPlace) volumeOf(volumes []volume.Found) string {
 	if p.place.Path != "" {
 		found, _ := volume.Holding(volumes, p.place)

@@ -10,8 +10,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// A pool of few threads serves many connections, each statement by whichever thread is free; a commit may even be answered by
-// another thread than the one that began it. Every statement is counted once, as what it is, and no time is lost.
+// A pool of few threads serves many connections, each statement by whichever thread is free; a commit may even be
+// answered by another thread than the one that began it. Every statement is counted once, as what it is, and no time is
+// lost.
 func TestQueryThreadPool(t *testing.T) {
 	my := servertest.StartMariaDB(t, "--thread-handling=pool-of-threads", "--thread-pool-size=2")
 	q := startQuery(t)
@@ -74,7 +75,7 @@ func poolClient(t *testing.T, my *servertest.MariaDB, id, rounds int) {
 	}
 }
 
-// A thread that reads one commit after another, both of which others answer, in whichever order, has nothing under way; and when a client
+// A thread that reads two commits, which others answer in either order, has nothing under way; and when a client
 // leaves, no time is added to what was counted before.
 func TestQueryThreadPoolHandsOver(t *testing.T) {
 	pool := servertest.StartPool(t)
@@ -87,7 +88,8 @@ func TestQueryThreadPoolHandsOver(t *testing.T) {
 	}{
 		{"the older one first", 1, false},
 		{"the younger one first", 2, false},
-		// Whoever looks meanwhile sees the first thread's time on a CPU, which later is a wait of the second one: apart from the sums.
+		// A reader meanwhile sees the first thread's time on a CPU, which later is a wait of the second one: apart from
+		// the sums.
 		{"the older one first, looked at", 1, true},
 		{"the younger one first, looked at", 2, true},
 	} {
@@ -101,7 +103,8 @@ func TestQueryThreadPoolHandsOver(t *testing.T) {
 	}
 }
 
-// handOver lets one thread of a pool read two commits, and another one answer them, the younger one or the older one first.
+// handOver lets one thread of a pool read two commits, and another one answer them, the younger one or the older one
+// first.
 func handOver(t *testing.T, pool *servertest.Pool, first int, looks bool, q *query, name string) {
 	t.Helper()
 	clients := map[int]net.Conn{1: pool.Dial(0, 1), 2: pool.Dial(0, 2)}

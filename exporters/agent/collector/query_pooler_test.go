@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// Behind a pooler many clients share few of the server's processes, a statement or a transaction at a
-// time: each statement is counted once, as what it is. The server's log tells what the pooler sets for its clients.
+// Behind a pooler many clients share few of the server's processes, a statement or a transaction at a time: each
+// statement is counted once, as what it is. The server's log has what the pooler sets for its clients.
 func TestQueryPooler(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "pooled", "autovacuum": "off", "log_statement": "all"}, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// cacheSize is how many statements pgx prepares on a connection and keeps, unless told otherwise.
+// cacheSize is how many statements pgx prepares on a connection and keeps, by default.
 const cacheSize = 512
 
 // Each of as many prepared statements as a driver keeps is counted as what it is.

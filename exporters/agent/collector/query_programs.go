@@ -34,7 +34,7 @@ type queryPrograms struct {
 	// adopt and census run a program for each task.
 	adopt, census *link.Iter
 	results       []exporterkit.CheckResult
-	// multi tells which kind of probes on user space the kernel offers.
+	// multi is which kind of probes on user space the kernel offers.
 	multi bool
 	tls   *tlsProbes
 }
@@ -124,8 +124,8 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, t
 	return p, nil
 }
 
-// querySpec is what is to be loaded on this kernel. multi tells which kind of probes on user space it offers, budgeted that the
-// programs measure what they cost.
+// querySpec is what is to be loaded on this kernel. multi is which kind of probes on user space it offers; budgeted is
+// true if the programs measure what they cost.
 func querySpec(k *platform.Kernel, names server.Programs, servers int, multi bool, tracing *Tracing, budgeted bool) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
@@ -195,7 +195,7 @@ func (p *queryPrograms) Close() error {
 	return errors.Join(append(problems, p.objects.Close())...)
 }
 
-// kernelSide is what a fleet asks of the kernel.
+// kernelSide is what a fleet requests from the kernel.
 type kernelSide struct {
 	programs *queryPrograms
 	// namespace is the PID namespace of the procfs that servers are found in.
@@ -253,7 +253,7 @@ func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, erro
 // leaveTLS is the end of that.
 func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
 
-// waitEvent finds the variable in which a server's processes say what they wait for, if its engine has one.
+// waitEvent finds the variable in which a server's processes write what they wait for, if its engine has one.
 func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, error) {
 	variable := s.Engine.WaitEvent()
 	if variable == "" {
@@ -264,7 +264,7 @@ func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, er
 	})
 }
 
-// describe tells which TCP ports a server listens on and where it says what it waits for.
+// describe passes to the programs which TCP ports a server listens on and where it writes what it waits for.
 func (k kernelSide) describe(number uint32, ports []uint16, waitEvent uint64) error {
 	s := bpf.QueryServer{WaitEvent: waitEvent}
 	copy(s.Ports[:], ports)
@@ -351,7 +351,7 @@ func (k kernelSide) read(number uint32) (totals, error) {
 	return t, errors.Join(problems...)
 }
 
-// unmarked counts the processes and threads of a server for which there was no memory.
+// unmarked counts the processes and threads of a server that the kernel had no memory for.
 func (k kernelSide) unmarked(number uint32) (uint64, error) {
 	return k.lost(number, bpf.QueryLossLOST_BACKEND)
 }
@@ -365,8 +365,8 @@ func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (uint64, error) {
 	return n, nil
 }
 
-// pidNamespace returns the number of the PID namespace whose PIDs a procfs shows. It must be
-// the agent's own: the kernel walks only the tasks of the namespace of whoever asks.
+// pidNamespace returns the number of the PID namespace whose PIDs a procfs shows. It must be the agent's own: the
+// kernel walks only the tasks of the reader's namespace.
 func pidNamespace(procfs string) (uint32, error) {
 	status, err := os.ReadFile(filepath.Join(procfs, "self", "status"))
 	if err != nil {

@@ -24,7 +24,7 @@ var redisGroups = map[string]string{
 	"ping": "connection", "select": "connection", "info": "admin", "config": "admin", "psync": "admin", "debug": "admin",
 }
 
-// calledDuring is during, beside what the server itself says of that time.
+// calledDuring is during, beside the server's own report of that time.
 func calledDuring(t *testing.T, q *query, name string, r *servertest.Redis, f func()) (got seen, want map[string]uint64) {
 	t.Helper()
 	c := r.Connect(t, "tcp")
@@ -37,7 +37,7 @@ func calledDuring(t *testing.T, q *query, name string, r *servertest.Redis, f fu
 		return all
 	}
 	var first map[string]uint64
-	// Both of these calls are in one of the two: the first in what the server says, the last in what the agent does.
+	// Both of these calls are in one of the two: the first in what the server reports, the last in what the agent does.
 	during(t, q, name, 1, func() { first = calls() })
 	before := look(t, q, name)
 	f()
@@ -63,7 +63,7 @@ func sendRedis(t *testing.T, c *servertest.RedisConn, text string, answers int) 
 	}
 }
 
-// Every command is counted once, in its group, however it comes: what the server says itself is the truth.
+// Every command is counted once, in its group, however it comes: the server's own count is the truth.
 func TestQueryCountsRedis(t *testing.T) {
 	r := servertest.StartRedis(t, nil)
 	q := startQuery(t)
@@ -181,8 +181,8 @@ func TestQueryRedisBlocked(t *testing.T) {
 	}
 }
 
-// Of commands that one turn of the server's serves, each has its own time, also for those who look meanwhile: what was
-// told of a command under way stays told.
+// Of commands that one turn of the server's serves, each has its own time, also while it is under way: what was
+// reported of a command stays reported.
 func TestQueryRedisLookedAtInATurn(t *testing.T) {
 	// However long the script takes here, the server serves nobody meanwhile.
 	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes", "--lua-time-limit", "0")
@@ -232,7 +232,8 @@ func TestQueryRedisLookedAtInATurn(t *testing.T) {
 	wantSum(t, got)
 }
 
-// What no client sends ends nothing but its own connection, and commands whose client is gone before it is answered are in no count.
+// What no client sends ends nothing but its own connection, and commands whose client is gone before it is answered are
+// in no count.
 func TestQueryRedisHostile(t *testing.T) {
 	r := servertest.StartRedis(t, nil)
 	q := startQuery(t)
@@ -290,7 +291,8 @@ func TestQueryRedisHostile(t *testing.T) {
 	})
 }
 
-// With appendfsync always a write waits for the log's sync, which is where the time goes if the disk is slow; a read does not.
+// With appendfsync always a write waits for the log's sync, which is where the time goes if the disk is slow; a read
+// does not.
 func TestQueryRedisSync(t *testing.T) {
 	r := servertest.StartRedis(t, func(data string) {
 		passOn(t, data, data+"-slow", func(r *fs.LoopbackRoot) fs.InodeEmbedder { return &slowNode{fs.LoopbackNode{RootData: r}, false} })

@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// A replica's stream lasts for days and is no statement: it is in no count, no mean and no gauge
-// of what is under way. What else such a session asks is.
+// A replica's stream lasts for days and is no statement: it is in no count, no mean and no gauge of what is under way.
+// What else such a session queries is.
 func TestQueryReplicationStream(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "primary", "autovacuum": "off", "wal_level": "replica"}, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// cpuTime is what the kernel says a task has run.
+// cpuTime is a task's run time as the kernel reports it.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
@@ -27,8 +27,8 @@ func cpuTime(t testing.TB, pid int) time.Duration {
 	return time.Duration(ran)
 }
 
-// A kernel may hide a switch from every program. A statement that was not seen to come back to a CPU has its time there all
-// the same, and what it was told to wait before.
+// A kernel may hide a switch from every program. A statement that was not seen to come back to a CPU has its time there
+// all the same, and the waits reported before.
 func TestQuerySwitchUnseen(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unseen", "jit": "off", "max_parallel_workers_per_gather": "0"}, nil)
@@ -62,7 +62,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.programs.links[switches] = link
-	// Until now other switches may have come, too, of which only the last one shows.
+	// Until now other switches may have come, too; only the last one shows.
 	hidden := cpuTime(t, pid) - ran
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -77,8 +77,8 @@ func TestQuerySwitchUnseen(t *testing.T) {
 	}
 }
 
-// A server is preempted anywhere, also within our programs. Who looks just then must not be told more of any phase than it
-// will have had: what was told once stays told, and the phases would never add up again.
+// A server is preempted anywhere, also within our programs. A reader at that moment must not get more of any phase than
+// it will have had: what was reported once stays reported, and the phases would never add up again.
 func TestQueryLookedAtWhilePreempted(t *testing.T) {
 	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes")
 	q := startQuery(t)

@@ -16,8 +16,8 @@ import (
 
 const syncDelay = 20 * time.Millisecond
 
-// A commit whose log lies on a slow volume spends its time in sync, whether the server asks
-// for it by fdatasync or by writing to a file opened with O_DSYNC.
+// A commit whose log lies on a slow volume spends its time in sync, whether the server requests it by fdatasync or by
+// writing to a file opened with O_DSYNC.
 func TestQuerySyncPhase(t *testing.T) {
 	q := startQuery(t)
 	for _, method := range []string{"fdatasync", "open_datasync"} {
@@ -124,9 +124,11 @@ func passOn(t *testing.T, backing, mount string, node func(*fs.LoopbackRoot) fs.
 		t.Fatal(err)
 	}
 	root := &fs.LoopbackRoot{Path: backing}
+	//lint:ignore SA1019 every node is of one kind, and NodeWrapChilder wraps nodes, which hides their own methods from go-fuse
 	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
 		return node(r)
 	}
+	//lint:ignore SA1019 as above
 	server, err := fs.Mount(mount, root.NewNode(root, nil, "", nil), &fs.Options{
 		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true, FsName: "slow", Name: "slow"},
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// encrypted is connectEncrypted, and asks the server whether it is.
+// encrypted is connectEncrypted, and queries the server whether it is.
 func encrypted(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	c := connectEncrypted(t, url)
@@ -30,7 +30,7 @@ func encrypted(t *testing.T, url string) *pgx.Conn {
 	return c
 }
 
-// isRead tells whether the TLS library of the server of a process is probed for it.
+// isRead reports whether the TLS library of the server of a process is probed for it.
 func (q *query) isRead(pid int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,9 +85,9 @@ func refusals(t *testing.T, q *query, label string) float64 {
 	return 0
 }
 
-// A server whose program somebody else than root could have made does not get a trap put into
-// the library that it shares with others: its encrypted statements are told to be lost, and its
-// plain ones are counted. A trusted server beside it is read, exactly.
+// A server whose program somebody else than root could have made does not get a trap put into the library that it
+// shares with others: its encrypted statements are reported as lost, and its plain ones are counted. A trusted server
+// beside it is read, exactly.
 func TestQueryTLSUntrusted(t *testing.T) {
 	postgres := testkit.Tool(t, "postgres")
 	dir, err := os.MkdirTemp("/var/tmp", "untrusted-test-")
@@ -156,7 +156,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	wantCounts(t, got, map[string]uint64{"select": 500})
 }
 
-// With TLS off no library is probed, whoever asks.
+// With TLS off no library is probed, for any server.
 func TestQueryTLSOff(t *testing.T) {
 	testkit.NeedBPF(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "off", "ssl": "on"}, func(data string) { certified(t, data) })

@@ -15,7 +15,7 @@ type totals struct {
 	own uint64
 }
 
-// nothing tells whether nothing was counted. What following cost is no count of a server's.
+// nothing reports whether nothing was counted. What following cost is no count of a server's.
 func (t totals) nothing() bool {
 	t.own = 0
 	return t == totals{}

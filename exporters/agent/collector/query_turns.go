@@ -7,18 +7,19 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
-// trial tells when a process that is not followed was looked at first, and last.
+// trial is when a process that is not followed was looked at first, and last.
 type trial struct{ first, last time.Time }
 
-// due tells whether the process is to be looked at again: what is no server now may become one, but must not cost more and more.
+// due reports whether the process is to be looked at again: what is no server now may become one, but must not cost
+// more and more.
 func (t trial) due(now time.Time) bool {
 	return now.Sub(t.last) >= min(now.Sub(t.first)/4, lookAgain/10)
 }
 
-// due returns the candidates to look at now, and notes that it is done: the servers that are followed as their turn comes, and so many
-// others that at most maxLooks are looked at, first those that were never looked at or whose last look is longest ago, so that each gets
-// its turn however many there are. told says that the kernel told of them just now: these do not wait for looks that are under way.
-// skipped are how many have to wait.
+// due returns the candidates to look at now, and notes that it is done: the servers that are followed as their turn
+// comes, and so many others that at most maxLooks are looked at, first those that were never looked at or whose last
+// look is longest ago, so that each gets its turn however many there are. told is true if the kernel reported them just
+// now: these do not wait for looks that are under way. skipped are how many have to wait.
 func (q *query) due(candidates []server.Candidate, told bool, now time.Time) (due []server.Candidate, skipped int) {
 	var others []server.Candidate
 	for _, c := range candidates {

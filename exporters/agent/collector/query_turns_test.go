@@ -16,7 +16,7 @@ func decoys(n int) []server.Candidate {
 	return all
 }
 
-// turnTaker is a collector that only says whose turn it is; a look ends at once and finds no server.
+// turnTaker is a collector that only decides whose turn it is; a look ends at once and finds no server.
 type turnTaker struct{ *query }
 
 func newTurns() turnTaker {
@@ -34,8 +34,8 @@ func (u turnTaker) walk(candidates []server.Candidate, told bool, now time.Time)
 	return looked, skipped
 }
 
-// However many processes there are that only have a server's name, one that began after them gets its turn, and those that wait for
-// theirs are counted.
+// However many processes there are that only have a server's name, one that began after them gets its turn, and those
+// that wait for theirs are counted.
 func TestTurnsBehindDecoys(t *testing.T) {
 	u := newTurns()
 	all := decoys(3*maxLooks + 1)
@@ -68,7 +68,7 @@ func TestTurnsBehindDecoys(t *testing.T) {
 	}
 }
 
-// Looks that do not end leave no room for those of later walks; what the kernel tells of does not wait for them.
+// Looks that do not end leave no room for those of later walks; what the kernel reports does not wait for them.
 func TestTurnsBehindLooks(t *testing.T) {
 	u := newTurns()
 	all := decoys(2 * maxLooks)
@@ -91,8 +91,8 @@ func TestTurnsBehindLooks(t *testing.T) {
 	}
 }
 
-// What is no server costs less and less, and is looked at at once when the kernel tells of it. A server that is followed does not
-// have to wait for others.
+// What is no server costs less and less, and is looked at immediately when the kernel reports it. A server that is
+// followed does not have to wait for others.
 func TestTurnsOfOne(t *testing.T) {
 	u := newTurns()
 	one := decoys(1)

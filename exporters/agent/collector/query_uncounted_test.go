@@ -13,8 +13,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A server that works for clients of which the programs on sockets hear nothing is told of, and
-// one whose statements are counted is not.
+// A server that works for clients that the programs on sockets do not see is reported, and one whose statements are
+// counted is not.
 func TestQueryUncounted(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unheard"}, nil)
@@ -64,7 +64,7 @@ func TestQueryUncounted(t *testing.T) {
 	if after := look(t, q, "unheard").total(); after != before {
 		t.Errorf("%d statements were counted without programs", after-before)
 	}
-	// One that was never heard is known by its files.
+	// One that was never seen is known by its files.
 	conn.Close(ctx)
 	unknown := pg.Connect(t)
 	last := uncounted()

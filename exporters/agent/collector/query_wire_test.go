@@ -68,6 +68,12 @@ func TestQueryWire(t *testing.T) {
 			w.send([]byte(executeOf("select nonsense") + message('S', "")))
 			w.ready(1)
 		}, map[string]uint64{"select": 2}},
+		{"a command of the replication protocol, on a connection without that", func(t *testing.T, w *wire) {
+			w.send([]byte(executeOf("base_backup") + message('S', "")))
+			w.ready(1)
+			w.send([]byte(message('P', "b\x00start_replication\x00\x00\x00") + message('B', "\x00b\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00") + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"other": 2}},
 		{"comments and case", func(t *testing.T, w *wire) {
 			for _, s := range []string{"/* app: x */ SeLeCt 1", "-- hint\nUPDATE pg_class set relname = relname where false",
 				"  (select 1)", "/* a **/ /* b */with x as (select 1) table x", "show all", ""} {
@@ -115,7 +121,29 @@ func TestQueryWire(t *testing.T) {
 	}
 }
 
-// A pipelined statement begins when the server can begin with it. What it waited for is told apart.
+// A statement that begins with a comment longer than what is looked at is one of unknown command, in each protocol.
+func TestQueryLongComment(t *testing.T) {
+	q := startQuery(t)
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "commented", "autovacuum": "off"}, nil)
+	waitForServer(t, q, "commented")
+	text := "/*" + strings.Repeat("x", 200) + "*/ select 1"
+	got := during(t, q, "commented", 4, func() {
+		w := dial(t, pg)
+		w.send([]byte(message('Q', text+"\x00")))
+		w.ready(1)
+		w.send([]byte(executeOf(text) + message('S', "")))
+		w.ready(1)
+		w.send([]byte(message('P', "a\x00"+text+"\x00\x00\x00") + message('B', "\x00a\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00") + message('S', "")))
+		w.ready(1)
+		w.send([]byte(message('Q', "/* x */\x00"))) // empty, and that is known
+		w.ready(1)
+	})
+	if got.total() != 4 || got.counts["other"] != 4 || got.unknown != 3 || len(got.lost) != 0 {
+		t.Errorf("statements %v, %v of unknown command, lost %v; want 4 others, 3 of unknown command", got.counts, got.unknown, got.lost)
+	}
+}
+
+// A pipelined statement begins when the server can begin with it. What it waited for is reported separately.
 func TestQueryPipelined(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "pipelined", "autovacuum": "off"}, nil)
@@ -190,7 +218,7 @@ func TestQueryGarbage(t *testing.T) {
 	wantCounts(t, got, map[string]uint64{"select": 100})
 }
 
-// wire is a connection that speaks PostgreSQL's protocol byte by byte.
+// wire is a connection that sends and reads PostgreSQL's protocol byte by byte.
 type wire struct {
 	t    testing.TB
 	conn net.Conn

@@ -38,7 +38,8 @@ func loopOf(t *testing.T, size int64) string {
 	return filepath.Base(device)
 }
 
-// kernelHas reports whether this machine's kernel has a line with a word in a list of its own, such as /proc/filesystems, after a module was asked for.
+// kernelHas reports whether this machine's kernel has a line with a word in a list of its own, such as
+// /proc/filesystems, after a module was requested.
 func kernelHas(t *testing.T, list, word, module string) bool {
 	t.Helper()
 	if modprobe, err := testkit.Find("modprobe"); err == nil {
@@ -69,7 +70,7 @@ func must(t *testing.T, name string, args ...string) string {
 func undone(t *testing.T, name string, args ...string) {
 	t.Helper()
 	t.Cleanup(func() {
-		// Who looks at devices, such as udev, may have one open for a moment.
+		// A program that scans devices, such as udev, may have one open for a moment.
 		if err := testkit.Await(time.Minute, func() error {
 			out, err := osexec.Command(testkit.Tool(t, name), args...).CombinedOutput()
 			if err != nil {
@@ -82,14 +83,15 @@ func undone(t *testing.T, name string, args ...string) {
 	})
 }
 
-// realFiles is a file system of the kernel's own: mount mounts it and returns the folder for files, the disk that it is on, empty if it is on none, and the
-// disks below.
+// realFiles is a file system of the kernel's own: mount mounts it and returns the folder for files, the disk that it is
+// on, empty if it is on none, and the disks below.
 type realFiles struct {
 	name  string
 	mount func(t *testing.T, at string) (folder, disk string, below []string)
 }
 
-// mapped is a file system on a device of the device mapper's, which make makes of a loop device and returns as it is in /dev.
+// mapped is a file system on a device of the device mapper's, which make makes of a loop device and returns as it is in
+// /dev.
 func mapped(name string, make func(t *testing.T, loop, name string) (device string)) realFiles {
 	return realFiles{name, func(t *testing.T, at string) (string, string, []string) {
 		loop := loopOf(t, 64<<20)
@@ -204,8 +206,9 @@ func kernelsFiles(t *testing.T) []realFiles {
 	return all
 }
 
-// On each file system that the kernel has, the agent and the exporters find the disk of a volume, of a database server's files on it and of a replica's
-// folder: the answers are the kernel's own, and what two of its tables call the same thing need not agree.
+// On each file system that the kernel has, the agent and the exporters find the disk of a volume, of a database
+// server's files on it and of a replica's folder: the answers are the kernel's own, and what two of its tables call the
+// same thing need not agree.
 func TestRealFileSystems(t *testing.T) {
 	testkit.NeedRoot(t)
 	for _, files := range kernelsFiles(t) {
@@ -252,24 +255,31 @@ func TestRealFileSystems(t *testing.T) {
 			}
 			o := Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}
 			calls := o.calls()
-			pid := postgresIn(t, data)
-			places := map[string]string{}
-			s := scannedServer(t, calls, pid)
-			found, err := placesOf(o, calls, s)
-			for _, p := range found {
-				places[p.purpose] = p.device + " " + p.volumeOf(volumes)
-			}
-			wantPlaces := map[string]string{"data": want + " data", "wal": want + " wal", "tablespace": want + " space"}
-			if want == "" {
-				wantPlaces = map[string]string{}
-			}
-			if err != nil || fmt.Sprint(places) != fmt.Sprint(wantPlaces) {
-				t.Errorf("the server's files are on %v, %v; want %v", places, err, wantPlaces)
-			}
-			f := &replicaFollower{options: o, disks: calls}
-			got, err := f.place(&followedProcess{pid: pid, replicaProcess: replicaProcess{Role: replica.Replica, Directory: data}}, foreign.Owner{})
-			if got != want || err != nil {
-				t.Errorf("a replica's folder is on %q, %v; want %q", got, err, want)
+			// In the host's mount namespace and, as in a container, in one of its own, where each mount has another number.
+			for where, flags := range map[string]uintptr{"the host's": 0, "its own": syscall.CLONE_NEWNS} {
+				pid := postgresIn(t, data, flags)
+				places := map[string]string{}
+				s := scannedServer(t, calls, pid)
+				found, err := placesOf(o, calls, s)
+				for _, p := range found {
+					places[p.purpose] = p.device + " " + p.volumeOf(volumes)
+				}
+				wantPlaces := map[string]string{"data": want + " data", "wal": want + " wal", "tablespace": want + " space"}
+				if want == "" {
+					wantPlaces = map[string]string{}
+				}
+				if err != nil || fmt.Sprint(places) != fmt.Sprint(wantPlaces) {
+					t.Errorf("in %s namespace the server's files are on %v, %v; want %v", where, places, err, wantPlaces)
+				}
+				f := &replicaFollower{options: o, disks: calls}
+				got, err := f.place(&followedProcess{pid: pid, replicaProcess: replicaProcess{Role: replica.Replica, Directory: data}}, foreign.Owner{})
+				f.byPID = map[int]*followedProcess{pid: {pid: pid, replicaProcess: replicaProcess{Role: replica.Replica}, device: got, placed: true}}
+				if n := f.withoutDevice(); (n == 1) != (want == "") {
+					t.Errorf("%d replicas are counted whose disk is not known, and it is %q", n, want)
+				}
+				if got != want || err != nil {
+					t.Errorf("in %s namespace a replica's folder is on %q, %v; want %q", where, got, err, want)
+				}
 			}
 		})
 	}
@@ -285,8 +295,9 @@ func backingOf(t *testing.T, loop string) string {
 	return filepath.Dir(strings.TrimSpace(string(text)))
 }
 
-// postgresIn starts a process called postgres in a folder, which does nothing, until the test ends.
-func postgresIn(t *testing.T, data string) (pid int) {
+// postgresIn starts a process called postgres in a folder, which does nothing, until the test ends; flags are the
+// namespaces of its own.
+func postgresIn(t *testing.T, data string, flags uintptr) (pid int) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "postgres")
 	text, err := os.ReadFile(testkit.Tool(t, "sleep"))
@@ -298,7 +309,7 @@ func postgresIn(t *testing.T, data string) (pid int) {
 	}
 	cmd := osexec.Command(program, "600")
 	cmd.Dir = data
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +339,8 @@ func scannedServer(t *testing.T, calls *foreign.Calls, pid int) (s server.Server
 	return s
 }
 
-// A loop device whose file is in a mount namespace that is no more is above the disk that the file is on: its path means nothing to anybody else.
+// A loop device whose file is in a mount namespace that is no more is above the disk that the file is on: its path
+// means nothing to anybody else.
 func TestLoopOfAnotherNamespace(t *testing.T) {
 	testkit.NeedRoot(t)
 	outer, at := loopOf(t, 128<<20), t.TempDir()

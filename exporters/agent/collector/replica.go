@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// replicaScanInterval is how often all processes are looked through. New ones are seen
-	// at once by a notice from the kernel; this is for those that a notice missed.
+	// replicaScanInterval is how often all processes are scanned. New ones are seen at once by a notice from the
+	// kernel; this is for those that a notice missed.
 	replicaScanInterval = 10 * time.Second
 	// replicaRetention is how long the series of a replica without a connection, or of a
 	// volume without a process, stay: long enough for the last values to be scraped.
@@ -30,14 +30,14 @@ const (
 	replicaMaxLogged = 16
 )
 
-// NewReplica returns the collector of each replica's latency, for the storage engines
+// NewReplica returns the collector of each replica's latency, for the storage backends
 // whose wire is known.
 func NewReplica(o Options) (Collector, error) {
 	return newReplica(o, dataconnWire()), nil
 }
 
 func newReplica(o Options, wires ...replicaWire) *replicaCollector {
-	c := &replicaCollector{log: o.Log.With("collector", "replica")}
+	c := &replicaCollector{log: o.Log.With("collector", "replica"), node: o.Node}
 	chatter := slog.New(newBoundedHandler(c.log.Handler()))
 	for _, w := range wires {
 		c.wires = append(c.wires, &replicaFollower{
@@ -68,6 +68,7 @@ func newReplica(o Options, wires ...replicaWire) *replicaCollector {
 // replicaCollector measures the replicas of volumes, one follower for each wire.
 type replicaCollector struct {
 	log   *slog.Logger
+	node  string
 	wires []*replicaFollower
 	stop  context.CancelFunc
 	// looking are those that look by themselves, reading those that the kernel wakes.
@@ -151,21 +152,20 @@ type replicaFollower struct {
 	// clock is the kernel's clock of the programs' times; tests let hours pass.
 	clock func() uint64
 
-	// following is held while it is decided who is followed, for which nothing is read that a process can make wait.
-	// A scrape never waits for it; who holds mu must not ask for it.
+	// following is held while it is decided which processes are followed. Nothing is read for that which a process can
+	// delay. A scrape never waits for it; a holder of mu must not lock it.
 	following sync.Mutex
 
-	// looking is held by the look under way: each goes on from the one before. A scrape never
-	// waits for it; who holds mu must not ask for it.
+	// looking is held by the look under way: each goes on from the one before. A scrape never waits for it; a holder of
+	// mu must not lock it.
 	looking sync.Mutex
 
-	// mu guards the rest. Who holds it reads and writes memory and the kernel's maps only.
+	// mu guards the rest. Its holder reads and writes memory and the kernel's maps only.
 	mu     sync.Mutex
 	slot   uint32
 	byPID  map[int]*followedProcess
 	bySlot map[uint32]*followedProcess
-	// rejected holds processes that could not be understood, by their start, so that each is
-	// told of once.
+	// rejected holds processes that could not be understood, by their start, so that each is logged once.
 	rejected map[int]uint64
 	// considered are the processes that are being looked at, and what is closed when that is over.
 	considered map[int]chan struct{}
@@ -175,7 +175,7 @@ type replicaFollower struct {
 	totals *replicaTotals
 	// peers are those that the latest sweep has seen, by number.
 	peers map[uint32]replica.PeerKey
-	// idle says since when a peer has no connection.
+	// idle is since when a peer has no connection.
 	idle     map[uint32]time.Time
 	lastSeen map[replicaLabels]time.Time
 	// crowded are the peers counted under "other" because there are too many names already.
@@ -328,8 +328,8 @@ func (f *replicaFollower) alone(pid int) (over func()) {
 	}
 }
 
-// consider follows a process if it is an engine or a replica and not followed yet. What it says of itself is read before anybody else has to wait, as it
-// can make that take long.
+// consider follows a process if it is an engine or a replica and not followed yet. It reads what the process itself
+// provides before anybody else has to wait, as the process can delay that.
 func (f *replicaFollower) consider(pid int) error {
 	defer f.alone(pid)()
 	p, start, err := f.reader.read(pid)
@@ -358,7 +358,8 @@ func (f *replicaFollower) consider(pid int) error {
 	return nil
 }
 
-// reject counts a process that could not be understood, once, and returns what shall be told of it. One that is left for the next scan is not counted.
+// reject counts a process that could not be understood, once, and returns what is to be logged of it. One that is left
+// for the next scan is not counted.
 func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 	if known, ok := f.rejected[pid]; ok && known == start {
 		return nil
@@ -369,7 +370,7 @@ func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 		}
 		return err // not looked at, so that nothing is known against it
 	}
-	// One that did not answer is asked again by the next scan.
+	// The next scan retries one that did not answer.
 	again := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
 	if !again && len(f.rejected) < replicaMaxRejected {
 		f.rejected[pid] = start
@@ -382,7 +383,7 @@ func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 	return err
 }
 
-// admit follows a process and says whether it is a new one.
+// admit follows a process and reports whether it is a new one.
 func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -437,7 +438,7 @@ func (f *replicaFollower) leave(pid int) error {
 	return err
 }
 
-// need says which programs the followed processes ask for.
+// need returns which programs the followed processes need.
 func (f *replicaFollower) need() replicaNeed {
 	need := always
 	for _, n := range f.byPID {

@@ -151,7 +151,7 @@ func TestReplicaFullNode(t *testing.T) {
 			t.Errorf("%d series of %s, want %d", got, name, want)
 		}
 		r.each(name, match{"volume": "other"}, func(l match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
-		r.each(name, match{"replica": "other"}, func(l match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
+		r.each(name, match{"address": "other"}, func(l match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
 	}
 	if got, want := r.count(requestMetric, nil), uint64(7*v*3*4); got != want {
 		t.Errorf("%d requests, want %d", got, want)
@@ -256,7 +256,7 @@ func TestReplicaImpostors(t *testing.T) {
 	}
 	for _, name := range []string{requestMetric, serviceMetric, frontendMetric, "plumbline_replica_info", stoppedMetric} {
 		r.each(name, nil, func(l match, _ *dto.Metric) {
-			if l["volume"] != v.Name || l["replica"] != "" && l["replica"] != v.Addresses[0] {
+			if l["volume"] != v.Name || l["address"] != "" && l["address"] != v.Addresses[0] {
 				t.Errorf("an impostor has a series %s%v", name, l)
 			}
 		})

@@ -86,7 +86,7 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *Tr
 type replicaLog struct{ t testing.TB }
 
 func (w replicaLog) Write(p []byte) (int, error) {
-	// A collector closed late may still have something to say.
+	// A collector closed late may still log something.
 	defer func() { _ = recover() }()
 	w.t.Logf("%s", bytes.TrimSpace(p))
 	return len(p), nil
@@ -193,7 +193,7 @@ func (r replicaReading) counts(v *testVolume) map[string]uint64 {
 	for _, name := range []string{requestMetric, serviceMetric, frontendMetric} {
 		r.each(name, match{"volume": v.Name}, func(l match, m *dto.Metric) {
 			if l["op"] != "ping" {
-				counts[name+" "+l["replica"]+" "+l["op"]] = m.GetHistogram().GetSampleCount()
+				counts[name+" "+l["address"]+" "+l["op"]] = m.GetHistogram().GetSampleCount()
 			}
 		})
 	}

@@ -75,7 +75,7 @@ func (v *testVolume) exact(m *replicaMeter, n int, replicas ...string) {
 	last := match{"volume": v.Name}
 	got["last"] = uint64(after.value("plumbline_replica_last_ack_total", last) - before.value("plumbline_replica_last_ack_total", last))
 	for _, a := range replicas {
-		l := match{"volume": v.Name, "op": "write", "replica": a}
+		l := match{"volume": v.Name, "op": "write", "address": a}
 		got["request "+a] = after.count(requestMetric, l) - before.count(requestMetric, l)
 		got["service "+a] = after.count(serviceMetric, l) - before.count(serviceMetric, l)
 		want["request "+a], want["service "+a] = uint64(n), uint64(n)
@@ -94,7 +94,7 @@ func TestReplicaAdoption(t *testing.T) {
 		seen := 0
 		for _, a := range v.Addresses {
 			for _, name := range []string{requestMetric, serviceMetric} {
-				if r.count(name, match{"replica": a, "op": "write"}) > 100 {
+				if r.count(name, match{"address": a, "op": "write"}) > 100 {
 					seen++
 				}
 			}
@@ -126,7 +126,7 @@ func TestReplicaRestarts(t *testing.T) {
 	m.followed(3)
 	stop()
 	v.exact(m, 200, v.Addresses[0], v.Addresses[2])
-	before := m.read().count(requestMetric, match{"replica": killed.Address, "op": "write"})
+	before := m.read().count(requestMetric, match{"address": killed.Address, "op": "write"})
 	if before < 200 {
 		t.Errorf("%d writes to the killed replica are left of at least 200", before)
 	}
@@ -168,8 +168,7 @@ func TestReplicaRestarts(t *testing.T) {
 	t.Logf("%v requests to replicas were never answered", r.value("plumbline_replica_request_unanswered_total", nil))
 }
 
-// Peers that speak something else on a replica's data port and the frontend are counted and
-// hurt no other connection.
+// Peers that send something else on a replica's data port and the frontend are counted and hurt no other connection.
 func TestReplicaGarbage(t *testing.T) {
 	v := newTestVolume(t, 2)
 	m := startReplicaCollector(t, v)

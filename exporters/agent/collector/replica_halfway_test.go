@@ -8,8 +8,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// An engine sends a request in two calls, and may stand still between them: then no replica is late. It is once it has all of the
-// request, or if it does not take the rest.
+// An engine sends a request in two calls, and may stall between them: then no replica is late. It is once it has all of
+// the request, or if it does not take the rest.
 func TestReplicaRequestHalfSent(t *testing.T) {
 	testkit.NeedBPF(t)
 	l, _ := dataListener(t)

@@ -82,7 +82,7 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 	return k, nil
 }
 
-// listen attaches the programs that this need asks for and detaches all others.
+// listen attaches the programs that this need requires and detaches all others.
 func (k *replicaKernel) listen(need replicaNeed) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,8 +145,8 @@ func (k *replicaKernel) unfollow(pid int) error {
 	return errors.Join(err, k.followed.mark(pid, -1))
 }
 
-// setPeers tells the programs how many replicas an engine is connected to. A process that
-// has ended meanwhile must not come back into the map.
+// setPeers passes to the programs how many replicas an engine is connected to. A process that has ended meanwhile must
+// not come back into the map.
 func (k *replicaKernel) setPeers(pid int, peers uint32) error {
 	m := k.collection.Maps["processes"]
 	var p replica.Process
@@ -199,7 +199,7 @@ func readMap[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 	}
 }
 
-// deleteFrom removes a key and says whether it was there.
+// deleteFrom removes a key and reports whether it was there.
 func (k *replicaKernel) deleteFrom(name string, key any) (bool, error) {
 	return remove(k.collection.Maps[name], key)
 }

@@ -25,9 +25,8 @@ func blocking(t *testing.T, c net.Conn) int {
 	return int(f.Fd())
 }
 
-// A send can be seen as late as at its end, when answers are back already: what is known to be over
-// never stands still, be it the first call on a connection, the next, or one with more answers than
-// are remembered.
+// A send can be seen as late as at its end, when answers are back already: what is known to be over is never stalled,
+// be it the first call on a connection, the next, or one with more answers than are remembered.
 func TestReplicaAnsweredBeforeSendSeen(t *testing.T) {
 	testkit.NeedBPF(t)
 	l, _ := dataListener(t)
@@ -35,8 +34,8 @@ func TestReplicaAnsweredBeforeSendSeen(t *testing.T) {
 	client, server := pair(t, l)
 	fd := blocking(t, client)
 	id := uint32(0)
-	// late sends requests in one call, of which the first ones are answered and these answers read
-	// before the call is over: the last request is larger than what fits between the two ends.
+	// late sends requests in one call. The first ones are answered and these answers read before the call is over: the
+	// last request is larger than what fits between the two ends.
 	late := func(early, rest int) {
 		t.Helper()
 		var requests []byte
@@ -109,8 +108,8 @@ func TestReplicaAnsweredBeforeSendSeen(t *testing.T) {
 	check("the call after that", 4, 15, 11)
 }
 
-// A process that is in the middle of its work when it is followed: what was under way while the programs
-// came to be attached, one after the other, does not stand still for ever.
+// A process that is in the middle of its work when it is followed: what was under way while the programs came to be
+// attached, one after the other, is not stalled for ever.
 func TestReplicaFollowedAtWork(t *testing.T) {
 	testkit.NeedBPF(t)
 	l, port := dataListener(t)

@@ -47,7 +47,7 @@ func (v *testVolume) round(m *replicaMeter, d *rig.Delay, delay time.Duration) t
 	after := m.settled()
 	r := testRound{held: d.Take().Mean(), frontend: after.mean(before, frontendMetric, match{"op": "write"})}
 	for i, tested := range v.Replicas {
-		request, service := match{"replica": v.Addresses[i], "op": "write"}, match{"replica": tested.Address, "op": "write"}
+		request, service := match{"address": v.Addresses[i], "op": "write"}, match{"address": tested.Address, "op": "write"}
 		if got := after.count(requestMetric, request) - before.count(requestMetric, request); got != writes {
 			v.t.Fatalf("%d writes to %s, want %d", got, v.Addresses[i], writes)
 		}
@@ -57,7 +57,7 @@ func (v *testVolume) round(m *replicaMeter, d *rig.Delay, delay time.Duration) t
 		}
 		const last = "plumbline_replica_last_ack_total"
 		r.replicas = append(r.replicas, means)
-		r.last = append(r.last, (after.value(last, match{"replica": v.Addresses[i]})-before.value(last, match{"replica": v.Addresses[i]}))/writes)
+		r.last = append(r.last, (after.value(last, match{"address": v.Addresses[i]})-before.value(last, match{"address": v.Addresses[i]}))/writes)
 	}
 	return r
 }

@@ -15,17 +15,16 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// viewDescs are the metrics of one view of operations. The frontend's have no label replica.
+// viewDescs are the metrics of one view of operations. The frontend's have no label address.
 type viewDescs struct {
 	duration, bytes, errors, unanswered, inflight, connections *prometheus.Desc
 }
 
-// Labels: volume is the storage engine's name of the volume; replica the control address
-// IP:PORT by which the engine names the replica (also on the replica's node), "local" or
-// the engine's argument for a unix socket, "other" beyond the limit; op one of
-// replica.Ops. Only complete operations count: request and response both seen.
+// Labels: volume is the storage backend's name of the volume; address is the replica's control address IP:PORT, by
+// which its engine knows it (also on the replica's node), "local" or the engine's argument for a unix socket, "other"
+// beyond the limit; op is one of replica.Ops. Only complete operations count: request and response both seen.
 var (
-	replicaLabelNames = []string{"volume", "replica", "backend"}
+	replicaLabelNames = []string{"volume", "address", "backend"}
 
 	replicaViews = map[replica.View]viewDescs{
 		replica.ViewRequest: newViewDescs("plumbline_replica_request", "_duration_seconds", "plumbline_replica_requests_in_flight",
@@ -57,15 +56,15 @@ var (
 		[]string{"volume", "backend"}, nil)
 	processStopped = prometheus.NewDesc("plumbline_storage_process_stopped_seconds",
 		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, looked at each second; 0 if it runs. "+
-			"A stop from before the agent's start counts from there. replica is empty for engines.",
-		[]string{"node", "volume", "backend", "role", "replica"}, nil)
+			"A stop from before the agent's start counts from there. address is the replica's, and empty for engines.",
+		[]string{"node", "volume", "backend", "role", "address"}, nil)
 	replicaLastAck = prometheus.NewDesc("plumbline_replica_last_ack_total",
 		"Writes of the volume that this replica was the last to acknowledge.", replicaLabelNames, nil)
 	replicaLastAckWait = prometheus.NewDesc("plumbline_replica_last_ack_wait_seconds_total",
 		"Time writes of the volume waited for this replica alone, the last to acknowledge, after the one before it, in seconds.", replicaLabelNames, nil)
 	replicaInfo = prometheus.NewDesc("plumbline_replica_info",
-		"A replica process on this node; 1. instance is the storage engine's name of it, device the disk its directory is on.",
-		[]string{"volume", "replica", "backend", "node", "instance", "directory", "device"}, nil)
+		"A replica process on this node; 1. replica is the storage backend's name of it, device the disk its directory is on.",
+		[]string{"volume", "address", "backend", "node", "replica", "directory", "device"}, nil)
 	replicaProcesses = prometheus.NewDesc("plumbline_replica_processes",
 		"Engines and replicas that are followed on this node.", []string{"backend", "role"}, nil)
 
@@ -78,7 +77,7 @@ var (
 	replicaOverlaps = prometheus.NewDesc("plumbline_replica_overlapping_writes_total",
 		"Writes not in plumbline_replica_last_ack_total because another one to the same extent was under way.", []string{"wire"}, nil)
 	replicaOverflow = prometheus.NewDesc("plumbline_replica_label_overflow_total",
-		`Connections and processes counted under replica="other" or volume="other" because there are too many.`, []string{"wire"}, nil)
+		`Connections and processes counted under address="other" or volume="other" because there are too many.`, []string{"wire"}, nil)
 	replicaOperations = prometheus.NewDesc("plumbline_replica_operations_total",
 		"Operations in the histograms of replicas, frontends and paths on this node, in all of them together: what plumbline_replica_lost_total is compared with.", []string{"wire"}, nil)
 	replicaLost = prometheus.NewDesc("plumbline_replica_lost_total",
@@ -119,8 +118,8 @@ func (l replicaLabels) values(view replica.View, more ...string) []string {
 	return append([]string{l.Volume, l.Replica, l.Backend}, more...)
 }
 
-// Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the
-// background have found; it asks no file system and waits for none.
+// Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the background have found;
+// it reads no file system and waits for none.
 func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 	var errs []error
 	for _, f := range c.wires {
@@ -138,11 +137,27 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 		}
 		errs = append(errs, stats.Update(ch))
 	}
+	without := 0
+	for _, f := range c.wires {
+		without += f.withoutDevice()
+	}
+	sendUnidentified(ch, c.node, kindReplica, map[string]int{reasonDevice: without})
 	return errors.Join(errs...)
 }
 
-// collect returns the metrics. They are sent without the lock, so that who reads them slowly
-// holds nobody up.
+// withoutDevice returns how many replicas have a folder that was looked at and is on no block device that is known.
+func (f *replicaFollower) withoutDevice() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.byPID {
+		if p.Role == replica.Replica && p.placed && p.device == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// collect returns the metrics. They are sent without the lock, so that a slow reader blocks nobody.
 func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +193,8 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	return metrics, errors.Join(append(errs, f.sendEvents(send))...)
 }
 
-// sendStalls tells what stands still: what the engine has not answered its user and a replica
-// its engine, and which processes are stopped.
+// sendStalls reports what is stalled: what the engine has not answered its user and a replica its engine, and which
+// processes are stopped.
 func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaNow) {
 	for l := range now.connections {
 		if _, ok := now.stalls[l]; !ok && l.View != replica.ViewRequest {
@@ -234,7 +249,7 @@ func (f *replicaFollower) sendEvents(send func(prometheus.Metric)) error {
 	return nil
 }
 
-// sendInfo tells of the processes on this node.
+// sendInfo reports the processes on this node.
 func (f *replicaFollower) sendInfo(send func(prometheus.Metric), peers map[uint32]replica.PeerKey) {
 	processes := map[[2]string]int{}
 	sent := map[replicaLabels]bool{}

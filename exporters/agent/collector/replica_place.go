@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// replicaDisksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an eighth, of one disk's a quarter, and of one
-	// pod's, in which all of a node's replicas may be, half.
+	// replicaDisksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an
+	// eighth, of one disk's a quarter, and of one pod's, in which all of a node's replicas may be, half.
 	replicaDisksHanging = 2 * foreign.DefaultHanging
 	// podPatience is for how long one pod's disks may make others wait in a round, each of them for ownerPatience.
 	podPatience = 4 * ownerPatience
@@ -51,6 +51,9 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 				f.chatter.Debug("disk of a replica", "pid", n.pid, "err", err)
 				continue // not made yet, or it hangs: again at the next turn
 			}
+			if device == "" {
+				f.chatter.Debug("a replica's directory is on no block device that is known", "pid", n.pid, "directory", foreign.Path(n.Directory))
+			}
 			f.mu.Lock()
 			n.device, n.placed = device, true
 			f.mu.Unlock()
@@ -58,8 +61,9 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 	})
 }
 
-// ownerOf is whose share the calls on a replica's directory take: its pod's and, as the group, the file system's that the replica's mount table has there. The
-// table is the kernel's, and does not hang with that; where it tells nothing it is the pod's alone.
+// ownerOf is whose share the calls on a replica's directory take: its pod's and, as the group, the file system's that
+// the replica's mount table has there. The table is the kernel's, and does not hang with that; where it has nothing the
+// share is the pod's alone.
 func (f *replicaFollower) ownerOf(n *followedProcess) foreign.Owner {
 	owner := foreign.Owner{User: pod.Owner(f.options.ProcFS, n.pid)}
 	place, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("mount table of process %d", n.pid), func() (volume.Place, error) {

@@ -19,13 +19,13 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
-// replicaProcess is an engine or a replica of a volume, as its command line tells.
+// replicaProcess is an engine or a replica of a volume, by its command line.
 type replicaProcess struct {
-	// Backend is the storage engine's name, as in the label backend.
+	// Backend is the storage backend's name, as in the label backend.
 	Backend string
 	Role    replica.Role
 	Volume  string
-	// Instance is the name the storage engine gives to this engine or replica; may be empty.
+	// Instance is the name the storage backend gives to this engine or replica; may be empty.
 	Instance string
 	// Directory is where a replica keeps its data, as the process sees it.
 	Directory string
@@ -36,7 +36,7 @@ type replicaProcess struct {
 	Unix bool
 	// Replicas are the addresses an engine was started with; others may follow later.
 	Replicas []string
-	// UnseenFrontend is set if the engine's user does not speak the replicas' wire.
+	// UnseenFrontend is set if the engine's user does not use the replicas' wire.
 	UnseenFrontend bool
 }
 
@@ -46,9 +46,9 @@ var dataconnSwitches = []string{
 	"unmap-mark-snap-chain-removed", "unmap-mark-disk-chain-removed",
 }
 
-// dataconnProcess recognises the engines ("controller") and replicas of Longhorn V1 and
-// Jiva by their command lines; nil means that this is neither. hostname is asked only for a
-// Jiva replica, whose command line does not name the volume.
+// dataconnProcess recognises the engines ("controller") and replicas of Longhorn V1 and Jiva by their command lines;
+// nil means that this is neither. hostname is called only for a Jiva replica, whose command line does not name the
+// volume.
 func dataconnProcess(args []string, hostname func() string) (*replicaProcess, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -121,8 +121,7 @@ func dataconnProcess(args []string, hostname func() string) (*replicaProcess, er
 	return p, nil
 }
 
-// splitArguments tells options from words, wherever they stand: urfave/cli, which both
-// programs use, lets them mix.
+// splitArguments separates options from words, in any order: urfave/cli, which both programs use, lets them mix.
 func splitArguments(args []string) (options map[string][]string, words []string) {
 	options = map[string][]string{}
 	for i := 0; i < len(args); i++ {
@@ -178,10 +177,10 @@ type replicaReader struct {
 	waits  *ownerWaits
 }
 
-// read reads one process; nil means that it is not of this wire or has ended. start tells a
-// process from a later one of the same number. Only what the kernel itself knows is read of
-// processes that are named otherwise or are not root's: a process can make the reading of
-// its memory, and so of its command line, hang. A container's root can, too: the calls are its pod's.
+// read reads one process; nil means that it is not of this wire or has ended. start distinguishes a process from a
+// later one of the same number. Only what the kernel itself knows is read of processes that are named otherwise or are
+// not root's: a process can make the reading of its memory, and so of its command line, hang. A container's root can,
+// too: the calls are its pod's.
 func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error) {
 	dir := filepath.Join(r.procfs, strconv.Itoa(pid))
 	name, start, err := processStat(dir)
@@ -257,8 +256,7 @@ func (r replicaReader) hostname(owner, dir string, pid int) string {
 	return foreign.Hostname(string(text))
 }
 
-// validate makes what a command line says fit for labels and logs. The directory is left as it
-// is, for looking at it.
+// validate makes a command line's words fit for labels and logs. The directory is left as it is, for looking at it.
 func (p *replicaProcess) validate() {
 	p.Volume = foreign.Text(p.Volume, foreign.MaxLabel)
 	p.Instance = foreign.Text(p.Instance, foreign.MaxLabel)
@@ -288,8 +286,8 @@ func processStat(dir string) (name string, start uint64, err error) {
 	return string(text[open+1 : closing]), start, err
 }
 
-// ownedByRoot says whether all user ids of a process are root's; a set-user-ID program that
-// a user runs still has the user's.
+// ownedByRoot reports whether all user ids of a process are root's; a set-user-ID program that a user runs still has
+// the user's.
 func ownedByRoot(dir string) (bool, error) {
 	text, err := foreign.ReadProc(filepath.Join(dir, "status"), 8192)
 	if err != nil {

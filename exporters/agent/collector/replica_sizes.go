@@ -9,8 +9,8 @@ import (
 const (
 	// replicaMaxVolumes bounds the values of the label volume; more are counted as "other".
 	replicaMaxVolumes = 512
-	// replicaMaxSeries bounds the volumes and replicas with series of their own, those that
-	// are gone but still told of included; more are counted under replica "other".
+	// replicaMaxSeries bounds the volumes and replicas with series of their own, those that are gone but still reported
+	// included; more are counted under replica "other".
 	replicaMaxSeries = 16 * replicaMaxVolumes
 	// replicaMaxRejected bounds the processes that are remembered as not understood.
 	replicaMaxRejected = 1024

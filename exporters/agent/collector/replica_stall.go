@@ -2,9 +2,8 @@ package collector
 
 import "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 
-// What stands still is seen by looking, once a second: no tracepoint fires for a process that
-// does not read its socket, or that is stopped. All times here are the kernel's monotonic
-// clock in nanoseconds, 0 for none.
+// What is stalled is seen by looking, once a second: no tracepoint fires for a process that does not read its socket,
+// or that is stopped. All times here are the kernel's monotonic clock in nanoseconds, 0 for none.
 
 // watchedSocket is a data connection's socket as the latest looks found it.
 type watchedSocket struct {
@@ -21,8 +20,8 @@ type watchedSocket struct {
 	age    uint64
 	mark   uint64
 
-	// half is the message of which a part was sent, and no more since the look before, though nothing keeps the process from
-	// sending the rest; halfway says that there is one, and sent are the bytes that the programs saw it send.
+	// half is the message that was sent in part, and no more since the look before, though nothing keeps the process
+	// from sending the rest; halfway is true if there is one, and sent are the bytes that the programs saw it send.
 	half    uint64
 	halfway bool
 	sent    uint32
@@ -36,7 +35,8 @@ type watchedSocket struct {
 	missedUntil uint64 // operations from before are taken for answered unseen
 }
 
-// look takes a newer look at a socket. before and after are when the look began and ended, and stopped says that its process stands still.
+// look takes a newer look at a socket. before and after are when the look began and ended, and stopped is true if its
+// process is stopped.
 func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, before, after uint64, stopped bool) {
 	mark := s.Front
 	switch {
@@ -63,8 +63,8 @@ func (w *watchedSocket) look(s *replica.SocketState, c *replica.Connection, befo
 	}
 }
 
-// lookHalfway finds a message that was sent in part. The other end has taken that part; of a unix socket this is not to be seen, and
-// a process that is stopped is what is known to hold up the rest.
+// lookHalfway finds a message that was sent in part. The other end has taken that part; of a unix socket this is not to
+// be seen, and a process that is stopped is what is known to hold up the rest.
 func (w *watchedSocket) lookHalfway(s *replica.SocketState, c *replica.Connection, stopped bool) {
 	w.halfway = c != nil && c.Id == w.connection && c.Tx.Skip > 0 && c.Tx.Moved == w.sent && (w.tcp && s.Unsent == 0 || !w.tcp && stopped)
 	if c != nil {

@@ -34,7 +34,7 @@ const (
 	stoppedMetric  = "plumbline_storage_process_stopped_seconds"
 )
 
-// stallsOver says whether nothing is old, unread or stopped.
+// stallsOver reports whether nothing is old, unread or stopped.
 func stallsOver(r replicaReading) bool {
 	for _, name := range []string{oldestRequest, oldestService, oldestFrontend} {
 		if r.value(name, nil) > 1 {
@@ -87,8 +87,8 @@ func resume(t *testing.T, p *rig.Process) {
 	}
 }
 
-// The engine stands still: its user waits, which no message tells. The volume's metrics say
-// so, for hours if need be, and the replicas are not blamed.
+// The engine is stalled: its user waits, which no message shows. The volume's metrics report it, for hours if need be,
+// and the replicas are not blamed.
 func TestReplicaEngineStopped(t *testing.T) {
 	v := newTestVolume(t, 3, "--engine-replica-timeout", "30")
 	m := startReplicaCollector(t, v)
@@ -103,7 +103,7 @@ func TestReplicaEngineStopped(t *testing.T) {
 	// Sent for sure after the stop: nobody reads it.
 	late := make(chan error, 1)
 	go func() { late <- v.Write(rig.VolumeSize-8192, 8192) }()
-	engine := match{"volume": v.Name, "role": "engine", "replica": "", "node": "here"}
+	engine := match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}
 	r := m.eventually("the stop of the engine shows", func(r replicaReading) bool {
 		return r.value(oldestFrontend, match{"volume": v.Name}) > 2 && r.value(unreadFrontend, nil) >= 8192 && r.value(stoppedMetric, engine) > 1
 	})
@@ -135,7 +135,7 @@ func TestReplicaEngineStopped(t *testing.T) {
 	}
 }
 
-// The agent starts while the engine stands still, and has never seen a message of it.
+// The agent starts while the engine is stalled, and has never seen a message of it.
 func TestReplicaEngineStoppedBefore(t *testing.T) {
 	v := newTestVolume(t, 1)
 	v.Start()
@@ -156,7 +156,7 @@ func TestReplicaEngineStoppedBefore(t *testing.T) {
 	m.eventually("the stall is over", stallsOver)
 }
 
-// One of three replicas stands still: it is named, from both sides, and no other is.
+// One of three replicas is stalled: it is named, from both sides, and no other is.
 func TestReplicaOneStopped(t *testing.T) {
 	v := newTestVolume(t, 3, "--engine-replica-timeout", "30")
 	m := startReplicaCollector(t, v)
@@ -167,7 +167,7 @@ func TestReplicaOneStopped(t *testing.T) {
 	slow := v.Replicas[1]
 	stop := v.background(4)
 	halt(t, slow.Process)
-	is := match{"replica": slow.Address}
+	is := match{"address": slow.Address}
 	m.eventually("the stopped replica shows", func(r replicaReading) bool {
 		return r.value(oldestRequest, is) > 2 && r.value(oldestService, is) > 1 && r.value(serviceUnread, is) > 0 && r.value(stoppedMetric, is) > 1
 	})
@@ -219,7 +219,7 @@ func TestReplicaDiskHangs(t *testing.T) {
 	t.Cleanup(disk.Release) // before anything that waits for the replica's end
 	disk.Hang()
 	stop := v.background(2)
-	is := match{"replica": r.Address}
+	is := match{"address": r.Address}
 	for range 100 {
 		m.read() // none waits for the disk
 	}
@@ -230,7 +230,7 @@ func TestReplicaDiskHangs(t *testing.T) {
 	lost := m.lost()
 	m.ahead.Store(uint64(hours))
 	m.eventually("the stall lasts", func(r replicaReading) bool { return r.value(oldestService, is) > hours.Seconds() })
-	if others := m.read().value(oldestService, match{"replica": v.Addresses[0]}); others > 1 {
+	if others := m.read().value(oldestService, match{"address": v.Addresses[0]}); others > 1 {
 		t.Errorf("the other replica has a request of %v s", others)
 	}
 	m.ahead.Store(0)
@@ -268,8 +268,8 @@ func (m *replicaMeter) unseen(program string, do func()) {
 	}
 }
 
-// An answer that went by unseen is told, on TCP by the kernel's own count of bytes, from one
-// that is not there yet, however long that takes.
+// An answer that went by unseen is distinguished, on TCP by the kernel's own count of bytes, from one that is not there
+// yet, however long that takes.
 func TestReplicaAnswerUnseen(t *testing.T) {
 	testkit.NeedBPF(t)
 	l, port := dataListener(t)
@@ -346,7 +346,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	}
 }
 
-// What tells bytes that went by unseen from a call that is under way.
+// What distinguishes bytes that went by unseen from a call that is under way.
 func TestReplicaMissingBytes(t *testing.T) {
 	const second = uint64(time.Second)
 	type step struct {
@@ -396,7 +396,7 @@ func TestReplicaDiskHangsForGood(t *testing.T) {
 	testkit.NeedRoot(t)
 	ownMounts(t)
 	v, r, disk, m := volumeOnSlowDisk(t, "8")
-	is, other := match{"replica": r.Address}, match{"replica": v.Addresses[0], "op": "write"}
+	is, other := match{"address": r.Address}, match{"address": v.Addresses[0], "op": "write"}
 	t.Cleanup(disk.Release)
 	disk.Hang()
 	stop := v.background(2)
@@ -515,8 +515,7 @@ func TestReplicaDirectoryHangs(t *testing.T) {
 	})
 }
 
-// A process that is frozen with its cgroup, as by a container runtime's pause, stands still
-// like one that is stopped.
+// A process that is frozen with its cgroup, as by a container runtime's pause, is stalled like one that is stopped.
 func TestReplicaFrozen(t *testing.T) {
 	testkit.NeedRoot(t)
 	for _, c := range []struct{ version, options, file, freeze, thaw string }{
@@ -552,7 +551,7 @@ func TestReplicaFrozen(t *testing.T) {
 			})
 			set("cgroup.procs", fmt.Sprint(frozen.Process.PID()))
 			set(c.file, c.freeze)
-			is := match{"replica": frozen.Address, "role": "replica", "backend": "longhorn-v1"}
+			is := match{"address": frozen.Address, "role": "replica", "backend": "longhorn-v1"}
 			m.eventually("the frozen replica shows", func(r replicaReading) bool { return r.value(stoppedMetric, is) > 1 })
 			if got := m.read().value(stoppedMetric, match{"role": "engine"}); got != 0 {
 				t.Errorf("the engine is stopped for %v s", got)

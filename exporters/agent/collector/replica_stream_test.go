@@ -61,7 +61,7 @@ func conversation(magic uint16) (requests, answers []byte, operations int) {
 // startSelf makes the collector take the test itself for a process of the wire.
 func startSelf(t *testing.T, self replicaProcess) *replicaMeter { return startSelfTraced(t, self, nil) }
 
-// startSelfTraced is startSelf with programs that tell of operations.
+// startSelfTraced is startSelf with programs that report operations.
 func startSelfTraced(t *testing.T, self replicaProcess, tracing *Tracing) *replicaMeter {
 	t.Helper()
 	wire := dataconnWire()
@@ -192,8 +192,7 @@ func TestReplicaSplitAnywhereRequest(t *testing.T) {
 	}
 }
 
-// Where the engine's user does not speak the wire, a write is over when all replicas have
-// acknowledged it.
+// Where the engine's user does not use the wire, a write is over when all replicas have acknowledged it.
 func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 	testkit.NeedBPF(t)
 	m := startSelf(t, replicaProcess{Backend: "jiva", Role: replica.Engine, Volume: "acks", UnseenFrontend: true})
@@ -217,7 +216,7 @@ func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 		answer := encodeMessage(dataconn.MagicJiva, i+1, 2, uint64(i)<<12, 512, nil)
 		order := rand.Perm(3)
 		want[order[2]]++
-		// One replica may be done before the next one is even asked.
+		// One replica may be done before the next one even gets the request.
 		for _, k := range order {
 			send(t, clients[k], request)
 			receive(t, servers[k], request)
@@ -228,7 +227,7 @@ func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 	r := m.read()
 	for k, port := range ports {
 		name := fmt.Sprintf("127.0.0.1:%d", port-1)
-		if got := r.value("plumbline_replica_last_ack_total", match{"replica": name, "backend": "jiva"}); got != want[k] {
+		if got := r.value("plumbline_replica_last_ack_total", match{"address": name, "backend": "jiva"}); got != want[k] {
 			t.Errorf("replica %s was last %v times, want %v", name, got, want[k])
 		}
 	}

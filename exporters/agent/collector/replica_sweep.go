@@ -20,10 +20,10 @@ type replicaNow struct {
 	stalls map[viewLabels]stall
 }
 
-// sweep frees what broken connections and gone peers have left in the kernel's maps, and
-// returns what is left. It asks for nothing but these maps. looked says that a look has just left
-// its view of the sockets: only looks let doubts grow. The order of the copies matters: an operation
-// in the first has its connection in the second, unless that was renumbered or closed in between.
+// sweep frees what broken connections and gone peers have left in the kernel's maps, and returns what is left. It reads
+// only these maps. looked is true if a look has just left its view of the sockets: only looks let doubts grow. The
+// order of the copies matters: an operation in the first has its connection in the second, unless that was renumbered
+// or closed in between.
 func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaNow, error) {
 	inflight, err := readReplicaMap[replica.OperationKey, replica.Operation](f.kernel, "inflight")
 	if err != nil {
@@ -140,8 +140,8 @@ func (f *replicaFollower) sweepInflight(inflight map[replica.OperationKey]replic
 	return errors.Join(errs...)
 }
 
-// countPeers tells the kernel how many replicas an engine writes to, where only their number
-// says when a write is over.
+// countPeers passes to the kernel how many replicas an engine writes to, where only their number determines when a
+// write is over.
 func (f *replicaFollower) countPeers(seen sweptConnections, now time.Time) error {
 	var errs []error
 	for slot, n := range f.bySlot {

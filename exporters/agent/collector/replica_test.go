@@ -77,13 +77,13 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 		t.Errorf("%v connections to replicas, want two to each", got)
 	}
 	for _, tested := range v.Replicas {
-		rtt := r.sum(requestMetric, match{"replica": tested.Address, "op": "write"}) / (writes + large)
-		service := r.sum(serviceMetric, match{"replica": tested.Address, "op": "write"}) / (writes + large)
+		rtt := r.sum(requestMetric, match{"address": tested.Address, "op": "write"}) / (writes + large)
+		service := r.sum(serviceMetric, match{"address": tested.Address, "op": "write"}) / (writes + large)
 		t.Logf("%s: write round trip %.0f us, service %.0f us", tested.Address, rtt*1e6, service*1e6)
 		if service >= rtt {
 			t.Errorf("%s: service takes %v s of a round trip of %v s", tested.Address, service, rtt)
 		}
-		if got := r.value("plumbline_replica_info", match{"replica": tested.Address, "instance": tested.Name, "directory": tested.Dir}); got != 1 {
+		if got := r.value("plumbline_replica_info", match{"address": tested.Address, "replica": tested.Name, "directory": tested.Dir}); got != 1 {
 			t.Errorf("no information about %s", tested.Address)
 		}
 	}

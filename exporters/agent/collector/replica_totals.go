@@ -157,7 +157,8 @@ func (f *replicaFollower) address(n *followedProcess, key replica.PeerKey) strin
 	return f.wire.control(peerAddress(key)).String()
 }
 
-// replicaOf names the replica of an event; empty if its process is not followed any more, or no sweep has seen its connection yet.
+// replicaOf names the replica of an event; empty if its process is not followed any more, or no sweep has seen its
+// connection yet.
 func (f *replicaFollower) replicaOf(process, peer uint32) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,8 +240,8 @@ func (f *replicaFollower) sum() (*replicaTotals, error) {
 	return t, nil
 }
 
-// send sends the counts of operations, and of those with these names the bytes, too. A histogram that cannot be made is told of by the error, and the others
-// are sent all the same.
+// send sends the counts of operations, and of those with these names the bytes, too. The error reports a histogram that
+// cannot be made; the others are sent all the same.
 func (t *replicaTotals) send(send func(prometheus.Metric), withBytes ...string) error {
 	var errs []error
 	for labels, l := range t.latencies {

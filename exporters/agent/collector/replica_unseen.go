@@ -18,13 +18,12 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
-// The answer of an operation can go by unseen: a tracepoint can miss events while another tracer
-// attaches to it or leaves. Time alone does not tell that: behind a hung disk, or with the other
-// end stopped, an answer can take hours. On TCP the kernel's own count of bytes tells (see
-// watchedSocket.count). A unix socket has no such count. There, an operation is doubted that is
-// old and was overtaken: one of its kind that began later has an answer. But that proves
-// nothing, as reads go to one replica each, and one of them may stand still. So the
-// doubt must last, and nothing that the answer may wait for may stand still meanwhile.
+// The answer of an operation can go by unseen: a tracepoint can miss events while another tracer attaches to it or
+// leaves. Time alone does not show that: behind a hung disk, or with the other end stopped, an answer can take hours.
+// On TCP the kernel's own count of bytes does (see watchedSocket.count). A unix socket has no such count. There, an
+// operation is doubted that is old and was overtaken: one of its kind that began later has an answer. But that proves
+// nothing, as reads go to one replica each, and one of them may be stalled. So the doubt must last, and nothing that
+// the answer may wait for may be stalled meanwhile.
 
 const (
 	// replicaMissedFor is for how long bytes must be missing from a connection's count before
@@ -33,16 +32,16 @@ const (
 	// As long, and in as many looks, must an operation be doubted on a unix socket.
 	replicaMissedFor   = 90 * time.Second
 	replicaMissedLooks = 10
-	// replicaMissedStep is what one look adds to a doubt at most: who was not looked at for
-	// hours had no chance that anybody knows of. It is also the age from which on an operation
-	// stands still: less than that an answer's way through one more replica does not take.
+	// replicaMissedStep is what one look adds to a doubt at most: nothing is known of an operation that was not looked
+	// at for hours. It is also the age from which on an operation is stalled: less than that an answer's way through
+	// one more replica does not take.
 	replicaMissedStep = replicaMissedFor / replicaMissedLooks
 	// replicaMaxThreads is how many threads of a process are looked at. Go starts one for
 	// each call that waits for a disk, so one with more waits for its disk.
 	replicaMaxThreads = 1024
 )
 
-// answeredUnseen says whether an operation without an answer has had one that went by unseen.
+// answeredUnseen reports whether an operation without an answer has had one that went by unseen.
 func (f *replicaFollower) answeredUnseen(key replica.OperationKey, o *replica.Operation, w *watchedSocket) bool {
 	switch {
 	case w == nil:
@@ -75,7 +74,7 @@ func (d *doubt) look(now uint64, waits bool) {
 
 func (d *doubt) over() bool { return d.lasted >= replicaMissedFor }
 
-// overtaken says whether an operation is old and one of its kind that began later has an answer.
+// overtaken reports whether an operation is old and one of its kind that began later has an answer.
 func overtaken(o *replica.Operation, c *replica.Connection, now uint64) bool {
 	if now-min(now, o.Start) < uint64(replicaMissedFor) {
 		return false
@@ -125,13 +124,13 @@ func (f *replicaFollower) doubtAnswers(inflight map[replica.OperationKey]replica
 	}
 }
 
-// standingOperation is what an operation that stands still is of.
+// standingOperation is whose operation is stalled.
 type standingOperation struct {
 	slot uint32
 	view replica.View
 }
 
-// standingOperations says who waits for an answer for so long that whatever needs it waits, too.
+// standingOperations returns whose operations have had no answer for so long that whatever needs it waits, too.
 func standingOperations(inflight map[replica.OperationKey]replica.Operation, now uint64) map[standingOperation]bool {
 	standing := map[standingOperation]bool{}
 	for _, o := range inflight {
@@ -149,7 +148,7 @@ func (f *replicaFollower) localReplicas(n *followedProcess, view replica.View) [
 	case replica.ViewService:
 		return []*followedProcess{n}
 	case replica.ViewFrontend:
-		return nil // its requests to replicas tell
+		return nil // its requests to replicas show it
 	}
 	var replicas []*followedProcess
 	for _, r := range f.byPID {
@@ -160,9 +159,9 @@ func (f *replicaFollower) localReplicas(n *followedProcess, view replica.View) [
 	return replicas
 }
 
-// waits says whether the answer of a process's operation may be waiting for something that stands
-// still. Of an engine's requests to its replicas any one counts, not only those that began later
-// than its user's: what it cannot send, because a replica does not read, is not seen.
+// waits reports whether the answer of a process's operation may be waiting for something that is stalled. Of an
+// engine's requests to its replicas any one counts, not only those that began later than its user's: what it cannot
+// send, because a replica does not read, is not seen.
 func waits(n *followedProcess, view replica.View, w *watchedSocket, local []*followedProcess, standing map[standingOperation]bool) bool {
 	if n.stopped.since != 0 {
 		return true
@@ -199,8 +198,7 @@ type threads struct {
 	sleeps map[string]uint64
 }
 
-// lookAtThreads looks at the threads of processes of which somebody has to know. It holds no
-// lock meanwhile: procfs may make it wait.
+// lookAtThreads looks at the threads of the processes that want it. It holds no lock: procfs may make it wait.
 func (f *replicaFollower) lookAtThreads() {
 	f.mu.Lock()
 	wanted := map[*followedProcess]threads{}

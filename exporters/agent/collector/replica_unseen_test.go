@@ -82,7 +82,7 @@ func (s *unseenScene) unseen(on uint64) bool {
 	return s.f.answeredUnseen(key, &o, s.f.sockets[on])
 }
 
-// What tells an answer that went by unseen on a unix socket from one that is not there yet.
+// What distinguishes an answer that went by unseen on a unix socket from one that is not there yet.
 func TestAnsweredUnseen(t *testing.T) {
 	const second = uint64(time.Second)
 	// at 80 s the scene begins, at 90 s an overtaken read is old, and 90 s later no more doubt is left.
@@ -190,7 +190,7 @@ func TestAnsweredUnseen(t *testing.T) {
 	}
 }
 
-// On TCP the kernel's own count of bytes tells, whatever was overtaken.
+// On TCP the kernel's own count of bytes decides, whatever was overtaken.
 func TestAnsweredUnseenTCP(t *testing.T) {
 	s := newUnseenScene()
 	s.begin(sceneTCP, 1, "read", sceneStart)
@@ -310,8 +310,8 @@ func TestReplicaThreadsHang(t *testing.T) {
 	}
 }
 
-// One of three replicas stands still, and what is read from it waits there while the others answer
-// later reads. Hours later none is taken for answered, and all are in the end.
+// One of three replicas is stalled, and what is read from it waits there while the others answer later reads. Hours
+// later none is taken for answered, and all are in the end.
 func TestReplicaReadsOvertake(t *testing.T) {
 	v := newTestVolume(t, 3, "--engine-replica-timeout", "30")
 	m := startReplicaCollector(t, v)
@@ -509,7 +509,7 @@ func TestReplicaAnswerUnseenLocal(t *testing.T) {
 	if got := m.read().value(oldestFrontend, nil); inflight() != 1 || got < (5*time.Hour).Seconds() {
 		t.Errorf("%v operations under way, the oldest is %v s old; want one of five hours", inflight(), got)
 	}
-	// A read that began later says nothing of it, an unmap does.
+	// A read that began later shows nothing of it, an unmap does.
 	request(3, read)
 	respond(3)
 	looks()

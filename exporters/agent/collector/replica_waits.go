@@ -8,12 +8,12 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// ownerPatience is for how long one owner's processes may make others wait in a round. It is more than one call may take, so that a single process that
-// hangs does not have the others of its pod left.
+// ownerPatience is for how long one owner's processes may make others wait in a round. It is more than one call may
+// take, so that a single process that hangs does not have the others of its pod left.
 const ownerPatience = 2 * foreign.DefaultPatience
 
-// ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those of one that has done so for long enough
-// are left for the next round, so that nobody's hold up all others'.
+// ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those
+// of one that has done so for long enough are left for the next round, so that nobody's hold up all others'.
 type ownerWaits struct {
 	patience time.Duration
 	mu       sync.Mutex
@@ -24,7 +24,7 @@ func newOwnerWaits(patience time.Duration) *ownerWaits {
 	return &ownerWaits{patience: patience, spent: map[string]time.Duration{}}
 }
 
-// enough says whether an owner's processes are to be left for the next round.
+// enough reports whether an owner's processes are to be left for the next round.
 func (w *ownerWaits) enough(owner string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,8 @@ func (w *ownerWaits) begin() {
 	clear(w.spent)
 }
 
-// turns returns processes in the order of a round: who is not followed comes first, as late ones may be left, and otherwise chance decides, so that
-// nobody is left in each round.
+// turns returns processes in the order of a round: those that are not followed come first, as late ones may be left,
+// and otherwise chance decides, so that none is left in each round.
 func turns(pids []int, followed map[int]*followedProcess) []int {
 	var first, last []int
 	for _, i := range rand.Perm(len(pids)) {

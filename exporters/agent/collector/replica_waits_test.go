@@ -26,8 +26,8 @@ const (
 	oneReplica = "longhorn --volume-name v replica --listen 1.2.3.4:10000 /d"
 )
 
-// storageProcess makes a process of root's in a made-up procfs, which is named as an engine or replica and in a cgroup. Without a command line its own is a
-// FIFO, so that whoever reads it hangs. It returns the command line's file.
+// storageProcess makes a process of root's in a made-up procfs, which is named as an engine or replica and in a cgroup.
+// Without a command line its own is a FIFO, so that its reader hangs. It returns the command line's file.
 func storageProcess(t *testing.T, procfs string, pid int, group, line string) (cmdline string) {
 	t.Helper()
 	dir := filepath.Join(procfs, strconv.Itoa(pid))
@@ -51,7 +51,8 @@ func storageProcess(t *testing.T, procfs string, pid int, group, line string) (c
 	return cmdline
 }
 
-// However many processes of one pod hang, whatever cgroups they are in, those of others are read, and the agent's own calls are made.
+// However many processes of one pod hang, whatever cgroups they are in, those of others are read, and the agent's own
+// calls are made.
 func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 	const hanging = 16
 	procfs, calls := t.TempDir(), foreign.NewCalls(100*time.Millisecond, hanging)
@@ -104,7 +105,8 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	})
 }
 
-// However many directories of one disk hang, those of another disk are looked at, of the same pod, too: one may have all of a node's replicas.
+// However many directories of one disk hang, those of another disk are looked at, of the same pod, too: one may have
+// all of a node's replicas.
 func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 	const hanging = 32
 	hung, release := foreigntest.HungMount(t)
@@ -168,8 +170,8 @@ func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A pod that was waited for long enough, which one process that hangs is not, is left for the next scan, and that is no problem of its processes. Others' are
-// read.
+// A pod that was waited for long enough, which one process that hangs is not, is left for the next scan, and that is no
+// problem of its processes. Others' are read.
 func TestReplicaWaits(t *testing.T) {
 	procfs := t.TempDir()
 	f := newReplica(Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs}, dataconnWire()).wires[0]
@@ -202,7 +204,8 @@ func TestReplicaWaits(t *testing.T) {
 	}
 }
 
-// A scan looks first at those that are not followed yet, each time in another order: who is looked at late may be left for the next one.
+// A scan looks first at those that are not followed yet, each time in another order: a late one may be left for the
+// next scan.
 func TestReplicaTurns(t *testing.T) {
 	const each = 8
 	procfs := t.TempDir()
@@ -237,7 +240,8 @@ func TestReplicaTurns(t *testing.T) {
 	})
 }
 
-// Whoever may start many processes named like a replica fills no log, and keeps nothing out of it that is of the agent itself.
+// A user that can start many processes named like a replica fills no log, and keeps nothing out of it that is of the
+// agent itself.
 func TestReplicaLogIsBounded(t *testing.T) {
 	log := &lockedLog{locked: func() bool { return false }}
 	f := newReplica(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, dataconnWire()).wires[0]
@@ -258,7 +262,7 @@ func TestReplicaLogIsBounded(t *testing.T) {
 	}
 }
 
-// A process that a notice tells of while all are looked through is not taken for one that has ended.
+// A process that a notice reports while all are scanned is not taken for one that has ended.
 func TestReplicaScanMissesNewcomer(t *testing.T) {
 	procfs := t.TempDir()
 	storageProcess(t, procfs, 7, onePod, oneReplica)

@@ -22,9 +22,8 @@ func (f *replicaFollower) watch(ctx context.Context) {
 	})
 }
 
-// look notes what lies unread in the followed processes' sockets and who stands still, and
-// frees what closed connections and gone peers have left behind. The kernel is asked without
-// the lock: a scrape never waits for it.
+// look notes what lies unread in the followed processes' sockets and which processes are stopped, and frees what closed
+// connections and gone peers have left behind. It queries the kernel without the lock: a scrape never waits for it.
 func (f *replicaFollower) look() error {
 	f.looking.Lock()
 	defer f.looking.Unlock()
@@ -126,7 +125,7 @@ func (f *replicaFollower) lookAt(states []replica.SocketState, connections map[u
 	return open
 }
 
-// dataSocket says whether operations come or go on a socket, and of which view they are.
+// dataSocket reports whether operations come or go on a socket, and in which view.
 func (f *replicaFollower) dataSocket(n *followedProcess, s *replica.SocketState, c *replica.Connection) (replica.View, bool) {
 	if c != nil {
 		return replica.View(c.View), true
@@ -144,7 +143,7 @@ func (f *replicaFollower) dataSocket(n *followedProcess, s *replica.SocketState,
 	return replica.ViewService, has(replica.SocketTCP) && s.Port == f.wire.dataPort(n.Port)
 }
 
-// stall is what stands still in one view of a volume or replica.
+// stall is what is stalled in one view of a volume or replica.
 type stall struct {
 	oldest float64 // seconds
 	unread float64 // bytes
@@ -189,8 +188,8 @@ func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]replica
 	return l, n.Role == replica.Engine && !n.UnseenFrontend || l.Replica != ""
 }
 
-// heldByEngine says whether it is the engine that makes a request old, not the replica: an answer has arrived that it does not read, or
-// it has sent a part of the request and does not go on.
+// heldByEngine reports whether it is the engine that makes a request old, not the replica: an answer has arrived that
+// it does not read, or it has sent a part of the request and does not go on.
 func (f *replicaFollower) heldByEngine(inode, request uint64) bool {
 	w := f.sockets[inode]
 	return w != nil && w.view == replica.ViewRequest && (w.unread > 0 && w.age > 0 || w.halfway && w.half == request)

@@ -18,7 +18,7 @@ type replicaWire struct {
 	// names are what the names of its programs begin with, as the kernel shows them; the
 	// program replica_exec (processes.h) knows them, too.
 	names []string
-	// recognise says what a process with this command line is to the wire; nil for nothing.
+	// recognise returns what a process with this command line is to the wire; nil for nothing.
 	recognise func(args []string, hostname func() string) (*replicaProcess, error)
 	hooks     []replicaHook
 	// dataPort is the port a replica takes data on, given its control port.
@@ -27,8 +27,8 @@ type replicaWire struct {
 	control func(data netip.AddrPort) netip.AddrPort
 }
 
-// replicaNeed says how long a program is attached: a node that has nothing to follow pays
-// only for the programs that find something.
+// replicaNeed is how long a program is attached: a node that has nothing to follow pays only for the programs that find
+// something.
 type replicaNeed int
 
 const (

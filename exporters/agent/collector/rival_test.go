@@ -10,7 +10,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// rival lets a process run on one CPU alone, and runs f there in a thread that goes before it, until the test's end: f ends when stop is closed.
+// rival lets a process run on one CPU alone, and runs f there in a thread that goes before it, until the test's end: f
+// ends when stop is closed.
 func rival(t *testing.T, pid int, f func(stop <-chan struct{})) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {

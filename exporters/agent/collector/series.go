@@ -36,7 +36,7 @@ func constant(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels [
 	if m, err = prometheus.NewConstMetric(d, kind, v, mended...); err == nil {
 		return m
 	}
-	// The wrong number of labels: a mistake in the program, which a scrape tells of.
+	// The wrong number of labels: a mistake in the program, which a scrape reports.
 	return prometheus.NewInvalidMetric(d, err)
 }
 

@@ -31,7 +31,7 @@ func TestInvalidSeries(t *testing.T) {
 	}
 }
 
-// The agent's numbers about itself say how many calls hang and were late.
+// The agent's metrics about itself report how many calls hang and were late.
 func TestSelf(t *testing.T) {
 	calls := foreign.NewCalls(time.Millisecond, 4)
 	end := make(chan struct{})

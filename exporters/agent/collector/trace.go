@@ -31,7 +31,8 @@ import (
 type TraceOptions struct {
 	// Sample is how many statements that waited there are to one that is followed; 0 is defaultTraceSample.
 	Sample int
-	// Slowest is how many of the slowest statements are kept for the page, and of the slowest requests to replicas of this node; 0 is defaultTraceSlowest.
+	// Slowest is how many of the slowest statements are kept for the page, and of the slowest requests to replicas of
+	// this node; 0 is defaultTraceSlowest.
 	Slowest int
 	// RingBytes is the room for events that are not read yet, rounded up to a power of two; 0 is defaultTraceRing.
 	RingBytes uint64
@@ -119,7 +120,8 @@ func traceAttachments(k *platform.Kernel) []string {
 	return append(ends, bpf.TraceProgTraceRequestEnds, bpf.TraceProgTraceRequestIssued, bpf.TraceProgTraceRequestMade)
 }
 
-// Start loads the programs on block requests and makes the ring that those of other collectors, which start later, write to.
+// Start loads the programs on block requests and makes the ring that those of other collectors, which start later,
+// write to.
 func (t *tracer) Start(ctx context.Context) error {
 	this, err := platform.Find(t.options.Boundary)
 	if err != nil {
@@ -234,7 +236,7 @@ func (t *tracer) step(joiner *trace.Joiner, seen *traceProgress) error {
 	return errors.Join(err, lostErr, untoldErr)
 }
 
-// read adds what is in the ring; it tells whether that was all.
+// read adds what is in the ring; it reports whether that was all.
 func (t *tracer) read(joiner *trace.Joiner) (drained bool, err error) {
 	t.reader.SetDeadline(time.Now())
 	var record ringbuf.Record
@@ -278,7 +280,8 @@ func (t *tracer) take(c *trace.Chain) {
 	}
 }
 
-// name gives a chain the names of its server and command. A server that has no name yet, or has ended already, is "other".
+// name gives a chain the names of its server and command. A server that has no name yet, or has ended already, is
+// "other".
 func (t *tracer) name(c *trace.Chain) {
 	if c.Request != "" {
 		return // a replica's, which has its name

@@ -14,9 +14,9 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// BenchmarkTrace follows every commit of eight clients, with more and more writers of 4 KiB on the machine's disk beside them: how
-// many chains are exact, and what the programs that only tracing has, or that do more with it, take for each event, by the kernel's
-// clock. Each size runs once, for five seconds:
+// BenchmarkTrace follows every commit of eight clients, with more and more writers of 4 KiB on the machine's disk
+// beside them: how many chains are exact, and what the programs that only tracing has, or that do more with it, take
+// for each event, by the kernel's clock. Each size runs once, for five seconds:
 //
 //	go test -run '^$' -bench 'Trace$' -benchtime 1x -v ./exporters/agent/collector
 func BenchmarkTrace(b *testing.B) {

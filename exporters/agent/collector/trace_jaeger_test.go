@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// jaegerTrace is a trace as Jaeger's query service tells it.
+// jaegerTrace is a trace as Jaeger's query service returns it.
 type jaegerTrace struct {
 	TraceID string `json:"traceID"`
 	Spans   []struct {
@@ -97,7 +98,8 @@ func (j *jaeger) trace(id string) (*jaegerTrace, error) {
 	return &got.Data[0], nil
 }
 
-// A real Jaeger has the trace of each commit, step by step, and each step at a replica of another node leads to that node's trace.
+// A real Jaeger has the trace of each commit, step by step, and each step at a replica of another node leads to that
+// node's trace.
 func TestTracesInJaeger(t *testing.T) {
 	j := startJaeger(t)
 	n := startTwoNodes(t, j.collecting)
@@ -129,7 +131,7 @@ func TestTracesInJaeger(t *testing.T) {
 			}
 		}
 		for _, s := range spans(c.Root) {
-			if s.Layer != trace.Network {
+			if s.Layer != layers.Network {
 				continue
 			}
 			if !there[s.Elsewhere] {

@@ -9,14 +9,15 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// traceMaxServers bounds the values of the label server of the trace collector's series, those of servers that ended less than keepTime ago
-// included; more are counted as "other".
+// traceMaxServers bounds the values of the label server of the trace collector's series, those of servers that ended
+// less than keepTime ago included; more are counted as "other".
 const traceMaxServers = 4 * maxServers
 
-// The trace collector's metrics. server is as in the query collector's; layer is server, runqueue, client, other, session, file_system, helper,
-// block_queue, block_device, engine, replica_request, replica, replica_block_queue or replica_block_device, see the agent's README, Tracing.
+// The trace collector's metrics. server is as in the query collector's; layer is one of the package layers, see the
+// agent's README, Tracing.
 var (
 	traceChains = prometheus.NewDesc("plumbline_trace_statements_total",
 		"Statements of the sample that were followed through the layers, by how much of the chain is known: exact, ambiguous (several events would fit a step) or incomplete (a step's event is missing).",
@@ -28,7 +29,7 @@ var (
 	traceCrowded = prometheus.NewDesc("plumbline_trace_crowded_total",
 		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
 	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
-		"Events that the programs told of: statements, sleeps, block requests and operations of storage engines.", nil, nil)
+		"Events that the programs told of: statements, sleeps, block requests and operations of storage backends.", nil, nil)
 	traceOverflow = prometheus.NewDesc("plumbline_trace_overflow_total",
 		`Statements of the sample that are counted as server="other", because there are too many servers for series of their own.`, nil, nil)
 	// With --trace.otlp-endpoint only.
@@ -70,16 +71,16 @@ func newTraceMetrics() *traceMetrics {
 	}
 }
 
-// server is the label of a server, within bounds. A new one has all layers from the start, so that what it never waited for is known to be 0: a
-// layer of which the first thing known is an incident cannot be told to have grown.
+// server is the label of a server, within bounds. A new one has all layers from the start, so that what it never waited
+// for is known to be 0: growth cannot be seen in a layer whose first sample is an incident.
 func (m *traceMetrics) server(label string, now time.Time) string {
 	if _, known := m.servers[label]; !known && label != otherServer && len(m.servers) >= traceMaxServers {
 		m.overflow++
 		label = otherServer
 	}
 	if _, known := m.servers[label]; !known {
-		for _, layer := range trace.Layers {
-			m.layers.WithLabelValues(label, string(layer))
+		for _, layer := range layers.Names(layers.IsTraced) {
+			m.layers.WithLabelValues(label, layer)
 		}
 	}
 	m.servers[label] = now
@@ -117,7 +118,7 @@ func (m *traceMetrics) observe(c *trace.Chain, now time.Time) {
 	exemplar := prometheus.Labels{"trace_id": c.ID()}
 	for layer, ns := range c.Root.Shares() {
 		// The observers of a HistogramVec take exemplars.
-		m.layers.WithLabelValues(label, string(layer)).(prometheus.ExemplarObserver).ObserveWithExemplar(float64(ns)/1e9, exemplar)
+		m.layers.WithLabelValues(label, layer).(prometheus.ExemplarObserver).ObserveWithExemplar(float64(ns)/1e9, exemplar)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // traceSeries are the metrics of chains as a collector of their own.
@@ -44,7 +45,7 @@ func TestTraceServersForgotten(t *testing.T) {
 	s := traceSeries{newTraceMetrics()}
 	begin := time.Now()
 	chain := func(label string) *trace.Chain {
-		return &trace.Chain{ServerName: label, Root: &trace.Span{Layer: trace.Server, Start: 1000, End: 2000}}
+		return &trace.Chain{ServerName: label, Root: &trace.Span{Layer: layers.CPU, Start: 1000, End: 2000}}
 	}
 	for i := range traceMaxServers {
 		s.observe(chain(fmt.Sprint("ended ", i)), begin)
@@ -61,7 +62,7 @@ func TestTraceServersForgotten(t *testing.T) {
 	}
 	s.forget(running, begin.Add(keepTime+time.Second))
 	// One for each verdict, and a histogram for each layer.
-	each := 3 + len(trace.Layers)
+	each := 3 + len(layers.Names(layers.IsTraced))
 	if n := s.perServer(t); len(n) != 2 || n["ended 7"] != each || n[otherServer] != each {
 		t.Errorf("after their time %v", n)
 	}
@@ -80,7 +81,7 @@ func TestTraceServersForgotten(t *testing.T) {
 // A server has all layers from its first statement on: what it never waited for is 0, and not unknown.
 func TestTraceLayersFromTheStart(t *testing.T) {
 	m := newTraceMetrics()
-	m.observe(&trace.Chain{ServerName: "shop", Root: &trace.Span{Layer: trace.Server, Start: 1000, End: 5000}}, time.Now())
+	m.observe(&trace.Chain{ServerName: "shop", Root: &trace.Span{Layer: layers.CPU, Start: 1000, End: 5000}}, time.Now())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.layers)
 	families, err := registry.Gather()
@@ -93,12 +94,12 @@ func TestTraceLayersFromTheStart(t *testing.T) {
 			counts[labels(s)["layer"]] = s.GetHistogram().GetSampleCount()
 		}
 	}
-	for _, layer := range trace.Layers {
+	for _, layer := range layers.Names(layers.IsTraced) {
 		want := uint64(0)
-		if layer == trace.Server {
+		if layer == layers.CPU {
 			want = 1
 		}
-		if got, ok := counts[string(layer)]; !ok || got != want {
+		if got, ok := counts[layer]; !ok || got != want {
 			t.Errorf("layer %s: %d observations (there: %v), want %d", layer, got, ok, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -58,17 +59,17 @@ func TestTraceReplicas(t *testing.T) {
 	}
 	complete := 0
 	for _, c := range commit() {
-		found := map[trace.Layer]int{}
+		found := map[string]int{}
 		for _, s := range spans(c.Root) {
 			found[s.Layer]++
 		}
 		// Each part of a write has one operation of the engine, and that two copies, each with a disk's request or more.
-		writes, parts := len(writesOf(c, device)), found[trace.Engine]
-		if found[trace.Network] > 2*parts || found[trace.Replica] > found[trace.Network] {
+		writes, parts := len(writesOf(c, device)), found[layers.Engine]
+		if found[layers.Network] > 2*parts || found[layers.Replica] > found[layers.Network] {
 			t.Errorf("%d writes, with below them %v", writes, found)
 		}
 		// What is over before the commit, which had no CPU, could sleep for it, it has not waited for.
-		if writes > 0 && parts >= writes && found[trace.Network] == 2*parts && found[trace.Replica] == 2*parts && found[trace.ReplicaDevice] >= 2*parts {
+		if writes > 0 && parts >= writes && found[layers.Network] == 2*parts && found[layers.Replica] == 2*parts && found[layers.Disk] >= 4*parts {
 			complete++
 		}
 	}
@@ -90,11 +91,11 @@ func TestTraceReplicas(t *testing.T) {
 	var shares []float64
 	for _, c := range commit() {
 		for _, s := range spans(c.Root) {
-			if delete(missing, s.What); (s.Layer == trace.Network || s.Layer == trace.Replica) && !named[s.What] {
+			if delete(missing, s.What); (s.Layer == layers.Network || s.Layer == layers.Replica) && !named[s.What] {
 				t.Errorf("%q, want one of %v", s.What, named)
 			}
 		}
-		shares = append(shares, float64(c.Root.Shares()[trace.ReplicaDevice])/1e9)
+		shares = append(shares, float64(c.Root.Shares()[layers.Disk])/1e9)
 		if c.Duration() < uint64(delay) {
 			t.Errorf("a commit took %d ns, one replica's disk takes %v", c.Duration(), delay)
 		}
@@ -112,7 +113,8 @@ func TestTraceReplicas(t *testing.T) {
 	}
 }
 
-// A replica that hangs until the engine gives it up is what the commit waited for, not the engine, though no answer tells of it.
+// A replica that hangs until the engine gives it up is what the commit waited for, not the engine, though no answer
+// reports it.
 func TestTraceReplicaHangs(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.Tool(t, "longhorn-bridge")
@@ -148,7 +150,7 @@ func TestTraceReplicaHangs(t *testing.T) {
 		named = named || s.What == "request to replica "+hung.Address+", without an answer"
 	}
 	// What came after the latest look at the request is the engine's.
-	if !named || shares[trace.Network] < found.Duration()/2 {
-		t.Errorf("the hung replica is named: %v; of %d ns the requests to replicas have %d", named, found.Duration(), shares[trace.Network])
+	if !named || shares[layers.Network] < found.Duration()/2 {
+		t.Errorf("the hung replica is named: %v; of %d ns the requests to replicas have %d", named, found.Duration(), shares[layers.Network])
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -27,8 +28,8 @@ func only(role replica.Role) func(*replicaWire) {
 	}
 }
 
-// twoNodes are two agents, one of which knows the engine of a volume and the other one its two replicas, as on two nodes, and a
-// server whose log is on the volume.
+// twoNodes are two agents, as on two nodes, and a server whose log is on a volume: one agent knows the volume's engine,
+// the other its two replicas.
 type twoNodes struct {
 	t                testing.TB
 	engine, replicas *traced
@@ -92,7 +93,8 @@ func (n *twoNodes) served() map[string]*trace.Chain {
 	return all
 }
 
-// Each request to a replica that a commit waited for is a step with a number on one node, and the trace of that number on the other.
+// Each request to a replica that a commit waited for is a step with a number on one node, and the trace of that number
+// on the other.
 func TestTraceAcrossNodes(t *testing.T) {
 	n := startTwoNodes(t, "")
 	const commits = 50
@@ -102,10 +104,10 @@ func TestTraceAcrossNodes(t *testing.T) {
 	steps, found := 0, 0
 	for _, c := range chains {
 		for _, s := range spans(c.Root) {
-			if s.Layer == trace.Replica {
+			if s.Layer == layers.Replica {
 				t.Errorf("the engine's agent knows of %q", s.What)
 			}
-			if s.Layer != trace.Network {
+			if s.Layer != layers.Network {
 				continue
 			}
 			steps++
@@ -116,7 +118,7 @@ func TestTraceAcrossNodes(t *testing.T) {
 			}
 			found++
 			// A step may be cut at its beginning.
-			if "request to "+request.ServerName != s.What || request.Root.Start > s.End || request.Root.Layer != trace.Replica {
+			if "request to "+request.ServerName != s.What || request.Root.Start > s.End || request.Root.Layer != layers.Replica {
 				t.Errorf("%q until %d is %q from %d on", s.What, s.End, request.ServerName, request.Root.Start)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -115,8 +116,8 @@ func spans(s *trace.Span) []*trace.Span {
 	return all
 }
 
-// wantExact fails unless nearly all chains are exact: a task of the kernel that a commit waits for is not known when it is met
-// first, and on a busy machine an interrupt may fall into another one.
+// wantExact fails unless nearly all chains are exact: a task of the kernel that a commit waits for is not known when it
+// is met first, and on a busy machine an interrupt may fall into another one.
 func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 	t.Helper()
 	found := map[trace.Verdict]int{}
@@ -140,7 +141,8 @@ func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 	}
 	allowed := 2 + len(chains)/100
 	if len(testPlatform(t).Missing("block_io_done")) > 0 {
-		// Before Linux 6.2 the kernel refuses a task's storage now and then (bpf/README.md): 2 of 20 wake-ups were unseen once.
+		// Before Linux 6.2 the kernel refuses a task's storage now and then (bpf/README.md): 2 of 20 wake-ups were
+		// unseen once.
 		allowed += len(chains) / 10
 	}
 	if len(chains)-found[trace.Exact] > allowed {
@@ -160,7 +162,7 @@ func writesOf(c *trace.Chain, device string) map[diskWrite]bool {
 	for _, s := range spans(c.Root) {
 		var w diskWrite
 		var on string
-		if n, _ := fmt.Sscanf(s.What, "write of %d bytes at %d of %s", &w.size, &w.offset, &on); n == 3 && on == device && s.Layer == trace.Queue {
+		if n, _ := fmt.Sscanf(s.What, "write of %d bytes at %d of %s", &w.size, &w.offset, &on); n == 3 && on == device && s.Layer == layers.Queue {
 			w.start = s.End // a span may be cut at its beginning
 			found[w] = true
 		}
@@ -225,8 +227,9 @@ func openUp(t testing.TB, dir string) {
 	}
 }
 
-// Every commit leads to the requests that it waited for, also when another session has flushed the log for it; a delay of the
-// requests in one range is in exactly the chains that have such a request, and one of the disk's flushes in the flushes.
+// Every commit leads to the requests that it waited for, also when another session has flushed the log for it; a delay
+// of the requests in one range is in exactly the chains that have such a request, and one of the disk's flushes in the
+// flushes.
 func TestTraceDelays(t *testing.T) {
 	ownMounts(t)
 	disk, err := rig.NewSlowDisk(t, t.TempDir(), 256<<20)
@@ -254,7 +257,7 @@ func TestTraceDelays(t *testing.T) {
 		var end int64
 		for _, c := range a.of(tracedName, 0) {
 			for _, sleep := range c.Root.Below {
-				if len(sleep.Below) > 0 && !slices.ContainsFunc(sleep.Below, func(s *trace.Span) bool { return s.Layer == trace.Helper }) {
+				if len(sleep.Below) > 0 && !slices.ContainsFunc(sleep.Below, func(s *trace.Span) bool { return s.Layer == layers.FileSystem }) {
 					for w := range writesOf(&trace.Chain{Root: sleep}, device) {
 						end = w.offset + w.size
 					}
@@ -284,7 +287,7 @@ func TestTraceDelays(t *testing.T) {
 					delayed[w], hit = true, true
 				}
 			}
-			share := float64(c.Root.Shares()[trace.Device]) / 1e9
+			share := float64(c.Root.Shares()[layers.Device]) / 1e9
 			if hit {
 				slow = append(slow, share)
 				if c.Duration() < uint64(delay) {
@@ -337,7 +340,7 @@ func TestTraceDelays(t *testing.T) {
 		followers := 0
 		for _, c := range chains {
 			for _, s := range spans(c.Root) {
-				if s.Layer == trace.Session && len(writesOf(&trace.Chain{Root: s}, device))+len(flushesOf(s)) > 0 {
+				if s.Layer == layers.Wait && len(writesOf(&trace.Chain{Root: s}, device))+len(flushesOf(s)) > 0 {
 					followers++
 					break
 				}
@@ -369,7 +372,7 @@ func TestTraceDelays(t *testing.T) {
 		journals := 0
 		for _, c := range chains {
 			for _, s := range spans(c.Root) {
-				if s.Layer == trace.Helper && len(writesOf(&trace.Chain{Root: s}, device)) > 0 {
+				if strings.HasPrefix(s.What, "task ") && len(writesOf(&trace.Chain{Root: s}, device)) > 0 {
 					journals++
 					break
 				}
@@ -396,7 +399,7 @@ func wantShown(t testing.TB, a *traced, statements uint64) {
 				continue
 			}
 			switch {
-			case f.GetName() == "plumbline_statement_layer_seconds" && l["layer"] == string(trace.Server):
+			case f.GetName() == "plumbline_statement_layer_seconds" && l["layer"] == layers.CPU:
 				observed = m.Histogram.GetSampleCount()
 				if len(m.Histogram.Exemplars) == 0 || m.Histogram.Exemplars[0].Label[0].GetName() != "trace_id" {
 					t.Error("the layers' histogram has no exemplar that names a trace")

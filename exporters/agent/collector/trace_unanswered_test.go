@@ -14,10 +14,11 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The trace collector is told of a request to a replica that has no answer: while it is under way, and when its connection is closed.
+// The trace collector gets a request to a replica that has no answer: while it is under way, and when its connection is
+// closed.
 func TestTraceUnanswered(t *testing.T) {
 	a := startTracer(t, TraceOptions{})
-	// With the collector's maps, but nobody who takes what is told.
+	// With the collector's maps, but nobody who takes what is reported.
 	tracing := &Tracing{}
 	tracing.share(a.tracer.collection.Maps)
 	l, port := dataListener(t)
@@ -69,7 +70,7 @@ func TestTraceUnanswered(t *testing.T) {
 	m.eventually("it is counted", func(r replicaReading) bool { return r.value("plumbline_replica_request_unanswered_total", nil) == 1 })
 }
 
-// What the programs on a storage wire could not tell of makes the statements of that time incomplete.
+// What the programs on a storage wire could not report makes the statements of that time incomplete.
 func TestTraceUntold(t *testing.T) {
 	a := startTracer(t, TraceOptions{})
 	m := startSelfTraced(t, replicaProcess{Backend: "longhorn-v1", Role: replica.Engine, Volume: "full"}, a.options.Tracing)
@@ -99,7 +100,7 @@ func TestTraceUntold(t *testing.T) {
 	}
 }
 
-// Such a statement is told of as one that lost events, others are not.
+// Such a statement is reported as one that lost events, others are not.
 func TestTraceUntoldStatement(t *testing.T) {
 	a := startTracer(t, TraceOptions{Sample: 1})
 	var unseen atomic.Uint64

@@ -7,13 +7,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// traceHelpers bounds the tasks, beside the servers' own, whose sleeps are told of: the entries of the map helpers.
+// traceHelpers bounds the tasks, beside the servers' own, whose sleeps are reported: the entries of the map helpers.
 const traceHelpers = 1024
 
-// tracingMaps are the maps that all programs that tell of events share: bpf/trace.h.
+// tracingMaps are the maps that all programs that report events share: bpf/trace.h.
 var tracingMaps = []string{"trace_events", "trace_lost", "trace_completing"}
 
-// Tracing is what the trace collector shares with those whose programs tell it of events. nil is no tracing.
+// Tracing is what the trace collector shares with the collectors whose programs send it events. nil is no tracing.
 type Tracing struct {
 	mu     sync.Mutex
 	shared map[string]*ebpf.Map
@@ -39,7 +39,7 @@ func (t *Tracing) share(all map[string]*ebpf.Map) {
 	}
 }
 
-// on tells whether programs are to tell of events.
+// on reports whether programs are to report events.
 func (t *Tracing) on() bool {
 	if t == nil {
 		return false
@@ -49,7 +49,7 @@ func (t *Tracing) on() bool {
 	return t.shared != nil
 }
 
-// named says who knows the servers by their numbers in events, and which of them run.
+// named sets the functions that return a server's names by its number in events, and which servers run.
 func (t *Tracing) named(label func(uint32) (label, engine string), running func() map[string]bool) {
 	if t == nil {
 		return
@@ -59,7 +59,7 @@ func (t *Tracing) named(label func(uint32) (label, engine string), running func(
 	t.label, t.running = label, running
 }
 
-// namedReplicas says who knows the replicas by the numbers in events.
+// namedReplicas sets the function that returns a replica's name by the numbers in events.
 func (t *Tracing) namedReplicas(replica func(process, peer uint32) string) {
 	if t == nil {
 		return
@@ -102,7 +102,7 @@ func (t *Tracing) server(number uint32) (label, engine string) {
 	return f(number)
 }
 
-// load loads an object whose programs may tell of events. Without tracing the verifier takes that out of them.
+// load loads an object whose programs may report events. Without tracing the verifier takes that out of them.
 func (t *Tracing) load(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
 	if !t.on() {
 		return ebpf.NewCollection(spec)

@@ -8,22 +8,25 @@ import (
 const (
 	// tracingMaxUnanswered bounds the requests without an answer that the trace collector has not taken yet.
 	tracingMaxUnanswered = 4096
-	// tracingLate is the age from which on it is told of a request that it has no answer: most have one soon.
+	// tracingLate is the age from which a request without an answer is reported: most have one soon.
 	tracingLate = uint64(250e6)
 )
 
-// toldReplicas is what the trace collector is told of engines' requests to replicas, beside the programs' events.
+// toldReplicas is what is reported to the trace collector of engines' requests to replicas, beside the programs'
+// events.
 type toldReplicas struct {
-	// unseen counts what happened on a storage wire of which the programs could not tell.
+	// unseen counts what happened on a storage wire that the programs could not report.
 	unseen func() (uint64, error)
-	// followed tells whether an operation's process is followed yet.
+	// followed reports whether an operation's process is followed yet.
 	followed func(process uint32) bool
-	// unanswered are requests without an answer; crowded is when the first of those began that found no room, 0 if all did.
+	// unanswered are requests without an answer; crowded is when the first of those began that found no room, 0 if all
+	// did.
 	unanswered []trace.Event
 	crowded    uint64
 }
 
-// seenReplicas says who knows what the programs on a storage wire could not tell of, and which processes they follow; nil ends that.
+// seenReplicas sets the functions that return what the programs on a storage wire could not report, and whether they
+// follow a process; nil ends that.
 func (t *Tracing) seenReplicas(unseen func() (uint64, error), followed func(process uint32) bool) {
 	if t == nil {
 		return
@@ -33,7 +36,7 @@ func (t *Tracing) seenReplicas(unseen func() (uint64, error), followed func(proc
 	t.replicas.unseen, t.replicas.followed = unseen, followed
 }
 
-// followed tells whether an operation's process is followed yet.
+// followed reports whether an operation's process is followed yet.
 func (t *Tracing) followed(process uint32) bool {
 	t.mu.Lock()
 	f := t.replicas.followed
@@ -41,7 +44,7 @@ func (t *Tracing) followed(process uint32) bool {
 	return f != nil && f(process)
 }
 
-// unseen counts what happened on a storage wire of which the programs could not tell.
+// unseen counts what happened on a storage wire that the programs could not report.
 func (t *Tracing) unseen() (uint64, error) {
 	t.mu.Lock()
 	f := t.replicas.unseen
@@ -52,7 +55,7 @@ func (t *Tracing) unseen() (uint64, error) {
 	return f()
 }
 
-// unanswered tells of a request that has no answer until the event's end.
+// unanswered reports a request that has no answer until the event's end.
 func (t *Tracing) unanswered(e trace.Event) {
 	if !t.on() {
 		return
@@ -66,7 +69,8 @@ func (t *Tracing) unanswered(e trace.Event) {
 	}
 }
 
-// takeUnanswered returns the requests that were told of since the last time, and when the first of those began that found no room.
+// takeUnanswered returns the requests that were reported since the last time, and when the first of those began that
+// found no room.
 func (t *Tracing) takeUnanswered() (all []trace.Event, crowded uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,11 +80,11 @@ func (t *Tracing) takeUnanswered() (all []trace.Event, crowded uint64) {
 	return all, crowded
 }
 
-// replicaUntold are the events after which an operation is missing of which the programs would have told. What was never in step,
-// such as a connection of somebody else, is none of them.
+// replicaUntold are the events after which an operation is missing that the programs would have reported. What was
+// never in step, such as a connection of somebody else, is none of them.
 var replicaUntold = []replica.Event{replica.EventResync, replica.EventUnmatched, replica.EventLostConnection, replica.EventLostRequest, replica.EventLostFault}
 
-// untold counts what happened of which the programs could not tell.
+// untold counts what happened that the programs could not report.
 func (f *replicaFollower) untold() (n uint64, err error) {
 	events, err := f.kernel.events()
 	for _, e := range replicaUntold {
@@ -89,14 +93,14 @@ func (f *replicaFollower) untold() (n uint64, err error) {
 	return n, err
 }
 
-// isFollowed tells whether the process with this number is followed yet.
+// isFollowed reports whether the process with this number is followed yet.
 func (f *replicaFollower) isFollowed(process uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bySlot[process] != nil
 }
 
-// tellUnanswered tells of an engine's request to a replica that has no answer until now.
+// tellUnanswered reports an engine's request to a replica that has no answer until now.
 func (f *replicaFollower) tellUnanswered(id uint64, o *replica.Operation, peers map[uint32]replica.PeerKey, now uint64) {
 	if replica.View(o.View) != replica.ViewRequest || replica.Ops[o.Op] == "ping" {
 		return

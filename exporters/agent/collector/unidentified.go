@@ -12,6 +12,14 @@ const (
 	kindClaim   = "claim"
 	kindProcess = "process"
 	kindServer  = "server"
+	// kindListener are programs that listen where servers do and are none that is known, by the engine whose port it is.
+	kindListener = "listener"
+	// kindReplica are replicas whose disk is not known.
+	kindReplica = "replica"
+	// kindPath are disks of other hosts by the wire, such as nvme.
+	kindPath = "path"
+	// kindLine are lines of the kernel's files that were not understood.
+	kindLine = "line"
 )
 
 var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
@@ -20,7 +28,13 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 		"that may be either of two devices or folders (ambiguous), or whose device cannot be found (device); those on no block device are in plumbline_volumes_without_device. "+
 		"process: containers, by a process of each, in a cgroup that has the kubelet's name but none of a pod's form (cgroup), or of a pod that neither the API server nor the kubelet's folders know (pod). "+
 		"server: database servers that are followed whose data directory is not known (data_directory), is on no block device (device), or on one and in no known volume (volume), as on a disk of the machine's own. "+
-		"claim and process are there with --kubernetes only, and as of the latest look, ten seconds ago at the most.",
+		"replica: replicas whose folder is on no block device that is known (device). "+
+		"path: disks over NVMe over Fabrics (nvme) or iSCSI (iscsi) that are in sysfs in a form that is not understood. "+
+		"listener: ports of network namespaces that are the usual one of an engine (postgresql, mysql, redis) and on which a program listens that is neither a known server nor a known proxy, "+
+		"and network namespaces that are not looked at, as there are too many (namespace); the log names the programs at debug, and so does --check. "+
+		"line: lines of the kernel's files that are not understood and left out: of mount tables (mountinfo; one that cannot be read to its end counts as one), of processes' cgroups (cgroup), "+
+		"processes by their stat (stat), network namespaces by their tables of sockets (tcp), block devices by diskstats (diskstats). "+
+		"claim, process and cgroups' lines are there with --kubernetes only. All are as of the latest look, ten seconds ago at the most; a listener may be as old as it takes to look at all network namespaces, 16 of them every ten seconds.",
 	[]string{"node", "kind", "reason"}, nil)
 
 // sendUnidentified sends what is not identified of a kind, by reason.
@@ -30,9 +44,15 @@ func sendUnidentified(ch chan<- prometheus.Metric, node, kind string, counts map
 	}
 }
 
-// Reasons why a server is not identified.
 const (
+	// Reasons why a server is not identified.
 	reasonDataDirectory = "data_directory"
 	reasonDevice        = "device"
 	reasonVolume        = "volume"
+	// Of a listener: its network namespace is not looked at.
+	reasonNamespace = "namespace"
+	// Of a line: the file it is in.
+	reasonStat      = "stat"
+	reasonTCP       = "tcp"
+	reasonDiskstats = "diskstats"
 )

@@ -10,17 +10,16 @@ import (
 
 // volumes is the collector "volume". It exports
 //
-//	plumbline_volume_info{node,device,volume,namespace,persistentvolumeclaim,storageclass,backend,pod}  gauge, 1
-//	plumbline_volume_disk_info{node,device,volume,disk}                                                 gauge, 1
-//	plumbline_volumes_without_device{node}                                                              gauge
-//	plumbline_unidentified_objects{node,kind,reason}                                                    gauge
-//	plumbline_storageclass_control_info{node,storageclass}                                              gauge, 1
+//	plumbline_volume_info{node,device,volume,namespace,persistentvolumeclaim,claim_uid,storageclass,backend,pod}  gauge, 1
+//	plumbline_volume_disk_info{node,device,volume,disk}                                                           gauge, 1
+//	plumbline_volumes_without_device{node}                                                                        gauge
+//	plumbline_unidentified_objects{node,kind,reason}                                                              gauge
+//	plumbline_storageclass_control_info{node,storageclass}                                                        gauge, 1
 //
-// The first has one series for each volume that is there now, which is what joins a device's latency with
-// the volume's name. A scrape reads nothing itself: volume.Node follows the mounts, so that a
-// series is gone within two seconds after its volume was unmounted. The second names the disks at the bottom of the device's stack
-// (LVM, encryption, loop devices). The third says which storage classes are controls on this node, whether a volume
-// of them is there or not.
+// The first has one series for each volume that is there now, which is what joins a device's latency with the volume's
+// name. A scrape reads nothing itself: volume.Node follows the mounts, so that a series is gone within two seconds
+// after its volume was unmounted. The second names the disks at the bottom of the device's stack (LVM, encryption, loop
+// devices). The third lists which storage classes are controls on this node, whether a volume of them is there or not.
 type volumes struct {
 	options  Options
 	info     *prometheus.Desc
@@ -34,8 +33,8 @@ func NewVolume(o Options) (Collector, error) {
 	return &volumes{
 		options: o,
 		info: prometheus.NewDesc("plumbline_volume_info",
-			"A volume that is mounted on this node, and its block device; the value is always 1.",
-			[]string{"node", "device", "volume", "namespace", "persistentvolumeclaim", "storageclass", "backend", "pod"}, nil),
+			"A volume that is mounted on this node, and its block device; the value is always 1. claim_uid is the UID of the claim; it is empty where no API server knows it.",
+			[]string{"node", "device", "volume", "namespace", "persistentvolumeclaim", "claim_uid", "storageclass", "backend", "pod"}, nil),
 		without: prometheus.NewDesc("plumbline_volumes_without_device",
 			"Volumes that are mounted on this node and lie on no block device, such as those of a network file system or of ZFS: their latency is in no metric of a device.",
 			[]string{"node"}, nil),
@@ -67,7 +66,7 @@ func (v *volumes) Update(ch chan<- prometheus.Metric) error {
 	found, err := v.options.Volumes.Known()
 	for _, f := range found {
 		ch <- gauge(v.info, 1, v.options.Node, f.Disk,
-			f.Volume, f.Namespace, f.PersistentVolumeClaim, f.StorageClass, f.Backend, f.Pod)
+			f.Volume, f.Namespace, f.PersistentVolumeClaim, f.ClaimUID, f.StorageClass, f.Backend, f.Pod)
 		for _, disk := range f.Below {
 			ch <- gauge(v.disks, 1, v.options.Node, f.Disk, f.Volume, disk)
 		}
@@ -76,6 +75,7 @@ func (v *volumes) Update(ch chan<- prometheus.Metric) error {
 	unidentified := v.options.Volumes.Unidentified()
 	sendUnidentified(ch, v.options.Node, kindClaim, unidentified.Claims)
 	sendUnidentified(ch, v.options.Node, kindProcess, unidentified.Processes)
+	sendUnidentified(ch, v.options.Node, kindLine, unidentified.Lines)
 	for _, class := range v.options.Controls.Classes() {
 		ch <- gauge(v.controls, 1, v.options.Node, class)
 	}

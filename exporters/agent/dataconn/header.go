@@ -25,7 +25,7 @@ const (
 	headerJiva     = 30
 )
 
-// Kind says what a message does to an operation.
+// Kind is what a message does to an operation.
 type Kind uint8
 
 // Kinds of messages.
@@ -48,7 +48,7 @@ const (
 	OpOther
 )
 
-// Types of messages as they stand in the header.
+// Types of messages in the header.
 const (
 	typeRead      = 0
 	typeWrite     = 1
@@ -81,12 +81,12 @@ type Message struct {
 	Magic uint16
 }
 
-// Begins says whether these first bytes (one or more) can begin a message.
+// Begins reports whether these first bytes (one or more) can begin a message.
 func Begins(b []byte) bool {
 	return b[0] >= 0x01 && b[0] <= 0x03 && (len(b) < 2 || b[1] == 0x1b)
 }
 
-// Need returns the header's length as far as its first bytes tell.
+// Need returns the header's length as far as its first bytes determine it.
 func Need(b []byte) int {
 	if len(b) >= 2 && b[0] == 0x03 && b[1] == 0x1b {
 		return headerJiva

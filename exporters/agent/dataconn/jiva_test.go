@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// frame is one message, byte for byte, and what it says.
+// frame is one message, byte for byte, and its meaning.
 type frame struct {
 	hex  string
 	want Message
 }
 
-// golden is a stream of a version of Jiva. The bytes are written out from its published source, field by field as rpc/wire.go writes
-// them: magic, sequence, type, offset, size, the payload's length, the payload. What stands in requests is by rpc/client.go, in answers by
-// rpc/server.go (createResponse). No Jiva was run.
+// golden is a stream of a version of Jiva. The bytes are written out from its published source, field by field as
+// rpc/wire.go writes them: magic, sequence, type, offset, size, the payload's length, the payload. The content of
+// requests is by rpc/client.go, of answers by rpc/server.go (createResponse). No Jiva was run.
 type golden struct {
 	version string
 	magic   uint16
@@ -36,8 +36,8 @@ var jivaGolden = []golden{
 		{"031b 04000000 08000000 0000000000000000 0000000000000000 00000000", Message{ID: 4, Kind: Request, Op: Sync}},
 		{"031b ffffffff 09000000 0000000001000000 0000004000000000 00000000", Message{ID: 0xffffffff, Offset: 1 << 32, Size: 1 << 30, Kind: Request, Op: Unmap}},
 	}},
-	// Answers, as a replica sends them: that to a write has the size of what was written and nothing behind it, those to the others the
-	// size of what follows.
+	// Answers, as a replica sends them: that to a write has the size of what was written and nothing behind it, those
+	// to the others the size of what follows.
 	{"jiva 3.6.0, replica", MagicJiva, []frame{
 		{"031b 01000000 02000000 0000000000000000 0000000000000000 00000000", Message{ID: 1, Kind: Response, Op: OpOther}},
 		{"031b 02000000 02000000 0010000000000000 0600000000000000 00000000", Message{ID: 2, Offset: 4096, Size: 6, Kind: Response, Op: OpOther}},

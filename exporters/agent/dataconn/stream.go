@@ -22,10 +22,10 @@ type Stream struct {
 	header  [HeaderMax]byte
 	have    int
 	message Message
-	magic   uint16 // the messages' so far; 0 until one has told
+	magic   uint16 // the messages' so far; 0 until one had it
 }
 
-// InStep says whether the stream knows where messages begin.
+// InStep reports whether the stream knows where messages begin.
 func (s *Stream) InStep() bool { return s.state == in }
 
 // Feed takes the next bytes and calls done for each message that they complete. After
@@ -77,7 +77,7 @@ func (s *Stream) leave() {
 	s.state, s.magic = out, 0
 }
 
-// keeps says whether the message speaks as those before it on this stream.
+// keeps reports whether the message has the magic of those before it on this stream.
 func (s *Stream) keeps(m Message) bool {
 	if s.magic == 0 {
 		s.magic = m.Magic

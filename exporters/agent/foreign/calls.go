@@ -13,19 +13,20 @@ var ErrUnanswered = errors.New("no answer in time")
 // ErrTooMany is the error of a call that was not made, because too many others hang.
 var ErrTooMany = errors.New("too many calls hang already")
 
-// Unanswered tells whether a call was not answered in time, or not made because others hang: the next one may be answered.
+// Unanswered reports whether a call timed out, or was not made because others hang: the next one may be answered.
 func Unanswered(err error) bool { return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) }
 
 const (
-	// DefaultPatience is how long a call on another process's files or memory may take. Before it, it may wait half as long for its owner's others.
+	// DefaultPatience is how long a call on another process's files or memory may take. Before it, it may wait half as
+	// long for its owner's others.
 	DefaultPatience = 2 * time.Second
 	// DefaultHanging is how many calls may hang at once. Each holds a thread of the agent.
 	DefaultHanging = 128
 )
 
-// The parts of these that may be taken by the calls of one user in one cgroup, by all of one cgroup and by all of one user: whose
-// processes hang on purpose must not use up what the others need. A process of another container may have any user, that of a
-// database, too, but is in no cgroup but its own; who may make cgroups of his own cannot choose his user.
+// The shares of these for the calls of one user in one cgroup, of one cgroup and of one user: processes that hang on
+// purpose must not use up what the others need. A process of another container may have any user, that of a database,
+// too, but is in no cgroup but its own. A process that may make cgroups of its own cannot choose its user.
 const (
 	ownerShare = 8
 	groupShare = 4
@@ -34,17 +35,17 @@ const (
 
 // Owner is whose process a call looks at. The zero Owner is the agent itself.
 type Owner struct {
-	// User is the process's user or, where that says nothing, as of root's engines and replicas, whose it is by its cgroup (pod.Owner).
+	// User is the process's user. Where that does not identify an owner, as for root's engines and replicas, it is the
+	// owner by cgroup (pod.Owner).
 	User string
-	// Group is the process's cgroup, as the kernel tells it, or empty if it is in none of its own.
+	// Group is the process's cgroup, as the kernel reports it, or empty if it is in none of its own.
 	Group string
 }
 
-// Calls bounds calls that may hang in the kernel, such as any on a file system whose server is
-// gone. A call that hangs cannot be ended: its goroutine and thread stay until the kernel
-// answers. So of each key there is one call at a time, and once as many hang as may, no more are
-// made. Whoever makes calls side by side bounds how many: those are not known to hang before
-// the patience is over.
+// Calls bounds calls that may hang in the kernel, such as any on a file system whose server is gone. A call that hangs
+// cannot be ended: its goroutine and thread stay until the kernel answers. So of each key there is one call at a time,
+// and once the limit of hanging calls is reached, no more are made. Callers bound their concurrent calls themselves:
+// these are not known to hang before the patience is over.
 type Calls struct {
 	patience time.Duration
 	hanging  int
@@ -69,18 +70,18 @@ func NewCalls(patience time.Duration, hanging int) *Calls {
 	return &Calls{patience: patience, hanging: hanging, under: map[string]*call{}, changed: make(chan struct{})}
 }
 
-// Do makes a call within the patience. The call must leave its result in a place of its own that is read with a lock, or only if Do
-// returns no error of this package: it may go on after Do has returned.
+// Do makes a call within the patience. The call must leave its result in a place of its own that is read with a lock,
+// or only if Do returns no error of this package: it may go on after Do has returned.
 func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key, f) }
 
-// DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an eighth of
-// the calls that may hang.
+// DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an
+// eighth of the calls that may hang.
 func (c *Calls) DoFor(owner, key string, f func() error) error {
 	return c.do(Owner{User: owner}, key, f)
 }
 
-// do makes a call on behalf of an owner, who has a share of the calls that may hang. The agent's own calls are bounded as all
-// others together are, and do not wait for those.
+// do makes a call on behalf of an owner, which has a share of the calls that may hang. The agent's own calls have the
+// bound of all others together, and do not wait for those.
 func (c *Calls) do(owner Owner, key string, f func() error) error {
 	mine, err := c.begin(owner, key)
 	if err != nil {
@@ -109,8 +110,8 @@ func (c *Calls) do(owner Owner, key string, f func() error) error {
 	return fmt.Errorf("%s: %w (%s)", key, ErrUnanswered, c.patience)
 }
 
-// begin notes a call as under way, once its owner has room for it, for which it waits half the patience: who makes many calls side by
-// side has no more that may turn out to hang than his share.
+// begin notes a call as under way, once its owner has room for it; it waits at most half the patience. An owner with
+// many concurrent calls has no more that may turn out to hang than its share.
 func (c *Calls) begin(owner Owner, key string) (*call, error) {
 	deadline := time.NewTimer(c.patience / 2)
 	defer deadline.Stop()
@@ -139,15 +140,15 @@ func (c *Calls) begin(owner Owner, key string) (*call, error) {
 	}
 }
 
-// Enter begins what is no call by itself but is bounded as calls are, such as a look that makes several of them, once its owner has room for it, for which
-// it waits half the patience. What it returns ends it.
+// Enter begins what is no call by itself but is bounded as calls are, such as a look that makes several of them, once
+// its owner has room for it, for which it waits half the patience. What it returns ends it.
 func (c *Calls) Enter(owner Owner, what string) (over func(), err error) {
 	c.mu.Lock()
 	c.entered++
 	key := fmt.Sprintf("%s %d", what, c.entered)
 	c.mu.Unlock()
 	if _, err := c.begin(owner, key); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, ErrTooMany) // the key is nobody else's
+		return nil, fmt.Errorf("%s: %w", what, ErrTooMany) // the key is used by no other call
 	}
 	return func() { c.returned(key) }, nil
 }
@@ -160,7 +161,7 @@ func (c *Calls) returned(key string) {
 	c.change()
 }
 
-// change tells whoever waits that a call has returned, or hangs.
+// change wakes all waiters: a call has returned, or hangs.
 func (c *Calls) change() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -176,9 +177,9 @@ func guarded(key string, f func() error) (err error) {
 	return f()
 }
 
-// full tells whether an owner may have no more calls: of those that hang or, if all, of those under way that may yet hang, too. So
-// several owners that are slow together, and do not hang, can keep others waiting, whose calls then are not made this time: without
-// that more could turn out to hang than may.
+// full reports whether an owner has used up its calls: it counts calls that hang or, if all is set, also those under
+// way that may yet hang. Several owners that are slow together, and do not hang, can therefore delay others, whose
+// calls are not made this time. Otherwise more calls than allowed could turn out to hang.
 func (c *Calls) full(owner Owner, all bool) bool {
 	agent := owner == Owner{}
 	var own, group, user, sum int
@@ -213,7 +214,7 @@ func Ask[T any](c *Calls, key string, f func() (T, error)) (T, error) {
 func AskFor[T any](c *Calls, owner Owner, key string, f func() (T, error)) (T, error) {
 	var result, none T
 	err := c.do(owner, key, func() (err error) {
-		// A late result is written where nobody reads it any more: each Ask has its own.
+		// A late result is discarded: each Ask has its own.
 		result, err = f()
 		return err
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// hang is a call that returns when it is told to.
+// hang returns a call that blocks until release is called.
 func hang() (call func() error, release func()) {
 	end := make(chan struct{})
 	var once sync.Once
@@ -46,7 +46,7 @@ func TestCallsHang(t *testing.T) {
 	})
 }
 
-// A late result reaches nobody, and a panic is an error.
+// A late result is discarded, and a panic is an error.
 func TestCallsResults(t *testing.T) {
 	c := NewCalls(10*time.Millisecond, 8)
 	call, release := hang()
@@ -106,7 +106,8 @@ func TestCallsBounded(t *testing.T) {
 	}
 }
 
-// Whoever chooses his processes' users, their cgroups or neither uses up his own share only, also if all of his calls are made at once.
+// A user that chooses the users or the cgroups of his processes, or neither, uses up his own share only, also with all
+// calls at once.
 func TestCallsShares(t *testing.T) {
 	const hanging = 3 * ownerShare
 	database := Owner{"999", "database"}

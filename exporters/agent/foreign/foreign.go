@@ -1,5 +1,5 @@
 // Package foreign reads what other processes own: their files, and what procfs shows of their
-// memory. Whatever another process can write is hostile, and whatever lies on a file system can
+// memory. What another process can write is untrusted, and what is on a file system can
 // hang with it. So every such read of the agent goes through this package:
 //
 //   - A path is resolved within the process's own root or directory, without magic links; a
@@ -57,7 +57,7 @@ func openDir(procfs string, pid int, link string) (*Dir, error) {
 // Close gives the directory back.
 func (d *Dir) Close() error { return d.file.Close() }
 
-// Resolution says which links are followed on the way to a file.
+// Resolution selects which links are followed on the way to a file.
 type Resolution uint64
 
 const (
@@ -79,7 +79,7 @@ func (d *Dir) openPath(path string, how Resolution) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Stat returns what the file system says of a file of any kind.
+// Stat returns the file system's attributes of a file of any kind.
 func (d *Dir) Stat(path string, how Resolution) (unix.Stat_t, error) {
 	var s unix.Stat_t
 	f, err := d.openPath(path, how)
@@ -93,7 +93,8 @@ func (d *Dir) Stat(path string, how Resolution) (unix.Stat_t, error) {
 // File is what the kernel reports of a file of any kind.
 type File struct {
 	unix.Stat_t
-	// Mount is the kernel's number of the mount that the file is seen through, as in the first field of mountinfo; 0 if it is not known.
+	// Mount is the kernel's number of the mount that the file is seen through, as in the first field of mountinfo; 0 if
+	// it is not known.
 	Mount uint64
 }
 
@@ -170,8 +171,8 @@ func (d *Dir) Readlink(name string) (string, error) {
 	return string(target[:n]), nil
 }
 
-// Device returns what the agent's own /dev says of a name in it. Links are followed within /dev;
-// what other file systems are mounted there, such as /dev/shm, is not looked at.
+// Device returns the attributes of a name in the agent's own /dev. Links are followed within /dev. Other file systems
+// mounted there, such as /dev/shm, are not looked at.
 func Device(name string) (unix.Stat_t, error) {
 	dev, err := os.OpenFile("/dev", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -194,8 +195,8 @@ func HostDevice(procfs, name string) (unix.Stat_t, error) {
 	return device(dev, name)
 }
 
-// OpenDisk opens a block device of HostDevice's /dev, or else of Device's, for asking its driver; number is its device number, as major:minor, without
-// which it is another one.
+// OpenDisk opens a block device of HostDevice's /dev, or else of Device's, for asking its driver; number is its device
+// number, as major:minor, without which it is another one.
 func OpenDisk(procfs, name, number string) (*os.File, error) {
 	var problems []error
 	for _, dev := range []string{filepath.Join(procfs, "1", "root", "dev"), "/dev"} {
@@ -248,7 +249,7 @@ func OpenMagic(link string) (*os.File, unix.Stat_t, error) {
 	return reopen(f, link)
 }
 
-// reopen opens the very file that an O_PATH descriptor stands for, if it is a regular one.
+// reopen opens the very file that an O_PATH descriptor refers to, if it is a regular one.
 func reopen(f *os.File, name string) (*os.File, unix.Stat_t, error) {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {

@@ -38,8 +38,7 @@ func check(t *testing.T, errs ...error) {
 	}
 }
 
-// Whatever stands in a file's place, nothing but a regular file within the process's own view is
-// read, and nothing waits.
+// Only a regular file within the process's own view is read, and nothing waits.
 func TestReadFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "shadow")
 	check(t, os.WriteFile(outside, []byte(secret), 0o600))
@@ -113,8 +112,7 @@ func TestReadFileThroughFolders(t *testing.T) {
 	}
 }
 
-// What a magic link leads to is read if it is a regular file, and the error of what is not read
-// says so.
+// The target of a magic link is read if it is a regular file; otherwise the error names the reason.
 func TestOpenMagic(t *testing.T) {
 	f, _, err := foreign.OpenMagic("/proc/self/exe")
 	check(t, err)

@@ -11,8 +11,8 @@ import (
 // maxLinks bounds how many links a path may go over; it is the kernel's own bound.
 const maxLinks = 40
 
-// Real returns where a path leads, as a path from the directory without links and "..": links are followed with the directory as the root
-// of all paths, as InRoot does. What the path names must be there.
+// Real returns where a path leads, as a path from the directory without links and "..": links are followed with the
+// directory as the root of all paths, as InRoot does. What the path names must be there.
 func (d *Dir) Real(path string) (string, error) {
 	real, rest := "/", path
 	for links := 0; rest != ""; {
@@ -45,7 +45,8 @@ func (d *Dir) Real(path string) (string, error) {
 	return real, nil
 }
 
-// linkAt returns where the link at a path leads, as it is written; empty if there is no link, but another file. No link on the way is followed.
+// linkAt returns where the link at a path leads, as it is written; empty if there is no link, but another file. No link
+// on the way is followed.
 func (d *Dir) linkAt(path string) (string, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(int(d.file.Fd()), path, &how)

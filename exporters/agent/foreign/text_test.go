@@ -65,7 +65,7 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-// Whatever comes, what leaves fits for a label.
+// For any input the result fits for a label.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"a", "\xff\xfe", "ööö", "\x80\x80\x80", "\xf0\x9f\x98"} {
 		f.Add(s, 4)

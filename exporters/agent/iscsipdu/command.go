@@ -13,13 +13,14 @@ const (
 	OpOther
 )
 
-// Where a command of variable length has the last byte of its service action, and what WRITE SAME's second byte has to say that it unmaps.
+// Where a command of variable length has the last byte of its service action, and the bit in WRITE SAME's second byte
+// for unmap.
 const (
 	serviceAction   = 9
 	writeSameUnmaps = 0x08
 )
 
-// opOf says what a command descriptor block asks, as op_of_command (exporters/agent/bpf/fabric/scsi.h) does.
+// opOf returns the operation of a command descriptor block, as op_of_command (exporters/agent/bpf/fabric/scsi.h) does.
 func opOf(cdb []byte) Op {
 	switch cdb[0] {
 	case 0x08, 0x28, 0xa8, 0x88: // READ (6), (10), (12), (16)

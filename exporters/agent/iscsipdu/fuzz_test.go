@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// script turns the fuzzer's bytes into calls: a byte that says the direction and how long the call is, the call's bytes.
+// script turns the fuzzer's bytes into calls: a byte for the call's direction and length, then the call's bytes.
 func script(b []byte, call func(toTarget bool, b []byte)) {
 	for len(b) > 0 {
 		how := b[0]
@@ -55,7 +55,8 @@ func scripted(toTarget bool, b []byte) (s []byte) {
 	return s
 }
 
-// Whatever comes, a session keeps little, ends only what has begun, and means the same if the calls of a direction that is in step are cut.
+// For any input, a session keeps little, ends only what has begun, and means the same if the calls of a direction that
+// is in step are cut.
 func FuzzSession(f *testing.F) {
 	messages, _ := traffic()
 	for i := range 4 {

@@ -15,7 +15,7 @@ const (
 	AttachedMax = 64 * 4
 )
 
-// Kind says what a message does to an operation or to the login.
+// Kind is what a message does to an operation or to the login.
 type Kind uint8
 
 // Kinds of messages.
@@ -32,7 +32,7 @@ const (
 	Rejected
 )
 
-// Opcodes as they stand in the header; those from 0x20 on are a target's.
+// Opcodes in the header; those from 0x20 on are a target's.
 const (
 	opNopOut        = 0x00
 	opCommand       = 0x01
@@ -84,7 +84,7 @@ type Message struct {
 	Kind Kind
 	// Op is a command's operation.
 	Op Op
-	// Function is what a task management request asks.
+	// Function is the function of a task management request.
 	Function uint8
 	// Failed is set on an answer that reports an error.
 	Failed bool

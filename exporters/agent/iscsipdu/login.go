@@ -9,11 +9,11 @@ const (
 	NameMax = 223
 )
 
-// Login is what the text of a login says.
+// Login is the content of a login's text.
 type Login struct {
 	// Target is the target's name; empty if the text has none, or one that is too long.
 	Target string
-	// HeaderDigest and DataDigest say that CRC32C is in use, as a target's answer has it.
+	// HeaderDigest and DataDigest are set if CRC32C is in use, as a target's answer has it.
 	HeaderDigest, DataDigest bool
 }
 
@@ -24,7 +24,7 @@ func Keys(text []byte) (l Login) {
 	for len(text) > 0 {
 		key, rest, ended := bytes.Cut(text, []byte{0})
 		if cut && !ended {
-			break // who knows how it goes on
+			break // the rest is missing
 		}
 		text = rest
 		name, value, _ := bytes.Cut(key, []byte{'='})
@@ -44,7 +44,7 @@ func Keys(text []byte) (l Login) {
 	return l
 }
 
-// add takes what a later text says in addition; a key is negotiated once.
+// add adds the content of a later text; a key is negotiated once.
 func (l *Login) add(more Login) {
 	if l.Target == "" {
 		l.Target = more.Target

@@ -3,11 +3,12 @@ package iscsipdu
 const (
 	// UnderWayMax is how many operations a session remembers that were not answered yet; that of more is not known.
 	UnderWayMax = 256
-	// TrustAfter is how many messages a direction has to understand, one after the other, until digests that were guessed are kept.
+	// TrustAfter is how many messages a direction has to understand, one after the other, until digests that were
+	// guessed are kept.
 	TrustAfter = 8
 )
 
-// Operation is what a command asks.
+// Operation is a command's request.
 type Operation struct {
 	Tag, LUN, Bytes uint32
 	Op              Op
@@ -20,8 +21,9 @@ type Event struct {
 	Ends, Failed bool
 }
 
-// Session follows a target's connection, both directions, however their bytes are cut. A connection whose login was not seen is adopted
-// at a call that begins with a header, and a direction is given up at a header that is none. The zero Session is ready.
+// Session follows a target's connection, both directions, however their bytes are cut. A connection whose login was not
+// seen is adopted at a call that begins with a header, and a direction is given up at a header that is none. The zero
+// Session is ready.
 type Session struct {
 	// Number is a new one each time that what was under way was forgotten.
 	Number int
@@ -29,11 +31,12 @@ type Session struct {
 	Resyncs int
 	// Missed is set once bytes at the beginning of a direction were not understood.
 	Missed bool
-	// Unmatched counts answers without a command, Lost commands that found no room, Aborted those that a task management request ended.
+	// Unmatched counts answers without a command, Lost commands that found no room, Aborted those that a task
+	// management request ended.
 	Unmatched, Lost, Aborted int
-	// HeaderDigest and DataDigest say what messages have, as far as is known: see Known.
+	// HeaderDigest and DataDigest are set if messages have them, as far as is known: see Known.
 	HeaderDigest, DataDigest bool
-	// Known is set if the login told of the digests; else they are guessed.
+	// Known is set if the digests are known from the login; else they are guessed.
 	Known bool
 	// Target is the name that a login was for, once it has succeeded.
 	Target string
@@ -50,10 +53,10 @@ func (s *Session) Received(b []byte, on func(Event)) { s.feed(&s.received, b, tr
 // Sent takes the next bytes that the target sent, and calls on for each operation that they end.
 func (s *Session) Sent(b []byte, on func(Event)) { s.feed(&s.sent, b, false, on) }
 
-// InStep says whether it is known where messages begin, of what the target receives and of what it sends.
+// InStep reports whether it is known where messages begin, for those that the target receives and those that it sends.
 func (s *Session) InStep() (received, sent bool) { return s.received.state == in, s.sent.state == in }
 
-// UnderWay says how many operations have begun and not ended.
+// UnderWay returns how many operations have begun and not ended.
 func (s *Session) UnderWay() int { return len(s.underWay) }
 
 func (s *Session) feed(one *stream, b []byte, toTarget bool, on func(Event)) {
@@ -165,7 +168,7 @@ func (s *Session) end(m Message, on func(Event)) {
 	s.Unmatched++
 }
 
-// drop forgets the operations of which gone says so, and returns how many they were.
+// drop forgets the operations for which gone returns true, and returns their number.
 func (s *Session) drop(gone func(Operation) bool) (n int) {
 	kept := s.underWay[:0]
 	for _, o := range s.underWay {

@@ -127,7 +127,7 @@ func traffic() ([]pdu, []Event) {
 		}
 }
 
-// feed gives a session messages, each cut as pieces says.
+// feed gives a session messages, each cut by pieces.
 func feed(s *Session, toTarget bool, b []byte, pieces func([]byte) [][]byte) (got []Event) {
 	for _, piece := range pieces(b) {
 		if toTarget {
@@ -195,7 +195,7 @@ func TestSessionSplitAnywhere(t *testing.T) {
 	})
 }
 
-// What a direction has to say in one call: many messages at once.
+// A direction may have many messages in one call.
 func TestSessionInOneCall(t *testing.T) {
 	var s Session
 	var received, sent []byte

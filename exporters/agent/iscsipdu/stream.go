@@ -26,8 +26,9 @@ func (s *stream) leave() {
 	*s = stream{state: out}
 }
 
-// feed takes the next bytes, and returns false where they stop being understood. It calls header for each header, which says how much
-// digests add to what follows it, and loginText with the text of a login's messages once the last one of them is complete.
+// feed takes the next bytes, and returns false where they stop being understood. It calls header for each header, which
+// returns how much digests add to what follows it, and loginText with the text of a login's messages once the last one
+// of them is complete.
 func (s *stream) feed(b []byte, toTarget bool, header func(Message) (digests uint32), loginText func(Message, []byte)) bool {
 	if s.state == out {
 		if !s.adopts(b, toTarget) {
@@ -74,7 +75,7 @@ func (s *stream) feed(b []byte, toTarget bool, header func(Message) (digests uin
 	return true
 }
 
-// adopts says whether a call's bytes begin with a header that can be one of a connection whose login is over.
+// adopts reports whether a call's bytes begin with a header that can be one of a connection whose login is over.
 func (s *stream) adopts(b []byte, toTarget bool) bool {
 	if len(b) < HeaderSize {
 		return false
@@ -83,7 +84,7 @@ func (s *stream) adopts(b []byte, toTarget bool) bool {
 	return err == nil && !m.login()
 }
 
-// complete ends a message. The text of a login's messages is told with the one in which it does not go on.
+// complete ends a message. The text of a login's messages is passed on with the last of them.
 func (s *stream) complete(loginText func(Message, []byte)) {
 	if s.over || s.message.Continues {
 		return
@@ -92,5 +93,5 @@ func (s *stream) complete(loginText func(Message, []byte)) {
 	s.text = nil
 }
 
-// login says whether a message is a part of a login.
+// login reports whether a message is a part of a login.
 func (m Message) login() bool { return m.Kind == LoginRequest || m.Kind == LoginResponse }

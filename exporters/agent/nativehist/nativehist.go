@@ -21,8 +21,8 @@ const (
 	Slots = 30<<Schema + 2
 )
 
-// Bounds are the classic buckets' upper bounds in seconds, for readers that know no native ones (the rules for either kind): the powers
-// of two from 2^-14 (61 us) to 2^5 (32 s), which are bounds of native buckets, too.
+// Bounds are the classic buckets' upper bounds in seconds, for readers that know no native ones (the rules for either
+// kind): the powers of two from 2^-14 (61 us) to 2^5 (32 s), which are bounds of native buckets, too.
 var Bounds = bounds(smallest, largest)
 
 // smallest and largest are the bounds' exponents.

@@ -1,6 +1,6 @@
-// Package nvmepdu reads the headers of NVMe over TCP (NVMe/TCP transport specification 1.0), of what a target receives and of what it sends. It is
-// the user-space twin of the parser that runs in the kernel (exporters/agent/bpf/fabric/nvme_pdu.h): tests and fuzzing hold one
-// against the other. Change both.
+// Package nvmepdu reads the headers of NVMe over TCP (NVMe/TCP transport specification 1.0), of what a target receives
+// and of what it sends. It is the user-space twin of the parser that runs in the kernel
+// (exporters/agent/bpf/fabric/nvme_pdu.h): tests and fuzzing hold one against the other. Change both.
 package nvmepdu
 
 import (
@@ -17,7 +17,7 @@ const (
 	LengthMax = 64 << 20
 )
 
-// Kind says what a message does to an operation or to the connection.
+// Kind is what a message does to an operation or to the connection.
 type Kind uint8
 
 // Kinds of messages, as enum message_kind in message.h numbers them; those left out are not on this wire.
@@ -29,7 +29,7 @@ const (
 	Hello   Kind = 7 // the first message of a connection
 )
 
-// Op is what a command asks, as enum wire_op numbers it.
+// Op is a command's operation, as enum wire_op numbers it.
 type Op uint8
 
 // Operations.
@@ -81,7 +81,8 @@ type Message struct {
 	Namespace, Queue uint32
 	// Bytes is how many bytes a read or write is about; 0 of other commands.
 	Bytes uint32
-	// Rest is how long what follows the header is, with digests, and Text which of it is a Connect's data, after Lead bytes.
+	// Rest is how long what follows the header is, with digests, and Text which of it is a Connect's data, after Lead
+	// bytes.
 	Rest, Text, Lead uint32
 	Kind             Kind
 	Op               Op
@@ -91,7 +92,7 @@ type Message struct {
 	Failed bool
 }
 
-// Need returns how long a header is, as far as these bytes of it tell; more than there are until it is whole.
+// Need returns how long a header is, as far as these bytes of it determine it; more than there are until it is whole.
 func Need(h []byte) int {
 	if len(h) < Common {
 		return Common
@@ -102,7 +103,7 @@ func Need(h []byte) int {
 	return Common // of others no more is looked at
 }
 
-// Parse reads a whole header; an error says that it is none, of what comes to a target or from one.
+// Parse reads a whole header, of a message to a target or from one. It returns an error for anything else.
 func Parse(h []byte, toTarget bool) (Message, error) {
 	m := Message{Op: OpOther}
 	if len(h) < Common || len(h) < Need(h) {

@@ -25,8 +25,8 @@ type Crew struct {
 // AttachTo is what the program is for: a tracepoint, or a function of the kernel.
 func (c *Crew) AttachTo() string { return c.spec.AttachTo }
 
-// Attach attaches the program as its section says, except for iterators, and then its deputies: the
-// kernel runs them in the order in which they were attached.
+// Attach attaches the program as its section defines, except for iterators, and then its deputies: the kernel runs them
+// in the order in which they were attached.
 func (c *Crew) Attach() (io.Closer, error) {
 	return c.AttachSome(func(int) bool { return true })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// maxDeputies is MAX_DEPUTIES of bpf/deputies.h, which says what a deputy is.
+// maxDeputies is MAX_DEPUTIES of bpf/deputies.h, which describes deputies.
 const maxDeputies = 3
 
 // crewOf are the tracepoints whose programs have deputies where they may be preempted, each with its
@@ -27,7 +27,7 @@ var crewOf = map[string]string{
 // crewsMap is the map's name.
 const crewsMap = "crews"
 
-// deputyMark stands between a program's name and the rank of its deputy.
+// deputyMark separates a program's name from the rank of its deputy.
 const deputyMark = "#"
 
 // deputy is the name of a program's deputy; of rank 0 it is the program's own.

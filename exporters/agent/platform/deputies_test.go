@@ -11,7 +11,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 )
 
-// What this package says of deputies is what the programs do.
+// The constants of this package match the compiled programs.
 func TestCrewsAsCompiled(t *testing.T) {
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"query": query.LoadQuery, "replica": replica.LoadDataconn} {
 		spec, err := load()

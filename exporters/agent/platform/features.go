@@ -35,7 +35,7 @@ const (
 	DeviceFlushes Feature = "device_flushes"
 )
 
-// without says what is lost without each feature.
+// without is what is lost without each feature.
 var without = map[Feature]string{
 	KernelTypes:   "no program can be loaded: no statements, no replicas",
 	Statements:    "no statement is counted",
@@ -49,8 +49,7 @@ var without = map[Feature]string{
 	DeviceFlushes: "a device that hangs in a flush alone shows by the statements that wait, not by the device",
 }
 
-// Features is what this machine has of all features. A feature is there until somebody says why
-// it is not.
+// Features is what this machine has of all features. A feature counts as present unless Lacks was called for it.
 type Features struct {
 	mu   sync.Mutex
 	lack map[Feature]error
@@ -91,7 +90,7 @@ func (f *Features) Check() []exporterkit.CheckResult {
 	return results
 }
 
-// Log says what this machine lacks and what is lost with it.
+// Log logs what this machine lacks and what is lost with it.
 func (f *Features) Log(log *slog.Logger) {
 	for _, feature := range slices.Sorted(maps.Keys(without)) {
 		if why := f.Lack(feature); why != nil {
@@ -105,7 +104,7 @@ func firstLine(err error) string {
 	return line
 }
 
-// available is what dashboards and alerts tell of a kernel.
+// available shows which features the running kernel has.
 var available = prometheus.NewDesc("plumbline_feature_available",
 	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines say why and what is lost. "+
 		"Features: device_flushes, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
@@ -125,7 +124,7 @@ func (f *Features) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// findFeatures notes what can be told from the kernel's types.
+// findFeatures notes what the kernel's types show.
 func (k *Kernel) findFeatures() {
 	f := k.Features
 	f.Lacks(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
@@ -152,7 +151,7 @@ func (k *Kernel) member(name, member, option string) error {
 	return fmt.Errorf("the kernel is built without %s", option)
 }
 
-// RunDelay says why the wait for a CPU cannot be told, from what procfs says of this process.
+// RunDelay returns why the wait for a CPU is not known, by what procfs has for this process; nil if it is known.
 func RunDelay(procfs string) error {
 	text, err := os.ReadFile(filepath.Join(procfs, "self", "schedstat"))
 	if err != nil {
@@ -187,7 +186,7 @@ func none(why error) *Features {
 	return f
 }
 
-// flushes says why a flush is not counted in flight: by version, because no type or file tells.
+// flushes returns why a flush is not counted in flight: by version, because no type or file shows it.
 func flushes() error {
 	if since(6, 16) {
 		return nil

@@ -1,5 +1,5 @@
-// Package platform finds out what the running kernel has for the agent's BPF programs: by which
-// way they can watch calls on sockets, what it lacks, and what that costs the user.
+// Package platform detects what the running kernel has for the agent's BPF programs: the way to watch calls on sockets,
+// what it lacks, and what that costs the user.
 package platform
 
 import (
@@ -16,8 +16,7 @@ import (
 // Boundary is a way for a program to run in the task that calls on a socket.
 type Boundary string
 
-// The ways, and the value that asks for the best one. Each has programs of its own, with one body:
-// bpf/query/boundary.h.
+// The ways, and the value for the best one. Each has programs of its own, with one body: bpf/query/boundary.h.
 const (
 	// Auto is what was seen to work on such a kernel.
 	Auto Boundary = "auto"
@@ -59,8 +58,8 @@ var (
 	others        = map[Boundary]*Kernel{}
 )
 
-// Find is This with a boundary that was asked for, which may not be the right one. Who asks for
-// the same gets the same.
+// Find is This with a given boundary, which may not be the right one. Calls with the same boundary return the same
+// Kernel.
 func Find(wanted Boundary) (*Kernel, error) {
 	if wanted == Auto || wanted == "" {
 		return This()
@@ -141,8 +140,8 @@ func missing(types *btf.Spec, tracepoints ...string) []string {
 	return missing
 }
 
-// fullPreemption reports whether tasks are preempted while they are in the kernel, as far as can
-// be known: debugfs says what is, the command line and the build what was asked for.
+// fullPreemption reports whether tasks are preempted while they are in the kernel, as far as can be known: debugfs has
+// the current mode, the command line and the build the configured one.
 func fullPreemption() bool {
 	if now, err := os.ReadFile("/sys/kernel/debug/sched/preempt"); err == nil {
 		return bytes.Contains(now, []byte("(full)")) || bytes.Contains(now, []byte("(lazy)"))
@@ -171,7 +170,7 @@ func realTime() bool {
 	return err == nil && bytes.HasPrefix(text, []byte("1"))
 }
 
-// since reports whether the running kernel calls itself this version or a later one.
+// since reports whether the running kernel's version is this one or a later one.
 func since(major, minor int) bool {
 	var u unix.Utsname
 	var v [2]int

@@ -20,7 +20,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Which way is taken on which kernel, and whether it is said that events may be missed.
+// The way chosen on each kernel, and whether ExclusiveRuns is lacking.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -71,7 +71,7 @@ func TestThis(t *testing.T) {
 	}
 }
 
-// The probe tells what the kernel's count is where its programs run, here with counts made up.
+// The probe reports the kernel's count where its programs run, here with made-up counts.
 func TestPreemptCounts(t *testing.T) {
 	testkit.NeedBPF(t)
 	count := func(n int32) asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R6, n)} }
@@ -88,7 +88,7 @@ func TestPreemptCounts(t *testing.T) {
 	}
 }
 
-// Each thing that stands against the programs has its sentence.
+// Each obstacle to loading the programs has its sentence.
 func TestExplain(t *testing.T) {
 	refused := fmt.Errorf("load: %w", unix.EPERM)
 	plain := errors.New("plain")

@@ -20,9 +20,9 @@ import (
 // hard interrupts: in none of these can a task lose the CPU. The uppermost bit is inverted on x86.
 const preemptMask = 0xffffff
 
-// tracepointsHoldPreemption tries whether a program on a socket's tracepoint runs with preemption
-// disabled: the program looks at the kernel's count of that. One at sched_switch, where it always
-// is disabled, tells whether this kernel counts at all; one that does not preempts nothing.
+// tracepointsHoldPreemption tries whether a program on a socket's tracepoint runs with preemption disabled: the program
+// looks at the kernel's count of that. One at sched_switch, where it always is disabled, shows whether this kernel
+// counts at all; one that does not preempts nothing.
 func tracepointsHoldPreemption(types *btf.Spec) (bool, error) {
 	read, err := readPreemptCount(types)
 	if err != nil {
@@ -33,7 +33,7 @@ func tracepointsHoldPreemption(types *btf.Spec) (bool, error) {
 		return false, err
 	}
 	socket, scheduler := seen["sock_send_length"], seen["sched_switch"]
-	// Whatever else sends meanwhile: one run that could be preempted tells.
+	// Other senders do not matter: one run that could be preempted is enough.
 	return !socket.preemptible || !scheduler.held, nil
 }
 

@@ -35,7 +35,7 @@ type circumstances struct {
 	noKernelRead bool     // programs may not read the kernel's memory
 	noBPF        bool     // there is no bpf(2)
 	helpers      []string // missing, with the version that has them
-	functions    []string // missing, of those that stand in for the socket tracepoints
+	functions    []string // missing, of those used instead of the socket tracepoints
 	onlyEnds     bool     // the socket tracepoints are missing: programs go to the ends of functions
 }
 
@@ -91,7 +91,7 @@ func explain(err error, c circumstances) error {
 	case c.noTypes != nil:
 		reasons = append(reasons, fmt.Sprintf("the kernel's BTF may not be read: %v", c.noTypes))
 	}
-	// Without rights, what asks for a feature is refused, too, and takes the feature for missing.
+	// Without rights, probes of features are refused, too, and report the feature as missing.
 	if len(c.capabilities) > 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported)) {
 		reason := "the process lacks " + strings.Join(c.capabilities, " and ")
 		if c.unprivileged == "1" || c.unprivileged == "2" {
@@ -128,8 +128,8 @@ func explain(err error, c circumstances) error {
 
 var capabilities = map[string]uint{"CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON, "CAP_SYS_ADMIN": unix.CAP_SYS_ADMIN}
 
-// missingCapabilities returns those of the capabilities that this process does not have. Whoever
-// has CAP_SYS_ADMIN has them all.
+// missingCapabilities returns those of the capabilities that this process does not have. CAP_SYS_ADMIN includes them
+// all.
 func missingCapabilities(wanted ...string) []string {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

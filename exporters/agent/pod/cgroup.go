@@ -22,8 +22,8 @@ const (
 	// maxCgroup bounds /proc/PID/cgroup, a line for each hierarchy; maxMembers the list of a cgroup's processes.
 	maxCgroup  = 64 << 10
 	maxMembers = 4 << 20
-	// maxSearched bounds how many cgroups are looked through for a pod's, and maxDepth how deep: the kubelet's own root, which
-	// may be some below the hierarchy's, kubepods, the class of service, the pod.
+	// maxSearched bounds how many cgroups are looked through for a pod's, and maxDepth how deep: the kubelet's own
+	// root, which may be some below the hierarchy's, kubepods, the class of service, the pod.
 	maxSearched = 20000
 	maxDepth    = 6
 )
@@ -31,9 +31,10 @@ const (
 const uid = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
 
 var (
-	// podGroup is what the kubelet calls a pod's cgroup: pod0fe7f6e5-…, or kubepods-burstable-pod0fe7f6e5_….slice below systemd, there with the kubelet's
-	// own root before it (--cgroup-root), of which it makes a - a _. A runtime that does not use systemd, below a kubelet that does, makes one cgroup of
-	// what it gets for systemd: …-pod0fe7f6e5_….slice:cri-containerd:ID, which is the pod's and the container's.
+	// podGroup matches the kubelet's name of a pod's cgroup: pod0fe7f6e5-…, or kubepods-burstable-pod0fe7f6e5_….slice
+	// below systemd. There the kubelet's own root precedes it (--cgroup-root), with each - as _. A runtime that does
+	// not use systemd, below a kubelet that does, makes one cgroup of what it gets for systemd:
+	// …-pod0fe7f6e5_….slice:cri-containerd:ID, which is the pod's and the container's.
 	podGroup = regexp.MustCompile(`^(?:pod` + uid + `|(?:[^/:-]+-)*kubepods(?:-besteffort|-burstable)?-pod` + uid + `\.slice)(?::([^/:]*):([^/:]+))?$`)
 	// containerGroup is what runtimes call a container's, with a prefix of their own.
 	containerGroup = regexp.MustCompile(`^(?:[^/:]+\.slice:)?(?:[A-Za-z0-9_.]+[-:])*([0-9a-f]{64})(?:\.scope)?$`)
@@ -41,15 +42,15 @@ var (
 
 // cgroups finds the pods of processes by the kernel's cgroups, as PID 1 sees them.
 //
-// The names alone prove nothing: whoever may make cgroups of his own, as any user of a systemd session may, can call one as the
-// kubelet calls a pod's, and move his process into it. So a process is in a pod only if
+// The names alone prove nothing: any user of a systemd session may make cgroups of his own, give one the name of the
+// kubelet's for a pod, and move his process into it. So a process is in a pod only if
 //
-//   - the cgroup of the pod, of the container, and all above them belong to root and nobody else may write them: an
+//   - the cgroup of the pod, of the container, and all above them belong to root and only root may write them: an
 //     unprivileged process can neither make such a cgroup nor enter it. (On version 2 a container's own may belong to the root
-//     of its user namespace: the kernel lets nobody enter it who may not write above it.);
-//   - it is the outermost one with a pod's name, so that whoever may make cgroups within a pod stays in that pod;
+//     of its user namespace: to enter it, a process needs the right to write above it.);
+//   - it is the outermost one with a pod's name, so that cgroups made within a pod stay in that pod;
 //   - the kernel lists the process there, in the hierarchy that PID 1 has mounted. A path in /proc/PID/cgroup is relative to
-//     the reader's own cgroup namespace, and says nothing of what is above it.
+//     the reader's own cgroup namespace, and does not show what is above it.
 type cgroups struct{ procfs string }
 
 // hierarchy is the place of a hierarchy below PID 1's mounts.
@@ -61,7 +62,7 @@ type hierarchy struct {
 // finder finds the way to the folder that has a pod's cgroup, see search.
 type finder func(root, group string) (string, error)
 
-// text returns what the kernel tells of a process's cgroups; empty of one that has ended.
+// text returns the kernel's list of a process's cgroups; empty for one that has ended.
 func (c cgroups) text(pid int) (string, error) {
 	text, err := foreign.ReadProc(filepath.Join(c.procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
 	switch {
@@ -73,7 +74,8 @@ func (c cgroups) text(pid int) (string, error) {
 	return string(text), nil
 }
 
-// of returns the pod and container that a process is in, or the zero ID. The error is ErrUntrusted if a cgroup only looks so.
+// of returns the pod and container that a process is in, or the zero ID. The error is ErrUntrusted if a cgroup only
+// looks so.
 func (c cgroups) of(pid int) (ID, error) {
 	text, err := c.text(pid)
 	if err != nil {
@@ -109,7 +111,8 @@ func split(line string) (controllers, at string) {
 	return controllers, at
 }
 
-// Named tells whether a process is in a cgroup that is called as the kubelet calls a pod's. It proves nothing, and costs little.
+// Named reports whether a process is in a cgroup that has the name of a kubelet's cgroup for a pod. It proves nothing,
+// and costs little.
 func Named(procfs string, pid int) bool {
 	text, err := cgroups{procfs}.text(pid)
 	if err != nil {
@@ -149,7 +152,7 @@ func (c cgroups) mount(controllers string) string {
 	}
 }
 
-// names are those on the way to a cgroup, of which one is a pod's.
+// names are the parts of the path to a cgroup; one of them is a pod's.
 type names struct {
 	parts []string
 	// pod is which of the parts is the pod's, and end where ends what the kubelet and the runtime made.
@@ -161,7 +164,7 @@ type names struct {
 	relative bool
 }
 
-// named takes the way to a cgroup apart; ok says that a part of it has a pod's name. It proves nothing.
+// named parses the path of a cgroup; ok reports whether a part of it has a pod's name. It proves nothing.
 func named(at string) (n names, ok bool) {
 	if !strings.Contains(at, "pod") {
 		return n, false
@@ -184,7 +187,8 @@ func named(at string) (n names, ok bool) {
 	return n, true
 }
 
-// prove tells whether these names are those of the cgroup that a process is in by one hierarchy, and made by the kubelet.
+// prove returns an error unless these names are those of the process's cgroup in one hierarchy, and made by the
+// kubelet.
 func (n names) prove(pid int, h hierarchy, find finder) error {
 	group := n.parts[n.pod]
 	above := strings.Join(n.parts[:n.pod], "/")
@@ -199,7 +203,7 @@ func (n names) prove(pid int, h hierarchy, find finder) error {
 	must := made
 	switch {
 	case h.unified && n.both:
-		must = above // who may not write there can neither make the container's cgroup nor enter it
+		must = above // without the right to write there a process can neither make the container's cgroup nor enter it
 	case h.unified:
 		must = path.Join(above, group)
 	}
@@ -224,7 +228,7 @@ func podPart(group string) string {
 	return name
 }
 
-// rootOnly tells whether all folders on the way belong to root, and nobody else may write them.
+// rootOnly returns an error unless all folders on the way belong to root and only root may write them.
 func rootOnly(root, way string) error {
 	at := root
 	for _, part := range strings.Split(way, "/") {
@@ -236,7 +240,7 @@ func rootOnly(root, way string) error {
 	return nil
 }
 
-// ownedByRoot tells whether a folder belongs to root, and nobody else may write it.
+// ownedByRoot returns an error unless a folder belongs to root and only root may write it.
 func ownedByRoot(folder string) error {
 	info, err := os.Lstat(folder)
 	if err != nil {
@@ -249,10 +253,10 @@ func ownedByRoot(folder string) error {
 	return nil
 }
 
-// owner is who makes the cgroups of pods; tests that are not run by root set their own.
+// owner is the user that makes the cgroups of pods; tests that are not run by root set their own.
 var owner uint32
 
-// member tells whether a cgroup has a process.
+// member returns an error unless a cgroup lists a process.
 func member(list string, pid int) error {
 	found := false
 	want := strconv.Itoa(pid)
@@ -289,8 +293,8 @@ func nowhere(group string) error {
 	return fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, foreign.Text(group, foreign.MaxLabel))
 }
 
-// eachPod calls f with the name of each cgroup that is called as a pod's and the way to the folder that has it, until f returns false: through
-// root's folders only, and not into a pod's.
+// eachPod calls f with the name of each cgroup that is called as a pod's and the way to the folder that has it, until f
+// returns false: through root's folders only, and not into a pod's.
 func eachPod(root string, f func(name, way string) bool) {
 	type folder struct {
 		way   string

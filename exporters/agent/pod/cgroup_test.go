@@ -139,7 +139,8 @@ func TestPodOfProcess(t *testing.T) {
 	}
 }
 
-// Names of cgroups prove nothing. Who is in none of the kubelet's cgroups is in no pod, whatever his own are called.
+// Names of cgroups prove nothing. A process in none of the kubelet's cgroups is in no pod, with any name of its own
+// cgroups.
 func TestFakePods(t *testing.T) {
 	fake := "kubepods.slice/kubepods-pod" + underscore + ".slice/cri-containerd-" + number + ".scope"
 	for _, c := range []struct {
@@ -203,7 +204,7 @@ func TestFakePods(t *testing.T) {
 	}
 }
 
-// A container with users of its own, to whom the runtime has given its cgroup.
+// A container with a user namespace of its own; the runtime has given it its cgroup.
 func TestPodWithUserNamespace(t *testing.T) {
 	testkit.NeedRoot(t)
 	tr := newTree(t)
@@ -233,7 +234,8 @@ func (tr tree) chown(path, below string) {
 	}
 }
 
-// TestRealCgroups has the kernel's own: a pod's as the kubelet makes it, and one of the same name that belongs to a user.
+// TestRealCgroups has the kernel's own: a pod's as the kubelet makes it, and one of the same name that belongs to a
+// user.
 func TestRealCgroups(t *testing.T) {
 	testkit.NeedRoot(t)
 	base := ""

@@ -5,10 +5,6 @@ import (
 	"regexp"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
@@ -16,21 +12,28 @@ const resource = "pods"
 
 // follow makes objects follow the pods of one node.
 func follow(objects *kube.Objects, node string) {
-	kube.FollowSelected[object](objects, schema.GroupVersionResource{Version: "v1", Resource: resource}, "spec.nodeName="+node, keep)
+	kube.Follow(objects, kube.Kind{Versions: []string{"v1"}, Resource: resource, Fields: "spec.nodeName=" + node, Spread: true}, (*object).keep)
 }
 
 // mirrorOf is the UID that the kubelet knows a static pod by; the API server has given its copy of the pod another one.
 const mirrorOf = "kubernetes.io/config.mirror"
 
-// object is what is read of a Pod.
+// object is what is read of a Pod: not the environment with its passwords.
 type object struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	metadata `json:"metadata"`
+	Spec     struct {
 		Hostname    string `json:"hostname"`
 		HostNetwork bool   `json:"hostNetwork"`
 		NodeName    string `json:"nodeName"`
-		// Claims are the names of the PersistentVolumeClaims that it uses, see keep.
-		Claims []string `json:"claims"`
+		Volumes     []struct {
+			Name  string `json:"name"`
+			Claim struct {
+				Name string `json:"claimName"`
+			} `json:"persistentVolumeClaim"`
+			Ephemeral *struct{} `json:"ephemeral"`
+		} `json:"volumes"`
+		// claims are the names of the PersistentVolumeClaims that it uses, those that are made for it among them.
+		claims []string
 	} `json:"spec"`
 	Status struct {
 		Phase string `json:"phase"`
@@ -42,59 +45,52 @@ type object struct {
 	} `json:"status"`
 }
 
+type metadata struct {
+	kube.Meta
+	UID    string `json:"uid"`
+	Owners []struct {
+		Kind       string `json:"kind"`
+		Name       string `json:"name"`
+		Controller bool   `json:"controller"`
+	} `json:"ownerReferences"`
+	Labels struct {
+		Hash string `json:"pod-template-hash"` // of a Deployment's pod: the end of its ReplicaSet's name
+	} `json:"labels"`
+	Annotations struct {
+		Mirror string `json:"kubernetes.io/config.mirror"` // mirrorOf
+	} `json:"annotations"`
+}
+
 type status struct {
 	Name string `json:"name"`
 	ID   string `json:"containerID"` // containerd://0123…
 }
 
-// keep drops what is not read, such as the environment with its passwords, before it is kept.
-func keep(u *unstructured.Unstructured) {
-	kept := map[string]any{}
-	for _, path := range [][]string{
-		{"apiVersion"}, {"kind"},
-		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"},
-		{"metadata", "ownerReferences"}, {"metadata", "labels", hashLabel}, {"metadata", "annotations", mirrorOf},
-		{"spec", "hostname"}, {"spec", "hostNetwork"}, {"spec", "nodeName"},
-		{"status", "phase"}, {"status", "podIPs"}, {"status", "containerStatuses"}, {"status", "initContainerStatuses"},
-	} {
-		if value, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...); ok && err == nil {
-			// Only what Set cannot take apart fails, and that is none of a server's answers.
-			_ = unstructured.SetNestedField(kept, value, path...)
+// keep keeps the claims of the volumes alone.
+func (o *object) keep() kube.Object {
+	for _, v := range o.Spec.Volumes {
+		if v.Claim.Name != "" {
+			o.Spec.claims = append(o.Spec.claims, v.Claim.Name)
+		}
+		if v.Ephemeral != nil {
+			o.Spec.claims = append(o.Spec.claims, o.Name+"-"+v.Name)
 		}
 	}
-	if claims := claimsOf(u); len(claims) > 0 {
-		_ = unstructured.SetNestedStringSlice(kept, claims, "spec", "claims")
-	}
-	u.Object = kept
+	o.Spec.Volumes = nil
+	return o
 }
 
-// claimsOf are the names of the PersistentVolumeClaims that a pod uses, those that are made for it among them.
-func claimsOf(u *unstructured.Unstructured) (claims []string) {
-	volumes, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "volumes")
-	list, _ := volumes.([]any)
-	for _, v := range list {
-		one, _ := v.(map[string]any)
-		if name, ok, err := unstructured.NestedString(one, "persistentVolumeClaim", "claimName"); ok && err == nil {
-			claims = append(claims, name)
-		}
-		if _, ok := one["ephemeral"]; ok {
-			if name, ok, err := unstructured.NestedString(one, "name"); ok && err == nil {
-				claims = append(claims, u.GetName()+"-"+name)
-			}
-		}
-	}
-	return claims
-}
-
-// Claims returns the PersistentVolumeClaims that running pods of the node use, as NAMESPACE/NAME.
+// Claims returns the PersistentVolumeClaims that pods of the node use, as NAMESPACE/NAME, and of each whether one of
+// them is running; nil before they were listed. The volumes of one that is not need not be there yet, or any more.
 func (n *Node) Claims() map[string]bool {
+	if n.objects.Revision(resource) == 0 {
+		return nil
+	}
 	claims := map[string]bool{}
 	for _, o := range kube.All[*object](n.objects, resource) {
-		if o.Status.Phase != "Running" {
-			continue // its volumes need not be there yet, or any more
-		}
-		for _, name := range o.Spec.Claims {
-			claims[o.Namespace+"/"+name] = true
+		for _, name := range o.Spec.claims {
+			key := o.Namespace + "/" + name
+			claims[key] = claims[key] || o.Status.Phase == "Running"
 		}
 	}
 	return claims
@@ -103,7 +99,7 @@ func (n *Node) Claims() map[string]bool {
 // Odd implements kube.Object.
 func (*object) Odd() string { return "" }
 
-// Check tells what cannot be true of a pod.
+// Check returns an error for impossible values of a pod.
 func (o *object) Check() error {
 	if o.Namespace == "" || o.Name == "" || o.UID == "" {
 		return errors.New("a pod without namespace, name or UID")
@@ -111,10 +107,8 @@ func (o *object) Check() error {
 	return nil
 }
 
-// hashLabel is on the pods of a Deployment: the end of their ReplicaSet's name.
-const hashLabel = "pod-template-hash"
-
-// fromAPI returns the pods that the API server told of, by UID, and by other UIDs those that say they are static pods with them, which needs proof.
+// fromAPI returns the pods that the API server listed, by UID. claims are, by other UIDs, the pods whose annotation
+// claims to be the copy of a static pod with that UID, which needs proof.
 func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 	pods, claims = map[string]Pod{}, map[string][]Pod{}
 	statics := map[string][]Pod{}
@@ -134,13 +128,13 @@ func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 				p.containers[number] = s.Name
 			}
 		}
-		for _, owner := range o.OwnerReferences {
-			if owner.Controller == nil || !*owner.Controller {
+		for _, owner := range o.Owners {
+			if !owner.Controller {
 				continue
 			}
 			p.OwnerKind, p.Owner = owner.Kind, owner.Name
 			// A ReplicaSet goes with the next change of its Deployment, whose name is in its own.
-			if name, ok := strings.CutSuffix(owner.Name, "-"+o.Labels[hashLabel]); ok && owner.Kind == "ReplicaSet" && o.Labels[hashLabel] != "" {
+			if name, ok := strings.CutSuffix(owner.Name, "-"+o.Labels.Hash); ok && owner.Kind == "ReplicaSet" && o.Labels.Hash != "" {
 				p.OwnerKind, p.Owner = "Deployment", name
 			}
 			// A static pod's copy is owned by its node, which is no controller of databases.
@@ -148,20 +142,20 @@ func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 				p.OwnerKind, p.Owner = "", ""
 			}
 		}
-		// Anybody who may make pods may write the annotation, with another pod's UID. Those of static pods are of another form, unless
-		// their manifest has one.
-		mirrored := o.Annotations[mirrorOf]
+		// Any user with the right to make pods may write the annotation, with another pod's UID. UIDs of static pods
+		// have another form, unless their manifest has one.
+		mirrored := o.Annotations.Mirror
 		if staticForm.MatchString(mirrored) {
 			statics[mirrored] = append(statics[mirrored], p)
 			continue
 		}
-		pods[string(o.UID)] = p
+		pods[o.UID] = p
 		if mirrored != "" {
 			claims[mirrored] = append(claims[mirrored], p)
 		}
 	}
 	for uid, all := range statics {
-		// Two that claim one are not told apart.
+		// Two that claim one cannot be distinguished.
 		if len(all) == 1 {
 			pods[uid] = all[0]
 		}

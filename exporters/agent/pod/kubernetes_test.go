@@ -64,8 +64,8 @@ var podsYAML = `
   spec: {nodeName: n1, containers: [{name: a, image: i}]}
 `
 
-// TestPods has a real API server: away at the start, there, away again. Names are the same all the while; what only it knows
-// comes when it does, and stays when it goes.
+// TestPods has a real API server: away at the start, there, away again. Names are the same all the while; what only it
+// knows comes when it does, and stays when it goes.
 func TestPods(t *testing.T) {
 	server := kubetest.Start(t)
 	server.Namespace("db")
@@ -146,7 +146,7 @@ func TestPods(t *testing.T) {
 		return nil
 	}
 	testkit.Eventually(t, 2*time.Minute, is)
-	// A pod that says it is another's copy is not.
+	// A pod that claims to be another's copy is not.
 	server.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": "evil", "namespace": "other", "annotations": map[string]any{mirrorOf: uids["db/pg-1"]}},
 		"spec":     map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "a", "image": "i"}}}}})
@@ -184,8 +184,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// A static pod whose manifest has a UID of its own is known by its copy, if the folder of its logs has the copy's name; of other pods that say
-// they are its copy, or another pod's, nothing is taken.
+// A static pod whose manifest has a UID of its own is known by its copy, if the folder of its logs has the copy's name.
+// Nothing is taken from other pods that claim to be its copy, or another pod's.
 func TestStaticPodWithItsOwnUID(t *testing.T) {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -218,17 +218,5 @@ func TestStaticPodWithItsOwnUID(t *testing.T) {
 	}
 	if got := node.Find([]string{anyUID, copied, real, evil, unlogged}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
-	}
-}
-
-// What an environment holds is dropped before it is kept.
-func TestKeep(t *testing.T) {
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"kind": "Pod", "metadata": map[string]any{"name": "a", "annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "secret", mirrorOf: "m"}},
-		"spec": map[string]any{"nodeName": "n", "containers": []any{map[string]any{"env": []any{map[string]any{"value": "secret"}}}}},
-	}}
-	keep(u)
-	if text := fmt.Sprint(u.Object); strings.Contains(text, "secret") || !strings.Contains(text, "nodeName:n") || !strings.Contains(text, ":m]") {
-		t.Error(text)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"strings"
 )
 
-// Owner names whose a process is, as foreign.Calls has owners, for those whose user says nothing, such as root: the outermost cgroup on its way that is
-// called as a pod's or a container's, so that whoever may make cgroups within one is still the same owner; of a process outside of them all its cgroups, each
-// up to the unit of systemd's or the container of LXC's that it is in. Where a node is itself a container, the pod is the owner on cgroup version 1, where only
-// privileged containers can make cgroups; on version 2 the node is, if seen from outside of it.
+// Owner returns the owner of a process, as foreign.Calls has owners, where the user does not identify it, such as root.
+// It is the outermost cgroup with the name of a pod's or a container's, so that cgroups made within one do not change
+// the owner. For a process outside of pods and containers it is all its cgroups, each up to its unit of systemd or
+// container of LXC. Where a node is itself a container, the pod is the owner on cgroup version 1, where only privileged
+// containers can make cgroups; on version 2 the node is, if seen from outside of it.
 //
-// It proves nothing, costs little and is never empty. Root of a service or of an LXC container that makes cgroups and calls them as containers is several owners.
+// It proves nothing, costs little and is never empty. Root of a service or of an LXC container that makes cgroups and
+// calls them as containers is several owners.
 func Owner(procfs string, pid int) string {
 	text, err := cgroups{procfs}.text(pid)
 	if err != nil || text == "" {
@@ -37,12 +39,13 @@ func Owner(procfs string, pid int) string {
 	return all
 }
 
-// contains says whether a cgroup is called as a pod's or a container's.
+// contains reports whether a cgroup has the name of a pod's or a container's.
 func contains(group string) bool {
 	return podGroup.MatchString(group) || containerGroup.MatchString(group)
 }
 
-// podOfNode returns which part of a way is the outermost pod's in a container, part n, that is a Kubernetes node; n if that is none.
+// podOfNode returns which part of a way is the outermost pod's in a container, part n, that is a Kubernetes node; n if
+// that is none.
 func podOfNode(parts []string, n int) int {
 	if podGroup.MatchString(parts[n]) {
 		return n
@@ -55,7 +58,8 @@ func podOfNode(parts []string, n int) int {
 	return n + 1 + pod
 }
 
-// started says whether a cgroup is called as that of a unit of systemd's with processes, or of a container of LXC's: what is in it may make cgroups of its own.
+// started reports whether a cgroup has the name of a systemd unit with processes or of an LXC container: processes in
+// it may make cgroups of their own.
 func started(group string) bool {
 	return strings.HasSuffix(group, ".service") || strings.HasSuffix(group, ".scope") || strings.HasPrefix(group, "lxc.payload.")
 }

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// All of a pod is one owner, whatever cgroups are made in it, and so is a container, a service or a session outside of pods. A cgroup elsewhere by a pod's name
-// is another one. On version 1 the pods of a node that is a container are owners of their own.
+// All processes of a pod are one owner, in any cgroups made in it, and so are those of a container, a service or a
+// session outside of pods. A cgroup elsewhere with the name of a pod's is another one. On version 1 the pods of a node
+// that is a container are owners of their own.
 func TestOwner(t *testing.T) {
 	tr := newTree(t)
 	pod := "/kubepods.slice/kubepods-pod" + underscore + ".slice"

@@ -1,5 +1,6 @@
-// Package pod finds out which Kubernetes pod a process of this node belongs to, and what that pod is called: by the process's
-// cgroup, and then by the API server or, while that does not answer, by the folders that the kubelet makes for pods' logs.
+// Package pod finds out which Kubernetes pod a process of this node belongs to, and what that pod is called: by the
+// process's cgroup, and then by the API server or, while that does not answer, by the folders that the kubelet makes
+// for pods' logs.
 package pod
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-// ID says which container of which pod a process is in.
+// ID is the container and pod that a process is in.
 type ID struct {
 	// UID is the pod's; of a static pod the one that the kubelet gave it.
 	UID string
@@ -28,14 +29,14 @@ type ID struct {
 // Pod is a pod of this node.
 type Pod struct {
 	Namespace, Name string
-	// Hostname is what the pod calls itself: its name, but with the node's network the node's.
+	// Hostname is the pod's hostname: its name, but with the node's network the node's.
 	Hostname string
-	// OwnerKind and Owner are the controller that made it: a CloudNativePG Cluster, a StatefulSet; empty if nobody did, or if the
-	// API server has not told yet.
+	// OwnerKind and Owner are the controller that made it: a CloudNativePG Cluster, a StatefulSet. They are empty if
+	// there is none, or if the API server has not listed the pod yet.
 	OwnerKind, Owner string
-	// IPs are its addresses, as far as the API server has told.
+	// IPs are its addresses, as far as the API server has listed them.
 	IPs []string
-	// Complete tells that the API server told of the pod; else only namespace and name are known.
+	// Complete is set if the API server has listed the pod; else only namespace and name are known.
 	Complete bool
 	// containers are the names of its containers, by the runtime's numbers.
 	containers map[string]string
@@ -55,32 +56,33 @@ type Node struct {
 
 	// reading is held while the folders of logs are read, which may hang.
 	reading sync.Mutex
-	// mu guards logged, which is what the folders of logs said at read.
+	// mu guards logged, which is the content of the folders of logs at read.
 	mu     sync.Mutex
 	logged map[string]Pod
 	read   time.Time
 }
 
-// rereadAfter is how long what the folders of logs said is taken to hold; processes may come and go quickly.
+// rereadAfter is how long the content of the folders of logs is valid; processes may come and go quickly.
 const rereadAfter = time.Second
 
-// NewNode returns a Node for the procfs that PID 1 sees. It makes objects follow the node's pods, so it must come before they
-// are run. The calls are for what may hang.
+// NewNode returns a Node for the procfs that PID 1 sees. It makes objects follow the node's pods, so it must come
+// before they are run. The calls are for what may hang.
 func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *Node {
 	follow(objects, node)
 	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods"), readLogs: fromLogs}
 }
 
-// Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if it only
-// seems to be in one.
+// Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if
+// it only seems to be in one.
 func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
 
 // kubelets is in the names of all cgroups that the kubelet makes for pods.
 const kubelets = "kubepods"
 
-// Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be read, and those in one of a pod that
-// neither the API server nor the kubelet's folders know. The names prove nothing, so that whoever may make cgroups can add to both.
-func (n *Node) Strays(pids []int) (unread, unknown int) {
+// Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be
+// read, and those in one of a pod that neither the API server nor the kubelet's folders know. The names prove nothing:
+// any process that may make cgroups can add to both. It also counts lines of /proc/PID/cgroup without a cgroup.
+func (n *Node) Strays(pids []int) (unread, unknown, lines int) {
 	pods := map[string]int{} // processes by UID
 	for _, pid := range pids {
 		text, err := n.cgroups.text(pid)
@@ -91,6 +93,9 @@ func (n *Node) Strays(pids []int) (unread, unknown int) {
 		uid := ""
 		for line := range strings.Lines(text) {
 			_, at := split(line)
+			if at == "" {
+				lines++
+			}
 			in = in || strings.Contains(at, kubelets)
 			if one, ok := named(at); ok {
 				uid = one.id.UID
@@ -110,7 +115,7 @@ func (n *Node) Strays(pids []int) (unread, unknown int) {
 			unknown += processes
 		}
 	}
-	return unread, unknown
+	return unread, unknown, lines
 }
 
 // Find returns the pods with these UIDs, as far as their names are known.
@@ -128,7 +133,7 @@ func (n *Node) Find(uids []string) map[string]Pod {
 	if len(rest) == 0 {
 		return pods
 	}
-	// The names are the same, whoever tells them.
+	// The names are the same from either source.
 	logged := n.fromFolders()
 	for _, uid := range rest {
 		p, ok := logged[uid]
@@ -146,7 +151,8 @@ func (n *Node) Find(uids []string) map[string]Pod {
 	return pods
 }
 
-// fromFolders returns the pods that the folders of logs tell of. Without an answer in time those that they told of before count, until the answer comes.
+// fromFolders returns the pods found in the folders of logs. If the read times out, those found before count until it
+// ends.
 func (n *Node) fromFolders() map[string]Pod {
 	n.reading.Lock()
 	defer n.reading.Unlock()
@@ -154,7 +160,7 @@ func (n *Node) fromFolders() map[string]Pod {
 	again := time.Since(n.read) >= rereadAfter
 	n.mu.Unlock()
 	if again {
-		// Of one that fails nothing is known, which logged says then.
+		// Of a read that fails nothing is known; logged is empty then.
 		_ = n.calls.Do("folders of pods' logs", func() error {
 			pods, err := n.readLogs(n.logs)
 			n.mu.Lock()
@@ -195,7 +201,7 @@ func fromLogs(folder string) (map[string]Pod, error) {
 	return pods, nil
 }
 
-// New returns a pod as the API server would tell it, for tests.
+// New returns a pod as the API server would list it, for tests.
 func New(namespace, name string, containers map[string]string) Pod {
 	return Pod{Namespace: namespace, Name: name, Hostname: name, Complete: true, containers: containers}
 }

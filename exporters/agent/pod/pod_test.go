@@ -16,7 +16,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Processes in the kubelet's cgroups are counted whose pod cannot be read or is not known, whatever else a node runs.
+// Processes in the kubelet's cgroups are counted if their pod cannot be read or is not known.
 func TestStrays(t *testing.T) {
 	tr := newTree(t)
 	for pid, line := range map[int]string{
@@ -26,6 +26,7 @@ func TestStrays(t *testing.T) {
 		4: "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(otherUID, "-", "_") + ".slice/crio-" + number + ".scope",
 		5: "0::/kubepods/besteffort/of-another-form/" + number,
 		6: "0::/system.slice/kubelet.service",
+		8: "0::/init.scope\nof another form",
 		7: "5:pids:/kubepods-new\n4:cpu:/kubepods/pod" + anyUID + "/" + number,
 	} {
 		tr.write(fmt.Sprint(pid, "/cgroup"), line+"\n")
@@ -38,38 +39,42 @@ func TestStrays(t *testing.T) {
 	n.readLogs = func(string) (map[string]Pod, error) {
 		return map[string]Pod{anyUID: {Namespace: "db", Name: "pg-0"}}, nil
 	}
-	if unread, unknown := n.Strays([]int{1, 2, 3, 4, 5, 6, 7, 8}); unread != 1 || unknown != 1 {
-		t.Errorf("%d processes in cgroups that are not understood, %d in unknown pods; want 1 each", unread, unknown)
+	if unread, unknown, lines := n.Strays([]int{1, 2, 3, 4, 5, 6, 7, 8}); unread != 1 || unknown != 1 || lines != 1 {
+		t.Errorf("%d processes in cgroups that are not understood, %d in unknown pods, %d lines; want 1 each", unread, unknown, lines)
 	}
 }
 
-// The claims of running pods are known, those that are made for a pod among them, and nothing else of their volumes is kept.
+// The claims of pods are known, of running ones and others, those that are made for a pod among them, and nothing else
+// of their volumes is kept.
 func TestClaims(t *testing.T) {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := NewNode(t.TempDir(), "n1", objects, foreign.NewCalls(time.Second, 8))
+	if claims := n.Claims(); claims != nil {
+		t.Errorf("before pods were listed the claims are known to be %v", claims)
+	}
 	for name, phase := range map[string]string{"pg-0": "Running", "pg-1": "Pending", "job": "Succeeded"} {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "db", "name": name, "uid": "uid-" + name}, "status": map[string]any{"phase": phase},
 			"spec": map[string]any{"volumes": []any{
 				map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "data-" + name}},
 				map[string]any{"name": "scratch", "ephemeral": map[string]any{"volumeClaimTemplate": map[string]any{}}},
 				map[string]any{"name": "secret", "secret": map[string]any{"secretName": "s"}},
-				"nonsense",
 			}}}}
-		keep(u)
-		if _, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "volumes"); ok {
-			t.Error("the volumes are kept")
-		}
 		objects.Put("pods", u)
 	}
-	if got := fmt.Sprint(n.Claims()); got != "map[db/data-pg-0:true db/pg-0-scratch:true]" {
+	for name, o := range kube.All[*object](objects, resource) {
+		if len(o.Spec.Volumes) > 0 {
+			t.Errorf("the volumes of %s are kept", name)
+		}
+	}
+	if got := fmt.Sprint(n.Claims()); got != "map[db/data-job:false db/data-pg-0:true db/data-pg-1:false db/job-scratch:false db/pg-0-scratch:true db/pg-1-scratch:false]" {
 		t.Errorf("the claims are %s", got)
 	}
 }
 
-// What the folders of logs told of holds while they do not answer, and an answer that comes late is what they tell of then.
+// The pods in the folders of logs stay while a read of the folders hangs. A late answer replaces them.
 func TestFoldersAnswerLate(t *testing.T) {
 	answer := make(chan map[string]Pod)
 	n := &Node{calls: foreign.NewCalls(20*time.Millisecond, 8), readLogs: func(string) (map[string]Pod, error) {
@@ -90,7 +95,7 @@ func TestFoldersAnswerLate(t *testing.T) {
 			if got := n.logged["u1"].Name; got != want {
 				return fmt.Errorf("the pod is called %q, want %q", got, want)
 			}
-			n.read = time.Time{} // they are asked again
+			n.read = time.Time{} // the folders are read again
 			return nil
 		})
 	}

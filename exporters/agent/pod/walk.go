@@ -2,8 +2,8 @@ package pod
 
 import "strings"
 
-// Walk finds the containers of many processes, one after the other. What it remembers holds for a moment only: each look at all processes has one of its
-// own.
+// Walk finds the containers of many processes, one after the other. What it remembers holds for a moment only: each
+// look at all processes has one of its own.
 type Walk struct {
 	cgroups cgroups
 	// met are the containers that a process was proven to be in.
@@ -17,8 +17,9 @@ func NewWalk(procfs string) *Walk {
 	return &Walk{cgroups: cgroups{procfs}, met: map[ID]bool{}, ways: map[string]map[string]string{}}
 }
 
-// First says whether a process is in a pod's container of which no other process was met yet. Of the others it reads what their cgroups are called and no
-// more, as whoever is in a container may have thousands of processes there. The error is ErrUntrusted if a process only seems to be in one.
+// First reports whether a process is the first one met of a pod's container. Of the container's further processes it
+// reads only the names of their cgroups, as there may be thousands. The error is ErrUntrusted if a process only seems
+// to be in a container.
 func (w *Walk) First(pid int) (bool, error) {
 	text, err := w.cgroups.text(pid)
 	if err != nil {

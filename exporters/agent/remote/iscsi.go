@@ -21,8 +21,8 @@ var (
 	scsiAddress = regexp.MustCompile(`^([0-9]+):[0-9]+:[0-9]+:([0-9]+)$`)
 )
 
-// ReadISCSI reads /sys/class/iscsi_session and the disks of /sys/block, of which each one's link tells whether a session is above it.
-// Sessions come and go while it is read: what is gone is left out. Of disks that are known nothing is read.
+// ReadISCSI reads /sys/class/iscsi_session and the disks of /sys/block; the link of each disk shows whether a session
+// is above it. Sessions come and go while it reads: what is gone is left out. Of disks that are known nothing is read.
 func ReadISCSI(sysfs string, known *Known) (Paths, error) {
 	known.begin()
 	defer known.end()
@@ -47,7 +47,7 @@ func ReadISCSI(sysfs string, known *Known) (Paths, error) {
 		parts := strings.Split(filepath.ToSlash(link), "/")
 		at := slices.IndexFunc(parts, sessionName.MatchString)
 		if at < 0 {
-			// Others than SCSI's never are what the programs hear of.
+			// The programs see SCSI disks only.
 			if i := len(parts); i > 3 && parts[i-2] == "block" && scsiAddress.MatchString(parts[i-3]) {
 				// A disk whose medium can be changed gets another number then.
 				if attribute(file, "removable") == "1" {
@@ -60,7 +60,10 @@ func ReadISCSI(sysfs string, known *Known) (Paths, error) {
 			}
 			continue
 		}
-		if p, ok := sessionPath(filepath.Join(sysfs, "block"), disk, parts, at); ok {
+		switch p, going, err := sessionPath(filepath.Join(sysfs, "block"), disk, parts, at); {
+		case err != nil:
+			all.Unread++
+		case !going:
 			all.Paths = append(all.Paths, p)
 		}
 	}
@@ -79,19 +82,19 @@ func entries(folder string) (names []string, err error) {
 }
 
 // sessionPath is that of a disk below a session, whose place among the parts of the disk's link is at:
-// …/hostN/sessionN/targetN:N:N/N:N:N:N/block/sdX.
-func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) {
+// …/hostN/sessionN/targetN:N:N/N:N:N:N/block/sdX. going states that the session is about to end.
+func sessionPath(blocks, disk string, parts []string, at int) (p Path, going bool, err error) {
 	below := parts[at+1:]
 	if len(below) < 4 || below[2] != "block" || below[3] != disk {
-		return p, false
+		return p, false, errForm
 	}
 	address := scsiAddress.FindStringSubmatch(below[1])
 	if address == nil {
-		return p, false
+		return p, false, errForm
 	}
 	lun, err := strconv.ParseUint(address[2], 10, 32)
 	if err != nil {
-		return p, false
+		return p, false, errForm
 	}
 	host := filepath.Join(blocks, filepath.Join(parts[:at]...))
 	session := parts[at]
@@ -107,7 +110,7 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 	p.Unit = unit(device)
 	p.Came, p.Initiator = ends(folder, session, filepath.Join(host, "iscsi_host", "host"+address[1]))
 	if p.Subsystem == "" || p.State == "" {
-		return p, false // the session is going
+		return p, true, nil
 	}
 	state := attribute(device, "state")
 	p.Live = p.State == "logged_in"
@@ -115,13 +118,17 @@ func sessionPath(blocks, disk string, parts []string, at int) (p Path, ok bool) 
 		p.Access == "standby" || p.Access == "unavailable" || p.Access == "offline" || p.Access == "transitioning"
 	p.InFlight, p.CountsInFlight = inFlight(device, "block", disk)
 	p.Sequence = sequence(device, "block", disk)
-	return p, true
+	return p, false, nil
 }
 
-// sameForAll are the vendors, as initiators see them, of targets in user space that have no LUNs of one initiator's own: tgtd, istgt.
+// errForm is the error of a link in sysfs that has another form than those that are known.
+var errForm = errors.New("not a path of a form that is known")
+
+// sameForAll are the vendors, as initiators see them, of targets in user space that have no LUNs of one initiator's
+// own: tgtd, istgt.
 var sameForAll = map[string]bool{"IET": true, "FreeBSD": true}
 
-// unit is what a disk's logical unit calls itself, whose folder this is.
+// unit returns the identifier of the logical unit of a disk, whose folder this is.
 func unit(device string) string {
 	if sameForAll[attribute(device, "vendor")] {
 		return ""
@@ -140,7 +147,8 @@ func head(blocks, disk string) string {
 	return disk
 }
 
-// ends are both of a session's connection: where it came to, and where it is from. iscsi_tcp tells its own address with its host.
+// ends returns both ends of a session's connection: where it came to, and where it is from. iscsi_tcp reports its own
+// address with its host.
 func ends(folder, session, host string) (came, initiator string) {
 	connection := "connection" + strings.TrimPrefix(session, "session") + ":0"
 	attributes := filepath.Join(folder, connection, "iscsi_connection", connection)
@@ -161,7 +169,7 @@ func endpoint(host, port string) string {
 	return netip.AddrPortFrom(address.Unmap().WithZone(""), uint16(number)).String()
 }
 
-// portal is the address that a session's connection was made to: as it was asked for, else what it came to.
+// portal returns the address that a session's connection was made to: the configured one, else the one it came to.
 func portal(folder, session string) string {
 	connection := "connection" + strings.TrimPrefix(session, "session") + ":0"
 	attributes := filepath.Join(folder, connection, "iscsi_connection", connection)
@@ -174,7 +182,7 @@ func portal(folder, session string) string {
 	return Address("", "", session)
 }
 
-// ServingISCSI says whether this machine's kernel can serve somebody: its target is there.
+// ServingISCSI reports whether this machine's kernel can be an iSCSI target: its target is there.
 func ServingISCSI(sysfs string) bool {
 	for _, folder := range []string{"module/iscsi_target_mod", "kernel/config/target/iscsi"} {
 		if _, err := os.Stat(filepath.Join(sysfs, folder)); err == nil {
@@ -184,7 +192,8 @@ func ServingISCSI(sysfs string) bool {
 	return false
 }
 
-// ISCSIBacking returns what a target's LUN, by the target's own number, is made of. group is its portal group's folder, tpgt_1.
+// ISCSIBacking returns what a target's LUN, by the target's own number, is made of. group is its portal group's folder,
+// tpgt_1.
 func ISCSIBacking(procfs, sysfs, iqn, group string, lun uint32) Backing {
 	if !element(iqn) || !element(group) {
 		return Backing{}
@@ -202,8 +211,8 @@ func ISCSIBacking(procfs, sysfs, iqn, group string, lun uint32) Backing {
 	return Backing{}
 }
 
-// SocketAddress is the address in a struct sockaddr of the kernel's, as HOST:PORT; empty if it is of no kind that is known. Its
-// family is in the machine's byte order, which is little endian wherever the agent is built for.
+// SocketAddress is the address in a struct sockaddr of the kernel's, as HOST:PORT; empty if it is of no kind that is
+// known. Its family is in the machine's byte order, which is little endian wherever the agent is built for.
 func SocketAddress(raw []byte) string {
 	if len(raw) < 28 {
 		return ""

@@ -85,6 +85,7 @@ func TestReadISCSI(t *testing.T) {
 	got.Paths[1].Subsystem = ""
 	want := Paths{
 		Connections: 3,
+		Unread:      1,
 		Local:       map[uint64]bool{9: true},
 		Paths: []Path{
 			{Disk: "sda", Head: "dm-0", Controller: "session1", Transport: "tcp", Address: "10.99.1.2:3260", Came: "10.99.1.3:3261", Initiator: "10.99.1.1:40123", Subsystem: "iqn.2026-11.io.example:a",

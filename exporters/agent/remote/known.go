@@ -5,14 +5,16 @@ import (
 	"syscall"
 )
 
-// Known remembers the disks that no look will find on a path, as long as they live, so that nothing is read of them again. Those whose medium can be
-// changed are none of them: a new medium has a number of its own.
+// Known remembers the disks that no look will find on a path, as long as they live, so that nothing is read of them
+// again. Those whose medium can be changed are none of them: a new medium has a number of its own.
 type Known struct {
-	// disks are those of the latest look, and next those of the one under way: the kernel's number of each, 0 if its wire has none.
+	// disks are those of the latest look, and next those of the one under way: the kernel's number of each, 0 if its
+	// wire has none.
 	disks, next map[node]uint64
 }
 
-// node is a folder or link of sysfs, which the kernel gives another number when the device is another one's, whatever it is called.
+// node is a folder or link of sysfs. Under the same name, the kernel gives it another number when the device is another
+// one's.
 type node struct {
 	name   string
 	number uint64
@@ -36,7 +38,7 @@ func (k *Known) begin() { k.next = map[node]uint64{} }
 // end forgets what the look has not met.
 func (k *Known) end() { k.disks, k.next = k.next, nil }
 
-// has says whether the disk at n is known, and notes it in all then.
+// has reports whether the disk at n is known, and notes it in all then.
 func (k *Known) has(n node, all *Paths) bool {
 	sequence, known := k.disks[n]
 	if known {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Of one of the machine's own disks its number is read once, and again if another disk comes in its place, also by the same name.
+// Of one of the machine's own disks its number is read once, and again if another disk comes in its place, also by the
+// same name.
 func TestKnownDisks(t *testing.T) {
 	const scsi, nvme = "devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sda", "class/nvme/nvme0/nvme0n1"
 	for name, wire := range map[string]struct {

@@ -1,5 +1,5 @@
 // Package remote knows, from sysfs and configfs, the volumes that this machine uses or serves over a storage
-// network, NVMe over Fabrics or iSCSI, and how storage engines name them.
+// network, NVMe over Fabrics or iSCSI, and how storage backends name them.
 package remote
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// Volume is what a namespace of a subsystem is to its storage engine; of iSCSI, what a LUN of a target is.
+// Volume is what a namespace of a subsystem is to its storage backend; of iSCSI, what a LUN of a target is.
 type Volume struct {
 	// Name is the volume's, and Backend the engine's.
 	Name, Backend string
@@ -21,7 +21,7 @@ type Volume struct {
 	Replica string
 }
 
-// Names are the rules by which engines name what they serve over a wire, the first that fits counts.
+// Names are the rules for the names that engines give what they serve over a wire; the first that fits counts.
 type Names struct {
 	rules []name
 	// wire is the backend of what no rule fits, and first its number of a volume that is alone.
@@ -45,8 +45,8 @@ var knownNVMe = must(1,
 	`mayastor=nqn\.2019-05\.io\.openebs:(?:nexus-)?(?P<volume>.+)`,
 )
 
-// knownISCSI are those of iSCSI. Longhorn's first engine: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor and Jiva: the
-// operators' prefixes of target names.
+// knownISCSI are those of iSCSI. Longhorn's first engine: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor
+// and Jiva: the operators' prefixes of target names.
 var knownISCSI = append(must(1,
 	`longhorn-v1=iqn\.2019-10\.io\.longhorn:(?P<volume>.+)`,
 ), must(0,
@@ -54,8 +54,8 @@ var knownISCSI = append(must(1,
 	`jiva=iqn\.2016-09\.com\.openebs\.jiva:(?P<volume>.+)`,
 )...)
 
-// NVMe are the names of known engines over NVMe over Fabrics after those of further rules, which are ENGINE=REGEXP: the whole
-// name of a subsystem (NQN), with a group "volume" and, where it is a volume's replica, a group "replica".
+// NVMe are the names of known engines over NVMe over Fabrics after those of further rules, which are ENGINE=REGEXP: the
+// whole name of a subsystem (NQN), with a group "volume" and, where it is a volume's replica, a group "replica".
 func NVMe(rules ...string) (Names, error) {
 	own, err := parse(1, rules...)
 	return Names{append(own, knownNVMe...), "nvme", 1}, err
@@ -97,8 +97,8 @@ func must(first uint32, rules ...string) []name {
 // maxName bounds names in labels.
 const maxName = 128
 
-// OfPath names what a path leads to. Where no rule fits, a target's name and the LUN need not identify it: an array may have one target for all volumes, and count
-// the LUNs of each initiator from 0. The logical unit's own name does.
+// OfPath names what a path leads to. Where no rule fits, a target's name and the LUN need not identify it: an array may
+// have one target for all volumes, and count the LUNs of each initiator from 0. The logical unit's own name does.
 func (n Names) OfPath(p Path) Volume {
 	v, ruled := n.of(p.Subsystem, p.Number)
 	if !ruled && p.Unit != "" {
@@ -107,8 +107,8 @@ func (n Names) OfPath(p Path) Volume {
 	return v
 }
 
-// Of names a subsystem's namespace, or a target's LUN. Further ones are volumes of their own. What no rule fits is called by the whole name: its end is that of
-// others, too.
+// Of names a subsystem's namespace, or a target's LUN. Further ones are volumes of their own. What no rule fits is
+// called by the whole name: its end is that of others, too.
 func (n Names) Of(subsystem string, number uint32) Volume {
 	v, _ := n.of(subsystem, number)
 	return v
@@ -141,7 +141,8 @@ func (n Names) of(subsystem string, number uint32) (v Volume, ruled bool) {
 	return v, false
 }
 
-// bounded makes a name fit for a label; one that is too long ends with a digest of the whole, so that it stays another than those that begin like it.
+// bounded makes a name fit for a label; one that is too long ends with a digest of the whole, so that it stays another
+// than those that begin like it.
 func bounded(name string) string {
 	const widest = 3 // bytes that one byte may become
 	if text := foreign.Text(name, widest*len(name)+1); len(text) <= maxName {
@@ -152,7 +153,8 @@ func bounded(name string) string {
 	return foreign.Text(name, maxName-len(end)) + end
 }
 
-// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name. It identifies nothing but beside the volume.
+// Instance is what an engine calls what a subsystem serves: what follows the last colon of its name. It identifies
+// nothing but beside the volume.
 func Instance(subsystem string) string {
 	if i := strings.LastIndexByte(subsystem, ':'); i >= 0 && i+1 < len(subsystem) {
 		subsystem = subsystem[i+1:]

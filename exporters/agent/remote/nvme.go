@@ -43,14 +43,23 @@ func ReadNVMe(sysfs string, known *Known) (Paths, error) {
 		for _, d := range disks {
 			parts := diskName.FindStringSubmatch(d.Name())
 			switch {
-			case parts == nil || transport == "":
+			case transport == "": // it is going
+			case parts == nil:
+				if !local && strings.HasPrefix(d.Name(), "nvme") {
+					c.Unread++
+				}
 			case local:
 				file := filepath.Join(folder, d.Name())
 				if n, ok := nodeOf(file); ok && !known.has(n, &c) {
 					known.note(n, sequence(file), &c)
 				}
 			default:
-				namespace, _ := strconv.ParseUint(attribute(folder, d.Name(), "nsid"), 10, 32)
+				id := attribute(folder, d.Name(), "nsid")
+				namespace, err := strconv.ParseUint(id, 10, 32)
+				if err != nil && id != "" { // else it is going
+					c.Unread++
+					continue
+				}
 				p := Path{
 					Disk: d.Name(), Head: "nvme" + parts[1] + parts[3],
 					Controller: e.Name(), Transport: transport,

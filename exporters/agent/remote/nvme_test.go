@@ -28,6 +28,9 @@ func TestReadNVMe(t *testing.T) {
 		"class/nvme/nvme4/address":                 "traddr=nn-0x1:pn-0x2,host_traddr=nn-0x3:pn-0x4\n",
 		"class/nvme/nvme4/subsysnqn":               "nqn.x:y\n",
 		"class/nvme/nvme4/nvme4n1/nsid":            "1\n",
+		"class/nvme/nvme4/nvme4x1/nsid":            "1\n", // of another form
+		"class/nvme/nvme4/nvme4n2/nsid":            "many\n",
+		"class/nvme/nvme4/ng4n1/dev":               "1:1\n",
 		"class/nvme/nvme5/state":                   "deleting\n", // its transport is gone already
 		"class/nvme/nvme5/nvme5n1/nsid":            "1\n",
 		"class/nvme/other/transport":               "tcp\n",
@@ -38,6 +41,7 @@ func TestReadNVMe(t *testing.T) {
 	}
 	want := Paths{
 		Connections: 3,
+		Unread:      2,
 		Local:       map[uint64]bool{4: true},
 		Paths: []Path{
 			{Disk: "nvme3c1n2", Head: "nvme3n2", Controller: "nvme1", Transport: "tcp", Address: "10.99.1.2:4420",

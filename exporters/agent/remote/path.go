@@ -11,36 +11,37 @@ import (
 
 // Path is a namespace of a controller that this machine uses; of iSCSI, a disk of a session.
 type Path struct {
-	// Disk is the kernel's name of the namespace on this path (nvme0c1n1, or nvme0n1 without
-	// multipathing; sda), and Head the block device that is used, whatever its path.
+	// Disk is the kernel's name of the namespace on this path (nvme0c1n1, or nvme0n1 without multipathing; sda), and
+	// Head the block device that is used, on any path.
 	Disk, Head string
 	// Sequence is the kernel's own number of the disk (diskseq), which no other disk ever gets; 0 if it cannot be read.
 	Sequence uint64
 	// Controller is the kernel's name of the controller (nvme1) or session (session1).
 	Controller string
-	// Transport is tcp, rdma, fc or loop, of iSCSI its driver's (tcp, iser, …), and Address the target's, as HOST:PORT where it has both.
+	// Transport is tcp, rdma, fc or loop, of iSCSI its driver's (tcp, iser, …), and Address the target's, as HOST:PORT
+	// where it has both.
 	Transport, Address string
-	// Came is the address that the connection of an iSCSI session came to, and Initiator its own end's, both as HOST:PORT; empty if the kernel
-	// does not tell.
+	// Came is the address that the connection of an iSCSI session came to, and Initiator its own end's, both as
+	// HOST:PORT; empty if the kernel does not report it.
 	Came, Initiator string
 	// Subsystem is the name of the subsystem (NQN) or target (IQN), and Number the namespace's in it, or the LUN.
 	Subsystem string
 	Number    uint32
-	// Unit is what the logical unit calls itself (naa.…, t10.…), the same for whoever uses it, by whatever path; empty if it is not known, or if the
-	// target, of which the vendor is known, has the same LUNs for all.
+	// Unit is the logical unit's own identifier (naa.…, t10.…), the same for all initiators and paths. It is empty if
+	// it is not known, or if the vendor's targets are known to have the same LUNs for all.
 	Unit string
-	// State is the controller's or session's, such as live, connecting or logged_in, and Live says whether it can be used. Access
-	// is the path's, such as optimized; empty without multipathing.
+	// State is the controller's or session's, such as live, connecting or logged_in, and Live reports whether it can be
+	// used. Access is the path's, such as optimized; empty without multipathing.
 	State, Access string
 	Live          bool
-	// Closed says that the target, or the kernel, does not let commands take this path.
+	// Closed is set if the target, or the kernel, does not let commands take this path.
 	Closed bool
-	// InFlight is how many reads and writes the kernel counts on the path, if CountsInFlight says that it does.
+	// InFlight is how many reads and writes the kernel counts on the path, if CountsInFlight is set.
 	InFlight       uint64
 	CountsInFlight bool
 }
 
-// Usable says whether commands can go by the path.
+// Usable reports whether commands can go by the path.
 func (p Path) Usable() bool { return p.Live && !p.Closed }
 
 // Paths are what this machine has over a network, and its own disks.
@@ -50,6 +51,9 @@ type Paths struct {
 	Connections int
 	// Local are the disks of the same kind on the machine itself, by Path.Sequence.
 	Local map[uint64]bool
+	// Unread is how many disks of controllers and sessions are in sysfs in a form that is not understood; they are left
+	// out.
+	Unread int
 }
 
 // maxAttribute bounds what is read of an attribute in sysfs or configfs.
@@ -64,7 +68,7 @@ func attribute(elements ...string) string {
 	return foreign.Text(strings.TrimSpace(string(text)), 256)
 }
 
-// Address is the address of a port as both ends tell it, or other if it has none.
+// Address is the address of a port as both ends report it, or other if it has none.
 func Address(host, port, other string) string {
 	switch {
 	case host == "":

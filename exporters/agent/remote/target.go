@@ -13,8 +13,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
-// ServingNVMe says whether a target of this machine's kernel can serve somebody: its module has at least one
-// transport.
+// ServingNVMe reports whether this machine's kernel can be an NVMe target: its module has at least one transport.
 func ServingNVMe(sysfs string) bool {
 	holders, err := os.ReadDir(filepath.Join(sysfs, "module", "nvmet", "holders"))
 	return err == nil && len(holders) > 0
@@ -22,9 +21,10 @@ func ServingNVMe(sysfs string) bool {
 
 // Backing is what a target's namespace or LUN is made of.
 type Backing struct {
-	// Path is that as it was configured, and Device the block device below it if that is one; both are empty if configfs is not to be seen.
+	// Path is that as it was configured, and Device the block device below it if that is one; both are empty if
+	// configfs is not to be seen.
 	Path, Device string
-	// InFlight is how many reads and writes the kernel counts at the device, if CountsInFlight says that it does.
+	// InFlight is how many reads and writes the kernel counts at the device, if CountsInFlight is set.
 	InFlight       uint64
 	CountsInFlight bool
 }
@@ -38,7 +38,7 @@ func backing(procfs, sysfs, path string) Backing {
 	return b
 }
 
-// element says whether a name is one of a folder's, and no way out of it.
+// element reports whether a name is one of a folder's, and no way out of it.
 func element(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
@@ -51,8 +51,9 @@ func NVMeBacking(procfs, sysfs, nqn string, namespace uint32) Backing {
 	return backing(procfs, sysfs, attribute(sysfs, "kernel", "config", "nvmet", "subsystems", nqn, "namespaces", strconv.Itoa(int(namespace)), "device_path"))
 }
 
-// blockDevice is the name in sysfs of the block device with this path: by the number that the node in the host's /dev has, which no file system
-// but that is read for. Where that is not permitted, a link of the device mapper or of LVM is found by its name, others are not.
+// blockDevice is the name in sysfs of the block device with this path: by the number that the node in the host's /dev
+// has, which no file system but that is read for. Where that is not permitted, a link of the device mapper or of LVM is
+// found by its name, others are not.
 func blockDevice(procfs, sysfs, path string) string {
 	name, ok := strings.CutPrefix(path, "/dev/")
 	if !ok {

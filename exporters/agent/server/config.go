@@ -14,8 +14,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// Bounds of what is read of a server's configuration, and kept of it: many hostile ones may be read at once. PostgreSQL itself
-// stops at ten files within each other.
+// Bounds of what is read of a server's configuration, and kept of it: many hostile ones may be read at once. PostgreSQL
+// itself stops at ten files within each other.
 const (
 	maxConfig       = 1 << 20
 	maxConfigLine   = 16 << 10
@@ -31,8 +31,8 @@ const nameSetting = "cluster_name"
 // mainConfig is the configuration file that includes the others.
 const mainConfig = "postgresql.conf"
 
-// configuredName returns PostgreSQL's cluster_name as its files say: postgresql.auto.conf before postgresql.conf, the last line
-// of either. A file that cannot be read, or that the server itself could not, is left out.
+// configuredName returns PostgreSQL's cluster_name from its files: postgresql.auto.conf before postgresql.conf, the
+// last line of either. A file that cannot be read, or that the server itself could not, is left out.
 func (p process) configuredName(data *foreign.Dir, s *Server) string {
 	c := &configuration{process: p, data: data, directory: s.DataPath}
 	args, err := p.started(data)
@@ -49,7 +49,8 @@ func (p process) configuredName(data *foreign.Dir, s *Server) string {
 	return c.name
 }
 
-// started returns what the server was started with: its arguments or, if they cannot be read, what it wrote of them itself.
+// started returns what the server was started with: its arguments or, if they cannot be read, what it wrote of them
+// itself.
 func (p process) started(data *foreign.Dir) ([]string, error) {
 	if len(p.args) > 0 {
 		return p.args, nil
@@ -218,7 +219,8 @@ func (c *configuration) list(directory string) []string {
 	return names
 }
 
-// parseSetting reads a line such as cluster_name = 'main' # why. The equals sign may be missing, and the quotes around a plain word.
+// parseSetting reads a line such as cluster_name = 'main' # why. The equals sign may be missing, and the quotes around
+// a plain word.
 func parseSetting(line string) (name, value string, ok bool) {
 	line = strings.TrimSpace(line)
 	end := strings.IndexFunc(line, func(r rune) bool {

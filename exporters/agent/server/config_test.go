@@ -155,7 +155,8 @@ func TestConfiguredName(t *testing.T) {
 			if s.DataDirectory != data || s.DataID == "" || p.apart() {
 				t.Errorf("data directory %q, number %q, apart %v", s.DataDirectory, s.DataID, p.apart())
 			}
-			// Whoever started it may have named it, if neither its command line nor what it wrote of that is known.
+			// The user that started it may have named it, if neither its command line nor what it wrote of that is
+			// known.
 			if want := len(c.args) == 0 && c.files["data/postmaster.opts"] == ""; s.NoName != want {
 				t.Errorf("its name may be another one: %v, want %v", s.NoName, want)
 			}

@@ -68,8 +68,7 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// A program file may say what it likes of its sizes: reading ends, needs little memory, and what
-// is read is bounded.
+// A program file may have any sizes in its headers: reading ends, needs little memory, and what is read is bounded.
 func TestProgramHostile(t *testing.T) {
 	sparse := func(edit func(h *elf.Header64, sections []elf.Section64)) *os.File {
 		h := elf.Header64{Type: uint16(elf.ET_EXEC), Shoff: 4096, Shnum: 3, Shentsize: uint16(binary.Size(elf.Section64{}))}

@@ -26,37 +26,44 @@ type kind struct {
 	commands Commands
 	// programs are the names of the server's program.
 	programs []string
-	// notServing reports that the run of a command line serves no clients: it initialises a data directory, prints settings, or is no database.
+	// port is the one that servers listen on unless they are configured otherwise; 0 if another engine has it, too.
+	port uint16
+	// notServing reports that the run of a command line serves no clients: it initialises a data directory, prints
+	// settings, or is no database.
 	notServing func(args []string) bool
-	// title is what begins the command lines of a server's other processes, which write there what they do, and none of its main process's.
+	// title is what begins the command lines of a server's other processes, which write there what they do, and none of
+	// its main process's.
 	title string
 	// name returns what a server calls itself, by its command line (and data is nil) or by its files.
 	name func(p process, s *Server, data *foreign.Dir) string
-	// markers are files and folders one of which is in every data directory; without any, each working directory but the root is one.
+	// markers are files and folders one of which is in every data directory; without any, each working directory but
+	// the root is one.
 	markers []string
 	// variant returns the engine of whose data directory it is, where several have the same programs.
 	variant func(p process, s *Server, data *foreign.Dir) Engine
-	// version returns the version that the data directory tells of, or "".
+	// version returns the version that the data directory has, or "".
 	version func(p process, data *foreign.Dir) string
 	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
 	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
 	// tablespaces returns where tables are that are not in the data directory.
 	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
-	// isOther tells of a port that it is not for clients, or that these speak another protocol there; ports are all of them.
+	// isOther reports whether a port is not for clients, or these speak another protocol there; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
-	// internal returns further ports that are not for clients, by the server's settings; data is nil as long as its data directory is not known.
+	// internal returns further ports that are not for clients, by the server's settings; data is nil as long as its
+	// data directory is not known.
 	internal func(p process, s *Server, data *foreign.Dir) []uint16
-	// waitEvent is the program's variable in which its processes keep where they say what they wait for.
+	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
 	waitEvent string
-	// hostname tells that, to a client, a server in a pod calls itself by its host's name.
+	// hostname is true if, to a client, a server in a pod calls itself by its host's name.
 	hostname bool
-	// servesMany tells that one thread serves many connections at once.
+	// servesMany is true if one thread serves many connections at once.
 	servesMany bool
-	// tls tells that the encrypted connections can be read by way of the TLS library.
+	// tls is true if the encrypted connections can be read by way of the TLS library.
 	tls bool
 }
 
-// Commands are the values of an engine's label command, by their numbers on the kernel side; an empty one is not in use.
+// Commands are the values of an engine's label command, by their numbers on the kernel side; an empty one is not in
+// use.
 type Commands [bpf.QueryCommandCOMMANDS]string
 
 // sql are those of engines whose statements are SQL.
@@ -77,21 +84,23 @@ func (e Engine) Commands() Commands {
 	return sql
 }
 
-// SpeaksSQL tells whether an engine's commands are SQL's.
+// SpeaksSQL reports whether an engine's commands are SQL's.
 func (e Engine) SpeaksSQL() bool { return e.Commands() == sql }
 
-// WaitEvent is the variable of an engine's program in which its processes keep where they say what they wait for, or "".
+// WaitEvent is the variable of an engine's program in which its processes keep where they write what they wait for, or
+// "".
 func (e Engine) WaitEvent() string { return kinds[e].waitEvent }
 
-// ServesMany tells whether a thread of an engine's serves many connections at once, so that its time is not one statement's.
+// ServesMany reports whether a thread of an engine's serves many connections at once, so that its time is not one
+// statement's.
 func (e Engine) ServesMany() bool { return kinds[e].servesMany }
 
-// CallsItselfByHost tells whether, to a client, a server in a pod calls itself by its host's name.
+// CallsItselfByHost reports whether, to a client, a server in a pod calls itself by its host's name.
 func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }
 
-// DefaultName is what a server is called that does not name itself: its engine and data directory, told apart from those of
-// the same path elsewhere. One whose data directory is not known is called by its engine and port, or only by its engine before
-// it listens or when it does so on no TCP port.
+// DefaultName is what a server is called that does not name itself: its engine and data directory, distinguished from
+// those of the same path elsewhere. One whose data directory is not known is called by its engine and port, or only by
+// its engine before it listens or when it does so on no TCP port.
 func (s Server) DefaultName() string {
 	switch {
 	case s.Owned && s.Apart && s.DataID != "":

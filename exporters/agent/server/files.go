@@ -76,7 +76,7 @@ func (p process) readFiles(s *Server) error {
 	return errors.Join(noLog, noTablespaces)
 }
 
-// isDataDirectory tells whether a server's working directory is its data directory, which it may become yet.
+// isDataDirectory reports whether a server's working directory is its data directory, which it may become yet.
 func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
 	if len(k.markers) == 0 {
 		return path != "/", nil
@@ -97,7 +97,7 @@ func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
 	return false, problem
 }
 
-// apart tells whether the process sees other files than PID 1 and the agent do.
+// apart reports whether the process sees other files than PID 1 and the agent do.
 func (p process) apart() bool {
 	if root, err := os.Readlink(filepath.Join(p.dir, "root")); err != nil || root != "/" {
 		return err == nil
@@ -125,8 +125,8 @@ func (p process) versionIn(data *foreign.Dir, names ...string) string {
 	return ""
 }
 
-// headOf returns the first bytes of a file of the data directory, or "": only of a regular file that belongs to the server or to
-// root.
+// headOf returns the first bytes of a file of the data directory, or "": only of a regular file that belongs to the
+// server or to root.
 func (p process) headOf(data *foreign.Dir, name string, limit int) string {
 	f, stat, err := data.Open(name, foreign.NoLinks)
 	if err != nil {
@@ -177,8 +177,9 @@ func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
 	return all, len(all) < maxTablespaces
 }
 
-// linked returns where a folder is that a link in the data directory leads to, which may be on another volume. The link is the server's own; it must lead
-// to a folder of the server's, so that it reveals nothing of others. ok reports that there is a link.
+// linked returns where a folder is that a link in the data directory leads to, which may be on another volume. The link
+// is the server's own; it must lead to a folder of the server's, so that it reveals nothing of others. ok reports that
+// there is a link.
 func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, ok bool, err error) {
 	target, err := data.Readlink(name)
 	if err != nil {
@@ -235,8 +236,8 @@ func (p process) openFiles(f func(link, target string) bool) error {
 	return nil
 }
 
-// storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it the number of the file's device
-// is as good as it is where file systems have none of their own.
+// storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it
+// the number of the file's device is as good as it is where file systems have none of their own.
 func (p process) storageOf(f foreign.File, path string) Storage {
 	m, known := p.mounts[f.Mount]
 	var err error

@@ -10,8 +10,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and the mount's source counts
-// on btrfs only: others any user may mount, by a device's name.
+// Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and the
+// mount's source counts on btrfs only: others any user may mount, by a device's name.
 func TestStorageOf(t *testing.T) {
 	p := newProcess(t.TempDir(), 10)
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -35,11 +36,24 @@ func (p process) readLibrary(s *Server) error {
 		if err != nil {
 			return true
 		}
-		s.TLSLibrary = Library{Path: fields[path], Device: fields[device], Inode: number}
+		s.TLSLibrary = Library{Path: p.within(fields[path]), Device: fields[device], Inode: number}
 		return false
 	})
 	if err != nil {
 		return fmt.Errorf("loaded libraries: %w", ended(err))
 	}
 	return nil
+}
+
+// within returns a path as the process itself sees it. Of a process in a root of its own that is no mount namespace's
+// (chroot), procfs shows paths from outside.
+func (p process) within(path string) string {
+	root, err := os.Readlink(filepath.Join(p.dir, "root"))
+	if err != nil || root == "/" {
+		return path
+	}
+	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
+		return "/" + rest
+	}
+	return path
 }

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// parallel is how many processes are looked at side by side, each of which may hang for some seconds. Of one owner's, who may start as many as he likes,
-	// it is a share, as of all calls that may hang: see foreign.Calls.
+	// parallel is how many processes are looked at side by side, each of which may hang for some seconds. One owner,
+	// which may start as many as it likes, has a share, as of all calls that may hang: see foreign.Calls.
 	parallel = 64
 	// lookWait is for how long a look waits for others of its owner, before it is left for another time.
 	lookWait = 10 * time.Second

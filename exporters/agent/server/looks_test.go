@@ -14,7 +14,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// inGroup makes a process with a server's name in a cgroup of a made-up procfs, which runs as a user; hung is one whose command line does not answer.
+// inGroup makes a process with a server's name in a cgroup of a made-up procfs, which runs as a user; hung is one whose
+// command line does not answer.
 func inGroup(t *testing.T, root string, pid int, user, cgroup string, hung bool) Candidate {
 	t.Helper()
 	fixture{pid: pid, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
@@ -35,8 +36,8 @@ func inGroup(t *testing.T, root string, pid int, user, cgroup string, hung bool)
 	return Candidate{ID{pid, uint64(1000 + pid)}, PostgreSQL}
 }
 
-// However many processes of a neighbour hang while they are looked at, others are looked at meanwhile: whatever users he has in his container, whatever
-// cgroups within it, and whatever cgroups a user makes who has one user only.
+// However many processes of a neighbour hang while they are looked at, others are looked at meanwhile: whatever users
+// he has in his container, whatever cgroups within it, and whatever cgroups a user makes that has one user only.
 func TestLooksOfOthers(t *testing.T) {
 	const container = "/system.slice/docker-"
 	number := strings.Repeat("ab", 32)
@@ -88,7 +89,7 @@ func TestLooksOfOthers(t *testing.T) {
 	}
 }
 
-// A look for which its owner has no room is left for another time, and told.
+// A look for which its owner has no room is left for another time, and reported.
 func TestLookIsLeft(t *testing.T) {
 	root := t.TempDir()
 	s := NewScanner(root, foreign.NewCalls(time.Hour, 8*foreign.DefaultHanging))

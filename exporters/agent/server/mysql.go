@@ -24,16 +24,17 @@ const (
 var mysqlPorts = []uint16{33060, 33061, 4567, 4568}
 
 var (
-	mysql   = mysqlNamed("mysqld", "mysqld-debug")
-	mariadb = mysqlNamed("mariadbd")
+	mysql   = mysqlNamed(3306, "mysqld", "mysqld-debug")
+	mariadb = mysqlNamed(0, "mariadbd")
 )
 
-// mysqlNamed describes servers whose programs have these names.
-func mysqlNamed(programs ...string) kind {
+// mysqlNamed describes servers whose programs have these names, and whose usual port counts as theirs.
+func mysqlNamed(port uint16, programs ...string) kind {
 	return kind{
 		protocol:   bpf.QueryEngineMYSQL,
 		commands:   sql,
 		programs:   programs,
+		port:       port,
 		notServing: mysqlNotServing,
 		// The system's tables, which both engines have in the data directory; InnoDB's own files may be elsewhere, all of them (Vitess).
 		markers: []string{"ibdata1", "mysql.ibd", "auto.cnf", "aria_log_control", "mysql"},

@@ -46,8 +46,8 @@ func (r *reading) soFar() listeners {
 // maxTable bounds what is read of a network namespace's table of sockets: 150 bytes each.
 const maxTable = 64 << 20
 
-// networks are the listeners of each network namespace that one scan came by: many servers may share one. Each is read once,
-// whatever comes of it, and holds up nobody in another.
+// networks are the listeners of each network namespace that one scan came by: many servers may share one. Each is read
+// once, whatever comes of it, and holds up nobody in another.
 type networks struct {
 	calls *foreign.Calls
 
@@ -70,7 +70,7 @@ func (n *networks) of(p process) (listeners, error) {
 		if l, err := read(); mine || !gone(err) {
 			return l, err
 		}
-		// It was asked for by way of a process that has ended.
+		// It was read by way of a process that has ended.
 	}
 }
 
@@ -95,9 +95,10 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 	return read, true
 }
 
-// listening reads the tables of the process's network namespace, each by a call of its own: of the one that does not answer, or cannot be understood,
-// the other knows nothing. The calls are the agent's own: the tables are the kernel's, and whoever's files hang has no part in them. As long as the one of
-// IPv4 is there, so is the process, and another one that is missing does not exist.
+// listening reads the tables of the process's network namespace, each by a call of its own: the other one knows nothing
+// of a table that does not answer, or cannot be understood. The calls are the agent's own: the tables are the kernel's,
+// and a process whose files hang has no part in them. As long as the one of IPv4 is there, so is the process, and
+// another one that is missing does not exist.
 func (p process) listening(r *reading, calls *foreign.Calls) error {
 	four, six := filepath.Join(p.dir, "net/tcp"), filepath.Join(p.dir, "net/tcp6")
 	var noFour, noSix error
@@ -122,8 +123,8 @@ func (p process) listening(r *reading, calls *foreign.Calls) error {
 // errCutOff is the error of a table that is not whole.
 var errCutOff = errors.New("the table is cut off")
 
-// table adds those of a table such as /proc/PID/net/tcp. The kernel prints them before all other sockets, of which there may be very many: none of
-// those is read but the first.
+// table adds those of a table such as /proc/PID/net/tcp. The kernel prints them before all other sockets, which may be
+// very many: only the first of those is read.
 func (r *reading) table(table string) error {
 	const slot, local, state, inode, listen = 0, 1, 3, 9, "0A"
 	problem := fmt.Errorf("%s: %w: it has no heading", table, errCutOff)
@@ -142,8 +143,8 @@ func (r *reading) table(table string) error {
 		}
 		address, err := parseLocal(fields[local])
 		if err != nil {
-			problem = fmt.Errorf("%s: local address %q: %w", table, fields[local], err)
-			return false
+			problem = fmt.Errorf("%s: local address %q: %w", table, foreign.Text(fields[local], foreign.MaxLabel), err)
+			return true
 		}
 		r.add(fields[inode], address)
 		return true
@@ -194,7 +195,8 @@ func (p process) readPorts(s *Server, n *networks) error {
 	return err
 }
 
-// sortPorts brings the ports and addresses into their order, without those that are not for clients, and no more than are kept.
+// sortPorts brings the ports and addresses into their order, without those that are not for clients, and no more than
+// are kept.
 func (s *Server) sortPorts() {
 	ports := slices.Clone(s.Ports)
 	other := func(port uint16) bool {
@@ -225,7 +227,8 @@ func (s *Server) addInternal(ports []uint16) {
 	s.sortPorts()
 }
 
-// KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did not see may still be there.
+// KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did
+// not see may still be there.
 func (s *Server) KeepPorts(before Server) {
 	if !s.MorePorts {
 		return

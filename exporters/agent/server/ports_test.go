@@ -56,7 +56,8 @@ func unfinished(t *testing.T, p process, lines string) {
 	}
 }
 
-// tableOf returns the lines of the table of a process's sockets: the heading, its listener, another one's, and a connection.
+// tableOf returns the lines of the table of a process's sockets: the heading, its listener, another one's, and a
+// connection.
 func tableOf(t *testing.T, p process) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "net", "tcp"))
@@ -67,14 +68,14 @@ func tableOf(t *testing.T, p process) []string {
 	return lines
 }
 
-// has tells whether a process's own listener is among these.
+// has reports whether a process's own listener is among these.
 func (l listeners) has(p process) bool {
 	at, ok := l[fmt.Sprint(10*p.pid)]
 	return ok && int(at.Port()) == 5400+p.pid
 }
 
-// The tables of a namespace are read once, also if they cannot be understood; only what a process's end says is not held against the
-// others.
+// The tables of a namespace are read once, also if they cannot be understood; only an error that comes from a process's
+// end is not held against the others.
 func TestNetworksReadOnce(t *testing.T) {
 	root := t.TempDir()
 	broken, same, other := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "1"), inNamespace(t, root, 30, "2")
@@ -91,7 +92,7 @@ func TestNetworksReadOnce(t *testing.T) {
 	if l, err := n.of(other); err != nil || !l.has(other) {
 		t.Errorf("in another namespace %v, %v", l, err)
 	}
-	// Who has ended was the first to ask, and the other one waits for the same answer.
+	// The process that has ended was the first to read, and the other one waits for the same answer.
 	if _, mine := n.reader("net:[3]", ended); !mine {
 		t.Error("the first one is not to read")
 	}
@@ -216,7 +217,7 @@ func table6(t *testing.T, p process, lines string) {
 	}
 }
 
-// A table of one family that does not answer, or is not whole, costs nothing of the other's, and is told.
+// A table of one family that does not answer, or is not whole, costs nothing of the other's, and is reported.
 func TestNetworksOfOneFamily(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken string // of the two tables
@@ -260,13 +261,13 @@ func TestNetworksOfOneFamily(t *testing.T) {
 				t.Errorf("found %+v, want port 5410 and that there may be others", found)
 			}
 			if f, err := os.OpenFile(broken, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
-				f.Close() // whoever reads goes on
+				f.Close() // the reader goes on
 			}
 		})
 	}
 }
 
-// Both families' listeners count, and a table that is whole says that there are no others.
+// Both families' listeners count, and a table that is whole shows that there are no others.
 func TestNetworksOfBothFamilies(t *testing.T) {
 	root := t.TempDir()
 	p := inNamespace(t, root, 10, "1")

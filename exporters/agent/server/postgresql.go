@@ -19,6 +19,7 @@ var postgresql = kind{
 	protocol:    bpf.QueryEnginePOSTGRESQL,
 	commands:    sql,
 	programs:    []string{"postgres", "postmaster", "edb-postgres", "edb-postmaster"},
+	port:        5432,
 	notServing:  postgresNotServing,
 	title:       "postgres: ",
 	name:        clusterName,
@@ -74,8 +75,8 @@ func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
 	return log, err
 }
 
-// postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers. One that cannot be read is
-// left out, and is an error.
+// postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers.
+// One that cannot be read is left out, and is an error.
 func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage, err error) {
 	names, err := data.Names("pg_tblspc", foreign.NoLinks, maxLinks)
 	if errors.Is(err, os.ErrNotExist) {

@@ -92,9 +92,10 @@ func (p process) effectiveUser() (uint32, error) {
 	return 0, fmt.Errorf("%s/status has no user", p.dir)
 }
 
-// group returns a number for the cgroup that the process cannot leave, as pod.Owner finds it: whoever may make cgroups within his own, and so many of them,
-// is still the same owner. It is empty if all its cgroups are roots, which in a cgroup namespace of its own the agent's own cgroup is, or if they cannot be
-// read. That reads neither the process's memory nor its files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
+// group returns a number for the cgroup that the process cannot leave, as pod.Owner finds it: an owner that makes
+// cgroups within its own is still the same one. It is empty if all its cgroups are roots, which in a cgroup namespace
+// of its own the agent's own cgroup is, or if they cannot be read. That reads neither the process's memory nor its
+// files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
 func (p process) group() string {
 	text, err := foreign.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
 	if err != nil {
@@ -130,12 +131,12 @@ func ended(err error) error {
 	return err
 }
 
-// gone tells whether an error only says that the process has ended.
+// gone reports whether an error only means that the process has ended.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEnded)
 }
 
-// unlessGone returns an error, but nil if it only says that the process has ended.
+// unlessGone returns an error, but nil if it only means that the process has ended.
 func unlessGone(err error) error {
 	if gone(err) {
 		return nil

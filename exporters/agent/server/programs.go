@@ -75,7 +75,8 @@ func (p Programs) Of(name string) (Engine, bool) {
 	return engine, ok
 }
 
-// OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice has an underscore at the end.
+// OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice
+// has an underscore at the end.
 func (p Programs) OfFile(path string) (Engine, bool) {
 	name := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
 	for _, n := range []string{name, strings.TrimRight(name, "_")} {

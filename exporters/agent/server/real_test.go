@@ -66,8 +66,8 @@ func TestClusterPort(t *testing.T) {
 	})
 }
 
-// A real MariaDB whose InnoDB has folders of its own, as Vitess makes them: the data directory is the one of the system's tables, the log and the
-// tablespace are where they are.
+// A real MariaDB whose InnoDB has folders of its own, as Vitess makes them: the data directory is the one of the
+// system's tables, the log and the tablespace are where they are.
 func TestVitessLayout(t *testing.T) {
 	t.Parallel()
 	m := servertest.StartMariaDBApart(t)
@@ -78,18 +78,19 @@ func TestVitessLayout(t *testing.T) {
 	if found.Engine != server.MariaDB || found.DataPath != filepath.Join(m.Dir, "data") || found.Version == "" || !found.Owned || found.DataID == "" {
 		t.Errorf("%+v", found)
 	}
-	if at := found.Data.Place.Path; !strings.HasSuffix(at, m.Dir+"/data") {
+	if at := found.Data.Place.Path; !strings.HasSuffix(at, filepath.Base(m.Dir)+"/data") {
 		t.Errorf("its data is at %s", at)
 	}
-	if at := found.WAL.Place.Path; !strings.HasSuffix(at, m.Dir+"/innodb/logs") {
+	if at := found.WAL.Place.Path; !strings.HasSuffix(at, filepath.Base(m.Dir)+"/innodb/logs") {
 		t.Errorf("its log is at %s", at)
 	}
-	if len(found.Tablespaces) != 1 || !strings.HasSuffix(found.Tablespaces[0].Place.Path, m.Dir+"/innodb/data") {
+	if len(found.Tablespaces) != 1 || !strings.HasSuffix(found.Tablespaces[0].Place.Path, filepath.Base(m.Dir)+"/innodb/data") {
 		t.Errorf("its tablespaces are at %+v", found.Tablespaces)
 	}
 }
 
-// The tablespaces of a real PostgreSQL are places of its own, wherever they are; what has another's folder, or is none, is an error and hides none.
+// The tablespaces of a real PostgreSQL are places of its own, wherever they are; what has another's folder, or is none,
+// is an error and hides none.
 func TestTablespaces(t *testing.T) {
 	t.Parallel()
 	pg := servertest.StartPostgres(t, nil, nil)
@@ -169,7 +170,8 @@ func lookAtAll(t *testing.T, pid int) server.Server {
 	return *found
 }
 
-// The files of data directories show the version and which of the two engines it is: MySQL since 8.4, MySQL before, MariaDB whose program is called mysqld.
+// The files of data directories show the version and which of the two engines it is: MySQL since 8.4, MySQL before,
+// MariaDB whose program is called mysqld.
 func TestMySQLFiles(t *testing.T) {
 	const history = `{"file_format":"1","upgrade_history":[{"date":"2024-05-01 10:00:00","version":"8.4.0","maturity":"LTS","initialize":true}`
 	text, err := os.ReadFile(testkit.Tool(t, "sleep"))

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// Redis is the engine of the servers that speak Redis' protocol: Redis itself and Valkey.
+// Redis is the engine of the servers with Redis' protocol: Redis itself and Valkey.
 const Redis Engine = "redis"
 
 // busOffset is how far above a server's port that of the bus between a cluster's nodes is.
@@ -25,6 +25,7 @@ var redis = kind{
 		bpf.QueryRedisCommandREDIS_CONNECTION: "connection", bpf.QueryRedisCommandREDIS_ADMIN: "admin",
 	},
 	programs:   []string{"redis-server", "valkey-server"},
+	port:       6379,
 	servesMany: true,
 	notServing: redisNotServing,
 	internal:   busPort,
@@ -43,8 +44,9 @@ var redis = kind{
 	},
 }
 
-// redisNotServing knows Redis' other runs. Once it has started it writes over its arguments what it is, by default "redis-server *:26379 [sentinel]"
-// (proc-title-template); its children, which count for it as long as it is there, write "redis-rdb-bgsave *:6379".
+// redisNotServing knows Redis' other runs. Once it has started it writes over its arguments what it is, by default
+// "redis-server *:26379 [sentinel]" (proc-title-template); its children, which count for it as long as it is there,
+// write "redis-rdb-bgsave *:6379".
 func redisNotServing(args []string) bool {
 	title := strings.Fields(strings.Join(args, " "))
 	if slices.Contains(title, "[sentinel]") || slices.Contains(args[1:], "--sentinel") {
@@ -58,14 +60,16 @@ func redisNotServing(args []string) bool {
 	return len(args) > 1 && slices.Contains([]string{"-v", "--version", "-h", "--help", "--test-memory", "--check-system"}, args[1])
 }
 
-// nodesFile is where a node of a cluster keeps what it knows of the others and of itself, and maxNodes how much of it is read.
+// nodesFile is where a node of a cluster keeps what it knows of the others and of itself, and maxNodes how much of it
+// is read.
 const (
 	nodesFile = "nodes.conf"
 	maxNodes  = 256 << 10
 )
 
-// busPort returns the port of the bus between a cluster's nodes, which need not be at its usual offset (cluster-port): by the node's own line in the data
-// directory, ID HOST:PORT@BUSPORT myself,…; before that is known, by its title, which names the clients' port, if there is one other.
+// busPort returns the port of the bus between a cluster's nodes, which need not be at its usual offset (cluster-port):
+// by the node's own line in the data directory, ID HOST:PORT@BUSPORT myself,…; before that is known, by its title,
+// which names the clients' port, if there is one other.
 func busPort(p process, s *Server, data *foreign.Dir) []uint16 {
 	title := strings.Fields(strings.Join(p.args, " "))
 	if !slices.Contains(title, "[cluster]") {
@@ -101,8 +105,8 @@ func busPort(p process, s *Server, data *foreign.Dir) []uint16 {
 // maxSnapshotHead bounds what is read of a snapshot: the version is in its first bytes.
 const maxSnapshotHead = 64
 
-// snapshotVersion returns the version of the server that wrote the snapshot in the data directory, which is the first it tells
-// of itself: REDIS0010, then 0xfa and two strings behind their lengths, redis-ver and the version.
+// snapshotVersion returns the version of the server that wrote the snapshot in the data directory, which is the first
+// in it: REDIS0010, then 0xfa and two strings behind their lengths, redis-ver and the version.
 func snapshotVersion(p process, data *foreign.Dir) string {
 	head := p.headOf(data, "dump.rdb", maxSnapshotHead)
 	for _, key := range []string{"\xfa\x09redis-ver", "\xfa\x0avalkey-ver"} {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
@@ -24,7 +25,13 @@ type Scanner struct {
 	looks  *foreign.Calls
 	// Programs are the names by which servers are found.
 	Programs Programs
+	// unread is how many processes' stat the latest look through all could not understand.
+	unread atomic.Int64
 }
+
+// Unread returns how many processes the latest Candidates left out, as their lines of procfs (stat) could not be read
+// or understood.
+func (s *Scanner) Unread() int { return int(s.unread.Load()) }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
 func NewScanner(procfs string, calls *foreign.Calls) *Scanner {
@@ -50,6 +57,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 		return nil, fmt.Errorf("procfs: %w", err)
 	}
 	var problems []error
+	var unread int64
 	found := map[int]stat{}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -58,8 +66,11 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 		}
 		st, err := newProcess(s.procfs, pid).stat()
 		if err != nil {
-			if !gone(err) && len(problems) < maxProblems {
-				problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
+			if !gone(err) {
+				unread++
+				if len(problems) < maxProblems {
+					problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
+				}
 			}
 			continue
 		}
@@ -67,6 +78,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 			found[pid] = st
 		}
 	}
+	s.unread.Store(unread)
 	var candidates []Candidate
 	scripts := map[int]bool{} // whether a process is a script, by its number
 	for pid, st := range found {
@@ -86,10 +98,10 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 	return candidates, errors.Join(problems...)
 }
 
-// maxProblems bounds how many errors one scan tells of.
+// maxProblems bounds how many errors one scan reports.
 const maxProblems = 20
 
-// Candidate tells whether one process is a Candidate.
+// Candidate reports whether one process is a Candidate.
 func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	st, err := newProcess(s.procfs, pid).stat()
 	if err != nil {
@@ -105,8 +117,9 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	return c, (other != engine || s.script(map[int]bool{}, st.parent, pid)) && !s.startedServer(pid, engine)
 }
 
-// script reports whether a parent of a server's process, which has a server's name, too, is none itself but a script of that name that has started the
-// server. Otherwise the process is one of the server's children, which serve its clients or save its data. What is known is in scripts.
+// script reports whether a parent of a server's process, which has a server's name, too, is none itself but a script of
+// that name that has started the server. Otherwise the process is one of the server's children, which serve its clients
+// or save its data. What is known is in scripts.
 func (s *Scanner) script(scripts map[int]bool, parent, child int) bool {
 	is, known := scripts[parent]
 	if !known {
@@ -178,10 +191,10 @@ func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
 	return servers, errors.Join(append(problems, err)...)
 }
 
-// Looker returns a function that looks at candidates; it may be called from several goroutines.
-// What they share, such as the ports of a network namespace, is read once by each Looker. The
-// function returns nil for a process that is no server, or has ended, and an error that foreign.Unanswered tells of
-// for one that is left for another time, as too many of its owner's are looked at.
+// Looker returns a function that looks at candidates; it may be called from several goroutines. What they share, such
+// as the ports of a network namespace, is read once by each Looker. The function returns nil for a process that is no
+// server, or has ended, and an error that foreign.Unanswered recognises for one that is left for another time, as too
+// many of its owner's are looked at.
 func (s *Scanner) Looker() func(Candidate) (*Server, error) {
 	tcp := newNetworks(s.calls)
 	return func(c Candidate) (*Server, error) {
@@ -193,7 +206,8 @@ func (s *Scanner) Looker() func(Candidate) (*Server, error) {
 	}
 }
 
-// look returns the server whose main process is a candidate, or nil if it is none. What tells whose it is hangs with nothing of the process's.
+// look returns the server whose main process is a candidate, or nil if it is none. What identifies its owner hangs with
+// nothing of the process's.
 func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	p := newProcess(s.procfs, c.PID)
 	var err error

@@ -189,7 +189,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// One process that cannot be read is told of and hides no other one.
+// One process that cannot be read is reported and hides no other one.
 func TestScanKeepsOthers(t *testing.T) {
 	root := t.TempDir()
 	fixture{pid: 10, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)
@@ -211,9 +211,8 @@ func TestScanKeepsOthers(t *testing.T) {
 	}
 }
 
-// A server whose file system hangs is followed without what is there, does not hold up the
-// others, and is asked once only until it answers. One whose memory hangs, as /proc/PID/cmdline
-// then does, is followed if it listens.
+// A server whose file system hangs is followed without what is there, does not hold up the others, and is read once
+// only until it answers. One whose memory hangs, as /proc/PID/cmdline then does, is followed if it listens.
 func TestScanHung(t *testing.T) {
 	hung, release := foreigntest.HungMount(t)
 	root := t.TempDir()
@@ -306,7 +305,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// What a server says of itself becomes a number, valid text, or nothing.
+// What a server reports of itself becomes a number, valid text, or nothing.
 func TestScanHostile(t *testing.T) {
 	const secret = "root:*:20228:0:99999:7:::"
 	shadow := filepath.Join(t.TempDir(), "shadow")

@@ -21,9 +21,10 @@ type ID struct {
 type Server struct {
 	ID
 	Engine Engine
-	// Name is what the server calls itself (PostgreSQL's cluster_name, by its command line or its configuration), or empty.
+	// Name is what the server calls itself (PostgreSQL's cluster_name, by its command line or its configuration), or
+	// empty.
 	Name string
-	// Version is as far as the data directory tells it, or empty.
+	// Version is as far as the data directory has it, or empty.
 	Version string
 	// User is who it runs as.
 	User uint32
@@ -33,7 +34,7 @@ type Server struct {
 	DataDirectory string
 	// DataPath is the same as it is, with whatever bytes it has; it is no label.
 	DataPath string
-	// NoName tells that its command line did not answer, which may tell another name than Name.
+	// NoName is true if its command line, which may have another name than Name, did not answer.
 	NoName bool
 	// Ports are the TCP ports it listens on; empty until it does.
 	Ports []uint16
@@ -41,22 +42,24 @@ type Server struct {
 	Listening []netip.AddrPort
 	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
 	Internal []uint16
-	// MorePorts tells that what it listens on could not be read whole: there may be more ports and addresses than these.
+	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
+	// these.
 	MorePorts bool
 	// Data and WAL are where the tables and the write-ahead (redo) log are.
 	Data, WAL Storage
 	// Tablespaces are where further tables are, out of the data directory; maxTablespaces at the most.
 	Tablespaces []Storage
-	// DataID tells the data directory from others of the same path, as containers have; it is the same after a restart. Empty
-	// if unknown. It is so long that nobody finds a path for which his own is another's.
+	// DataID distinguishes the data directory from others of the same path, as containers have; it is the same after a
+	// restart. Empty if unknown. It is so long that nobody finds a path whose DataID is another's.
 	DataID string
-	// Owned tells that the data directory belongs to the server's user, or to root: it is not just where somebody stands.
+	// Owned is true if the data directory belongs to the server's user, or to root: it is not just any working
+	// directory.
 	Owned bool
-	// Apart tells that its paths are not the host's: those of a container, or below another root.
+	// Apart is true if its paths are not the host's: those of a container, or below another root.
 	Apart bool
 	// TLSLibrary is the TLS library it has loaded.
 	TLSLibrary Library
-	// NoLibrary tells that it could not be read which libraries it has loaded.
+	// NoLibrary is true if the libraries that it has loaded could not be read.
 	NoLibrary bool
 }
 
@@ -71,7 +74,8 @@ type Storage struct {
 // maxDataID is how much of a DataID is in a name.
 const maxDataID = 8
 
-// ShortDataID is as much of the DataID as is in a server's name. It proves nothing: whoever chooses a path can have one like it.
+// ShortDataID is as much of the DataID as is in a server's name. It proves nothing: a user that chooses a path can have
+// one like it.
 func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
 // Owner is whose share of the calls that may hang those on this server's files take, see

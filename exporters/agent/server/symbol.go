@@ -12,8 +12,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// WaitEventVariable is the variable in which a PostgreSQL process keeps where it says what it
-// waits for. Like all its global variables it is exported, because extensions link to it.
+// WaitEventVariable is the variable in which a PostgreSQL process keeps where it writes what it waits for. Like all its
+// global variables it is exported, because extensions link to it.
 const WaitEventVariable = "my_wait_event_info"
 
 // VariableAddress returns the address of an exported variable of a process's program, which

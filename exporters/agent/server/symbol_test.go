@@ -14,8 +14,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The variable's address, found in the main process, is right in a client's process, which
-// says that it waits for its client.
+// The variable's address, found in the main process, is right in a client's process, which shows that it waits for its
+// client.
 func TestVariableAddress(t *testing.T) {
 	pg := servertest.StartPostgres(t, nil, nil)
 	at, err := server.VariableAddress("/proc", pg.PID, server.WaitEventVariable)

@@ -14,9 +14,9 @@ import (
 // ErrUntrusted is the error of a library that may not be probed.
 var ErrUntrusted = errors.New("not trusted")
 
-// OpenTrusted opens a server's TLS library, if both the library and the server's own program
-// are files that only root can have put there. A probe on a library hits every process that
-// uses the file, so nobody else may be able to ask for one.
+// OpenTrusted opens a server's TLS library, if both the library and the server's own program are files that only root
+// can have put there. A probe on a library hits every process that uses the file, so nobody else may be able to request
+// one.
 //
 // What it returns is the very file that was looked at: to be used by its descriptor, not by a
 // path, which may lead elsewhere meanwhile.
@@ -58,7 +58,7 @@ func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, erro
 	return library, nil
 }
 
-// trusted tells whether only root can have written a file.
+// trusted reports whether only root can have written a file.
 func trusted(f *os.File, s unix.Stat_t) error {
 	const othersWrite = 0o022
 	if s.Uid != 0 {
@@ -79,7 +79,7 @@ func trusted(f *os.File, s unix.Stat_t) error {
 	return nil
 }
 
-// same tells whether a file is the one that a process has mapped.
+// same reports whether a file is the one that a process has mapped.
 func same(s unix.Stat_t, l Library) error {
 	other := fmt.Errorf("%w: it is not the file that the process has mapped", ErrUntrusted)
 	if s.Ino != l.Inode {

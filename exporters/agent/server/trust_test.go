@@ -117,7 +117,7 @@ func TestOpenTrusted(t *testing.T) {
 	}
 }
 
-// On a file system that users may mount, such as FUSE, an owner says nothing.
+// On a file system that users may mount, such as FUSE, an owner proves nothing.
 func TestOpenTrustedNosuid(t *testing.T) {
 	testkit.NeedRoot(t)
 	dir := t.TempDir()

@@ -3,6 +3,8 @@ package trace
 import (
 	"fmt"
 	"slices"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 const (
@@ -23,7 +25,7 @@ type builder struct {
 	spans  int
 }
 
-// room tells whether the chain has room for one more step; the first one that has none is noted.
+// room reports whether the chain has room for one more step; the first one without room is noted.
 func (b *builder) room() bool {
 	if b.spans >= maxSpans {
 		b.missing(TooLarge)
@@ -34,7 +36,7 @@ func (b *builder) room() bool {
 }
 
 // put puts a step that nothing is below of below a span, if there is room.
-func (b *builder) put(above *Span, layer Layer, what string, start, end uint64) {
+func (b *builder) put(above *Span, layer string, what string, start, end uint64) {
 	if b.room() {
 		above.add(&Span{Layer: layer, What: what, Start: start, End: end})
 	}
@@ -57,7 +59,7 @@ func (b *builder) losses(from, to uint64) {
 	b.forgot(&b.requests, from)
 }
 
-// forgot notes, and tells, whether events since a time had to make room.
+// forgot reports, and notes, whether events since a time had to make room.
 func (b *builder) forgot(h *history, since uint64) bool {
 	if h.forgotten <= since {
 		return false
@@ -68,7 +70,7 @@ func (b *builder) forgot(h *history, since uint64) bool {
 
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
-	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Woken: e.Start, Root: &Span{Layer: Server, What: "statement", Start: e.Start, End: e.End}}
+	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Woken: e.Start, Root: &Span{Layer: layers.CPU, What: "statement", Start: e.Start, End: e.End}}
 	if e.Middle > 0 {
 		c.Woken = min(e.Middle, e.Start)
 	}
@@ -77,9 +79,9 @@ func (j *Joiner) chain(e *Event) *Chain {
 		b.missing(TakenOver)
 	}
 	b.losses(e.Start, e.End)
-	// Of the sleep that its bytes ended there is no event: nobody had asked for anything then.
+	// There is no event for the sleep that its bytes ended: no client had requested anything then.
 	if e.RequestEnd > e.Start {
-		b.put(c.Root, Runqueue, "ready to run, to begin with", e.Start, e.RequestEnd)
+		b.put(c.Root, layers.Runqueue, "ready to run, to begin with", e.Start, e.RequestEnd)
 	}
 	b.waits(c.Root, e.Pid, 0)
 	c.spans = b.spans
@@ -112,18 +114,18 @@ func (b *builder) wait(w *Event, depth int) *Span {
 	if !b.room() {
 		return nil
 	}
-	s := &Span{Layer: Other, What: "asleep, in no call on a file", Start: w.Start, End: w.End}
+	s := &Span{Layer: layers.Wait, What: "asleep, in no call on a file", Start: w.Start, End: w.End}
 	if name := waitNames[w.What]; name != "" {
 		s.What = name
 	}
 	switch {
 	case ofFile(w) || w.What == waitHelper:
-		s.Layer = FileSystem
+		s.Layer = layers.FileSystem
 	case w.What == waitClient:
-		s.Layer = Client
+		s.Layer = layers.Client
 	}
 	woken := min(max(w.Middle, w.Start), w.End)
-	b.put(s, Runqueue, "woken, ready to run", woken, w.End)
+	b.put(s, layers.Runqueue, "woken, ready to run", woken, w.End)
 	if woken == w.Start {
 		return s
 	}
@@ -132,17 +134,18 @@ func (b *builder) wait(w *Event, depth int) *Span {
 		r := b.byEnd[requestKey{w.Request, w.RequestEnd}]
 		switch {
 		case w.RequestEnd+raceTime < w.Start:
-			// The task that ended it went to another CPU meanwhile, where its end was not noted: a later wake-up is not that request's.
+			// The task that ended it went to another CPU meanwhile, where its end was not noted: a later wake-up is not
+			// that request's.
 			b.missing(WakerUnknown)
 		case r == nil:
 			b.missing(RequestUnseen)
 		default:
-			s.add(b.request(r, Queue, Device))
+			s.add(b.request(r, layers.Queue, layers.Device))
 		}
 	case wokenBySignal, wokenByCall, wokenByKernel:
 		b.task(s, w, woken, depth)
 	case wokenUnseen, wokenByOther:
-		if s.Layer == FileSystem {
+		if s.Layer == layers.FileSystem {
 			b.missing(WakerUnknown)
 		}
 	}
@@ -153,19 +156,19 @@ func (b *builder) wait(w *Event, depth int) *Span {
 func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 	server := w.Flags&flagWakerServer != 0
 	switch {
-	case !server && s.Layer != FileSystem:
-		return // nobody of the server: a client, a timer's or a pipe's other end
-	case w.How == wokenByCall && s.Layer != FileSystem:
-		return // an interrupt during a call that wakes nobody
+	case !server && s.Layer != layers.FileSystem:
+		return // no process of the server: a client, a timer's or a pipe's other end
+	case w.How == wokenByCall && s.Layer != layers.FileSystem:
+		return // an interrupt during a call that wakes no task
 	case depth >= maxDepth:
 		b.missing(TooLarge)
 		return
 	case !b.room():
 		return
 	}
-	waker := &Span{Layer: Helper, What: fmt.Sprintf("task %d", w.Waker), Start: w.Start, End: woken}
+	waker := &Span{Layer: layers.FileSystem, What: fmt.Sprintf("task %d", w.Waker), Start: w.Start, End: woken}
 	if server {
-		waker.Layer, waker.What = Session, fmt.Sprintf("another session, task %d", w.Waker)
+		waker.Layer, waker.What = layers.Wait, fmt.Sprintf("another session, task %d", w.Waker)
 	} else if w.Flags&flagWakerHelper == 0 {
 		b.missing(HelperUnknown)
 	}
@@ -173,7 +176,7 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 	s.add(waker)
 }
 
-// isFlush tells whether a request is for nothing but a flush.
+// isFlush reports whether a request is only a flush.
 func isFlush(r *Event) bool { return r.What == blockWrite && r.Size == 0 }
 
 func blockName(r *Event) string {
@@ -194,7 +197,7 @@ func blockName(r *Event) string {
 }
 
 // request is a block request, with what its device waited for below; nil if there is no room for it.
-func (b *builder) request(r *Event, queue, device Layer) *Span {
+func (b *builder) request(r *Event, queue, device string) *Span {
 	if !b.room() {
 		return nil
 	}
@@ -222,7 +225,7 @@ func (b *builder) request(r *Event, queue, device Layer) *Span {
 		return s
 	}
 	d := &Span{Layer: device, What: "with the driver", Start: issued, End: r.End}
-	if device == Device {
+	if device == layers.Device {
 		b.below(d, r)
 	}
 	s.add(d)

@@ -4,22 +4,25 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// An engine's write goes to all its replicas, and is over when all have answered. An operation's event comes with its answer: of a
-// replica that does not answer there is none. So it is remembered who the writes go to, and whoever sees a request without an answer
-// tells of it.
+// An engine's write goes to all its replicas, and is over when all have answered. An operation's event comes with its
+// answer: there is none for a replica that does not answer. The replicas that the writes go to are therefore
+// remembered, and requests without an answer are reported by Unanswered.
 
 const (
-	// missedKept is how long an engine's writes may go without one of its replicas before that is taken for gone, ns: longer
-	// than an engine waits for an answer.
+	// missedKept is how long an engine's writes may go without one of its replicas before that is taken for gone, ns:
+	// longer than an engine waits for an answer.
 	missedKept = uint64(60e9)
 	// maxWriters bounds the engines whose replicas are remembered, maxCopies those of one.
 	maxWriters = 4096
 	maxCopies  = 32
 	// maxUnanswered bounds the requests without an answer.
 	maxUnanswered = 4096
-	// unansweredKept is how long a request is remembered that nobody told of again, ns: of one under way that is done each second.
+	// unansweredKept is how long a request is remembered that is not reported again, ns; one under way is reported each
+	// second.
 	unansweredKept = uint64(60e9)
 )
 
@@ -35,10 +38,11 @@ type replicaKey struct {
 	port uint16
 }
 
-// copying is when a replica was written to: first and last, and since when writes have been going without it; 0 if they have not.
+// copying is when a replica was written to: first and last, and since when writes have been going without it; 0 if they
+// have not.
 type copying struct{ first, last, missed uint64 }
 
-// unansweredKey tells a request from all others: its engine, replica, number and beginning.
+// unansweredKey identifies a request: its engine, replica, number and beginning.
 type unansweredKey struct {
 	of, peer       uint32
 	request, start uint64
@@ -78,7 +82,7 @@ func oldest[K comparable, V any](m map[K]V, used func(V) uint64) K {
 	return slices.MinFunc(slices.Collect(maps.Keys(m)), func(a, b K) int { return int(int64(used(m[a]) - used(m[b]))) })
 }
 
-// addWrite notes which replicas an engine's write went without: what it sent to the others has been told of before.
+// addWrite notes which replicas an engine's write went without: its requests to the others have been added before.
 func (j *Joiner) addWrite(o *Event) {
 	w := j.writers[o.Of]
 	if o.What != opWrite || w == nil {
@@ -94,7 +98,7 @@ func (j *Joiner) addWrite(o *Event) {
 	}
 }
 
-// lacksCopies tells whether an engine's write should have gone to a replica that is not among those that answered.
+// lacksCopies reports whether an engine's write should have gone to a replica that is not among those that answered.
 func (j *Joiner) lacksCopies(o *Event, answered []*Event) bool {
 	w := j.writers[o.Of]
 	if o.What != opWrite || w == nil {
@@ -109,8 +113,8 @@ func (j *Joiner) lacksCopies(o *Event, answered []*Event) bool {
 	return false
 }
 
-// Unanswered tells of an engine's request to a replica that had no answer until its end, or will never have one. The same request
-// may be told of again.
+// Unanswered adds an engine's request to a replica that had no answer until its end, or will never have one. The same
+// request may be added again.
 func (j *Joiner) Unanswered(q Event) {
 	key := keyOf(&q)
 	// It was answered while that was on its way here.
@@ -132,15 +136,15 @@ func (j *Joiner) forgetUnanswered(now uint64) {
 	maps.DeleteFunc(j.unanswered, func(_ unansweredKey, q *Event) bool { return q.End+unansweredKept < now })
 }
 
-// unansweredCopies puts the requests of an engine's operation that have no answer below it, as far as that is known, and tells
-// whether there are any.
+// unansweredCopies puts the unanswered requests of an engine's operation below it, as far as they are known, and
+// reports whether there are any.
 func (b *builder) unansweredCopies(s *Span, o *Event, answered []*Event) (any bool) {
 	for key, q := range b.unanswered {
 		if !isCopy(o, q) || q.Start > o.End || slices.ContainsFunc(answered, func(a *Event) bool { return keyOf(a) == key }) {
 			continue
 		}
 		any = true
-		b.put(s, Network, "request to "+b.replica(q, q.RemotePort)+", without an answer", q.Start, q.End)
+		b.put(s, layers.Network, "request to "+b.replica(q, q.RemotePort)+", without an answer", q.Start, q.End)
 	}
 	return any
 }

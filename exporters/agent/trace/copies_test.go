@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 const second = 1000000 // us
@@ -47,7 +49,7 @@ func TestReplicaWithoutAnswer(t *testing.T) {
 	if c.Verdict() != Incomplete || !slices.Equal(c.Reasons, []Reason{CopiesUnseen}) {
 		t.Errorf("%s %v, want a copy that was not seen", c.Verdict(), c.Reasons)
 	}
-	// The engine goes on without it: for a while that cannot be told from a replica that does not answer.
+	// The engine goes on without it: for a while that looks like a replica that does not answer.
 	for i := uint64(0); i < 90; i++ {
 		replicatedWrite(s, (3610+i)*second, 100, 1, 2)
 	}
@@ -68,7 +70,7 @@ func TestReplicaWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A request without an answer that somebody tells of is a step of the chain as far as it is known, of a read, too.
+// A reported request without an answer is a step of the chain as far as it is known, of a read, too.
 func TestUnanswered(t *testing.T) {
 	for name, op := range map[string]uint8{"write": opWrite, "read": opRead} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestUnanswered(t *testing.T) {
 				s.Unanswered(q)
 			}
 			c := s.chain()
-			want(t, c, Incomplete, []Reason{CopiesUnseen}, map[Layer]uint64{Queue: 10, Device: 20, Engine: 10 + 500, Network: 7370})
+			want(t, c, Incomplete, []Reason{CopiesUnseen}, map[string]uint64{layers.Queue: 10, layers.Device: 20, layers.Engine: 10 + 500, layers.Network: 7370})
 			var named []string
 			for _, step := range c.Report(time.Unix(1000, 0)).Steps {
 				if strings.Contains(step.What, "without an answer") {
@@ -104,7 +106,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// A request that was told of while it was under way, and then answered, is no other one, whichever is told of first.
+// A request that was reported while it was under way, and then answered, is the same request, in either order.
 func TestAnsweredLate(t *testing.T) {
 	for name, late := range map[string]bool{"told of before its answer": false, "told of after its answer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestAnsweredLate(t *testing.T) {
 				}
 				s.operation(viewFrontend, 130, 380, nil)
 			})
-			want(t, c, Exact, nil, map[Layer]uint64{Queue: 10, Device: 40, Engine: 10 + 30, Network: 210})
+			want(t, c, Exact, nil, map[string]uint64{layers.Queue: 10, layers.Device: 40, layers.Engine: 10 + 30, layers.Network: 210})
 		})
 	}
 }
@@ -173,7 +175,7 @@ func TestAnsweredMeanwhile(t *testing.T) {
 	}
 }
 
-// Losses may be told of in any order: each is kept, and those that meet are one.
+// Losses may be reported in any order: each is kept, and adjacent ones are merged.
 func TestMissedInAnyOrder(t *testing.T) {
 	s := newStream(t, Options{})
 	for _, l := range []loss{{50, 60}, {10, 20}, {30, 35}, {15, 31}, {70, 80}, {55, 56}, {1, 2}} {

@@ -3,6 +3,8 @@ package trace
 import (
 	"fmt"
 	"slices"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // Operations of an engine's wire, enum wire_op of bpf/operation.h.
@@ -13,20 +15,20 @@ const (
 	opSync  = 3
 )
 
-// sameOp tells whether a block request and an operation do the same.
+// sameOp reports whether a block request and an operation are of the same kind.
 func sameOp(r, o *Event) bool {
 	return r.What == blockRead && o.What == opRead || r.What == blockWrite && o.What == opWrite || r.What == blockDiscard && o.What == opUnmap
 }
 
-// within tells whether an operation is about a part of a block request, and began while the driver had it. Its end
-// may be told of a little later, as its answer is on its way before the call that sends it returns.
+// within reports whether an operation is about a part of a block request, and began while the driver had it. Its
+// reported end may be a little later, as its answer is on its way before the call that sends it returns.
 func within(r, o *Event) bool {
 	return sameOp(r, o) && o.Size > 0 && o.Offset >= r.Offset && o.Offset+uint64(o.Size) <= r.Offset+uint64(r.Size) &&
 		o.Start >= r.Middle && o.Start <= r.End
 }
 
-// below puts the engine's operations for a request below the driver's time, if an engine of this node serves the device. A
-// request may have been split: then its operations cover it, each part once.
+// below puts the engine's operations for a request below the driver's time, if an engine of this node serves the
+// device. A request may have been split: then its operations cover it, each part once.
 func (b *builder) below(d *Span, r *Event) {
 	if r.Size == 0 {
 		return
@@ -79,7 +81,7 @@ const (
 	oftener
 )
 
-// covers tells how often operations cover a request; it sorts them.
+// covers returns how often operations cover a request; it sorts them.
 func covers(r *Event, ops []*Event) coverage {
 	slices.SortFunc(ops, func(a, b *Event) int { return int(int64(a.Offset - b.Offset)) })
 	at := r.Offset
@@ -98,7 +100,7 @@ func covers(r *Event, ops []*Event) coverage {
 	return once
 }
 
-// requested tells whether an operation may be another device's request, too.
+// requested reports whether an operation may be another device's request, too.
 func (b *builder) requested(r, o *Event) bool {
 	found := false
 	b.requests.each(o.Start, o.Start+1, func(other *Event) {
@@ -112,7 +114,7 @@ func (b *builder) frontend(o *Event) *Span {
 	if !b.room() {
 		return nil
 	}
-	s := &Span{Layer: Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
+	s := &Span{Layer: layers.Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
 	same := 0
 	b.operations[viewFrontend].each(o.Start, o.End, func(other *Event) {
 		if sameExtent(o, other) && other.Of == o.Of {
@@ -138,7 +140,7 @@ func (b *builder) frontend(o *Event) *Span {
 	return s
 }
 
-// isCopy tells whether an engine's request to a replica is for its operation.
+// isCopy reports whether an engine's request to a replica is for its operation.
 func isCopy(o, q *Event) bool {
 	return q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start
 }
@@ -163,13 +165,13 @@ func (b *builder) replica(o *Event, port uint16) string {
 	return fmt.Sprintf("replica at port %d", port)
 }
 
-// replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the two ends of one
-// connection number it alike. It is nil if there is no room for it.
+// replicaRequest is an engine's request to a replica, with the replica's own time below if that is on this node: the
+// two ends of one connection number it alike. It is nil if there is no room for it.
 func (b *builder) replicaRequest(q *Event) *Span {
 	if !b.room() {
 		return nil
 	}
-	s := &Span{Layer: Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
+	s := &Span{Layer: layers.Network, What: "request to " + b.replica(q, q.RemotePort), Start: q.Start, End: q.End}
 	var services []*Event
 	b.operations[viewService].each(q.Start, q.End, func(v *Event) {
 		if sameRequest(q, v) {
@@ -194,13 +196,13 @@ func (b *builder) replicaRequest(q *Event) *Span {
 	return s
 }
 
-// service is a replica's operation, with its block requests below: those that its process made in calls at the operation's
-// place in the file, which is that in the volume. It is nil if there is no room for it.
+// service is a replica's operation, with its block requests below: those that its process made in calls at the
+// operation's place in the file, which is that in the volume. It is nil if there is no room for it.
 func (b *builder) service(v *Event) *Span {
 	if !b.room() {
 		return nil
 	}
-	s := &Span{Layer: Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
+	s := &Span{Layer: layers.Replica, What: b.replica(v, v.LocalPort), Start: v.Start, End: v.End}
 	b.forgot(&b.operations[viewService], v.Start)
 	same := 0
 	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
@@ -216,7 +218,7 @@ func (b *builder) service(v *Event) *Span {
 			b.missing(TwoServices)
 			return
 		}
-		s.add(b.request(r, ReplicaQueue, ReplicaDevice))
+		s.add(b.request(r, layers.Disk, layers.Disk))
 	})
 	return s
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // written is a statement that waited for one write of a device, with an engine's operations as events adds them.
@@ -16,7 +18,7 @@ func written(t *testing.T, events func(*stream)) *Chain {
 	return s.chain()
 }
 
-// copies are the engine's requests to two replicas, of which one is on this node, with its own disk.
+// copies are the engine's requests to two replicas; one of them is on this node, with its own disk.
 func copies(s *stream) {
 	s.operation(viewRequest, 140, 200, func(e *Event) { e.LocalPort, e.RemotePort = 40000, 10001 })
 	s.operation(viewRequest, 145, 350, func(e *Event) { e.LocalPort, e.RemotePort = 40001, 10002 })
@@ -30,9 +32,9 @@ func TestReplicas(t *testing.T) {
 		copies(s)
 		s.operation(viewFrontend, 130, 380, nil)
 	})
-	want(t, c, Exact, nil, map[Layer]uint64{
-		Queue: 10, Device: 20 + 20, Engine: 10 + 30, // until the first was sent, and after the last answer
-		Network: 5 + 55 + 5, Replica: 10 + 45, ReplicaQueue: 5, ReplicaDevice: 85,
+	want(t, c, Exact, nil, map[string]uint64{
+		layers.Queue: 10, layers.Device: 20 + 20, layers.Engine: 10 + 30, // before the first request, and after the last answer
+		layers.Network: 5 + 55 + 5, layers.Replica: 10 + 45, layers.Disk: 5 + 85,
 	})
 }
 
@@ -61,7 +63,7 @@ func TestReplicaNames(t *testing.T) {
 			s.statement(1, 100, 400)
 			var got []string
 			for _, step := range s.chain().Report(time.Unix(1000, 0)).Steps {
-				if step.Layer == Network || step.Layer == Replica {
+				if step.Layer == layers.Network || step.Layer == layers.Replica {
 					got = append(got, step.What)
 				}
 			}
@@ -83,7 +85,7 @@ func TestSplitRequest(t *testing.T) {
 			s.operation(viewFrontend, 120+100*i, 210+100*i, part(4096*i))
 		}
 	})
-	want(t, c, Exact, nil, map[Layer]uint64{Queue: 10, Device: 10 + 10 + 90, Engine: 20 + 20, Network: 140})
+	want(t, c, Exact, nil, map[string]uint64{layers.Queue: 10, layers.Device: 10 + 10 + 90, layers.Engine: 20 + 20, layers.Network: 140})
 }
 
 // Of two operations that would fit none is taken.
@@ -180,5 +182,5 @@ func TestOthersOperations(t *testing.T) {
 		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Size = 4096 })
 		s.operation(viewFrontend, 50, 105, nil)
 	})
-	want(t, c, Exact, nil, map[Layer]uint64{Queue: 10, Device: 290})
+	want(t, c, Exact, nil, map[string]uint64{layers.Queue: 10, layers.Device: 290})
 }

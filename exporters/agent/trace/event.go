@@ -1,10 +1,10 @@
-// Package trace joins what BPF programs tell of statements, of tasks that slept, of block requests and of storage engines'
-// operations to chains: one statement followed through the layers. It is pure: the same events give the same chains.
+// Package trace joins the events of BPF programs (statements, tasks that slept, block requests and storage backends'
+// operations) to chains: one statement followed through the layers. It is pure: the same events give the same chains.
 //
-// What ties an event to another one is what the kernel did, not what is likely. A sleep names who ended it: the end of a
-// block request, by its address and time, or a task, whose own sleeps until then are what was waited for. So a
-// statement whose log another session has flushed leads to that session's requests, and one that waited for a journal to
-// the journal's. A request's way through a storage engine is known by operation, offset, length and time: if two
+// What ties an event to another one is what the kernel did, not what is likely. A sleep names what ended it: the end of
+// a block request, by its address and time, or a task, whose own sleeps until then are what was waited for. So a
+// statement whose log another session has flushed leads to that session's requests, and one that waited for a journal
+// to the journal's. A request's way through a storage backend is known by operation, offset, length and time: if two
 // operations would fit, or one would fit two requests, the chain is ambiguous, and counted as that. Nothing is guessed.
 package trace
 
@@ -15,7 +15,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/trace"
 )
 
-// Event is what a program tells of: bpf/trace.h describes it.
+// Event is what a program reports: bpf/trace.h describes it.
 type Event = bpf.TraceTraceEvent
 
 // Kinds of events.
@@ -26,7 +26,7 @@ const (
 	KindOperation = uint8(bpf.TraceTraceKindTRACE_OPERATION)
 )
 
-// Who ended a wait.
+// What ended a wait.
 const (
 	wokenUnseen    = uint8(bpf.TraceWakeHowWAKE_UNSEEN)
 	wokenByRequest = uint8(bpf.TraceWakeHowWAKE_REQUEST)
@@ -74,8 +74,8 @@ func Parse(record []byte) (Event, error) {
 	return e, nil
 }
 
-// overlaps tells whether an event lies in part between two times.
+// overlaps reports whether an event lies in part between two times.
 func overlaps(e *Event, from, to uint64) bool { return e.Start < to && e.End > from }
 
-// ofFile tells whether a wait was in a call on a file.
+// ofFile reports whether a wait was in a call on a file.
 func ofFile(e *Event) bool { return e.What == waitRead || e.What == waitWrite || e.What == waitSync }

@@ -30,21 +30,21 @@ const (
 	engineKept = uint64(600e9)
 )
 
-// Options say what is kept of the statements.
+// Options select which statements are kept.
 type Options struct {
-	// Every is how many statements that waited there are to one that is sampled, on average; at least 1. Each is drawn by itself, so that
-	// no pattern of the statements has a part in it.
+	// Every is how many statements that waited there are to one that is sampled, on average; at least 1. Each is drawn
+	// by itself, so that no pattern of the statements has a part in it.
 	Every int
-	// Random is what they are drawn with; nil is a source of its own, with a seed that nobody knows.
+	// Random is what they are drawn with; nil is a source of its own, with a random seed.
 	Random *rand.Rand
-	// Slowest is how many of the slowest statements are kept, fewer if they have too many steps, and as many of the slowest requests that replicas of this node serve for
-	// engines elsewhere.
+	// Slowest is how many of the slowest statements are kept, fewer if they have too many steps, and as many of the
+	// slowest requests that replicas of this node serve for engines elsewhere.
 	Slowest int
 	// Keep is for how long they are kept, ns.
 	Keep uint64
 	// Replica names a replica by an operation's process and peer, as metrics do; empty if it is not known. nil knows none.
 	Replica func(process, peer uint32) string
-	// Followed tells whether an operation's process is there yet, and followed; nil is for always.
+	// Followed reports whether an operation's process is there yet, and followed; nil is for always.
 	Followed func(process uint32) bool
 }
 
@@ -66,29 +66,29 @@ type Reason string
 
 // Reasons of incomplete and ambiguous chains.
 const (
-	LostEvents      Reason = "events_lost"        // the ring was full meanwhile, or operations of a storage wire went by unseen
+	LostEvents      Reason = "events_lost"        // the ring was full, or operations of a storage wire were not seen
 	Forgotten       Reason = "events_forgotten"   // its events had to make room for later ones
 	TakenOver       Reason = "taken_over"         // two tasks worked on the statement
-	WakerUnknown    Reason = "waker_unknown"      // who ended a call's sleep was not seen, or is an interrupt
+	WakerUnknown    Reason = "waker_unknown"      // what ended a call's sleep was not seen, or is an interrupt
 	HelperUnknown   Reason = "helper_unknown"     // a task that was waited for was not followed yet
-	RequestUnseen   Reason = "request_unseen"     // a block request's end was seen, but not told of
+	RequestUnseen   Reason = "request_unseen"     // a block request's end was seen, but there is no event of it
 	RequestUnsplit  Reason = "request_unsplit"    // when the driver got a block request was not seen
 	FlushUnseen     Reason = "flush_unseen"       // the flush that a request waited for was not seen
 	OperationUnseen Reason = "operation_unseen"   // an engine serves the device, but no operation fits the request
-	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the engine's operation was not seen, or never answered
-	ServiceUnseen   Reason = "service_unseen"     // a replica of this node has served the engine's request, but its operation was not seen
-	TooLarge        Reason = "too_large"          // tasks waited for tasks that waited for tasks, or too often, or it has too many steps
-	TwoOperations   Reason = "several_operations" // ambiguous: operations of several volumes, or several of one, fit a request
+	CopiesUnseen    Reason = "copies_unseen"      // a replica's request for the operation was not seen, or not answered
+	ServiceUnseen   Reason = "service_unseen"     // a replica of this node served the request, but its operation was not seen
+	TooLarge        Reason = "too_large"          // too many steps, or too many or too deeply nested waits for tasks
+	TwoOperations   Reason = "several_operations" // ambiguous: several operations, of one or several volumes, fit a request
 	TwoRequests     Reason = "several_requests"   // ambiguous: an operation fits requests of several devices
 	TwoFrontends    Reason = "several_frontends"  // ambiguous: a replica's request fits several operations of the engine
-	TwoServices     Reason = "several_services"   // ambiguous: several of a replica's operations fit a request, or its block requests several of them
+	TwoServices     Reason = "several_services"   // ambiguous: several operations of a replica fit a request or a block request
 )
 
 // Reasons are all reasons of chains that are not exact.
 var Reasons = []Reason{LostEvents, Forgotten, TakenOver, WakerUnknown, HelperUnknown, RequestUnseen, RequestUnsplit, FlushUnseen,
 	OperationUnseen, CopiesUnseen, ServiceUnseen, TooLarge, TwoOperations, TwoRequests, TwoFrontends, TwoServices}
 
-// ambiguous tells reasons of ambiguous chains from those of incomplete ones.
+// ambiguous reports whether the reason is one of ambiguous chains, not of incomplete ones.
 func (r Reason) ambiguous() bool {
 	return r == TwoOperations || r == TwoRequests || r == TwoFrontends || r == TwoServices
 }
@@ -99,7 +99,7 @@ type Chain struct {
 	Request string
 	Server  uint32 // the server's number
 	Command uint8  // enum command of the server's protocol
-	// ServerName and CommandName are for reports; whoever knows them sets them.
+	// ServerName and CommandName are for reports; code that knows them sets them.
 	ServerName, CommandName string
 	PID                     uint32
 	Root                    *Span
@@ -112,7 +112,7 @@ type Chain struct {
 	Sampled bool
 }
 
-// Verdict is how much is known: a chain with a missing step is incomplete, whatever else it is.
+// Verdict is how much is known: a chain with a missing step is always incomplete.
 func (c *Chain) Verdict() Verdict {
 	switch {
 	case len(c.Reasons) == 0:
@@ -181,13 +181,14 @@ type Joiner struct {
 	flushes   history
 	// operations by view, see below.
 	operations [views]history
-	// volumes are the slots of the engines whose operations were found under a device's requests. One whose engine has ended
-	// is forgotten: the device's number may be another device's by now.
+	// volumes are the slots of the engines whose operations were found under a device's requests. One whose engine has
+	// ended is forgotten: the device's number may be another device's by now.
 	volumes map[uint32]uint32
 	pending []pending
 	lost    []loss
 	slow    ranking[*Chain]
-	// writers are the replicas that each engine's writes go to, and unanswered its requests without an answer: see copies.go.
+	// writers are the replicas that each engine's writes go to, and unanswered its requests without an answer: see
+	// copies.go.
 	writers    map[uint32]*writer
 	unanswered map[unansweredKey]*Event
 	// services are the replicas of this node: see services.go.
@@ -321,7 +322,7 @@ func (j *Joiner) addStatement(e Event) {
 	j.pending = append(j.pending, pending{e, sampled})
 }
 
-// waited tells whether a statement waited for a file or for another session.
+// waited reports whether a statement waited for a file or for another session.
 func (j *Joiner) waited(e *Event) bool {
 	t := j.tasks[e.Pid]
 	if t == nil {
@@ -332,7 +333,7 @@ func (j *Joiner) waited(e *Event) bool {
 	return found
 }
 
-// Lost tells that n events were lost between two times.
+// Lost notes that n events were lost between two times.
 func (j *Joiner) Lost(n, from, to uint64) {
 	if n == 0 {
 		return
@@ -341,7 +342,7 @@ func (j *Joiner) Lost(n, from, to uint64) {
 	j.Missed(from, to)
 }
 
-// Missed tells that between two times something may have happened of which no event told.
+// Missed notes that something may have happened without an event between two times.
 func (j *Joiner) Missed(from, to uint64) {
 	// It may be of an earlier time than what is known already: they stay in order, and those that meet are one.
 	first, _ := slices.BinarySearchFunc(j.lost, from, func(l loss, from uint64) int { return cmp.Compare(l.to, from) })
@@ -357,8 +358,8 @@ func (j *Joiner) Missed(from, to uint64) {
 	}
 }
 
-// Advance tells that all events up to now have been added, and all losses been told of; it returns the chains that
-// are complete with that, as far as they are.
+// Advance declares that all events and losses up to now have been added. It returns the chains that are complete with
+// that, as far as they are.
 func (j *Joiner) Advance(now uint64) []*Chain {
 	var chains []*Chain
 	j.pending = slices.DeleteFunc(j.pending, func(p pending) bool {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 const (
@@ -30,7 +32,7 @@ func (s *stream) wait(pid uint32, what uint8, from, woken, to uint64, change fun
 	s.Add(e)
 }
 
-// by is who ended a wait.
+// by is what ended a wait.
 func byRequest(address, end uint64) func(*Event) {
 	return func(e *Event) { e.How, e.Request, e.RequestEnd = wokenByRequest, address, end*us }
 }
@@ -80,15 +82,17 @@ func (s *stream) chain() *Chain {
 }
 
 // want fails unless the chain has this verdict, for these reasons, and these shares in microseconds.
-func want(t *testing.T, c *Chain, v Verdict, reasons []Reason, shares map[Layer]uint64) {
+func want(t *testing.T, c *Chain, v Verdict, reasons []Reason, shares map[string]uint64) {
 	t.Helper()
 	if c.Verdict() != v || !slices.Equal(c.Reasons, reasons) {
 		t.Errorf("%s %v, want %s %v", c.Verdict(), c.Reasons, v, reasons)
 	}
 	var sum uint64
-	got := map[Layer]uint64{}
+	got := map[string]uint64{}
 	for l, ns := range c.Root.Shares() {
-		got[l] = ns / us
+		if got[l] = ns / us; !layers.Of(l).Traced {
+			t.Errorf("%s is no layer that the agent says it measures", l)
+		}
 		sum += ns
 	}
 	if !maps.Equal(got, shares) {
@@ -108,8 +112,8 @@ func TestCommit(t *testing.T) {
 	s.request(0xb, 170, 0, 191, func(e *Event) { e.Size = 0 })
 	s.wait(1, waitSync, 165, 192, 195, byRequest(0xb, 191))
 	s.statement(1, 50, 200)
-	want(t, s.chain(), Exact, nil, map[Layer]uint64{
-		Server: 50 + 5 + 5, Runqueue: 9 + 3, FileSystem: 10 + 1 + 5 + 1, Queue: 10 + 5 + 1, Device: 30 + 15,
+	want(t, s.chain(), Exact, nil, map[string]uint64{
+		layers.CPU: 50 + 5 + 5, layers.Runqueue: 9 + 3, layers.FileSystem: 10 + 1 + 5 + 1, layers.Queue: 10 + 5 + 1, layers.Device: 30 + 15,
 	})
 }
 
@@ -121,14 +125,15 @@ func TestFirstWaitForCPU(t *testing.T) {
 			s.request(0xa, 110, 120, 150, nil)
 			s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
 			s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, RequestEnd: c.had * us, End: 200 * us})
-			want(t, s.chain(), Exact, nil, map[Layer]uint64{
-				Server: 50 + 40 + 9 - c.runqueue, Runqueue: c.runqueue, FileSystem: 10 + 1, Queue: 10, Device: 30,
+			want(t, s.chain(), Exact, nil, map[string]uint64{
+				layers.CPU: 50 + 40 + 9 - c.runqueue, layers.Runqueue: c.runqueue, layers.FileSystem: 10 + 1, layers.Queue: 10, layers.Device: 30,
 			})
 		})
 	}
 }
 
-// Several commits wait for the one that flushes the log for all; each has that one's requests, as far as it waited for them.
+// Several commits wait for the one that flushes the log for all; each has that one's requests, as far as it waited for
+// them.
 func TestGroupCommit(t *testing.T) {
 	s := newStream(t, Options{})
 	s.request(0xa, 100, 100, 300, nil)
@@ -144,9 +149,9 @@ func TestGroupCommit(t *testing.T) {
 	}
 	for _, c := range chains[:4] {
 		// 300 to 310 the leader waited for a CPU, then it worked.
-		want(t, c, Exact, nil, map[Layer]uint64{Server: 10 + 10, Device: 100, Runqueue: 10 + 10, Session: 10})
+		want(t, c, Exact, nil, map[string]uint64{layers.CPU: 10 + 10, layers.Device: 100, layers.Runqueue: 10 + 10, layers.Wait: 10})
 	}
-	want(t, chains[4], Exact, nil, map[Layer]uint64{Server: 10 + 15, Device: 200, Runqueue: 10})
+	want(t, chains[4], Exact, nil, map[string]uint64{layers.CPU: 10 + 15, layers.Device: 200, layers.Runqueue: 10})
 }
 
 // A sync that waits for the journal has the journal's requests.
@@ -156,10 +161,10 @@ func TestJournal(t *testing.T) {
 	s.wait(77, waitHelper, 125, 200, 205, byRequest(0xa, 200))
 	s.wait(1, waitSync, 100, 220, 230, byKernel(77))
 	s.statement(1, 90, 240)
-	want(t, s.chain(), Exact, nil, map[Layer]uint64{Server: 20, Runqueue: 5 + 10, Helper: 25 + 15, Queue: 5, Device: 70})
+	want(t, s.chain(), Exact, nil, map[string]uint64{layers.CPU: 20, layers.Runqueue: 5 + 10, layers.FileSystem: 25 + 15, layers.Queue: 5, layers.Device: 70})
 }
 
-// What is not known is said, never made up.
+// What is not known is reported as unknown, never made up.
 func TestIncomplete(t *testing.T) {
 	unseen := func(*Event) {}
 	for name, c := range map[string]struct {
@@ -181,7 +186,7 @@ func TestIncomplete(t *testing.T) {
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
 		}, []Reason{RequestUnsplit}},
 		"no flush": {func(s *stream) {
-			s.flush(0xf, 50, 99) // over before it was asked for
+			s.flush(0xf, 50, 99) // over before it was requested
 			s.request(0xa, 110, 0, 150, func(e *Event) { e.Size = 0 })
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
 		}, []Reason{FlushUnseen}},
@@ -281,7 +286,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// Of statements that come in turns each kind is in the sample as often as it is in all, also where the turns' length divides Every.
+// Of statements that come in turns each kind is in the sample as often as it is in all, also where the turns' length
+// divides Every.
 func TestSampleOfTurns(t *testing.T) {
 	const each, every, turns = 2000, 10, 5
 	s := newStream(t, Options{Every: every, Random: rand.New(rand.NewPCG(1, 2))})
@@ -333,7 +339,7 @@ func TestLateEvents(t *testing.T) {
 	}
 }
 
-// The sleeps of all tasks together are bounded, too, and who lost some is told of as that.
+// The sleeps of all tasks together are bounded, too, and tasks that lost some have that as their reason.
 func TestBoundOfSleeps(t *testing.T) {
 	s := newStream(t, Options{})
 	for i := uint64(0); i < 3*maxAllWaits; i++ {
@@ -352,7 +358,8 @@ func TestBoundOfSleeps(t *testing.T) {
 	}
 }
 
-// A statement with very many steps has as many as there is room for, and is told of as incomplete; the layers add up all the same.
+// A statement with very many steps has as many as there is room for, and is reported as incomplete; the layers add up
+// all the same.
 func TestManySpans(t *testing.T) {
 	const sleeps, each = maxSleeps - 1, 30
 	s := newStream(t, Options{})
@@ -387,7 +394,8 @@ func count(s *Span) int {
 	return n
 }
 
-// The slowest statements that are kept are fewer if they have very many steps; smaller ones that are faster do not come and go.
+// The slowest statements that are kept are fewer if they have very many steps; smaller ones that are faster do not come
+// and go.
 func TestSlowestOfManySpans(t *testing.T) {
 	const sleeps, each, statements = 1000, 30, 2*maxKeptSpans/(4*1000) + 1
 	s := newStream(t, Options{Every: 1 << 30, Slowest: 1000, Keep: uint64(1e18), Random: rand.New(rand.NewPCG(1, 2))})
@@ -421,7 +429,7 @@ func TestSlowestOfManySpans(t *testing.T) {
 	}
 }
 
-// Memory is bounded, whatever comes.
+// Memory is bounded for any input.
 func TestBounds(t *testing.T) {
 	s := newStream(t, Options{Every: 1, Slowest: 5, Keep: 1})
 	const n = maxRequests + 1000

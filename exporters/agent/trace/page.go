@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
+	"slices"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // maxSteps bounds the bars of one statement on the page.
@@ -24,14 +28,14 @@ type waterfall struct {
 
 // share is a part of a statement.
 type share struct {
-	Layer   Layer
+	Layer   string
 	Seconds float64
 	Percent float64
 }
 
 // Shares are the statement's layers, from the top.
 func (w waterfall) Shares() (all []share) {
-	for _, l := range Layers {
+	for _, l := range slices.SortedFunc(maps.Keys(w.Layers), layers.Compare) {
 		if s := w.Layers[l]; s > 0 {
 			all = append(all, share{l, s, 100 * s / w.Seconds})
 		}
@@ -58,8 +62,8 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.3f", 100*part/whole)
 }
 
-// WriteHTML writes a page of statements, and of requests that replicas served for engines elsewhere. It needs nothing from elsewhere
-// and runs no script.
+// WriteHTML writes a page of statements, and of requests that replicas served for engines elsewhere. It needs nothing
+// from elsewhere and runs no script.
 func WriteHTML(w io.Writer, statements, served []Statement) error {
 	return page.Execute(w, struct{ Statements, Served []waterfall }{waterfalls(statements), waterfalls(served)})
 }
@@ -82,6 +86,7 @@ func WriteJSON(w io.Writer, statements []Statement) error {
 }
 
 var page = template.Must(template.New("slowest").Funcs(template.FuncMap{
+	"colour": func(layer string) template.CSS { return template.CSS(layers.Of(layer).Colour.CSS) },
 	"time": func(s float64) string {
 		switch {
 		case s >= 1:
@@ -102,10 +107,7 @@ h2 { font-size: 16px; margin: 2em 0 0.3em; }
 table { border-collapse: collapse; width: 100%; }
 td { padding: 1px 6px; white-space: nowrap; }
 td.bar { width: 55%; padding: 0; background: #f4f4f4; }
-td.bar div { height: 13px; min-width: 1px; background: #4878a8; }
-tr.server div { background: #70a060; } tr.runqueue div { background: #c8b040; } tr.session div { background: #a070b0; }
-tr.file_system div, tr.helper div { background: #909090; } tr.block_queue div, tr.replica_block_queue div { background: #d89040; }
-tr.block_device div, tr.replica_block_device div { background: #c05040; }
+td.bar div { height: 12px; border: 1px solid #888; box-sizing: border-box; min-width: 1px; }
 .small { color: #666; } .exact { color: #2a7a2a; } .incomplete, .ambiguous { color: #b03020; }
 </style>
 </head>
@@ -132,7 +134,7 @@ the statement that waited has the same trace number.</p>
 {{range .Shares}}{{.Layer}} {{time .Seconds}} ({{printf "%.0f" .Percent}} %) {{end}}</p>
 <table>
 {{- range .Bars}}
-<tr class="{{.Layer}}"><td style="padding-left: {{.Depth}}em">{{.Layer}}</td><td>{{.What}}{{with .ReplicaTraceID}}<span class="small">, there trace {{.}}</span>{{end}}</td><td>{{time .Offset}}</td><td>{{time .Seconds}}</td><td class="bar"><div style="margin-left: {{.Left}}%; width: {{.Width}}%"></div></td></tr>
+<tr><td style="padding-left: {{.Depth}}em">{{.Layer}}</td><td>{{.What}}{{with .ReplicaTraceID}}<span class="small">, there trace {{.}}</span>{{end}}</td><td>{{time .Offset}}</td><td>{{time .Seconds}}</td><td class="bar"><div style="margin-left: {{.Left}}%; width: {{.Width}}%; background: {{colour .Layer}}"></div></td></tr>
 {{- end}}
 </table>
 {{- if .More}}<p class="small">and {{.More}} more steps, in the JSON</p>{{end}}

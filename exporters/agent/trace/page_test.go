@@ -65,7 +65,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// How long the server was awake before a statement began is told where it is known.
+// How long the server was awake before a statement began is shown where it is known.
 func TestWakeup(t *testing.T) {
 	for middle, want := range map[uint64]float64{0: 0, 40: 1e-5, 50: 0, 60: 0} {
 		s := newStream(t, Options{})
@@ -86,7 +86,7 @@ func TestWakeup(t *testing.T) {
 	}
 }
 
-// A page without statements says so.
+// A page without statements has a text instead.
 func TestEmptyPage(t *testing.T) {
 	var out bytes.Buffer
 	if err := WriteHTML(&out, nil, nil); err != nil || !strings.Contains(out.String(), "None yet") {

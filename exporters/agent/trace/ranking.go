@@ -21,7 +21,7 @@ func newRanking[T any](limit int, span func(T) (start, end uint64)) ranking[T] {
 	return ranking[T]{limit: limit, span: span}
 }
 
-// admits tells whether one of this duration would be among them.
+// admits reports whether one of this duration would be among them.
 func (r *ranking[T]) admits(duration uint64) bool {
 	if r.limit == 0 || len(r.kept) == 0 || len(r.kept) < r.limit && !r.crowded {
 		return r.limit > 0

@@ -2,8 +2,8 @@ package trace
 
 import "time"
 
-// Statement is a chain as people and programs read it: without the statement's text, which nobody has. If the chain is a replica's
-// request, Server is the replica and Command what is requested.
+// Statement is a chain as people and programs read it: without the statement's text, which is never collected. If the
+// chain is a replica's request, Server is the replica and Command what is requested.
 type Statement struct {
 	Request bool      `json:"replica_request,omitempty"`
 	TraceID string    `json:"trace_id"`
@@ -16,14 +16,14 @@ type Statement struct {
 	Verdict       Verdict  `json:"verdict"`
 	Reasons       []Reason `json:"reasons,omitempty"`
 	// Layers are how long each was waited for, in seconds; they add up to Seconds.
-	Layers map[Layer]float64 `json:"layers"`
-	Steps  []Step            `json:"steps"`
+	Layers map[string]float64 `json:"layers"`
+	Steps  []Step             `json:"steps"`
 }
 
 // Step is one span of a chain, the statement itself first, each followed by what is below it.
 type Step struct {
 	Depth int    `json:"depth"`
-	Layer Layer  `json:"layer"`
+	Layer string `json:"layer"`
 	What  string `json:"what"`
 	// Offset and Seconds are from the statement's start, and the step's length.
 	Offset  float64 `json:"offset"`
@@ -36,7 +36,7 @@ type Step struct {
 func (c *Chain) Report(boot time.Time) Statement {
 	s := Statement{
 		Request: c.Request != "", TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
-		WakeupSeconds: seconds(c.Root.Start - c.Woken), Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[Layer]float64{},
+		WakeupSeconds: seconds(c.Root.Start - c.Woken), Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[string]float64{},
 	}
 	for layer, ns := range c.Root.Shares() {
 		s.Layers[layer] = seconds(ns)

@@ -2,18 +2,19 @@ package trace
 
 import "slices"
 
-// A replica of this node serves engines of other nodes, too, whose statements are not known here. Both agents know such a
-// request by the same number: it is a trace of its own here, and the step of the statement's trace there names it.
+// A replica of this node serves engines of other nodes, too, whose statements are not known here. Both agents know such
+// a request by the same number: it is a trace of its own here, and the step of the statement's trace there names it.
 
 const (
-	// minCandidates is how many replicas' operations may wait for it to show whose they are; as many as are kept, if that is more.
+	// minCandidates is how many replicas' operations may wait for it to show whose they are; as many as are kept, if
+	// that is more.
 	minCandidates = 256
 	// maxEngines bounds the connections of engines of this node that are remembered.
 	maxEngines = 4096
 )
 
-// ports are a connection's, the engine's first. Its addresses are not known here: a connection of another node's engine with
-// the same two ports as one of this node's is taken for this node's.
+// ports are a connection's, the engine's first. Its addresses are not known here: a connection of another node's engine
+// with the same two ports as one of this node's is taken for this node's.
 type ports struct{ engine, replica uint16 }
 
 // addEngine notes the connection of an engine of this node.
@@ -24,13 +25,14 @@ func (j *Joiner) addEngine(q *Event) {
 	}
 }
 
-// requestID is the number, as a trace, of an engine's request to a replica: the same at both ends of the connection. replica is its
-// address as metrics have it, port the engine's.
+// requestID is the number, as a trace, of an engine's request to a replica: the same at both ends of the connection.
+// replica is its address as metrics have it, port the engine's.
 func requestID(replica string, port uint16, o *Event) string {
 	return newID([]byte(replica), uint64(port), o.Request, uint64(o.What), o.Offset, uint64(o.Size))
 }
 
-// addServed takes a replica's operation for a candidate, if it is slow and no engine of this node is known at the other end.
+// addServed takes a replica's operation for a candidate, if it is slow and no engine of this node is known at the other
+// end.
 func (j *Joiner) addServed(v *Event) {
 	if v.RemotePort == 0 || j.isEngine(v) || !j.slowServed.admits(v.End-v.Start) {
 		return
@@ -38,7 +40,7 @@ func (j *Joiner) addServed(v *Event) {
 	j.candidates.add(v)
 }
 
-// isEngine tells whether an engine of this node is at the other end of a replica's operation's connection.
+// isEngine reports whether the other end of the connection of a replica's operation is an engine of this node.
 func (j *Joiner) isEngine(v *Event) bool {
 	_, here := j.engines[ports{v.RemotePort, v.LocalPort}]
 	return here
@@ -62,8 +64,8 @@ func (j *Joiner) settleServed(now uint64) (chains []*Chain) {
 	return chains
 }
 
-// served is a replica's operation for an engine elsewhere as a chain of its own; nil if the engine is here, or may be, as events were
-// lost, and if the replica has no name yet.
+// served is a replica's operation for an engine elsewhere as a chain of its own; nil if the engine is here, or may be,
+// as events were lost, and if the replica has no name yet.
 func (j *Joiner) served(v *Event) *Chain {
 	name := j.replicaName(v)
 	if name == "" || j.isEngine(v) {
@@ -80,10 +82,10 @@ func (j *Joiner) served(v *Event) *Chain {
 	return c
 }
 
-// lost tells whether events were lost that may belong to the chain.
+// lost reports whether events were lost that may belong to the chain.
 func (c *Chain) lost() bool { return slices.Contains(c.Reasons, LostEvents) }
 
-// sameRequest tells whether an engine's request and a replica's operation are the two ends of one.
+// sameRequest reports whether an engine's request and a replica's operation are the two ends of one.
 func sameRequest(q, v *Event) bool {
 	return v.Request == q.Request && sameExtent(q, v) && v.LocalPort == q.RemotePort && v.RemotePort == q.LocalPort && v.Start >= q.Start && v.Start <= q.End
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/rules/layers"
 )
 
 const enginePort, replicaPort = 40000, 10001
@@ -43,7 +45,7 @@ func TestServedElsewhere(t *testing.T) {
 	there.request(0xb, 9010, 9015, 9100, func(e *Event) { e.Of, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
 	there.operation(viewService, 9000, 9150, atReplica)
 	c := there.chain()
-	want(t, c, Exact, nil, map[Layer]uint64{Replica: 10 + 50, ReplicaQueue: 5, ReplicaDevice: 85})
+	want(t, c, Exact, nil, map[string]uint64{layers.Replica: 10 + 50, layers.Disk: 5 + 85})
 	request := c.Report(time.Unix(2000, 0))
 	if request.TraceID != named[0] || !request.Request || request.Server != "replica 10.42.1.7:10000" || request.Command != "write" {
 		t.Errorf("%+v, want trace %s", request, named[0])
@@ -60,7 +62,7 @@ func TestServedElsewhere(t *testing.T) {
 	}
 }
 
-// Any difference in what was asked, or by whom, is another number.
+// Any difference in the request, or in its sender, is another number.
 func TestRequestID(t *testing.T) {
 	o := Event{Request: 5, What: opWrite, Offset: 1 << 20, Size: 4096}
 	all := map[string]bool{}

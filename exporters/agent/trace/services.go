@@ -1,7 +1,7 @@
 package trace
 
-// Which replicas are on this node is known by their operations. A request to one of them whose operation is missing did not go
-// to another node.
+// Which replicas are on this node is known by their operations. A request to one of them whose operation is missing did
+// not go to another node.
 
 const (
 	// maxServices bounds the replicas of this node that are remembered.
@@ -33,7 +33,7 @@ func (j *Joiner) addService(v *Event) {
 	s.last = max(s.last, v.End)
 }
 
-// serves tells whether a replica of this name is on this node.
+// serves reports whether a replica of this name is on this node.
 func (j *Joiner) serves(name string) bool {
 	if name == "" {
 		return false

@@ -25,7 +25,7 @@ func statementOfWrite(s *stream) *Chain {
 	return s.chain()
 }
 
-// elsewhere counts the steps that are said to be on another node.
+// elsewhere counts the steps that are marked as on another node.
 func elsewhere(c *Chain) (n int) {
 	for _, step := range c.Report(time.Unix(1000, 0)).Steps {
 		if step.ReplicaTraceID != "" {

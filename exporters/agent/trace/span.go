@@ -1,51 +1,15 @@
 package trace
 
-// Layer is where a part of a statement's time went.
-type Layer string
-
-// The layers, from the top. A span's own time is what none of those below it, on the critical path, has.
-const (
-	// Server is the server itself: on a CPU, or taken off it while it was ready to run.
-	Server Layer = "server"
-	// Runqueue is from a wake-up until the task had a CPU.
-	Runqueue Layer = "runqueue"
-	// Client is the wait for the client to take or send more.
-	Client Layer = "client"
-	// Other is a wait in no call on a file that no session of the server ended: a timer, a pipe.
-	Other Layer = "other"
-	// Session is the wait for another session of the server, while that one did not wait itself.
-	Session Layer = "session"
-	// FileSystem is the time in a call on a file, asleep without a block request to wait for.
-	FileSystem Layer = "file_system"
-	// Helper is the wait for a task of the kernel or a program, such as the journal's, while that did not wait itself.
-	Helper Layer = "helper"
-	// Queue is from when a block request was made until its driver got it.
-	Queue Layer = "block_queue"
-	// Device is from then to the request's end, without what an engine on this node took.
-	Device Layer = "block_device"
-	// Engine is the storage engine at a volume's operation, while no replica was waited for.
-	Engine Layer = "engine"
-	// Network is from an engine's request to a replica to its answer, without the replica's part where that is known.
-	Network Layer = "replica_request"
-	// Replica is a replica of this node at a request, while no disk was waited for.
-	Replica Layer = "replica"
-	// ReplicaQueue is Queue of a replica's own block requests.
-	ReplicaQueue Layer = "replica_block_queue"
-	// ReplicaDevice is Device of those.
-	ReplicaDevice Layer = "replica_block_device"
-)
-
-// Layers are all layers, from the top.
-var Layers = []Layer{Server, Runqueue, Client, Other, Session, FileSystem, Helper, Queue, Device, Engine, Network, Replica, ReplicaQueue, ReplicaDevice}
-
 // Span is one step of a chain. Times are nanoseconds of CLOCK_MONOTONIC.
 type Span struct {
-	Layer Layer
+	// Layer is where its time went, one of the package layers: what none of the steps below it, on the critical path, has.
+	Layer string
 	// What it is, in a few words without anything that others wrote.
 	What       string
 	Start, End uint64
 	Below      []*Span
-	// Elsewhere is the number, as a trace, of the same request as another node's agent sees it; empty if there is no other node.
+	// Elsewhere is the number, as a trace, of the same request as another node's agent sees it; empty if there is no
+	// other node.
 	Elsewhere string
 }
 
@@ -75,9 +39,9 @@ func (s *Span) cut(from, to uint64) *Span {
 	return c
 }
 
-// shares gives every nanosecond of the span to one layer: what it waited for is found from its end backwards. At each moment
-// that is the step below that ended last, as far as it lies before.
-func (s *Span) shares(from, to uint64, into map[Layer]uint64) {
+// shares gives every nanosecond of the span to one layer: what it waited for is found from its end backwards. At each
+// moment that is the step below that ended last, as far as it lies before.
+func (s *Span) shares(from, to uint64, into map[string]uint64) {
 	for from < to {
 		last := s.last(from, to)
 		if last == nil {
@@ -108,8 +72,8 @@ func (s *Span) last(from, to uint64) *Span {
 }
 
 // Shares returns how long each layer was waited for; they add up to the span's time.
-func (s *Span) Shares() map[Layer]uint64 {
-	into := map[Layer]uint64{}
+func (s *Span) Shares() map[string]uint64 {
+	into := map[string]uint64{}
 	s.shares(s.Start, s.End, into)
 	return into
 }

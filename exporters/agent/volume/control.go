@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -39,12 +37,12 @@ func NewControls(names ...string) (*Controls, error) {
 	return c, nil
 }
 
-// Follow adds the StorageClasses of the cluster that are marked. It makes objects follow
-// StorageClasses, so it must come before they are run. Without the right to list them only the
-// named ones are known, which the connection's own metrics tell.
+// Follow adds the StorageClasses of the cluster that are marked. It makes objects follow StorageClasses, so it must
+// come before they are run. Without the right to list them only the named ones are known, which the connection's own
+// metrics show.
 func (c *Controls) Follow(objects *kube.Objects) {
 	c.objects = objects
-	kube.Follow[storageClass](objects, schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}, "")
+	kube.Follow[storageClass](objects, kube.Kind{Group: "storage.k8s.io", Versions: []string{"v1"}, Resource: "storageclasses"}, nil)
 }
 
 // Classes returns the names of the control classes, each once and in order.
@@ -68,15 +66,28 @@ func (c *Controls) Classes() []string {
 
 // storageClass is what is read of a StorageClass.
 type storageClass struct {
-	metav1.ObjectMeta `json:"metadata"`
+	classMeta `json:"metadata"`
+}
+
+type classMeta struct {
+	kube.Meta
+	Labels      mark `json:"labels"`
+	Annotations mark `json:"annotations"`
+}
+
+// mark is the mark among labels or annotations: controlMark.
+type mark struct {
+	Control *string `json:"plumbline.io/control"`
 }
 
 // mark is the value of the label or, without it, of the annotation.
 func (s *storageClass) mark() string {
-	if v, ok := s.Labels[controlMark]; ok {
-		return v
+	for _, m := range []mark{s.Labels, s.Annotations} {
+		if m.Control != nil {
+			return *m.Control
+		}
 	}
-	return s.Annotations[controlMark]
+	return ""
 }
 
 // Odd implements kube.Object: a mark that is neither "true" nor "false" is no mark.

@@ -2,7 +2,8 @@ package volume
 
 import "testing"
 
-// What a mount shows whose folder was deleted is in no folder that has its name now, but still on its file system; two mounts of it show one place.
+// What a mount shows whose folder was deleted is in no folder that has its name now, but still on its file system; two
+// mounts of it show one place.
 func TestDeletedFolder(t *testing.T) {
 	one := Mount{Point: "/data", Device: "8:1", Root: "/srv/pg//deleted"}
 	two := Mount{Point: "/var/lib/kubelet/x", Device: "8:1", Root: "/srv/pg//deleted"}

@@ -25,8 +25,8 @@ type Devices struct {
 // NewDevices returns Devices that look below sysfs, and below procfs for the host's /dev.
 func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs, newLoops()} }
 
-// ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or in memory, or on none of them
-// alone, as ZFS.
+// ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or
+// in memory, or on none of them alone, as ZFS.
 var ErrNoDevice = errors.New("on no block device")
 
 // Of returns the disk a file system lies on, or that a raw block volume is. A partition's disk is
@@ -62,8 +62,8 @@ func (d Devices) disk(number string, m Mount) (string, error) {
 	return disk.Name(filepath.Base(path)), nil
 }
 
-// numberOf returns the number of the block device that a mount names as its source. The name is looked up in /dev itself only: not
-// on file systems mounted there, and not by links that lead out of it.
+// numberOf returns the number of the block device that a mount names as its source. The name is looked up in /dev
+// itself only: not on file systems mounted there, and not by links that lead out of it.
 func (d Devices) numberOf(source string) (string, error) {
 	name, ok := strings.CutPrefix(source, "/dev/")
 	if !ok {
@@ -79,7 +79,8 @@ func (d Devices) numberOf(source string) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }
 
-// numberAt returns the number of the block device whose node is mounted at a point of the host's; without one there, why it was looked for.
+// numberAt returns the number of the block device whose node is mounted at a point of the host's; without one there,
+// why it was looked for.
 func (d Devices) numberAt(point string, why error) (string, error) {
 	root, err := foreign.Root(d.procfs, 1)
 	if err != nil {
@@ -125,7 +126,7 @@ func (d Devices) BelowMount(m Mount, device string, host *Tables) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// members are the disks of a btrfs, of which its mount names one.
+// members are the disks of a btrfs; its mount names only one of them.
 func (d Devices) members(m Mount) []string {
 	number, err := d.numberOf(m.Source)
 	if err != nil {
@@ -168,8 +169,9 @@ func (d Devices) below(device string, host *Tables, bottom map[string]bool, dept
 	}
 }
 
-// ofLoop returns the disk that a loop device's file is on. The kernel's own status of the device has it, whoever attached the file and whatever that
-// is called by now; path is what it is called, in the mount namespace of whoever attached it.
+// ofLoop returns the disk that a loop device's file is on. The kernel's own status of the device has it, even if the
+// file was renamed or is in another mount namespace. path is its name in the mount namespace of the process that
+// attached it.
 func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
 	file, err := d.loops.ask(d, device, path)
 	if err == nil && unix.Major(file.Device) != 0 {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// folderPatience is how long it may take to find where a volume's folder is: a file system on the way may hang. It is short, as others wait.
+	// folderPatience is how long it may take to find where a volume's folder is: a file system on the way may hang. It
+	// is short, as others wait.
 	folderPatience = 200 * time.Millisecond
 	// folderHanging is how many of these may hang at once; of one file system's an eighth.
 	folderHanging = 16
@@ -24,9 +25,9 @@ const (
 type folders struct {
 	procfs string
 	calls  *foreign.Calls
-	// find asks the kernel where a path leads in the root of PID 1.
+	// find looks up where a path leads in the root of PID 1.
 	find func(procfs, path string) (folder, error)
-	// began is when the look under way began to ask, late the mounts that did not answer in time at this look.
+	// began is when the current look sent its first query, late the mounts that did not answer in time in this look.
 	began time.Time
 	late  map[string]bool
 
@@ -35,16 +36,18 @@ type folders struct {
 	known map[string]folder
 }
 
-// folder is where a path leads on the host, and the number of the device whose node is there, as major:minor; empty if it is no block device's.
+// folder is where a path leads on the host, and the number of the device whose node is there, as major:minor; empty if
+// it is no block device's.
 type folder struct{ path, device string }
 
 func newFolders(procfs string) *folders {
 	return &folders{procfs: procfs, find: find, calls: foreign.NewCalls(folderPatience, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
 }
 
-// locate puts the place of i's folder for the folder, with all links followed on the host, if that is what tells where the volume is. A folder that is
-// not there, or may not be asked for, stays as it is written, and so does one that is on another node by all that is known: a cluster has thousands
-// of them. Where the folder is none but the node of a block device, device is the device's number.
+// locate replaces i's folder by the folder on the host with all links followed, if that determines where the volume is.
+// A folder that does not exist, or may not be looked up, stays as it is written. So does one that is on another node by
+// all that is known: a cluster has thousands of them. Where the folder is the node of a block device, device is the
+// device's number.
 func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err error) {
 	path := i.Directory
 	switch {
@@ -64,8 +67,9 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 	return i, found.device, nil
 }
 
-// ask asks where a path leads; there says that something is there. One file system that does not answer in time is asked once a look, and all together
-// have a time: then the latest answer counts, or if there is none the error.
+// ask looks up where a path leads; there reports whether something is there. A file system that does not answer in time
+// is queried once per look, and all together have a timeout. After it the latest answer counts, or, if there is none,
+// the error.
 func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
 	late := f.late[m.Point] || time.Since(f.began) > foldersPatience
@@ -94,7 +98,7 @@ func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error)
 	return at, there, nil
 }
 
-// find asks where a path leads in the root of PID 1.
+// find looks up where a path leads in the root of PID 1.
 func find(procfs, path string) (folder, error) {
 	root, err := foreign.Root(procfs, 1)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// rooted gives the made-up machine's PID 1 a root with links in it: /links/one leads to /srv/local/one, /out to a folder that is not below the root.
+// rooted gives the made-up machine's PID 1 a root with links in it: /links/one leads to /srv/local/one, /out to a
+// folder that is not below the root.
 func rooted(t *testing.T, proc string) {
 	t.Helper()
 	root := t.TempDir()
@@ -30,7 +31,8 @@ func patient(n *Node) *Node {
 	return n
 }
 
-// A folder's path may go over links: the volume is where they lead on the host, and a container that has that as a mount uses it.
+// A folder's path may go over links: the volume is where they lead on the host, and a container that has that as a
+// mount uses it.
 func TestFolderWithLinks(t *testing.T) {
 	proc, sys := machine(t)
 	rooted(t, proc)
@@ -58,7 +60,8 @@ func TestFolderWithLinks(t *testing.T) {
 	}
 }
 
-// While the file system on the way to a volume's folder hangs, the volume stays where it was; one that was nowhere yet is told of.
+// While the file system on the way to a volume's folder hangs, the volume stays where it was; one without a known place
+// is reported.
 func TestFolderHung(t *testing.T) {
 	proc, sys := machine(t)
 	rooted(t, proc)
@@ -92,7 +95,8 @@ func TestFolderHung(t *testing.T) {
 	release()
 }
 
-// A file system that hangs is asked once a look, and costs no volume on another one its place. An answer that comes late counts from then on.
+// A file system that hangs is queried once per look, and costs no volume on another one its place. A late answer counts
+// from then on.
 func TestFoldersOnAHungMount(t *testing.T) {
 	f, asked, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
 	f.calls = foreign.NewCalls(20*time.Millisecond, folderHanging)
@@ -133,7 +137,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 	})
 }
 
-// All folders of a look together take no longer than they may, each of which is just in time.
+// All folders of a look together have a timeout, even if each of them is just in time.
 func TestFoldersTogether(t *testing.T) {
 	f, asked := newFolders(""), 0
 	f.find = func(_, path string) (folder, error) {

@@ -19,7 +19,7 @@ const (
 	lookInterval = time.Second
 	// findInterval is how often all is looked for afresh.
 	findInterval = 10 * time.Second
-	// staleAfter is when what is known is too old to be told without saying so.
+	// staleAfter is the age at which what is known is returned with an error.
 	staleAfter = 3 * findInterval
 )
 
@@ -27,6 +27,8 @@ const (
 type knowledge struct {
 	at         time.Time
 	identities []Identity
+	// mounted are the PersistentVolumes that were mounted, by their names.
+	mounted map[string]bool
 	// tables are the host's mount table and those that show a volume.
 	tables []tableSource
 	found  []Found
@@ -49,8 +51,8 @@ func (n *Node) Start(ctx context.Context, calls *foreign.Calls) {
 	})
 }
 
-// Known returns the volumes that are mounted, as Find does, but without any input or output.
-// What hangs or fails is told by the error.
+// Known returns the volumes that are mounted, as Find does, but without any input or output. The error reports what
+// hangs or fails.
 func (n *Node) Known() ([]Found, error) {
 	k := n.known.Load()
 	if k == nil {
@@ -79,8 +81,8 @@ func (n *Node) follow(ctx context.Context, calls *foreign.Calls, changed <-chan 
 	}
 }
 
-// refresh looks for the volumes if asked to, or if what is known does not hold any more. Without
-// an answer in time what was known stays until the answer comes: where a look takes longer than calls may, that is all there is.
+// refresh looks for the volumes if afresh is set, or if what is known is no longer valid. If it times out, what was
+// known stays until the answer comes: where a look takes longer than calls may, that is all there is.
 func (n *Node) refresh(calls *foreign.Calls, afresh bool) {
 	began := time.Now()
 	err := calls.Do("mount tables and devices of volumes", func() error {
@@ -105,10 +107,10 @@ func (n *Node) learn(k *knowledge) {
 	}
 }
 
-// holds tells whether the volumes have the same names and the tables that show them the same
-// mounts as before. New mount namespaces are not looked for.
+// holds reports whether the volumes have the same names, and the tables that show them the same mounts, as before. It
+// does not look for new mount namespaces.
 func (n *Node) holds(k *knowledge) bool {
-	identities, _ := n.identities()
+	identities, _ := n.identities(k.mounted)
 	if !slices.Equal(identities, k.identities) {
 		return false
 	}
@@ -120,9 +122,9 @@ func (n *Node) holds(k *knowledge) bool {
 	return true
 }
 
-// watchMounts tells when something is mounted or unmounted in the agent's or PID 1's mount
-// namespace, see proc_pid_mounts(5). Those of others are not watched: an open table keeps its
-// namespace and so everything mounted there.
+// watchMounts signals when something is mounted or unmounted in the agent's or PID 1's mount namespace, see
+// proc_pid_mounts(5). Those of others are not watched: an open table keeps its namespace and so everything mounted
+// there.
 func (n *Node) watchMounts(ctx context.Context, changed chan<- struct{}) {
 	var fds []unix.PollFd
 	for _, process := range []string{"self", "1"} {

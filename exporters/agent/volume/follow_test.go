@@ -19,7 +19,7 @@ import (
 
 func calls() *foreign.Calls { return foreign.NewCalls(time.Minute, 8) }
 
-// What is known follows the mounts, in whatever namespace they are, and the volumes' names.
+// What is known follows the mounts, in any namespace, and the volumes' names.
 func TestFollow(t *testing.T) {
 	proc, sys := machine(t)
 	file := filepath.Join(t.TempDir(), "volumes.yaml")
@@ -64,7 +64,7 @@ func TestFollow(t *testing.T) {
 	known("renamed=vda")
 }
 
-// A mount in the agent's own namespace is told at once.
+// A mount in the agent's own namespace is reported at once.
 func TestWatchMounts(t *testing.T) {
 	testkit.NeedRoot(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func TestWatchMounts(t *testing.T) {
 	}()
 	dir := t.TempDir()
 	deadline := time.After(time.Minute)
-	// Until the watch has begun there is nobody to tell.
+	// Until the watch has begun nothing receives the signal.
 	for told := false; !told; {
 		if err := errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), unix.Unmount(dir, 0)); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestWatchMounts(t *testing.T) {
 	}
 }
 
-// While procfs hangs, what was known stays, is answered at once, and its age is told.
+// While procfs hangs, what was known stays, is returned at once, and its age is reported.
 func TestFollowHung(t *testing.T) {
 	proc, sys := machine(t)
 	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
@@ -130,7 +130,8 @@ func TestFollowHung(t *testing.T) {
 	release()
 }
 
-// A look that is answered late, as all are on a slow node, is what is known then; one that began before another counts for nothing beside it.
+// A look that is answered late, as all are on a slow node, is what is known then; one that began before another counts
+// for nothing beside it.
 func TestFollowLate(t *testing.T) {
 	proc, sys := machine(t)
 	table := filepath.Join(proc, "1", "mountinfo")

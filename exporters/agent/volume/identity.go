@@ -1,5 +1,5 @@
-// Package volume finds out which block device is which volume: from mount tables and sysfs,
-// and from whoever knows the volumes' names.
+// Package volume maps block devices to volumes: from mount tables and sysfs, and from the sources that know the
+// volumes' names.
 package volume
 
 import (
@@ -20,13 +20,13 @@ type Identity struct {
 	Mountpoint string `yaml:"mountpoint"`
 	// Directory is, instead, a folder on a file system that the volume shares with others.
 	Directory string `yaml:"directory"`
-	// Kubelet is, instead, the name of the PersistentVolume whose mount below the kubelet's
-	// folder of pods is meant, and Plugin the folder there; not for files. Where no pod has it, Directory is meant, if it is not empty.
+	// Kubelet is, instead, the name of the PersistentVolume whose mount below the kubelet's folder of pods is meant,
+	// and Plugin the folder there; not for files. Where no pod has it, Directory is meant, if it is not empty.
 	Kubelet string `yaml:"-"`
 	Plugin  string `yaml:"-"`
-	// InUse says that the volume is here only while a container uses its Directory.
+	// InUse is set if the volume is here only while a container uses its Directory.
 	InUse bool `yaml:"-"`
-	// elsewhere says that it is on some node only, which may be this one by a name that is not known.
+	// elsewhere is set if it is on some node only, which may be this one by a name that is not known.
 	elsewhere bool
 	// ambiguous is set if its folder is another volume's, too, so that either may be here.
 	ambiguous bool
@@ -34,8 +34,10 @@ type Identity struct {
 	Volume                string `yaml:"volume"`
 	Namespace             string `yaml:"namespace"`
 	PersistentVolumeClaim string `yaml:"persistentvolumeclaim"`
-	StorageClass          string `yaml:"storageclass"`
-	// Backend is the storage engine: disk, longhorn-v1, …
+	// ClaimUID is the claim's UID; empty where no API server knows the claim.
+	ClaimUID     string `yaml:"-"`
+	StorageClass string `yaml:"storageclass"`
+	// Backend is the storage backend: disk, longhorn-v1, …
 	Backend string `yaml:"backend"`
 	Pod     string `yaml:"pod"`
 }
@@ -63,9 +65,9 @@ type File struct {
 // NewFile returns the identity file at path, which is read by the first Identities.
 func NewFile(path string) *File { return &File{path: path} }
 
-// Identities returns the volumes the file names. With an error, it returns those of its last
+// Identities returns the volumes the file names, wherever they are. With an error, it returns those of its last
 // good version.
-func (f *File) Identities() ([]Identity, error) {
+func (f *File) Identities(Near) ([]Identity, error) {
 	info, err := os.Stat(f.path)
 	if err != nil {
 		return f.good, fmt.Errorf("identity file: %w", err)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -8,41 +9,81 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 // Kubernetes names volumes as the API server knows them: by the PersistentVolumes that are
-// bound to a claim.
+// bound to a claim. Of a cluster's many it returns those that may be on this node.
 type Kubernetes struct {
 	objects *kube.Objects
 	node    string
+	// latest are the identities of a revision, near what was near then.
+	latest   []Identity
+	revision uint64
+	near     Near
 }
+
+const persistentVolumes = "persistentvolumes"
 
 // NewKubernetes returns a source of the volumes that may be used on node. It makes objects
 // follow PersistentVolumes, so it must come before they are run.
 func NewKubernetes(objects *kube.Objects, node string) *Kubernetes {
-	kube.Follow[persistentVolume](objects, schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, "")
-	return &Kubernetes{objects, node}
+	kube.Follow(objects, kube.Kind{Versions: []string{"v1"}, Resource: persistentVolumes}, func(v *persistentVolume) kube.Object { return v.keep(node) })
+	return &Kubernetes{objects: objects, node: node}
 }
 
-// Identities returns the bound volumes. Before the first list it knows none; trouble with the
+// Identities returns the bound volumes that may be here. Before the first list it knows none; trouble with the
 // API server is counted by the connection's own metrics, and what was known stays.
-func (k *Kubernetes) Identities() ([]Identity, error) {
-	volumes := kube.All[*persistentVolume](k.objects, "persistentvolumes")
-	var identities []Identity
-	for _, name := range slices.Sorted(maps.Keys(volumes)) {
-		if i, ok := volumes[name].identity(k.node); ok {
-			identities = append(identities, i)
-		}
+func (k *Kubernetes) Identities(near Near) ([]Identity, error) {
+	revision := k.objects.Revision(persistentVolumes)
+	if revision != 0 && revision == k.revision && near.equal(k.near) {
+		return k.latest, nil
 	}
-	return placeable(identities), nil
+	claims := map[[2]string]bool{}
+	for claim := range near.Claims {
+		namespace, name, _ := strings.Cut(claim, "/")
+		claims[[2]string{namespace, name}] = true
+	}
+	volumes := kube.Some(k.objects, persistentVolumes, func(v *bound) bool {
+		return near.Claims == nil || v.here || near.Mounted[v.name] || claims[[2]string{v.namespace, v.claim}]
+	})
+	slices.SortFunc(volumes, func(a, b *bound) int { return cmp.Compare(a.name, b.name) })
+	identities := make([]Identity, len(volumes))
+	for i, v := range volumes {
+		identities[i] = v.identity()
+	}
+	k.latest, k.revision, k.near = placeable(identities), revision, near
+	return k.latest, nil
 }
 
-// placeable marks what is on another node by all that is known, if its folder is another volume's, too: which of them a container uses
-// here cannot be told.
+// bound is what is kept of a PersistentVolume that is bound: a cluster has many.
+type bound struct {
+	name, volume, namespace, claim, claimUID, class, backend, directory string
+	plugin                                                              string // the kubelet's; empty if it does not mount it
+	inUse, elsewhere                                                    bool   // as of an Identity
+	here                                                                bool   // it names this node
+}
+
+// Odd implements kube.Object.
+func (*bound) Odd() string { return "" }
+
+// Shared are the texts that many volumes have.
+func (v *bound) Shared() []*string { return []*string{&v.namespace, &v.class, &v.backend} }
+
+// identity returns what the volume is called on this node.
+func (v *bound) identity() Identity {
+	i := Identity{
+		Volume: v.volume, Namespace: v.namespace, PersistentVolumeClaim: v.claim, ClaimUID: v.claimUID, StorageClass: v.class, Backend: v.backend,
+		Directory: v.directory, Plugin: v.plugin, InUse: v.inUse, elsewhere: v.elsewhere,
+	}
+	if v.plugin != "" {
+		i.Kubelet = v.name
+	}
+	return i
+}
+
+// placeable marks volumes that are on another node by all that is known and share their folder with another volume: it
+// is unknown which of them a container uses here.
 func placeable(identities []Identity) []Identity {
 	volumes := map[string]int{} // by their folder
 	for _, i := range identities {
@@ -56,11 +97,23 @@ func placeable(identities []Identity) []Identity {
 
 // persistentVolume is what is read of a PersistentVolume.
 type persistentVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              persistentVolumeSpec `json:"spec"`
-	Status            struct {
+	volumeMeta `json:"metadata"`
+	Spec       persistentVolumeSpec `json:"spec"`
+	Status     struct {
 		Phase string `json:"phase"`
 	} `json:"status"`
+}
+
+type volumeMeta struct {
+	kube.Meta
+	Labels struct {
+		Kind string `json:"openebs.io/cas-type"`
+	} `json:"labels"`
+	// Annotations are the volume's provisioner, and the CSI driver that has taken over a source of the kubelet's own.
+	Annotations struct {
+		ProvisionedBy string `json:"pv.kubernetes.io/provisioned-by"`
+		MigratedTo    string `json:"pv.kubernetes.io/migrated-to"`
+	} `json:"annotations"`
 }
 
 type persistentVolumeSpec struct {
@@ -68,6 +121,7 @@ type persistentVolumeSpec struct {
 	Claim        *struct {
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
+		UID       string `json:"uid"`
 	} `json:"claimRef"`
 	CSI *struct {
 		Driver     string            `json:"driver"`
@@ -90,7 +144,7 @@ type persistentVolumeSpec struct {
 			} `json:"nodeSelectorTerms"`
 		} `json:"required"`
 	} `json:"nodeAffinity"`
-	// source is the field of the volume's source, whatever that is: csi, iscsi, nfs, awsElasticBlockStore, …
+	// source is the field of the volume's source: csi, iscsi, nfs, awsElasticBlockStore, …
 	source string
 }
 
@@ -119,54 +173,44 @@ type localPath struct {
 // Odd implements kube.Object.
 func (*persistentVolume) Odd() string { return "" }
 
-// identity returns what the volume is called on this node, if it is bound and can be here. One that is kept after its claim is gone still
-// names the claim, which may be another volume's by then.
-func (v *persistentVolume) identity(node string) (Identity, bool) {
+// keep returns what is kept of the volume, if it is bound and can be on the node. One that is kept after its claim is
+// gone still names the claim, which may be another volume's by then.
+func (v *persistentVolume) keep(node string) kube.Object {
 	if phase := v.Status.Phase; v.Spec.Claim == nil || phase == "Released" || phase == "Available" || phase == "Failed" {
-		return Identity{}, false
+		return nil
 	}
-	i := Identity{
-		Volume:                v.Name,
-		Namespace:             v.Spec.Claim.Namespace,
-		PersistentVolumeClaim: v.Spec.Claim.Name,
-		StorageClass:          v.Spec.StorageClass,
-		Backend:               v.backend(),
-	}
+	kept := &bound{name: v.Name, volume: v.Name, namespace: v.Spec.Claim.Namespace, claim: v.Spec.Claim.Name, claimUID: v.Spec.Claim.UID, class: v.Spec.StorageClass, backend: v.backend()}
+	kept.here = v.Spec.NodeAffinity != nil && v.on(node)
 	switch {
 	case v.Spec.CSI != nil:
 		// Wherever it is mounted: only the kubelet of its node has it below this name.
-		i.Kubelet, i.Plugin = v.Name, csiPlugin
-		if strings.HasPrefix(i.Backend, "longhorn") && v.Spec.CSI.Handle != "" {
-			// Longhorn's own name of the volume, by which its exporters know it.
-			i.Volume = v.Spec.CSI.Handle
+		kept.plugin, kept.here = csiPlugin, false
+		if handle := v.Spec.CSI.Handle; strings.HasPrefix(kept.backend, "longhorn") && handle != "" && handle != v.Name {
+			// Longhorn's own name of the volume, which its exporters use.
+			kept.volume = handle
 		}
 	case v.Spec.Local != nil:
-		// The kubelet's mount has links in the path followed, and is there whatever names the node has.
-		i.Kubelet, i.Plugin = v.Name, localPlugin
+		// The kubelet's mount has links in the path followed, and is there under any name of the node.
+		kept.plugin = localPlugin
 		if v.on(node) {
-			i.Directory = v.Spec.Local.Path
+			kept.directory = v.Spec.Local.Path
 		}
 	case v.Spec.HostPath != nil:
-		i.Directory = v.Spec.HostPath.Path
-		i.elsewhere = !v.on(node)
-		i.InUse = v.Spec.NodeAffinity == nil || i.elsewhere // each node has some folder of this name
+		kept.directory = v.Spec.HostPath.Path
+		kept.elsewhere = !v.on(node)
+		kept.inUse = v.Spec.NodeAffinity == nil || kept.elsewhere // each node has some folder of this name
 	case v.Spec.source != "":
 		// One of the kubelet's own plugins mounts it, or the CSI driver that has taken it over.
-		i.Kubelet, i.Plugin = v.Name, anyPlugin
+		kept.plugin, kept.here = anyPlugin, false
 	default:
-		return Identity{}, false // what has no source cannot be mounted
+		return nil // what has no source cannot be mounted
 	}
-	return i, true
+	return kept
 }
 
-// Annotations of a PersistentVolume: who made it, and the CSI driver that has taken over a source of the kubelet's own.
-const (
-	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	migratedTo    = "pv.kubernetes.io/migrated-to"
-)
-
 var (
-	// takenOver are the CSI drivers that have taken over what the kubelet had plugins for, by the source. The volumes keep their sources for ever.
+	// takenOver are the CSI drivers that have taken over what the kubelet had plugins for, by the source. The volumes
+	// keep their sources for ever.
 	takenOver = map[string]string{
 		"awsElasticBlockStore": "ebs.csi.aws.com",
 		"gcePersistentDisk":    "pd.csi.storage.gke.io",
@@ -178,25 +222,41 @@ var (
 		"rbd":                  "rbd.csi.ceph.com",
 		"cephfs":               "cephfs.csi.ceph.com",
 	}
-	// backends are the values of the label backend, by CSI driver or, where there is none, by the source. What is not in here is its own name.
+	// backends are the values of the label backend, by CSI driver or, where there is none, by the volume's provisioner
+	// or the source. A driver or source that is not listed here is its own name.
 	backends = map[string]string{
-		"driver.longhorn.io":      "longhorn-v1",
-		"io.openebs.csi-mayastor": "mayastor",
-		"cstor.csi.openebs.io":    "cstor",
-		"jiva.csi.openebs.io":     "jiva",
-		"local.csi.openebs.io":    "localpv-lvm",
-		"zfs.csi.openebs.io":      "localpv-zfs",
-		"pxd.portworx.com":        "portworx",
-		"disk.csi.azure.com":      "azure-disk",
-		"glusterfs":               "gluster",
-		"scaleIO":                 "scaleio",
+		"driver.longhorn.io":        "longhorn-v1",
+		longhornV2:                  "longhorn-v2",
+		"rbd.csi.ceph.com":          "ceph-rbd",
+		"io.openebs.csi-mayastor":   "mayastor",
+		"cstor.csi.openebs.io":      "cstor",
+		"jiva.csi.openebs.io":       "jiva",
+		"local.csi.openebs.io":      "localpv-lvm",
+		"zfs.csi.openebs.io":        "localpv-zfs",
+		"openebs.io/local-hostpath": "localpv-hostpath",
+		"openebs.io/local-device":   "localpv-device",
+		"pxd.portworx.com":          "portworx",
+		"disk.csi.azure.com":        "azure-disk",
+		"rancher.io/local-path":     "local-path",
+		"local":                     "local", // of a provisioner of local disks, or made by hand
+		"hostPath":                  "hostpath",
+		"glusterfs":                 "gluster",
+		"scaleIO":                   "scaleio",
 	}
 )
 
-// backend names the storage engine: by its CSI driver, which may have taken the volume over, else by who made it or what it is.
+// longhornV2 is Longhorn's driver with its second engine.
+const longhornV2 = "driver.longhorn.io v2"
+
+// Backends are the values of the label backend that are names of their own; any other one is a CSI driver or the source
+// of a PersistentVolume.
+func Backends() []string { return slices.Sorted(maps.Values(backends)) }
+
+// backend names the storage backend: by its CSI driver, which may have taken the volume over, else by its provisioner
+// or its source.
 func (v *persistentVolume) backend() string {
 	csi := v.Spec.CSI
-	driver := v.Annotations[migratedTo]
+	driver := v.Annotations.MigratedTo
 	switch {
 	case csi != nil:
 		driver = csi.Driver
@@ -205,26 +265,21 @@ func (v *persistentVolume) backend() string {
 	case driver == "":
 		driver = takenOver[v.Spec.source]
 	}
-	switch made := v.Annotations[provisionedBy]; {
-	case driver == "" && v.Labels["openebs.io/cas-type"] == "local-hostpath":
-		return "localpv-hostpath"
-	case driver == "" && v.Labels["openebs.io/cas-type"] == "local-device":
-		return "localpv-device"
+	const localPath = "rancher.io/local-path"
+	openEBS := "openebs.io/" + v.Labels.Kind
+	switch made := v.Annotations.ProvisionedBy; {
+	case driver == "" && backends[openEBS] != "":
+		driver = openEBS
 	case driver == "" && (v.Spec.HostPath != nil || v.Spec.Local != nil) && strings.Contains(made, "local-path"):
-		return "local-path" // Rancher's provisioner, by whatever name it was installed
-	case driver == "" && v.Spec.Local != nil:
-		return "local" // of a provisioner of local disks, or made by hand
+		driver = localPath // under any installed name
 	case driver == "" && v.Spec.HostPath != nil && v.Spec.NodeAffinity != nil && made == "":
-		return "local-path" // as of Rancher's before it had the annotation
-	case driver == "" && v.Spec.HostPath != nil:
-		return "hostpath"
+		driver = localPath // before it had the annotation
 	case driver == "":
 		driver = v.Spec.source
 	case csi != nil && driver == "driver.longhorn.io" && (csi.Attributes["dataEngine"] == "v2" || csi.Attributes["backendStoreDriver"] == "v2"):
-		return "longhorn-v2" // Longhorn 1.5 and 1.6 call the engine the backend's driver
+		driver = longhornV2 // Longhorn 1.5 and 1.6 call the engine the backend's driver
 	case strings.HasSuffix(driver, "rbd.csi.ceph.com"):
-		// Rook puts its namespace before the driver's name.
-		return "ceph-rbd"
+		driver = "rbd.csi.ceph.com" // Rook puts its namespace before the driver's name
 	}
 	if name := backends[driver]; name != "" {
 		return name
@@ -232,8 +287,7 @@ func (v *persistentVolume) backend() string {
 	return driver
 }
 
-// on says whether the volume can be used on a node: whether one of its terms, if it has any,
-// names the node.
+// on reports whether the volume can be used on a node: whether one of its terms, if it has any, names the node.
 func (v *persistentVolume) on(node string) bool {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return true

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -118,10 +118,18 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 	}
 	for _, o := range objects {
 		var v persistentVolume
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o, &v); err != nil {
+		text, err := json.Marshal(o)
+		if err == nil {
+			err = json.Unmarshal(text, &v)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		i, ok := v.identity("n1")
+		var i Identity
+		kept, ok := v.keep("n1").(*bound)
+		if ok {
+			i = kept.identity()
+		}
 		expected, here := want[v.Name]
 		if ok != here || i != expected {
 			t.Errorf("%s: %+v %v\nwant %+v %v", v.Name, i, ok, expected, here)
@@ -129,8 +137,8 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 	}
 }
 
-// Where the node's label is not its name, a hostPath's volume is where a container uses its folder, unless the folder is that of another volume, too:
-// on each node one is used then, and nothing says which.
+// Where the node's label is not its name, a hostPath's volume is where a container uses its folder. That does not hold
+// if the folder is that of another volume, too: on each node one is used then, and it is unknown which.
 func TestHostPathOfANodeByAnotherName(t *testing.T) {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -165,8 +173,8 @@ func TestHostPathOfANodeByAnotherName(t *testing.T) {
 	is("one of them by its name", "used=vda")
 }
 
-// A volume goes by the claim that it is bound to now: kept and given to a claim of another name, or in another namespace, or restored
-// from a snapshot beside the old one.
+// A volume goes by the claim that it is bound to now: kept and given to a claim of another name, or in another
+// namespace, or restored from a snapshot beside the old one.
 func TestClaimRenamed(t *testing.T) {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -183,7 +191,7 @@ func TestClaimRenamed(t *testing.T) {
 	}
 	is := func(when string, want ...string) {
 		t.Helper()
-		identities, err := k.Identities()
+		identities, err := k.Identities(Near{})
 		var got []string
 		for _, i := range identities {
 			got = append(got, fmt.Sprintf("%s=%s/%s %s", i.Volume, i.Namespace, i.PersistentVolumeClaim, i.StorageClass))
@@ -212,7 +220,7 @@ func TestKubeletMount(t *testing.T) {
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/pvc-1", Device: "0:99"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-2/mount", Device: "8:64"},
 		{Point: "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pvc-4", Device: "8:80"},
-		// Raw block volumes, of which two pods have one.
+		// Raw block volumes; two pods have one of them.
 		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u1", Device: "0:6", Root: "/sdx"},
 		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-5/dev/u2", Device: "0:6", Root: "/sdx"},
 		{Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-5/u1", Device: "0:6", Root: "/sdx"},

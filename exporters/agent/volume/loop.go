@@ -20,8 +20,8 @@ const maxLoops = 4096
 // loopFile is the file of a loop device: what its file system calls its device and the file's number there.
 type loopFile struct{ Device, Inode uint64 }
 
-// loops reads which files loop devices have. One whose file system does not answer is waited for as briefly as a folder is; what it answered holds as long
-// as the file is attached.
+// loops reads which files loop devices have. One whose file system does not answer is waited for as briefly as a folder
+// is; what it answered holds as long as the file is attached.
 type loops struct {
 	calls *foreign.Calls
 	// status reads a device's file from the kernel; number is the device's own.
@@ -84,8 +84,8 @@ func loopStatus(procfs, device, number string) (loopFile, error) {
 	return loopFile{info.Device, info.Inode}, nil
 }
 
-// mountOf returns the host's mount that a loop device's file is seen through by its path, if that is the file. Without leave to look into PID 1's root
-// it is the agent's own.
+// mountOf returns the host's mount that a loop device's file is seen through by its path, if that is the file. Without
+// leave to look into PID 1's root it is the agent's own.
 func (l *loops) mountOf(d Devices, file loopFile, path string) (Mount, error) {
 	var m Mount
 	err := l.calls.DoFor(path, "file of a loop device", func() error {

@@ -24,13 +24,13 @@ type Mount struct {
 	Device string
 	// Type is the kind of file system; empty if it is not known, and then Source is empty or one that names the device.
 	Type string
-	// Source is what was mounted, as the file system tells it.
+	// Source is what was mounted, as the file system reports it.
 	Source string
 	// Root is the part of the file system that is seen at Point; not / for bind mounts.
 	Root string
 	// number is the mount's, and parent that of the mount that it is mounted on.
 	number, parent int
-	// raw says that it is no file system that is seen at Point, but the node of a device: Root is its name in /dev then.
+	// raw is set if the node of a device is seen at Point, and no file system: Root is its name in /dev then.
 	raw bool
 }
 
@@ -40,20 +40,24 @@ type Tables struct {
 	Host []Mount
 	// Others are those of containers and other private namespaces.
 	Others [][]Mount
-	// named says of each of Others whether a process there is in a cgroup with a pod's name.
+	// named reports for each of Others whether a process there is in a cgroup with a pod's name.
 	named []bool
-	// users are those of pods' containers that have users of their own, one for each container. They say which of the host's folders are used,
-	// and nothing else.
+	// users are the tables of pods' containers with user namespaces of their own, one for each container. They only
+	// show which of the host's folders are used.
 	users [][]Mount
 	// sources are where the tables were read, the host's first.
 	sources []tableSource
-	// met are the processes by which the mount namespaces were first met, by the namespace: nearly always one of each container.
+	// unread counts lines that could not be understood, of all tables together, and cutOff tables that could not be
+	// read to their end.
+	unread, cutOff int
+	// met are the processes in which the mount namespaces were first met, by the namespace: nearly always one of each
+	// container.
 	met map[string]int
-	// pods are the host's mounts of volumes into pods, once they are asked for.
+	// pods are the host's mounts of volumes into pods, set on first use.
 	pods map[podVolume][]Mount
-	// points are the host's mounts by their points, once they are asked for.
+	// points are the host's mounts by their points, set on first use.
 	points map[string]Mount
-	// used are the places that containers use, by device, once they are asked for.
+	// used are the places that containers use, by device, set on first use.
 	used map[string][]string
 }
 
@@ -64,7 +68,7 @@ type podVolume struct{ plugin, name string }
 const (
 	csiPlugin   = "kubernetes.io~csi"
 	localPlugin = "kubernetes.io~local-volume"
-	// anyPlugin stands for any but those in which there are a pod's own volumes only.
+	// anyPlugin is any plugin but those that have only a pod's own volumes.
 	anyPlugin = "*"
 )
 
@@ -74,29 +78,32 @@ var podsOwn = map[string]bool{
 	"kubernetes.io~downward-api": true, "kubernetes.io~git-repo": true, "kubernetes.io~host-path": true,
 }
 
-// tableSource is a mount namespace by one of its processes, and a digest of its table.
+// tableSource is a mount namespace by one of its processes, a digest of its table, and how many lines of that could not
+// be understood.
 type tableSource struct {
 	pid       int
 	namespace string
 	digest    uint64
+	unread    int
 }
 
 const (
 	// maxHostTable and maxTable bound the host's mount table and each other one, in bytes.
 	maxHostTable = 64 << 20
 	maxTable     = 4 << 20
-	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes; of one container half of what is left.
+	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes; of one container half of
+	// what is left.
 	maxUsers = 16 << 20
-	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no more of his are looked at,
-	// allDoubts those of all users.
+	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no
+	// more of his are looked at, allDoubts those of all users.
 	maxDoubts = 8
 	allDoubts = 512
 )
 
-// ReadTables reads the mount table of every mount namespace that a process lives in, but of
-// those that belong to another user namespace than PID 1's: in such a one any user may mount
-// what he likes, wherever he likes. Of a pod's containers with such a one the first process's table is read, for what it was given.
-// Each namespace is read once, also one that cannot be. Processes that end meanwhile are no error.
+// ReadTables reads the mount table of every mount namespace that a process lives in, but of those that belong to
+// another user namespace than PID 1's: in such a one any user may mount what he likes, wherever he likes. Of a pod's
+// containers with such a one the first process's table is read, for what it was given. Each namespace is read once,
+// also one that cannot be. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
 	names, err := processes(root)
 	if err != nil {
@@ -107,7 +114,7 @@ func ReadTables(root string) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
 	}
-	t.Host, t.sources = mounts, append(t.sources, source)
+	t.Host, t.sources, t.unread = mounts, append(t.sources, source), source.unread
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
@@ -129,12 +136,15 @@ func ReadTables(root string) (*Tables, error) {
 			continue
 		}
 		mounts, source, err := readTable(root, pid, maxTable)
-		// What one process may not be asked for another one may.
+		// Where one process may not be read, another one may.
 		seen[mnt] = err == nil || !errors.Is(err, os.ErrPermission) && !ended(root, pid)
+		t.unread += source.unread
 		switch {
+		case err != nil && seen[mnt]:
+			t.cutOff++
 		case err != nil:
 		case others:
-			// Whoever has many mounts in some containers leaves room for those of others, which have few.
+			// Containers with many mounts leave room for others, which have few.
 			if n := bytesOf(mounts); n <= left/2 {
 				left -= n
 				t.users = append(t.users, mounts)
@@ -146,7 +156,7 @@ func ReadTables(root string) (*Tables, error) {
 	return t, nil
 }
 
-// ended says whether a process is gone: another one of its namespace may tell then.
+// ended reports whether a process is gone: another one of its namespace may have the table then.
 func ended(root string, pid int) bool {
 	_, err := namespace(root, pid, "mnt")
 	return err != nil
@@ -169,8 +179,8 @@ type containers struct {
 	all    int
 }
 
-// first says whether a process is in a pod's container of which no other process was met yet: whoever may make namespaces of his own in a container
-// may make many.
+// first reports whether a process is the first one met of a pod's container: a container that may make namespaces may
+// make many.
 func (c *containers) first(pid int) bool {
 	var user uint32
 	info, err := os.Stat(filepath.Join(c.procfs, strconv.Itoa(pid)))
@@ -225,13 +235,13 @@ func readTable(root string, pid, limit int) ([]Mount, tableSource, error) {
 
 var seed = maphash.MakeSeed()
 
-// eachMount calls f with each mount of a process's table, see proc_pid_mountinfo(5).
+// eachMount calls f with each mount of a process's table, see proc_pid_mountinfo(5). A line that it does not understand
+// is counted.
 func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) {
 	source := tableSource{pid: pid}
 	source.namespace, _ = namespace(root, pid, "mnt")
 	var digest maphash.Hash
 	digest.SetSeed(seed)
-	var problem error
 	err := foreign.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
 		digest.WriteString(line)
 		digest.WriteByte('\n')
@@ -239,8 +249,8 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 		before, after, ok := strings.Cut(line, " - ")
 		fields, rest := strings.Split(before, " "), strings.Split(after, " ")
 		if !ok || len(fields) < least || len(rest) < 2 {
-			problem = fmt.Errorf("process %d: not a line of a mount table: %q", pid, foreign.Text(line, foreign.MaxLabel))
-			return false
+			source.unread++
+			return true
 		}
 		if f != nil {
 			m := Mount{Point: unescape(fields[point]), Device: fields[device], Type: unescape(rest[0]), Source: unescape(rest[1]), Root: unescape(fields[inner])}
@@ -251,10 +261,10 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 		return true
 	})
 	source.digest = digest.Sum64()
-	return source, errors.Join(err, problem)
+	return source, err
 }
 
-// unchanged tells whether a namespace still has the mounts that it had.
+// unchanged reports whether a namespace still has the mounts that it had.
 func (s tableSource) unchanged(root string) bool {
 	now, err := eachMount(root, s.pid, maxHostTable, nil)
 	return err == nil && now == s
@@ -283,10 +293,24 @@ func (t *Tables) At(point string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them
-// <its folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI; any plugin will do for anyPlugin. Of a raw block volume it mounts the device's node at
-// <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubelets.
+// kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them <its
+// folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI; any plugin will do for anyPlugin.
+// Of a raw block volume it mounts the device's node at <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's
+// UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubelets.
 func (t *Tables) kubelet(plugin, name string) []Mount {
+	return t.podVolumes()[podVolume{plugin, name}]
+}
+
+// volumes are the names of all volumes that kubelet finds.
+func (t *Tables) volumes() map[string]bool {
+	names := map[string]bool{}
+	for v := range t.podVolumes() {
+		names[v.name] = true
+	}
+	return names
+}
+
+func (t *Tables) podVolumes() map[podVolume][]Mount {
 	if t.pods == nil {
 		t.pods = map[podVolume][]Mount{}
 		kubelets := t.kubelets()
@@ -306,11 +330,11 @@ func (t *Tables) kubelet(plugin, name string) []Mount {
 			}
 		}
 	}
-	return t.pods[podVolume{plugin, name}]
+	return t.pods
 }
 
-// kubelets are the folders of kubelets, wherever a distribution has them: those where a pod has a volume that not anybody may have mounted there, such as the
-// token that nearly each pod is given.
+// kubelets are the folders of kubelets, which differ between distributions. They are found by a pod's volume that not
+// every user may have mounted there, such as the token that nearly each pod has.
 func (t *Tables) kubelets() map[string]bool {
 	folders := map[string]bool{}
 	for _, m := range t.Host {
@@ -321,16 +345,18 @@ func (t *Tables) kubelets() map[string]bool {
 	return folders
 }
 
-// anybodys says whether the mount may be that of any user of the host's: with FUSE he mounts what he likes, by any source, wherever he has a folder. What
-// takes a device (fuseblk) root alone may mount.
+// anybodys reports whether any user of the host may have made the mount: with FUSE a user mounts any content, with any
+// source, in any folder of his own. Only root may mount what needs a device (fuseblk).
 func (m Mount) anybodys() bool { return m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse.") }
 
 var (
 	// podFolder is where the kubelet mounts any volume of a pod's, below its folder.
 	podFolder = regexp.MustCompile(`/pods/[^/]+/volumes/[^/]+/[^/]+(?:/mount)?$`)
-	// podMount is where the kubelet mounts a volume of a plugin's: the plugin, the volume's name, and what CSI's has at the end.
+	// podMount is where the kubelet mounts a volume of a plugin's: the plugin, the volume's name, and what CSI's has at
+	// the end.
 	podMount = regexp.MustCompile(`/pods/[^/]+/volumes/([^/]+)/([^/]+)(/mount)?$`)
-	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of the local one.
+	// podDevice is where it mounts the node of a raw block volume's device: the volume's name, of CSI's plugin or of
+	// the local one.
 	podDevice = regexp.MustCompile(`/plugins/(?:kubernetes\.io/csi/volumeDevices/([^/]+)/dev|` + regexp.QuoteMeta(localPlugin) + `/volumeDevices/([^/]+))/[^/]+$`)
 )
 
@@ -386,8 +412,8 @@ func within(path, point string) bool {
 	return path == point || strings.HasPrefix(path, strings.TrimSuffix(point, "/")+"/")
 }
 
-// Place is where a file is on its file system, whatever it is called in a namespace: bind
-// mounts of one folder into several containers are one Place.
+// Place is where a file is on its file system, under any name in a namespace: bind mounts of one folder into several
+// containers are one Place.
 type Place struct {
 	// Device is the file system's device number, as major:minor.
 	Device string
@@ -416,8 +442,8 @@ func (m Mount) At(path string) (Place, bool) {
 	return m.place(path), true
 }
 
-// MountOf returns the mount with the kernel's number (foreign.File), as the table of a process has it or, if it is not in there, as for one below a root
-// that is no mount, that of PID 1.
+// MountOf returns the mount with the kernel's number (foreign.File), as the table of a process has it or, if it is not
+// in there, as for one below a root that is no mount, that of PID 1.
 func MountOf(root string, pid int, number uint64) (Mount, error) {
 	if number == 0 {
 		return Mount{}, errors.New("the kernel does not report the mount")

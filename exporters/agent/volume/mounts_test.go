@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What a user of the host's mounts with FUSE in his own folder is no PersistentVolume, wherever the kubelet has its folder; what the kubelet has there is.
+// What a user of the host's mounts with FUSE in his own folder is no PersistentVolume, wherever the kubelet has its
+// folder; what the kubelet has there is.
 func TestUsersMountIsNoVolume(t *testing.T) {
 	const kubelet, home = "/var/snap/microk8s/common/var/lib/kubelet", "/home/u"
 	tables := &Tables{Host: []Mount{
@@ -40,7 +41,8 @@ func TestUsersMountIsNoVolume(t *testing.T) {
 	}
 }
 
-// A mount's source names its device only where the kind of file system says so: of others it is what the one who mounted it says.
+// A mount's source names its device only for some kinds of file systems; for others the user who mounted it chooses the
+// source.
 func TestSourceOfMount(t *testing.T) {
 	testkit.NeedRoot(t) // to make nodes
 	proc, sys := machine(t)

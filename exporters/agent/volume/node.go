@@ -12,8 +12,21 @@ import (
 
 // Source names volumes: an identity file, or the Kubernetes API.
 type Source interface {
-	// Identities returns the volumes known; with an error, those it still knows.
-	Identities() ([]Identity, error)
+	// Identities returns the volumes known; with an error, those it still knows. It may leave out what cannot be near.
+	Identities(near Near) ([]Identity, error)
+}
+
+// Near is what shows which volumes of a cluster may be on this node.
+type Near struct {
+	// Mounted are the PersistentVolumes that the kubelet has mounted, by their names as mount tables have them.
+	Mounted map[string]bool
+	// Claims are those that pods of this node use, as NAMESPACE/NAME; nil if that is not known, and then any volume may
+	// be near.
+	Claims map[string]bool
+}
+
+func (n Near) equal(other Near) bool {
+	return (n.Claims == nil) == (other.Claims == nil) && maps.Equal(n.Claims, other.Claims) && maps.Equal(n.Mounted, other.Mounted)
 }
 
 // Found is a volume that is on this node now.
@@ -29,17 +42,18 @@ type Found struct {
 
 // Pods knows the pods of a node, for counting what cannot be understood of them.
 type Pods interface {
-	// Claims are the PersistentVolumeClaims that running pods of the node use, as NAMESPACE/NAME; nil if that is not known.
+	// Claims are the PersistentVolumeClaims that pods of the node use, as NAMESPACE/NAME, and whether one of the pods
+	// is running; nil if that is not known.
 	Claims() map[string]bool
-	// Strays counts those of the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be read, and those in one of
-	// a pod that nobody knows.
-	Strays(pids []int) (unread, unknown int)
+	// Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be
+	// read, those in one of an unknown pod, and lines without a cgroup.
+	Strays(pids []int) (unread, unknown, lines int)
 }
 
 // Reasons why something is not identified.
 const (
-	// Of a claim that a running pod uses: that no bound volume of it is known, that it is not mounted where it is looked for, that two are and either
-	// may be meant, and that its device cannot be found.
+	// Of a claim that a running pod uses: that no bound volume of it is known, that it is not mounted where it is
+	// looked for, that two are and either may be meant, and that its device cannot be found.
 	ReasonUnknown    = "unknown"
 	ReasonNotMounted = "not_mounted"
 	ReasonAmbiguous  = "ambiguous"
@@ -47,10 +61,14 @@ const (
 	// Of a process in the kubelet's cgroups: the name of the cgroup is not understood, or its pod is not known.
 	ReasonCgroup = "cgroup"
 	ReasonPod    = "pod"
+	// Of lines: those of mount tables, where one that cannot be read to its end counts as one. Of /proc/PID/cgroup it
+	// is ReasonCgroup.
+	ReasonMountinfo = "mountinfo"
 )
 
-// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to report.
-type Unidentified struct{ Claims, Processes map[string]int }
+// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to report. Lines
+// are those of the kernel's files.
+type Unidentified struct{ Claims, Processes, Lines map[string]int }
 
 // Node finds the volumes of one node.
 type Node struct {
@@ -61,7 +79,7 @@ type Node struct {
 	devices Devices
 	sources []Source
 	mu      sync.Mutex // sources keep their last good answer
-	// folders are find's, of which there is one at a time.
+	// folders are find's, which runs once at a time.
 	folders *folders
 
 	start sync.Once
@@ -74,8 +92,8 @@ func NewNode(procfs, sysfs string, sources ...Source) *Node {
 	return &Node{procfs: procfs, devices: NewDevices(procfs, sysfs), sources: sources, folders: newFolders(procfs)}
 }
 
-// Find returns the volumes that are mounted now. What cannot be read or placed is told by the
-// error, and the other volumes are returned all the same.
+// Find returns the volumes that are mounted now. The error reports what cannot be read or placed; the other volumes are
+// returned all the same.
 func (n *Node) Find() ([]Found, error) {
 	k := n.find()
 	return k.found, k.err
@@ -89,16 +107,22 @@ func (n *Node) WithoutDevice() int {
 	return 0
 }
 
-// find is Find with what tells whether anything has changed since.
+// find is Find, and also returns what is needed to detect changes.
 func (n *Node) find() *knowledge {
 	k := &knowledge{at: time.Now()}
-	var err error
-	k.identities, err = n.identities()
-	if len(k.identities) == 0 && n.Pods == nil {
-		k.err = err
+	if len(n.sources) == 0 && n.Pods == nil {
 		return k
 	}
 	tables, noTables := ReadTables(n.procfs)
+	if noTables == nil {
+		k.mounted = tables.volumes()
+	}
+	var err error
+	k.identities, err = n.identities(k.mounted)
+	if len(k.identities) == 0 && n.Pods == nil {
+		k.err = err // without volumes no tables are missed
+		return k
+	}
 	if noTables != nil {
 		k.err = errors.Join(err, noTables)
 		return k
@@ -109,6 +133,10 @@ func (n *Node) find() *knowledge {
 	if n.Pods != nil {
 		k.unidentified = n.compare(outcomes, tables)
 	}
+	if k.unidentified.Lines == nil {
+		k.unidentified.Lines = map[string]int{}
+	}
+	k.unidentified.Lines[ReasonMountinfo] = tables.unread + tables.cutOff
 	k.tables = tables.sources[:1]
 	for i, table := range tables.Others {
 		if slices.ContainsFunc(table, func(m Mount) bool { return slices.Contains(used, m) }) {
@@ -130,8 +158,9 @@ func (n *Node) Unidentified() Unidentified {
 func (n *Node) compare(outcomes map[string]error, tables *Tables) (u Unidentified) {
 	if claims := n.Pods.Claims(); claims != nil {
 		u.Claims = map[string]int{ReasonUnknown: 0, ReasonNotMounted: 0, ReasonAmbiguous: 0, ReasonDevice: 0}
-		for claim := range claims {
+		for claim, running := range claims {
 			switch err, known := outcomes[claim]; {
+			case !running:
 			case !known:
 				u.Claims[ReasonUnknown]++
 			case errors.Is(err, errAmbiguous):
@@ -143,12 +172,13 @@ func (n *Node) compare(outcomes map[string]error, tables *Tables) (u Unidentifie
 			}
 		}
 	}
-	unread, unknown := n.Pods.Strays(slices.Collect(maps.Values(tables.met)))
+	unread, unknown, lines := n.Pods.Strays(slices.Collect(maps.Values(tables.met)))
 	u.Processes = map[string]int{ReasonCgroup: unread, ReasonPod: unknown}
+	u.Lines = map[string]int{ReasonCgroup: lines}
 	return u
 }
 
-// place finds where k's volumes are, and returns the mounts by which they are there, and of each claim what came of it.
+// place finds where k's volumes are. It returns the mounts that show them, and the result of each claim.
 func (n *Node) place(k *knowledge, tables *Tables) (used []Mount, outcomes map[string]error, err error) {
 	var errs []error
 	outcomes = map[string]error{}
@@ -175,8 +205,8 @@ var (
 	errAmbiguous = errors.New("another volume")
 )
 
-// placeOne finds where a volume is, and by which mount. Of several devices that pods have by its name, such as one that is left of a crash, those
-// count that are there.
+// placeOne finds where a volume is, and the mount that shows it. If pods have several devices of its name, such as one
+// left by a crash, those that still exist count.
 func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err error) {
 	if i.ambiguous {
 		return f, mount, fmt.Errorf("%w: %w", errNotHere, errAmbiguous)
@@ -210,13 +240,17 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 	return f, mount, err
 }
 
-func (n *Node) identities() ([]Identity, error) {
+func (n *Node) identities(mounted map[string]bool) ([]Identity, error) {
+	near := Near{Mounted: mounted}
+	if n.Pods != nil {
+		near.Claims = n.Pods.Claims()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var all []Identity
 	var errs []error
 	for _, s := range n.sources {
-		identities, err := s.Identities()
+		identities, err := s.Identities(near)
 		all = append(all, identities...)
 		errs = append(errs, err)
 	}

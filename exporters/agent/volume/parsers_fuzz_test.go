@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What an identity file may say is complete, or refused.
+// An identity file is complete, or refused.
 func FuzzIdentity(f *testing.F) {
 	f.Add([]byte("volumes:\n  - {volume: pvc-1, storageclass: local, backend: disk, mountpoint: /srv}\n"))
 	f.Add([]byte("volumes:\n  - {volume: pvc-1, device: sda}\n  - {volume: pvc-1, device: sdb}\n"))

@@ -12,7 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A raw block volume is the device of its node, whatever file system the node is on: by its path, over a link, and as the kubelet has it for a pod.
+// A raw block volume is the device of its node, on any file system: by its path, over a link, and as the kubelet has it
+// for a pod.
 func TestRawBlock(t *testing.T) {
 	testkit.NeedRoot(t) // to make nodes
 	proc, sys := machine(t)

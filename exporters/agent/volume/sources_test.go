@@ -40,7 +40,8 @@ const sourcesYAML = `
 `
 
 // sourcesMounts are the host's mounts for them.
-const sourcesMounts = `22 1 254:1 / / rw - ext4 /dev/vda1 rw
+const sourcesMounts = `53 22 8:192 of another form
+22 1 254:1 / / rw - ext4 /dev/vda1 rw
 30 22 8:16 / KUBELET/plugins/kubernetes.io/iscsi/iface-default/192.0.2.10:3260-iqn.2005-10.org.example:pg-lun-0 rw - ext4 /dev/sdb rw
 31 22 8:16 / POD/kubernetes.io~iscsi/pg-san-0 rw - ext4 /dev/sdb rw
 32 22 8:32 / POD/kubernetes.io~fc/pg-fc-0 rw - xfs /dev/sdc rw
@@ -66,20 +67,20 @@ const sourcesMounts = `22 1 254:1 / / rw - ext4 /dev/vda1 rw
 
 // podsOf are the pods of a test.
 type podsOf struct {
-	claims          map[string]bool
-	unread, unknown int
-	asked           []int
+	claims                 map[string]bool
+	unread, unknown, lines int
+	asked                  []int
 }
 
 func (p *podsOf) Claims() map[string]bool { return p.claims }
 
-func (p *podsOf) Strays(pids []int) (int, int) {
+func (p *podsOf) Strays(pids []int) (int, int, int) {
 	p.asked = pids
-	return p.unread, p.unknown
+	return p.unread, p.unknown, p.lines
 }
 
-// A volume of any source is found by its name where the kubelet mounts it, whichever of its plugins or CSI driver did. What is not, and a pod of this node
-// uses, is counted, by why.
+// A volume of any source is found by its name where the kubelet mounts it, whichever of its plugins or CSI driver did.
+// What is not, and a pod of this node uses, is counted, by why.
 func TestSourcesOfPersistentVolumes(t *testing.T) {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -102,7 +103,7 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(sourcesYAML), &volumes); err != nil {
 		t.Fatal(err)
 	}
-	pods := &podsOf{claims: map[string]bool{"db/nobody-knows": true}, unread: 2, unknown: 1}
+	pods := &podsOf{claims: map[string]bool{"db/nobody-knows": true}, unread: 2, unknown: 1, lines: 3}
 	for _, v := range volumes {
 		name := v["metadata"].(map[string]any)["name"].(string)
 		v["spec"].(map[string]any)["claimRef"] = map[string]any{"namespace": "db", "name": "of-" + name}
@@ -136,11 +137,11 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 	if look.err == nil || !strings.Contains(look.err.Error(), "volume pvc-cinder: device 8:160") {
 		t.Errorf("%v", look.err)
 	}
-	if got := fmt.Sprint(look.unidentified); got != "{map[ambiguous:0 device:1 not_mounted:1 unknown:1] map[cgroup:2 pod:1]}" {
+	if got := fmt.Sprint(look.unidentified); got != "{map[ambiguous:0 device:1 not_mounted:1 unknown:1] map[cgroup:2 pod:1] map[cgroup:3 mountinfo:1]}" {
 		t.Errorf("not identified are %s", got)
 	}
 	var backends []string
-	all, _ := k.Identities()
+	all, _ := k.Identities(Near{})
 	for _, i := range all {
 		if slices.Contains([]string{"pvc-nfs", "pvc-cephfs", "pvc-gluster", "pvc-azure-file", "pvc-cinder"}, i.Volume) {
 			backends = append(backends, i.Backend)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inUse says whether a pod's container has a place, or a part of it unless it is to be whole, as a mount that is its own.
+// inUse reports whether a pod's container has a place (or, unless whole is set, a part of it) as a mount of its own.
 func (t *Tables) inUse(p Place, whole bool) bool {
 	if t.used == nil {
 		t.used = t.uses()
@@ -21,9 +21,10 @@ func (t *Tables) inUse(p Place, whole bool) bool {
 	return i < len(used) && strings.HasPrefix(used[i], below)
 }
 
-// uses are the places that pods' containers have as mounts, by device and sorted. What a mount namespace only has a
-// copy of is not used by anybody: private namespaces begin with all mounts of the host, and a container that is given a folder of the host's is
-// given the mounts below it, too. What is no pod's, such as a kubelet in a container, has folders of the host's for other reasons.
+// uses are the places that pods' containers have as mounts, by device and sorted. A mount that a namespace only has a
+// copy of is not in use: private namespaces begin with all mounts of the host, and a container that is given a folder
+// of the host's is given the mounts below it, too. Containers outside of pods, such as a kubelet in a container, have
+// folders of the host's for other reasons.
 func (t *Tables) uses() map[string][]string {
 	root, rooted := holding(t.Host, "/")
 	own := map[seat]bool{}

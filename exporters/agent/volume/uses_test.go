@@ -50,7 +50,8 @@ func read(t *testing.T, proc string) *Tables {
 	return all
 }
 
-// A volume on a folder that each node has, also as a mount, is where a container uses it: not where its mount is only copied.
+// A volume on a folder that each node has, also as a mount, is where a container uses it: not where its mount is only
+// copied.
 func TestInUse(t *testing.T) {
 	const image = "32 1 0:50 / / rw - overlay overlay rw\n"
 	for name, c := range map[string]struct {
@@ -90,8 +91,8 @@ func TestInUseOutsideOfPods(t *testing.T) {
 	}
 }
 
-// A container with users of its own (hostUsers: false) uses a folder as any other does. A user who only has such a namespace does not, whatever his
-// cgroup is called, and neither gives a mount its volume.
+// A container with users of its own (hostUsers: false) uses a folder as any other does. A user with only such a
+// namespace does not, under any name of the cgroup, and neither gives a mount its volume.
 func TestInUseByOtherUsers(t *testing.T) {
 	testkit.NeedRoot(t) // to own the cgroups of pods
 	for name, c := range map[string]struct {
@@ -153,8 +154,8 @@ func users(t *testing.T, proc string, pids ...string) {
 	}
 }
 
-// Whoever may make namespaces of his own within a container may make many, with what he likes in them: the container's first process alone is asked,
-// and a table that cannot be read is read once.
+// A container that may make namespaces may make many, with any content: only the container's first process is read, and
+// a table that cannot be read is read once.
 func TestNamespacesWithinAContainer(t *testing.T) {
 	const image, data = "32 1 0:50 / / rw - overlay overlay rw\n", "33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
 	for name, c := range map[string]struct {
@@ -184,8 +185,8 @@ func TestNamespacesWithinAContainer(t *testing.T) {
 	}
 }
 
-// However many namespaces there are in a container whose first process was met, no more is asked of its processes than what their cgroups are called: not
-// whether the kernel lists them there, which takes the longer the more there are.
+// However many namespaces a container has, of its further processes only the names of their cgroups are read. Whether
+// the kernel lists them there is not checked, which takes the longer the more there are.
 func TestManyNamespacesWithinAContainer(t *testing.T) {
 	testkit.NeedRoot(t)
 	const image, data = "32 1 0:50 / / rw - overlay overlay rw\n", "33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
@@ -213,7 +214,7 @@ func TestManyNamespacesWithinAContainer(t *testing.T) {
 	}
 }
 
-// A process that only says that it is in a pod makes others of its user no doubt for everybody.
+// A process that only claims to be in a pod casts doubt on its own user's processes, not on everybody's.
 func TestDoubtsOfOneUser(t *testing.T) {
 	testkit.NeedRoot(t)
 	const table = "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /x rw - ext4 /dev/sdb rw\n"
@@ -251,7 +252,8 @@ func TestUsesOfDeepFolders(t *testing.T) {
 	}
 }
 
-// A volume of another node, by all that is known, is not here because a container has something below its folder, as the kubelet's and the runtime's are.
+// A volume of another node, by all that is known, is not here because a container has something below its folder, as
+// the kubelet's and the runtime's are.
 func TestElsewhereIsWhole(t *testing.T) {
 	tables := read(t, others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 /kubelet/pods/u/etc-hosts /etc/hosts rw - ext4 /dev/sdb rw\n"))
 	if (Identity{Directory: "/data", InUse: true, elsewhere: true}).in(tables) != nil {

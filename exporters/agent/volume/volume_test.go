@@ -65,7 +65,7 @@ type fixed struct {
 	err        error
 }
 
-func (f fixed) Identities() ([]Identity, error) { return f.identities, f.err }
+func (f fixed) Identities(Near) ([]Identity, error) { return f.identities, f.err }
 
 func TestFind(t *testing.T) {
 	proc, sys := machine(t)
@@ -81,7 +81,7 @@ func TestFind(t *testing.T) {
 		{Volume: "unused", Directory: "/srv/local/two", InUse: true},
 	}}, fixed{err: errors.New("the API is away")})
 	found, err := node.Find()
-	// One source and one volume fail; the others are there, and both failures are told.
+	// One source and one volume fail; the others are there, and both failures are reported.
 	for _, want := range []string{"the API is away", "volume odd", "volume two: pods have two devices by this name, loop2 and vda"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -102,7 +102,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A folder is the same place by whatever mount it is reached, and belongs to its volume only.
+// A folder is the same place by every mount of it, and belongs to its volume only.
 func TestPlace(t *testing.T) {
 	proc, sys := machine(t)
 	node := NewNode(proc, sys, fixed{identities: []Identity{
@@ -138,7 +138,7 @@ func TestPlace(t *testing.T) {
 func TestIdentityFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "volumes.yaml")
 	file := NewFile(path)
-	if _, err := file.Identities(); err == nil {
+	if _, err := file.Identities(Near{}); err == nil {
 		t.Error("a missing file is no error")
 	}
 	put := func(text string) {
@@ -148,7 +148,7 @@ func TestIdentityFile(t *testing.T) {
 		}
 	}
 	put("volumes: [{volume: a, mountpoint: /a}]")
-	if i, err := file.Identities(); err != nil || len(i) != 1 {
+	if i, err := file.Identities(Near{}); err != nil || len(i) != 1 {
 		t.Fatalf("%v %v", i, err)
 	}
 	for text, want := range map[string]string{
@@ -158,7 +158,7 @@ func TestIdentityFile(t *testing.T) {
 		"volumes: [{volume: a, mount: /a}]":                                   "field mount not found",
 	} {
 		put(text)
-		i, err := file.Identities()
+		i, err := file.Identities(Near{})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s gave %v, want %q and the file's name", text, err, want)
 		}
@@ -167,7 +167,7 @@ func TestIdentityFile(t *testing.T) {
 		}
 	}
 	put("volumes: [{volume: b, mountpoint: /b}, {volume: c, directory: /c}]")
-	if i, err := file.Identities(); err != nil || len(i) != 2 {
+	if i, err := file.Identities(Near{}); err != nil || len(i) != 2 {
 		t.Errorf("a mended file: %v %v", i, err)
 	}
 }

@@ -23,9 +23,9 @@ type Finder struct {
 	looks looks
 }
 
-// Find returns the kernel's name of the whole disk that holds path, as in /sys/class/block:
-// a partition counts as its disk, because that is where requests queue. A path that is a
-// block device stands for itself. It never waits: ErrPending says that the answer is on its way.
+// Find returns the kernel's name of the whole disk that holds path, as in /sys/class/block: a partition counts as its
+// disk, because that is where requests queue. A path that is a block device is its own. It never waits: it returns
+// ErrPending until the answer is there.
 func (f *Finder) Find(path string) (string, error) {
 	return f.looks.ask("disk of "+path, func() (string, error) { return f.diskOf(path) })
 }
@@ -75,10 +75,11 @@ func (f *Finder) deviceAt(path string) (string, error) {
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
 		return "", err
 	}
-	if stat.Mode&unix.S_IFMT == unix.S_IFBLK {
-		if device, err := f.deviceByNumber(unix.Major(stat.Rdev), unix.Minor(stat.Rdev)); err == nil {
-			return Name(filepath.Base(device)), nil
-		}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", fmt.Errorf("%s is no block device", label.Value(path))
+	}
+	if device, err := f.deviceByNumber(unix.Major(stat.Rdev), unix.Minor(stat.Rdev)); err == nil {
+		return Name(filepath.Base(device)), nil
 	}
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	return filepath.Base(real), err
@@ -143,12 +144,13 @@ func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
 	return Name(filepath.Base(device)), nil
 }
 
-// maxMountinfo bounds what is read of the list of mounts, of which others write the names.
+// maxMountinfo bounds what is read of the list of mounts; others write the names in it.
 const maxMountinfo = 16 << 20
 
-// mountSource returns the kind and the source of the mount with the kernel's number, from mountinfo (proc_pid_mountinfo(5)): the first field is the
-// number, the kind comes first after " - " and the source second. The process itself has opened the file, so that the mount is in its own table, or
-// was: what is mounted outside of its root is in no line.
+// mountSource returns the kind and the source of the mount with the kernel's number, from mountinfo
+// (proc_pid_mountinfo(5)): the first field is the number, the kind comes first after " - " and the source second. The
+// process itself has opened the file, so that the mount is in its own table, or was: what is mounted outside of its
+// root is in no line.
 func (f *Finder) mountSource(number uint64) (kind, source string, err error) {
 	mounts, err := os.Open(filepath.Join(f.ProcFS, "self", "mountinfo"))
 	if err != nil {

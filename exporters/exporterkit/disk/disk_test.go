@@ -51,7 +51,7 @@ func TestDiskOfDirectory(t *testing.T) {
 	}
 }
 
-// What any user may mount lies on no disk, whatever he says that it comes from.
+// A file system that any user may mount lies on no disk, whatever source it reports.
 func TestSourceOfAnybody(t *testing.T) {
 	testkit.NeedRoot(t)
 	root := t.TempDir()
@@ -64,6 +64,15 @@ func TestSourceOfAnybody(t *testing.T) {
 	f := &Finder{SysFS: sys, ProcFS: "/proc", RootFS: root}
 	if disk, err := f.diskOf("/dev/sdz"); disk != "sdz" || err != nil {
 		t.Fatalf("the device itself is %q (%v)", disk, err)
+	}
+	if device, err := f.deviceAt("/dev/sdz"); device != "sdz" || err != nil {
+		t.Errorf("the device is called %q (%v)", device, err)
+	}
+	write(t, filepath.Join(root, "dev/pvc-1"), "")
+	for _, path := range []string{"/dev/pvc-1", "/data"} {
+		if device, err := f.deviceAt(path); device != "" || err == nil {
+			t.Errorf("%s, which is no block device, is called %q (%v)", path, device, err)
+		}
 	}
 	if err := unix.Mount("/dev/sdz", data, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)

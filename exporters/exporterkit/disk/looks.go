@@ -16,7 +16,7 @@ var ErrPending = errors.New("not looked at yet")
 var ErrHangs = errors.New("the file system does not answer")
 
 const (
-	// patience is how long a look is pending before it is said to hang.
+	// patience is how long a look is pending before it counts as hanging.
 	patience = time.Second
 	// maxUnderWay bounds the looks under way, each of which may hold a thread for ever.
 	maxUnderWay = 16
@@ -39,14 +39,14 @@ type looks struct {
 
 // look is what is known of one key.
 type look struct {
-	asked    time.Time     // when the look under way was asked for
+	asked    time.Time     // when the look under way was requested
 	returned chan struct{} // closed when it returns; nil if none is under way
 	ended    time.Time     // of the last one that returned
 	result   string
 	err      error
 }
 
-// ask returns what is known, and begins a look if that is nothing or old.
+// ask returns what is known. It starts a look if nothing is known or the result is old.
 func (l *looks) ask(key string, call func() (string, error)) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *looks) ask(key string, call func() (string, error)) (string, error) {
 	return k.result, k.err
 }
 
-// wait is ask, which waits for a first look.
+// wait is ask, but waits for a first look.
 func (l *looks) wait(key string, call func() (string, error)) (string, error) {
 	result, err := l.ask(key, call)
 	if !errors.Is(err, ErrPending) {
@@ -129,7 +129,7 @@ func (l *looks) take(k *look, call func() (string, error)) {
 	k.returned = nil
 }
 
-// forget makes room: who still asks for a path has it looked at again.
+// forget makes room: a path that is still in use is looked up again.
 func (l *looks) forget() {
 	l.forgot = time.Now()
 	for key, k := range l.known {

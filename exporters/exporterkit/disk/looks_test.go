@@ -9,10 +9,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A file system that hangs makes nobody wait, is asked once only, and is known again when it answers.
+// A file system that hangs blocks no caller, is queried only once, and is known again when it answers.
 func TestLookThatHangs(t *testing.T) {
 	var l looks
 	gate := make(chan struct{})
@@ -92,7 +94,10 @@ func TestDeviceOfLink(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "dev/vg"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(root, "dev/dm-3"), "")
+	testkit.NeedRoot(t)
+	if err := unix.Mknod(filepath.Join(root, "dev/dm-3"), unix.S_IFBLK|0o600, int(unix.Mkdev(253, 3))); err != nil {
+		t.Fatal(err)
+	}
 	for link, target := range map[string]string{"dev/vg/relative": "../dm-3", "dev/vg/absolute": "/dev/dm-3", "dev/vg/loop": "loop"} {
 		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)

@@ -14,9 +14,10 @@ import (
 // maxInfo bounds what is read of a descriptor's fdinfo.
 const maxInfo = 4096
 
-// MountOf returns the kernel's number of the mount that an open file, which may be one of O_PATH, is seen through: the first field of its line in mountinfo
-// (proc_pid_mountinfo(5)). It is 0 if the kernel does not report it. No file system is accessed. What a file system calls its device (st_dev) is in no mount table on
-// btrfs, where each subvolume has a number of its own.
+// MountOf returns the kernel's number of the mount that an open file, which may be one of O_PATH, is seen through: the
+// first field of its line in mountinfo (proc_pid_mountinfo(5)). It is 0 if the kernel does not report it. No file
+// system is accessed. What a file system calls its device (st_dev) is in no mount table on btrfs, where each subvolume
+// has a number of its own.
 func MountOf(fd int) uint64 {
 	var s unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &s)

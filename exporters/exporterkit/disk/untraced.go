@@ -8,7 +8,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
-// Metrics of the search for disks, of the collectors of several exporters. That a disk is not found is no failure of the collector.
+// Metrics of the search for disks, of the collectors of several exporters. That a disk is not found is no failure of
+// the collector.
 var untracedDesc = prometheus.NewDesc("plumbline_untraced_paths",
 	"Paths on this node whose disk cannot be found, so that what is on them has an empty label device; the log names each once, and why.",
 	[]string{"collector"}, nil)

@@ -4,8 +4,6 @@ import (
 	"log/slog"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
@@ -17,7 +15,7 @@ func TestForbiddenKindThatIsDoneWithout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	FollowIfAllowed[thing](c, schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "goods"}, func(*unstructured.Unstructured) {})
+	Follow[thing](c, Kind{Group: "example.org", Versions: []string{"v1"}, Resource: "goods", Dispensable: true}, nil)
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

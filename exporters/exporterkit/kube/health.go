@@ -7,23 +7,24 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
-	// firstList is how long the first list of a kind may take before it counts as failed.
+	// firstList is how long nothing of the first list of a kind may come before it counts as failed.
 	firstList = time.Minute
 	// staleAfter is how long a kind's objects may be without a sign that they are those of the moment.
 	staleAfter = 5 * time.Minute
-	// steady is how long a watch must be open before its silence says that nothing changed.
+	// steady is how long a watch must be open before its silence means that nothing changed.
 	steady = time.Minute
 )
 
-// health is what is known of the lists and watches of a kind. Signs that its objects are those of the moment are a complete
-// list, an event (bookmarks are some), a watch that ended without an error, and one that has been open for a while.
+// health is what is known of the lists and watches of a kind. Signs that its objects are those of the moment are a
+// complete list, an event (bookmarks are some), a watch that ended without an error, and one that has been open for a
+// while.
 type health struct {
-	began    time.Time // when the kind began to be followed; zero before
+	began    time.Time // when the kind began to be followed, or a part of a list came; zero before
 	good     time.Time // the last sign
 	watching time.Time // when the watch under way was opened; zero if none is
 	reason   string    // of the last failure; empty since a sign
@@ -32,6 +33,9 @@ type health struct {
 
 // well notes a sign.
 func (h *health) well(now time.Time) { h.good, h.reason, h.cause = now, "", "" }
+
+// proceeds notes that a part of a list has come.
+func (h *health) proceeds(now time.Time) { h.began = now }
 
 // opened notes a watch, which is no sign by itself: it may end with an error at once.
 func (h *health) opened(now time.Time) { h.watching = now }
@@ -52,12 +56,12 @@ func (h *health) failed(now time.Time, reason, cause string) {
 	h.watching, h.reason, h.cause = time.Time{}, reason, cause
 }
 
-// silent says whether the watch under way has been open long enough to trust its silence.
+// silent reports whether the watch under way has been open long enough to trust its silence.
 func (h *health) silent(now time.Time) bool {
 	return !h.watching.IsZero() && now.Sub(h.watching) >= steady
 }
 
-// err says why the objects of a kind are not, or may not be, those of the moment; nil if they are.
+// err returns why the objects of a kind are not, or may not be, up to date; nil if they are.
 func (h *health) err(now time.Time, synced bool) error {
 	why, advice := h.cause, "see whether the API server is up and answers"
 	switch h.reason {
@@ -67,8 +71,10 @@ func (h *health) err(now time.Time, synced bool) error {
 		advice = "grant get, list and watch on it"
 	case "missing":
 		advice = "install its definition, or do not observe it"
+	case "version":
+		advice = "use a version of this program that knows one of them, or do not observe it"
 	}
-	refused := h.reason == "forbidden" || h.reason == "missing"
+	refused := slices.Contains([]string{"forbidden", "missing", "version"}, h.reason)
 	switch {
 	case h.began.IsZero():
 		return nil
@@ -80,26 +86,14 @@ func (h *health) err(now time.Time, synced bool) error {
 	return nil
 }
 
-// followed is a watch whose end is told.
-type followed struct {
-	watch.Interface
-	ended func()
-}
-
-// Stop implements watch.Interface. The informer stops each watch, also one that the server ended.
-func (f followed) Stop() {
-	f.Interface.Stop()
-	f.ended()
-}
-
 func (c *Objects) note(f func(now time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c.now())
 }
 
-// Err says which of the kinds could not be listed, or have not been heard of for minutes, so that their objects are missing or
-// old, and why; without resources it is of all kinds. A kind that is not followed is left out.
+// Err returns which of the kinds could not be listed, or had no answer for minutes, and why: their objects are missing
+// or old. Without resources it covers all kinds. A kind that is not followed is left out.
 func (c *Objects) Err(resources ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,32 +114,38 @@ func (c *Objects) errOf(resources []string) error {
 		if k == nil {
 			continue
 		}
-		if err := k.health.err(c.now(), k.synced()); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", k.resource.GroupResource(), err))
+		resource := schema.GroupResource{Group: k.Group, Resource: k.Resource}
+		if err := k.health.err(c.now(), k.synced); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", resource, err))
+		}
+		if k.full {
+			errs = append(errs, fmt.Errorf("%s: there are too many: %d are kept, which is the most, and the others are left out (plumbline_kubernetes_left_out_total)",
+				resource, len(k.objects)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (k *kind) synced() bool { return k.informer != nil && k.informer.HasSynced() }
-
 // Synced waits until each of the kinds was listed; it is false if ctx ended before.
-func (c *Objects) Synced(ctx context.Context, resources ...string) bool {
-	for _, resource := range resources {
-		if !cache.WaitForCacheSync(ctx.Done(), c.kinds[resource].synced) {
-			return false
-		}
-	}
-	return true
+func (c *Objects) Synced(ctx context.Context, names ...string) bool {
+	return c.await(ctx, names, func(k *kind) bool { return k.synced })
 }
 
-// Settled waits until each of the kinds was listed, or Err says why it was not; it is false if ctx ended before.
-func (c *Objects) Settled(ctx context.Context, resources ...string) bool {
-	for _, resource := range resources {
-		settled := func() bool { return c.kinds[resource].synced() || c.Err(resource) != nil }
-		if !cache.WaitForCacheSync(ctx.Done(), settled) {
-			return false
+// Settled waits until each of the kinds was listed or Err reports why it was not. It returns false if ctx ended before.
+func (c *Objects) Settled(ctx context.Context, names ...string) bool {
+	return c.await(ctx, names, func(k *kind) bool { return k.synced || k.health.err(c.now(), false) != nil })
+}
+
+func (c *Objects) await(ctx context.Context, names []string, is func(*kind) bool) bool {
+	const look = 100 * time.Millisecond
+	return wait.PollUntilContextCancel(ctx, look, true, func(context.Context) (bool, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, name := range names {
+			if k := c.kinds[name]; k != nil && !is(k) {
+				return false, nil
+			}
 		}
-	}
-	return true
+		return true, nil
+	}) == nil
 }

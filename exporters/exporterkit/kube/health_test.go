@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -20,12 +18,13 @@ import (
 )
 
 type thing struct {
-	metav1.ObjectMeta `json:"metadata"`
+	Meta `json:"metadata"`
 }
 
 func (*thing) Odd() string { return "" }
 
-// api is not an API server: it lists no objects and has watches in which nothing happens, unless a resource is forbidden.
+// api is not an API server: it lists no objects and has watches in which nothing happens, unless a resource is
+// forbidden. It does not stream lists.
 type api struct {
 	*httptest.Server
 
@@ -68,6 +67,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case forbidden:
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"you may not list %s"}`, resource)
+	case r.URL.Query().Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	case r.URL.Query().Get("watch") == "true":
 		w.(http.Flusher).Flush()
 		select {
@@ -79,7 +81,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// clock is a time that passes when told to.
+// clock is a time that only a test advances.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -107,7 +109,7 @@ func followThings(t *testing.T, a *api) (*Objects, *clock) {
 	now := &clock{t: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	c.now = now.now
 	for _, resource := range []string{"goods", "wares"} {
-		Follow[thing](c, schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: resource}, "")
+		Follow[thing](c, Kind{Group: "example.org", Versions: []string{"v1"}, Resource: resource}, nil)
 	}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -126,7 +128,7 @@ func update(c exporterkit.Collector) error {
 	return c.Update(ch)
 }
 
-// names says whether err tells of the kind with all of words, and not of the kind that is well.
+// names reports whether err names the kind with all of words, and not the kind that is well.
 func names(err error, well string, words ...string) error {
 	if err == nil {
 		return fmt.Errorf("no error; want one with %q", words)
@@ -154,7 +156,7 @@ func TestRightsAreWithdrawn(t *testing.T) {
 		defer c.mu.Unlock()
 		for _, k := range c.kinds {
 			if k.health.watching.IsZero() {
-				return fmt.Errorf("no watch of %s", k.resource.Resource)
+				return fmt.Errorf("no watch of %s", k.Resource)
 			}
 		}
 		return nil

@@ -1,14 +1,16 @@
-// Package kube follows custom resources on a Kubernetes cluster for the exporters: it lists each
-// kind once, is told of changes, and counts what goes wrong on the way.
+// Package kube follows objects on a Kubernetes cluster for the exporters: it lists each kind once, follows its changes,
+// and counts what goes wrong on the way. Of each object it keeps what is read of it, and it never has more than one
+// whole object at a time.
 package kube
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
+	"net/url"
 	"sort"
 	"strings"
 	"sync"
@@ -17,15 +19,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/json"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
@@ -35,48 +32,99 @@ var (
 	syncedDesc = prometheus.NewDesc("plumbline_kubernetes_synced",
 		"Whether a kind of object was listed completely since the start: 1 yes, 0 no.", []string{"resource"}, nil)
 	objectsDesc = prometheus.NewDesc("plumbline_kubernetes_objects",
-		"Objects of a kind that are known.", []string{"resource"}, nil)
+		"Objects of a kind that are known and kept.", []string{"resource"}, nil)
+	leftOutDesc = prometheus.NewDesc("plumbline_kubernetes_left_out_total",
+		"Objects received that were not kept, as there are more of their kind than the bound allows.", []string{"resource"}, nil)
 	rejectedDesc = prometheus.NewDesc("plumbline_kubernetes_rejected_total",
 		"Objects received that could not be read; each is left out until it changes.", []string{"resource"}, nil)
 	unknownDesc = prometheus.NewDesc("plumbline_kubernetes_unknown_values_total",
 		"Objects received with a state that this version does not know.", []string{"resource"}, nil)
 	errorsDesc = prometheus.NewDesc("plumbline_kubernetes_errors_total",
-		"Lists and watches that failed: expired (410 Gone, listed again), forbidden, missing (no such resource), other.",
+		"Lists and watches that failed: expired (410 Gone, listed again), forbidden, missing (no such resource), version (served in unknown versions only), other.",
 		[]string{"resource", "reason"}, nil)
 	requestsDesc = prometheus.NewDesc("plumbline_kubernetes_requests_total",
 		"Requests sent to the API server.", nil, nil)
 )
 
-var reasons = []string{"expired", "forbidden", "missing", "other"}
+var reasons = []string{"expired", "forbidden", "missing", "version", "other"}
+
+// maxObjects bounds the objects of a kind that are kept. Of twice what the largest clusters have, some hundred bytes
+// each.
+const maxObjects = 200_000
 
 // Objects knows the objects of the kinds it follows.
 type Objects struct {
 	log      *slog.Logger
 	requests *atomic.Uint64
-	client   dynamic.Interface
+	client   *http.Client
+	base     *url.URL
 	now      func() time.Time
+	limit    int // of objects of a kind
 
 	mu      sync.Mutex
-	kinds   map[string]*kind // by resource
+	kinds   map[string]*kind // by name
 	changed chan struct{}
+}
+
+// Kind describes the objects that are followed.
+type Kind struct {
+	Group, Resource string
+	// Versions are those that are understood. The first one that the API server serves is followed.
+	Versions []string
+	// Name is what All and the metrics call the kind, if it is not its resource.
+	Name string
+	// Namespace is empty for objects without one and for all namespaces.
+	Namespace string
+	// Fields and Labels select the objects; all if they are empty.
+	Fields, Labels string
+	// Spread is set if the same names may be in several namespaces: the objects are then known by NAMESPACE/NAME.
+	Spread bool
+	// Optional is set if a cluster may lack the kind: its absence is no error, and it is looked for again now and then.
+	Optional bool
+	// Dispensable is set if the kind can be done without: where it may not be listed, there are no such objects, which
+	// is counted and is no failure; it is tried again now and then.
+	Dispensable bool
+	// Idle is set if nothing is followed before Select.
+	Idle bool
+}
+
+// name is what the kind is called.
+func (k Kind) name() string {
+	if k.Name != "" {
+		return k.Name
+	}
+	return k.Resource
 }
 
 // kind is one kind of object.
 type kind struct {
-	optional  bool // a cluster may lack it
-	allowed   bool // it is followed only where that is allowed
-	resource  schema.GroupVersionResource
-	namespace string
-	decode    func(*unstructured.Unstructured) (Object, error)
-	informer  cache.SharedIndexInformer
-	objects   map[string]Object // by name, or by namespace and name
-	fields    string            // selects the objects that are followed
-	spread    bool              // over namespaces in which the same names may be
-	keep      func(*unstructured.Unstructured)
-	rejected  uint64
-	unknown   uint64
-	errors    map[string]uint64 // by reason
-	health    health
+	Kind
+	decode   func([]byte) (decoded, error)
+	keep     func(decoded) Object
+	objects  map[string]entry // by name, or by namespace and name
+	revision uint64           // grows with each change
+	round    uint32           // of the list under way or the latest
+	synced   bool
+	rejected uint64
+	unknown  uint64
+	leftOut  uint64
+	full     bool              // objects were left out since the latest list began
+	errors   map[string]uint64 // by reason
+	health   health
+	reselect context.CancelFunc // ends what is followed by the former selection
+	// texts are those that many objects have, each once.
+	texts map[string]string
+
+	// These are the follower's own.
+	version string // empty until it is known
+	at      string // the resource version that is followed from; empty before a list
+	paged   bool   // the API server does not stream lists
+}
+
+// entry is an object, and the list that had it last.
+type entry struct {
+	Object
+	round uint32
 }
 
 // Object is what is kept of an object.
@@ -85,12 +133,29 @@ type Object interface {
 	Odd() string
 }
 
-// checkable objects say what cannot be true of them, or is above their bounds; such an object is
-// rejected like one that cannot be read.
+// decoded is what is read of an object. It embeds Meta for its metadata.
+type decoded interface {
+	Object
+	meta() *Meta
+}
+
+// Meta is what is read of every object's metadata.
+type Meta struct {
+	Name            string `json:"name"`
+	Namespace       string `json:"namespace"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+func (m *Meta) meta() *Meta { return m }
+
+// checkable objects return an error for values that are impossible or above their bounds. Such an object is rejected
+// like one that cannot be read.
 type checkable interface{ Check() error }
 
-// Config returns how to reach the API server: as the kubeconfig file says, or, without one,
-// as the pod's own service account.
+// sharing objects name their texts that many other objects have, too, such as a node's name: these are kept once.
+type sharing interface{ Shared() []*string }
+
+// Config returns how to reach the API server: by the kubeconfig file or, without one, by the pod's own service account.
 func Config(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -101,68 +166,51 @@ func Config(kubeconfig string) (*rest.Config, error) {
 
 // New returns Objects that follow nothing yet.
 func New(config *rest.Config, log *slog.Logger) (*Objects, error) {
-	c := &Objects{log: log, requests: &atomic.Uint64{}, now: time.Now, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
+	c := &Objects{log: log, requests: &atomic.Uint64{}, now: time.Now, limit: maxObjects, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
 	config = rest.CopyConfig(config)
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, c.requests} })
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
+	var err error
+	if c.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, err
 	}
-	c.client = client
-	return c, nil
+	c.client, err = rest.HTTPClientFor(config)
+	return c, err
 }
 
-// Follow adds a kind, of which T is read, before Run. namespace is empty for kinds without
-// one and for all namespaces.
+// Follow adds a kind before Run; T has the fields that are read. keep, if it is not nil, returns what is kept of an
+// object, or nil for nothing.
 func Follow[T any, P interface {
 	*T
-	Object
-}](c *Objects, resource schema.GroupVersionResource, namespace string) {
-	k := &kind{resource: resource, namespace: namespace, decode: decoder[T, P], objects: map[string]Object{}, errors: map[string]uint64{}}
+	decoded
+}](c *Objects, description Kind, keep func(P) Object) {
+	k := &kind{Kind: description, objects: map[string]entry{}, errors: map[string]uint64{}, texts: map[string]string{}}
+	k.decode = func(text []byte) (decoded, error) {
+		var t T
+		err := json.UnmarshalCaseSensitivePreserveInts(text, &t)
+		return P(&t), err
+	}
+	k.keep = func(o decoded) Object { return o }
+	if keep != nil {
+		k.keep = func(o decoded) Object { return keep(o.(P)) }
+	}
 	for _, reason := range reasons {
 		k.errors[reason] = 0
 	}
-	c.kinds[resource.Resource] = k
+	c.kinds[description.name()] = k
 }
 
-// FollowIfServed is Follow for a kind that a cluster may lack: then it is looked for again
-// now and then, and its absence is no error.
-func FollowIfServed[T any, P interface {
-	*T
-	Object
-}](c *Objects, resource schema.GroupVersionResource, namespace string) {
-	Follow[T, P](c, resource, namespace)
-	c.kinds[resource.Resource].optional = true
-}
-
-// FollowIfAllowed is Follow for a kind that can be done without: where it may not be listed, there are no such objects, which is counted and no
-// failure; it is tried again now and then. keep is as of FollowSelected.
-func FollowIfAllowed[T any, P interface {
-	*T
-	Object
-}](c *Objects, resource schema.GroupVersionResource, keep func(*unstructured.Unstructured)) {
-	Follow[T, P](c, resource, "")
-	k := c.kinds[resource.Resource]
-	k.allowed, k.keep = true, keep
-}
-
-// FollowSelected is Follow for the objects of all namespaces that a field selector selects, such as the pods of one node, which
-// are then known by NAMESPACE/NAME. keep drops what is not needed of each, before it is kept in memory.
-func FollowSelected[T any, P interface {
-	*T
-	Object
-}](c *Objects, resource schema.GroupVersionResource, fields string, keep func(*unstructured.Unstructured)) {
-	Follow[T, P](c, resource, "")
-	k := c.kinds[resource.Resource]
-	k.fields, k.keep, k.spread = fields, keep, true
-}
+// Forget takes a kind back, before Run.
+func (c *Objects) Forget(name string) { delete(c.kinds, name) }
 
 // key is what an object is known by.
-func (k *kind) key(u *unstructured.Unstructured) string {
-	if k.spread {
-		return u.GetNamespace() + "/" + u.GetName()
+func (k *kind) key(m *Meta) string {
+	if k.Spread {
+		return m.Namespace + "/" + m.Name
 	}
-	return u.GetName()
+	return m.Name
 }
 
 type counted struct {
@@ -175,189 +223,112 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// decoder reads what T needs of an object.
-func decoder[T any, P interface {
-	*T
-	Object
-}](u *unstructured.Unstructured) (Object, error) {
-	var t T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &t); err != nil {
-		return nil, err
-	}
-	return P(&t), nil
-}
-
 // Run follows the objects until ctx ends.
 func (c *Objects) Run(ctx context.Context) error {
 	for _, k := range c.kinds {
-		if err := c.follow(ctx, k); err != nil {
-			return err
-		}
+		c.note(func(now time.Time) { k.health.began = now })
+		go c.follow(ctx, k)
 	}
 	return nil
 }
 
-func (c *Objects) follow(ctx context.Context, k *kind) error {
-	var resource dynamic.ResourceInterface = c.client.Resource(k.resource)
-	if k.namespace != "" {
-		resource = c.client.Resource(k.resource).Namespace(k.namespace)
-	}
-	listWatch := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = k.fields
-			list, err := resource.List(ctx, o)
-			if c.spared(k, err) {
-				list, err = &unstructured.UnstructuredList{}, nil
-			}
-			if err != nil {
-				c.failed(k, err)
-				return nil, err
-			}
-			if list.GetContinue() == "" { // the last page
-				c.note(k.health.well)
-			}
-			return list, nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = k.fields
-			w, err := resource.Watch(ctx, o)
-			if c.spared(k, err) {
-				// A silent watch that ends soon: the next one may find the kind.
-				silent := watch.NewFake()
-				time.AfterFunc(absentInterval, silent.Stop)
-				c.note(k.health.well)
-				return silent, nil
-			}
-			if err != nil {
-				c.failed(k, err)
-				return nil, err
-			}
-			c.note(k.health.opened)
-			w = followed{w, sync.OnceFunc(func() { c.note(k.health.ended) })}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				if e.Type == watch.Error {
-					c.failed(k, apierrors.FromObject(e.Object))
-				} else {
-					c.note(k.health.well)
-				}
-				return e, true
-			}), nil
-		},
-	}
-	k.informer = cache.NewSharedIndexInformer(listFirst{listWatch}, &unstructured.Unstructured{}, 0, cache.Indexers{})
-	err := errors.Join(
-		k.informer.SetTransform(k.strip),
-		// The handler is not told of every failure (not of 410 Gone, not of a refused
-		// connection), so they are counted where they happen, above.
-		k.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
-	)
+// update takes an object as the API server has sent it, and returns its resource version.
+func (c *Objects) update(k *kind, text []byte) string {
+	o, err := k.decode(text)
+	m := *o.meta()
 	if err != nil {
-		return err
+		m = metaOf(text) // which is read even if the rest is not
 	}
-	_, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { c.update(k, o) },
-		UpdateFunc: func(_, o any) { c.update(k, o) },
-		DeleteFunc: func(o any) { c.remove(k, o) },
-	})
-	if err != nil {
-		return err
-	}
-	c.note(func(now time.Time) { k.health.began = now })
-	go k.informer.RunWithContext(ctx)
-	return nil
-}
-
-// spared says whether the error of a list or watch says no more than that there are no objects of the kind here. That they may not be seen is counted.
-func (c *Objects) spared(k *kind, err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case k.allowed && apierrors.IsForbidden(err):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if k.errors["forbidden"]++; k.errors["forbidden"] == 1 {
-			c.log.Warn("objects may not be listed; they are done without", "resource", k.resource.Resource, "err", label.Text(err.Error(), 512))
-		}
-		return true
-	}
-	return k.optional && apierrors.IsNotFound(err)
-}
-
-// absentInterval is how soon a kind that the cluster lacked is looked for again.
-const absentInterval = time.Minute
-
-// listFirst makes the informer list before it watches. The newer way, one watch for both,
-// gives up on an absent kind, and fails first on a server whose storage cannot do it.
-type listFirst struct{ *cache.ListWatch }
-
-func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
-
-// strip drops the large parts that nothing here reads, before the informer keeps them.
-func (k *kind) strip(o any) (any, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return o, nil
-	}
-	if k.keep != nil {
-		k.keep(u)
-		return u, nil
-	}
-	u.SetManagedFields(nil)
-	// Our own marks are read, and who made a PersistentVolume or has taken it over; others' annotations may be as large as the object itself.
-	annotations := u.GetAnnotations()
-	maps.DeleteFunc(annotations, func(name, _ string) bool {
-		return !strings.HasPrefix(name, "plumbline.io/") && !strings.HasPrefix(name, "pv.kubernetes.io/")
-	})
-	if len(annotations) == 0 {
-		annotations = nil
-	}
-	u.SetAnnotations(annotations)
-	for _, field := range []string{"snapshots", "instanceEngines", "instanceReplicas", "backingImages"} {
-		unstructured.RemoveNestedField(u.Object, "status", field)
-	}
-	return u, nil
-}
-
-func (c *Objects) update(k *kind, o any) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return
-	}
-	decoded, err := k.decode(u)
-	if c, ok := decoded.(checkable); ok && err == nil {
-		err = c.Check()
+	if checked, ok := o.(checkable); ok && err == nil {
+		err = checked.Check()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.notify()
+	key := k.key(&m)
+	before, known := k.objects[key]
 	if err != nil {
 		k.rejected++
-		delete(k.objects, k.key(u))
-		c.log.Error("object cannot be read", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "err", label.Text(err.Error(), 512))
-		return
+		c.drop(k, key)
+		c.log.Error("object cannot be read", "resource", k.name(), "name", label.Value(m.Name), "err", label.Text(err.Error(), 512))
+		return m.ResourceVersion
 	}
-	if odd := decoded.Odd(); odd != "" {
+	if odd := o.Odd(); odd != "" {
 		k.unknown++
-		if before := k.objects[k.key(u)]; before == nil || before.Odd() != odd {
-			c.log.Warn("object has a value that is not known", "resource", k.resource.Resource, "name", label.Value(u.GetName()), "field", label.Value(odd))
+		if !known || before.Odd() != odd {
+			c.log.Warn("object has a value that is not known", "resource", k.name(), "name", label.Value(m.Name), "field", label.Value(odd))
 		}
 	}
-	k.objects[k.key(u)] = decoded
+	o.meta().ResourceVersion = ""
+	kept := k.keep(o)
+	if kept == nil {
+		c.drop(k, key)
+		return m.ResourceVersion
+	}
+	if !known && len(k.objects) >= c.limit {
+		k.leftOut++
+		k.full = true
+		return m.ResourceVersion
+	}
+	o.meta().Namespace = k.shared(m.Namespace)
+	if s, ok := kept.(sharing); ok {
+		for _, text := range s.Shared() {
+			*text = k.shared(*text)
+		}
+	}
+	if !k.Spread {
+		key = o.meta().Name // one text for both
+	}
+	if known {
+		delete(k.objects, key) // or the former text would be kept
+	}
+	k.objects[key] = entry{kept, k.round}
+	k.revision++
+	c.notify()
+	return m.ResourceVersion
 }
 
-func (c *Objects) remove(k *kind, o any) {
-	// What was deleted while the watch was down comes as a tombstone.
-	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = tombstone.Obj
+// maxTexts bounds the texts that are known to be kept already.
+const maxTexts = 20_000
+
+// shared returns the text as other objects have it.
+func (k *kind) shared(text string) string {
+	if known, ok := k.texts[text]; ok {
+		return known
 	}
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return
+	if len(k.texts) >= maxTexts {
+		clear(k.texts)
 	}
+	text = strings.Clone(text)
+	k.texts[text] = text
+	return text
+}
+
+// metaOf reads an object's metadata alone.
+func metaOf(text []byte) Meta {
+	var o struct {
+		Meta `json:"metadata"`
+	}
+	// What is no object has no name either, and no more is known of it.
+	_ = json.UnmarshalCaseSensitivePreserveInts(text, &o)
+	return o.Meta
+}
+
+// remove takes note that an object is gone, and returns the resource version of that.
+func (c *Objects) remove(k *kind, text []byte) string {
+	m := metaOf(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(k.objects, k.key(u))
-	c.notify()
+	c.drop(k, k.key(&m))
+	return m.ResourceVersion
+}
+
+// drop forgets an object; c.mu is held.
+func (c *Objects) drop(k *kind, key string) {
+	if _, known := k.objects[key]; known {
+		delete(k.objects, key)
+		k.revision++
+		c.notify()
+	}
 }
 
 func (c *Objects) notify() {
@@ -373,6 +344,8 @@ func (c *Objects) failed(k *kind, err error) {
 	}
 	reason := "other"
 	switch {
+	case errors.As(err, new(versionError)):
+		reason = "version"
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		reason = "expired"
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -385,7 +358,7 @@ func (c *Objects) failed(k *kind, err error) {
 		k.errors[reason]++
 		k.health.failed(now, reason, text)
 	})
-	c.log.Warn("list or watch failed", "resource", k.resource.Resource, "reason", reason, "err", text)
+	c.log.Warn("list or watch failed", "resource", k.name(), "reason", reason, "err", text)
 }
 
 // Update implements exporterkit.Collector: the state of the connection. Its error is Err's, of all kinds.
@@ -394,12 +367,13 @@ func (c *Objects) Update(ch chan<- prometheus.Metric) error {
 	defer c.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(c.requests.Load()))
 	for _, k := range c.kinds {
-		ch <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, boolean(k.synced()), k.resource.Resource)
-		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(len(k.objects)), k.resource.Resource)
-		ch <- prometheus.MustNewConstMetric(rejectedDesc, prometheus.CounterValue, float64(k.rejected), k.resource.Resource)
-		ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(k.unknown), k.resource.Resource)
+		ch <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, boolean(k.synced), k.name())
+		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(len(k.objects)), k.name())
+		ch <- prometheus.MustNewConstMetric(rejectedDesc, prometheus.CounterValue, float64(k.rejected), k.name())
+		ch <- prometheus.MustNewConstMetric(leftOutDesc, prometheus.CounterValue, float64(k.leftOut), k.name())
+		ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(k.unknown), k.name())
 		for _, reason := range reasons {
-			ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(k.errors[reason]), k.resource.Resource, reason)
+			ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(k.errors[reason]), k.name(), reason)
 		}
 	}
 	return c.errOf(nil)
@@ -417,7 +391,7 @@ func (c *Objects) Check(ctx context.Context) []Checked {
 	var results []Checked
 	for resource, k := range c.kinds {
 		r := Checked{Resource: resource}
-		if !cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
+		if !c.Synced(ctx, resource) {
 			c.mu.Lock()
 			r.Err = fmt.Errorf("not listed in time (%s)", summary(k.errors))
 			c.mu.Unlock()
@@ -445,19 +419,43 @@ func summary(errors map[string]uint64) string {
 	return strings.Join(seen, ", ")
 }
 
-// All returns the objects of a kind by name, see FollowSelected; none if it is not followed.
-func All[P Object](c *Objects, resource string) map[string]P {
+// All returns the objects of a kind by name, see Kind; none if it is not followed.
+func All[P Object](c *Objects, name string) map[string]P {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.kinds[resource]
+	k := c.kinds[name]
 	if k == nil {
 		return nil
 	}
 	found := make(map[string]P, len(k.objects))
 	for name, o := range k.objects {
-		found[name] = o.(P)
+		found[name] = o.Object.(P)
 	}
 	return found
+}
+
+// Some returns the objects of a kind that are wanted, in no order.
+func Some[P Object](c *Objects, name string, wanted func(P) bool) (found []P) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.kinds[name]; k != nil {
+		for _, o := range k.objects {
+			if p := o.Object.(P); wanted(p) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// Revision is another number after each change of a kind, and 0 before the first list.
+func (c *Objects) Revision(name string) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.kinds[name]; k != nil && k.synced {
+		return k.revision + 1
+	}
+	return 0
 }
 
 // Requests is how many requests were sent to the API server.
@@ -473,5 +471,14 @@ func boolean(b bool) float64 {
 	return 0
 }
 
-// Put takes an object as if the API server had sent it, for tests.
-func (c *Objects) Put(resource string, u *unstructured.Unstructured) { c.update(c.kinds[resource], u) }
+// Put takes an object as if the API server had listed it, for tests.
+func (c *Objects) Put(name string, u *unstructured.Unstructured) {
+	var text bytes.Buffer
+	if err := unstructured.UnstructuredJSONScheme.Encode(u, &text); err != nil {
+		panic(err) // of maps, strings and numbers
+	}
+	c.update(c.kinds[name], text.Bytes())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds[name].synced = true
+}

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// Max bounds a label value that somebody else may choose, in bytes. The names of Kubernetes'
-// objects, the longest names there are in good faith, have 253.
+// Max bounds a label value that others may choose, in bytes. Kubernetes' object names, the longest legitimate names,
+// have 253.
 const Max = 256
 
 // Value is Text with the bound Max.
 func Value(s string) string { return Text(s, Max) }
 
-// Text makes what somebody else wrote fit for a label or a log: valid UTF-8 without control
-// characters, of limit bytes at the most. What does not fit becomes U+FFFD, or is cut off.
+// Text makes untrusted text fit for a label or a log: valid UTF-8 without control characters, of at most limit bytes.
+// What does not fit becomes U+FFFD, or is cut off.
 func Text(s string, limit int) string {
 	if fits(s, limit) {
 		return s

@@ -22,7 +22,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Whatever comes, what leaves is valid, printable and short, and what was already so is unchanged.
+// For any input the result is valid, printable and short, and a text that was already so is unchanged.
 func FuzzText(f *testing.F) {
 	f.Add("volume", 8)
 	f.Add("\xff\xfe\x00", 4)

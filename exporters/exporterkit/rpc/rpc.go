@@ -1,4 +1,4 @@
-// Package rpc says how the exporters connect to gRPC servers, which come and go with their machines.
+// Package rpc connects the exporters to gRPC servers, which come and go with their machines.
 package rpc
 
 import (
@@ -12,12 +12,14 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// unheard is how long the machine of a server may be silent on what was sent to it before the connection is made anew. By default that takes a quarter of
-// an hour, in which a machine that lost its power is long back. A process that hangs on a machine that lives is not meant. gRPC's own keepalive is no way:
-// by default servers allow it every five minutes.
+// unheard is how long a server's machine may leave sent data unacknowledged before the connection is made anew. The
+// default is a quarter of an hour, in which a machine that lost its power is long back. A process that hangs on a
+// running machine does not count. gRPC's own keepalive is no alternative: by default servers allow it every five
+// minutes.
 const unheard = 10 * time.Second
 
-// Options make a connection connect when it is first used, past any proxy, and again soon after the other side comes back.
+// Options make a connection connect when it is first used, past any proxy, and again soon after the other side comes
+// back.
 func Options() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithNoProxy(),

@@ -16,7 +16,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// visits listens and counts who comes; nobody is answered.
+// visits listens and counts the connections; it answers none.
 func visits(t *testing.T) (address string, count *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,8 @@ func visits(t *testing.T) (address string, count *atomic.Int64) {
 	return listener.Addr().String(), count
 }
 
-// A server that is away is looked for every two seconds: gRPC's own pauses grow to two minutes, and had room for eight visits in a minute.
+// A server that is away is looked for every two seconds: gRPC's own pauses grow to two minutes, and had room for eight
+// visits in a minute.
 func TestServerIsLookedForSoon(t *testing.T) {
 	address, count := visits(t)
 	conn, err := grpc.NewClient("passthrough:///"+address, append(Options(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -59,7 +60,7 @@ func TestServerIsLookedForSoon(t *testing.T) {
 	})
 }
 
-// A machine that does not even say that it got something is given up.
+// A connection times out if the machine does not even acknowledge what it receives.
 func TestSilentMachineIsGivenUp(t *testing.T) {
 	address, _ := visits(t)
 	conn, err := dial(t.Context(), address)

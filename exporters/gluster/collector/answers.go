@@ -16,12 +16,12 @@ import (
 type poolList struct {
 	Peers []struct {
 		UUID string `xml:"uuid"`
-		// Host is localhost for the machine that was asked.
+		// Host is localhost for the machine that answers.
 		Host string `xml:"hostname"`
 	} `xml:"peerStatus>peer"`
 }
 
-// local is the identifier of the machine that was asked.
+// local returns the identifier of the machine that answers.
 func (p poolList) local() string {
 	for _, peer := range p.Peers {
 		if peer.Host == "localhost" {
@@ -56,7 +56,7 @@ type listedVolume struct {
 // volumeName is what GlusterFS allows, without the names that its program would take for an option.
 var volumeName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,254}$`)
 
-// check says what cannot be true of a volume.
+// check returns an error for impossible values of a volume.
 func (v listedVolume) check() error {
 	switch {
 	case !volumeName.MatchString(v.Name):
@@ -105,7 +105,7 @@ type fop struct {
 // fopName is how GlusterFS writes a kind of file operation.
 var fopName = regexp.MustCompile(`^[A-Z_]{1,32}$`)
 
-// check says what cannot be true of a brick's counts; a brick that does not answer has none.
+// check returns an error for impossible counts of a brick; a brick that does not answer has none.
 func (s *stats) check() error {
 	if s == nil {
 		return nil
@@ -128,8 +128,8 @@ func (s *stats) check() error {
 
 // healCount reads what `volume heal V statistics heal-count` prints, which knows no XML: entries by
 // brick. A brick that is not connected has none.
-func healCount(text []byte) (map[string]float64, error) {
-	entries := map[string]float64{}
+func healCount(text []byte) (map[place]float64, error) {
+	entries := map[place]float64{}
 	brick := ""
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -142,7 +142,7 @@ func healCount(text []byte) (map[string]float64, error) {
 			if err != nil || brick == "" {
 				return nil, fmt.Errorf("cannot read the line %q", label.Value(line))
 			}
-			entries[brick] = float64(n)
+			entries[placeOf(brick)] = float64(n)
 		}
 	}
 	if err := lines.Err(); err != nil {

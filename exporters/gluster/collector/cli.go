@@ -25,7 +25,7 @@ const (
 	waitDelay = time.Second
 )
 
-// CLI calls GlusterFS's own command line program: glusterd speaks no documented protocol.
+// CLI calls GlusterFS's own command line program: glusterd has no documented protocol.
 type CLI struct {
 	// Command is the program.
 	Command string
@@ -33,17 +33,18 @@ type CLI struct {
 	Options []string
 	// Timeout bounds each call.
 	Timeout time.Duration
-	// Pause is about how long a command waits that found a lock of glusterd's held, before it is tried once more; 0 for no second try.
+	// Pause is about how long a command waits that found a lock of glusterd's held, before it is tried once more; 0 for
+	// no second try.
 	Pause time.Duration
 }
 
-// errLocked says that another command, of an administrator or of another exporter, held a lock of glusterd's.
+// errLocked is returned if another command, of an administrator or of another exporter, holds a lock of glusterd's.
 var errLocked = errors.New("glusterd is busy with another command")
 
-// lockTexts are how glusterd says so.
+// lockTexts are glusterd's messages for that.
 var lockTexts = []string{"Another transaction is in progress", "Another transaction could be in progress", "Locking failed"}
 
-// locked says whether a text does.
+// locked reports whether a text has one of lockTexts.
 func locked(text string) bool {
 	return slices.ContainsFunc(lockTexts, func(t string) bool { return strings.Contains(text, t) })
 }
@@ -85,7 +86,7 @@ func (c CLI) run(ctx context.Context, args ...string) ([]byte, error) {
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, err
 	case err != nil && bytes.HasPrefix(out.kept.Bytes(), []byte("<?xml")):
-		return out.kept.Bytes(), nil // the answer itself says why
+		return out.kept.Bytes(), nil // the answer itself has the reason
 	case err != nil:
 		text := complaint.kept.String() + out.kept.String()
 		if locked(text) {

@@ -1,5 +1,5 @@
-// Package collector holds gluster_exporter's one collector: it asks GlusterFS's command line program
-// in the background; a scrape only reads what was heard last.
+// Package collector holds gluster_exporter's one collector: it runs GlusterFS's command line program in the background.
+// A scrape only reads the last answers.
 package collector
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ type Gluster struct {
 	errors  map[string]float64
 }
 
-// commands are what is asked, as in the label "command" of the errors.
+// commands are the queries, as in the label "command" of the errors.
 const (
 	askVersion = "version"
 	askPool    = "pool list"
@@ -63,9 +64,9 @@ const (
 )
 
 const (
-	// maxAge is how long counts and heals of a volume are shown that are not asked for again.
+	// maxAge is how long a volume's counts and heals are exposed without a new query.
 	maxAge = 5 * time.Minute
-	// maxVolumes bounds the started volumes, each of which is asked after by itself.
+	// maxVolumes bounds the started volumes, each of which needs commands of its own.
 	maxVolumes = 1000
 	// maxBricks bounds the bricks of a volume, maxFops the kinds of file operations; GlusterFS has 58.
 	maxBricks, maxFops = 1000, 100
@@ -82,7 +83,7 @@ func New(o Options) *Gluster {
 	return g
 }
 
-// list asks for the started volumes and their bricks.
+// list queries the started volumes and their bricks.
 func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 	var pool poolList
 	if err := g.o.CLI.ask(ctx, &pool, "pool", "list"); err != nil {
@@ -122,13 +123,27 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 	return volumes, nil
 }
 
-// brick says where a brick is: host:path is its name.
+// place is where a brick is. It identifies the brick however its host is written.
+type place struct{ host, path string }
+
+// placeOf takes a brick's name apart, which is host:path. The path begins with the first slash, and the host before it
+// may be an IPv6 address, with brackets or without.
+func placeOf(name string) place {
+	at := place{host: name}
+	if i := strings.Index(name, ":/"); i >= 0 {
+		at = place{name[:i], name[i+1:]}
+	}
+	at.host = strings.TrimSuffix(strings.TrimPrefix(at.host, "["), "]")
+	return at
+}
+
+// brick returns where a brick is.
 func (g *Gluster) brick(name string, local, arbiter bool) *brick {
-	host, path, _ := strings.Cut(name, ":")
-	b := &brick{name: name, node: host, address: name, local: local, arbiter: arbiter}
+	at := placeOf(name)
+	b := &brick{name: name, node: at.host, address: name, local: local, arbiter: arbiter}
 	if local {
 		b.node = g.o.Node
-		device, err := g.finder.Wait(path)
+		device, err := g.finder.Wait(at.path)
 		if err != nil {
 			g.o.Log.Debug("brick's device is unknown", "brick", label.Value(name), "err", err)
 		}
@@ -143,18 +158,23 @@ func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 		_ = g.failed(ctx, askStatus, "", err)
 		return
 	}
-	ports := map[[2]string]string{} // of the bricks that run
+	type of struct {
+		volume string
+		place
+	}
+	ports := map[of]string{} // of the bricks that run
 	for _, v := range status.Volumes {
 		for _, n := range v.Nodes {
 			if n.Status == 1 {
-				ports[[2]string{v.Name, n.Host + ":" + n.Path}] = n.Host + ":" + n.Port
+				at := placeOf(n.Host + ":" + n.Path)
+				ports[of{v.Name, at}] = net.JoinHostPort(at.host, n.Port)
 			}
 		}
 	}
 	for _, v := range volumes {
 		for _, b := range v.bricks {
 			// A node that is away is not in the answer, nor are its bricks.
-			address, is := ports[[2]string{v.name, b.name}]
+			address, is := ports[of{v.name, placeOf(b.name)}]
 			b.up = &is
 			if is {
 				b.address = address
@@ -163,14 +183,14 @@ func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 	}
 }
 
-// profile asks for the counts of a volume's bricks. The volume is shown already.
+// profile queries the counts of a volume's bricks. The volume is exposed already.
 func (g *Gluster) profile(ctx context.Context, v *volume) {
 	if !v.profiled {
 		return
 	}
-	totals := map[string]*stats{} // by brick
+	totals := map[place]*stats{}
 	var profile volumeProfile
-	// Cumulative leaves the interval of others, who ask for the incremental values, alone.
+	// Cumulative leaves alone the interval of those who read the incremental values.
 	if err := g.o.CLI.ask(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
 		_ = g.failed(ctx, askProfile, v.name, err)
 		profile.Bricks = nil
@@ -180,23 +200,23 @@ func (g *Gluster) profile(ctx context.Context, v *volume) {
 			_ = g.failed(ctx, askProfile, v.name, fmt.Errorf("brick %s: %w", label.Value(answer.Name), err))
 			continue
 		}
-		totals[answer.Name] = answer.Total
+		totals[placeOf(answer.Name)] = answer.Total
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v.profiledAt = time.Now()
 	for _, b := range v.bricks {
-		b.total = totals[b.name]
+		b.total = totals[placeOf(b.name)]
 	}
 }
 
-// heal asks for what a volume's bricks have to heal. The volume is shown already.
+// heal queries what a volume's bricks have to heal. The volume is exposed already.
 func (g *Gluster) heal(ctx context.Context, v *volume) {
 	if v.replicas < 2 {
 		return
 	}
 	out, err := g.o.CLI.call(ctx, "volume", "heal", v.name, "statistics", "heal-count")
-	var entries map[string]float64
+	var entries map[place]float64
 	if err == nil {
 		entries, err = healCount(out)
 	}
@@ -208,7 +228,7 @@ func (g *Gluster) heal(ctx context.Context, v *volume) {
 	v.healedAt = time.Now()
 	for _, b := range v.bricks {
 		b.heal = nil
-		if n, ok := entries[b.name]; ok {
+		if n, ok := entries[placeOf(b.name)]; ok {
 			b.heal = &n
 		}
 	}
@@ -234,7 +254,7 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 		exporterkit.Counter(ch, errorsTotal, n, command)
 	}
 	if g.polled.IsZero() {
-		// Not that there is no data: who asks must not take it that there are no volumes.
+		// Not ErrNoData: it must not read as if there were no volumes.
 		return errors.New("glusterd has not answered yet")
 	}
 	age := time.Since(g.polled)
@@ -283,7 +303,7 @@ func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
 	}
 }
 
-// Check asks everything once and says what answered.
+// Check runs all queries once and reports what answered.
 func (g *Gluster) Check(ctx context.Context) []exporterkit.CheckResult {
 	g.poll(ctx, maxAge)
 	g.mu.Lock()

@@ -79,7 +79,7 @@ const (
 	refused = "<?xml version=\"1.0\"?><cliOutput><opRet>-1</opRet><opErrno>30800</opErrno><opErrstr>Another transaction is in progress</opErrstr></cliOutput>"
 )
 
-// One bad answer is counted under its command and takes only what it would have said.
+// One bad answer is counted under its command and loses only its own data.
 func TestBadAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, answer    string
@@ -121,7 +121,7 @@ func TestHealIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A brick that is down is told of while it is not known what is to be healed: as many as run are healthy at the most.
+// A brick that is down is reported while it is not known what has to heal: at most as many as run are healthy.
 func TestHealIsNotAnsweredWithABrickDown(t *testing.T) {
 	_, r := polled(t, fake(t, filepath.Join("testdata", "degraded"), map[string]string{heal: "Launching heal operation was unsuccessful\n"}), "all")
 	text := exposition.Text(t, r)
@@ -135,7 +135,8 @@ func TestHealIsNotAnsweredWithABrickDown(t *testing.T) {
 	}
 }
 
-// A volume without copies is lost with a brick; one whose bricks have pieces of each file (dispersed) is not, and has no replicas to count.
+// A volume without copies is lost with a brick; one whose bricks have pieces of each file (dispersed) is not, and has
+// no replicas to count.
 func TestBrickDownOfAVolumeWithoutCopies(t *testing.T) {
 	const counted = `plumbline_volume_healthy_replicas{backend="gluster",volume="lab-gluster-r3"} `
 	info, err := os.ReadFile(filepath.Join("testdata", "degraded", "volume-info.xml"))
@@ -157,7 +158,7 @@ func TestBrickDownOfAVolumeWithoutCopies(t *testing.T) {
 	}
 }
 
-// A program that is missing, hangs or ends without a word is said so.
+// A program that is missing, hangs or fails without output is reported.
 func TestCallsThatFail(t *testing.T) {
 	script := func(text string) string {
 		path := filepath.Join(t.TempDir(), "gluster")
@@ -185,8 +186,9 @@ func TestCallsThatFail(t *testing.T) {
 	}
 }
 
-// With --bricks=local the bricks of other machines are left to their own exporters, and a volume without a brick here is not asked for its profile
-// and its heals, which would be refused here: each such command takes a lock on all machines. That a brick of it is down is told of all the same.
+// With --bricks=local the bricks of other machines are left to their own exporters. For a volume without a brick here
+// no profile and heals are queried, which would be refused here: each such command takes a lock on all machines. A
+// brick of it that is down is reported all the same.
 func TestLocalBricksOnly(t *testing.T) {
 	other := map[string]string{"pool-list.xml": `<?xml version="1.0"?><cliOutput><opRet>0</opRet><peerStatus><peer><uuid>another</uuid><hostname>localhost</hostname></peer></peerStatus></cliOutput>`,
 		profile: refused, heal: "Launching heal operation was unsuccessful\n"}
@@ -244,7 +246,7 @@ func TestHealthyReplicas(t *testing.T) {
 	}
 }
 
-// --check says what is there and what is not counted.
+// --check reports what is there and what is not counted.
 func TestCheck(t *testing.T) {
 	g, _ := polled(t, fake(t, filepath.Join("testdata", "healthy"), nil), "all")
 	if results := g.Check(context.Background()); len(results) != 2 || results[1].Err != nil || results[1].Note != "3 of 3 bricks are counted" {
@@ -262,5 +264,50 @@ func TestCheck(t *testing.T) {
 	g, _ = polled(t, CLI{Command: "no-such-gluster", Timeout: time.Minute}, "all")
 	if results := g.Check(context.Background()); len(results) != 1 || results[0].Err == nil {
 		t.Errorf("no GlusterFS passes: %+v", results)
+	}
+}
+
+// Hosts that are named by IPv6 addresses, with brackets or without, have their bricks as others have.
+func TestBricksOfIPv6Hosts(t *testing.T) {
+	const old, host = "127.25.2.200", "2001:db8::7"
+	folder := filepath.Join("testdata", "healthy")
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, written := range []string{host, "[" + host + "]"} {
+		edits := map[string]string{"pool-list.xml": `<?xml version="1.0"?><cliOutput><opRet>0</opRet><peerStatus><peer><uuid>another</uuid><hostname>localhost</hostname></peer></peerStatus></cliOutput>`}
+		for _, f := range files {
+			text, err := os.ReadFile(filepath.Join(folder, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			as := host
+			if f.Name() == "volume-info.xml" {
+				as = written
+			}
+			if edits[f.Name()] == "" {
+				edits[f.Name()] = strings.ReplaceAll(string(text), old, as)
+			}
+		}
+		_, r := polled(t, fake(t, folder, edits), "all")
+		text := exposition.Text(t, r)
+		for want, n := range map[string]int{
+			`plumbline_volume_healthy_replicas{backend="gluster",volume="lab-gluster-r3"} 3`: 1,
+			`plumbline_gluster_brick_heal_entries{`:                                          3, `plumbline_gluster_brick_read_bytes_total{`: 3,
+			`plumbline_volume_replica_info{address="[2001:db8::7]:`: 3, `,node="2001:db8::7",`: 3,
+		} {
+			if got := strings.Count(text, want); got != n {
+				t.Errorf("%s: %d times %s, want %d:\n%s", written, got, want, n, text)
+			}
+		}
+	}
+	for name, want := range map[string]place{
+		"2001:db8::7:/bricks/1": {"2001:db8::7", "/bricks/1"}, "[2001:db8::7]:/bricks/1": {"2001:db8::7", "/bricks/1"}, "fe80::1%eth0:/b:/c": {"fe80::1%eth0", "/b:/c"},
+		"node-1:/bricks/1": {"node-1", "/bricks/1"}, "10.0.0.1:/b": {"10.0.0.1", "/b"}, "odd": {"odd", ""},
+	} {
+		if got := placeOf(name); got != want {
+			t.Errorf("%s is at %q, want %q", name, got, want)
+		}
 	}
 }

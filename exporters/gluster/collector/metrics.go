@@ -6,9 +6,10 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// From `gluster --xml` of GlusterFS 10: pool list, volume info, volume status, and volume profile, which counts
-// only after `gluster volume profile V start`. Replicas are bricks, as host:path. A command that fails leaves its series
-// out until it answers again; all are left out where glusterd answers so slowly that they are older than three intervals and time-outs. Bricks count from their start on. Only volumes that are started are here.
+// From `gluster --xml` of GlusterFS 10: pool list, volume info, volume status, and volume profile, which counts only
+// after `gluster volume profile V start`. Replicas are bricks, as host:path. A command that fails leaves its series out
+// until it answers again; all are left out where glusterd answers so slowly that they are older than three intervals
+// and time-outs. Bricks count from their start on. Only volumes that are started are here.
 var (
 	up = prometheus.NewDesc("plumbline_gluster_up",
 		"Whether glusterd answered the last poll with its list of volumes: 1 yes, 0 no.", nil, nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// Run polls until ctx ends. The time between two polls varies, so that the exporters of several machines, which want the same locks of glusterd's,
-// do not meet again and again.
+// Run polls until ctx ends. The time between two polls varies, so that the exporters of several machines, which want
+// the same locks of glusterd's, do not meet again and again.
 func (g *Gluster) Run(ctx context.Context) {
 	for {
 		g.poll(ctx, g.o.Interval)
@@ -22,8 +22,8 @@ func (g *Gluster) Run(ctx context.Context) {
 	}
 }
 
-// poll asks for the volumes and the states of their bricks, and after that for what takes a command for each volume, as far as it comes within that time.
-// What a command does not answer is left out until it does.
+// poll queries the volumes and the states of their bricks, then runs the commands that each volume needs, as far as
+// time allows. What a command does not return is left out until it does.
 func (g *Gluster) poll(ctx context.Context, within time.Duration) {
 	began := time.Now()
 	err := exporterkit.Recovered(func() error { g.askAll(ctx, began, within); return nil })
@@ -49,7 +49,7 @@ func (g *Gluster) askAll(ctx context.Context, began time.Time, within time.Durat
 	g.askVolumes(ctx, volumes, began.Add(within))
 }
 
-// show makes a poll's answers those that scrapes get. Of the volumes' counts and heals the former ones go on until they are asked for again.
+// show exposes a poll's answers to scrapes. The volumes' former counts and heals stay until the next query.
 func (g *Gluster) show(began time.Time, ticks float64, volumes []*volume, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,8 +65,8 @@ func (g *Gluster) show(began time.Time, ticks float64, volumes []*volume, err er
 	g.polled, g.ticks, g.volumes, g.err = began, ticks, volumes, err
 }
 
-// askVolumes asks each volume for its profile and its heals, until the time is over. The next poll goes on where this one stops: commands that hang
-// delay neither the bricks' states nor always the same volumes.
+// askVolumes queries each volume's profile and heals until the time is over. The next poll continues where this one
+// stops: commands that hang delay neither the bricks' states nor always the same volumes.
 func (g *Gluster) askVolumes(ctx context.Context, volumes []*volume, until time.Time) {
 	commands := []func(context.Context, *volume){g.profile, g.heal}
 	for i := range len(commands) * len(volumes) {
@@ -82,11 +82,12 @@ func (g *Gluster) askVolumes(ctx context.Context, volumes []*volume, until time.
 	}
 }
 
-// asks says whether the volume is asked for its profile and its heals here. Each such command takes a lock on all machines, so that with --bricks=local
-// a volume without a brick here is left to the machines that have one.
+// asks reports whether this exporter queries the volume's profile and heals. Each such command takes a lock on all
+// machines. With --bricks=local a volume without a brick here is therefore left to the machines that have one.
 func (g *Gluster) asks(v *volume) bool {
 	return g.o.Bricks != "local" || slices.ContainsFunc(v.bricks, func(b *brick) bool { return b.local })
 }
 
-// tooOld is the age at which answers are not shown any more. While single volumes' commands hang, the next ones come before that.
+// tooOld is the age at which answers are not shown any more. While single volumes' commands hang, the next ones come
+// before that.
 func (g *Gluster) tooOld() time.Duration { return 3 * (g.o.Interval + g.o.CLI.Timeout + g.o.CLI.Pause) }

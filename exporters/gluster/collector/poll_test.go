@@ -25,7 +25,7 @@ func changed(t *testing.T, first string, edits map[string]string) CLI {
 	return cli
 }
 
-// While a volume's own commands hang, the states of the bricks are shown, and so is when they were asked for.
+// While a volume's own commands hang, the states of the bricks are exposed, and so is the time of their query.
 func TestBricksAreShownBeforeTheirVolumesAnswer(t *testing.T) {
 	cli := changed(t, `case "$*" in *" profile "*) exec sleep 3600 ;; esac`, nil)
 	cli.Timeout = time.Hour
@@ -76,13 +76,13 @@ func TestVolumesAreAskedInTurn(t *testing.T) {
 	}
 }
 
-// What a poll had no time to ask for stays as it was, but not for ever.
+// Data that a poll had no time to query stays as it was, but not for ever.
 func TestAnswersGetOld(t *testing.T) {
 	g, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), nil), "all")
 	shown := func() bool {
 		return strings.Contains(exposition.Text(t, r), "\nplumbline_gluster_brick_heal_entries{")
 	}
-	g.poll(t.Context(), 0) // asks for the profile alone
+	g.poll(t.Context(), 0) // queries the profile only
 	if !shown() {
 		t.Error("the heals are gone because they were not asked for")
 	}

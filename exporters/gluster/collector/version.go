@@ -7,13 +7,16 @@ import (
 	"strconv"
 )
 
-// release is the beginning of what `gluster --version` prints, as "glusterfs 10.3"; what was built between two releases has no such number.
+// release is the beginning of what `gluster --version` prints, as "glusterfs 10.3"; what was built between two releases
+// has no such number.
 var release = regexp.MustCompile(`^glusterfs (\d{1,3})\.\d`)
 
-// nanosecondsSince is the release from which on latencies are nanoseconds (GlusterFS's pull request 1833); before it they were microseconds.
+// nanosecondsSince is the release from which on latencies are nanoseconds (GlusterFS's pull request 1833); before it
+// they were microseconds.
 const nanosecondsSince = 9
 
-// unit is how many of the latencies' units make a second, by the version of the program, which is taken for the bricks'; 0 if it is not known.
+// unit is how many of the latencies' units make a second, by the version of the program, which is taken for the
+// bricks'; 0 if it is not known.
 func (g *Gluster) unit(ctx context.Context) float64 {
 	out, err := g.o.CLI.call(ctx, "--version")
 	ticks := 0.0

@@ -29,7 +29,8 @@ func TestUnitOfLatencies(t *testing.T) {
 	}
 }
 
-// Microseconds, as before GlusterFS 9, are no nanoseconds; of a version that is not known there are no latencies, and that is counted.
+// Microseconds, as before GlusterFS 9, are no nanoseconds; of a version that is not known there are no latencies, and
+// that is counted.
 func TestVersions(t *testing.T) {
 	const (
 		fsync   = `plumbline_gluster_fop_seconds_total{fop="FSYNC",replica="127.25.2.200:/var/lib/plumbline-lab/classes/gluster-r3/replicas/1/brick",volume="lab-gluster-r3"} `

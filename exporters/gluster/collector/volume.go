@@ -7,17 +7,18 @@ type volume struct {
 	name string
 	// replicas is how many bricks hold each file, without arbiters.
 	replicas int
-	// dispersed says that no brick has whole files: then it is no replica, and some may be down.
+	// dispersed is set if no brick has whole files: then it is no replica, and some may be down.
 	dispersed bool
 	// set is how many bricks, in the order of the list, make a replica set, arbiters included.
 	set      int
 	profiled bool
 	bricks   []*brick
-	// profiledAt and healedAt are when the bricks' totals and heals were asked for; zero if they never were.
+	// profiledAt and healedAt are when the bricks' totals and heals were queried; zero if they never were.
 	profiledAt, healedAt time.Time
 }
 
-// inherit takes over what was heard of the bricks that may run before this poll, until they are asked again or it is too old.
+// inherit takes over the data of the bricks that may have run before this poll, until the next query or until it is too
+// old.
 func (v *volume) inherit(old *volume, now time.Time) {
 	v.profiledAt, v.healedAt = old.profiledAt, old.healedAt
 	former := map[string]*brick{}
@@ -52,10 +53,10 @@ type brick struct {
 	heal *float64
 }
 
-// healthy is how many replicas hold all data and are there, in the worst of the replica sets. In a set in which something is to
-// be healed, the bricks that list it have it. What is not known counts as well: the number is then the most that can be, and it is
-// said only where that is too few, so that a brick that is down is told of whether the heal counts are known or not. False if
-// all may be well and not all is known.
+// healthy returns how many replicas hold all data and are available, in the worst of the replica sets. In a set with
+// entries to heal, the bricks that list them have the data. Bricks of unknown state count as healthy: the number is
+// then an upper bound. It returns false if all may be well and not all is known. A brick that is down is therefore
+// reported whether the heal counts are known or not.
 func (v *volume) healthy() (int, bool) {
 	least, exact := v.replicas, true
 	for first := 0; first < len(v.bricks); first += v.set {

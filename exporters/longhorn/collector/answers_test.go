@@ -101,7 +101,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// A V2 volume is asked through the SPDK service: modes, rates, per-replica rates, rebuild.
+// A V2 volume is queried through the SPDK service: modes, rates, per-replica rates, rebuild.
 func TestV2(t *testing.T) {
 	f := startFake(t, nil)
 	f.engine = &spdkrpc.Engine{Name: "vol-e-0", VolumeName: "vol", SpecSize: 1 << 30,

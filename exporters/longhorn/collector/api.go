@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// engineAPI is what is asked of a volume's engine, however it is reached.
+// engineAPI has the queries to a volume's engine, however it is reached.
 type engineAPI interface {
 	metrics(context.Context) (*enginerpc.Metrics, error)
 	replicas(context.Context) ([]*enginerpc.ControllerReplica, error)
@@ -17,13 +17,13 @@ type engineAPI interface {
 	close()
 }
 
-// directEngine asks a V1 engine's own gRPC server.
+// directEngine queries a V1 engine's own gRPC server.
 type directEngine struct {
 	conn   *grpc.ClientConn
 	client enginerpc.ControllerServiceClient
 }
 
-// newEngine returns the way to ask the target's engine.
+// newEngine returns the engineAPI for the target's engine.
 func newEngine(t Target, d *dialer) (engineAPI, error) {
 	switch {
 	case t.Backend == BackendV2:

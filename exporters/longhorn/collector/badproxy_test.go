@@ -16,7 +16,7 @@ import (
 // offline is the configuration of a client that is never used.
 var offline = &rest.Config{Host: "https://127.0.0.1:1"}
 
-// badProxy stands between exporter and API server and misbehaves when told to.
+// badProxy is between exporter and API server and misbehaves on demand.
 type badProxy struct {
 	url    string
 	server *httptest.Server

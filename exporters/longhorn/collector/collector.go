@@ -1,6 +1,5 @@
-// Package collector holds longhorn_exporter's collectors, one per file: engine (what each
-// volume's engine says), replica (what each replica says and where it is), volume and node
-// (what Longhorn's Kubernetes objects say).
+// Package collector holds longhorn_exporter's collectors, one per file: engine (what each volume's engine reports),
+// replica (what each replica reports and where it is), volume and node (what Longhorn's Kubernetes objects hold).
 package collector
 
 import (
@@ -17,8 +16,8 @@ type Options struct {
 	Log *slog.Logger
 	// Node is this machine's name: the node label of replicas that the targets file lists.
 	Node string
-	// ProcFS, SysFS and RootFS are the roots of procfs, sysfs and the host's file system,
-	// by which a replica's directory is traced to its disk.
+	// ProcFS, SysFS and RootFS are the roots of procfs, sysfs and the host's file system. They are used to trace a
+	// replica's directory to its disk.
 	ProcFS, SysFS, RootFS string
 	// Fleet polls the engines and replicas for all collectors.
 	Fleet *Fleet
@@ -33,7 +32,7 @@ func (o Options) finder() *disk.Finder {
 // Collector is one of the exporter's collectors.
 type Collector interface {
 	exporterkit.Collector
-	// Check waits until everything that is to be observed was asked once, and reports it.
+	// Check waits until everything to be observed was queried once, and reports it.
 	Check(ctx context.Context) []exporterkit.CheckResult
 }
 
@@ -42,7 +41,7 @@ type Entry struct {
 	Name    string
 	Help    string
 	Default bool
-	// Cluster says that the collector has nothing to observe without Kubernetes.
+	// Cluster is set if the collector has nothing to observe without Kubernetes.
 	Cluster bool
 	New     func(Options) Collector
 }
@@ -57,7 +56,7 @@ func All() []Entry {
 	}
 }
 
-// Poll holds how often and how long remote sides are asked.
+// Poll holds how often remote sides are queried, and with which timeout.
 type Poll struct {
 	// EngineInterval must stay under the engine's window of one second, or windows are missed.
 	EngineInterval time.Duration

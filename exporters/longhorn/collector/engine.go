@@ -11,15 +11,13 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// Metrics of the collector engine, for Longhorn 1.8 to 1.12. Everything comes from the
-// engine's gRPC server (longhorn/types protobuf/ptypes/controller.proto), asked directly or
-// through the instance manager's proxy, or for V2 from its SPDK service; a value the engine did not give in the
-// last poll is left out, never repeated.
+// Metrics of the collector engine, for Longhorn 1.8 to 1.12. Everything comes from the engine's gRPC server
+// (longhorn/types protobuf/ptypes/controller.proto), queried directly or through the instance manager's proxy, or for
+// V2 from its SPDK service; a value the engine did not give in the last poll is left out, never repeated.
 //
-// The sampled counters add up the engine's windows of one second, which begin where the
-// last one ended and carry no number. They hold every window that was seen, once;
-// sampling_gap_seconds is the time for which none was. Write latency ends when the slowest
-// replica has answered; UNMAP is in none of them.
+// The sampled counters add up the engine's windows of one second, which begin where the last one ended and carry no
+// number. They hold every window that was seen, once; sampling_gap_seconds is the time for which none was. Write
+// latency ends when the slowest replica has answered; UNMAP is in none of them.
 var (
 	engineUp = prometheus.NewDesc("plumbline_longhorn_engine_up",
 		"Whether the volume's engine answered the last poll: 1 yes, 0 no; absent before the first.", []string{"volume"}, nil)
@@ -57,7 +55,7 @@ var (
 
 type engine struct{ o Options }
 
-// NewEngine makes the collector of what the volumes' engines say.
+// NewEngine makes the collector of what the volumes' engines report.
 func NewEngine(o Options) Collector { return &engine{o} }
 
 func (e *engine) Update(ch chan<- prometheus.Metric) error {

@@ -17,7 +17,7 @@ const patience = 2 * 5 * time.Second
 
 var quick = Poll{EngineInterval: 100 * time.Millisecond, StateInterval: 200 * time.Millisecond, Timeout: time.Second}
 
-// The sampled counters agree with what fio says it did, at the default poll interval.
+// The sampled counters agree with fio's own report, at the default poll interval.
 func TestCountersAgreeWithFio(t *testing.T) {
 	l := newLab(t, 3)
 	file := l.Bridge()

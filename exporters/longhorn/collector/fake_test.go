@@ -18,9 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// fakeLonghorn is not Longhorn: it answers the calls of engines, replicas, sync agents,
-// instance managers and the SPDK service with whatever a test puts in, also with what no
-// real one would say.
+// fakeLonghorn is not Longhorn: it answers the calls of engines, replicas, sync agents, instance managers and the SPDK
+// service with what a test puts in, also with what no real one would return.
 type fakeLonghorn struct {
 	address string
 
@@ -34,7 +33,7 @@ type fakeLonghorn struct {
 	engine   *spdkrpc.Engine
 	lvols    map[string]*spdkrpc.Replica
 	bdevs    map[string]*enginerpc.Metrics
-	forward  bool // the proxy asks the engine it is told to, as the real one does
+	forward  bool // the proxy queries the engine named in the request, as the real one does
 	calls    int
 }
 
@@ -74,7 +73,7 @@ func startFake(t testing.TB, config *tls.Config) *fakeLonghorn {
 	return f
 }
 
-// set changes what the fake says.
+// set changes what the fake answers.
 func (f *fakeLonghorn) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +202,7 @@ func (p fakeProxy) ReplicaList(ctx context.Context, r *imrpc.ProxyEngineRequest)
 	return &imrpc.EngineReplicaListProxyResponse{ReplicaList: reply}, err
 }
 
-// VolumeGet of an engine that was not told its volume's name takes the one asked for.
+// VolumeGet of an engine without a configured volume name takes the requested one.
 func (p fakeProxy) VolumeGet(ctx context.Context, r *imrpc.ProxyEngineRequest) (*imrpc.EngineVolumeGetProxyResponse, error) {
 	e, done, err := p.engine(r)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Fleet polls the engines and replicas of all targets in the background, each on its own,
-// so that a hung one delays nobody; the collectors read what it last heard.
+// Fleet polls the engines and replicas of all targets in the background, each separately, so that a hung one delays no
+// other. The collectors read its last results.
 type Fleet struct {
 	opts FleetOptions
 
@@ -24,7 +24,7 @@ type Fleet struct {
 type FleetOptions struct {
 	Log  *slog.Logger
 	Poll Poll
-	// Engines and Replicas say which sides are polled.
+	// Engines and Replicas select which sides are polled.
 	Engines, Replicas bool
 	// TLS is what instance managers are called with; nil for none.
 	TLS *tls.Config
@@ -38,8 +38,8 @@ func NewFleet(o FleetOptions) *Fleet {
 	return &Fleet{opts: o, volumes: map[string]*volume{}, ready: make(chan struct{})}
 }
 
-// Set makes targets the volumes that are polled: new ones start, missing ones stop and
-// their series end, changed ones are polled afresh and keep what was heard last until then. Pollers end with ctx.
+// Set makes targets the volumes that are polled: new ones start, missing ones stop and their series end, changed ones
+// are polled afresh and keep their last results until then. Pollers end with ctx.
 func (f *Fleet) Set(ctx context.Context, targets []Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *Fleet) list() []*volume {
 	return all
 }
 
-// Ready is closed once the fleet was told its volumes.
+// Ready is closed once the fleet has received its volumes.
 func (f *Fleet) Ready() <-chan struct{} { return f.ready }
 
 // BadTargets notes that the list of volumes could not be read, as a whole or in one entry.

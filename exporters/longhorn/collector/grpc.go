@@ -45,7 +45,7 @@ const (
 
 var reasons = []string{reasonTimeout, reasonUnavailable, reasonTLS, reasonIdentity, reasonAnswer, reasonOther}
 
-// answerError says that a remote side answered, but with something that cannot be true.
+// answerError is returned if a remote side answers with impossible values.
 type answerError struct{ text string }
 
 func (e answerError) Error() string { return e.text }
@@ -102,7 +102,7 @@ func bareAddress(address string) string {
 	return strings.TrimPrefix(address, "tcp://")
 }
 
-// dialer shares connections to instance managers, of which one serves a node's volumes.
+// dialer shares connections to instance managers; each one serves a node's volumes.
 type dialer struct {
 	creds credentials.TransportCredentials
 

@@ -19,7 +19,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// peer listens and does with each connection what it is told to.
+// peer listens and calls serve for each connection.
 func peer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func peer(t *testing.T, serve func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-// settings is the frame by which an HTTP/2 server greets.
+// settings is the first frame of an HTTP/2 server.
 const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 // An engine that is no engine, or worse, is counted and costs no other volume anything.

@@ -12,8 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A volume whose target changes, as at the beginning of each rebuild, has no gap until the next poll: an alert that waits for
-// half an hour would begin anew. What was heard of it ends where it cannot be true any more.
+// A volume whose target changes, as at the beginning of each rebuild, has no gap until the next poll: an alert with a
+// `for` of half an hour would start again. Its last results end where they cannot be true any more.
 func TestChangedTargetHasNoGap(t *testing.T) {
 	const (
 		up        = `plumbline_longhorn_engine_up{volume="vol"}`
@@ -58,7 +58,7 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 			target.Replicas = append([]ReplicaTarget(nil), target.Replicas...)
 			test.change(&target)
 			w.fleet.Set(t.Context(), []Target{target})
-			testkit.Eventually(t, 20*time.Second, func() error { // a poller that cannot connect says so when it runs
+			testkit.Eventually(t, 20*time.Second, func() error { // a poller that cannot connect reports it when it runs
 				s, _ := w.scrape()
 				return s.want(test.want)
 			})
@@ -66,7 +66,8 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 	}
 }
 
-// A replica that began anew at another address is polled there alone, also while the engine's list still has the address before.
+// A replica that began anew at another address is polled there alone, also while the engine's list still has the
+// address before.
 func TestReplicaAtAnotherAddressIsPolledOnce(t *testing.T) {
 	f := startFake(t, nil)
 	f.metrics, f.volume = &enginerpc.Metrics{}, &enginerpc.Volume{Name: "vol", Size: 1 << 30}

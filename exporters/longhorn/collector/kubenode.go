@@ -20,7 +20,7 @@ var (
 	diskReplicas = prometheus.NewDesc("plumbline_longhorn_disk_scheduled_replicas",
 		"Replicas scheduled to the disk.", []string{"node", "disk"}, nil)
 	managerRunning = prometheus.NewDesc("plumbline_longhorn_instance_manager_running",
-		"Whether the instance manager, which runs the node's engines and replicas, is running: 1 yes, 0 no.",
+		"Whether the instance manager, which runs the node's engines and replicas, is running: 1 yes, 0 no, or its node is gone or not ready.",
 		[]string{"node", "instance_manager", "data_engine"}, nil)
 )
 
@@ -51,8 +51,9 @@ func (c *nodes) Update(ch chan<- prometheus.Metric) error {
 		}
 	}
 	c.untraced.Send(ch)
+	away := c.o.Cluster.away()
 	for name, m := range all[*managerObject](c.o.Cluster, "instancemanagers") {
-		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running"),
+		exporterkit.Gauge(ch, managerRunning, truth(m.Status.CurrentState == "running" && !away(m.Spec.NodeID)),
 			m.Spec.NodeID, name, m.Spec.engine())
 	}
 	return c.o.Cluster.outcome(len(objects), []string{"nodes", "instancemanagers"})

@@ -2,33 +2,35 @@ package collector
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 // What is read of Longhorn's objects, group longhorn.io, version v1beta2, the same from
 // Longhorn 1.8 to 1.12 (longhorn-manager k8s/pkg/apis/longhorn/v1beta2).
 
 type volumeObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		engineName
 		NumberOfReplicas int64  `json:"numberOfReplicas"`
 		Frontend         string `json:"frontend"`
 	} `json:"spec"`
 	Status struct {
-		State            string      `json:"state"`
-		Robustness       string      `json:"robustness"`
-		CurrentNodeID    string      `json:"currentNodeID"`
-		Conditions       []condition `json:"conditions"`
-		LastDegradedAt   string      `json:"lastDegradedAt"`
+		State            string     `json:"state"`
+		Robustness       string     `json:"robustness"`
+		CurrentNodeID    string     `json:"currentNodeID"`
+		Conditions       conditions `json:"conditions"`
+		LastDegradedAt   string     `json:"lastDegradedAt"`
 		KubernetesStatus struct {
 			PVName    string `json:"pvName"`
 			PVCName   string `json:"pvcName"`
@@ -40,6 +42,29 @@ type volumeObject struct {
 type condition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
+	Reason string `json:"reason"`
+}
+
+// conditions are a list; in version v1beta1 they are by their type.
+type conditions []condition
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *conditions) UnmarshalJSON(text []byte) error {
+	var list []condition
+	if !strings.HasPrefix(string(text), "{") {
+		err := json.Unmarshal(text, &list)
+		*c = list
+		return err
+	}
+	var byType map[string]condition
+	err := json.Unmarshal(text, &byType)
+	for _, name := range slices.Sorted(maps.Keys(byType)) {
+		one := byType[name]
+		one.Type = cmp.Or(one.Type, name)
+		list = append(list, one)
+	}
+	*c = list
+	return err
 }
 
 // engineName is which of Longhorn's engines an object is of. Longhorn 1.5 and 1.6 call it the backend's driver.
@@ -67,8 +92,8 @@ type instanceStatus struct {
 }
 
 type engineObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		instanceSpec `json:",inline"`
 		Active       bool `json:"active"`
 		// Addresses are where the engine is meant to have its replicas, by their names.
@@ -82,25 +107,26 @@ type engineObject struct {
 }
 
 type replicaObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		instanceSpec `json:",inline"`
 		DiskPath     string `json:"diskPath"`
 		HealthyAt    string `json:"healthyAt"`
 		FailedAt     string `json:"failedAt"`
-		// Active is false of a second object for the same data, which Longhorn makes for another engine while a volume moves or its engine is
-		// upgraded, and of the first one after that. Nil: not told, as if true.
+		// Active is false of a second object for the same data, which Longhorn makes for another engine while a volume
+		// moves or its engine is upgraded, and of the first one after that. Nil counts as true.
 		Active *bool `json:"active"`
 	} `json:"spec"`
 	Status instanceStatus `json:"status"`
 }
 
-// active says whether the object is the one of its data that counts.
+// active reports whether the object is the one of its data that counts.
 func (o *replicaObject) active() bool { return o.Spec.Active == nil || *o.Spec.Active }
 
 type nodeObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Status            struct {
+	kube.Meta `json:"metadata"`
+	Status    struct {
+		Conditions conditions `json:"conditions"`
 		DiskStatus map[string]struct {
 			DiskUUID         string           `json:"diskUUID"`
 			DiskPath         string           `json:"diskPath"`
@@ -111,8 +137,8 @@ type nodeObject struct {
 }
 
 type managerObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		engineName
 		NodeID string `json:"nodeID"`
 		Type   string `json:"type"`
@@ -130,8 +156,8 @@ var (
 	longhornEngines = []string{"v1", "v2"}
 )
 
-// oddValue says which of the fields, given as name, value and known values, is not known.
-// An object that was just made has no states yet.
+// oddValue returns which of the fields, given as name, value and known values, has an unknown value. An object that was
+// just made has no states yet.
 func oddValue(fields ...any) string {
 	for i := 0; i < len(fields); i += 3 {
 		value := fields[i+1].(string)
@@ -197,6 +223,50 @@ func (o *replicaObject) Odd() string {
 
 func (o *nodeObject) Odd() string { return "" }
 
+// Shared are the texts that many engines or replicas have.
+func (s *instanceSpec) Shared() []*string {
+	return []*string{&s.DataEngine, &s.Driver, &s.NodeID}
+}
+
+// Shared implements kube's sharing of texts.
+func (o *engineObject) Shared() []*string { return append(o.Spec.Shared(), o.Status.Shared()...) }
+
+// Shared implements kube's sharing of texts.
+func (o *replicaObject) Shared() []*string {
+	return append(append(o.Spec.Shared(), o.Status.Shared()...), &o.Spec.DiskPath)
+}
+
+// Shared are the texts that many engines or replicas have.
+func (s *instanceStatus) Shared() []*string {
+	return []*string{&s.InstanceManagerName, &s.CurrentState, &s.IP, &s.StorageIP}
+}
+
+// Shared implements kube's sharing of texts.
+func (o *volumeObject) Shared() []*string {
+	texts := []*string{&o.Spec.DataEngine, &o.Spec.Driver, &o.Spec.Frontend, &o.Status.State, &o.Status.Robustness, &o.Status.CurrentNodeID,
+		&o.Status.KubernetesStatus.Namespace}
+	for i := range o.Status.Conditions {
+		c := &o.Status.Conditions[i]
+		texts = append(texts, &c.Type, &c.Status, &c.Reason)
+	}
+	return texts
+}
+
+// away reports whether the node is gone or its kubelet does not answer, as Longhorn has it of Kubernetes: what objects
+// have of the node is as it was then. That its manager is away means nothing for its replicas.
+func (c *Cluster) away() func(node string) bool {
+	nodes := all[*nodeObject](c, "nodes")
+	if c.Revision("nodes") == 0 {
+		return func(string) bool { return false }
+	}
+	return func(node string) bool {
+		o := nodes[node]
+		return node != "" && (o == nil || slices.ContainsFunc(o.Status.Conditions, func(s condition) bool {
+			return s.Type == "Ready" && s.Status != "True" && (s.Reason == "KubernetesNodeGone" || s.Reason == "KubernetesNodeNotReady")
+		}))
+	}
+}
+
 func (o *managerObject) Odd() string {
 	return oddValue("status.currentState", o.Status.CurrentState, instanceStates)
 }
@@ -208,7 +278,7 @@ func backendOf(dataEngine string) string {
 	case "", "v1":
 		return BackendV1
 	}
-	// Whatever comes next: named, not taken for something it is not.
+	// Unknown engines keep their own name.
 	return "longhorn-" + dataEngine
 }
 
@@ -234,7 +304,9 @@ func (s instanceStatus) at(ip string) string {
 func (c *Cluster) targets() []Target {
 	managers := all[*managerObject](c, "instancemanagers")
 	replicas := map[string][]ReplicaTarget{} // by volume
-	for name, r := range all[*replicaObject](c, "replicas") {
+	objects := all[*replicaObject](c, "replicas")
+	maps.Copy(objects, all[*replicaObject](c, elsewhere))
+	for name, r := range objects {
 		if address := r.Status.data(); address != "" && r.active() {
 			replicas[r.Spec.VolumeName] = append(replicas[r.Spec.VolumeName], ReplicaTarget{
 				Name: name, Address: address, Control: r.Status.control(), Node: r.Spec.NodeID, Directory: r.Spec.DiskPath,
@@ -244,7 +316,7 @@ func (c *Cluster) targets() []Target {
 	var targets []Target
 	engines := all[*engineObject](c, "engines")
 	taken := map[string]bool{} // volumes
-	// By name: should a volume have two active ones here, the same one is asked each time.
+	// By name: should a volume have two active ones here, the same one is queried each time.
 	for _, name := range slices.Sorted(maps.Keys(engines)) {
 		e := engines[name]
 		manager := managers[e.Status.InstanceManagerName]
@@ -273,8 +345,8 @@ func (c *Cluster) targets() []Target {
 	return targets
 }
 
-// others are the names, by address, of replicas that the engine still has and that do not run there any more by their own objects; nil if there are none.
-// The engine itself tells of a replica that failed by its address alone.
+// others are the names, by address, of replicas that the engine still has but that, by their own objects, do not run
+// there any more; nil if there are none. The engine itself reports a failed replica by its address alone.
 func (o *engineObject) others(running []ReplicaTarget) map[string]string {
 	var names map[string]string
 	for _, addresses := range []map[string]string{o.Spec.Addresses, o.Status.Addresses} {

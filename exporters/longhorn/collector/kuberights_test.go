@@ -19,7 +19,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A kind that the exporter may not list fails what reads it, and stops neither the polling of engines nor the other collectors.
+// A kind that the exporter may not list fails what reads it, and stops neither the polling of engines nor the other
+// collectors.
 func TestForbiddenKinds(t *testing.T) {
 	forbidden := []string{"volumes", "replicas", "nodes"}
 	lists := map[string][]any{}

@@ -8,9 +8,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// Metrics of the collector volume, from the objects volumes.longhorn.io and
-// replicas.longhorn.io (v1beta2, Longhorn 1.8 to 1.12). longhorn-manager exports state and robustness too, but as a number
-// up to 1.10 and as 0 or 1 per state since 1.11; here it is the same for all versions.
+// Metrics of the collector volume, from the objects volumes.longhorn.io and replicas.longhorn.io (v1beta2, Longhorn 1.8
+// to 1.12). longhorn-manager exports state and robustness too, but as a number up to 1.10 and as 0 or 1 per state since
+// 1.11; here it is the same for all versions.
 var (
 	volumeInfo = prometheus.NewDesc("plumbline_longhorn_volume_info",
 		"A Longhorn volume: its backend, the node it is attached to (empty if none), its frontend, and the claim it serves. Always 1.",
@@ -24,10 +24,10 @@ var (
 	volumeDegraded = prometheus.NewDesc("plumbline_longhorn_volume_degraded_since_timestamp_seconds",
 		"When the volume became degraded, in seconds since 1970; only while it is.", []string{"volume"}, nil)
 	volumeReplicas = prometheus.NewDesc("plumbline_longhorn_volume_replicas",
-		"The volume's replicas by what Longhorn's objects say of them, attached or not: healthy, failed, new (scheduled, not yet rebuilt) or unscheduled.", []string{"volume", "state"}, nil)
+		"The volume's replicas by what Longhorn's objects say of them, attached or not: healthy, failed, new (scheduled, not yet rebuilt), unscheduled, or unreachable (on a node that is gone or not ready, whatever was last written of it).", []string{"volume", "state"}, nil)
 )
 
-var replicaStates = []string{"healthy", "failed", "new", "unscheduled"}
+var replicaStates = []string{"healthy", "failed", "new", "unscheduled", "unreachable"}
 
 type volumes struct{ o Options }
 
@@ -39,6 +39,7 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 		exporterkit.Gauge(ch, d, value, labels...)
 	}
 	counts := map[string]map[string]float64{}
+	away := c.o.Cluster.away()
 	for _, r := range all[*replicaObject](c.o.Cluster, "replicas") {
 		if !r.active() {
 			continue
@@ -46,7 +47,11 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 		if counts[r.Spec.VolumeName] == nil {
 			counts[r.Spec.VolumeName] = map[string]float64{}
 		}
-		counts[r.Spec.VolumeName][r.health()]++
+		state := r.health()
+		if (state == "healthy" || state == "new") && away(r.Spec.NodeID) {
+			state = "unreachable"
+		}
+		counts[r.Spec.VolumeName][state]++
 	}
 	objects := all[*volumeObject](c.o.Cluster, "volumes")
 	for name, v := range objects {
@@ -69,12 +74,12 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 				gauge(volumeCondition, truth(s.Status == "True"), name, s.Type)
 			}
 		}
-		// What is no time is told of when the object comes, see Odd.
+		// A time that cannot be parsed is reported when the object arrives, see Odd.
 		if since, err := v.degradedSince(); err == nil && v.Status.Robustness == "degraded" && !since.IsZero() {
 			gauge(volumeDegraded, float64(since.Unix()), name)
 		}
 	}
-	return c.o.Cluster.outcome(len(objects), []string{"volumes", "replicas"})
+	return c.o.Cluster.outcome(len(objects), []string{"volumes", "replicas", "nodes"})
 }
 
 // health is how Longhorn's own scheduler reads a replica (longhorn-manager datastore).

@@ -135,7 +135,7 @@ func labels(m *dto.Metric) string {
 	return "{" + strings.Join(pairs, ",") + "}"
 }
 
-// want fails unless every series has its value; NaN stands for "must be absent".
+// want fails unless every series has its value; NaN means "must be absent".
 func (s samples) want(values map[string]float64) error {
 	var wrong []error
 	for series, value := range values {

@@ -17,8 +17,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A replica that fails leaves its volume's target, as it does not run any more, while the engine still lists it, by its address alone: it keeps its name,
-// also over further changes, and in an exporter that began after that.
+// A replica that fails leaves its volume's target, as it does not run any more, while the engine still lists it, by its
+// address alone: it keeps its name, also over further changes, and in an exporter that began after that.
 func TestFailedReplicaKeepsItsName(t *testing.T) {
 	const gone = "127.0.0.1:1"
 	f := startFake(t, nil)
@@ -67,7 +67,7 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 	check("begun later", exporterFor(t, quick, late))
 }
 
-// An engine that was not asked yet is not said to be down.
+// An engine that was not queried yet is not reported as down.
 func TestEngineIsNotAskedYet(t *testing.T) {
 	w := exporterFor(t, Poll{EngineInterval: 1 << 60, StateInterval: 1 << 60, Timeout: time.Second}, Target{Volume: "vol", Engine: "127.0.0.1:1", Backend: BackendV1})
 	s, _ := w.scrape()
@@ -89,8 +89,8 @@ func running(host int) map[string]any {
 	return map[string]any{"currentState": "running", "instanceManagerName": "im", "ip": fmt.Sprint("10.42.0.", host), "port": int64(10000)}
 }
 
-// movingVolume is a cluster with a volume of two replicas, of which one has failed, that moves to another node: its replica that runs has a second object
-// for the second engine.
+// movingVolume is a cluster with a volume that moves to another node. One of its two replicas has failed; the one that
+// runs has a second object for the second engine.
 func movingVolume(t *testing.T) *Cluster {
 	t.Helper()
 	cluster, err := NewCluster(offline, namespace, "", slog.New(slog.DiscardHandler))

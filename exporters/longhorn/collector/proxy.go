@@ -11,8 +11,7 @@ import (
 // proxyPort is where an instance manager's proxy listens.
 const proxyPort = "8501"
 
-// proxiedEngine asks a V1 engine through the proxy of its instance manager, which is how
-// Longhorn's own manager asks it.
+// proxiedEngine queries a V1 engine through the proxy of its instance manager, as Longhorn's own manager does.
 type proxiedEngine struct {
 	client imrpc.ProxyEngineServiceClient
 	engine *imrpc.ProxyEngineRequest

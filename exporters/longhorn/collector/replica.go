@@ -47,7 +47,7 @@ type replicas struct {
 	untraced *disk.Untraced
 }
 
-// NewReplica makes the collector of what replicas say and where they are.
+// NewReplica makes the collector of what replicas report and where they are.
 func NewReplica(o Options) Collector {
 	return &replicas{o, o.finder(), disk.NewUntraced(o.Log, "replica")}
 }
@@ -80,8 +80,8 @@ func (c *replicas) Update(ch chan<- prometheus.Metric) error {
 	return c.o.Cluster.outcome(len(places), []string{"replicas"})
 }
 
-// isFolder says whether a disk of Longhorn's is a folder. The second engine's are whole devices, by their file or by their address on the bus, which
-// its SPDK has for itself: no file system of them is on any block device.
+// isFolder reports whether a disk of Longhorn's is a folder. Disks of the second engine are whole devices, named by
+// their file or their bus address. Its SPDK uses them exclusively: no block device has a file system of theirs.
 func isFolder(path string) bool {
 	return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/")
 }
@@ -91,8 +91,8 @@ type place struct {
 	volume, replica, node, device, directory, address, backend string
 }
 
-// placesOfTargets are the places of the replicas that a targets file lists, and of those
-// that only an engine does, of which just the address is known.
+// placesOfTargets are the places of the replicas that a targets file lists, and of those that only an engine lists: of
+// these just the address is known.
 func (c *replicas) placesOfTargets(volumes []*volume) []place {
 	var places []place
 	for _, v := range volumes {

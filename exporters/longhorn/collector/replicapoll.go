@@ -25,11 +25,11 @@ type replica struct {
 	asked         chan struct{}
 
 	mu    sync.Mutex
-	known bool // whether it was asked at all
+	known bool // whether it was queried at all
 	seen  replicaState
 }
 
-// replicaState is what a replica said last; the zero value says that it did not answer.
+// replicaState is the replica's last answer; the zero value means that it did not answer.
 type replicaState struct {
 	up         bool
 	state      string
@@ -40,7 +40,8 @@ type replicaState struct {
 	sampled    *sampled                                // nil: not measured
 }
 
-// startReplica polls a replica. If former polled the same one, its first poll goes on from what that one heard.
+// startReplica polls a replica. If former polled the same one, its first poll continues from the last results of
+// former.
 func startReplica(parent context.Context, v *volume, name, address string, api engineAPI, former *replica) *replica {
 	ctx, cancel := context.WithCancel(parent)
 	r := &replica{volume: v, name: name, address: address, cancel: cancel, asked: make(chan struct{})}
@@ -125,7 +126,7 @@ func (r *replica) poll(ctx context.Context, control enginerpc.ReplicaServiceClie
 		state := got.Replica
 		now = replicaState{up: true, state: label.Value(state.State), rebuilding: state.Rebuilding}
 		now.disks, filesErr = disksOf(state)
-		// A negative count cannot be; the files' check says what else is wrong with such an answer.
+		// A negative count is impossible; the files' check reports what else is wrong with such an answer.
 		if !state.RevisionCounterDisabled && len(state.Chain) > 0 && state.RevisionCounter >= 0 {
 			now.revision = &state.RevisionCounter
 		} else if state.RevisionCounter < 0 {
@@ -138,7 +139,7 @@ func (r *replica) poll(ctx context.Context, control enginerpc.ReplicaServiceClie
 	r.store(now, map[string]error{"get": getErr, "rebuild": rebuildErr, "disks": filesErr})
 }
 
-// store keeps what was heard and counts what failed, by call.
+// store keeps the results of a poll and counts what failed, by call.
 func (r *replica) store(now replicaState, errs map[string]error) {
 	r.volume.mu.Lock()
 	for call, err := range errs {
@@ -163,9 +164,8 @@ func (s *replicaState) setRebuild(status *enginerpc.ReplicaRebuildStatusResponse
 	return nil
 }
 
-// rebuildDone is the share of a rebuild that is done. The percentage is cut down to an
-// integer of a sum of rounded sizes and often ends below 100; the state then says the truth
-// (longhorn-engine pkg/sync/rpc/server.go).
+// rebuildDone is the share of a rebuild that is done. The percentage is cut down to an integer of a sum of rounded
+// sizes and often ends below 100; the state is then correct (longhorn-engine pkg/sync/rpc/server.go).
 func rebuildDone(status *enginerpc.ReplicaRebuildStatusResponse) float64 {
 	if status.State == "complete" {
 		return 1

@@ -74,13 +74,13 @@ func (s *sampled) add(m *enginerpc.Metrics, factor float64) {
 }
 
 const (
-	// maxRate and maxThroughput bound what an engine may say of a second, maxLatency of one operation.
+	// maxRate and maxThroughput bound what an engine may report for a second, maxLatency for one operation.
 	maxRate, maxThroughput = 1_000_000_000, 1 << 50
 	maxLatency             = uint64(24 * time.Hour)
 )
 
-// checkMetrics says what cannot be true of a window or rate. One that were added would stay in the
-// counters for ever.
+// checkMetrics returns an error for impossible values of a window or rate. Once added, they would stay in the counters
+// for ever.
 func checkMetrics(m *enginerpc.Metrics) error {
 	switch {
 	case m.ReadIOPS > maxRate || m.WriteIOPS > maxRate:

@@ -28,9 +28,9 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// One exporter over 1,000 attached volumes of 3 replicas on 20 nodes: objects from a real
-// API server, engines from stand-ins for the nodes' instance managers. Scrapes must cost no
-// request to anybody; the log says what they cost in time and memory.
+// One exporter over 1,000 attached volumes of 3 replicas on 20 nodes: objects from a real API server, engines from
+// stand-ins for the nodes' instance managers. Scrapes must cause no requests; the log has their cost in time and
+// memory.
 func TestThousandVolumes(t *testing.T) {
 	if testing.Short() {
 		testkit.Skip(t, "makes 5,000 objects, which takes a minute")
@@ -41,7 +41,7 @@ func TestThousandVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := kubetest.Start(t)
-	server.ApplyCRDs(kubetest.Read(t, "testdata/crds-1.11.1.yaml")...)
+	server.ApplyCRDs(definitions(t, "1.11.1")...)
 	server.Namespace(namespace)
 	var managers []*fakeLonghorn
 	for n := range nodes {
@@ -122,7 +122,7 @@ func TestThousandVolumes(t *testing.T) {
 	}
 	slices.Sort(took)
 	asked := cluster.Requests() - requests
-	// A watch is renewed now and then; nothing may be asked per scrape or per volume.
+	// A watch is renewed now and then; a scrape or a volume must cause no requests.
 	if asked > 10 {
 		t.Errorf("%d requests to the API server in 50 scrapes", asked)
 	}

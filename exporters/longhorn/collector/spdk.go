@@ -23,7 +23,7 @@ const spdkPort = "8504"
 // with; its messages have the same fields as the two used here.
 const spdkMetricsGet = "/spdkrpc.SPDKService/MetricsGet"
 
-// spdkEngine asks a V2 engine through the SPDK service of its node.
+// spdkEngine queries a V2 engine through the SPDK service of its node.
 type spdkEngine struct {
 	conn   *grpc.ClientConn
 	client spdkrpc.SPDKServiceClient
@@ -48,13 +48,13 @@ func newSPDKEngine(t Target, d *dialer) (engineAPI, error) {
 	return &spdkEngine{spdk, spdkrpc.NewSPDKServiceClient(spdk), imrpc.NewProxyEngineServiceClient(proxy), t, []func(){freeSPDK, freeProxy}}, nil
 }
 
-// bdevMetrics asks for the rates of one SPDK block device.
+// bdevMetrics queries the rates of one SPDK block device.
 func (e *spdkEngine) bdevMetrics(ctx context.Context, bdev string) (*enginerpc.Metrics, error) {
 	reply := &enginerpc.Metrics{}
 	return reply, e.conn.Invoke(ctx, spdkMetricsGet, &spdkrpc.EngineGetRequest{Name: bdev}, reply)
 }
 
-// metrics asks for the engine's own device, which is named after it.
+// metrics queries the engine's own device, which is named after it.
 func (e *spdkEngine) metrics(ctx context.Context) (*enginerpc.Metrics, error) {
 	return e.bdevMetrics(ctx, e.target.EngineName)
 }
@@ -91,7 +91,7 @@ func (e *spdkEngine) close() {
 	}
 }
 
-// pollSPDK asks for everything about a V2 replica; its engine's service knows it all.
+// pollSPDK queries everything about a V2 replica; its engine's service knows it all.
 func (r *replica) pollSPDK(ctx context.Context, e *spdkEngine) {
 	call, cancel := context.WithTimeout(ctx, r.volume.opts.Poll.Timeout)
 	defer cancel()
@@ -132,7 +132,7 @@ func lvolsOf(state *spdkrpc.Replica) (*disks, error) {
 	return d, nil
 }
 
-// rebuildSPDK asks the proxy for the rebuild under way; it lists write-only replicas only.
+// rebuildSPDK queries the proxy for the rebuild under way; it lists write-only replicas only.
 func (r *replica) rebuildSPDK(ctx context.Context, e *spdkEngine, now *replicaState) error {
 	reply, err := e.proxy.ReplicaRebuildingStatus(ctx, proxyRequest(e.target))
 	if err != nil {

@@ -32,8 +32,8 @@ type Target struct {
 	Backend    string          `yaml:"backend,omitempty"`
 	Replicas   []ReplicaTarget `yaml:"replicas,omitempty"`
 
-	// Manager is, on a cluster, the address of the instance manager that runs the engine;
-	// a V1 engine is asked through its proxy, a V2 engine through its SPDK service.
+	// Manager is, on a cluster, the address of the instance manager that runs the engine. V1 engines are queried
+	// through its proxy, V2 engines through its SPDK service.
 	Manager string `yaml:"-"`
 	// desired is how many replicas the volume is meant to have; 0 if that is known elsewhere.
 	desired int
@@ -92,7 +92,7 @@ func readTargets(path string) ([]Target, error) {
 	return good, errors.Join(bad...)
 }
 
-// complete fills what may be left out and says what is wrong with the rest.
+// complete fills what may be left out and returns an error for what is wrong with the rest.
 func (t *Target) complete() error {
 	if t.Volume == "" {
 		return errors.New("volume is missing")

@@ -17,7 +17,7 @@ func FuzzTargets(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		targets, _ := readTargets(path) // what is wrong is told, what is right is taken
+		targets, _ := readTargets(path) // errors are reported, valid targets are used
 		seen := map[string]bool{}
 		for _, one := range targets {
 			if seen[one.Volume] {

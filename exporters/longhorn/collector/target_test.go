@@ -15,7 +15,7 @@ func TestReadTargets(t *testing.T) {
 	for name, test := range map[string]struct {
 		text    string
 		volumes string // those that are usable
-		err     string // what the error says; "" for none
+		err     string // part of the error's text; "" for none
 	}{
 		"empty":             {"", "", ""},
 		"one":               {"targets:\n" + good, "a", ""},

@@ -23,8 +23,8 @@ func NewFileSource(path string, log *slog.Logger) *FileSource {
 	return &FileSource{path: path, log: log}
 }
 
-// Run tells fleet the file's targets now and after every change, until ctx ends. A file
-// that cannot be read keeps the targets as they are.
+// Run sends fleet the file's targets now and after every change, until ctx ends. A file that cannot be read keeps the
+// targets as they are.
 func (s *FileSource) Run(ctx context.Context, fleet *Fleet) {
 	ticker := time.NewTicker(targetsFileInterval)
 	defer ticker.Stop()

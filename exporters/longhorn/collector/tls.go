@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// managerName is the name in the certificate that Longhorn's instance managers and their
-// callers share (longhorn-instance-manager app/cmd/start.go). It is the same in whatever
-// namespace Longhorn is: managers and Longhorn's own clients have it as a constant.
+// managerName is the name in the certificate that Longhorn's instance managers and their callers share
+// (longhorn-instance-manager app/cmd/start.go). It is the same in every namespace: managers and Longhorn's own clients
+// have it as a constant.
 const managerName = "longhorn-backend.longhorn-system"
 
 // TLSFrom returns a configuration for mutual TLS with ca.crt, tls.crt and tls.key in dir.

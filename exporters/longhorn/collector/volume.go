@@ -25,7 +25,7 @@ type volume struct {
 	opts   FleetOptions
 	target Target
 	log    *slog.Logger
-	names  map[string]string // of replicas that are not in the target any more, by address; not changed once the volume is polled
+	names  map[string]string // of replicas no longer in the target, by address; not changed once the volume is polled
 	cancel context.CancelFunc
 	close  func()
 	done   sync.WaitGroup
@@ -61,8 +61,8 @@ func newVolume(o FleetOptions, t Target) *volume {
 	return v
 }
 
-// inherit goes on with the counters of the same volume's former poller, and with what it heard last until the first poll, which
-// is soon: a target changes with each rebuild, in which nothing may look new.
+// inherit continues the counters of the same volume's former poller, and keeps its last results until the first poll,
+// which is soon: a target changes with each rebuild, in which nothing may look new.
 func (v *volume) inherit(old *volume) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -77,8 +77,8 @@ func (v *volume) inherit(old *volume) {
 	v.remember(old)
 }
 
-// remember takes over the names of replicas that have left the target, as long as the engine may list them: it tells of one that failed by its
-// address alone, and that one is no running replica's any more. old.mu is held.
+// remember keeps the names of replicas that have left the target, as long as the engine may list them: the engine
+// reports a failed replica by its address alone, which is no running replica's any more. old.mu is held.
 func (v *volume) remember(old *volume) {
 	listed := map[string]bool{}
 	for _, r := range old.listed {
@@ -139,8 +139,8 @@ func (v *volume) stop() {
 	v.close()
 }
 
-// every calls f at the given interval until ctx ends; first is told after the first call.
-// The first call of many volumes is spread over one interval.
+// every calls f at the given interval until ctx ends. It calls first.Done after the first call. The first calls of many
+// volumes are spread over one interval.
 func (v *volume) every(ctx context.Context, interval time.Duration, first *sync.WaitGroup, f func()) {
 	once := sync.OnceFunc(first.Done)
 	defer once()
@@ -219,7 +219,7 @@ func (v *volume) pollState(ctx context.Context, api engineAPI) {
 	v.setPollers(ctx, api)
 }
 
-// checkState says what cannot be true of what an engine says of its volume.
+// checkState returns an error for impossible values in an engine's report of its volume.
 func (v *volume) checkState(state *enginerpc.Volume) error {
 	switch {
 	case state.GetName() != v.target.Volume:
@@ -242,8 +242,8 @@ func (v *volume) setState(replicas []*enginerpc.ControllerReplica, listErr error
 	}
 }
 
-// distinct are the replicas that an engine lists, each name once: of several the one at the address that the target gives it, as the engine
-// may list a replica that began anew elsewhere with its former address, too; else the first.
+// distinct are the replicas that an engine lists, each name once: of several the one at the address that the target
+// gives it, as the engine may list a replica that began anew elsewhere with its former address, too; else the first.
 func (v *volume) distinct(replicas []*enginerpc.ControllerReplica) []*enginerpc.ControllerReplica {
 	each := replicas[:0:0] // nil stays nil: unknown
 	at := map[string]int{}
@@ -384,7 +384,7 @@ func (v *volume) setPollers(ctx context.Context, api engineAPI) {
 		}
 		name := v.replicaName(r)
 		if at, taken := places[name]; taken && at != address && names[address] != name {
-			continue // the list is from before the replica began anew elsewhere, or the engine has not heard of that yet
+			continue // the list is from before the replica moved, or the engine does not know of that yet
 		}
 		names[address], places[name] = name, address
 	}

@@ -30,10 +30,10 @@ var (
 		"The volume's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here.",
 		[]string{"volume", "backend", "state"}, nil)
 	replicaState = prometheus.NewDesc("plumbline_openebs_replica_state",
-		"A replica's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here.",
+		"A replica's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here, or if nobody reports it any more, as when its node is dead.",
 		[]string{"volume", "replica", "backend", "state"}, nil)
 	poolState = prometheus.NewDesc("plumbline_openebs_pool_state",
-		"A pool's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here.",
+		"A pool's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here, or if nobody reports it any more, as when its node is dead.",
 		[]string{"node", "pool", "backend", "state"}, nil)
 )
 
@@ -57,7 +57,7 @@ type Collector interface {
 	exporterkit.Collector
 	// Start begins to observe in the background, until ctx ends, and returns at once.
 	Start(ctx context.Context) error
-	// Check waits until what is to be observed was asked once, and reports it.
+	// Check waits until everything to be observed was queried once, and reports it.
 	Check(ctx context.Context) []exporterkit.CheckResult
 }
 
@@ -66,7 +66,7 @@ type Entry struct {
 	Name    string
 	Help    string
 	Default bool
-	// Needs says what the collector cannot do without: "mayastor" or "kubernetes".
+	// Needs is what the collector cannot work without: "mayastor" or "kubernetes".
 	Needs string
 	New   func(Options) Collector
 }

@@ -8,24 +8,22 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-// The collector cstor reads the objects cstorvolumes, cstorvolumereplicas and
-// cstorpoolinstances (cstor.openebs.io/v1). Counters and latencies are its own exporter's
-// (openebs_*). What a volume is like is written by the manager in its target's own pod, and what a replica is like by the manager of its
-// pool, in another: that one calls it offline as soon as no target is connected to it. Where the first says nothing, the second is asked.
+// The collector cstor reads the objects cstorvolumes, cstorvolumereplicas and cstorpoolinstances (cstor.openebs.io/v1).
+// Counters and latencies are its own exporter's (openebs_*). The manager in the target's own pod writes a volume's
+// state. The manager of a replica's pool, in another pod, writes the replica's state, and calls it offline as soon as
+// no target is connected to it. The pools' states count only where the volume's manager writes none.
 var cstorStatusTime = prometheus.NewDesc("plumbline_openebs_volume_status_timestamp_seconds",
 	"When the volume's own manager last wrote its state, in seconds since 1970. Where that is over 90 seconds ago, the target's pod is dead or cut off: the state is left out, and healthy replicas are those that their pools say a target is connected to.",
 	[]string{"volume", "backend"}, nil)
 
-// cstorStale is how long a volume's or replica's status holds: its manager writes it at each resync, whether it changed or not, and the
-// operator starts it with one of 30 s (cstor-operators, RESYNC_INTERVAL in pkg/controllers/cstorvolumeconfig/deployment.go, and the default
-// of the pool's). It is three of them.
+// cstorStale is how long a volume's or replica's status holds: its manager writes it at each resync, whether it changed
+// or not, and the operator starts it with one of 30 s (cstor-operators, RESYNC_INTERVAL in
+// pkg/controllers/cstorvolumeconfig/deployment.go, and the default of the pool's). It is three of them.
 const cstorStale = 90 * time.Second
 
 var (
@@ -35,12 +33,6 @@ var (
 	cstorPoolStates = []string{"ONLINE", "OFFLINE", "DEGRADED", "FAULTED", "REMOVED", "UNAVAIL", "Error", "Pending", "Init"}
 	// cstorUnborn are the states of a replica that no target was ever connected to.
 	cstorUnborn = []string{"", "Init", "Recreate"}
-)
-
-// Labels that tie cStor's objects together (openebs/api pkg/apis/types).
-const (
-	cstorVolumeLabel = "openebs.io/persistent-volume"
-	cstorPoolLabel   = "cstorpoolinstance.openebs.io/name"
 )
 
 // cstorStatus is what is the same in the status of a volume and of a replica.
@@ -57,7 +49,7 @@ func oddStatus(s cstorStatus, phases []string) string {
 	return odd("status.phase", s.Phase, phases)
 }
 
-// updated is when the status was written; zero if nobody says.
+// updated returns when the status was written; zero if that is not known.
 func (s cstorStatus) updated() (time.Time, error) {
 	if s.Updated == "" {
 		return time.Time{}, nil
@@ -65,7 +57,8 @@ func (s cstorStatus) updated() (time.Time, error) {
 	return time.Parse(time.RFC3339, s.Updated)
 }
 
-// age is how old the status is, and whether that is known. What is no time is told of when the object comes, see oddStatus.
+// age returns how old the status is, and whether that is known. A time that cannot be parsed is reported when the
+// object arrives, see oddStatus.
 func (s cstorStatus) age() (time.Duration, bool) {
 	updated, err := s.updated()
 	return time.Since(updated), err == nil && !updated.IsZero()
@@ -77,8 +70,8 @@ func (s cstorStatus) stale() bool {
 }
 
 type cstorVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Replicas int64 `json:"replicationFactor"`
 	} `json:"spec"`
 	Status struct {
@@ -94,18 +87,29 @@ func (o *cstorVolume) Odd() string { return oddStatus(o.Status.cstorStatus, csto
 func (o *cstorVolume) Check() error { return checkReplicas(o.Spec.Replicas, len(o.Status.Replicas)) }
 
 type cstorReplica struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Target string `json:"targetIP"`
-	} `json:"spec"`
-	Status struct{ cstorStatus } `json:"status"`
+	cstorReplicaMeta `json:"metadata"`
+	Status           struct{ cstorStatus } `json:"status"`
+}
+
+type cstorReplicaMeta struct {
+	kube.Meta
+	// Labels tie it to its volume and its pool (openebs/api pkg/apis/types).
+	Labels struct {
+		Volume string `json:"openebs.io/persistent-volume"`
+		Pool   string `json:"cstorpoolinstance.openebs.io/name"`
+	} `json:"labels"`
+}
+
+// Shared implements kube's sharing of texts.
+func (o *cstorReplica) Shared() []*string {
+	return []*string{&o.Labels.Pool, &o.Status.Phase, &o.Status.Updated}
 }
 
 func (o *cstorReplica) Odd() string { return oddStatus(o.Status.cstorStatus, cstorReplicaStates) }
 
 type cstorPool struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Host string `json:"hostName"`
 	} `json:"spec"`
 	Status struct {
@@ -119,12 +123,13 @@ type cstor struct{ o Options }
 
 // NewCStor makes the collector of cStor's objects.
 func NewCStor(o Options) Collector {
-	resource := func(name string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: "cstor.openebs.io", Version: "v1", Resource: name}
+	kind := func(name string) kube.Kind {
+		return kube.Kind{Group: "cstor.openebs.io", Versions: []string{"v1"}, Resource: name}
 	}
-	kube.Follow[cstorVolume](o.Objects, resource("cstorvolumes"), "")
-	kube.Follow[cstorReplica](o.Objects, resource("cstorvolumereplicas"), "")
-	kube.Follow[cstorPool](o.Objects, resource("cstorpoolinstances"), "")
+	followNodes(o.Objects)
+	kube.Follow[cstorVolume](o.Objects, kind("cstorvolumes"), nil)
+	kube.Follow[cstorReplica](o.Objects, kind("cstorvolumereplicas"), nil)
+	kube.Follow[cstorPool](o.Objects, kind("cstorpoolinstances"), nil)
 	return &cstor{o}
 }
 
@@ -132,21 +137,29 @@ func (c *cstor) Start(context.Context) error { return nil }
 
 func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 	pools := kube.All[*cstorPool](c.o.Objects, "cstorpoolinstances")
-	for name, p := range pools {
-		states(ch, poolState, p.Status.Phase, cstorPoolStates, p.Spec.Host, name, BackendCStor)
-	}
 	replicas := kube.All[*cstorReplica](c.o.Objects, "cstorvolumereplicas")
+	volumes := kube.All[*cstorVolume](c.o.Objects, "cstorvolumes")
+	// If everything is old, no single target is dead: the last known states stay, and the collector fails.
+	silent := cstorSilent(volumes, replicas)
+	dead := cstorDead(pools, replicas, away(c.o.Objects))
+	for name, p := range pools {
+		phase := p.Status.Phase
+		if dead[name] && silent == nil {
+			phase = ""
+		}
+		states(ch, poolState, phase, cstorPoolStates, p.Spec.Host, name, BackendCStor)
+	}
 	for name, r := range replicas {
-		volume, node := r.Labels[cstorVolumeLabel], ""
-		if p := pools[r.Labels[cstorPoolLabel]]; p != nil {
+		volume, node, phase := r.Labels.Volume, "", r.Status.Phase
+		if p := pools[r.Labels.Pool]; p != nil {
 			node = p.Spec.Host
 		}
+		if (r.Status.stale() || dead[r.Labels.Pool]) && silent == nil {
+			phase = ""
+		}
 		gauge(ch, exporterkit.ReplicaInfo, 1, volume, name, node, "", "", BackendCStor)
-		states(ch, replicaState, r.Status.Phase, cstorReplicaStates, volume, name, BackendCStor)
+		states(ch, replicaState, phase, cstorReplicaStates, volume, name, BackendCStor)
 	}
-	volumes := kube.All[*cstorVolume](c.o.Objects, "cstorvolumes")
-	// If everything is old, it is not this or that target that is dead: what was heard last stands, and the collector fails.
-	silent := cstorSilent(volumes, replicas)
 	connected := cstorConnected(replicas, silent != nil)
 	for name, v := range volumes {
 		gauge(ch, exporterkit.DesiredReplicas, float64(v.Spec.Replicas), name, BackendCStor)
@@ -166,12 +179,28 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		errors.Join(silent, c.o.Objects.Err("cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")))
 }
 
-// cstorConnected are the replicas, by volume, that hold all data and have a target, as their pools say; a volume is there with none if
-// one of its replicas had a target once. What is stale counts only where everything is.
+// cstorDead are the pools whose manager writes nothing any more, by what it writes all the time: its replicas' status.
+// Of a pool none of whose replicas has a time it is dead if its node is away.
+func cstorDead(pools map[string]*cstorPool, replicas map[string]*cstorReplica, away func(node string) bool) map[string]bool {
+	dead, fresh := map[string]bool{}, map[string]bool{}
+	for _, r := range replicas {
+		if _, known := r.Status.age(); known {
+			dead[r.Labels.Pool] = true
+			fresh[r.Labels.Pool] = fresh[r.Labels.Pool] || !r.Status.stale()
+		}
+	}
+	for name, p := range pools {
+		dead[name] = !fresh[name] && (dead[name] || away(p.Spec.Host))
+	}
+	return dead
+}
+
+// cstorConnected returns, by volume, how many replicas hold all data and have a target, as their pools report. A volume
+// has an entry of 0 if one of its replicas had a target once. Stale states count only if all are stale.
 func cstorConnected(replicas map[string]*cstorReplica, silent bool) map[string]int {
 	connected := map[string]int{}
 	for _, r := range replicas {
-		volume := r.Labels[cstorVolumeLabel]
+		volume := r.Labels.Volume
 		if volume == "" || slices.Contains(cstorUnborn, r.Status.Phase) {
 			continue
 		}
@@ -184,7 +213,8 @@ func cstorConnected(replicas map[string]*cstorReplica, silent bool) map[string]i
 	return connected
 }
 
-// cstorSilent is an error if nobody has written anything of late: the API server is not heard, or the machine's clock is wrong.
+// cstorSilent returns an error if nothing was written recently: the API server does not answer, or the machine's clock
+// is wrong.
 func cstorSilent(volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) error {
 	last := time.Duration(-1)
 	look := func(s cstorStatus) {
@@ -205,16 +235,18 @@ func cstorSilent(volumes map[string]*cstorVolume, replicas map[string]*cstorRepl
 		last.Round(time.Second))
 }
 
-// healthy counts the replicas that take part in reads and writes, if that is known. connected are those with a target as their pools say.
+// healthy counts the replicas that take part in reads and writes, if that is known. connected are those with a target,
+// as their pools report.
 func (o *cstorVolume) healthy(stale bool, connected int, asked bool) (n int, known bool) {
 	switch phase := o.Status.Phase; {
 	case phase == "" || phase == "Invalid" && !stale:
 		return 0, false
 	case stale || phase == "Error" || phase == "Init":
-		// The target's pod is dead; or its manager lives, and the target does not answer it, or has no replica. The list is of before.
+		// The target's pod is dead; or its manager lives, and the target does not answer it, or has no replica. The
+		// list is of before.
 		return connected, asked
 	case phase == "Offline":
-		// The target serves nothing as long as it has too few replicas, whatever these hold.
+		// The target serves nothing as long as it has too few replicas, even with all data.
 		return 0, true
 	}
 	for _, r := range o.Status.Replicas {

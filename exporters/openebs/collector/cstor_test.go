@@ -14,8 +14,9 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
-// A volume's state is written by the manager in its target's own pod, a replica's by its pool's: what one wrote last that is dead now is not
-// told of as if it held, and a volume whose target is dead has no replica that takes part in reads and writes.
+// The manager in its target's own pod writes a volume's state, its pool's manager a replica's. The last state that a
+// dead manager wrote is not exposed as current, and a volume whose target is dead has no replica that takes part in
+// reads and writes.
 func TestTargetIsDead(t *testing.T) {
 	const (
 		state   = `plumbline_openebs_volume_state{backend="cstor",state=%q,volume="vol"} 1`
@@ -47,7 +48,7 @@ func TestTargetIsDead(t *testing.T) {
 		"too few replicas":     {"Offline", now, []any{"Healthy", now, "Offline", now}, true, true, "0", false},
 		"of a time unknown":    {"Healthy", nil, healthyOf(nil), true, false, "2", false},
 		"of no time":           {"Healthy", "yesterday", healthyOf("yesterday"), true, false, "2", false},
-		// The API server does not answer, or the clock is wrong: nothing that was heard is taken back.
+		// The API server does not answer, or the clock is wrong: known states stay.
 		"all are old":            {"Healthy", old, healthyOf(old), true, true, "2", true},
 		"all are old, no answer": {"Error", old, []any{"Healthy", old, "Offline", old}, true, true, "1", true},
 		"replicas are not told":  {"Error", now, nil, true, true, "", false},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
-	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,14 +15,14 @@ import (
 const (
 	// deviceEvery is every how many polls a node's block devices are listed again.
 	deviceEvery = 30
-	// deviceTimeout bounds the list of one node, for which the API asks the node itself.
+	// deviceTimeout bounds the list of one node, for which the API queries the node itself.
 	deviceTimeout = 2 * time.Second
-	// maxDeviceCalls bounds the lists that are asked for at a time.
+	// maxDeviceCalls bounds the concurrent list requests.
 	maxDeviceCalls = 16
 )
 
-// devices knows the kernel's names of the nodes' block devices. Each node is asked by itself and in the background: one that
-// hangs delays neither another nor a poll.
+// devices knows the kernel's names of the nodes' block devices. Each node is queried separately and in the background:
+// one that hangs delays neither another nor a poll.
 type devices struct {
 	log     *slog.Logger
 	client  *restClient
@@ -39,7 +39,7 @@ type nodeDevices struct {
 	names    map[string]string // by path; nil before the first answer
 	polls    int               // since the answer
 	underWay bool
-	asked    bool // at least once, whatever became of it
+	asked    bool // at least once, with any result
 	failing  bool
 }
 
@@ -48,7 +48,7 @@ func newDevices(o Options, client *restClient, failed func(error)) *devices {
 		slots: make(chan struct{}, maxDeviceCalls), nodes: map[string]*nodeDevices{}}
 }
 
-// refresh begins to ask the nodes that are online and due, and returns at once. What is known of nodes that are gone is forgotten.
+// refresh starts to query the nodes that are online and due, and returns at once. Nodes that are gone are forgotten.
 func (d *devices) refresh(ctx context.Context, nodes []restNode) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +76,7 @@ func (d *devices) refresh(ctx context.Context, nodes []restNode) {
 	}
 }
 
-// ask lists a node's block devices. If that fails, those known before stay.
+// ask lists a node's block devices. If that fails, the ones known before stay.
 func (d *devices) ask(parent context.Context, node string, known *nodeDevices) {
 	d.slots <- struct{}{}
 	defer func() { <-d.slots }()
@@ -114,13 +114,14 @@ func kernelNames(list []restDevice) map[string]string {
 			disk = d.Partition.Parent
 		}
 		for _, p := range append(d.Links, d.Name) {
-			names[p] = path.Base(disk)
+			names[p] = strings.TrimPrefix(disk, "/dev/") // which may have a / itself (cciss/c0d0)
 		}
 	}
 	return names
 }
 
-// name is the kernel's name of a node's device, empty if it is not known. It is pending until the node was asked once.
+// name returns the kernel's name of a node's device, empty if it is not known. It is pending until the node was queried
+// once.
 func (d *devices) name(node, path string) (name string, pending bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// A node that does not list its devices keeps neither another node's from being known nor the states of anything from being heard.
+// A node that does not list its devices delays neither another node's devices nor any states.
 func TestDevicesOfNodeThatHangs(t *testing.T) {
 	answers := mayastorAnswers(t, true, "127.0.0.1:1")
 	second := clone(answers["/nodes"].([]any)[0]).(map[string]any)
@@ -42,7 +43,7 @@ func TestDevicesOfNodeThatHangs(t *testing.T) {
 	await(t, registry, info+`"sdb",`+disk+`node="node-1",pool="pool-1"} 1`)
 }
 
-// Until a node was asked for its devices nothing is said of them; when it is gone they are forgotten.
+// Until a node was queried, its devices are pending; when it is gone they are forgotten.
 func TestDevicesArePending(t *testing.T) {
 	answers := mayastorAnswers(t, true, "127.0.0.1:1")
 	f := startMayastor(t, answers)
@@ -78,5 +79,18 @@ func TestDevicesArePending(t *testing.T) {
 	d.refresh(t.Context(), nil)
 	if name, pending := d.name("node-1", "/dev/disk/by-id/d1"); name != "" || pending {
 		t.Errorf("a node that is gone: %q, %v", name, pending)
+	}
+}
+
+// The kernel's name of a disk is all that is behind /dev/, by each of its links; a partition counts as its disk.
+func TestKernelNames(t *testing.T) {
+	var list []restDevice
+	if err := json.Unmarshal([]byte(`[{"devname":"/dev/cciss/c0d0","devlinks":["/dev/disk/by-id/a"]},
+		{"devname":"/dev/cciss/c0d1p2","devlinks":["/dev/disk/by-id/b"],"partition":{"parent":"/dev/cciss/c0d1"}}]`), &list); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"/dev/cciss/c0d0": "cciss/c0d0", "/dev/disk/by-id/a": "cciss/c0d0", "/dev/cciss/c0d1p2": "cciss/c0d1", "/dev/disk/by-id/b": "cciss/c0d1"}
+	if got := kernelNames(list); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

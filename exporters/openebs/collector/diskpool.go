@@ -5,23 +5,21 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-// diskPoolState comes from the objects diskpools.openebs.io (v1beta2): what the operator
-// makes of a pool, which the REST API does not say.
+// diskPoolState comes from the objects diskpools.openebs.io (v1beta3 or v1beta2): the operator's view of a pool, which
+// the REST API does not return.
 var diskPoolState = prometheus.NewDesc("plumbline_openebs_diskpool_state",
 	"How far the operator got with a DiskPool: 1 for the state it is in (Creating, Created, Terminating), else 0.", []string{"node", "pool", "state"}, nil)
 
 var diskPoolStates = []string{"Creating", "Created", "Terminating"}
 
 type diskPoolObject struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Node string `json:"node"`
 	} `json:"spec"`
 	Status struct {
@@ -31,7 +29,7 @@ type diskPoolObject struct {
 
 func (o *diskPoolObject) Odd() string { return odd("status.cr_state", o.Status.State, diskPoolStates) }
 
-// odd says that a field has a value that is not known; an empty one is not there yet.
+// odd returns a text if a field has an unknown value; an empty value is not there yet.
 func odd(field, value string, known []string) string {
 	if value == "" || slices.Contains(known, value) {
 		return ""
@@ -43,7 +41,9 @@ type diskPool struct{ o Options }
 
 // NewDiskPool makes the collector of DiskPool objects.
 func NewDiskPool(o Options) Collector {
-	kube.Follow[diskPoolObject](o.Objects, schema.GroupVersionResource{Group: "openebs.io", Version: "v1beta2", Resource: "diskpools"}, "")
+	// v1beta3 has more in its spec than v1beta2 (mayastor-control-plane, k8s/operators/src/pool/diskpool/crd); what is
+	// read is the same.
+	kube.Follow[diskPoolObject](o.Objects, kube.Kind{Group: "openebs.io", Versions: []string{"v1beta3", "v1beta2"}, Resource: "diskpools"}, nil)
 	return &diskPool{o}
 }
 

@@ -8,17 +8,15 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-// The collector jiva reads the objects jivavolumes.openebs.io (v1). Counters and latencies
-// are its own exporter's (openebs_*). A replica has no name there, so its address is one. The operator makes the phase of what the volume's
-// controller answers: Ready if it takes reads and writes, Syncing if reads alone, Unknown if it does not answer (jiva-operator,
-// getAndUpdateVolumeStatus).
+// The collector jiva reads the objects jivavolumes.openebs.io (v1). Counters and latencies are its own exporter's
+// (openebs_*). A replica has no name there, so its address is one. The operator makes the phase of what the volume's
+// controller answers: Ready if it takes reads and writes, Syncing if reads alone, Unknown if it does not answer
+// (jiva-operator, getAndUpdateVolumeStatus).
 
 var (
 	jivaVolumeStates  = []string{"Pending", "Syncing", "Failed", "Unknown", "Ready", "Deleting"}
@@ -26,8 +24,8 @@ var (
 )
 
 type jivaVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		PV     string `json:"pv"`
 		Policy struct {
 			Target struct {
@@ -58,7 +56,7 @@ func (o *jivaVolume) Check() error {
 	return checkReplicas(o.Spec.Policy.Target.Replicas, len(o.Status.Replicas))
 }
 
-// checkReplicas says whether a volume's numbers of replicas cannot be.
+// checkReplicas returns an error if a volume's numbers of replicas are impossible.
 func checkReplicas(wanted int64, has int) error {
 	if wanted < 0 || wanted > maxReplicas || has > maxReplicas {
 		return fmt.Errorf("%d replicas wanted, %d there; at most %d can be", wanted, has, maxReplicas)
@@ -70,7 +68,7 @@ type jiva struct{ o Options }
 
 // NewJiva makes the collector of Jiva's objects.
 func NewJiva(o Options) Collector {
-	kube.Follow[jivaVolume](o.Objects, schema.GroupVersionResource{Group: "openebs.io", Version: "v1", Resource: "jivavolumes"}, "")
+	kube.Follow[jivaVolume](o.Objects, kube.Kind{Group: "openebs.io", Versions: []string{"v1"}, Resource: "jivavolumes"}, nil)
 	return &jiva{o}
 }
 
@@ -79,7 +77,7 @@ func (c *jiva) Start(context.Context) error { return nil }
 func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 	volumes := kube.All[*jivaVolume](c.o.Objects, "jivavolumes")
 	told := map[string]bool{}
-	// In order, so that of two volumes of one name always the same one is told of, and it alone: its replicas are not the other's.
+	// In order, so that of two volumes with the same name always the first is exposed, without the other's replicas.
 	for _, name := range slices.Sorted(maps.Keys(volumes)) {
 		v := volumes[name]
 		if v.Spec.PV != "" {
@@ -99,8 +97,12 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 			if u, err := url.Parse(address); err == nil && u.Host != "" {
 				address = u.Host
 			}
+			mode := r.Mode
+			if v.Status.Phase == "Unknown" {
+				mode = "" // the list is of before: the controller, which knows its replicas, does not answer
+			}
 			gauge(ch, exporterkit.ReplicaInfo, 1, name, address, "", "", address, BackendJiva)
-			states(ch, replicaState, r.Mode, jivaReplicaStates, name, address, BackendJiva)
+			states(ch, replicaState, mode, jivaReplicaStates, name, address, BackendJiva)
 			if r.Mode == "RW" {
 				healthy++
 			}
@@ -109,7 +111,7 @@ func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 		case "Ready":
 			gauge(ch, exporterkit.HealthyReplicas, float64(healthy), name, BackendJiva)
 		case "Syncing", "Unknown":
-			// The controller takes no writes, as too few replicas hold all data, whatever these are; or it does not answer the operator.
+			// The controller takes no writes, as too few replicas hold all data; or it does not answer the operator.
 			gauge(ch, exporterkit.HealthyReplicas, 0, name, BackendJiva)
 		}
 	}

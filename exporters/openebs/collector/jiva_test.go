@@ -13,7 +13,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
-// Two JivaVolumes that name one PersistentVolume do not take turns: the first by name is told of, with its own replicas and no other's.
+// Two JivaVolumes that name one PersistentVolume do not take turns: the first by name is exposed, without the other's
+// replicas.
 func TestJivaVolumesOfOneName(t *testing.T) {
 	o := Options{Log: slog.New(slog.DiscardHandler)}
 	var err error
@@ -46,8 +47,8 @@ func TestJivaVolumesOfOneName(t *testing.T) {
 	}
 }
 
-// A volume whose controller is dead, or takes no writes any more, has no replica that takes part in reads and writes; one that is not made
-// yet has no count.
+// A volume whose controller is dead, or takes no writes any more, has no replica that takes part in reads and writes;
+// one that is not made yet has no count.
 func TestJivaControllerIsDead(t *testing.T) {
 	const healthy = `plumbline_volume_healthy_replicas{backend="jiva",volume="pvc-jiva"} `
 	good := []any{map[string]any{"address": "tcp://10.0.0.7:9502", "mode": "RW"}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
@@ -27,9 +28,9 @@ func TestObjects(t *testing.T) {
 	server.Namespace("openebs")
 	// LVM's and ZFS's kinds are not there yet, as on a cluster without these engines.
 	server.ApplyCRDs(
-		definition("openebs.io", "v1beta2", "DiskPool"), definition("openebs.io", "v1", "JivaVolume"),
-		definition("cstor.openebs.io", "v1", "CStorVolume"), definition("cstor.openebs.io", "v1", "CStorVolumeReplica"),
-		definition("cstor.openebs.io", "v1", "CStorPoolInstance"))
+		kubetest.Definition("openebs.io", "DiskPool", "v1beta2"), kubetest.Definition("openebs.io", "JivaVolume", "v1"),
+		kubetest.Definition("cstor.openebs.io", "CStorVolume", "v1"), kubetest.Definition("cstor.openebs.io", "CStorVolumeReplica", "v1"),
+		kubetest.Definition("cstor.openebs.io", "CStorPoolInstance", "v1"))
 	objects := kubetest.Read(t, "testdata/objects.yaml")
 	for _, o := range objects {
 		if group := o.GroupVersionKind().Group; group != "local.openebs.io" && group != "zfs.openebs.io" {
@@ -38,12 +39,12 @@ func TestObjects(t *testing.T) {
 	}
 	root := rootWithVG(t)
 	await(t, observe(t, server, root, nil),
-		`plumbline_kubernetes_objects{resource="persistentvolumes"} 6`,
+		`plumbline_kubernetes_objects{resource="persistentvolumes"} 5`,
 		`plumbline_openebs_localpv_info{backend="localpv-hostpath",node="node-c",path="/var/openebs/local/pvc-host",pool="",volume="pvc-host"} 1`,
 		`plumbline_kubernetes_synced{resource="zfsvolumes"} 1`,
 		`plumbline_kubernetes_errors_total{reason="missing",resource="zfsvolumes"} 0`)
 
-	server.ApplyCRDs(definition("local.openebs.io", "v1alpha1", "LVMVolume"), definition("zfs.openebs.io", "v1", "ZFSVolume"))
+	server.ApplyCRDs(kubetest.Definition("local.openebs.io", "LVMVolume", "v1alpha1"), kubetest.Definition("zfs.openebs.io", "ZFSVolume", "v1"))
 	server.Apply(objects...)
 	f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
 	registry := observe(t, server, root, f)
@@ -85,7 +86,8 @@ func rootWithVG(t *testing.T) string {
 	if err := os.MkdirAll(filepath.Join(root, "dev/vg1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "dev/dm-3"), nil, 0o600); err != nil {
+	testkit.NeedRoot(t)
+	if err := unix.Mknod(filepath.Join(root, "dev/dm-3"), unix.S_IFBLK|0o600, int(unix.Mkdev(253, 3))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("../dm-3", filepath.Join(root, "dev/vg1/pvc-lvm")); err != nil {
@@ -120,19 +122,34 @@ func observe(t *testing.T, server *kubetest.Server, root string, f *fakeMayastor
 	return registry
 }
 
-// definition is a stand-in for a published definition: it takes any field.
-func definition(group, version, kind string) *unstructured.Unstructured {
-	plural := strings.ToLower(kind) + "s"
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": map[string]any{"name": plural + "." + group},
-		"spec": map[string]any{
-			"group": group, "scope": "Namespaced",
-			"names": map[string]any{"plural": plural, "singular": strings.ToLower(kind), "kind": kind, "listKind": kind + "List"},
-			"versions": []any{map[string]any{"name": version, "served": true, "storage": true,
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}},
-		},
-	}}
+// DiskPools are followed in the version that Mayastor's operator has made the served one, and again when it serves
+// another; one that is unknown is an error that names it.
+func TestDiskPoolVersions(t *testing.T) {
+	server := kubetest.Start(t)
+	server.Namespace("openebs")
+	pool := func(version string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "openebs.io/" + version, "kind": "DiskPool",
+			"metadata": map[string]any{"name": "pool-1", "namespace": "openebs"},
+			"spec":     map[string]any{"node": "node-1", "disks": []any{"aio:///dev/disk/by-id/x"}, "topology": map[string]any{"labelled": map[string]any{}}},
+			"status":   map[string]any{"cr_state": "Created", "pool_status": "Online"}}}
+	}
+	const line = `plumbline_openebs_diskpool_state{node="node-1",pool="pool-1",state="Created"} 1`
+	server.ApplyCRDs(kubetest.Definition("openebs.io", "DiskPool", "v1beta3"))
+	server.Apply(pool("v1beta3"))
+	registry := observe(t, server, t.TempDir(), nil)
+	await(t, registry, line, `plumbline_scrape_collector_success{collector="diskpool"} 1`)
+	// The future, which is not known: v1beta3 is stored no more, and then not served.
+	both := kubetest.Definition("openebs.io", "DiskPool", "v1beta3", "v1")
+	server.ApplyCRDs(both)
+	versions, _, _ := unstructured.NestedSlice(both.Object, "spec", "versions")
+	versions[0].(map[string]any)["served"] = false
+	if err := unstructured.SetNestedSlice(both.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	server.ApplyCRDs(both)
+	late := observe(t, server, t.TempDir(), nil)
+	rises(t, func() string { return exposition.Text(t, late) }, `plumbline_kubernetes_errors_total{reason="version",resource="diskpools"}`)
+	await(t, late, `plumbline_scrape_collector_success{collector="diskpool"} 0`)
 }
 
 // A hostpath volume on this node is traced to the disk under its directory.

@@ -6,8 +6,6 @@ import (
 	"path"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
@@ -30,13 +28,9 @@ const (
 	zfsDriver = "zfs.csi.openebs.io"
 )
 
-// hostpathLabel is set by the hostpath provisioner on its volumes, with the value
-// "local-hostpath" (dynamic-localpv-provisioner).
-const hostpathLabel = "openebs.io/cas-type"
-
 type lvmVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Owner string `json:"ownerNodeID"`
 		Group string `json:"volGroup"`
 	} `json:"spec"`
@@ -47,9 +41,14 @@ type lvmVolume struct {
 
 func (*lvmVolume) Odd() string { return "" }
 
+// Shared implements kube's sharing of texts.
+func (o *lvmVolume) Shared() []*string {
+	return []*string{&o.Spec.Owner, &o.Spec.Group, &o.Status.State}
+}
+
 type zfsVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Owner string `json:"ownerNodeID"`
 		Pool  string `json:"poolName"`
 	} `json:"spec"`
@@ -59,6 +58,11 @@ type zfsVolume struct {
 }
 
 func (*zfsVolume) Odd() string { return "" }
+
+// Shared implements kube's sharing of texts.
+func (o *zfsVolume) Shared() []*string {
+	return []*string{&o.Spec.Owner, &o.Spec.Pool, &o.Status.State}
+}
 
 type localPV struct {
 	o        Options
@@ -71,8 +75,8 @@ func NewLocalPV(o Options) Collector {
 	followVolumes(o.Objects)
 	followNodes(o.Objects)
 	// A cluster without one of these engines has no such resource.
-	kube.FollowIfServed[lvmVolume](o.Objects, schema.GroupVersionResource{Group: "local.openebs.io", Version: "v1alpha1", Resource: "lvmvolumes"}, "")
-	kube.FollowIfServed[zfsVolume](o.Objects, schema.GroupVersionResource{Group: "zfs.openebs.io", Version: "v1", Resource: "zfsvolumes"}, "")
+	kube.Follow[lvmVolume](o.Objects, kube.Kind{Group: "local.openebs.io", Versions: []string{"v1alpha1"}, Resource: "lvmvolumes", Optional: true}, nil)
+	kube.Follow[zfsVolume](o.Objects, kube.Kind{Group: "zfs.openebs.io", Versions: []string{"v1", "v1alpha1"}, Resource: "zfsvolumes", Optional: true}, nil)
 	return &localPV{o, &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, disk.NewUntraced(o.Log, "localpv")}
 }
 
@@ -89,37 +93,37 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 		gauge(ch, exporterkit.DesiredReplicas, 1, volume, backend)
 		gauge(ch, exporterkit.ReplicaInfo, 1, volume, volume, node, device, "", backend)
 	}
-	for name, v := range kube.All[*persistentVolume](c.o.Objects, "persistentvolumes") {
+	for name, v := range kube.All[*placed](c.o.Objects, "persistentvolumes") {
 		switch {
-		case v.Spec.Local != nil && v.Labels[hostpathLabel] == "local-hostpath":
-			device, node := "", nodeName(v.node())
+		case v.driver == "":
+			device, node := "", nodeName(v.label, v.node)
 			if node == c.o.Node {
-				found, err := c.disks.Find(v.Spec.Local.Path)
+				found, err := c.disks.Find(v.path)
 				if errors.Is(err, disk.ErrPending) {
 					continue // it has no series before its disk is known, or known to be unknown
 				}
-				c.untraced.Note(v.Spec.Local.Path, err)
+				c.untraced.Note(v.path, err)
 				device = found
 			}
-			send(name, BackendHostpath, node, "", v.Spec.Local.Path, device)
-		case v.Spec.CSI != nil && v.Spec.CSI.Driver == lvmDriver:
-			o := lvm[v.Spec.CSI.Handle]
+			send(name, BackendHostpath, node, "", v.path, device)
+		case v.driver == lvmDriver:
+			o := lvm[v.handle]
 			if o == nil {
 				continue // made a moment ago, or the driver's object is already gone
 			}
-			device, node := "/dev/"+o.Spec.Group+"/"+v.Spec.CSI.Handle, nodeName(nodeIDLabel, o.Spec.Owner)
+			device, node := "/dev/"+o.Spec.Group+"/"+v.handle, nodeName(nodeIDLabel, o.Spec.Owner)
 			kernelName, pending := c.kernelName(node, device)
 			if pending {
 				continue
 			}
 			send(name, BackendLVM, node, o.Spec.Group, device, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
-		case v.Spec.CSI != nil && v.Spec.CSI.Driver == zfsDriver:
-			o := zfs[v.Spec.CSI.Handle]
+		case v.driver == zfsDriver:
+			o := zfs[v.handle]
 			if o == nil {
 				continue
 			}
-			set, node := path.Join(o.Spec.Pool, v.Spec.CSI.Handle), nodeName(nodeIDLabel, o.Spec.Owner)
+			set, node := path.Join(o.Spec.Pool, v.handle), nodeName(nodeIDLabel, o.Spec.Owner)
 			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set)
 			if pending {
 				continue

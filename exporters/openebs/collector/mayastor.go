@@ -68,7 +68,7 @@ type mayastor struct {
 	disks   map[string]string // paths of the pools' disks, by node/pool
 }
 
-// errNotPolled is the state before the first poll has ended: who asks then must not take it that there are no volumes.
+// errNotPolled is the state before the first poll has ended: it must not read as if there were no volumes.
 var errNotPolled = errors.New("no poll has ended yet")
 
 // NewMayastor makes the collector of Mayastor's control plane.
@@ -115,7 +115,7 @@ func (m *mayastor) lost(err error) {
 	m.volumes, m.pools, m.nodes = nil, nil, nil
 }
 
-// poll asks for everything side by side; what fails is left out until the next poll.
+// poll sends all queries concurrently; what fails is left out until the next poll.
 func (m *mayastor) poll(parent context.Context) {
 	ctx, cancel := context.WithTimeout(parent, m.o.Timeout)
 	defer cancel()
@@ -244,7 +244,7 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 		if device, pending := m.device(p.State.Node, p.ID); !pending {
 			gauge(ch, mayastorPool, 1, p.State.Node, p.ID, BackendMayastor, disk, device)
 		}
-		states(ch, poolState, p.State.Status, mayastorStates, p.State.Node, p.ID, BackendMayastor)
+		states(ch, poolState, m.current(p.State.Node, p.State.Status), mayastorStates, p.State.Node, p.ID, BackendMayastor)
 	}
 	for _, n := range m.nodes {
 		if n.State != nil {
@@ -262,6 +262,17 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
+// current is a state that a node's io-engine has reported, or Unknown if that does not answer any more: the state is of
+// before then.
+func (m *mayastor) current(node, state string) string {
+	for _, n := range m.nodes {
+		if n.ID == node && n.State != nil && n.State.Status == "Offline" {
+			return "Unknown"
+		}
+	}
+	return state
+}
+
 func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name string) {
 	gauge(ch, exporterkit.DesiredReplicas, float64(*v.Spec.NumReplicas), name, BackendMayastor)
 	states(ch, volumeState, v.State.Status, mayastorVolumeStates, name, BackendMayastor)
@@ -270,7 +281,7 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 		if device, pending := m.device(r.Node, r.Pool); !pending {
 			gauge(ch, exporterkit.ReplicaInfo, 1, name, replica, r.Node, device, m.address[replica], BackendMayastor)
 		}
-		states(ch, replicaState, r.State, mayastorStates, name, replica, BackendMayastor)
+		states(ch, replicaState, m.current(r.Node, r.State), mayastorStates, name, replica, BackendMayastor)
 		if r.Usage != nil {
 			gauge(ch, mayastorAllocated, float64(r.Usage.Allocated), name, replica)
 		}
@@ -298,7 +309,8 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 	}
 }
 
-// device is the kernel's name of a pool's disk; while it is pending the pool and its replicas have no series that names it.
+// device is the kernel's name of a pool's disk; while it is pending the pool and its replicas have no series that names
+// it.
 func (m *mayastor) device(node, pool string) (name string, pending bool) {
 	return m.devices.name(node, m.disks[node+"/"+pool])
 }

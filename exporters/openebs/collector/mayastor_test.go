@@ -101,8 +101,8 @@ func TestMayastorBadAnswers(t *testing.T) {
 	}
 }
 
-// A published volume whose nexus is gone with its io-engine, or shut down, has no replica that takes part in reads and writes; one that is not
-// published has no count.
+// A published volume whose nexus is gone with its io-engine, or shut down, has no replica that takes part in reads and
+// writes; one that is not published has no count.
 func TestMayastorTargetIsDead(t *testing.T) {
 	const healthy = `plumbline_volume_healthy_replicas{backend="mayastor",volume="pvc-vol-a"} `
 	state := func(f *fakeMayastor) map[string]any { return volume(f, 0)["state"].(map[string]any) }
@@ -141,8 +141,8 @@ func TestMayastorTargetIsDead(t *testing.T) {
 	}
 }
 
-// io-engine says why a child is out and how its rebuild goes; a node that answers nonsense or
-// not at all loses its series, not the other's.
+// io-engine reports why a child is out and how its rebuild proceeds. A node that returns garbage or nothing loses its
+// own series only.
 func TestIOEngine(t *testing.T) {
 	good, bad := startIOEngine(t), startIOEngine(t)
 	const uri = "nvmf://10.1.0.6:8420/nqn.2019-05.io.openebs:rep-b?uuid=rep-b"

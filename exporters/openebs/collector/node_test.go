@@ -11,7 +11,8 @@ import (
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
-// A local volume is on the node that has the label it names, whatever the node is called; where no node has it, or several, it is on what it names.
+// A local volume is on the node that has the label it names, which may differ from the node's name. If no node has it,
+// or several have, the volume is on what it names.
 func TestNodesByTheirLabels(t *testing.T) {
 	o := Options{Log: slog.New(slog.DiscardHandler), Node: "exporter-5d9", RootFS: "/"}
 	var err error

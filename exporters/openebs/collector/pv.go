@@ -4,16 +4,13 @@ import (
 	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 // persistentVolume is what is read of a PersistentVolume.
 type persistentVolume struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
+	volumeMeta `json:"metadata"`
+	Spec       struct {
 		CSI *struct {
 			Driver string `json:"driver"`
 			Handle string `json:"volumeHandle"`
@@ -37,8 +34,48 @@ type persistentVolume struct {
 	} `json:"status"`
 }
 
+type volumeMeta struct {
+	kube.Meta
+	Labels struct {
+		// Kind is set by the hostpath provisioner on its volumes: "local-hostpath" (dynamic-localpv-provisioner).
+		Kind string `json:"openebs.io/cas-type"`
+	} `json:"labels"`
+}
+
+// placed is what is kept of a PersistentVolume of one of OpenEBS' engines.
+type placed struct {
+	driver, handle string // of CSI; empty for hostpath
+	path           string // of hostpath
+	label, node    string // a label of the one node it can be used on, and its value
+	bound          bool
+}
+
 // Odd implements kube.Object.
 func (*persistentVolume) Odd() string { return "" }
+
+// Odd implements kube.Object.
+func (*placed) Odd() string { return "" }
+
+// Shared implements kube's sharing of texts.
+func (p *placed) Shared() []*string { return []*string{&p.driver, &p.label, &p.node} }
+
+// keep returns what is kept of the volume; nil if it is no engine's of OpenEBS that names its volumes by it.
+func (v *persistentVolume) keep() kube.Object {
+	p := &placed{bound: v.Status.Phase == "Bound"}
+	switch csi := v.Spec.CSI; {
+	case csi != nil && slices.Contains([]string{lvmDriver, zfsDriver, mayastorDriver}, csi.Driver):
+		p.driver, p.handle = csi.Driver, csi.Handle
+		if p.handle == v.Name {
+			p.handle = v.Name // one text for both
+		}
+	case v.Spec.Local != nil && v.Labels.Kind == "local-hostpath":
+		p.path = v.Spec.Local.Path
+		p.label, p.node = v.node()
+	default:
+		return nil
+	}
+	return p
+}
 
 // node is a label of the one node the volume can be used on, and its value; empty if there are several.
 func (v *persistentVolume) node() (label, value string) {
@@ -55,9 +92,9 @@ func (v *persistentVolume) node() (label, value string) {
 	return "", ""
 }
 
-// followVolumes makes PersistentVolumes known; more than one collector may ask for it.
+// followVolumes makes PersistentVolumes known; more than one collector may call it.
 func followVolumes(o *kube.Objects) {
-	kube.Follow[persistentVolume](o, schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, "")
+	kube.Follow(o, kube.Kind{Versions: []string{"v1"}, Resource: "persistentvolumes"}, (*persistentVolume).keep)
 }
 
 // mayastorDriver is the CSI driver whose handles are Mayastor's volume UUIDs.
@@ -70,15 +107,15 @@ const mayastorDriver = "io.openebs.csi-mayastor"
 func volumeNames(o *kube.Objects) func(uuid string) string {
 	names := map[string]string{}
 	if o != nil {
-		volumes := kube.All[*persistentVolume](o, "persistentvolumes")
+		volumes := kube.All[*placed](o, "persistentvolumes")
 		for _, name := range slices.Sorted(maps.Keys(volumes)) {
 			v := volumes[name]
-			if v.Spec.CSI == nil || v.Spec.CSI.Driver != mayastorDriver {
+			if v.driver != mayastorDriver {
 				continue
 			}
-			first, taken := names[v.Spec.CSI.Handle]
-			if !taken || !volumes[first].bound() && v.bound() {
-				names[v.Spec.CSI.Handle] = name
+			first, taken := names[v.handle]
+			if !taken || !volumes[first].bound && v.bound {
+				names[v.handle] = name
 			}
 		}
 	}
@@ -89,5 +126,3 @@ func volumeNames(o *kube.Objects) func(uuid string) string {
 		return "pvc-" + uuid
 	}
 }
-
-func (v *persistentVolume) bound() bool { return v.Status.Phase == "Bound" }

@@ -11,7 +11,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
-// Of several PersistentVolumes of one Mayastor volume always the same one gives the name: the bound one, else the first by name.
+// Of several PersistentVolumes of one Mayastor volume always the same one gives the name: the bound one, else the first
+// by name.
 func TestVolumeOfSeveralNames(t *testing.T) {
 	for want, phases := range map[string]map[string]string{
 		"pv-7": {"pv-1": "Released", "pv-3": "Available", "pv-7": "Bound", "pv-9": "Released"},

@@ -28,7 +28,7 @@ type restVolume struct {
 	Spec struct {
 		UUID        string `json:"uuid"`
 		NumReplicas *int64 `json:"num_replicas"`
-		// Target is there as long as the volume is published, whatever has become of its nexus.
+		// Target is there as long as the volume is published, even without its nexus.
 		Target *struct {
 			Node string `json:"node"`
 		} `json:"target"`
@@ -89,7 +89,7 @@ type restDevice struct {
 	} `json:"partition"`
 }
 
-// pageSize is how many volumes are asked for at once.
+// pageSize is how many volumes one request returns.
 const pageSize = 500
 
 const (
@@ -109,7 +109,7 @@ const (
 	maxLogged = 512
 )
 
-// newRESTClient returns a client that goes nowhere else than it was told to.
+// newRESTClient returns a client that follows no redirects.
 func newRESTClient(base string) *restClient {
 	return &restClient{base, &http.Client{
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader},
@@ -157,7 +157,7 @@ type statusError struct{ path, status string }
 
 func (e statusError) Error() string { return "GET " + e.path + ": " + e.status }
 
-// answerError says that the other side answered, but with something that cannot be right.
+// answerError is returned if the other side answers with invalid data.
 type answerError struct{ error }
 
 // list reads a list that is not paged.
@@ -173,7 +173,7 @@ func list[T any](ctx context.Context, c *restClient, path string, query url.Valu
 	return nil
 }
 
-// check says what cannot be true of a volume.
+// check returns an error for impossible values of a volume.
 func (v restVolume) check() error {
 	switch {
 	case v.Spec.UUID == "":

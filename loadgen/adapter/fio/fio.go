@@ -1,8 +1,8 @@
 // Package fio runs fio on a directory and turns its status reports into loadgen's metrics. The
 // reports are cumulative, with every latency in about 2 % steps, so nothing is lost between two
-// of them: what the tool said once is counted, and the difference to the last report is added.
+// of them: what the tool reported once is counted, and the difference to the last report is added.
 //
-// fio does not tell when an I/O was meant to start, so there are service times only.
+// fio does not report when an I/O was meant to start, so there are service times only.
 package fio
 
 import (
@@ -33,7 +33,7 @@ const (
 	files = "loadgen-fio"
 )
 
-// Config says what fio is to do.
+// Config configures a run of fio.
 type Config struct {
 	// Path is the program.
 	Path string
@@ -102,7 +102,7 @@ func New(config Config, load, syncs *metrics.Load, log *slog.Logger, up func()) 
 	return &Tool{config: config, load: load, syncs: syncs, log: log, up: up}, nil
 }
 
-// place are the arguments that say which files, how many and how large.
+// place returns the arguments for which files, how many and how large.
 func (t *Tool) place() []string {
 	c := t.config
 	return []string{
@@ -144,7 +144,7 @@ type run struct {
 	began     time.Time // when its runtime was 0
 	lastWords string
 	noting    sync.Mutex
-	failed    bool // it says that a call of its own failed, which another time may not
+	failed    bool // it reports that a call of its own failed, which another time may not
 }
 
 // Once runs fio until it ends or ctx does.
@@ -178,13 +178,15 @@ func (r *run) message(line string) {
 	r.note(line)
 }
 
-// callFailed fits fio's complaint of a call: "pid=4, err=28/file:filesetup.c:238, func=write, error=No space left on device".
+// callFailed fits fio's complaint of a call: "pid=4, err=28/file:filesetup.c:238, func=write, error=No space left on
+// device".
 var callFailed = regexp.MustCompile(`err=(\d+)/file:`)
 
-// never are the errors of calls that fail in the same way each time: what fio was asked for is not possible there.
+// never are the errors of calls that fail in the same way each time: what fio is to do is not possible there.
 var never = []syscall.Errno{syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ENOENT, syscall.ENOTDIR}
 
-// note keeps fio's first complaint, to tell it if fio ends; one of a call tells more than those before it. fio says some on either stream.
+// note keeps fio's first complaint, to report it if fio ends. One of a call explains more than those before it. fio
+// writes to either stream.
 func (r *run) note(line string) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
@@ -229,7 +231,7 @@ func (r *run) report(text []byte) {
 	}
 	until := r.began.Add(now.ran)
 	if now.ran == 0 {
-		until = time.Now() // it does not say
+		until = time.Now() // it does not report one
 	}
 	r.load.Report(until, func() {
 		r.load.Reported(float64(now.total - r.last.total)) // reports come once a second
@@ -253,14 +255,15 @@ func add(load *metrics.Load, last, now map[time.Duration]uint64) {
 	}
 }
 
-// Total is the number of I/Os the fio processes said they did, of those that have ended.
+// Total is the number of I/Os that the fio processes reported, of those that have ended.
 func (t *Tool) Total() uint64 { return t.total.Load() }
 
 // PID is the process ID of the fio under way, 0 if there is none.
 func (t *Tool) PID() int { return int(t.pid.Load()) }
 
-// Make writes the files in full and syncs them, unless they are there. Otherwise fio only reserves the room of files that it writes
-// to, and the first write of each block allocates it, which on a thin volume takes longer than any later one.
+// Make writes the files in full and syncs them, unless they are there. Otherwise fio only reserves the room of files
+// that it writes to, and the first write of each block allocates it, which on a thin volume takes longer than any later
+// one.
 func (t *Tool) Make(ctx context.Context) error {
 	last := ""
 	p := adapter.Process{

@@ -74,7 +74,7 @@ func TestBrokenReports(t *testing.T) {
 	}
 }
 
-// A report without latencies is not one of nothing; it says what is wanted.
+// A report without latencies is not one of nothing; the error names what is wanted.
 func TestReportWithoutLatencies(t *testing.T) {
 	_, err := ParseReport([]byte(`{"jobs": [{"write": {"total_ios": 815105, "lat_ns": {"N": 0}}}]}`))
 	if err == nil || !strings.Contains(err.Error(), "815105 I/Os and the latency of none: want lat_ns.bins") {
@@ -82,7 +82,8 @@ func TestReportWithoutLatencies(t *testing.T) {
 	}
 }
 
-// A call of fio's that failed, as on a full disk, may not fail another time; one that is not possible there always does. Either is told with fio's words.
+// A call of fio's that failed, as on a full disk, may not fail another time; one that is not possible there always
+// does. The error of either has fio's words.
 func TestComplaints(t *testing.T) {
 	for line, c := range map[string]struct {
 		failed  bool
@@ -123,7 +124,7 @@ func FuzzParseReport(f *testing.F) {
 	})
 }
 
-// What was counted equals what fio says at its end, syncs apart; a killed fio is started again
+// What was counted equals what fio reports at its end, syncs apart; a killed fio is started again
 // and no count goes back.
 func TestLive(t *testing.T) {
 	tool, supervisor, load, syncs := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "8k",
@@ -161,8 +162,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Files that Make has written hold data in every block, which a file that fio only reserved room for does not; and they are the ones
-// that the load writes to.
+// Files that Make has written hold data in every block, which a file that fio only reserved room for does not; and they
+// are the ones that the load writes to.
 func TestMake(t *testing.T) {
 	tool, _, load, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "randwrite", BlockSize: "4k",
 		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 2, Rate: 100})
@@ -205,7 +206,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// What fio complains of is told, and is no end of the process.
+// What fio complains of is in the error, and is no end of the process.
 func TestFailureIsTold(t *testing.T) {
 	tool, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "sideways", BlockSize: "8k",
 		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1})

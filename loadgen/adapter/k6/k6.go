@@ -1,6 +1,6 @@
 // Package k6 runs a SQL statement at a fixed rate with k6 and its extension xk6-sql, and reads
 // every iteration from its JSON output. k6 is the familiar tool here and not the sharpest: its
-// times include its JavaScript, and it does not tell how long an iteration waited for its turn,
+// times include its JavaScript, and it does not report how long an iteration waited for its turn,
 // so there are service times only.
 package k6
 
@@ -35,7 +35,7 @@ const (
 	complaintPause = 10 * time.Second
 )
 
-// Config says what k6 is to do.
+// Config configures a run of k6.
 type Config struct {
 	// Path is a k6 with xk6-sql and its drivers for postgres and mysql.
 	Path string
@@ -94,7 +94,7 @@ func (c Config) segment() []string {
 		sequence = append(sequence, fmt.Sprintf("%d/%d", i, c.Generators))
 	}
 	sequence[0], sequence[c.Generators] = "0", "1"
-	// The tag tells apart what k6 itself writes to Prometheus.
+	// The tag distinguishes what k6 itself writes to Prometheus.
 	return []string{"--tag=generator=" + strconv.Itoa(c.Generator), "--execution-segment=" + sequence[c.Generator] + ":" + sequence[c.Generator+1], "--execution-segment-sequence=" + strings.Join(sequence, ",")}
 }
 
@@ -187,8 +187,7 @@ func (r *run) point(line string) {
 	r.load.Served(p.Duration, 1)
 }
 
-// complaint tells of k6's errors, but not of each of a flood, and keeps the first, to tell it if
-// k6 ends.
+// complaint logs k6's errors, but not each of a flood, and keeps the first, to report it if k6 ends.
 func (r *run) complaint(line string) {
 	r.log.Debug("k6 says", "line", line)
 	if !strings.Contains(line, "level=error") {
@@ -222,7 +221,7 @@ func (r *run) ended(err error) adapter.Ended {
 	return adapter.End("k6", err, r.lastWords, adapter.Unserved(adapter.KindOf(r.lastWords)) && r.seen.Load() == 0, refused)
 }
 
-// Total is the sum of what the k6 processes that ended in good order said.
+// Total is the sum of what the k6 processes that ended in good order reported.
 func (t *Tool) Total() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()

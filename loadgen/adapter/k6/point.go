@@ -13,9 +13,9 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
-// Point is what one line of k6's JSON output tells of the load.
+// Point is what one line of k6's JSON output reports of the load.
 type Point struct {
-	// Done says that an iteration ended, Duration how long it took.
+	// Done is set if an iteration ended, Duration is how long it took.
 	Done     bool
 	Duration time.Duration
 	// Failed is the kind of a failed iteration's error, "" for a good one.
@@ -51,7 +51,7 @@ func ParsePoint(line string) (p Point, ok bool, err error) {
 		switch l.Data.Tags["failed"] {
 		case "no":
 		default:
-			// The script tells a kind by the error's words.
+			// The script derives a kind from the error's words.
 			p.Failed = metrics.Other
 			if kind := metrics.ErrorKind(l.Data.Tags["failed"]); slices.Contains(metrics.Kinds(), kind) {
 				p.Failed = kind

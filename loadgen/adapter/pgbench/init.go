@@ -13,11 +13,11 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
-// madeHere is the comment on pgbench_branches that tells tables that loadgen made from others'. pgbench drops the table when it
+// madeHere is the comment on pgbench_branches that marks tables that loadgen made. pgbench drops the table when it
 // makes it afresh, and the comment goes with it.
 const madeHere = "made by loadgen"
 
-// Init makes pgbench's tables unless they are there, complete and of the scale asked for. It may be called again at
+// Init makes pgbench's tables unless they are there, complete and of the requested scale. It may be called again at
 // any time: tables that an earlier, interrupted call left half made are made afresh, and so are loadgen's own of
 // another scale. Others that loadgen did not make are refused, complete or not, and not touched. While another loadgen
 // makes tables in the database, it waits.
@@ -59,8 +59,8 @@ type InitPhase struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Remake drops pgbench's tables and makes them afresh, unless loadgen did not make them. It returns how long each phase took by
-// pgbench's own clock.
+// Remake drops pgbench's tables and makes them afresh, unless loadgen did not make them. It returns how long each phase
+// took by pgbench's own clock.
 func (t *Tool) Remake(ctx context.Context) (phases []InitPhase, err error) {
 	err = t.alone(ctx, func(ctx context.Context) error {
 		there, err := t.existing(ctx)
@@ -114,8 +114,8 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 	return phases, nil
 }
 
-// finish marks complete tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. Tables
-// that cannot be marked are as good for a run.
+// finish marks complete tables of a call as loadgen's, be it this one or one that was interrupted when it had made
+// them. Tables that cannot be marked are as good for a run.
 func (t *Tool) finish(ctx context.Context, there tables) {
 	if there.ours || there.scale == 0 || there.scale != there.making {
 		return
@@ -152,7 +152,8 @@ type tables struct {
 	making int // the scale of those that loadgen makes, or made until it was interrupted; 0: it did not
 }
 
-// foreign is an error if loadgen did not make the tables, and is not to drop them for those of the scale asked for; 0: for any.
+// foreign returns an error if loadgen did not make the tables, and must not drop them for those of the requested scale;
+// 0: for any.
 func (t tables) foreign(asked int) error {
 	const instead = "take another database, or drop them (pgbench -i -I d)"
 	switch {
@@ -167,8 +168,8 @@ func (t tables) foreign(asked int) error {
 	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: ask for scale %[1]d, %[3]s", t.scale, asked, instead)
 }
 
-// existing looks at the tables. pgbench makes the primary keys last, so they tell a complete set from the rest of an
-// interrupted one, which is not read: its maker may hold it locked.
+// existing looks at the tables. pgbench makes the primary keys last, so they distinguish a complete set from the rest
+// of an interrupted one, which is not read: its maker may hold it locked.
 func (t *Tool) existing(ctx context.Context) (tables, error) {
 	db, err := adapter.Connect(ctx, t.config.DSN)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // linked is the first argument of the process that becomes pgbench.
 const linked = "pgbench-with-its-log-on-terminals"
 
-// init becomes pgbench if this process was started as command says. It is the same program
+// init becomes pgbench if this process has the arguments of command. It is the same program
 // again, so that an image without a shell will do.
 func init() {
 	if len(os.Args) < 2 || os.Args[1] != linked {

@@ -52,7 +52,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	return r
 }
 
-// What loadgen counted must be exactly what pgbench says at its end that it did.
+// What loadgen counted must be exactly what pgbench reports at its end.
 func TestCountsEqualPgbenchsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.LatencyLimit, c.Rate = 5*ms, 600 })
@@ -212,7 +212,8 @@ func TestInitIsIdempotent(t *testing.T) {
 	}
 }
 
-// Tables of another scale are not measured for those asked for: loadgen's own are made afresh, others are refused and stay.
+// Tables of another scale are not measured for the requested ones: loadgen's own are made afresh, others are refused
+// and stay.
 func TestInitOfAnotherScale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -237,7 +238,8 @@ func TestInitOfAnotherScale(t *testing.T) {
 	}
 }
 
-// Tables that loadgen did not make are not dropped, complete or not; the rest of its own interrupted call is made afresh.
+// Tables that loadgen did not make are not dropped, complete or not; the rest of its own interrupted call is made
+// afresh.
 func TestInitLeavesOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

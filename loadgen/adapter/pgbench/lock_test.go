@@ -81,7 +81,7 @@ func TestInitOfTwo(t *testing.T) {
 	}
 }
 
-// Who waits in vain is told of which database.
+// The error of one that waits in vain names the database.
 func TestLockOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -131,7 +131,7 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 	}
 }
 
-// No time-out of the server's ends the lock's transaction, nor that for all of it, which PostgreSQL has from 17 on.
+// No timeout of the server's ends the lock's transaction, nor that for all of it, which PostgreSQL has from 17 on.
 func TestLockOutlastsTimeouts(t *testing.T) {
 	timeouts := map[string]string{"statement_timeout": "300ms", "idle_in_transaction_session_timeout": "300ms"}
 	newer := maps.Clone(timeouts)
@@ -150,7 +150,7 @@ func TestLockOutlastsTimeouts(t *testing.T) {
 			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
 				t.Fatal(got, err)
 			}
-			time.Sleep(time.Second) // longer than the time-outs
+			time.Sleep(time.Second) // longer than the timeouts
 			if err := lock.Ping(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// makingTable says of which scale the tables are that are being made.
+// makingTable has the scale of the tables that are being made.
 var makingTable = adapter.MakingTable("pgbench")
 
 // makingForm is the comment on makingTable.

@@ -21,11 +21,11 @@ const (
 	// stopGrace is how long pgbench may take for that when the server does not answer.
 	stopGrace = 8 * time.Second
 	// abortGrace is how long pgbench may go on after it lost a client. Without that client it
-	// would go on at a lower rate and never say so again.
+	// would go on at a lower rate and never report it again.
 	abortGrace = time.Second
 )
 
-// Config says what pgbench is to do.
+// Config configures a run of pgbench.
 type Config struct {
 	// Path is the program.
 	Path string
@@ -109,7 +109,7 @@ func (t *Tool) arguments(prefix string) []string {
 	return a
 }
 
-// Total is the sum of what the pgbench processes said at their ends.
+// Total is the sum of what the pgbench processes reported at their ends.
 func (t *Tool) Total() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()

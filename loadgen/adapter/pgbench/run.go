@@ -91,7 +91,7 @@ func (r *run) ended(err error) adapter.Ended {
 	if strings.Contains(r.lastWords, `relation "pgbench_`) && strings.Contains(r.lastWords, "does not exist") {
 		r.lastWords += " (--init makes pgbench's tables)"
 	}
-	// 1 is of what pgbench was asked to do, and of connections that it could not make; 127 of a program that there is not.
+	// pgbench exits with 1 for what it cannot do, and for connections that it could not make; 127 is a missing program.
 	code := adapter.ExitCode(err)
 	refused := r.completed.Load() == 0 && (code == 127 || code == 1 && !r.answered && !transient.MatchString(r.lastWords) || r.answered && strings.Contains(r.lastWords, "syntax error"))
 	return adapter.End("pgbench", err, r.lastWords, r.serverDown.Load(), refused)
@@ -180,7 +180,7 @@ func (r *run) stderr(line string) {
 	r.log.Warn("pgbench reports an error", "line", text)
 }
 
-// abortKind tells a lost connection, or a server that takes no writes, from a statement that failed.
+// abortKind distinguishes a lost connection, or a server that takes no writes, from a statement that failed.
 func abortKind(text string) metrics.ErrorKind {
 	kind := adapter.KindOf(text)
 	if kind == metrics.Other && !strings.Contains(text, "ERROR:") {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Summary is what pgbench itself counted, as it says at its end.
+// Summary is what pgbench itself counted, as it reports at its end.
 type Summary struct {
 	Seen                       bool
 	Processed, Failed, Skipped uint64

@@ -9,7 +9,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// FuzzSummary reads what pgbench says at its end and while it makes its tables. Whatever that
+// FuzzSummary reads what pgbench reports at its end and while it makes its tables. Whatever that
 // is, other lines before it change nothing.
 func FuzzSummary(f *testing.F) {
 	text, err := os.ReadFile("testdata/summary-15.txt")

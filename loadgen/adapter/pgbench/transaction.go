@@ -28,7 +28,7 @@ type Transaction struct {
 	// Latency counts from the scheduled start to the end, Lag from the scheduled start to the
 	// real one. pgbench gives them for completed transactions only.
 	Latency, Lag time.Duration
-	// Retries is how often it was tried again after a serialization failure or deadlock.
+	// Retries is how often it was retried after a serialization failure or deadlock.
 	Retries uint64
 }
 
@@ -45,8 +45,8 @@ var failures = map[string]metrics.ErrorKind{
 //
 //	client transaction latency|skipped|failure script epoch microseconds [lag] [retries]
 //
-// (PostgreSQL manual, pgbench, "Per-Transaction Logging"). Times are in microseconds. The lag is
-// there with --rate, which rated says.
+// (PostgreSQL manual, pgbench, "Per-Transaction Logging"). Times are in microseconds. The lag is there if rated is
+// set (--rate).
 func ParseTransaction(line string, rated bool) (Transaction, error) {
 	var t Transaction
 	f := strings.Fields(line)

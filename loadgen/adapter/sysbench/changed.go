@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// commentPatience is how long marks may take to change: MariaDB waits for whoever has a table open in a transaction, for a day by default.
+// commentPatience is how long marks may take to change: MariaDB waits for whoever has a table open in a transaction,
+// for a day by default.
 const commentPatience = 10 * time.Second
 
-// noteChange has the marks on loadgen's tables say that the test changes how many rows they have, so that they are made afresh
-// for another test. It is done before the first run.
+// noteChange writes to the marks on loadgen's tables that the test changes how many rows they have. They are then made
+// afresh for another test. It is called before the first run.
 func (t *Tool) noteChange(ctx context.Context) {
 	if t.noted || !t.config.changes() {
 		return

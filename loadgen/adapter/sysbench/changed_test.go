@@ -11,7 +11,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 )
 
-// A mark that waits for somebody's transaction is given up, and that is said.
+// noteChange gives up a mark that waits for somebody's transaction, and logs that.
 func TestMarkThatWaits(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)

@@ -10,13 +10,13 @@ import (
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
 
-// Event is one line of what loadgen.lua tells.
+// Event is one line of loadgen.lua's output.
 type Event struct {
-	// Kind is 'c' completed, 'f' failed, 'r' tried again.
+	// Kind is 'c' completed, 'f' failed, 'r' retried.
 	Kind byte
 	// Response and Service are of a completed event; a failed one has Response only.
 	Response, Service time.Duration
-	// Error is the kind of error an event was tried again for, or failed by, Words what is said of the latter.
+	// Error is the kind of error an event was retried for, or failed by, Words the text of the latter.
 	Error metrics.ErrorKind
 	Words string
 }
@@ -63,7 +63,7 @@ func ParseEvent(line string) (Event, error) {
 	return e, nil
 }
 
-// errorKind sorts the errors sysbench tries again by the server's number: MySQL's 1213 and 1205
+// errorKind sorts the errors sysbench retries by the server's number: MySQL's 1213 and 1205
 // (deadlock, lock wait), 1020 and 1062 (changed row, duplicate key) and so on; for PostgreSQL
 // sysbench ignores only serialization failures and deadlocks and has no number.
 func errorKind(number string) metrics.ErrorKind {
@@ -80,7 +80,7 @@ func errorKind(number string) metrics.ErrorKind {
 	return metrics.Other
 }
 
-// Summary is what sysbench counted itself, as it says at its end.
+// Summary is what sysbench counted itself, as it reports at its end.
 type Summary struct {
 	Seen   bool
 	Events uint64

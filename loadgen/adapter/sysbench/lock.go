@@ -54,7 +54,7 @@ func (l *mysqlLock) name() string {
 	return fmt.Sprintf("%s_%x", makingTable, sha256.Sum256([]byte(l.database)))[:64]
 }
 
-// mysqlNoLock are the codes by which a server says that it has no such function, or forbids it as Percona XtraDB Cluster does.
+// mysqlNoLock are the codes of a server that has no such function, or forbids it as Percona XtraDB Cluster does.
 var mysqlNoLock = []uint16{1105, 1235, 1305}
 
 func (l *mysqlLock) Take(ctx context.Context, wait time.Duration) (bool, error) {

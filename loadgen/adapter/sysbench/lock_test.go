@@ -24,8 +24,8 @@ var waiting = map[string]string{
 	"mysql":    "select count(*) from information_schema.processlist where state = 'User lock'",
 }
 
-// Of two that would make tables in one database, the second waits for the first, and takes what that made. Who waits in vain is told
-// of which database.
+// Of two that would make tables in one database, the second waits for the first, and takes what that made. The error of
+// one that waits in vain names the database.
 func TestInitOfTwo(t *testing.T) {
 	for engine, start := range engines {
 		t.Run(engine, func(t *testing.T) {

@@ -7,19 +7,19 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// makingTable says which tables are being made.
+// makingTable names the tables that are being made.
 var makingTable = adapter.MakingTable("sysbench")
 
 // making are the tables that loadgen makes, or made until it was interrupted: the first so many, of so many rows.
 type making struct{ tables, rows int }
 
-// making are the tables asked for.
+// making are the requested tables.
 func (c Config) making() making { return making{c.Tables, c.TableSize} }
 
 // makingForm is the comment on makingTable.
 const makingForm = "loadgen makes %d tables of %d rows"
 
-// covers says whether a table is of an interrupted call. One that is whole and of another size is not.
+// covers reports whether a table is of an interrupted call. One that is whole and of another size is not.
 func (m making) covers(n int, one table) bool {
 	return !one.ours && n <= m.tables && (!one.whole || one.rows == m.rows)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// measure reads how many rows the first so many tables have, where no mark says it. Half-made ones are not read.
+// measure reads how many rows the first so many tables have, where no mark has it. Half-made ones are not read.
 func (t Target) measure(ctx context.Context, db database, there map[int]table, upTo int) error {
 	what, counted := "coalesce(max(id), 0)", false // the last key is at hand, a count reads all of the table
 	if t.Engine == "mysql" {
@@ -44,7 +44,7 @@ func (t Target) measure(ctx context.Context, db database, there map[int]table, u
 	return nil
 }
 
-// gaps says whether the server leaves out keys when it makes them, as a node of Galera does for those of the others.
+// gaps reports whether the server leaves out keys when it makes them, as a node of Galera does for those of the others.
 func gaps(ctx context.Context, db database) (bool, error) {
 	var step int
 	err := db.each(ctx, "select @@auto_increment_increment", func(scan func(...any) error) error { return scan(&step) })
@@ -60,7 +60,8 @@ type notANumber struct{ err error }
 func (e *notANumber) Error() string { return e.err.Error() }
 func (e *notANumber) Unwrap() error { return e.err }
 
-// unread is the error of a table that could not be read. It is final if the table is not one that loadgen can read at another time.
+// unread is the error of a table that could not be read. It is final if the table is not one that loadgen can read at
+// another time.
 func unread(name string, err error) error {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError

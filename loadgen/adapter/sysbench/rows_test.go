@@ -18,7 +18,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// final says whether an error is not retried.
+// final reports whether an error is not retried.
 func final(err error) bool {
 	tries := 0
 	_ = (&adapter.Supervisor{Load: metrics.NewSet(prometheus.NewRegistry()).Load(metrics.Labels{}, metrics.Options{}), Log: slog.New(slog.DiscardHandler)}).
@@ -31,7 +31,7 @@ func final(err error) bool {
 	return err != nil && tries == 1
 }
 
-// A table of a higher number than asked for is nobody's concern; one that is in the way and cannot be read is named.
+// A table of a higher number than requested is ignored; one that is in the way and cannot be read is named.
 func TestTablesThatCannotBeRead(t *testing.T) {
 	for engine, start := range engines {
 		t.Run(engine, func(t *testing.T) {

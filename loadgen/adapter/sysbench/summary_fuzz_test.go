@@ -8,7 +8,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// FuzzSummary reads what sysbench says at its end: events are there only if they were seen.
+// FuzzSummary reads what sysbench reports at its end: events are there only if they were seen.
 func FuzzSummary(f *testing.F) {
 	text, err := os.ReadFile("testdata/summary-1.0.20.txt")
 	if err != nil {

@@ -28,7 +28,7 @@ var script []byte
 // stopGrace is how long sysbench may take to end its events and print its totals.
 const stopGrace = 8 * time.Second
 
-// Config says what sysbench is to do.
+// Config configures a run of sysbench.
 type Config struct {
 	// Path is the program, Script one of its tests, such as oltp_read_write.
 	Path, Script string
@@ -91,8 +91,8 @@ func (t *Tool) folder() (string, error) {
 	return folder, nil
 }
 
-// command is sysbench's command line. The options of a test are only read there: from a file sysbench takes none that it does not
-// know before it has loaded the test, and says nothing.
+// command returns sysbench's command line. The options of a test are only read there: sysbench silently ignores those
+// in a file that it does not know before it has loaded the test.
 func (t *Tool) command(folder, test, what string) []string {
 	_, more, _, _ := t.config.Target.options() // checked by New
 	command := append([]string{t.config.Path, "--config-file=" + filepath.Join(folder, "options")}, more...)
@@ -176,7 +176,8 @@ func (r *run) event(line string) {
 func (r *run) failed(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// sysbench says of a lost connection and of a statement that failed the same in its error; the driver has told the cause before it.
+	// sysbench's error is the same for a lost connection and a failed statement; the driver has reported the cause
+	// before it.
 	kind := e.Error
 	if kind == metrics.Other && r.lastWords != "" {
 		kind = adapter.KindOf(r.lastWords)
@@ -197,7 +198,7 @@ func (r *run) stdout(line string) {
 	r.complaint(line)
 }
 
-// lostServer fits what sysbench's drivers say when the server is gone or not there.
+// lostServer fits what sysbench's drivers report when the server is gone or not there.
 var lostServer = regexp.MustCompile(`(?i)connect|gone away|terminating|shutting down|starting up|recovery mode|closed`)
 
 // complaint takes an error line, of either stream: sysbench prints them on both.
@@ -240,17 +241,18 @@ func (r *run) ended(err error) adapter.Ended {
 	return adapter.End("sysbench", err, r.lastWords, r.serverDown, refused)
 }
 
-// serverWords are in what sysbench tells of a server's answer, as by PostgreSQL's library, MySQL's, and its own words.
+// serverWords are in what sysbench reports of a server's answer, as by PostgreSQL's library, MySQL's, and its own
+// words.
 var serverWords = regexp.MustCompile(`ERROR:|FATAL:|PQ[a-z]|mysql_|SQL error|drv_|errno`)
 
-// own says whether sysbench has said something that is not of the server: what it does not take, it never will.
+// own reports whether sysbench has reported something that is not of the server: what it does not take, it never will.
 func own(words string) bool {
 	return words != "" && !serverWords.MatchString(words) && !lostServer.MatchString(words) && adapter.KindOf(words) == metrics.Other
 }
 
-// Init makes sysbench's tables unless they are there, complete and of the size asked for. Half-made ones of an interrupted
-// call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not, and not touched.
-// While another loadgen makes tables in the database, it waits, unless there is nothing to be made.
+// Init makes sysbench's tables unless they are there, complete and of the requested size. Half-made ones of an
+// interrupted call of Init are made afresh, and so are loadgen's own of another size. Others are refused, whole or not,
+// and not touched. While another loadgen makes tables in the database, it waits, unless there is nothing to be made.
 func (t *Tool) Init(ctx context.Context) error {
 	if t.ready(ctx) {
 		return nil
@@ -258,8 +260,8 @@ func (t *Tool) Init(ctx context.Context) error {
 	return adapter.Alone{Tool: "sysbench", Log: t.log, Open: t.config.Target.lock}.Do(ctx, t.makeTables)
 }
 
-// ready looks, without the lock, whether the tables are as asked for and nobody makes any. What it cannot tell is looked at again under
-// the lock.
+// ready looks, without the lock, whether the tables are as requested and nobody makes any. What it cannot decide is
+// looked at again under the lock.
 func (t *Tool) ready(ctx context.Context) (fit bool) {
 	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
 		now, err := t.config.Target.making(ctx, db)
@@ -279,7 +281,7 @@ func (t *Tool) ready(ctx context.Context) (fit bool) {
 	return fit && err == nil
 }
 
-// makeTables does what Init says, under the lock.
+// makeTables does what Init documents, under the lock.
 func (t *Tool) makeTables(ctx context.Context) error {
 	there, interrupted, err := t.makeRoom(ctx)
 	switch {
@@ -304,8 +306,8 @@ func (t *Tool) makeTables(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom returns the tables if they are as asked for. If they are not, it drops those that are in the way, and notes that
-// loadgen makes them.
+// makeRoom returns the tables if they are as requested. If they are not, it drops those that are in the way, and notes
+// that loadgen makes them.
 func (t *Tool) makeRoom(ctx context.Context) (there map[int]table, interrupted making, err error) {
 	err = t.withDatabase(ctx, func(ctx context.Context, db database) error {
 		if interrupted, err = t.config.Target.making(ctx, db); err != nil {
@@ -336,7 +338,8 @@ func (t *Tool) makeRoom(ctx context.Context) (there map[int]table, interrupted m
 	return there, interrupted, err
 }
 
-// withDatabase does something on a connection of its own: one would be idle for as long as sysbench works, and may be cut.
+// withDatabase does something on a connection of its own: one would be idle for as long as sysbench works, and may be
+// cut.
 func (t *Tool) withDatabase(ctx context.Context, do func(context.Context, database) error) error {
 	db, err := t.config.Target.open(ctx)
 	if err != nil {
@@ -346,8 +349,9 @@ func (t *Tool) withDatabase(ctx context.Context, do func(context.Context, databa
 	return do(ctx, db)
 }
 
-// finish marks the whole tables of a call as loadgen's, be it this one or one that was interrupted when it had made them. While
-// half-made ones of the call are left, the note of it stays. Tables that cannot be marked are as good for a run.
+// finish marks the whole tables of a call as loadgen's, be it this one or one that was interrupted when it had made
+// them. While half-made ones of the call are left, the note of it stays. Tables that cannot be marked are as good for a
+// run.
 func (t *Tool) finish(ctx context.Context, there map[int]table, of making) {
 	if of.tables == 0 {
 		return
@@ -407,7 +411,7 @@ func (t *Tool) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Total is the sum of what the sysbench processes said at their ends.
+// Total is the sum of what the sysbench processes reported at their ends.
 func (t *Tool) Total() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()

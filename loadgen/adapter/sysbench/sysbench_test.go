@@ -120,8 +120,8 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// tellWhy says, if the test has failed, what sysbench's threads wait for in the kernel, and what the
-// server does for them.
+// tellWhy logs, if the test has failed, what sysbench's threads wait for in the kernel, and what the server does for
+// them.
 func (r *rig) tellWhy(t *testing.T, target Target) {
 	if !t.Failed() || r.tool.PID() == 0 {
 		return

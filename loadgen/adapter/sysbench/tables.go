@@ -25,8 +25,8 @@ type table struct {
 	counted bool
 }
 
-// markForm is the comment on a table that loadgen made, changedForm what is added before a test that changes its number of rows.
-// A table that is made afresh by hand has none.
+// markForm is the comment on a table that loadgen made, changedForm what is added before a test that changes its number
+// of rows. A table that is made afresh by hand has none.
 const (
 	markForm    = "made by loadgen with %d rows"
 	changedForm = ", changed by %s"
@@ -85,8 +85,8 @@ func (t Target) list(ctx context.Context, db database) (map[int]table, error) {
 	return there, err
 }
 
-// plan compares the tables with those asked for. They fit, or those to be dropped before they are made: loadgen's own and the
-// rest of an interrupted call. What may be somebody else's is an error, whole or not.
+// plan compares the tables with the requested ones. They fit, or those to be dropped before they are made: loadgen's
+// own and the rest of an interrupted call. What may be somebody else's is an error, whole or not.
 func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []int, err error) {
 	fit = true
 	for n := 1; n <= c.Tables; n++ {
@@ -116,8 +116,9 @@ func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []
 	return false, drop, nil
 }
 
-// fits says whether a table has the rows asked for. One of loadgen's that a test changed is for the same test again, as after a
-// restart. Of one whose beginning is not known the last key says nothing to a test that changes how many rows there are.
+// fits reports whether a table has the requested rows. One of loadgen's that a test changed is for the same test again,
+// as after a restart. If a table's original size is not known, its last key means nothing to a test that changes how
+// many rows there are.
 func (c Config) fits(one table) bool {
 	if one.ours {
 		return one.rows == c.TableSize && (one.changed == "" || one.changed == c.Script)
@@ -125,10 +126,10 @@ func (c Config) fits(one table) bool {
 	return one.rows == c.TableSize || c.changes()
 }
 
-// changes says whether the test changes how many rows there are.
+// changes reports whether the test changes how many rows there are.
 func (c Config) changes() bool { return c.Script == "oltp_insert" || c.Script == "oltp_delete" }
 
-// size tells a table's rows.
+// size returns a table's rows.
 func (t table) size() string {
 	if t.counted {
 		return fmt.Sprintf("%d rows", t.rows)

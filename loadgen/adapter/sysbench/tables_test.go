@@ -14,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// engines start a server each, and tell how to count in it and to do something in its database.
+// engines start a server each. They return how to count in it and how to run something in its database.
 var engines = map[string]func(t *testing.T) (target Target, count func(string) int, exec func(string)){
 	"postgres": func(t *testing.T) (Target, func(string) int, func(string)) {
 		db := testdb.StartPostgres(t)
@@ -26,7 +26,8 @@ var engines = map[string]func(t *testing.T) (target Target, count func(string) i
 	},
 }
 
-// Tables of another size are not measured for those asked for: loadgen's own are made afresh, others are refused and stay.
+// Tables of another size are not measured for the requested ones: loadgen's own are made afresh, others are refused and
+// stay.
 func TestInitOfAnotherSize(t *testing.T) {
 	for engine, start := range engines {
 		t.Run(engine, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	}
 }
 
-// A run is on all tables asked for, and on no key beyond their size.
+// A run is on all requested tables, and on no key beyond their size.
 func TestRunIsOnTheTables(t *testing.T) {
 	t.Parallel()
 	testkit.Tool(t, "sysbench")

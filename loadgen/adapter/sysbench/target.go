@@ -17,10 +17,10 @@ type Target struct {
 	DSN string
 }
 
-// options are sysbench's own for the target, in its file of options, where no other user sees them. arguments are those of its command line, env of
-// its environment. PostgreSQL's connection string is in the place of the database's name, where libpq reads it as everywhere; sysbench's own defaults of a
-// host, a user and so on would come before what it says. Of MySQL sysbench has no option for most of what a string can say (TLS files, time-outs); that takes
-// no effect.
+// options are sysbench's own for the target, in its file of options, where no other user sees them. arguments are those
+// of its command line, env of its environment. PostgreSQL's connection string is in the place of the database's name,
+// where libpq reads it as everywhere; sysbench's own defaults of a host, a user and so on would override it. For MySQL,
+// sysbench has no option for most of a string's settings (TLS files, timeouts); they have no effect.
 func (t Target) options() (options, arguments, env []string, err error) {
 	if t.Engine == "mysql" {
 		c, err := mysql.ParseDSN(t.DSN)

@@ -1,4 +1,5 @@
-// Package flock locks files against other processes, as long as they are open. The kernel frees a lock when its process ends, however that is.
+// Package flock locks files against other processes, as long as they are open. The kernel frees a lock when its process
+// ends, however that is.
 package flock
 
 import (
@@ -14,8 +15,8 @@ var ErrHeld = errors.New("another process has locked it")
 // Kernel is the kernel's lock; a test may take another, beside no other test.
 var Kernel = unix.Flock
 
-// Lock locks a file, and does not wait. unlocked is why nothing keeps others from it: its file system has no locks, as NFS without a lock manager. An
-// NFS locks only what is open for writing.
+// Lock locks a file, and does not wait. unlocked is why nothing keeps others from it: its file system has no locks, as
+// NFS without a lock manager. An NFS locks only what is open for writing.
 func Lock(f *os.File) (unlocked, err error) {
 	switch err := Kernel(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:
@@ -37,7 +38,7 @@ func Unlock(f *os.File) error {
 	return nil
 }
 
-// noLocks says whether an error means that a file system has no locks.
+// noLocks reports whether an error means that a file system has no locks.
 func noLocks(err error) bool {
 	return errors.Is(err, unix.ENOLCK) || errors.Is(err, errors.ErrUnsupported)
 }

@@ -1,5 +1,5 @@
-// Package given reads the JSON files that people give to commands: what is wrong with one is said with its place, and what it is instead of what is
-// wanted.
+// Package given reads the JSON files that people give to commands. Its errors name the place of what is wrong, and what
+// it is instead of what is wanted.
 package given
 
 import (
@@ -15,7 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads one JSON value. With strict, a field that is not known is an error. Errors say the line, the column and the field; line is the first one's number.
+// Decode reads one JSON value. With strict, a field that is not known is an error. Errors name the line, the column and
+// the field; line is the first one's number.
 func Decode(text []byte, into any, strict bool, line int) error {
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
@@ -86,7 +87,7 @@ func want(e *json.UnmarshalTypeError) string {
 	return "a string"
 }
 
-// place says where the byte before an offset is.
+// place describes where the byte before an offset is.
 func place(text []byte, offset int64, line int) string {
 	before := text[:max(0, min(offset-1, int64(len(text))))]
 	if offset >= int64(len(text)) {
@@ -116,7 +117,7 @@ var kinds = []struct {
 	{[]string{"data", "status"}, "an answer of Prometheus"},
 }
 
-// What says what a file is, as far as that can be told.
+// What describes what a file is, as far as that can be recognized.
 func What(text []byte) string {
 	trimmed := bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if len(trimmed) == 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong is said with its line, column and field, and with what is wanted.
+// An error names the line, column and field of what is wrong, and what is wanted.
 func TestDecode(t *testing.T) {
 	type inner struct {
 		B int `json:"b"`
@@ -34,7 +34,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What a file is instead of what is wanted is told by what it has.
+// What recognizes what a file is instead of what is wanted by what it has.
 func TestWhat(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "an empty file", "null": "JSON's null", "[]": "a JSON array", "3": "a JSON value that is no object", "plain words": "no JSON", "{": "JSON that is cut or damaged",

@@ -1,4 +1,5 @@
-// Package logged finds results in what programs have printed: `kubectl logs` gives the results with the log's lines between.
+// Package logged finds results in what programs have printed: `kubectl logs` gives the results with the log's lines
+// between.
 package logged
 
 import (
@@ -9,7 +10,8 @@ import (
 	"io"
 )
 
-// Longest is how long an object may be: a result with every slot of its distributions in use is far below, and so is a matrix.
+// Longest is how long an object may be: a result with every slot of its distributions in use is far below, and so is a
+// matrix.
 const Longest = 64 << 20
 
 // Object is a JSON object in a text.
@@ -19,8 +21,8 @@ type Object struct {
 	Line int
 }
 
-// Objects returns the JSON objects that were written indented: each begins and ends with a line of one brace. Those that are
-// cut are an error, which says where they are; the others are returned with it.
+// Objects returns the JSON objects that were written indented: each begins and ends with a line of one brace. Those
+// that are cut are an error, which names where they are; the others are returned with it.
 func Objects(from io.Reader) ([]Object, error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, Longest)

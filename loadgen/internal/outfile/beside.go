@@ -26,8 +26,9 @@ var (
 // pause is the time between two tries to make the temporary file.
 const pause = 50 * time.Millisecond
 
-// beside makes the temporary file that takes the place of what is there when it is whole. Its name is always the same, so that what a killed loadgen left is
-// taken away by the next one; a lock, as long as the file is open, tells that from what another one is at work on.
+// beside makes the temporary file that takes the place of what is there when it is whole. Its name is always the same,
+// so that what a killed loadgen left is taken away by the next one; a lock, as long as the file is open, distinguishes
+// that from what another one is at work on.
 func (p place) beside() (*os.File, error) {
 	folder, base := filepath.Split(p.path)
 	name := filepath.Join(folder, "."+base+".loadgen-tmp")
@@ -52,7 +53,8 @@ func (p place) beside() (*os.File, error) {
 	}
 }
 
-// leftover takes away the temporary file of a loadgen that was killed. What is somebody else's stays, and no link is followed.
+// leftover takes away the temporary file of a loadgen that was killed. What is somebody else's stays, and no link is
+// followed.
 func leftover(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +80,8 @@ func leftover(name string) error {
 	return os.Remove(name)
 }
 
-// reopen opens an own file for writing, for NFS locks no other. One that has got the mode of a file that nobody may write to gets another.
+// reopen opens an own file for writing, for NFS locks no other. One that has got the mode of a file that nobody may
+// write to gets another.
 func reopen(name string) (*os.File, error) {
 	const unfollowed = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	file, err := os.OpenFile(name, os.O_RDWR|unfollowed, 0)
@@ -94,8 +97,8 @@ func reopen(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|unfollowed, 0)
 }
 
-// locked locks an open file. It says false if another loadgen has the lock, or has taken away the file's name. A lock that cannot be had otherwise, as
-// where there are none, keeps nothing from being written: it is told.
+// locked locks an open file. It returns false if another loadgen has the lock, or has removed the file's name. A file
+// whose lock fails otherwise, as where there are none, is still written: that is logged.
 func locked(file *os.File) bool {
 	unlocked, err := flock.Lock(file)
 	if errors.Is(err, flock.ErrHeld) {
@@ -112,17 +115,18 @@ func locked(file *os.File) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// told are the files of which it was told that they are not locked.
+// told are the files of which it was logged that they are not locked.
 var told sync.Map
 
-// tell tells it once of each.
+// tell logs it once of each.
 func tell(name string, err error) {
 	if _, before := told.LoadOrStore(name, true); !before {
 		slog.Warn("a file is written without a lock, so that nothing keeps another loadgen from writing it, too", "file", name, "err", err)
 	}
 }
 
-// dress gives the temporary file the owner and the mode of what it is to replace. An owner that it cannot have is an error.
+// dress gives the temporary file the owner and the mode of what it is to replace. An owner that it cannot have is an
+// error.
 func (p place) dress(file *os.File) error {
 	if p.was != nil {
 		made, err := file.Stat()

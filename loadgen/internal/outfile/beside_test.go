@@ -15,7 +15,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// old makes a file of yesterday, and says what its temporary file is called.
+// old makes a file of yesterday, and returns its path and that of its temporary file.
 func old(t *testing.T) (path, beside string) {
 	t.Helper()
 	folder := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/flock"
 )
 
-// lockBy has files locked by another function than the kernel's until the test's end, and returns what is logged meanwhile. Its test runs beside no
-// other.
+// lockBy has files locked by another function than the kernel's until the test's end, and returns what is logged
+// meanwhile. Its test runs beside no other.
 func lockBy(t *testing.T, lock func(fd, how int) error) *strings.Builder {
 	t.Helper()
 	var log strings.Builder
@@ -30,7 +30,8 @@ func lockBy(t *testing.T, lock func(fd, how int) error) *strings.Builder {
 	return &log
 }
 
-// On a file system without locks, or with broken ones (fake ones), files are written all the same, which is told once of each.
+// On a file system without locks, or with broken ones (fake ones), files are written all the same, which is logged once
+// of each.
 func TestWithoutLocks(t *testing.T) {
 	for _, cause := range []error{unix.ENOLCK, unix.EOPNOTSUPP, unix.ENOSYS, unix.EIO} {
 		log := lockBy(t, func(int, int) error { return cause })
@@ -48,8 +49,8 @@ func TestWithoutLocks(t *testing.T) {
 	}
 }
 
-// NFS (a fake one) locks only what is open for writing: what another loadgen is at work on is not taken away there, though it has a mode that nobody may
-// write to.
+// NFS (a fake one) locks only what is open for writing: what another loadgen is at work on is not taken away there,
+// though it has a mode that nobody may write to.
 func TestAtWorkOnNFS(t *testing.T) {
 	log := lockBy(t, func(fd, how int) error {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE == unix.O_RDONLY {
@@ -116,7 +117,8 @@ func TestSynced(t *testing.T) {
 	if strings.Join(synced, "; ") != strings.Join(want, "; ") {
 		t.Errorf("synced are %q, want %q", synced, want)
 	}
-	// A file system that syncs no folders (a fake one) is no reason to say that a file was not written, a broken disk is.
+	// A file system that syncs no folders (a fake one) is no reason to report that a file was not written, a broken
+	// disk is.
 	for cause, fails := range map[error]bool{unix.EINVAL: false, unix.EOPNOTSUPP: false, unix.EIO: true} {
 		fsync = func(f *os.File) error {
 			if info, err := f.Stat(); err == nil && info.IsDir() {

@@ -15,15 +15,15 @@ import (
 // File is a file that is written in another way than others.
 type File struct {
 	Path string
-	// Mode is that of a new file, whatever the umask; 0: as the umask says. A file that is there keeps its own.
+	// Mode is that of a new file, whatever the umask; 0: by the umask. A file that is there keeps its own.
 	Mode fs.FileMode
-	// Before is called when all of the new file is there, right before it takes the place of the old one, which stays if that fails. It may be nil, and
-	// is not called for a stream, device or pipe.
+	// Before is called when all of the new file is there, right before it takes the place of the old one, which stays
+	// if that fails. It may be nil, and is not called for a stream, device or pipe.
 	Before func() error
 }
 
-// Write writes the file. It has its name only when it is whole and on the disk: until then, and if anything fails, what was there stays. Only a file that
-// cannot be replaced is written over, when all of the new one is known.
+// Write writes the file. It has its name only when it is whole and on the disk: until then, and if anything fails, what
+// was there stays. Only a file that cannot be replaced is written over, when all of the new one is known.
 func (f File) Write(write func(io.Writer) error) error {
 	p, err := find(f.Path)
 	var whole bytes.Buffer
@@ -86,23 +86,26 @@ func (f File) put(p place, whole []byte) error {
 	return nil
 }
 
-// irreplaceable says whether an error tells that no other file can take the place of one: the folder takes none, or the owner cannot be the same.
+// irreplaceable reports whether an error means that no other file can take the place of one: the folder takes none, or
+// the owner cannot be the same.
 func irreplaceable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, errOwner)
 }
 
-// mounted says whether an error of renaming tells that what is there can only be written over, as a file that is mounted by itself.
+// mounted reports whether an error of renaming means that what is there can only be written over, as a file that is
+// mounted by itself.
 func mounted(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EBUSY)
 }
 
-// Replaces says whether a path is of a file that is replaced as a whole, so that it may be written again and again: of no stream, device or pipe.
+// Replaces reports whether a path is of a file that is replaced as a whole, so that it may be written again and again:
+// of no stream, device or pipe.
 func Replaces(path string) bool {
 	p, err := find(path)
 	return err == nil && p.replaced()
 }
 
-// Same says whether two paths are of one file, of which each would take the other's place.
+// Same reports whether two paths are of one file, of which each would take the other's place.
 func Same(a, b string) bool {
 	p, err := find(a)
 	q, otherErr := find(b)
@@ -114,7 +117,8 @@ func Same(a, b string) bool {
 	return err == nil && otherErr == nil && p.path == q.path
 }
 
-// Check says why a file could not be written, before hours are spent on what is to be in it. What is there stays as it is.
+// Check returns why a file could not be written. It is called before hours of work for its content. What is there stays
+// as it is.
 func Check(path string) error {
 	p, err := find(path)
 	if err != nil || p.stream != nil || p.device() {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// says writes a text.
+// says returns a function that writes a text.
 func says(text string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
@@ -61,7 +61,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// What cannot be written is said before, with its name.
+// What cannot be written is an error before, with its name.
 func TestCheckRefuses(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "file")
@@ -105,7 +105,7 @@ func TestLinkToNothing(t *testing.T) {
 	}
 }
 
-// A new file is for whom the umask says, unless its mode is said.
+// The umask decides who may read a new file, unless its mode is given.
 func TestUmask(t *testing.T) {
 	folder := t.TempDir()
 	before := syscall.Umask(0o027)
@@ -125,7 +125,8 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// The standard output is written to as it is, a file or a pipe, in its order with what else is written there; a device as well.
+// The standard output is written to as it is, a file or a pipe, in its order with what else is written there; a device
+// as well.
 func TestStreams(t *testing.T) {
 	const inside = "OUTFILE_TEST_INSIDE"
 	if os.Getenv(inside) != "" {

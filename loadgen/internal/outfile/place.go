@@ -15,14 +15,14 @@ const mostLinks = 40
 type place struct {
 	path   string      // without symbolic links
 	was    fs.FileInfo // of what is there already; nil: nothing is
-	mode   fs.FileMode // of what is to be there; 0, where nothing was: as the umask says
+	mode   fs.FileMode // of what is to be there; 0, where nothing was: by the umask
 	stream *os.File    // what is open there: the standard output, or that of errors
 }
 
-// device says whether a device or a pipe is there: nothing takes its place.
+// device reports whether a device or a pipe is there: nothing takes its place.
 func (p place) device() bool { return p.was != nil && !p.was.Mode().IsRegular() }
 
-// replaced says whether another file takes its place, or writes over all of it.
+// replaced reports whether another file takes its place, or writes over all of it.
 func (p place) replaced() bool { return p.stream == nil && !p.device() }
 
 // find follows a path.

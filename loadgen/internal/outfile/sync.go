@@ -10,8 +10,9 @@ import (
 // fsync puts an open file or folder on the disk; a test may look on.
 var fsync = (*os.File).Sync
 
-// SyncFolder puts the names in a folder on the disk: until then a new file, or one that has taken another's place, may be gone after a power cut. A folder
-// that cannot be read, or whose file system syncs no folders, has no more than what its file system does by itself.
+// SyncFolder puts the names in a folder on the disk: until then a new file, or one that has taken another's place, may
+// be gone after a power cut. A folder that cannot be read, or whose file system syncs no folders, has no more than what
+// its file system does by itself.
 func SyncFolder(folder string) error {
 	f, err := os.Open(folder)
 	if errors.Is(err, os.ErrPermission) {

@@ -16,7 +16,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// MariaDB is a MariaDB server that lives as long as its test, on a Unix socket only unless it is told otherwise.
+// MariaDB is a MariaDB server that lives as long as its test, on a Unix socket only by default.
 type MariaDB struct {
 	t       testing.TB
 	folder  string
@@ -26,8 +26,8 @@ type MariaDB struct {
 	cmd     *exec.Cmd
 }
 
-// StartMariaDB makes a data folder and starts a server on it, with more arguments than the usual ones. The user test, without a
-// password, may do anything in the database test.
+// StartMariaDB makes a data folder and starts a server on it, with more arguments than the usual ones. The user test,
+// without a password, may do anything in the database test.
 func StartMariaDB(t testing.TB, more ...string) *MariaDB {
 	t.Helper()
 	install := testkit.Tool(t, "mariadb-install-db")

@@ -118,7 +118,7 @@ func (p *Postgres) Count(query string) int {
 	return n
 }
 
-// Demand makes the server ask a role for its password.
+// Demand makes the server require a role's password.
 func (p *Postgres) Demand(role string) {
 	p.t.Helper()
 	path := filepath.Join(p.folder, "data", "pg_hba.conf")

@@ -106,7 +106,7 @@ func (s *Staller) serve(c net.Conn) {
 		switch message.(type) {
 		case *pgproto3.StartupMessage:
 			ready = true
-		default: // asks for TLS or GSS
+		default: // requests TLS or GSS
 			if _, err := c.Write([]byte("N")); err != nil {
 				return
 			}

@@ -28,7 +28,7 @@ func Start(t testing.TB, f func(context.Context)) (stop func()) {
 
 var atLeast = flag.Duration("at-least", 0, "how long each adapter's count is taken before it is compared with the tool's own")
 
-// Measure waits until a load has completed n transactions, and as long as -at-least says.
+// Measure waits until a load has completed n transactions, and at least as long as -at-least.
 func Measure(t testing.TB, load *metrics.Load, n uint64) {
 	t.Helper()
 	began := time.Now()
@@ -46,7 +46,7 @@ func Await(t testing.TB, load *metrics.Load, n uint64) {
 	Until(t, load, fmt.Sprint(n, " transactions"), func(m metrics.Tally) bool { return m.Completed >= n })
 }
 
-// Until waits until a load's tally is as said.
+// Until waits until is(tally) holds.
 func Until(t testing.TB, load *metrics.Load, what string, is func(metrics.Tally) bool) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() error {

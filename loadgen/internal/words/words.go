@@ -1,12 +1,12 @@
-// Package words says figures in words, alike in all reports.
+// Package words puts figures into words, alike in all reports.
 package words
 
 import "fmt"
 
-// twice is from where on a ratio is said as a multiple.
+// twice is from where on a ratio is worded as a multiple.
 const twice = 2
 
-// Change says a ratio of times.
+// Change words a ratio of times.
 func Change(ratio float64) string {
 	switch {
 	case ratio >= twice:

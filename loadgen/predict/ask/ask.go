@@ -1,5 +1,5 @@
-// Package ask asks a Prometheus that has Plumbline's series for what a prediction goes by: a server's statements, and the
-// requests of the block devices of its class and of another.
+// Package ask queries a Prometheus that has Plumbline's series for the input of a prediction: a server's statements,
+// and the requests of the block devices of its class and of another.
 package ask
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// Question is what is asked: what would a server's response times be elsewhere?
+// Question selects a prediction: what would a server's response times be elsewhere?
 type Question struct {
 	// Subject names the server.
 	Subject why.Subject
-	// Class is the storage class asked about; or Replicas is the number of copies, of the same storage engine.
+	// Class is the storage class to predict for; or Replicas is the number of copies, of the same storage backend.
 	Class    string
 	Replicas int
 	// Clients, Cores, Think, its mean ThinkTime and SameCache are the workload's.
@@ -40,7 +40,7 @@ type Question struct {
 
 const mostWindows = 288
 
-// Check tells what of a question cannot be asked.
+// Check returns what is wrong with a question.
 func (q Question) Check() error {
 	switch {
 	case (q.Class == "") == (q.Replicas == 0):
@@ -53,7 +53,7 @@ func (q Question) Check() error {
 	return nil
 }
 
-// Input asks. What Prometheus does not have is missing in the input, and the prediction says so.
+// Input runs the queries. What Prometheus does not have is missing in the input, and the prediction reports it.
 func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -118,19 +118,19 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 // key is a block device among all clusters and nodes.
 type key struct{ cluster, node, device string }
 
-// asker asks. The first error is kept, and nothing is asked after it.
+// asker runs the queries. It keeps the first error and queries nothing after it.
 type asker struct {
 	ctx context.Context
 	api why.API
 	q   Question
 	// cluster is the server's.
 	cluster string
-	// asked are the places that were asked for, by time.
+	// asked are the places that were queried, by time.
 	asked map[int64]places
 	err   error
 }
 
-// vector asks a question at a time.
+// vector runs a query at a time.
 func (a *asker) vector(text string, at time.Time) model.Vector {
 	if a.err != nil {
 		return nil
@@ -147,7 +147,7 @@ func (a *asker) vector(text string, at time.Time) model.Vector {
 	return v
 }
 
-// histograms asks for histograms, of either kind, by their labels without the bound.
+// histograms queries histograms, of either kind, by their labels without the bound.
 func (a *asker) histograms(name string, of map[string]string, at time.Time) map[model.Fingerprint]found {
 	all := map[model.Fingerprint]found{}
 	for _, s := range a.vector(matchers(of).Replace(questions[name].native), at) {
@@ -195,7 +195,7 @@ func (a *asker) of(t why.Target) map[string]string {
 	return map[string]string{"server": a.within(t.Cluster, labels("node", t.Node, "server", t.Server)), "window": duration(a.q.Window)}
 }
 
-// within adds the matcher of the cluster that is asked about, or of the target's if all are; "" is any then.
+// within adds the matcher of the cluster to query, or of the target's if all are; "" is any then.
 func (a *asker) within(cluster, matchers string) string {
 	matcher := labels("cluster", cluster)
 	if name, named := why.Only(a.api); named {

@@ -15,14 +15,15 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// lab is a recorded lab in which the commits of r1 take 3.8 ms, 3.5 of which are a sync, a write and a half of its device.
+// lab is a recorded lab in which the commits of r1 take 3.8 ms, 3.5 of which are a sync, a write and a half of its
+// device.
 func lab(classic bool) *whytest.Recording {
 	l := whytest.Healthy()
 	l.Classic = classic
 	l.Commit["r1"] = map[string]float64{"cpu": 0.2, "runqueue": 0.1, "sync": 3.5}
 	l.Statement["r1"] = map[string]float64{"cpu": 0.2, "runqueue": 0.05}
 	l.More = func(r *whytest.Recording) {
-		r.Gauge(`plumbline_query_backends{server="r1",node="n",engine="postgresql"}`, 12)
+		r.Gauge(`plumbline_query_processes{server="r1",node="n",db_system="postgresql"}`, 12)
 		for _, d := range []string{"dev-r1", "dev-r3"} {
 			r.Counter(fmt.Sprintf(`node_disk_written_bytes_total{node="n",device=%q}`, d), 60*8192)
 			r.Counter(fmt.Sprintf(`node_disk_writes_completed_total{node="n",device=%q}`, d), 60)
@@ -36,8 +37,8 @@ func asked() Question {
 	return Question{Subject: why.Subject{Class: "r1"}, Class: "r3", Clients: 1, At: whytest.End, Window: 20 * time.Second, Windows: 4}
 }
 
-// What Prometheus has becomes an input, of native histograms and of classic ones, and that a prediction: the device of r3 takes
-// 4.4 ms for a write where that of r1 takes 2.4, so that a commit takes 3.5 × 4.4 / 2.4 ms and 0.3.
+// What Prometheus has becomes an input, of native histograms and of classic ones, and that a prediction: the device of
+// r3 takes 4.4 ms for a write where that of r1 takes 2.4, so that a commit takes 3.5 × 4.4 / 2.4 ms and 0.3.
 func TestAsks(t *testing.T) {
 	for name, classic := range map[string]bool{"native": false, "classic": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestAsks(t *testing.T) {
 	}
 }
 
-// What cannot be asked is an error that says what to do; what is not measured is a refusal.
+// A wrong question is an error that has what to do; what is not measured is a refusal.
 func TestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Question)
@@ -120,7 +121,7 @@ func TestRefuses(t *testing.T) {
 func TestOneServer(t *testing.T) {
 	r := lab(false)
 	identity := `node="n",volume="v-2",namespace="lab",persistentvolumeclaim="data-2",storageclass="r1",backend="b"`
-	r.Gauge(`server:volume:info{server="second",engine="postgresql",`+identity+`}`, 1)
+	r.Gauge(`server:volume:info{server="second",db_system="postgresql",`+identity+`}`, 1)
 	r.Gauge(`plumbline_volume_info{`+identity+`,device="dev-2",pod="p"}`, 1)
 	if _, err := asked().Input(t.Context(), r); err == nil || !strings.Contains(err.Error(), "ask about one") {
 		t.Error(err)

@@ -7,7 +7,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// A prediction within a cluster goes by its series alone, whatever other clusters call theirs; those without a label are a cluster, too.
+// A prediction within a cluster goes by its series alone, whatever other clusters call theirs; those without a label
+// are a cluster, too.
 func TestWithin(t *testing.T) {
 	for cluster, sync := range map[string]float64{"": 4, "eu": 40} {
 		r := whytest.Clusters(map[string]float64{"": 4, "eu": 40})

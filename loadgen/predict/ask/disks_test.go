@@ -8,14 +8,14 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// The requests of a disk that serves others as well are not this server's alone: no number is made of them, unless there are enough windows
-// in which it serves no others.
+// The requests of a disk that serves others as well are not this server's alone: no number is made of them, unless
+// there are enough windows in which it serves no others.
 func TestSharedDisks(t *testing.T) {
 	volume := func(r *whytest.Recording, name, pod, class, device string) {
 		r.Gauge(fmt.Sprintf(`plumbline_volume_info{node="n",volume=%q,namespace="lab",pod=%q,persistentvolumeclaim="c",storageclass=%q,backend="b",device=%q}`, name, pod, class, device), 1)
 	}
 	replica := func(r *whytest.Recording, device string) {
-		r.Gauge(fmt.Sprintf(`plumbline_replica_info{node="n",volume="v-r3",replica="10.0.0.1:10000",device=%q}`, device), 1)
+		r.Gauge(fmt.Sprintf(`plumbline_replica_info{node="n",volume="v-r3",address="10.0.0.1:10000",device=%q}`, device), 1)
 	}
 	// The last of the four windows is that of the samples 50 to 59, the one before of 40 to 49.
 	until := func(r *whytest.Recording, name, class, device string, sample int) {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// mostVolumes of the class asked about are looked at.
+	// mostVolumes of the target class are looked at.
 	mostVolumes = 20
 	// idle is the distance in load, as a logarithm, of a volume of which none is known.
 	idle = 20
 )
 
-// few keeps, of more than mostVolumes, those whose load is nearest to that of the server's device in the same windows. It returns how many there
-// were, 0 if all are looked at.
+// few keeps, of more than mostVolumes, those whose load is nearest to that of the server's device in the same windows.
+// It returns how many there were, 0 if all are looked at.
 func (a *asker) few(spans []span) int {
 	far := map[volumeKey][]float64{}
 	for _, s := range spans {

@@ -19,7 +19,8 @@ func crowd(r *whytest.Recording, node, class string, volumes int, perSecond floa
 	}
 }
 
-// Of many volumes those are looked at whose load is nearest to the server's, which makes 60 writes a second, wherever they are; and it is said.
+// Of many volumes those are looked at whose load is nearest to the server's, which makes 60 writes a second, wherever
+// they are; a note reports it.
 func TestNearestInLoad(t *testing.T) {
 	for name, classic := range map[string]bool{"native": false, "classic": true} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestNearestInLoad(t *testing.T) {
 	}
 }
 
-// What is asked by the number of replicas says whose volumes were taken together.
+// A prediction for a number of replicas names the classes whose volumes were taken together.
 func TestPooledClasses(t *testing.T) {
 	r := lab(false)
 	crowd(r, "z", "gold", 2, 60)

@@ -23,7 +23,8 @@ func attached(r *whytest.Recording, class, name, device string, when func(i int)
 	})
 }
 
-// A device's requests are those of the volume that was on it in that window, from its begin to its end: the name of now may have been another's.
+// A device's requests are those of the volume that was on it in that window, from its begin to its end: the name of now
+// may have been another's.
 func TestMovedVolumes(t *testing.T) {
 	// The recording's 60 samples are two minutes; windows of 20 s end at samples 59, 49, 39 and 29.
 	early, late := func(i int) bool { return i < 45 }, func(i int) bool { return i >= 45 }
@@ -83,7 +84,8 @@ func TestMovedVolumes(t *testing.T) {
 	}
 }
 
-// A server that was restored to another class in that time is told by what its statements were on this one, and not at all of too few windows.
+// A server that was restored to another class in that time is predicted from its statements on this one, and not at all
+// from too few windows.
 func TestRestored(t *testing.T) {
 	for name, c := range map[string]struct {
 		since, windows int

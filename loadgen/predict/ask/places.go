@@ -27,14 +27,14 @@ type mounted struct {
 	class, backend string
 }
 
-// places are where volumes were at a time, beside whom, and how many replicas they had.
+// places are where volumes were at a time, beside which others, and how many replicas they had.
 type places struct {
 	of      map[place]mounted
 	disks   disks
 	desired map[volumeKey]float64
 }
 
-// places asks where volumes were, once for each time.
+// places queries where volumes were, once for each time.
 func (a *asker) places(at time.Time) places {
 	if p, ok := a.asked[at.UnixNano()]; ok {
 		return p
@@ -74,7 +74,8 @@ func volumeOf(m model.Metric) volumeKey {
 // others is how many volumes and replicas of others were beside a volume.
 func (p places) others(at place) int { return p.disks.others(at.key, p.of[at].pod) }
 
-// wanted is whether a volume is of what is asked about: of the class, or of the engine and with so many replicas.
+// wanted reports whether a volume is of the question's target: of the class, or of the engine and with so many
+// replicas.
 func (p places) wanted(at place, q Question, t why.Target) bool {
 	m, known := p.of[at]
 	switch {
@@ -86,23 +87,24 @@ func (p places) wanted(at place, q Question, t why.Target) bool {
 	return m.backend == t.Backend && p.desired[at.volume] == float64(q.Replicas)
 }
 
-// spot is a device in a window in which it was the same volume's from begin to end, and how many volumes and replicas of others were on it.
+// spot is a device in a window in which it was the same volume's from begin to end, and how many volumes and replicas
+// of others were on it.
 type spot struct {
 	place
 	others int
 	class  string
 }
 
-// span is a window that ends at a time: the server's device, none if it was not the one of its volume all the time, and those of the class
-// asked about.
+// span is a window that ends at a time: the server's device, none if it was not the one of its volume all the time, and
+// those of the target class.
 type span struct {
 	at     time.Time
 	source []spot
 	others []spot
 }
 
-// spans are all windows, the latest first. A device's name may be another volume's after one was attached anew: it is asked at each
-// window's begin and end what was on it.
+// spans are all windows, the latest first. A device's name may be another volume's after one was attached anew: so its
+// volume is queried at each window's begin and end.
 func (a *asker) spans(t why.Target) []span {
 	var all []span
 	source := volumeKey{t.Cluster, t.Volume}
@@ -135,8 +137,8 @@ func (a *asker) spans(t why.Target) []span {
 	return all
 }
 
-// alone keeps the spots that no other shares, if there are enough, or no others. Of a disk that several share it is not known whose its requests
-// are: it returns by how many the least shared one is then.
+// alone keeps the spots that no other shares, if there are enough, or no others. Of a disk that several share it is not
+// known whose its requests are: it returns by how many the least shared one is then.
 func alone(spans []span, of func(*span) *[]spot) int {
 	least, unshared := math.MaxInt, 0
 	for i := range spans {

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// question is one to Prometheus, of native histograms and, where they are not there, of classic ones. $server stands for a
-// server's matchers, $devices for those of block devices, $cluster for its cluster's, $window for the window.
+// question is one to Prometheus, of native histograms and, where they are not there, of classic ones. $server stands
+// for a server's matchers, $devices for those of block devices, $cluster for its cluster's, $window for the window.
 type question struct{ native, classic string }
 
 var questions = map[string]question{
@@ -21,7 +21,7 @@ var questions = map[string]question{
 	"bytes": {native: `sum by (node, device) (increase(node_disk_written_bytes_total{$devices}[$window])) / (sum by (node, device) (increase(node_disk_writes_completed_total{$devices}[$window])) > 0)`},
 	"load": {`sum by (cluster, node, device) (histogram_count(rate(ebpf_exporter_blkio_total_seconds{op=~"write|flush",$cluster}[$window])))`,
 		`sum by (cluster, node, device) (rate(ebpf_exporter_blkio_total_seconds_count{op=~"write|flush",$cluster}[$window]))`},
-	"sessions": {native: `max(plumbline_query_backends{$server})`},
+	"sessions": {native: `max(plumbline_query_processes{$server})`},
 	"volumes":  {native: `group by (cluster, node, device, volume, storageclass, backend, namespace, pod) (plumbline_volume_info{$cluster})`},
 	"below":    {native: `count by (cluster, node, device) (plumbline_replica_info{$cluster})`},
 	"replicas": {native: `max by (cluster, volume) (plumbline_volume_desired_replicas{$cluster})`},

@@ -18,13 +18,14 @@ import (
 	"github.com/plumbline/plumbline/loadgen/predict"
 )
 
-// Config says what load to make.
+// Config configures a load.
 type Config struct {
 	// Directory is on the storage that is measured. Files in there are made and removed.
 	Directory string
 	// Size is that of a write and of a read, in bytes.
 	Size int
-	// Pauses are mean pauses between an operation's end and the next, exponential: each has windows of its own, in turn.
+	// Pauses are mean pauses between an operation's end and the next, exponential: each has windows of its own, in
+	// turn.
 	Pauses []time.Duration
 	// Readers is how many read at the same time; 0 reads nothing.
 	Readers int
@@ -38,7 +39,7 @@ type Config struct {
 // segment is the size of the file that is written to, over and over: that of PostgreSQL's.
 const segment = 16 << 20
 
-// Check says what of it cannot be.
+// Check returns what is wrong with a configuration.
 func (c Config) Check() error {
 	switch {
 	case c.Size < 512 || c.Size > 1<<20 || c.Size%512 != 0:
@@ -97,8 +98,8 @@ func Measure(ctx context.Context, c Config) ([]predict.Load, error) {
 	return found, nil
 }
 
-// create makes a file of a size that is all on storage. It is opened as databases do, past Go's own poller, which a file
-// system of this machine's user space may have to be asked for.
+// create makes a file of a size that is all on storage. It is opened as databases do, past Go's own poller: a file
+// system in this machine's user space may have to serve its polls.
 func create(path string, size int64, block int) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -207,8 +208,8 @@ func (c Config) window(ctx context.Context, log, data int, pause time.Duration) 
 	return l, err
 }
 
-// now is a clock in seconds that stands still while the calling thread is on a CPU: what a call takes by it is what it waits, as the
-// phases of statements have it.
+// now is a clock in seconds that stops while the calling thread is on a CPU: what a call takes by it is what it waits,
+// as the phases of statements have it.
 func now() (float64, error) {
 	var cpu unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &cpu); err != nil {

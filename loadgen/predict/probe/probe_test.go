@@ -16,7 +16,8 @@ func config(dir string) Config {
 	return Config{Directory: dir, Size: 8192, Pauses: []time.Duration{time.Millisecond, 0}, Window: 400 * time.Millisecond, Windows: 2}
 }
 
-// What the probe reads of a file system that holds back a known time is at least that, and what is not held back is less.
+// What the probe reads of a file system that holds back a known time is at least that, and what is not held back is
+// less.
 func TestMeasuresWhatIsHeldBack(t *testing.T) {
 	testkit.NeedRoot(t)
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ A class as a part of an object's name: a DNS label, short enough for names of Cl
   engine: {{ eq $kind "mysql" | ternary "mysql" "postgresql" }}
   storageclass: {{ $class | quote }}
   namespace: {{ $.Release.Namespace }}
-  server: {{ $.Release.Namespace }}/{{ $kind }}-{{ $slug }}
+  database: {{ $.Release.Namespace }}/{{ $kind }}-{{ $slug }}
   rate: {{ $.Values.canary.rate }}
   dsnSecret:
     {{- if eq $kind "mysql" }}

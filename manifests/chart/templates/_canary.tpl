@@ -67,7 +67,7 @@ spec:
 
 {{/* The arguments of loadgen that name a canary's database. Called with the canary. */}}
 {{- define "plumbline.canaryArgs" -}}
-- --server={{ .server }}
+- --database={{ .database }}
 - --storageclass={{ .storageclass }}
 - --rate={{ default 10 .rate }}
 - --engine={{ eq (default "postgresql" .engine) "mysql" | ternary "mysql" "postgres" }}

@@ -118,6 +118,15 @@ metricRelabelings:
     - {port: 5353, protocol: TCP}
 {{- end -}}
 
+{{/* Egress rules for Prometheus' namespace, as its pods may listen on another port than its Service, and for DNS. */}}
+{{- define "plumbline.prometheusEgress" -}}
+- to:
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: {{ .Values.prometheus.namespace }}
+{{ include "plumbline.dnsEgress" . }}
+{{- end -}}
+
 {{/*
 Prometheus' address. The operator's own Service has the same name in every release; the Service of the chart without the
 operator is RELEASE-server.

@@ -124,7 +124,8 @@ func (b builder) push(image string) error {
 	return nil
 }
 
-// values writes what was pushed as values of both charts: helm upgrade --install … --reset-then-reuse-values -f build/images/values.yaml.
+// values writes what was pushed as values of both charts: helm upgrade --install … --reset-then-reuse-values -f
+// build/images/values.yaml.
 func (b builder) values() error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "# What make push put into the registry, by digest.\nimage:\n  registry: %q\n  tag: %q\n  digests:\n", strings.TrimSuffix(b.registry, "/"), b.tag)

@@ -24,7 +24,7 @@ type object struct {
 	machine elf.Machine
 	// loader is the program interpreter's path; "" in a library.
 	loader string
-	// needed are the libraries it asks for, path where the loader looks for them first.
+	// needed are the libraries it requires, path where the loader looks for them first.
 	needed, path []string
 }
 
@@ -63,10 +63,10 @@ func (s System) read(file string) (*object, error) {
 	return o, nil
 }
 
-// Libraries are the shared libraries that programs and plugins need, their own libraries' too, and
-// the loader: each where it is found by a loader that has no cache and looks into the system's own
-// folders only. Names are of libraries that are opened without being asked for. A program for
-// another architecture than arch, as Go names it, is an error.
+// Libraries are the shared libraries that programs and plugins need, their own libraries' too, and the loader: each
+// where it is found by a loader that has no cache and looks into the system's own folders only. Names are of libraries
+// that are opened at run time without being listed as needed. A program for another architecture than arch, as Go names
+// it, is an error.
 func (s System) Libraries(arch string, objects []string, names ...string) ([]string, error) {
 	machine, known := program.Machines[arch]
 	if !known {
@@ -112,7 +112,7 @@ func (s System) Libraries(arch string, objects []string, names ...string) ([]str
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// library finds a library as the loader does, in the folders of whoever needs it first.
+// library finds a library as the loader does, in the folders of the object that needs it first.
 func (s System) library(arch, name string, first []string) (string, error) {
 	folders := append(slices.Clone(first), "/lib/"+Triple(arch), "/usr/lib/"+Triple(arch), "/lib", "/usr/lib")
 	for _, folder := range folders {

@@ -20,8 +20,8 @@ type Package struct {
 	Status []byte
 }
 
-// dpkg runs a program of dpkg on the system's database. What it says is returned with the error
-// too, as dpkg-query fails if it knows only some of the files.
+// dpkg runs a program of dpkg on the system's database. Its output is returned with the error too, as dpkg-query fails
+// if it knows only some of the files.
 func (s System) dpkg(program string, arguments ...string) (string, error) {
 	cmd := exec.Command(program, append([]string{"--root=" + string(s)}, arguments...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -1,6 +1,5 @@
-// Package debian takes programs out of a Debian system, with the shared libraries they need, what
-// is said of their packages and their licences. It reads files and dpkg's database, and runs
-// nothing of what it takes.
+// Package debian copies programs out of a Debian system, with the shared libraries they need, their packages' metadata
+// and their licences. It reads files and dpkg's database, and runs nothing of what it copies.
 package debian
 
 import (

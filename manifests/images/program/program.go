@@ -1,4 +1,4 @@
-// Package program reads what an ELF file says of where it can run.
+// Package program reads from an ELF file where it can run.
 package program
 
 import (

@@ -59,8 +59,8 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// The same for arm64 on a machine of another architecture, but for loadgen and k6: of packages that are fetched as `make
-// image-tools` fetches them, and with programs that an emulator runs.
+// The same for arm64 on a machine of another architecture, but for loadgen and k6: of packages that are fetched as
+// `make image-tools` fetches them, and with programs that an emulator runs.
 func TestForeign(t *testing.T) {
 	if testing.Short() {
 		testkit.Skip(t, "downloads 110 MB of Debian's packages")
@@ -121,7 +121,7 @@ type unpacked struct {
 	command   func(root string, arguments ...string) *exec.Cmd
 }
 
-// run runs a program and returns what it says.
+// run runs a program and returns its output.
 func (i unpacked) run(arguments ...string) (string, error) {
 	said, err := i.command(i.root, arguments...).CombinedOutput()
 	return string(said), err
@@ -158,7 +158,7 @@ var place = regexp.MustCompile(`^(usr/bin/(pgbench|sysbench|fio)|usr/local/bin/(
 	`|usr/share/sysbench/[a-z_]+\.lua|usr/share/doc/[a-z0-9.+-]+/copyright|usr/share/common-licenses/[A-Za-z0-9.-]+` +
 	`|var/lib/dpkg/status\.d/[a-z0-9.+-]+|etc/os-release)$`)
 
-// checkContent says that the image has files of the known kinds only, for everybody to read and for nobody to write.
+// checkContent checks that the image has files of the known kinds only, readable by everybody and writable by nobody.
 func checkContent(t *testing.T, headers []*tar.Header) {
 	programs := map[string]bool{}
 	for _, h := range headers {
@@ -180,7 +180,7 @@ func checkContent(t *testing.T, headers []*tar.Header) {
 	}
 }
 
-// checkPackages says that each package of the image has a version, this machine's, and a licence.
+// checkPackages checks that each package of the image has a version, this machine's, and a licence.
 func checkPackages(t *testing.T, root string) {
 	files, err := os.ReadDir(filepath.Join(root, debian.StatusFolder))
 	if err != nil {
@@ -209,7 +209,8 @@ func checkPackages(t *testing.T, root string) {
 	}
 }
 
-// checkLibraries has the image's own loader say which libraries each object needs: all of them are there, and no other.
+// checkLibraries lists the libraries that each object needs with the image's own loader: all of them are there, and no
+// other.
 func (i unpacked) checkLibraries(t *testing.T) {
 	root := i.root
 	loaders, err := filepath.Glob(filepath.Join(root, "lib*/ld-linux-*"))
@@ -292,7 +293,8 @@ func (i unpacked) checkPrograms(t *testing.T) {
 	}
 }
 
-// checkConfined runs what of the programs needs more than the packages' files: the programs beside them, and what a pod has and has not.
+// checkConfined runs what of the programs needs more than the packages' files: the programs beside them, and what a pod
+// has and has not.
 func (i unpacked) checkConfined(t *testing.T) {
 	if said, err := i.run("k6", "version"); err != nil || !strings.Contains(said, "k6/x/sql/driver/postgres") {
 		t.Errorf("k6 has no driver for PostgreSQL: %v\n%s", err, said)

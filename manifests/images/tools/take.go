@@ -19,11 +19,12 @@ import (
 var opened = []struct {
 	// pattern is where they are; TRIPLE is the architecture, as Debian's paths have it.
 	pattern string
-	// by is the program or library that opens them, of the package that brings both; where it is taken, they must be there.
+	// by is the program or library that opens them, of the package that brings both; where it is taken, they must be
+	// there.
 	by, of string
 }{
 	{"/usr/share/sysbench/*.lua", "sysbench", "sysbench"},
-	// How sysbench logs in: MySQL's and Percona's servers ask for caching_sha2_password.
+	// How sysbench logs in: MySQL's and Percona's servers require caching_sha2_password.
 	{"/usr/lib/TRIPLE/libmariadb3/plugin/*.so", "libmariadb.so.3", "libmariadb3"},
 }
 

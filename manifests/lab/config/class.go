@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,13 +17,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Class is one storage class of the lab, as its file in classes/ says, and where its parts are.
+// Class is one storage class of the lab, as read from its file in classes/, and where its parts are.
 type Class struct {
 	// Name is the storage class's name, and the server's and the load's.
 	Name string `yaml:"storageclass"`
 	// BackendFile is the name, without .yaml, of the file in backends/ that makes its volume.
 	BackendFile string `yaml:"backend"`
-	// Control says that the others are compared with this class: nothing but the host can slow it.
+	// Control means that the others are compared with this class: nothing but the host can slow it.
 	Control bool `yaml:"control"`
 	// Parameters are the class's own settings; what they mean is up to the backend.
 	Parameters map[string]string `yaml:"parameters"`
@@ -35,15 +36,15 @@ type Class struct {
 	Backend Backend `yaml:"-"`
 }
 
-// Backend is what a file in backends/ says once it is rendered for a class.
+// Backend is a file in backends/, rendered for a class.
 type Backend struct {
 	// Name is the value of the backend label.
 	Name string `yaml:"backend"`
-	// SharesDevice says that the volume is a folder on a file system that others use too.
+	// SharesDevice means that the volume is a folder on a file system that other volumes use, too.
 	SharesDevice bool `yaml:"shares_device"`
 	// Needs lists what the machine must allow: mount, loop, fuse, nvme.
 	Needs []string `yaml:"needs"`
-	// Engine is the storage engine's gRPC address, empty if it has none.
+	// Engine is the storage backend's gRPC address, empty if it has none.
 	Engine string `yaml:"engine"`
 	// Replicas are the volume's replicas as they start.
 	Replicas []Replica `yaml:"replicas"`
@@ -68,15 +69,15 @@ type Replica struct {
 
 // Host is the replica's own loopback address.
 func (r Replica) Host() string {
-	host, _, _ := strings.Cut(r.Address, ":")
+	host, _, _ := net.SplitHostPort(r.Address)
 	return host
 }
 
 // DataAddress is where a Longhorn replica listens for its engine: the port after the control port.
 func (r Replica) DataAddress() string {
-	host, port, _ := strings.Cut(r.Address, ":")
+	host, port, _ := net.SplitHostPort(r.Address)
 	n, _ := strconv.Atoi(port)
-	return fmt.Sprintf("%s:%d", host, n+1)
+	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
 // Dir is the class's folder in the lab's state.
@@ -100,7 +101,7 @@ func (c *Class) SocketDirectory() string { return filepath.Join(c.Lab.Dir, "sock
 // Volume is the volume's name, as a PersistentVolume's on a cluster.
 func (c *Class) Volume() string { return c.Lab.Volume(c.Name) }
 
-// EngineAddress is the storage engine's control address.
+// EngineAddress is the storage backend's control address.
 func (c *Class) EngineAddress() string { return fmt.Sprintf("%s:9501", c.Host(200)) }
 
 // Host returns a loopback address of the class's own; nothing else on a machine uses 127.16/12.
@@ -108,7 +109,7 @@ func (c *Class) Host(n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+c.Lab.PortBase/256%16, c.Index+1, n)
 }
 
-// Replicas lists the replicas a backend is asked to make by parameters.replicas.
+// Replicas lists the replicas of a backend, from parameters.replicas.
 func (c *Class) Replicas() ([]Replica, error) {
 	n, err := strconv.Atoi(c.Parameters["replicas"])
 	if err != nil || n < 1 || n > 9 {

@@ -112,7 +112,7 @@ func TestBackendFilesAndMetrics(t *testing.T) {
 	}
 }
 
-// What the machine refuses leaves out only the classes that need it, and says why.
+// What the machine refuses leaves out only the classes that need it, with the reason.
 func TestRefusedClassIsLeftOut(t *testing.T) {
 	l := lab(t, "..")
 	left, err := l.Load([]string{"local", "longhorn-r3"}, map[string]string{"fuse": "no FUSE here"})
@@ -156,7 +156,7 @@ func TestDatabasesAreChosen(t *testing.T) {
 	}
 }
 
-// The lab's agent follows single statements only if that is asked for.
+// The lab's agent traces single statements only if that is enabled.
 func TestAgentTraces(t *testing.T) {
 	for _, traces := range []bool{false, true} {
 		l := lab(t, "..")
@@ -252,6 +252,16 @@ func TestProbesFollowTheInterval(t *testing.T) {
 		}
 		if probes < 10 {
 			t.Errorf("only %d processes have a probe", probes)
+		}
+	}
+}
+
+// A replica's host and data port are taken from addresses of both families.
+func TestReplicaAddress(t *testing.T) {
+	for address, want := range map[string][2]string{"127.25.2.1:9502": {"127.25.2.1", "127.25.2.1:9503"}, "[::1]:9502": {"::1", "[::1]:9503"}} {
+		r := Replica{Address: address}
+		if r.Host() != want[0] || r.DataAddress() != want[1] {
+			t.Errorf("%s: host %s, data at %s, want %q", address, r.Host(), r.DataAddress(), want)
 		}
 	}
 }

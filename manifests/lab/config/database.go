@@ -10,7 +10,7 @@ import (
 // mainDatabase is the engine that the table, the demo and the rules' lab tests are about.
 const mainDatabase = "postgresql"
 
-// Database is what a file in databases/ says once it is rendered for a class.
+// Database is a file in databases/, rendered for a class.
 type Database struct {
 	// Programs are those of build/bin that it needs beside the lab's own.
 	Programs []string `yaml:"programs"`
@@ -32,7 +32,7 @@ func (c *Class) database(name string) (*Database, error) {
 // Database returns what an engine of Databases needs; it is the same for all classes.
 func (l *Lab) Database(name string) (*Database, error) { return l.Classes[0].database(name) }
 
-// Has says whether the lab has servers of an engine.
+// Has reports whether the lab has servers of an engine.
 func (l *Lab) Has(database string) bool { return slices.Contains(l.Databases, database) }
 
 // checkDatabases refuses engines that have no file; an unknown one is answered with the known.

@@ -47,7 +47,7 @@ type Lab struct {
 	Clients int
 	// Interval is the time between Prometheus' scrapes, and between its rules' evaluations.
 	Interval model.Duration
-	// Trace says that the agent follows single statements through the layers (its collector trace).
+	// Trace enables the agent's collector trace, which follows single statements through the layers.
 	Trace bool
 	// Scale is pgbench's scale factor.
 	Scale int
@@ -124,7 +124,7 @@ func (l *Lab) URL(name string) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", port)
 }
 
-// Ports lists every port the lab will listen on, with who listens.
+// Ports lists every port the lab will listen on, with the process that listens.
 func (l *Lab) Ports() map[int]string {
 	ports := map[int]string{}
 	for i, name := range ownPorts {
@@ -139,7 +139,7 @@ func (l *Lab) Ports() map[int]string {
 	return ports
 }
 
-// Engines lists the classes whose storage engine answers by itself.
+// Engines lists the classes whose storage backend answers by itself.
 func (l *Lab) Engines() []*Class {
 	var engines []*Class
 	for _, c := range l.Classes {
@@ -150,7 +150,7 @@ func (l *Lab) Engines() []*Class {
 	return engines
 }
 
-// Scraped lists the classes whose storage engine has an exporter of its own.
+// Scraped lists the classes whose storage backend has an exporter of its own.
 func (l *Lab) Scraped() []*Class {
 	var scraped []*Class
 	for _, c := range l.Classes {
@@ -161,9 +161,8 @@ func (l *Lab) Scraped() []*Class {
 	return scraped
 }
 
-// Load reads the class files named and renders their backends. refused says what the
-// machine does not allow (mount, loop, fuse, nvme), with the reason; a class that needs it is left
-// out and named, with the reason, in the returned map.
+// Load reads the class files named and renders their backends. refused maps what the machine does not allow (mount,
+// loop, fuse, nvme) to the reason. A class that needs it is left out, and is in the returned map with the reason.
 func (l *Lab) Load(names []string, refused map[string]string) (map[string]string, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("LAB_CLASSES is empty; name at least one class")

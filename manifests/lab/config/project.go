@@ -109,7 +109,7 @@ func needs(process map[string]any) map[string]any {
 	return lab
 }
 
-// alertmanager is what the values for kube-prometheus-stack have: routing and inhibition stand there once.
+// alertmanager is what the values for kube-prometheus-stack have: routing and inhibition are defined there.
 func (l *Lab) alertmanager() (any, error) {
 	path := filepath.Join(l.Files, "..", "kube-prometheus-stack", "alertmanager.yaml")
 	text, err := os.ReadFile(path)
@@ -130,8 +130,7 @@ func (l *Lab) alertmanager() (any, error) {
 	return values.Alertmanager.Config, nil
 }
 
-// identity is the agent's file of volumes: on one machine it says what the Kubernetes API
-// says on a cluster.
+// identity is the agent's file of volumes: on one machine it has what the Kubernetes API returns on a cluster.
 func (l *Lab) identity() any {
 	type volume struct {
 		Mountpoint            string `yaml:"mountpoint,omitempty"`

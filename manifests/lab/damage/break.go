@@ -28,7 +28,7 @@ type kind struct {
 	name string
 	// process names what is broken of a class; "" if it is nothing of the lab's.
 	process func(c *config.Class) string
-	// does says what is done to a class, in words; PROCESS and CLASS stand for names.
+	// does describes what is done to a class; PROCESS and CLASS stand for names.
 	does  func(c *config.Class) string
 	begin func(ctx context.Context, b *breaker) (Mend, error)
 }
@@ -106,7 +106,7 @@ func lastReplica(c *config.Class) string {
 	return c.Backend.Replicas[len(c.Backend.Replicas)-1].Name
 }
 
-// linked says whether a class's replicas are behind links, and on disks, that can be made slower.
+// linked reports whether a class's replicas are behind links, and on disks, that can be made slower.
 func linked(c *config.Class) bool {
 	_, ok := c.Backend.Files[linkScript]
 	return ok && len(c.Backend.Replicas) > 0
@@ -123,17 +123,17 @@ func lastLinked(c *config.Class) string {
 // lastWithDisk is the last replica of a class whose disk can be made slower.
 func lastWithDisk(c *config.Class) string { return cmp.Or(lastReplica(c), lastLinked(c)) }
 
-// linkScript is the file of a class by which its links and disks are changed: `slow REPLICA DELAY`, `slow-disk REPLICA MILLISECONDS`,
-// and `fast` for all.
+// linkScript is the file of a class by which its links and disks are changed: `slow REPLICA DELAY`, `slow-disk REPLICA
+// MILLISECONDS`, and `fast` for all.
 const linkScript = "nvme.sh"
 
-// These variables say by how much a link, and each write to a disk, is made slower.
+// These variables are by how much a link, and each write to a disk, is made slower.
 const (
 	linkDelay = "LAB_LINK_DELAY"
 	diskDelay = "LAB_DISK_DELAY"
 )
 
-// delay is a variable's value, as it stands there.
+// delay is a variable's value, as it is written.
 func delay(variable string) string { return cmp.Or(os.Getenv(variable), "10ms") }
 
 // milliseconds is a variable's value as a number.
@@ -175,7 +175,7 @@ func mendLinks(ctx context.Context, dir string, r record) error {
 	}
 	p, err := supervise.At(dir).Process(ctx, r.Process)
 	if err != nil || !p.Runs() || p.PID <= 1 {
-		return nil // it makes its link anew
+		return nil // it recreates its link
 	}
 	r.PID = p.PID
 	return link(ctx, dir, r, "fast")
@@ -211,7 +211,7 @@ func recordPath(dir string) string { return filepath.Join(dir, "break.json") }
 type Broken struct {
 	// Kind is its name, Class the class it is done to; "" for the whole machine.
 	Kind, Class string
-	// What says what is done.
+	// What describes what is done.
 	What string
 	mend Mend
 	dir  string
@@ -294,8 +294,8 @@ func (b *Broken) Heal() error {
 // patience is how long a break that runs may take to heal what it did.
 const patience = 20 * time.Second
 
-// Heal takes back what a break has done to the lab in dir, whether it still runs or was killed, and says
-// what it was; "" if nothing is broken.
+// Heal undoes a break of the lab in dir, whether the break still runs or was killed, and returns what it was; "" if
+// nothing is broken.
 func Heal(ctx context.Context, dir string) (string, error) {
 	r, err := readRecord(dir)
 	if err != nil || r == nil {
@@ -333,7 +333,7 @@ func Heal(ctx context.Context, dir string) (string, error) {
 	return r.Kind, os.Remove(recordPath(dir))
 }
 
-// inLab says whether a process is one of the lab's.
+// inLab reports whether a process belongs to the lab.
 func inLab(dir string, pid int) bool {
 	pids, err := sandbox.Processes(dir)
 	return err == nil && slices.Contains(pids, pid)
@@ -381,7 +381,7 @@ func writeRecord(dir string, r record) error {
 	return os.WriteFile(recordPath(dir), text, 0o644)
 }
 
-// lives says whether the process that broke it still runs, and is no other of the same number.
+// lives reports whether the process that broke it still runs, and is not another one with the same PID.
 func (r *record) lives() bool {
 	started, err := startTime(r.Breaker)
 	return err == nil && started == r.BreakerStarted

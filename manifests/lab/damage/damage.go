@@ -1,6 +1,5 @@
-// Package damage slows and stops parts of a running lab on purpose, for `plumbline-lab break` and for the
-// proofs that look at what is told of it. Whatever it does can be taken back, also by another
-// process after this one was killed.
+// Package damage slows and stops parts of a running lab on purpose, for `plumbline-lab break` and for the proofs that
+// check what is reported of it. Whatever it does can be undone, also by another process after this one was killed.
 package damage
 
 import (
@@ -19,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mend takes a damage back. It may be called once.
+// Mend undoes a damage. It may be called once.
 type Mend func() error
 
-// Repeat runs f again and again until it is mended.
+// Repeat runs f repeatedly until its Mend is called.
 func Repeat(ctx context.Context, f func(context.Context)) Mend {
 	stop := until(ctx, f)
 	return func() error { stop(); return nil }
 }
 
-// until runs f again and again in a goroutine until the returned function is called.
+// until runs f repeatedly in a goroutine until the returned function is called.
 func until(ctx context.Context, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -155,7 +154,7 @@ func Throttle(name string, pid int, path string, limit Limit) (Mend, error) {
 		return nil, errors.Join(err, mend())
 	}
 	return func() error {
-		// A write that waits for its turn goes on.
+		// A write that waits for its turn continues.
 		none := "max"
 		if v1 {
 			none = "0"

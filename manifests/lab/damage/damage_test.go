@@ -47,7 +47,7 @@ func state(t *testing.T, pid int) string {
 	return stat.State
 }
 
-// A halved process is seen stopped and seen not stopped, and runs when it is mended.
+// A halved process is seen stopped and seen not stopped, and runs after Mend.
 func TestHalve(t *testing.T) {
 	cmd := sleeper(t)
 	mend := Halve(t.Context(), cmd.Process.Pid)
@@ -99,7 +99,7 @@ func at(t *testing.T, pid int) string {
 	return group
 }
 
-// A limited process is in the cgroup, and back in its own, with the cgroup gone, when it is mended.
+// A limited process is in the cgroup, and back in its own, with the cgroup gone, after Mend.
 func TestThrottle(t *testing.T) {
 	name := fmt.Sprintf("plumbline-test-%d", os.Getpid())
 	pid, before, mend := throttle(t, name)

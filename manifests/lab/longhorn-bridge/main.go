@@ -79,9 +79,8 @@ func run(socket, directory string, size uint64, connections int) error {
 	return nil
 }
 
-// patient is the time-out the client shares with nobody: the engine has its own (8 s) per
-// replica and answers in the end, and a bridge that gave up before it would turn a slow
-// replica into a file-system error.
+// patient is the client's own timeout: the engine has its own (8 s) per replica and answers in the end, and a bridge
+// that gave up before it would turn a slow replica into a file-system error.
 type patient struct{}
 
 func (patient) Increment()                                    {}

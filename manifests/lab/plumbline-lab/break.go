@@ -10,10 +10,10 @@ import (
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
-// tellEvery is how often a break tells what is seen of it.
+// tellEvery is how often a break prints what is measured of it.
 const tellEvery = 15 * time.Second
 
-// runBreak damages a running lab for a while, tells what is seen of it, and heals it.
+// runBreak damages a running lab for a while, prints what is measured of it, and heals it.
 func runBreak(ctx context.Context, o options, kind, class string, duration time.Duration) (err error) {
 	lab, err := running(o)
 	if err != nil {

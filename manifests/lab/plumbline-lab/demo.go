@@ -100,7 +100,7 @@ func (d *demo) run(ctx context.Context) error {
 	return d.look(ctx, "After it was healed", d.lab.Live())
 }
 
-// breakIt breaks the lab for the demo's duration and tells of it just before the end.
+// breakIt breaks the lab for the demo's duration and reports on it just before the end.
 func (d *demo) breakIt(ctx context.Context) (err error) {
 	from := time.Now()
 	broken, err := damage.Begin(ctx, d.lab, d.kind, "")
@@ -148,7 +148,7 @@ func (d *demo) watch(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// look tells of a window that has just ended, and keeps it for the page.
+// look reports on a window that has just ended, and keeps it for the page.
 func (d *demo) look(ctx context.Context, title string, window time.Duration) error {
 	fmt.Printf("\n%s\n", title)
 	if d.wide {
@@ -208,7 +208,7 @@ func (d *demo) writePage(ctx context.Context) error {
 	return nil
 }
 
-// interrupted says in one line that the user ended the demo.
+// interrupted returns one short line for err if the user ended the demo.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted; cleaning up")

@@ -32,7 +32,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("plumbline-lab", "Runs Plumbline on one machine: databases on real storage engines, load, and what measures them.\n\n"+
+	app := kingpin.New("plumbline-lab", "Runs Plumbline on one machine: databases on real storage backends, load, and what measures them.\n\n"+
 		"Examples:\n"+
 		"  plumbline-lab demo --duration=60s\n"+
 		"  LAB_CLASSES='local longhorn-r3' plumbline-lab up\n"+

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A program that is missing is named with whoever needs it and with all packages to install.
+// A program that is missing is named with what needs it and with all packages to install.
 func TestMissingProgramsAreNamed(t *testing.T) {
 	err := findPrograms("class x", map[string]string{"sh": "dash", "no-such-b": "package-b", "no-such-a": "package-a", "no-such-c": "package-b"})
 	if err == nil {

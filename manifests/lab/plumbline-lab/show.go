@@ -69,7 +69,8 @@ func (v *view) print(ctx context.Context, w io.Writer, tables []table.Table, win
 func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	// Each look is a question for each cell: on a slow machine, which has a longer interval, they would hold up what they wait for.
+	// Each look is a question for each cell: on a slow machine, which has a longer interval, they would hold up what
+	// they wait for.
 	tick := time.NewTicker(max(500*time.Millisecond, time.Duration(v.lab.Interval)/4))
 	defer tick.Stop()
 	for told := time.Now(); ; {
@@ -125,8 +126,8 @@ func (v *view) missing(ctx context.Context) ([]string, error) {
 	return missing, nil
 }
 
-// showProcesses prints what is to be said of the processes: which do not run, which were started again, how
-// often and after what, and where their logs are.
+// showProcesses prints the state of the processes: which do not run, which were restarted, how often and why, and where
+// their logs are.
 func showProcesses(ctx context.Context, lab *config.Lab, w io.Writer) error {
 	processes, err := supervise.At(lab.Dir).Processes(ctx)
 	if err != nil {
@@ -182,8 +183,8 @@ func showStatus(ctx context.Context, o options, wide bool) error {
 	return err
 }
 
-// showsPage says whether a server has a page for people: the Prometheus and the Alertmanager that
-// are built here from source alone have none.
+// showsPage reports whether a server has a web page: the Prometheus and the Alertmanager that are built here only from
+// source have none.
 func showsPage(ctx context.Context, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -81,7 +81,7 @@ func plan(o options) (*config.Lab, error) {
 	return lab, err
 }
 
-// tellMissing says, once and at the start, what this machine does not allow.
+// tellMissing prints, once and at the start, what this machine does not allow.
 func tellMissing(lab *config.Lab) {
 	for _, name := range slices.Sorted(maps.Keys(lab.LeftOut)) {
 		fmt.Printf("without class %s: %s\n", name, lab.LeftOut[name])

@@ -15,7 +15,7 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// teller tells in words what a running lab's classes do.
+// teller describes in words what a running lab's classes do.
 type teller struct {
 	lab *config.Lab
 	api promv1.API
@@ -32,7 +32,7 @@ func newTeller(lab *config.Lab) (*teller, error) {
 	return &teller{lab, promv1.NewAPI(client), why.NewPen(os.Stdout), map[string]why.Verdict{}}, nil
 }
 
-// find returns a finding for each class of which something is known.
+// find returns a finding for each class that has data.
 func (t *teller) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
 	now := time.Now()
 	for _, c := range t.lab.Classes {
@@ -59,7 +59,7 @@ func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding
 	return findings, err
 }
 
-// live prints the bars as of now, and the words of each class of which something else is to be said.
+// live prints the bars as of now, and the words of each class whose verdict has changed.
 func (t *teller) live(ctx context.Context) error {
 	findings, err := t.find(ctx, t.lab.Live())
 	if err != nil {

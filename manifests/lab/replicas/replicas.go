@@ -1,8 +1,8 @@
 // Package replicas plays Longhorn's manager for the lab's volumes: which replicas an engine may
 // start with, and how one that was away comes back.
 //
-// A replica that was away has missed writes: an engine started with it would read old data. So a
-// file, the mark, stands beside its data from when it fell out until it was rebuilt.
+// A replica that was away has missed writes: an engine started with it would read old data. So a file, the mark, is
+// beside its data from when it fell out until it was rebuilt.
 package replicas
 
 import (
@@ -71,9 +71,9 @@ func (v Volume) modes() (last map[string]string, out []string, err error) {
 	}
 }
 
-// Select returns the replicas that the engine may start with, and marks the others; fallen are those
-// that had no mark yet: their processes have to start anew to be rebuilt. Without one that is good
-// it is the one that fell out last: it has every write that was acknowledged.
+// Select returns the replicas that the engine may start with, and marks the others; fallen are those that had no mark
+// yet: their processes have to restart to be rebuilt. Without one that is good it is the one that fell out last: it has
+// every write that was acknowledged.
 func (v Volume) Select(all []Replica) (good, fallen []Replica, err error) {
 	last, out, err := v.modes()
 	if err != nil {
@@ -107,9 +107,8 @@ func marked(r Replica) bool {
 	return err == nil
 }
 
-// Prepare returns when a replica that was away may start: without its data once the engine has
-// another good replica; with them, and unmarked, if it was the last good one. Then restart has the
-// engine start anew.
+// Prepare returns when a replica that was away may start: without its data once the engine has another good replica;
+// with them, and unmarked, if it was the last good one. Then restart has the engine restart.
 func (v Volume) Prepare(ctx context.Context, r Replica, log io.Writer, restart func(context.Context) error) error {
 	said := false
 	for {

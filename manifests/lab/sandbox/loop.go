@@ -48,7 +48,7 @@ func AttachLoop(file string) (*os.File, error) {
 			return device, nil
 		}
 		device.Close()
-		// Another program took the device between the two calls: ask again.
+		// Another program took the device between the two calls: retry.
 		if !errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("attaching %s to /dev/loop%d: %w", file, n, err)
 		}

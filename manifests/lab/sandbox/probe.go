@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe tries what the lab would like to do and returns what the machine refuses, with the
-// reason in words that say what to do: keys are mount, loop, fuse, nvme and bpf.
+// Probe tries what the lab needs and returns what the machine refuses, with the reason and what to do about it: keys
+// are mount, loop, fuse, nvme and bpf.
 func Probe() map[string]string {
 	refused := map[string]string{}
 	for name, try := range map[string]func() error{

@@ -50,9 +50,9 @@ func Find(dir string, words ...string) (int, error) {
 	return 0, fmt.Errorf("the lab in %s has no process with %q in its command line", dir, words)
 }
 
-// inNamespace says whether the process, or what is left of it, is in the lab's mount namespace. Of a
-// process that is being killed the first thread can be gone long before the others are, on a
-// busy machine; the last of those to go would still take the namespace's mounts with it.
+// inNamespace reports whether the process, or what is left of it, is in the lab's mount namespace. On a busy machine,
+// the first thread of a process that is being killed can exit long before the others; the last of these would still
+// take the namespace's mounts with it.
 func inNamespace(p procfs.Proc, dir string) bool {
 	if threadInNamespace(p, dir) {
 		return true

@@ -41,7 +41,7 @@ func Create(dir string) error {
 	return os.WriteFile(filepath.Join(dir, markFile), []byte("made by plumbline-lab; remove with `make lab-down`\n"), 0o644)
 }
 
-// Exists says whether dir holds a lab, running or not.
+// Exists reports whether dir holds a lab, running or not.
 func Exists(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, markFile))
 	return err == nil

@@ -71,8 +71,8 @@ func mountExt4(device, directory string) error {
 	return nil
 }
 
-// isBlank says whether a device has never been written where a file system begins. One that cannot be
-// read is no blank one: whatever is on it would be lost.
+// isBlank reports whether a device has never been written where a file system begins. One that cannot be read is not
+// blank: its content would be lost.
 func isBlank(device string) (bool, error) {
 	f, err := os.Open(device)
 	if err != nil {

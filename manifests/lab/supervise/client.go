@@ -56,17 +56,17 @@ type Process struct {
 
 	// State is the gate's.
 	State State `json:"-"`
-	// Stopped says that somebody stopped it on purpose.
+	// Stopped means that it was stopped on purpose.
 	Stopped bool `json:"-"`
 }
 
-// Runs says whether the process itself runs, and not its gate.
+// Runs reports whether the process itself runs, and not its gate.
 func (p Process) Runs() bool { return p.IsRunning && p.State.Phase == Runs }
 
-// Up says whether the process does what it is there for.
+// Up reports whether the process runs, and is ready if it has a probe.
 func (p Process) Up() bool { return p.Runs() && (!p.HasProbe || p.Ready == "Ready") }
 
-// Failed says whether the supervisor has given the process up.
+// Failed reports whether the supervisor has given up on the process.
 func (p Process) Failed() bool {
 	return slices.Contains([]string{"Completed", "Error", "Skipped"}, p.Status)
 }
@@ -237,7 +237,7 @@ func (c *Client) await(ctx context.Context, name, what string, is func(Process) 
 	}
 }
 
-// StopAll asks for an orderly end: load before database, database before volume, and so on.
+// StopAll requests an orderly shutdown: load before database, database before volume, and so on.
 func (c *Client) StopAll(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/project/stop", nil)
 }

@@ -74,7 +74,7 @@ func (g *gate) enter(p Phase) error {
 	return g.state.write(g.dir, g.name)
 }
 
-// waiting records what the process waits for, and says it once.
+// waiting records what the process waits for, and logs it once.
 func (g *gate) waiting(what string) error {
 	if g.state.Waiting == what {
 		return nil
@@ -182,7 +182,7 @@ func (g *gate) until(ctx context.Context, busy func() (string, error)) error {
 	}
 }
 
-// exitCode asks for that of the former life. Without an answer it is as that of a signal.
+// exitCode queries the exit code of the previous run. Without an answer it is that of a signal.
 func (g *gate) exitCode(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -194,8 +194,8 @@ func (g *gate) exitCode(ctx context.Context) int {
 	return p.ExitCode
 }
 
-// renew ends another process, so that it is started anew, and with up awaits that. One that somebody
-// stopped on purpose stays so; one that has been started since this one ended is new enough.
+// renew ends another process, so that it is restarted, and with up awaits that. One that somebody stopped on purpose
+// stays so; one that has been started since this one ended is new enough.
 func (g *gate) renew(ctx context.Context, other string, up bool) error {
 	p, err := g.client.Process(ctx, other)
 	if err != nil || p.Stopped {

@@ -37,14 +37,14 @@ type Lab struct {
 	// LiesOn names processes that it cannot outlive: a start of one of them, but the first, ends it
 	// before, and it is started again after it.
 	LiesOn []string `yaml:"lies_on"`
-	// Fresh names processes that have to be started anew before it starts again.
+	// Fresh names processes that have to be restarted before it starts again.
 	Fresh []string `yaml:"fresh"`
-	// Stale is a file that is made at each start that nothing asked for: the process has missed
-	// something meanwhile. Who needs the process does not wait for it while the file is there.
+	// Stale is a file that is created at each start that nobody requested: the process has missed something meanwhile.
+	// Processes that need this one do not wait for it while the file exists.
 	Stale string `yaml:"stale"`
 }
 
-// stale says whether the process's mark is there.
+// stale reports whether the process's stale file exists.
 func (c ProcessConfig) stale() bool {
 	if c.Lab.Stale == "" {
 		return false

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Phase says what a process's gate has it do.
+// Phase is what a process's gate has it do.
 type Phase string
 
 const (
@@ -28,17 +28,17 @@ type State struct {
 	// Phase is that of the present life, since Since.
 	Phase Phase     `json:"phase"`
 	Since time.Time `json:"since"`
-	// Waiting says what it waits for.
+	// Waiting is what it waits for.
 	Waiting string `json:"waiting,omitempty"`
-	// Restarts counts the starts after an end that nobody asked for.
+	// Restarts counts the starts after an exit that nobody requested.
 	Restarts int `json:"restarts"`
 	// Recent are the last of these, the latest last.
 	Recent []Restart `json:"recent,omitempty"`
-	// Asked are the last starts that something asked for, with what it was.
+	// Asked are the last starts that were requested, with what requested them.
 	Asked []string `json:"asked,omitempty"`
 }
 
-// Restart is a start after an end that nobody asked for.
+// Restart is a start after an exit that nobody requested.
 type Restart struct {
 	Time time.Time `json:"time"`
 	// ExitCode is that of the life before, negative if a signal ended it.
@@ -103,12 +103,12 @@ func unmarkStopped(dir, name string) error {
 	return err
 }
 
-// markAsked says, before a process is ended, that its next life is asked for.
+// markAsked records, before a process is ended, that its next start is requested.
 func markAsked(dir, name, because string) error {
 	return os.WriteFile(statePath(dir, name, "asked"), []byte(because), 0o644)
 }
 
-// takeAsked returns what this life was asked for by, "" if by nothing.
+// takeAsked returns what requested this start, "" if nothing.
 func takeAsked(dir, name string) string {
 	path := statePath(dir, name, "asked")
 	text, err := os.ReadFile(path)
@@ -119,7 +119,7 @@ func takeAsked(dir, name string) string {
 	return string(text)
 }
 
-// Describe says in a line what has to be said of a process, "" if there is nothing.
+// Describe returns one line on a process's state, "" if there is nothing to report.
 func (p Process) Describe(dir string) string {
 	var parts []string
 	switch {
@@ -153,7 +153,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// ExitText says how a process ended.
+// ExitText describes how a process ended.
 func ExitText(code int) string {
 	if code < 0 {
 		return fmt.Sprintf("exit code %d (a signal)", code)

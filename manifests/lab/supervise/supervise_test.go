@@ -60,8 +60,8 @@ func TestLyingOn(t *testing.T) {
 	}
 }
 
-// The gate lets a process through at once the first time, records an end that nobody asked for, and
-// holds a process that was stopped on purpose until that is taken back.
+// The gate lets a process through at once the first time, records an exit that nobody requested, and holds a process
+// that was stopped on purpose until it is started again.
 func TestGate(t *testing.T) {
 	dir := lab(t, "processes: {agent: {}}\n")
 	var log bytes.Buffer
@@ -113,7 +113,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Whoever looks is told what was started again, how often, after what, and where its log is.
+// The description has what was restarted, how often, after what, and where its log is.
 func TestDescribe(t *testing.T) {
 	recent := []Restart{{Time: time.Now(), ExitCode: 2}, {Time: time.Now(), ExitCode: -1, Pause: 2 * time.Second}}
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 // Values holds a table's numbers by column and row; a row's name is its labels' values.
 type Values []map[string]float64
 
-// Prometheus is where a table's numbers come from; it asks nothing else.
+// Prometheus is where a table's numbers come from; it queries nothing else.
 type Prometheus struct{ api promv1.API }
 
 // NewPrometheus returns a client of the Prometheus at url.
@@ -29,7 +29,7 @@ func NewPrometheus(url string) (*Prometheus, error) {
 	return &Prometheus{promv1.NewAPI(client)}, nil
 }
 
-// Fill asks for every cell of a table, as of now.
+// Fill queries every cell of a table, as of now.
 func (p *Prometheus) Fill(ctx context.Context, t Table, window time.Duration) (Values, error) {
 	now := time.Now()
 	values := make(Values, len(t.Columns))
@@ -42,7 +42,7 @@ func (p *Prometheus) Fill(ctx context.Context, t Table, window time.Duration) (V
 	return values, nil
 }
 
-// Steady says whether the query steady answers 1 for every class.
+// Steady reports whether the query steady returns 1 for every class.
 func (p *Prometheus) Steady(ctx context.Context, steady string, window time.Duration, classes []string) (bool, error) {
 	values, err := p.byRow(ctx, steady, []model.LabelName{classLabel}, window, time.Now())
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Prometheus) Steady(ctx context.Context, steady string, window time.Dura
 	return true, nil
 }
 
-// byRow asks a query that answers with one value per row.
+// byRow runs a query that returns one value per row.
 func (p *Prometheus) byRow(ctx context.Context, expr string, by []model.LabelName, window time.Duration, at time.Time) (map[string]float64, error) {
 	expr = strings.ReplaceAll(expr, "$window", model.Duration(window).String())
 	answer, _, err := p.api.Query(ctx, expr, at)

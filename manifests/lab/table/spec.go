@@ -1,4 +1,4 @@
-// Package table shows tables of which every number is the answer of a query to Prometheus.
+// Package table shows tables whose numbers are results of Prometheus queries.
 package table
 
 import (
@@ -38,7 +38,7 @@ type Table struct {
 	Columns []Column `yaml:"columns"`
 }
 
-// perClass says whether the table has exactly one row for each class.
+// perClass reports whether the table has exactly one row for each class.
 func (t Table) perClass() bool { return len(t.By) == 1 }
 
 // Spec is the content of a table file.

@@ -1,5 +1,5 @@
-// Package stage makes what a checkout has in one form only and a release in several: rules and dashboards for each kind of
-// histograms that a Prometheus may store, and the charts with them.
+// Package stage makes what a checkout has in one form only and a release in several: rules and dashboards for each kind
+// of histograms that a Prometheus may store, and the charts with them.
 package stage
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/plumbline/plumbline/rules/histograms"
 )
 
-// Files returns the rules and dashboards: rules and rules/either and rules/classic, dashboards and dashboards/classic. The dashboards in
-// the first folder read native and classic histograms.
+// Files returns the rules and dashboards: rules and rules/either and rules/classic, dashboards and dashboards/classic.
+// The dashboards in the first folder read native and classic histograms.
 func Files() (map[string][]byte, error) {
 	all := map[string][]byte{}
 	add := func(folder string, kind histograms.Kind, files map[string][]byte, err error) error {
@@ -53,8 +53,8 @@ func Charts(root string) ([]string, error) {
 	return files, err
 }
 
-// Chart returns a chart's files as Helm packs them, in a folder of the chart's name; the one that has rules gets them for every
-// kind of histograms. Helm takes the arguments, such as --version.
+// Chart returns a chart's files as Helm packs them, in a folder of the chart's name; the one that has rules gets them
+// for every kind of histograms. Helm takes the arguments, such as --version.
 func Chart(helm, folder string, arguments ...string) (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "plumbline-chart")
 	if err != nil {

@@ -20,8 +20,8 @@ func template(t *testing.T, chart string, values ...string) (string, error) {
 	return string(text), err
 }
 
-// The chart that is packed has rules and dashboards for every kind of histograms; the checkout's has those for native ones, and says
-// where the others are.
+// The packaged chart has rules and dashboards for every kind of histogram; the checkout's has those for native ones,
+// and names where the others are.
 func TestChart(t *testing.T) {
 	checkout := filepath.Join(testkit.Root(), "manifests", "chart")
 	files, err := Chart(testkit.Tool(t, "helm"), checkout)

@@ -1,19 +1,20 @@
-// Package questions has what is asked of Prometheus to say why a server is slow. What is asked reads either kind of
-// histogram; it is generated, so that commands need no parser of PromQL.
+// Package questions has the queries to Prometheus that explain why a server is slow. They read either kind of
+// histogram. They are generated, so that commands need no parser of PromQL.
 package questions
 
-// Written are all questions there are, by name, as they are written: of native histograms. $server, $volume, $device, $node
-// and $class stand for matchers, $cluster for that of the cluster alone, $window for the window. Windows differ from the rules' five minutes, so that measured
-// series are asked for; the rules' own are where an engine's figures have no other common name.
+// Written are all questions, by name, as they are written: of native histograms. $server, $volume, $device, $node and
+// $class stand for matchers, $cluster for that of the cluster alone, $window for the window. Windows differ from the
+// rules' five minutes, so they query measured series. They query the rules' own where an engine's figures have no other
+// common name.
 var Written = map[string]string{
-	// Who there is.
+	// Who there is: also who was within two minutes, since a scrape may fail just when a node is short of CPU.
 	"clusters": `group by (cluster) (plumbline_volume_info or plumbline_server_info or plumbline_feature_available or server:volume:info)`,
 	"nodes":    `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,
-	"servers":  `server:volume:info{$cluster}`,
+	"servers":  `server:volume:info{$cluster} or on (cluster, server) last_over_time(server:volume:info{$cluster}[2m])`,
 	// Each server that is alone at an address.
-	"addresses": `server:address:info{$cluster}`,
-	"volumes":   `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info{$cluster})`,
-	"wal":       `server:sync_volume:info{$cluster}`,
+	"addresses": `server:address:info{$cluster} or on (cluster, address, port) last_over_time(server:address:info{$cluster}[2m])`,
+	"volumes":   `group by (cluster, node, device, volume, namespace, persistentvolumeclaim, storageclass, backend, pod) (plumbline_volume_info{$cluster} or on (cluster, volume) last_over_time(plumbline_volume_info{$cluster}[2m]))`,
+	"wal":       `server:sync_volume:info{$cluster} or on (cluster, server) last_over_time(server:sync_volume:info{$cluster}[2m])`,
 	"control":   `storageclass:control:info{$cluster}`,
 
 	// Statements.
@@ -43,20 +44,23 @@ var Written = map[string]string{
 	"flush total":        `histogram_avg(sum(rate(ebpf_exporter_blkio_total_seconds{$device,op="flush"}[$window])))`,
 	"flush queue":        `histogram_avg(sum(rate(ebpf_exporter_blkio_queue_seconds{$device,op="flush"}[$window])))`,
 	"flush device":       `histogram_avg(sum(rate(ebpf_exporter_blkio_device_seconds{$device,op="flush"}[$window])))`,
+	"reads":              `histogram_count(sum(increase(ebpf_exporter_blkio_total_seconds{$device,op="read"}[$window]))) or sum(increase(node_disk_reads_completed_total{$device}[$window]))`,
+	"read total":         `histogram_avg(sum(rate(ebpf_exporter_blkio_total_seconds{$device,op="read"}[$window]))) or sum(rate(node_disk_read_time_seconds_total{$device}[$window])) / sum(rate(node_disk_reads_completed_total{$device}[$window]))`,
+	"solid":              `group(node_disk_info{$device,rotational="0"})`,
 	"volume stalled":     `volume:stalled_seconds:max{$volume}`,
 	"healthy replicas":   `max(plumbline_volume_healthy_replicas{$volume})`,
 	"desired replicas":   `max(plumbline_volume_desired_replicas{$volume})`,
 	"rebuilding":         `max(volume:rebuilding:bool{$volume})`,
 	"path write":         `histogram_avg(sum(rate(plumbline_volume_path_seconds{$volume,op="write",backend!="longhorn-v1"}[$window]))) >= 0`,
 	"engine write":       `histogram_avg(sum(rate(plumbline_volume_frontend_seconds{$volume,op="write"}[$window]))) >= 0 or histogram_avg(sum(rate(plumbline_volume_target_seconds{$volume,op="write",backend!="longhorn-v1"}[$window]))) >= 0 or max(volume:engine_write_seconds:mean5m{$volume,source!="wire"})`,
-	"replica places":     `plumbline_volume_replica_info{$volume} or on (volume, address) label_replace(label_replace(plumbline_replica_info{$volume}, "address", "$1", "replica", "(.*)"), "replica", "$1", "instance", "(.+)")`,
+	"replica places":     `plumbline_volume_replica_info{$volume} or on (volume, address) plumbline_replica_info{$volume}`,
 	"replica disks":      `replica:disk:info{$volume}`,
-	"replica writes":     `histogram_count(sum by (replica) (increase(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
-	"replica round trip": `histogram_avg(sum by (replica) (rate(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
-	"replica service":    `histogram_avg(sum by (replica) (rate(plumbline_replica_service_seconds{$volume,op="write"}[$window])))`,
-	"replica last":       `sum by (replica) (increase(plumbline_replica_last_ack_total{$volume}[$window])) / on () group_left () sum(increase(plumbline_replica_last_ack_total{$volume}[$window]))`,
-	"replica unread":     `max by (replica) (avg_over_time((plumbline_replica_service_unread_bytes{$volume} > bool 0)[$window:2s]))`,
-	"replica stopped":    `max by (replica) (avg_over_time((plumbline_storage_process_stopped_seconds{$volume,role="replica"} > bool 0)[$window:2s]))`,
+	"replica writes":     `histogram_count(sum by (address) (increase(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
+	"replica round trip": `histogram_avg(sum by (address) (rate(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
+	"replica service":    `histogram_avg(sum by (address) (rate(plumbline_replica_service_seconds{$volume,op="write"}[$window])))`,
+	"replica last":       `sum by (address) (increase(plumbline_replica_last_ack_total{$volume}[$window])) / on () group_left () sum(increase(plumbline_replica_last_ack_total{$volume}[$window]))`,
+	"replica unread":     `max by (address) (avg_over_time(plumbline_replica_service_unread_bytes{$volume}[$window]))`,
+	"replica stopped":    `max by (address) (avg_over_time(plumbline_storage_process_stopped_seconds{$volume,role="replica"}[$window]))`,
 	// Of engines whose wire is not watched; by the replica's name.
 	"replica time by engine":    `max by (replica) (replica:write_seconds:mean5m{$volume,source!="wire"})`,
 	"replica service by engine": `max by (replica) (replica:write_service_seconds:mean5m{$volume,source!="wire"})`,
@@ -64,7 +68,8 @@ var Written = map[string]string{
 	// The chain from a statement to its claim.
 	"agents":              `count(plumbline_feature_available{feature="statements",$cluster})`,
 	"agents that measure": `sum(plumbline_feature_available{feature="statements",$cluster})`,
-	"known servers":       `group by (cluster, node, server, engine) (plumbline_server_info{$cluster})`,
+	"unidentified":        `sum by (node, kind, reason) (plumbline_unidentified_objects{$cluster}) > 0`,
+	"known servers":       `group by (cluster, node, server, db_system) (plumbline_server_info{$cluster})`,
 	"native durations":    `count(histogram_count(plumbline_query_duration_seconds{$cluster}))`,
 	"recorded durations":  `count(server:queries:rate5m{$cluster})`,
 	"all statements":      `histogram_count(sum by (cluster, node, server) (increase(plumbline_query_duration_seconds{$cluster}[$window]))) > 0`,
@@ -73,10 +78,12 @@ var Written = map[string]string{
 	"claims":              `group by (cluster, node, volume) (plumbline_volume_info{persistentvolumeclaim!="",$cluster})`,
 	"renamed claims":      `count(plumbline_volume_info{exported_namespace!="",$cluster})`,
 
-	// What the rules say.
-	"suspect": `storageclass:suspect:info{$class}`,
-	"alerts":  `ALERTS{alertstate="firing",$cluster}`,
+	// Series of the rules.
+	"grown layer":   `storageclass:grown_layer:info{$class}`,
+	"load explains": `storageclass:load_explains:info{$class}`,
+	"host explains": `loadgen:host_explains:info{$server}`,
+	"alerts":        `ALERTS{alertstate="firing",$cluster}`,
 }
 
-// OfNative are the names of those that are asked as they are written.
+// OfNative are the names of those that are queried as they are written.
 var OfNative = []string{"native durations"}

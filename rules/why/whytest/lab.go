@@ -1,6 +1,7 @@
 package whytest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,8 @@ type Lab struct {
 	Trip, Service map[string]float64
 	// Disk is a write of the disk below a replica, by its name; "" is that of all others.
 	Disk map[string]float64
+	// Backend is the storage backend of a class; "b", which nothing knows, if it has none here.
+	Backend map[string]string
 	// Classic makes histograms classic ones.
 	Classic bool
 	// More adds other series.
@@ -58,10 +61,10 @@ func (l *Lab) Record() *Recording {
 func (l *Lab) RecordInto(r *Recording) {
 	r.Classic = l.Classic
 	for class, phases := range l.Commit {
-		server := fmt.Sprintf(`server=%q,node="n",engine="postgresql"`, class)
+		server := fmt.Sprintf(`server=%q,node="n",db_system="postgresql"`, class)
 		volume := "v-" + class
-		identity := fmt.Sprintf(`node="n",volume=%q,namespace="lab",persistentvolumeclaim="data-%s",storageclass=%q,backend="b"`, volume, class, class)
-		r.Gauge(fmt.Sprintf(`server:volume:info{server=%q,engine="postgresql",%s}`, class, identity), 1)
+		identity := fmt.Sprintf(`node="n",volume=%q,namespace="lab",persistentvolumeclaim="data-%s",storageclass=%q,backend=%q`, volume, class, class, cmp.Or(l.Backend[class], "b"))
+		r.Gauge(fmt.Sprintf(`server:volume:info{server=%q,db_system="postgresql",%s}`, class, identity), 1)
 		r.Gauge(fmt.Sprintf(`server:sync_volume:info{%s,volume=%q}`, server, volume), 1)
 		r.Gauge(fmt.Sprintf(`plumbline_volume_info{%s,device="dev-%s",pod="%s-pg"}`, identity, class, class), 1)
 		for command, of := range map[string]map[string]float64{"commit": phases, "update": l.Statement[class]} {
@@ -80,7 +83,7 @@ func (l *Lab) RecordInto(r *Recording) {
 	for name, ms := range l.Trip {
 		class, number, _ := strings.Cut(name, "-")
 		address := "127.0.0." + number + ":10000"
-		at := fmt.Sprintf(`volume="v-%s",replica=%q,backend="b"`, class, address)
+		at := fmt.Sprintf(`volume="v-%s",address=%q,backend="b"`, class, address)
 		r.Gauge(fmt.Sprintf(`plumbline_volume_replica_info{volume="v-%s",replica=%q,address=%q,node="n",device="disk-%s"}`, class, name, address, name), 1)
 		r.Times(fmt.Sprintf(`plumbline_replica_request_duration_seconds{%s,op="write"}`, at), 50, ms/1000)
 		r.Times(fmt.Sprintf(`plumbline_replica_service_seconds{%s,op="write"}`, at), 50, l.Service[name]/1000)
@@ -108,8 +111,8 @@ func (l *Lab) RecordInto(r *Recording) {
 	}
 }
 
-// Clusters records labs as of several clusters whose names of nodes, volumes and servers are the same. It is given how long a
-// commit of the class r3 syncs, by cluster; one named "" has no label.
+// Clusters records labs as of several clusters whose names of nodes, volumes and servers are the same. It is given how
+// long a commit of the class r3 syncs, by cluster; one named "" has no label.
 func Clusters(sync map[string]float64) *Recording {
 	r := NewRecording()
 	for _, cluster := range slices.Sorted(maps.Keys(sync)) {
@@ -118,8 +121,8 @@ func Clusters(sync map[string]float64) *Recording {
 		l.More = func(r *Recording) {
 			r.Gauge(`plumbline_feature_available{node="n",feature="statements"}`, 1)
 			for class := range l.Commit {
-				r.Gauge(fmt.Sprintf(`plumbline_server_info{node="n",server=%q,engine="postgresql"}`, class), 1)
-				r.Gauge(fmt.Sprintf(`plumbline_server_volume_info{node="n",server=%q,engine="postgresql",device="dev-%s",volume="v-%s",purpose="data"}`, class, class, class), 1)
+				r.Gauge(fmt.Sprintf(`plumbline_server_info{node="n",server=%q,db_system="postgresql"}`, class), 1)
+				r.Gauge(fmt.Sprintf(`plumbline_server_volume_info{node="n",server=%q,db_system="postgresql",device="dev-%s",volume="v-%s",purpose="data"}`, class, class, class), 1)
 			}
 		}
 		r.Cluster = cluster

@@ -1,5 +1,5 @@
-// Package whytest is a recorded lab for the tests of what tells of one in words: its series, and Prometheus' own
-// engine to ask for them.
+// Package whytest is a recorded lab for tests of findings in words: its series, and Prometheus' own engine to query
+// them.
 package whytest
 
 import (
@@ -17,16 +17,17 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
-	"github.com/plumbline/plumbline/tests/stored"
+	"github.com/plumbline/plumbline/rules/stored"
 )
 
-// Recording is what a Prometheus has recorded, asked by Prometheus' own engine.
+// Recording is what a Prometheus has recorded, queried by Prometheus' own engine.
 type Recording struct {
 	// Classic makes histograms classic ones, with a bucket for each power of two.
 	Classic bool
@@ -110,8 +111,25 @@ func (r *Recording) classicTimes(metric string, perSecond, mean float64) {
 // Without takes away the series whose names begin so.
 func (r *Recording) Without(prefixes ...string) {
 	r.series = slices.DeleteFunc(r.series, func(s storage.Series) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s.Labels().Get(labels.MetricName), p) })
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s.Labels().Get(model.MetricNameLabel), p) })
 	})
+}
+
+// MissScrape makes the last sample of each series whose name begins so a staleness marker, as a scrape that fails does.
+func (r *Recording) MissScrape(prefixes ...string) {
+	for i, s := range r.series {
+		name := s.Labels().Get(model.MetricNameLabel)
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
+		}
+		var samples []chunks.Sample
+		for at := s.Iterator(nil); at.Next() == chunkenc.ValFloat; {
+			t, v := at.At()
+			samples = append(samples, &Point{t: t, Value: v})
+		}
+		samples[len(samples)-1].(*Point).Value = math.Float64frombits(value.StaleNaN)
+		r.series[i] = storage.NewListSeries(s.Labels(), samples)
+	}
 }
 
 // parse reads name{label="value",…}.
@@ -129,50 +147,13 @@ func parse(metric string) labels.Labels {
 
 // Query makes a recording an API.
 func (r *Recording) Query(ctx context.Context, query string, at time.Time, _ ...promv1.Option) (model.Value, promv1.Warnings, error) {
-	q, err := r.engine.NewInstantQuery(ctx, stored.Find(r.find), nil, query, at)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer q.Close()
-	answer := q.Exec(ctx)
-	if answer.Err != nil {
-		return nil, nil, answer.Err
-	}
-	vector, err := answer.Vector()
-	if err != nil {
-		return nil, nil, err
-	}
-	out := model.Vector{}
-	for _, s := range vector {
-		metric := model.Metric{}
-		s.Metric.Range(func(l labels.Label) { metric[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-		out = append(out, &model.Sample{Metric: metric, Value: model.SampleValue(s.F), Timestamp: model.TimeFromUnixNano(at.UnixNano()), Histogram: answered(s.H)})
-	}
-	return out, nil, nil
+	v, err := stored.Find(r.find).Query(ctx, r.engine, query, at)
+	return v, nil, err
 }
 
-// answered is a histogram as Prometheus' API gives it: its buckets that are not empty.
-func answered(h *histogram.FloatHistogram) *model.SampleHistogram {
-	if h == nil {
-		return nil
-	}
-	out := &model.SampleHistogram{Count: model.FloatString(h.Count), Sum: model.FloatString(h.Sum)}
-	for buckets := h.AllBucketIterator(); buckets.Next(); {
-		if b := buckets.At(); b.Count != 0 {
-			out.Buckets = append(out.Buckets, &model.HistogramBucket{Lower: model.FloatString(b.Lower), Upper: model.FloatString(b.Upper), Count: model.FloatString(b.Count)})
-		}
-	}
-	return out
-}
-
-// find is stored.Find: all of a recording is in every time that is asked for.
-func (r *Recording) find(_, _ int64, matchers []*labels.Matcher) (found []storage.Series) {
-	for _, s := range r.series {
-		if stored.Match(s.Labels(), matchers) {
-			found = append(found, s)
-		}
-	}
-	return found
+// find is stored.Find: all of a recording is in every queried time range.
+func (r *Recording) find(_, _ int64, matchers []*labels.Matcher) []storage.Series {
+	return stored.Select(r.series, matchers)
 }
 
 // Point is a sample: a value or a histogram.
@@ -219,7 +200,7 @@ func (r *Recording) Handler(annotations map[string]map[string]string) http.Handl
 		if v == nil {
 			v = model.Vector{}
 		}
-		answer(w, map[string]any{"resultType": "vector", "result": v}, err)
+		answer(w, map[string]any{"resultType": v.Type(), "result": v}, err)
 	})
 	mux.HandleFunc("GET /api/v1/alerts", func(w http.ResponseWriter, q *http.Request) {
 		v, _, err := r.Query(q.Context(), `ALERTS{alertstate="firing"}`, End)

@@ -15,7 +15,7 @@ func TestRecording(t *testing.T) {
 		`histogram_avg(sum(rate(x_seconds{a="b"}[20s])))`:   0.003,
 		`histogram_count(sum(rate(x_seconds{a="b"}[20s])))`: 40,
 	} {
-		_, _, _ = r.Query(t.Context(), query, End) // it is the same when asked again
+		_, _, _ = r.Query(t.Context(), query, End) // a second query returns the same
 		v, _, err := r.Query(t.Context(), query, End)
 		if err != nil || len(v.(model.Vector)) != 1 || math.Abs(float64(v.(model.Vector)[0].Value)/want-1) > 1e-6 {
 			t.Errorf("%s: %v, %v; want %v", query, v, err, want)

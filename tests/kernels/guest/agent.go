@@ -24,7 +24,8 @@ const (
 type agent struct {
 	process *rig.Process
 	out     *outcome.Outcome
-	// flickered says that disks over iSCSI were made which were gone before they could be named: their commands count under no path's name.
+	// flickered means that iSCSI disks were removed before they could be named: their commands count under no path's
+	// name.
 	flickered bool
 }
 
@@ -54,7 +55,7 @@ func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 	return a
 }
 
-// reason takes what a log says about something.
+// reason returns what a log has on a subject.
 func reason(log, about string) string {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, about) {
@@ -64,7 +65,8 @@ func reason(log, about string) string {
 	return "its log does not say why"
 }
 
-// scrape reads the agent's metrics. A collector that works does not answer too late, which would look as if all were lost.
+// scrape reads the agent's metrics. A collector that works does not answer too late, which would look as if all were
+// lost.
 func (a *agent) scrape() (agentproc.Metrics, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*scrapeTimeout)
 	defer cancel()
@@ -92,8 +94,8 @@ func (a *agent) stop() {
 	say("the agent's log: %s", a.process.Log)
 }
 
-// settled returns the metrics once f's value is want, or, if it is never, once it has not changed for a while: both of what is
-// lost and of what is too much the last value is the one to tell.
+// settled returns the metrics once f's value is want, or, if it never is, once it has not changed for a while: for what
+// is missing and for what is too much, the last value is the one to report.
 func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) float64) (m agentproc.Metrics) {
 	const calm = 5 * time.Second
 	last, since := -1.0, time.Now()
@@ -113,7 +115,7 @@ func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) fl
 	return m
 }
 
-// described is what the agent says of the servers that it follows.
+// described is what the agent exports on the servers that it tracks.
 func described(m agentproc.Metrics) string {
 	var text strings.Builder
 	for _, name := range []string{"query_backends", "query_servers_unfollowed", "query_attach_errors_total", "query_lost_total", "query_news_lost_total"} {
@@ -122,10 +124,10 @@ func described(m agentproc.Metrics) string {
 	return text.String()
 }
 
-// deputiesLogged is where the agent says how many deputies each of its programs has that may be preempted.
+// deputiesLogged matches the agent's log of how many deputies each of its programs that may be preempted has.
 var deputiesLogged = regexp.MustCompile(`\bdeputies=(\d+)`)
 
-// losses reads what the agent says of its own losses.
+// losses reads the agent's metrics of its own losses.
 func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 	m := a.metrics(t)
 	if m["plumbline_bpf_missed_runs_total"] == nil && (out.Query.Works || out.Replica.Works) {

@@ -87,7 +87,8 @@ func statsOf(t *rig.Scope, device string) blockdevice.Diskstats {
 	return blockdevice.Diskstats{}
 }
 
-// counts returns what blockio counted on a device, by the kernel's name of it: reads, writes without and with flushes, discards.
+// counts returns what blockio counted on a device, by the kernel's name of it: reads, writes without and with flushes,
+// discards.
 func counts(m agentproc.Metrics, device string) (read, write, flush, discard uint64) {
 	of := func(op string) uint64 {
 		return uint64(m.Sum("ebpf_exporter_blkio_total_seconds", "device", device, "op", op))
@@ -95,7 +96,8 @@ func counts(m agentproc.Metrics, device string) (read, write, flush, discard uin
 	return of("read"), of("write") + of("other"), of("flush"), of("discard")
 }
 
-// compare compares blockio with the kernel's statistics for all that happened, and with what is made here. Nobody uses the disk.
+// compare compares blockio with the kernel's statistics for all that happened, and with what is made here. Nothing else
+// uses the disk.
 func (b *blocks) compare(t *rig.Scope, out *outcome.Outcome) {
 	if b == nil {
 		return
@@ -119,7 +121,7 @@ func (b *blocks) compare(t *rig.Scope, out *outcome.Outcome) {
 	}
 }
 
-// alone uses a device that nobody else does, and compares blockio with what is made there.
+// alone uses a device that nothing else uses, and compares blockio with what is made there.
 func (b *blocks) alone(t *rig.Scope, path, when string) []outcome.Count {
 	device := kernelName(t, path)
 	m, err := b.scrape()
@@ -157,7 +159,7 @@ func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Coun
 		}
 		return nil
 	}
-	_ = testkit.Await(5*time.Second, equal) // what is not equal then is told as it is
+	_ = testkit.Await(5*time.Second, equal) // what is not equal then is reported as it is
 	for i := range truth {
 		truth[i].What += " (" + when + ")"
 		say("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)

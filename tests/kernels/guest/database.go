@@ -28,7 +28,8 @@ const (
 	nap        = 100 * time.Millisecond
 )
 
-// kinds are the ways to make statements. Each is called with a connection of its own, and a number of statements to make.
+// kinds are the ways to make statements. Each is called with a connection of its own, and a number of statements to
+// make.
 var kinds = []struct {
 	what string
 	make func(ctx context.Context, url string, n int) error

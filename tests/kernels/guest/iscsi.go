@@ -15,7 +15,7 @@ const (
 	iscsiPrefix  = "iqn.2026-11.io.plumbline:"
 	// leaveDelay lets the agent look at a path that leaves several times.
 	leaveDelay = 3 * time.Second
-	// iscsiName tells the agent how they are named.
+	// iscsiName is the agent's flag for how they are named.
 	iscsiName = `guest=iqn\.2026-11\.io\.plumbline:(?P<volume>.+)-r-(?P<replica>[0-9]+)`
 )
 

@@ -20,8 +20,8 @@ var userTargets = []string{
 	tgtVolume, istgtVolume,
 }
 
-// useUserISCSI uses targets in user space: the kernel's initiator is the same, and the other end is another one. They take turns, so that
-// the names of the one's disks, and mostly their memory, too, are at once the other's.
+// useUserISCSI uses targets in user space: the kernel's initiator is the same, and the other end is another one. They
+// take turns, so that the names of the one's disks, and mostly their memory, too, are at once the other's.
 func useUserISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	const slowDisk, slowLink = 0, 1
 	targets := rig.NewUserISCSITargets(t, tgtTarget, istgtTarget, diskDelay)

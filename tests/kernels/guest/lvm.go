@@ -16,8 +16,8 @@ const group = "plumbline"
 const lvmSettings = `activation { udev_sync=0 udev_rules=0 monitoring=0 } devices { obtain_device_list_from_udev=0 use_devicesfile=0 }
 	global { use_lvmpolld=0 thin_check_executable="" } backup { backup=0 archive=0 }`
 
-// measureLVM makes the disk a volume group, as LVM LocalPV has on a node, and compares blockio with what is made on a linear
-// volume and on a thin one. Both are devices of the device mapper, which have no request queue of their own.
+// measureLVM makes the disk a volume group, as LVM LocalPV has on a node, and compares blockio with what is made on a
+// linear volume and on a thin one. Both are devices of the device mapper, which have no request queue of their own.
 func (b *blocks) measureLVM(t *rig.Scope, out *outcome.Outcome) {
 	if b == nil {
 		return

@@ -1,5 +1,5 @@
-// Command guest measures, on the kernel that it runs on, how exact the agent and blockio are: everything has a truth from somewhere
-// else. It takes the machine for its own, so it runs in a guest of tests/kernels only.
+// Command guest measures, on the kernel that it runs on, how exact the agent and blockio are: everything has a truth
+// from somewhere else. It takes the machine for its own, so it runs in a guest of tests/kernels only.
 package main
 
 import (

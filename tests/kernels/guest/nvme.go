@@ -55,7 +55,7 @@ type nvmePaths struct {
 	targets *rig.NVMeTargets
 }
 
-// switchPaths uses a volume by two paths, one after the other: what is asked of it is counted on the path that it took.
+// switchPaths uses a volume by two paths, one after the other: its requests are counted on the path that they took.
 func (n *nvmePaths) switchPaths(t *rig.Scope) {
 	const first, second = 0, 1
 	paths := n.targets.Share(nvmeShared, first, second)

@@ -5,7 +5,7 @@ import (
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
-// nvmeUserVolume is the target's whole name: no rule of naming knows it, so it is the volume's as well.
+// nvmeUserVolume is the target's whole name: no naming rule matches it, so it is the volume's as well.
 const nvmeUserVolume = "nqn.2026-11.io.plumbline:pvc-nvme-user"
 
 // useUserNVMe uses a target in user space, the tests' own: the kernel's initiator is the same.

@@ -40,9 +40,9 @@ type remoteTargets interface {
 	Disconnect()
 }
 
-// remotePaths are the paths to targets of the kernel's own over a storage network, each behind its own link, which are a volume's
-// replicas by their names. The truth of counts is what is asked for and the kernel's statistics of each path; that of delays what a
-// connection's first packets take, and the kernel's statistics of the disk.
+// remotePaths are the paths to targets of the kernel's own over a storage network, each behind its own link, which are
+// a volume's replicas by their names. The truth of counts is what is requested and the kernel's statistics of each
+// path; the truth of delays is what a connection's first packets take, and the kernel's statistics of the disk.
 type remotePaths struct {
 	agent   *agent
 	targets remoteTargets
@@ -114,8 +114,9 @@ func (n *remotePaths) exercise(t *rig.Scope) {
 	}
 }
 
-// exerciseAlone exercises each device until the kernel's counts of all paths are of that alone: the kernel looks for partitions when it
-// likes, after a disk is there. It returns what the agent said before, and those counts. A disk may have no cache, and gets no flushes then.
+// exerciseAlone exercises each device until the kernel's counts of all paths are of that alone: the kernel looks for
+// partitions at any time after a disk is added. It returns the agent's metrics of before, and those counts. A disk
+// without a cache gets no flushes.
 func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, counted map[string]uint64) {
 	rig.Eventually(t, patience, func() error {
 		before := n.statistics(t)
@@ -133,8 +134,8 @@ func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, count
 	return said, counted
 }
 
-// named reads each device until both ends tell of it by its name. Until an end knows a name it keeps the counts, and tells them later: those
-// of before would be taken for those of after.
+// named reads each device until both ends export it by its name. Until an end knows a name, it keeps the counts and
+// exports them later: they would be taken for later ones.
 func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i int) []string) {
 	for i := range n.disks {
 		m := n.agent.metrics(t)
@@ -152,7 +153,7 @@ func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i 
 	}
 }
 
-// count compares counts with what is asked for, at both ends.
+// count compares counts with what is requested, at both ends.
 func (n *remotePaths) count(t *rig.Scope) {
 	ends := map[string]string{"initiator": requestMetric, "target": serviceMetric}
 	n.named(t, ends, n.replica)
@@ -188,7 +189,8 @@ func (n *remotePaths) compare(t *rig.Scope, what string, made uint64, f func(age
 	n.out.Commands = append(n.out.Commands, c)
 }
 
-// statistics are the kernel's counts of all paths: reads, writes without flushes, flushes (Documentation/block/stat.rst).
+// statistics are the kernel's counts of all paths: reads, writes without flushes, flushes
+// (Documentation/block/stat.rst).
 func (n *remotePaths) statistics(t *rig.Scope) map[string]uint64 { return n.statisticsOf(t, n.disks) }
 
 func (n *remotePaths) statisticsOf(t *rig.Scope, disks []string) map[string]uint64 {
@@ -208,7 +210,8 @@ func (n *remotePaths) statisticsOf(t *rig.Scope, disks []string) map[string]uint
 	return sums
 }
 
-// delay makes one target's link slow, and compares what the agent says of it and of another one's disk, which is slow.
+// delay makes one target's link slow, and compares what the agent measures of it and of another one's disk, which is
+// slow.
 func (n *remotePaths) delay(t *rig.Scope) {
 	network := func() (network float64, waited time.Duration) {
 		m := n.agent.metrics(t)
@@ -231,7 +234,8 @@ func (n *remotePaths) delay(t *rig.Scope) {
 	n.note("a disk's delay", outcome.Delay{Put: diskDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: service})
 }
 
-// roundTrip is how long a target's machine takes to refuse a connection, on average: what a link takes here, where timers are late.
+// roundTrip is how long a target's machine takes to refuse a connection, on average: what a link takes here, where
+// timers are late.
 func (n *remotePaths) roundTrip(t *rig.Scope, i int) float64 {
 	host, _, err := net.SplitHostPort(n.targets.Of(i).Address)
 	t.Check(err)
@@ -267,7 +271,7 @@ func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int) (request, 
 
 // replica are a target's labels.
 func (n *remotePaths) replica(i int) []string {
-	return []string{"volume", n.volume, "replica", n.targets.Of(i).Address}
+	return []string{"volume", n.volume, "address", n.targets.Of(i).Address}
 }
 
 // mean is a histogram's of remoteRequests requests since m, with these labels.
@@ -282,7 +286,8 @@ func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.
 	return func(now agentproc.Metrics) float64 { return now.Sum(metric, labels...) - m.Sum(metric, labels...) }
 }
 
-// stall cuts a link while a request is under way: its age is told, of that path, and not of the replica, which has not got it.
+// stall cuts a link while a request is under way: its age is reported for that path, and not for the replica, which has
+// not received it.
 func (n *remotePaths) stall(t *rig.Scope) {
 	const cut, other = 0, 1
 	n.targets.CutLink(cut, true)
@@ -292,7 +297,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 		n.use(t, n.devices[cut], readOnce, 1)
 	}()
 	age := func(m agentproc.Metrics, metric string, i int) float64 {
-		return m.Sum(metric, "volume", n.volume, "replica", n.targets.Of(i).Address)
+		return m.Sum(metric, "volume", n.volume, "address", n.targets.Of(i).Address)
 	}
 	rig.Eventually(t, patience, func() error {
 		m, err := n.agent.scrape()

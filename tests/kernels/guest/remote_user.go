@@ -14,7 +14,8 @@ const (
 	targetMetric = "plumbline_volume_target_seconds"
 )
 
-// followTargets waits until so many targets in user space are followed: only then a login is seen, which tells the target's name.
+// followTargets waits until so many targets in user space are tracked: only then a login is seen, which has the
+// target's name.
 func (a *agent) followTargets(t *rig.Scope, targets int) {
 	rig.Eventually(t, patience, func() error {
 		m, err := a.scrape()
@@ -45,7 +46,7 @@ func (n *remotePaths) readUser(t *rig.Scope) (path, target float64, waited time.
 	return n.mean(t, m, pathMetric, labels...), n.mean(t, m, targetMetric, labels...), waited
 }
 
-// delayUserDisk compares what the target's end says of its disk, which is slow.
+// delayUserDisk compares what the target's end measures of its disk, which is slow.
 func (n *remotePaths) delayUserDisk(t *rig.Scope) {
 	busy := n.diskBusy(t, n.slowDisk)
 	_, target, waited := n.readUser(t)

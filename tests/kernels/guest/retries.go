@@ -17,14 +17,15 @@ const (
 	retryReads = 20
 	retryDelay = 20 * time.Millisecond
 	scsiDebug  = "/sys/bus/pseudo/drivers/scsi_debug"
-	// What the driver does with each command whose turn it is (drivers/scsi/scsi_debug.c): the disk answers a read, when it has taken its
-	// time, that it was aborted; the driver says at once that it is busy.
+	// What the driver does with each command whose turn it is (drivers/scsi/scsi_debug.c): the disk answers a read
+	// after its delay with "aborted"; the driver returns "busy" at once.
 	scsiAborts  = 0x10
 	scsiRefuses = 0x8000
 	tracing     = "/sys/kernel/tracing"
 )
 
-// scsiDisk is a disk of the kernel's scsi_debug: it holds back each command for retryDelay, and fails some of them if told to.
+// scsiDisk is a disk of the kernel's scsi_debug: it holds back each command for retryDelay, and fails some of them if
+// configured to.
 type scsiDisk struct {
 	name string
 	// earlier is what blockio counted of disks of that name before: a name is used again.
@@ -58,7 +59,8 @@ func (d *scsiDisk) fail(t *rig.Scope, way int) {
 	}
 }
 
-// read reads the disk, and returns how long that took and how often the kernel put one of the reads back into its queue.
+// read reads the disk, and returns how long that took and how often the kernel put one of the reads back into its
+// queue.
 func (d *scsiDisk) read(t *rig.Scope) (took time.Duration, requeued uint64) {
 	event := filepath.Join(tracing, "events/block/block_rq_requeue/enable")
 	t.Check(os.WriteFile(filepath.Join(tracing, "trace"), nil, 0))
@@ -83,8 +85,9 @@ func (d *scsiDisk) read(t *rig.Scope) (took time.Duration, requeued uint64) {
 	return took, uint64(strings.Count(string(text), "block_rq_requeue: "))
 }
 
-// measureRetries compares what blockio tells of a disk that fails with the kernel's trace of requests that go back into the queue, and with
-// how long the disk takes; then of a driver that refuses requests at once, which are no retries.
+// measureRetries compares what blockio measures of a disk that fails with the kernel's trace of requests that go back
+// into the queue, and with how long the disk takes; then of a driver that refuses requests at once, which are no
+// retries.
 func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	if b == nil {
 		return
@@ -116,7 +119,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	_, refused := d.read(t)
 	now, _ = b.retried(t, d)
 	say("%d refused at once, %.0f counted as retries", refused, now-retries)
-	// The emulator may stand still for a while just then.
+	// The emulator may pause for a while just then.
 	if refused < retryReads/2 || now-retries > float64(refused)/4 {
 		t.Fatalf("of %d requests refused at once, %.0f are counted as retries", refused, now-retries)
 	}

@@ -1,5 +1,6 @@
-// Command init is the first process of a guest: it goes from the initramfs to the machine's root, which it sees read-only below an
-// overlay in memory, runs the job's command there, leaves its exit code in /run/host/exit, and switches the guest off.
+// Command init is the first process of a guest: it goes from the initramfs to the machine's root, which it sees
+// read-only below an overlay in memory, runs the job's command there, leaves its exit code in /run/host/exit, and
+// switches the guest off.
 package main
 
 import (
@@ -126,7 +127,8 @@ func enterRoot(shares []job.Share) error {
 	return errors.Join(os.Chdir("/new"), mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), os.Chdir("/"))
 }
 
-// settle does what a booted machine has done: its name, its loopback device, the kernel's modules where modprobe looks for them.
+// settle does what a booted machine has done: its name, its loopback device, the kernel's modules where modprobe looks
+// for them.
 func settle(j job.Job) error {
 	there := "/lib/modules/" + filepath.Base(j.Kernel)
 	if err := os.MkdirAll(there, 0o755); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuck says what a command that came to no end was doing: a Go program its goroutines, each thread of the machine what it waits for
-// in the kernel. All on the console: what hangs here may be the files.
+// stuck prints what a command that did not end was doing: a Go program's goroutines, and what each thread of the
+// machine waits for in the kernel. It prints on the console, as what hangs may be the files.
 func stuck(c *exec.Cmd, ended <-chan error) {
 	fmt.Println("init: the command is not done; it is asked for its goroutines")
 	_ = c.Process.Signal(unix.SIGQUIT)

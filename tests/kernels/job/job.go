@@ -1,4 +1,4 @@
-// Package job is what the runner of tests/kernels tells a guest's first process to do.
+// Package job is what the runner of tests/kernels has a guest's first process do.
 package job
 
 // File is where it lies in the guest's initramfs, as JSON.

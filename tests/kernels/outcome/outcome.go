@@ -8,11 +8,11 @@ import (
 
 // Outcome is what one kernel gave.
 type Outcome struct {
-	// Release is what the kernel calls itself, Preempt how it is preempted (the model in parentheses is the one in use), where
-	// the kernel tells.
+	// Release is the kernel's own name, Preempt how it is preempted (the model in parentheses is the one in use), where
+	// the kernel reports it.
 	Release string `json:"release"`
 	Preempt string `json:"preempt"`
-	// Query, Replica, NVMe, ISCSI and Blockio tell whether these measure here.
+	// Query, Replica, NVMe, ISCSI and Blockio are whether these measure here.
 	Query   Feature `json:"query"`
 	Replica Feature `json:"replica"`
 	NVMe    Feature `json:"nvme"`
@@ -23,15 +23,15 @@ type Outcome struct {
 	// Duration is the agent's sum of the statements' durations, Phases that of their phases, in seconds.
 	Duration float64 `json:"duration_seconds"`
 	Phases   float64 `json:"phases_seconds"`
-	// Slept is what statements were told to sleep, Waited the phase wait of these, in seconds.
+	// Slept is how long statements were to sleep, Waited their phase wait, in seconds.
 	Slept  float64 `json:"slept_seconds"`
 	Waited float64 `json:"waited_seconds"`
 	// Missed are the runs of the agent's programs that the kernel left out; with deputies at most so many events, of
-	// anybody. Lost is what the agent says it lost.
+	// anybody. Lost is what the agent reports as lost.
 	Missed   uint64 `json:"missed"`
 	Deputies bool   `json:"deputies"`
 	Lost     uint64 `json:"lost"`
-	// NoVolume says that no Longhorn volume was asked for.
+	// NoVolume means that no Longhorn volume was requested.
 	NoVolume bool `json:"no_volume,omitempty"`
 	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
 	Requests []Count `json:"requests"`
@@ -40,19 +40,21 @@ type Outcome struct {
 	ISCSIPaths Remote `json:"iscsi_paths"`
 	// Disk are block requests: made by us, or in the kernel's own statistics, and counted by blockio.
 	Disk []Count `json:"disk"`
-	// Retries are block requests that a failing disk gave back, as blockio counted them, and how long all of their attempts took.
+	// Retries are block requests that a failing disk gave back, as blockio counted them, and how long all of their
+	// attempts took.
 	Retries Remote `json:"retries"`
 	// Seconds is what all this took.
 	Seconds float64 `json:"seconds"`
 }
 
-// Remote is what went to disks that somebody else has a hand in, as a storage network: Commands, and Delays that were put into the way of some.
+// Remote is what went to disks behind something else, such as a storage network: Commands, and the injected Delays of
+// some.
 type Remote struct {
 	Commands []Count `json:"commands"`
 	Delays   []Delay `json:"delays"`
 }
 
-// Feature tells whether something measures, and if not, why.
+// Feature is whether something measures, and if not, why.
 type Feature struct {
 	Works bool   `json:"works"`
 	Why   string `json:"why,omitempty"`
@@ -63,17 +65,17 @@ func (o Outcome) Features() map[string]Feature {
 	return map[string]Feature{"query": o.Query, "replica": o.Replica, "nvme": o.NVMe, "iscsi": o.ISCSI, "blockio": o.Blockio}
 }
 
-// Count is something of which there is a truth.
+// Count is a count with its truth.
 type Count struct {
 	What    string `json:"what"`
 	Truth   uint64 `json:"truth"`
 	Counted uint64 `json:"counted"`
 }
 
-// Delay is a time that something takes, in seconds. The truth is between what was put into the way and what somebody else measured,
-// whose own work is in it. Where the machine itself stood still, it may also be as long as Waited, which is what whoever asked for it waited
-// for the very same. Seen is all of the time there, Alone what it was without the delay, at another moment: on a machine that stands still now and
-// then their difference can be less than the delay, while all of it never is.
+// Delay is a time that something takes, in seconds. The truth is between the injected delay and another measurement,
+// which includes work of its own. If the machine itself paused, it may also be as long as Waited, which is how long the
+// requester waited for the same. Seen is all of the time there, Alone what it was without the delay, at another moment:
+// on a machine that pauses now and then, their difference can be less than the delay, while Seen never is.
 type Delay struct {
 	What   string  `json:"what"`
 	Put    float64 `json:"put_seconds"`
@@ -92,7 +94,8 @@ func Sum(counts []Count) (truth, counted uint64) {
 	return truth, counted
 }
 
-// split is how far the sums of phases and durations may be apart, in seconds: both are whole nanoseconds, added up as floats.
+// split is how far the sums of phases and durations may be apart, in seconds: both are whole nanoseconds, added up as
+// floats.
 const split = 1e-5
 
 // asleep is the least part of a nap that is spent asleep: its clock starts while the server still runs.
@@ -112,15 +115,15 @@ func (d Delay) recovered() bool {
 // Added is what was seen to come in addition.
 func (d Delay) Added() float64 { return d.Seen - d.Alone }
 
-// String says what was seen of a delay, beside what it was.
+// String returns what was measured of a delay, beside what it was.
 func (d Delay) String() string {
 	return fmt.Sprintf("%.3f ms seen of %.3f, beside %.3f without it, and %.3f waited for", 1e3*d.Added(), 1e3*d.Truth, 1e3*d.Alone, 1e3*d.Waited)
 }
 
-// tolerated is how many events may be told as missed. Where tasks are preempted within programs, these have deputies, and what is
-// told is a bound, of the events of all tasks: a client's, or the agent's own. An emulator preempts within
-// a program far more often than a machine does: with 1 in 100 of our own events the deputies still do what they are for, as one
-// program alone misses more. What is asked for, in any case, is that no statement and no request is missing.
+// tolerated is how many events may be reported as missed. Where tasks are preempted within programs, these have
+// deputies, and what is reported is a bound for the events of all tasks: a client's, or the agent's own. An emulator
+// preempts within a program far more often than a machine does: with 1 in 100 of our own events the deputies still do
+// what they are for, as one program alone misses more. In any case, no statement and no request may be missing.
 func (o Outcome) tolerated() uint64 {
 	if !o.Deputies {
 		return 0
@@ -132,8 +135,8 @@ func (o Outcome) tolerated() uint64 {
 	return (statements + requests + nvme + iscsi) / 100
 }
 
-// Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the truth,
-// phases that are not the duration, runs missed. A feature that does not work is not wrong here.
+// Wrong lists what a kernel's outcome has that must not be, of the features that work there: any count that is not the
+// truth, phases that are not the duration, runs missed. A feature that does not work is not wrong here.
 func (o Outcome) Wrong() []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -176,7 +179,7 @@ func (o Outcome) Wrong() []string {
 	if o.Missed > o.tolerated() {
 		say("%d runs of the agent's programs were missed", o.Missed)
 	}
-	// What a missed run leaves, such as an end whose beginning was missed, is told of as lost, too.
+	// What a missed run leaves, such as an end whose beginning was missed, is reported as lost, too.
 	if o.Lost > 0 && (!o.Deputies || o.Lost > o.Missed) {
 		say("%d events lost", o.Lost)
 	}

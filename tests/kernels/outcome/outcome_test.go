@@ -8,8 +8,8 @@ import (
 // fine is an outcome with nothing wrong.
 func fine() Outcome {
 	yes := Feature{Works: true}
-	// The second delay is later than the disk's own statistics, and no later than the reader saw it. The third was seen beside what the machine, which
-	// stood still, took without it.
+	// The second delay is later than the disk's own statistics, and no later than the reader saw it. The third was seen
+	// beside what the machine, which paused, took without it.
 	paths := func() Remote {
 		return Remote{Commands: []Count{{"reads", 150, 150}}, Delays: []Delay{{What: "a link's delay", Put: .025, Truth: .027, Waited: .026, Seen: .028},
 			{What: "a disk's delay", Put: .03, Truth: .031, Waited: .039, Seen: .035},
@@ -76,7 +76,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// What does not work has counted nothing, and that is not wrong: that it does not work is said elsewhere.
+// What does not work has counted nothing, which is no second failure: that it does not work is reported elsewhere.
 func TestNotWorking(t *testing.T) {
 	o := Outcome{Blockio: Feature{Works: true}, Disk: []Count{{"reads", 7, 7}}, Retries: retries()}
 	if wrong := o.Wrong(); len(wrong) > 0 {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -29,6 +31,7 @@ type notice struct {
 	receiver string
 	at       time.Time
 	labels   map[string]string
+	resolved bool
 }
 
 // pager takes what Alertmanager sends to the receivers of manifests/kube-prometheus-stack.
@@ -57,7 +60,7 @@ func (n *node) startPager() *pager {
 	receivers := values.Alertmanager.Config["receivers"].([]any)
 	for _, r := range receivers {
 		r := r.(map[string]any)
-		r["webhook_configs"] = []any{map[string]any{"url": fmt.Sprintf("http://%s/%s", l.Addr(), r["name"]), "send_resolved": false}}
+		r["webhook_configs"] = []any{map[string]any{"url": fmt.Sprintf("http://%s/%s", l.Addr(), r["name"]), "send_resolved": true}}
 	}
 	config, err := yaml.Marshal(values.Alertmanager.Config)
 	n.must(err)
@@ -69,7 +72,10 @@ func (n *node) startPager() *pager {
 // ServeHTTP takes one message of Alertmanager's.
 func (p *pager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var message struct {
-		Alerts []struct{ Labels map[string]string }
+		Alerts []struct {
+			Status string
+			Labels map[string]string
+		}
 	}
 	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -78,17 +84,30 @@ func (p *pager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range message.Alerts {
-		p.notices = append(p.notices, notice{strings.Trim(r.URL.Path, "/"), time.Now(), a.Labels})
+		p.notices = append(p.notices, notice{strings.Trim(r.URL.Path, "/"), time.Now(), a.Labels, a.Status == "resolved"})
 	}
 }
 
-// since returns what a receiver got since a moment.
+// open returns what a receiver got and was not resolved.
+func (p *pager) open(receiver string) []notice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := map[string]notice{}
+	for _, one := range p.notices {
+		if one.receiver == receiver {
+			last[fmt.Sprint(one.labels)] = one
+		}
+	}
+	return slices.DeleteFunc(slices.Collect(maps.Values(last)), func(n notice) bool { return n.resolved })
+}
+
+// since returns what began to fire for a receiver since a moment.
 func (p *pager) since(receiver string, began time.Time) []notice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var found []notice
 	for _, one := range p.notices {
-		if one.receiver == receiver && one.at.After(began) {
+		if one.receiver == receiver && !one.resolved && one.at.After(began) {
 			found = append(found, one)
 		}
 	}
@@ -114,9 +133,9 @@ func (n *node) firing(names ...string) ([]alert, error) {
 }
 
 // storage are the suspects that are the storage's; a CPU that is short is none of them.
-var storage = []string{"queue", "device", "path", "engine", "network", "replica", "disk", "flush"}
+var storage = layers.Names(layers.IsStorage)
 
-var suspect = regexp.MustCompile(`suspect is ([a-z -]+)\.`)
+var suspect = regexp.MustCompile(`suspect is ([a-z_ -]+)\.`)
 
 // suspect is whom an alert suspects: what its summary says.
 func (a alert) suspect() string {
@@ -211,7 +230,7 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 					n.t.Errorf("CanarySlow has %s=%q, want %q", label, a.Labels[label], value)
 				}
 			}
-			if !slices.Contains([]string{"device", "disk", "flush"}, a.suspect()) {
+			if !slices.Contains([]string{layers.Device, layers.Disk, layers.Flush}, a.suspect()) {
 				n.t.Errorf("CanarySlow suspects %q; the disk is slow", a.suspect())
 			}
 		}
@@ -225,6 +244,25 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 			n.t.Errorf("kubectl plumbline why does not name %s", part)
 		}
 	}
+}
+
+// verdictsAreEvents checks that kubectl describe shows on the claim of the class held that its disk was slow and stalled, and that both
+// ended: the API server keeps events for an hour.
+func (n *node) verdictsAreEvents(claim string) {
+	n.t.Helper()
+	var events string
+	testkit.Eventually(n.t, 10*time.Minute, func() error {
+		text := n.kubectl("describe", "persistentvolumeclaim", claim, "--namespace=db-held")
+		_, events, _ = strings.Cut(text, "Events:")
+		for _, want := range []string{"StorageSlow", "StorageRecovered", "StorageStalled", "StorageResumed"} {
+			if !strings.Contains(events, want) {
+				return fmt.Errorf("no event %s on %s:\n%s", want, claim, events)
+			}
+		}
+		return nil
+	})
+	n.say("events.txt", "%s", events)
+	testkit.Eventually(n.t, time.Minute, n.none(`plumbline_events_lost_total{reason!="namespace"} > 0 or plumbline_events_pending > 0`))
 }
 
 // plumbline runs kubectl's plugin.
@@ -272,7 +310,7 @@ func (n *node) stallDisk(disk *rig.SlowDisk, pages *pager) {
 func (n *node) comparable(canaries int) {
 	n.t.Helper()
 	testkit.Eventually(n.t, 15*time.Minute, func() error {
-		found, err := n.query(`loadgen:comparable:bool unless on (tool, profile, server, storageclass) loadgen:slow:bool{window=~"5m|10m"}`)
+		found, err := n.query(`loadgen:comparable:bool unless on (tool, profile, database, storageclass) loadgen:slow:bool{window=~"5m|10m"}`)
 		if err == nil && len(found) != canaries {
 			slow, _ := n.query(`loadgen:slow:bool`)
 			err = fmt.Errorf("%d canaries of %d are comparable: %v; slow: %v", len(found), canaries, found, slow)

@@ -25,6 +25,7 @@ nodeNamespace: plumbline-node
 longhorn: {enabled: true}
 openebs: {enabled: true}
 test: {wait: 5m}
+verdict: {events: true}
 `
 
 // benchValues are those of a bench for one small node. The class held has PostgreSQL with a standby, the control one PostgreSQL and one MySQL:

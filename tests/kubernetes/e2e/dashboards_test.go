@@ -27,6 +27,7 @@ var notOnNode = map[string]string{
 	"plumbline-overview/Time per statement, by layer":               replicas,
 	"plumbline-overview/Firing alerts":                              "all is well",
 	"plumbline-overview/Volumes that stand still":                   "none does",
+	"plumbline-itself/Things that are not identified":               "all is identified",
 	"plumbline-overview/Sync overhead of replication (5 min)":       replicas,
 	"plumbline-overview/Volumes with a straggling replica (5 min)":  replicas,
 	"plumbline-overview/Volumes without all their replicas":         replicas,

@@ -137,12 +137,12 @@ func (n *node) joins() ([]join, error) {
 		for _, i := range infos {
 			j.pod, j.owner = i.Metric["pod"], i.Metric["owner_kind"]+" "+i.Metric["owner"]
 		}
-		loads, err := n.query(fmt.Sprintf(`loadgen:volume:info{database_server=%q}`, j.server))
+		loads, err := n.query(fmt.Sprintf(`loadgen:volume:info{server=%q}`, j.server))
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range loads {
-			j.load = l.Metric["server"]
+			j.load = l.Metric["database"]
 		}
 		all = append(all, j)
 	}

@@ -92,7 +92,7 @@ func (n *node) besideMachine() {
 		if row.Layers == nil {
 			// With no CPU left, a scrape may fail.
 			missing++
-			n.say("machine.txt", "%s, round %d, %s has no layers: %s", row.Step, row.Round, row.StorageClass, row.Limit.Because)
+			n.say("machine.txt", "%s, round %d, %s has no layers: %s", row.Step, row.Round, row.StorageClass, row.NoLayers)
 			continue
 		}
 		layers := fmt.Sprintf("a %s %.3f ms", row.Layers.Of, 1e3*row.Layers.Mean)

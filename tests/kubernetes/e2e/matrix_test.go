@@ -60,7 +60,7 @@ func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 			n.t.Fatalf("round %d on %s failed: %s", row.Round, row.StorageClass, row.Error)
 		}
 		if row.Layers == nil {
-			n.t.Errorf("round %d on %s has no layers: %s", row.Round, row.StorageClass, row.Limit.Because)
+			n.t.Errorf("round %d on %s has no layers: %s", row.Round, row.StorageClass, row.NoLayers)
 		}
 		n.t.Logf("round %d, %s: %.2f ms an operation; limit: %s, %s", row.Round, row.StorageClass, 1e3/row.Result.Rate, row.Limit.What, row.Limit.Because)
 	}

@@ -332,7 +332,14 @@ func (n *node) apply(text string) {
 	_, err = file.WriteString(text)
 	n.must(err)
 	n.must(file.Close())
-	n.kubectl("apply", "--server-side", "-f", file.Name())
+	// A webhook of an operator that was starved of CPU, as by the scenario before, is away for a while.
+	testkit.Eventually(n.t, patience, func() error {
+		_, err := n.try("apply", "--server-side", "-f", file.Name())
+		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
+			n.t.Fatal(err)
+		}
+		return err
+	})
 }
 
 // configs are the configuration files of the node's parts, as templates.

@@ -47,7 +47,7 @@ func (n *node) watch(namespace, cluster string) *watcher {
 	n.t.Helper()
 	// As the canaries in the pods, it has a CPU when it wants one: what it waits for is the database.
 	process := n.start(testkit.Tool(n.t, "chrt"), "--rr", "1", filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "canary",
-		"--profile=write-mostly", fmt.Sprint("--rate=", watcherRate), "--when-down=wait", "--timeout=10s", "--warmup=1s", "--server=watched", "--storageclass="+held,
+		"--profile=write-mostly", fmt.Sprint("--rate=", watcherRate), "--when-down=wait", "--timeout=10s", "--warmup=1s", "--database=watched", "--storageclass="+held,
 		"--web.listen-address="+watcherAddress, "--dsn="+n.dsn(namespace, cluster))
 	w := &watcher{n, process}
 	testkit.Eventually(n.t, patience, func() error {

@@ -1,5 +1,5 @@
-// Command linux has this machine's own initiator use the target, each way that it can be told to. It takes the machine for its own, so it
-// runs in a guest of tests/kernels only:
+// Command linux has this machine's own initiator use the target, each way that it can be configured. It takes over the
+// machine, so it runs in a guest of tests/kernels only:
 //
 //	go build -o /tmp/ ./tests/nvmetcp/linux && go build -o /tmp/nvmf_tgt ./tests/nvmetcp/target
 //	go run ./tests/kernels boot 6.12 -- /tmp/linux --program=/tmp/nvmf_tgt
@@ -29,7 +29,7 @@ const (
 	linkDelay = 50 * time.Millisecond
 )
 
-// ways are what the initiator and the target are told.
+// ways are the options of the initiator and the target.
 var ways = []struct {
 	initiator string
 	target    []string
@@ -40,7 +40,7 @@ var ways = []struct {
 	{",hdr_digest,data_digest,disable_sqflow", nil},
 }
 
-// sizes are what is written at once: with the command, and as the target asks for it in one part or several.
+// sizes are what is written at once: with the command, or as the target requests it in one part or several.
 var sizes = []int{512, 4096, 8192, 8704, 65536, 131072, megabyte}
 
 func main() {
@@ -95,7 +95,7 @@ func use(t *rig.Scope, program, initiator string, target ...string) {
 	}
 }
 
-// describe says what the initiator made of the disk.
+// describe prints what the initiator made of the disk.
 func describe(t *rig.Scope, device string) {
 	for _, file := range []string{"size", "queue/logical_block_size", "queue/max_hw_sectors_kb", "queue/write_cache", "uuid"} {
 		value, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), file))

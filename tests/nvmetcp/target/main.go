@@ -1,4 +1,5 @@
-// Command target is the package's NVMe/TCP target as a program of its own, for guests of tests/kernels. It says where it listens once it does.
+// Command target is the package's NVMe/TCP target as a program of its own, for guests of tests/kernels. It prints its
+// address once it listens.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/tests/nvmetcp"
 )
 
-// The program serves a file, and ends when it is told to.
+// The program serves a file, and ends with its context.
 func TestRun(t *testing.T) {
 	const (
 		nqn    = "nqn.2026-11.io.plumbline:program"

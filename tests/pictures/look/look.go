@@ -31,11 +31,11 @@ type Finding struct {
 	Panel string `json:"panel"`
 	// What is one of the keys of Remedies.
 	What string `json:"what"`
-	// Text is what the page says there.
+	// Text is the page's text there.
 	Text string `json:"text"`
 }
 
-// Remedies say for each kind of finding what to do.
+// Remedies are what to do, for each kind of finding.
 var Remedies = map[string]string{
 	"error":   "the panel's query or setting is refused: open the panel's inspector",
 	"query":   "Grafana's data source refused a query: its log and Prometheus' say why",
@@ -188,7 +188,7 @@ func (b *Browser) settled(tab context.Context, requests *requests, width, height
 	return last, nil
 }
 
-// stuck says what a page was waiting for when its time was over.
+// stuck returns what a page was waiting for when it timed out.
 func stuck(err error, last seen, requests *requests) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err

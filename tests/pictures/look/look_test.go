@@ -74,7 +74,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A page that does not load says what it waits for, and one whose data source refuses is found.
+// A page that does not load is reported with what it waits for, and one whose data source returns an error is found.
 func TestRequests(t *testing.T) {
 	hang := make(chan struct{})
 	mux := http.NewServeMux()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -43,9 +44,9 @@ func addClassic(m *memory, l labels.Labels, at time.Time, s sample) *kept {
 	if h == nil {
 		return m.add(l, at, s)
 	}
-	name := l.Get(labels.MetricName)
+	name := l.Get(model.MetricNameLabel)
 	part := func(end string, value float64, bound ...string) *kept {
-		b := labels.NewBuilder(l).Set(labels.MetricName, name+end)
+		b := labels.NewBuilder(l).Set(model.MetricNameLabel, name+end)
 		if len(bound) > 0 {
 			b.Set(labels.BucketLabel, bound[0])
 		}

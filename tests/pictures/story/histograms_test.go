@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The rules for either kind record of native histograms what the written ones do; these, and those for classic ones, the same of
-// classic ones, save for quantiles, which are as exact as the classic bounds.
+// The rules for either kind record of native histograms what the written ones do; these, and those for classic ones,
+// the same of classic ones, save for quantiles, which are as exact as the classic bounds.
 func TestHistogramsOfAnyKind(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -45,12 +45,12 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 	}
 }
 
-// compare asks that all numbers that were recorded before are recorded again, at the story's end.
+// compare fails unless all numbers that were recorded before are recorded again, at the story's end.
 func compare(t *testing.T, before, after *memory, exact bool) {
 	t.Helper()
 	numbers, alerts, quantiles := 0, 0, 0
 	for key, one := range before.byKey {
-		name := one.Metric.Get(labels.MetricName)
+		name := one.Metric.Get(model.MetricNameLabel)
 		if one.stale || len(one.Floats) == 0 || !strings.Contains(name, ":") && name != "ALERTS" {
 			continue
 		}
@@ -79,7 +79,7 @@ func compare(t *testing.T, before, after *memory, exact bool) {
 		}
 	}
 	for key, one := range after.byKey {
-		name := one.Metric.Get(labels.MetricName)
+		name := one.Metric.Get(model.MetricNameLabel)
 		part := slices.ContainsFunc([]string{"_bucket", "_sum", "_count"}, func(end string) bool { return strings.HasSuffix(name, end) })
 		if !one.stale && len(one.Floats) > 0 && strings.Contains(name, ":") && !part && (before.byKey[key] == nil || before.byKey[key].stale) && !ofQuantile(name) {
 			t.Errorf("recorded only now: %s", key)
@@ -91,7 +91,7 @@ func compare(t *testing.T, before, after *memory, exact bool) {
 	}
 }
 
-// ofQuantile tells whether a record is a quantile, or made of one.
+// ofQuantile reports whether a record is a quantile, or made of one.
 func ofQuantile(name string) bool {
 	return slices.ContainsFunc([]string{"p25", "p50", "p95", "p99", "loadgen:slow", "loadgen:faster", "node:control_slowdown", "growth_seconds"}, func(part string) bool { return strings.Contains(name, part) })
 }

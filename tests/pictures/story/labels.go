@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -40,7 +40,7 @@ func parseSeries(text string) (string, map[string]string, error) {
 	}
 	name, set := "", map[string]string{}
 	for _, m := range matchers {
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			name = m.Value
 		} else {
 			set[m.Name] = m.Value
@@ -81,10 +81,11 @@ func (p place) at(set map[string]string, all []place) []map[string]string {
 	if (inBackend && !info || set["job"] == "longhorn-exporter") && p.Replicas == 0 {
 		return nil
 	}
+	ofReplica := set["volume"] != "" && (set["replica"] != "" || set["address"] != "")
 	moved := map[string]string{}
 	for name, value := range set {
 		switch {
-		case name == "device" && value == of.Device && set["replica"] == "":
+		case name == "device" && value == of.Device && !ofReplica:
 			moved[name] = p.Device
 		case name == "backend" && info:
 			moved[name] = p.Backend
@@ -92,7 +93,7 @@ func (p place) at(set map[string]string, all []place) []map[string]string {
 			moved[name] = strings.ReplaceAll(value, of.Class, p.Class)
 		}
 	}
-	if moved["replica"] == "" {
+	if !ofReplica {
 		return []map[string]string{moved}
 	}
 	var each []map[string]string

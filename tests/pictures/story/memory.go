@@ -6,13 +6,14 @@ import (
 	"sort"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 
-	"github.com/plumbline/plumbline/tests/stored"
+	"github.com/plumbline/plumbline/rules/stored"
 )
 
 // memory keeps the samples while the rules are evaluated. It is not safe for use by several at once.
@@ -38,7 +39,7 @@ func (m *memory) add(l labels.Labels, at time.Time, s sample) *kept {
 	if k == nil {
 		k = &kept{Series: promql.Series{Metric: l}}
 		m.byKey[key] = k
-		name := l.Get(labels.MetricName)
+		name := l.Get(model.MetricNameLabel)
 		m.series[name] = append(m.series[name], k)
 	}
 	k.stale = false
@@ -50,7 +51,7 @@ func (m *memory) add(l labels.Labels, at time.Time, s sample) *kept {
 	return k
 }
 
-// end says that a series has no more samples, as Prometheus marks it.
+// end marks that a series has no more samples, as Prometheus does.
 func (m *memory) end(k *kept, at time.Time) {
 	if k.stale {
 		return
@@ -65,10 +66,13 @@ func (m *memory) end(k *kept, at time.Time) {
 
 // find is stored.Find.
 func (m *memory) find(from, to int64, matchers []*labels.Matcher) (found []storage.Series) {
-	for name, list := range m.series {
-		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return m.Name == labels.MetricName && !m.Matches(name) }) {
-			continue
-		}
+	named := slices.IndexFunc(matchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual })
+	series := m.series
+	if named >= 0 {
+		name := matchers[named].Value
+		series = map[string][]*kept{name: m.series[name]}
+	}
+	for _, list := range series {
 		for _, k := range list {
 			if stored.Match(k.Metric, matchers) {
 				found = append(found, promql.NewStorageSeries(k.within(from, to)))

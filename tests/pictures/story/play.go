@@ -11,12 +11,13 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"google.golang.org/protobuf/proto"
 )
 
-// Player is a story that goes on: it serves what each of the lab's exporters says of it at this moment. It is safe
-// for use by several at once.
+// Player is a story that continues: it serves what each of the lab's exporters would export at this moment. It is safe
+// for concurrent use.
 type Player struct {
 	targets []Target
 
@@ -29,15 +30,15 @@ type Player struct {
 
 // Target is an exporter of the lab.
 type Target struct {
-	// Labels are those that Prometheus gives to all that the exporter says, with job and instance.
+	// Labels are the target labels that Prometheus adds to the exporter's series, with job and instance.
 	Labels map[string]string
-	// Path is where a Player serves what it says.
+	// Path is where a Player serves its metrics.
 	Path string
 	// Classic is set if the exporter has classic histograms, of which Prometheus is to make native ones.
 	Classic bool
 }
 
-// Play lets a story go on from a moment of it, which is now; root is the checkout's.
+// Play continues a story from a moment of it, which is now; root is the checkout's.
 func (s *Story) Play(root string, from time.Duration) (*Player, error) {
 	all, err := s.states(root)
 	if err != nil {
@@ -47,16 +48,16 @@ func (s *Story) Play(root string, from time.Duration) (*Player, error) {
 	p := &Player{began: now.Add(-from), last: now}
 	targets := map[string]*Target{}
 	for _, one := range all {
-		if one.labels.Get(labels.MetricName) == "up" {
+		if one.labels.Get(model.MetricNameLabel) == "up" {
 			set := one.labels.Map()
-			delete(set, labels.MetricName)
+			delete(set, model.MetricNameLabel)
 			t := &Target{Labels: set, Path: pagePath(one.labels)}
 			targets[t.Path] = t
 		}
 	}
 	for _, one := range all {
-		if name := one.labels.Get(labels.MetricName); name == "up" || strings.HasPrefix(name, "scrape_") {
-			continue // Prometheus says these
+		if name := one.labels.Get(model.MetricNameLabel); name == "up" || strings.HasPrefix(name, "scrape_") {
+			continue // Prometheus makes these
 		}
 		t := targets[pagePath(one.labels)]
 		if t == nil {
@@ -73,16 +74,16 @@ func (s *Story) Play(root string, from time.Duration) (*Player, error) {
 	return p, nil
 }
 
-// oneKind gives the series of a metric one kind: those of which no line says anything count nothing.
+// oneKind gives the series of a metric one kind: those without a line count nothing.
 func (p *Player) oneKind() {
 	kinds := map[string]*state{}
 	for _, one := range p.states {
-		if name := one.labels.Get(labels.MetricName); one.kind != "" {
+		if name := one.labels.Get(model.MetricNameLabel); one.kind != "" {
 			kinds[name] = one
 		}
 	}
 	for _, one := range p.states {
-		if like := kinds[one.labels.Get(labels.MetricName)]; like != nil && one.kind == "" {
+		if like := kinds[one.labels.Get(model.MetricNameLabel)]; like != nil && one.kind == "" {
 			one.kind, one.rate, one.mean, one.bounds = like.kind, 0, 1, like.bounds
 		}
 	}
@@ -91,7 +92,7 @@ func (p *Player) oneKind() {
 // Targets are the exporters.
 func (p *Player) Targets() []Target { return p.targets }
 
-// Go lets the story go on from another moment of it; what was counted so far stays.
+// Go continues the story from another moment of it; what was counted so far stays.
 func (p *Player) Go(to time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,13 +102,13 @@ func (p *Player) Go(to time.Duration) {
 // pagePath is where the exporter of a series is served.
 func pagePath(l labels.Labels) string { return "/" + l.Get("job") + "/" + l.Get("instance") }
 
-// ServeHTTP is what the exporter at a path says now.
+// ServeHTTP serves the current metrics of the exporter at a path.
 func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !slices.ContainsFunc(p.targets, func(t Target) bool { return t.Path == r.URL.Path }) {
 		http.NotFound(w, r)
 		return
 	}
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeTextPlain))
 	w.Header().Set("Content-Type", string(format))
 	encoder := expfmt.NewEncoder(w, format)
 	for _, f := range p.families(r.URL.Path) {
@@ -118,7 +119,7 @@ func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// families are what one exporter says, after the story has gone on to this moment.
+// families returns one exporter's metrics, after the story has advanced to this moment.
 func (p *Player) families(path string) []*dto.MetricFamily {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +136,7 @@ func (p *Player) families(path string) []*dto.MetricFamily {
 		if pagePath(one.labels) != path {
 			continue
 		}
-		name := one.labels.Get(labels.MetricName)
+		name := one.labels.Get(model.MetricNameLabel)
 		f := byName[name]
 		if f == nil {
 			f = &dto.MetricFamily{Name: &name, Help: proto.String("A story's."), Type: one.exposed().Enum()}
@@ -158,11 +159,11 @@ func (s *state) exposed() dto.MetricType {
 	return dto.MetricType_HISTOGRAM
 }
 
-// expose is a sample as an exporter says it.
+// expose returns a sample as an exporter exposes it.
 func (s *state) expose(now sample) *dto.Metric {
 	m := &dto.Metric{}
 	s.labels.Range(func(l labels.Label) {
-		if l.Name != labels.MetricName {
+		if l.Name != model.MetricNameLabel {
 			m.Label = append(m.Label, &dto.LabelPair{Name: &l.Name, Value: &l.Value})
 		}
 	})
@@ -182,7 +183,7 @@ func (s *state) expose(now sample) *dto.Metric {
 func (s *state) exposeHistogram(now sample) *dto.Histogram {
 	h := now.histogram
 	exposed := &dto.Histogram{SampleCount: proto.Uint64(uint64(h.Count)), SampleSum: proto.Float64(h.Sum)}
-	for _, b := range classic(s.labels.Get(labels.MetricName), h) {
+	for _, b := range classic(s.labels.Get(model.MetricNameLabel), h) {
 		exposed.Bucket = append(exposed.Bucket, &dto.Bucket{UpperBound: &b.bound, CumulativeCount: proto.Uint64(uint64(b.count))})
 	}
 	if s.kind == "custom" {

@@ -36,7 +36,7 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 	return m.recorded(), nil
 }
 
-// tell makes the samples and evaluates all rules over them; root is the checkout's.
+// tell makes the samples and evaluates all rules over them; root is the checkout's folder.
 func (s *Story) tell(ctx context.Context, root string) (*memory, error) {
 	all, err := rules.All()
 	if err != nil {

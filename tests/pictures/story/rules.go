@@ -7,12 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/plumbline/plumbline/rules"
-	"github.com/plumbline/plumbline/tests/stored"
+	"github.com/plumbline/plumbline/rules/stored"
 )
 
 // rule is one of the files' rules, evaluated by Prometheus' own engine.
@@ -56,7 +57,7 @@ func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, a
 	for _, one := range found {
 		b := labels.NewBuilder(one.Metric)
 		if r.Alert == "" {
-			b.Set(labels.MetricName, r.Record)
+			b.Set(model.MetricNameLabel, r.Record)
 			for name, value := range r.Labels {
 				b.Set(name, value)
 			}
@@ -76,13 +77,14 @@ func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, a
 	return nil
 }
 
-// firing are the series ALERTS of an alert's condition; a label that is a template keeps its text, which no panel shows.
+// firing are the series ALERTS of an alert's condition; a label that is a template keeps its text, which no panel
+// shows.
 func (r *rule) firing(found promql.Vector, at time.Time) promql.Vector {
 	since := map[string]time.Time{}
 	var alerts promql.Vector
 	for _, one := range found {
 		b := labels.NewBuilder(one.Metric)
-		b.Set(labels.MetricName, "ALERTS").Set("alertname", r.Alert)
+		b.Set(model.MetricNameLabel, "ALERTS").Set("alertname", r.Alert)
 		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 			b.Set(name, r.Labels[name])
 		}

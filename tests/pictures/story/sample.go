@@ -73,7 +73,7 @@ func (s *state) next(since, elapsed time.Duration) sample {
 	return sample{histogram: s.native(events, mean)}
 }
 
-// varied is a factor near 1, the same for all series of a class, so that parts go on to add up.
+// varied is a factor near 1, the same for all series of a class, so that parts still add up.
 func (s *state) varied(what string, since time.Duration) float64 {
 	seed := fnv.New64a()
 	fmt.Fprint(seed, s.class, what, since)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -22,7 +23,7 @@ type series struct {
 	changes []change
 }
 
-// plan makes the series of a story: all that the lab had, as its lines say or zero, and as the story changes them.
+// plan makes the series of a story: all that the lab had, by its lines or 0, and as the story changes them.
 func (s *Story) plan(known templates) ([]*series, error) {
 	var l lab
 	if err := read("lab.yaml", &l); err != nil {
@@ -59,13 +60,13 @@ func (s *Story) plan(known templates) ([]*series, error) {
 
 func metric(name string, set map[string]string) labels.Labels {
 	b := labels.NewBuilder(labels.FromMap(set))
-	b.Set(labels.MetricName, name)
+	b.Set(model.MetricNameLabel, name)
 	return b.Labels()
 }
 
 func add(all map[string]*series, s *series) { all[s.labels.String()] = s }
 
-// expand calls back for each series that a template stands for.
+// expand calls each for every series of a template.
 func (l lab) expand(name string, set map[string]string, each func(class string, set map[string]string)) {
 	if _, ok := template(set, l.Places); !ok {
 		each("", set)

@@ -1,5 +1,5 @@
-// Package story makes the series of a lab in which something happens: what its exporters would say of it, step
-// by step, and what the rules record of that. The series and their labels are those that a real lab had
+// Package story makes the series of a lab in which something happens: what its exporters would export, step by step,
+// and what the rules record of it. The series and their labels are those that a real lab had
 // (tests/contract/testdata/lab/series.txt); the values are made up, by lab.yaml and a file for each story.
 package story
 
@@ -25,7 +25,7 @@ const Step = 30 * time.Second
 // Story is what happens in the lab.
 type Story struct {
 	Name string `yaml:"-"`
-	// Text says in a sentence what happens.
+	// Text describes in a sentence what happens.
 	Text    string   `yaml:"text"`
 	Changes []change `yaml:"changes"`
 }
@@ -58,8 +58,8 @@ type place struct {
 	Replicas int    `yaml:"replicas"`
 }
 
-// line says how series of one metric go when all is well. Of is the metric with labels; values divided by | are
-// one series each. What Of does not say is taken from the lab's series of that metric.
+// line describes the series of one metric when all is well. Of is the metric with labels; values separated by | are one
+// series each. Labels missing in Of are taken from the lab's series of that metric.
 type line struct {
 	Of string `yaml:"of"`
 	// Classes are the only ones that have it.

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/dashboards"
-	"github.com/plumbline/plumbline/tests/stored"
+	"github.com/plumbline/plumbline/rules/stored"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -90,7 +90,7 @@ func TestPhasesAddUp(t *testing.T) {
 	}
 }
 
-// A histogram's buckets are its count, and its mean is the one asked for.
+// A histogram's buckets are its count, and its mean is the given one.
 func TestHistograms(t *testing.T) {
 	bounds, err := blockBounds(filepath.Join(testkit.Root(), "exporters", "blockio", "blkio.yaml"))
 	if err != nil {
@@ -111,7 +111,7 @@ func TestHistograms(t *testing.T) {
 	}
 }
 
-// What the rules say of a story is what happens in it.
+// What the rules record of a story is what happens in it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	all := tell(t, "slow-replica").recorded()
@@ -143,7 +143,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The overview's tiles say what stands still, and not only what has become slower.
+// The overview's tiles show what is stalled, and not only what has become slower.
 func TestTilesSayWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
@@ -159,8 +159,8 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	// The numbers are those of the tile's states.
 	want := map[string]map[string]float64{
 		"healthy":      {"local": 0, "longhorn-r1": 0, "longhorn-r3": 0},
-		"slow-replica": {"local": 0, "longhorn-r1": 0, "longhorn-r3": 16},
-		"stalled-disk": {"local": 22, "longhorn-r1": 27, "longhorn-r3": 27},
+		"slow-replica": {"local": 0, "longhorn-r1": 0, "longhorn-r3": 26},
+		"stalled-disk": {"local": 120, "longhorn-r1": 127, "longhorn-r3": 127},
 	}
 	for name, classes := range want {
 		for class, number := range classes {
@@ -172,7 +172,7 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	}
 }
 
-// told are the stories with what all rules record of them, each told once, by whoever asks first.
+// told are the stories with what all rules record of them, each made once, by the first test that needs it.
 var told = func() map[string]func() (*memory, error) {
 	all := map[string]func() (*memory, error){}
 	for _, name := range Names() {
@@ -187,7 +187,7 @@ var told = func() map[string]func() (*memory, error) {
 	return all
 }()
 
-// tell is a story with what the rules record of it.
+// tell returns a story with what the rules record of it.
 func tell(t *testing.T, story string) *memory {
 	t.Helper()
 	m, err := told[story]()

@@ -28,11 +28,11 @@ type Row struct {
 	What  string `json:"what"`
 	Cells []Cell `json:"cells,omitempty"`
 	Run   Run    `json:"run"`
-	// Gone says that the row of an earlier run by this name holds no more.
+	// Gone means that the row of an earlier run by this name is no longer valid.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// Run tells when, where and by which command rows were measured.
+// Run is when, where and by which command rows were measured.
 type Run struct {
 	Began   time.Time `json:"began"`
 	Command string    `json:"command"`

@@ -66,7 +66,7 @@ func TestRunsAreMerged(t *testing.T) {
 	var got []string
 	for _, r := range rows {
 		if r.Gone {
-			continue // told to whoever keeps the rows of many runs
+			continue // for readers of many runs' rows
 		}
 		got = append(got, r.What+"="+r.cell("value")+" "+r.Run.Command)
 		if r.Run.Machine.Cores < 1 || r.Run.Machine.Memory < 1 || r.Run.Machine.Kernel == "" || r.Run.LoadAfter == "" || time.Since(r.Run.Began) > time.Hour {

@@ -23,8 +23,8 @@ import (
 // packaged are the programs that are out of Debian's packages.
 var packaged = []string{"pgbench", "sysbench", "fio", "dpkg-query"}
 
-// Checkout puts what the image is made of into a folder that stands for the checkout's root. It
-// skips on a machine that lacks a program.
+// Checkout puts what the image is made of into a folder that serves as the checkout's root. It skips on a machine that
+// lacks a program.
 func Checkout(t testing.TB) string {
 	t.Helper()
 	for _, program := range packaged {

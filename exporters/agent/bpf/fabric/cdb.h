@@ -1,5 +1,5 @@
-/* What commands of SCSI ask. They have the layout of the SCSI standards (operation codes: SPC-6 and SBC-5, summarised in
- * SPC-6 annex E), so they need no kernel type.
+/* What SCSI commands request. They have the layout of the SCSI standards (operation codes: SPC-6 and SBC-5,
+ * summarised in SPC-6 annex E), so they need no kernel type.
  */
 #ifndef __PLUMBLINE_CDB_H__
 #define __PLUMBLINE_CDB_H__
@@ -32,7 +32,7 @@ enum scsi_opcode {
 /* WRITE SAME with this bit of its second byte unmaps. */
 #define SCSI_WRITE_SAME_UNMAPS 0x08
 
-/* Of a command of variable length the last byte of its service action tells. */
+/* The last byte of its service action identifies a command of variable length. */
 #define SCSI_SERVICE_ACTION 9
 enum scsi_service_action {
 	SCSI_READ_32 = 0x09,
@@ -40,7 +40,7 @@ enum scsi_service_action {
 	SCSI_WRITE_VERIFY_32 = 0x0c,
 };
 
-/* What a command descriptor block asks, of which the first bytes are given. */
+/* What a command descriptor block requests, given its first bytes. */
 static __always_inline u8 op_of_block(const u8 *b)
 {
 	switch (b[0]) {

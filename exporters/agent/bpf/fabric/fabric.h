@@ -1,7 +1,7 @@
-/* What programs keep that follow operations of which the kernel itself tells, at the initiator of a storage
- * network and at its target: which disk or export they are for, what is under way, and what has ended. A wire's
- * own header (nvme.h, scsi.h) and its programs (nvme.bpf.c, iscsi.bpf.c) are built on it, each an object with
- * maps of its own, which user space reads alike.
+/* State of the programs that follow operations which the kernel itself reports, at the initiator of a storage network
+ * and at its target: which disk or export they are for, what is under way, and what has ended. A wire's own header
+ * (nvme.h, scsi.h) and its programs (nvme.bpf.c, iscsi.bpf.c) are built on it, each an object with maps of its own,
+ * which user space reads alike.
  */
 #ifndef __PLUMBLINE_FABRIC_H__
 #define __PLUMBLINE_FABRIC_H__
@@ -25,7 +25,7 @@ enum event {
 #define SERVICE_SIZE 32
 
 /* A namespace that a target here serves, on one of its ports; of SCSI a LUN, as the initiator numbers it. A
- * subsystem's serial number, which is random, or what its name comes to, tells it from another one in
+ * subsystem's serial number, which is random, or a number made of its name, distinguishes it from another one in
  * the same memory. */
 struct export_key {
 	u64 subsystem;
@@ -36,7 +36,8 @@ struct export_key {
 };
 
 /* What user space has to know of it. */
-struct export {
+struct export
+{
 	u32 number;
 	u32 inner; /* the target's own number of a LUN */
 	char nqn[NQN_SIZE];
@@ -50,15 +51,16 @@ struct operation {
 	u64 controller; /* the target's, 0 at the initiator; of a target in user space the LUN */
 	u32 number;     /* of the disk or export */
 	u32 bytes;
-	u16 identifier; /* the target's: a connection that breaks leaves commands without an end; of one in user space see server.h */
+	u16 identifier; /* the target's: a broken connection leaves commands without an end; in user space: server.h */
 	u8 op;          /* enum wire_op */
-	u8 given_up;    /* if another command takes its place, it was given up: its end is not one that went by unseen */
+	u8 given_up;    /* if another command takes its place, it was given up: its end was not missed */
 	u8 pad[4];
 };
 
-/* A controller, or an initiator's session, that a target here serves, by the address of its structure, which is used again. */
+/* A controller, or an initiator's session, that a target here serves, by the address of its structure, which is
+ * reused. */
 struct controller {
-	u64 seen;      /* when it was last heard of */
+	u64 seen;      /* when it was last seen */
 	u64 since;     /* when it connected; 0 if that was not seen */
 	u64 subsystem; /* as in export_key */
 };
@@ -70,8 +72,8 @@ struct latency_key {
 };
 
 /* Sizes are the kernel's memory. Those given as 1 are set by user space before loading. */
-/* The numbers of the disks that the initiator has, one for each path, by the kernel's own number of a disk (sysfs: diskseq), which no
- * other disk ever gets: names and structures are used again at once.
+/* The numbers of the disks that the initiator has, one for each path, by the kernel's own number of a disk (sysfs:
+ * diskseq), which no other disk ever gets: names and structures are used again at once.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -141,7 +143,7 @@ struct {
 u32 last_number; /* the latest number handed out */
 u64 attached;    /* since when all programs are there, by CLOCK_MONOTONIC; user space sets it */
 
-/* Number of disks that user space does not want to hear of, such as those of this machine, and of commands that are for no disk. */
+/* Number of disks that user space excludes, such as those of this machine, and of commands that are for no disk. */
 #define IGNORED 0xffffffff
 
 static __always_inline void count(u32 event)
@@ -193,7 +195,7 @@ static __always_inline void begins(u64 request, struct operation *o)
 
 static __always_inline void operation_add(struct operation *o, bool failed)
 {
-	struct latency_key key = { .number = o->number, .op = o->op };
+	struct latency_key key = {.number = o->number, .op = o->op};
 	struct latency *l = bpf_map_lookup_elem(&latencies, &key);
 
 	if (!l) {
@@ -259,7 +261,8 @@ static __always_inline u32 export_enter(struct export_key *key, struct export *f
 	return 0;
 }
 
-/* Was the request made when all programs were there? If the kernel does not say when, it may have been before. */
+/* Reports whether the request was made when all programs were attached. If the kernel does not report when, it may
+ * have been before. */
 static __always_inline bool begun_since(struct request *rq)
 {
 	return attached && BPF_CORE_READ(rq, start_time_ns) >= attached;
@@ -274,11 +277,11 @@ static __always_inline void controller_heard(void *controller, u64 subsystem, u6
 		known->seen = now;
 		return;
 	}
-	struct controller fresh = { .seen = now, .subsystem = subsystem };
+	struct controller fresh = {.seen = now, .subsystem = subsystem};
 	bpf_map_update_elem(&controllers, &key, &fresh, BPF_ANY);
 }
 
-/* Puts these types into the object's type information, from which Go's are generated. */
+/* Puts these types into the object's type information. Go's types are generated from it. */
 const enum event *unused_event __attribute__((unused));
 const enum wire_op *unused_op __attribute__((unused));
 

@@ -2,7 +2,7 @@
 
 /* Latency of each iSCSI session, as the initiator's kernel sees it and as the kernel's own target (LIO) does, from
  * the tracepoints of the modules scsi_mod and target_core_mod. User space loads a side once there is a session, or a
- * target, and tells the programs which disks are none of iSCSI's.
+ * target, and passes the programs the disks that are not iSCSI's.
  *
  * They are raw tracepoints: those by BTF would need CAP_SYS_ADMIN for the modules' types.
  */
@@ -20,8 +20,9 @@ static __always_inline struct request *request_of(u64 command)
 	return (void *)command - bpf_core_type_size(struct request);
 }
 
-/* A command is about to go to the host's driver. One that is tried again comes here again. One that the kernel sends to a device that has
- * no disk yet, as while it looks for more of them, may end when it has one: it is kept, so that its end is not one without a beginning.
+/* A command is about to go to the host's driver. A retry comes here again. One that the kernel sends
+ * to a device that has no disk yet, as while it looks for more of them, may end when it has one: it is kept, so that
+ * its end is not one without a beginning.
  */
 SEC("raw_tp/scsi_dispatch_cmd_start")
 int iscsi_request_begins(struct bpf_raw_tracepoint_args *ctx)
@@ -32,7 +33,7 @@ int iscsi_request_begins(struct bpf_raw_tracepoint_args *ctx)
 
 	if (number == IGNORED && !diskless)
 		return 0;
-	struct operation o = { .start = bpf_ktime_get_ns(), .number = number, .op = op_of_request(rq) };
+	struct operation o = {.start = bpf_ktime_get_ns(), .number = number, .op = op_of_request(rq)};
 	if (o.op == OP_READ || o.op == OP_WRITE)
 		o.bytes = BPF_CORE_READ(rq, __data_len);
 	begins(ctx->args[0], &o);
@@ -49,7 +50,7 @@ int iscsi_request_refused(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* The kernel's patience is over. It may give the command more time, or abort it: then nothing tells of its end. */
+/* The kernel's timeout has expired. It may give the command more time, or abort it: then nothing reports its end. */
 SEC("raw_tp/scsi_dispatch_cmd_timeout")
 int iscsi_request_late(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -106,7 +107,7 @@ static __always_inline void *local_address(struct se_cmd *command)
 	return (void *)BPF_CORE_READ(whole, conn) + bpf_core_field_offset(struct iscsit_conn, local_sockaddr);
 }
 
-/* The export that a command asks for; whether the target has it is not known yet. Not inlined: its names take room. */
+/* The export that a command requests; whether the target has it is not known yet. Not inlined: its names take room. */
 static __noinline int export_key_of(struct se_cmd *command, struct export_key *key)
 {
 	struct se_portal_group *group = BPF_CORE_READ(command, se_sess, se_tpg);
@@ -157,9 +158,9 @@ int iscsi_service_begins(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!session || !of_iscsi(command))
 		return 0;
-	struct operation o = { .start = bpf_ktime_get_ns(), .controller = (u64)session, .identifier = BPF_CORE_READ(command, tag) };
+	struct operation o = {.start = bpf_ktime_get_ns(), .controller = (u64)session, .identifier = BPF_CORE_READ(command, tag)};
 	o.op = op_of_command(BPF_CORE_READ(command, t_task_cdb));
-	/* Of one that the initiator aborts, no end is told. */
+	/* The end of one that the initiator aborts is not reported. */
 	o.given_up = 1;
 	export_key_of(command, &key);
 	controller_heard(session, key.subsystem, o.start);
@@ -183,7 +184,7 @@ int iscsi_service_ends(struct bpf_raw_tracepoint_args *ctx)
 	if (!session || !of_iscsi(command))
 		return 0;
 	bool failed = BPF_CORE_READ(command, scsi_status);
-	struct operation o = { .start = bpf_ktime_get_ns(), .op = op_of_command(BPF_CORE_READ(command, t_task_cdb)) };
+	struct operation o = {.start = bpf_ktime_get_ns(), .op = op_of_command(BPF_CORE_READ(command, t_task_cdb))};
 	struct operation *begun = bpf_map_lookup_elem(&operations, &request);
 	if (begun) {
 		if (begun->controller == (u64)session && begun->identifier == (u16)BPF_CORE_READ(command, tag))

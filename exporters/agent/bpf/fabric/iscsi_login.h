@@ -1,4 +1,4 @@
-/* What the text of a login over iSCSI says, which both ends negotiate by keys and values, each ended by a zero byte (RFC 7143, 6). */
+/* The text of a login over iSCSI: both ends negotiate by keys and values, each ended by a zero byte (RFC 7143, 6). */
 #ifndef __PLUMBLINE_ISCSI_LOGIN_H__
 #define __PLUMBLINE_ISCSI_LOGIN_H__
 
@@ -37,7 +37,7 @@ static long login_step(u32 i, struct login_search *s)
 
 static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target)
 {
-	struct login_search found = { .text = text };
+	struct login_search found = {.text = text};
 
 	if (text) {
 		bpf_loop(LOGIN_TEXT + 1, login_step, &found, 0);

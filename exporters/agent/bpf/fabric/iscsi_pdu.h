@@ -1,6 +1,6 @@
-/* The wire of iSCSI (RFC 7143): the basic header segment of a message (PDU), 48 bytes, big endian. What follows it is the
- * additional header (attached), a digest of both if agreed, the data padded to four bytes, and a digest of these if agreed.
- * The user-space twin is the Go package exporters/agent/iscsipdu: change both.
+/* The wire of iSCSI (RFC 7143): the basic header segment of a message (PDU), 48 bytes, big endian. What follows it is
+ * the additional header (attached), a digest of both if agreed, the data padded to four bytes, and a digest of these
+ * if agreed. The user-space counterpart is the Go package exporters/agent/iscsipdu: change both.
  */
 #ifndef __PLUMBLINE_ISCSI_PDU_H__
 #define __PLUMBLINE_ISCSI_PDU_H__
@@ -62,19 +62,19 @@ static __always_inline u64 opcode_bit(u8 opcode)
 	return 1ULL << opcode;
 }
 
-/* Opcodes that may come to a target, those that may come from one, those of them without data, and those whose second byte
- * begins with a one. */
-#define PDU_TO_TARGET                                                                                                                  \
-	(opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_SCSI_COMMAND) | opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGIN_REQUEST) |       \
-	 opcode_bit(PDU_TEXT_REQUEST) | opcode_bit(PDU_DATA_OUT) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK))
-#define PDU_FROM_TARGET                                                                                                                \
-	(opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE) | opcode_bit(PDU_TASK_RESPONSE) | opcode_bit(PDU_LOGIN_RESPONSE) |     \
-	 opcode_bit(PDU_TEXT_RESPONSE) | opcode_bit(PDU_DATA_IN) | opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T) |             \
-	 opcode_bit(PDU_ASYNC) | opcode_bit(PDU_REJECT))
-#define PDU_WITHOUT_DATA                                                                                                               \
-	(opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK) | opcode_bit(PDU_TASK_RESPONSE) |       \
-	 opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T))
-#define PDU_ALWAYS_FINAL                                                                                                               \
+/* Opcodes that may come to a target, those that may come from one, those of them without data, and those whose
+ * second byte begins with a one. */
+#define PDU_TO_TARGET \
+	(opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_SCSI_COMMAND) | opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGIN_REQUEST) | \
+		opcode_bit(PDU_TEXT_REQUEST) | opcode_bit(PDU_DATA_OUT) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK))
+#define PDU_FROM_TARGET \
+	(opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE) | opcode_bit(PDU_TASK_RESPONSE) | opcode_bit(PDU_LOGIN_RESPONSE) | \
+		opcode_bit(PDU_TEXT_RESPONSE) | opcode_bit(PDU_DATA_IN) | opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T) | \
+		opcode_bit(PDU_ASYNC) | opcode_bit(PDU_REJECT))
+#define PDU_WITHOUT_DATA \
+	(opcode_bit(PDU_TASK_REQUEST) | opcode_bit(PDU_LOGOUT_REQUEST) | opcode_bit(PDU_SNACK) | opcode_bit(PDU_TASK_RESPONSE) | \
+		opcode_bit(PDU_LOGOUT_RESPONSE) | opcode_bit(PDU_R2T))
+#define PDU_ALWAYS_FINAL \
 	(PDU_WITHOUT_DATA | opcode_bit(PDU_NOP_OUT) | opcode_bit(PDU_NOP_IN) | opcode_bit(PDU_SCSI_RESPONSE))
 
 /* Does this command succeed on any LUN? */

@@ -1,11 +1,13 @@
-/* The text of logins under way: a login's text may be spread over several messages, and a message over several calls. */
+/* The text of logins under way: a login's text may be spread over several messages, and a message over several
+ * calls. */
 #ifndef __PLUMBLINE_LOGIN_H__
 #define __PLUMBLINE_LOGIN_H__
 
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 
-/* As much of a text as is looked at; open-iscsi's are 500 bytes long. A power of two less one, so that the verifier can bound it. */
+/* As much of a text as is looked at; open-iscsi's are 500 bytes long. A power of two less one, so that the
+ * verifier can bound it. */
 #define LOGIN_TEXT 1023
 
 struct login_text {
@@ -14,7 +16,8 @@ struct login_text {
 	char text[2 * (LOGIN_TEXT + 1)]; /* the second half is never written */
 };
 
-/* Logins under way: by the socket's inode number and the direction. One that is thrown out is a session without a name. */
+/* Logins under way: by the socket's inode number and the direction. One that is thrown out is a session without a
+ * name. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 128);

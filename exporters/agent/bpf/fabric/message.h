@@ -1,12 +1,12 @@
-/* The seam between a storage network's wire and the following of its connections at a target in user space (server.h). A wire is a header file that
- * includes this one and defines
+/* The seam between a storage network's wire and the following of its connections at a target in user space
+ * (server.h). A wire is a header file that includes this one and defines
  *
  *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_ROOM / 2
- *   WIRE_GUESSES                           digests of a connection whose beginning was not seen are to be found out: 1 or 0
- *   u32 wire_need(header, have)            how long the header is, as far as `have` bytes tell; more than `have` until it is whole
+ *   WIRE_GUESSES                           1 to try digests where a connection's beginning was not seen, else 0
+ *   u32 wire_need(header, have)            the header's length, as `have` bytes show it; over `have` until it is whole
  *   bool wire_begins(header, have)         may a connection's first message begin with these bytes (1 or more)?
  *   int wire_parse(header, m, to_target)   0, or -1 if a whole header is none of this wire in this direction
- *   void wire_login(s, m, text, to_target) what a login's message says, with its text, or 0 if there is none
+ *   void wire_login(s, m, text, to_target) reads a login's message, with its text, or 0 if there is none
  *   u32 wire_rejected(text)                the tag of the message that a target has refused
  *
  * and a program file, which includes the wire's header, server.h and server_programs.h.
@@ -30,13 +30,13 @@ enum message_kind {
 	MESSAGE_ANSWER, /* a command's status, with its last data or alone */
 	MESSAGE_LOGIN,
 	MESSAGE_LOGIN_ANSWER,
-	MESSAGE_TASK, /* asks for the end of commands */
+	MESSAGE_TASK, /* requests the end of commands */
 	MESSAGE_TASK_ANSWER,
-	MESSAGE_HELLO, /* the first one of a connection, before its login */
+	MESSAGE_HELLO,    /* the first one of a connection, before its login */
 	MESSAGE_REJECTED, /* has the header of a message to the target that is refused, as its text */
 };
 
-/* What a task management request asks: see wire_parse. */
+/* What a task management request ends: see wire_parse. */
 enum task_scope {
 	TASK_NONE,
 	TASK_ONE,     /* the command of the tag `reference` */
@@ -49,9 +49,9 @@ struct message {
 	u32 tag;       /* ties an answer to its command on a connection */
 	u32 lun;       /* or namespace, as Linux numbers them */
 	u32 reference; /* the command that a task management request is about */
-	u32 bytes;     /* of a read's or write's command: how many it asks for */
+	u32 bytes;     /* of a read's or write's command: how many it requests */
 	u32 rest;      /* that follow the header, without digests */
-	u32 data;      /* of these, of which there is a digest of their own if that is agreed */
+	u32 data;      /* of these, those with a digest of their own if that is agreed */
 	u32 text;      /* of a login: bytes of its text */
 	u16 lead;      /* before the text */
 	u8 kind;       /* enum message_kind */

@@ -14,7 +14,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A command is about to go to the controller. One that is tried again comes here again. */
+/* A command is about to go to the controller. A retry comes here again. */
 SEC("raw_tp/nvme_setup_cmd")
 int nvme_request_begins(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -23,14 +23,14 @@ int nvme_request_begins(struct bpf_raw_tracepoint_args *ctx)
 
 	if (number == IGNORED)
 		return 0;
-	struct operation o = { .start = bpf_ktime_get_ns(), .number = number, .op = op_of(opcode_of((void *)ctx->args[1])) };
+	struct operation o = {.start = bpf_ktime_get_ns(), .number = number, .op = op_of(opcode_of((void *)ctx->args[1]))};
 	if (o.op == OP_READ || o.op == OP_WRITE)
 		o.bytes = BPF_CORE_READ(rq, __data_len);
 	begins((u64)rq, &o);
 	return 0;
 }
 
-/* Its answer has come, or it was given up: what is tried again ends here, too. */
+/* Its answer has come, or it was given up: what is retried ends here, too. */
 SEC("raw_tp/nvme_complete_rq")
 int nvme_request_ends(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -64,8 +64,8 @@ static __always_inline void export_key_of(struct nvmet_req *req, struct nvmet_ct
 	bpf_probe_read_kernel(&key->serial, sizeof(key->serial), (void *)subsystem + bpf_core_field_offset(struct nvmet_subsys, serial));
 }
 
-/* The number of what a command was for, a new one at its first sight. The namespace is the command's only
- * if the target has it: initiators may ask for any. */
+/* The number of what a command was for, a new one when it is first seen. The namespace is the command's only if
+ * the target has it: initiators may request any. */
 static __always_inline u32 export_number(struct nvmet_req *req, struct nvmet_ctrl *ctrl, void *command)
 {
 	struct export_key key = {};
@@ -98,7 +98,7 @@ int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!ctrl)
 		return 0; /* the queue is not connected yet */
-	struct operation o = { .start = bpf_ktime_get_ns(), .controller = (u64)ctrl, .identifier = identifier_of(command), .op = op_of(opcode) };
+	struct operation o = {.start = bpf_ktime_get_ns(), .controller = (u64)ctrl, .identifier = identifier_of(command), .op = op_of(opcode)};
 	controller_heard(ctrl, (u64)BPF_CORE_READ(ctrl, subsys), o.start);
 	if (!BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
 		return 0; /* the controller's own queue */
@@ -111,8 +111,8 @@ int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* The target is about to answer. A command that it refuses at once, such as one on a path that it has closed, is told of by its
- * end alone. */
+/* The target is about to answer. A command that it refuses at once, such as one on a path that it has closed, is
+ * reported by its end alone. */
 SEC("raw_tp/nvmet_req_complete")
 int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -126,14 +126,14 @@ int nvme_service_ends(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	if (opcode == NVME_FABRICS || !BPF_CORE_READ(req, sq, qid)) {
 		u64 key = (u64)ctrl;
-		struct controller fresh = { .seen = now, .since = now, .subsystem = (u64)BPF_CORE_READ(ctrl, subsys) };
+		struct controller fresh = {.seen = now, .since = now, .subsystem = (u64)BPF_CORE_READ(ctrl, subsys)};
 
 		/* A new controller: whatever its address had under way before is over. */
 		if (opcode == NVME_FABRICS && !BPF_CORE_READ(req, sq, qid) && (u8)namespace_of(command) == FABRICS_CONNECT && !failed(req))
 			bpf_map_update_elem(&controllers, &key, &fresh, BPF_ANY);
 		return 0;
 	}
-	struct operation o = { .start = now, .op = op_of(opcode) };
+	struct operation o = {.start = now, .op = op_of(opcode)};
 	struct operation *begun = bpf_map_lookup_elem(&operations, &request);
 	if (begun) {
 		if (begun->controller == (u64)ctrl && begun->identifier == identifier_of(command))

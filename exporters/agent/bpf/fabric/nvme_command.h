@@ -1,4 +1,4 @@
-/* What commands of NVMe ask. They have the layout of the NVMe base specification (2.0, figures 86 and 87; the NVM
+/* What NVMe commands request. They have the layout of the NVMe base specification (2.0, figures 86 and 87; the NVM
  * command set's opcodes: NVM command set specification 1.0, figure 22), so they need no kernel type.
  */
 #ifndef __PLUMBLINE_NVME_COMMAND_H__

@@ -1,4 +1,5 @@
-/* What the command says that connects a queue to a controller: the subsystem's name is in its data, the queue's number in itself. */
+/* The command that connects a queue to a controller: the subsystem's name is in its data, the queue's number in
+ * itself. */
 #ifndef __PLUMBLINE_NVME_LOGIN_H__
 #define __PLUMBLINE_NVME_LOGIN_H__
 
@@ -23,7 +24,7 @@ static __noinline void wire_login(struct session *s, struct message *m, struct l
 		bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + CONNECT_NAME);
 }
 
-/* No message of this wire tells that another one was refused. */
+/* No message of this wire reports that another one was refused. */
 static __always_inline u32 wire_rejected(struct login_text *text)
 {
 	return 0xffffffff;

@@ -1,6 +1,7 @@
-/* The wire of NVMe over TCP (NVMe/TCP transport specification 1.0): the header of a message (PDU), little endian: a common header of 8 bytes, which
- * tells the type, the header's length and the message's, and what is the type's own. Digests are in the lengths. The layouts of commands
- * and completions are the base specification's (2.0). The user-space twin is the Go package exporters/agent/nvmepdu: change both.
+/* The wire of NVMe over TCP (NVMe/TCP transport specification 1.0): the header of a message (PDU), little endian: a
+ * common header of 8 bytes, with the type, the header's length and the message's, and what is the type's own. Digests
+ * are in the lengths. The layouts of commands and completions are the base specification's (2.0). The user-space
+ * counterpart is the Go package exporters/agent/nvmepdu: change both.
  */
 #ifndef __PLUMBLINE_NVME_PDU_H__
 #define __PLUMBLINE_NVME_PDU_H__

@@ -1,7 +1,7 @@
 //go:build ignore
 
-/* Latency of each connection of NVMe over TCP as a target sees it that is a program in user space, such as SPDK's, from its
- * calls on sockets: see server.h.
+/* Latency of each connection of NVMe over TCP as a target sees it that is a program in user space, such as SPDK's,
+ * from its calls on sockets: see server.h.
  */
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>

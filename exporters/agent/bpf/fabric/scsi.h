@@ -8,10 +8,10 @@
 #include "fabric.h"
 
 /* The parts of a command's result at the initiator: the target's status, and whether there was an answer at all. */
-#define SCSI_STATUS(result) ((result) & 0xff)
+#define SCSI_STATUS(result) ((result)&0xff)
 #define SCSI_HOST(result) ((result) >> 16 & 0xff)
 
-#define SOCKADDR_IN 8   /* what tells of struct sockaddr_in: family, port, address */
+#define SOCKADDR_IN 8 /* the part of struct sockaddr_in with family, port, address */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -76,7 +76,7 @@ struct iscsit_cmd {
 
 #pragma clang attribute pop
 
-/* What a request asks of a disk, as the block layer has it. */
+/* What a request does on a disk, as the block layer has it. */
 static __always_inline u8 op_of_request(struct request *rq)
 {
 	switch (BPF_CORE_READ(rq, cmd_flags) & REQ_OP_MASK) {
@@ -92,7 +92,7 @@ static __always_inline u8 op_of_request(struct request *rq)
 	return OP_OTHER;
 }
 
-/* What a command descriptor block in the kernel's memory asks. */
+/* What a command descriptor block in the kernel's memory requests. */
 static __always_inline u8 op_of_command(void *block)
 {
 	u8 b[SCSI_SERVICE_ACTION + 1] = {};

@@ -1,10 +1,11 @@
-/* Sessions of initiators with a target that is a program in user space, followed message by message by what the program reads from
- * and writes to its sockets: which command is under way on which session and how long each took, from when the program has
- * read the command's header to when it has written the answer's end.
+/* Sessions of initiators with a target that is a program in user space, followed message by message by what the
+ * program reads from and writes to its sockets: which command is under way on which session and how long each took,
+ * from when the program has read the command's header to when it has written the answer's end.
  *
- * A session is known from its login, which tells the target's name and the digests; of one that is older than the programs neither is
- * known. Then a direction is adopted at a call that begins with a message, and digests are found out by trying. It is given up
- * at the first byte that cannot belong to a message: what was under way then is counted as lost, never guessed.
+ * A session is known from its login, which has the target's name and the digests; of one that is older than the
+ * programs neither is known. Then a direction is adopted at a call that begins with a message, and digests are found
+ * by trying. It is given up at the first byte that cannot belong to a message: what was under way then is counted as
+ * lost, never guessed.
  */
 #ifndef __PLUMBLINE_SERVER_H__
 #define __PLUMBLINE_SERVER_H__
@@ -39,8 +40,8 @@ enum server_room {
 /* After so many messages one after the other the digests are right. */
 #define SURE 8
 
-/* How many LUNs of a session whose login was not seen get a number before they have answered: a disk that hangs when the agent
- * starts. */
+/* How many LUNs of a session whose login was not seen get a number before they have answered: a disk that hangs
+ * when the agent starts. */
 #define GUESSES 4
 
 /* An answer without a command may be one to a command that was read before the programs knew the session; ns. */
@@ -69,13 +70,13 @@ struct user_message {
 
 /* One direction of a session. */
 struct lane {
-	u32 skip; /* bytes still to come of what follows the header */
-	u32 lead; /* of these, how many come before a login's text */
-	u32 text; /* and how many are the text */
+	u32 skip;       /* bytes still to come of what follows the header */
+	u32 lead;       /* of these, how many come before a login's text */
+	u32 text;       /* and how many are the text */
 	u32 understood; /* messages, one after the other */
-	u8 have; /* bytes of the header */
-	u8 in; /* it is known where messages begin */
-	u8 attended; /* who has seen the call at hand; see ../deputies.h */
+	u8 have;        /* bytes of the header */
+	u8 in;          /* it is known where messages begin */
+	u8 attended;    /* who has seen the call at hand; see ../deputies.h */
 	u8 pad;
 	struct message message;
 	u8 header[HEADER_ROOM];
@@ -93,12 +94,12 @@ struct task {
 
 struct session {
 	u64 since; /* when it was first seen, or fell out of step last; CLOCK_MONOTONIC, ns */
-	u32 id; /* never used twice */
+	u32 id;    /* never used twice */
 	u32 next_task;
 	u32 under_way; /* commands */
 	u32 login_tag;
 	u8 digests; /* enum digest: in force */
-	u8 chosen; /* enum digest: by the target's answers so far */
+	u8 chosen;  /* enum digest: by the target's answers so far */
 	u8 logging_in;
 	u8 named; /* the target has accepted the login: target is its name */
 	u8 whole; /* each command of it was seen */
@@ -119,7 +120,8 @@ struct {
 	__type(value, u64);
 } servers SEC(".maps");
 
-/* Sockets that a target had when it was begun to follow it, by inode number: their logins may be over. User space writes it. */
+/* Sockets that a target had when the agent began to follow it, by inode number: their logins may be over. User
+ * space writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -179,9 +181,9 @@ struct cursor {
 	u64 position;
 	u64 now;
 	u32 segments; /* left in the vector */
-	u32 left; /* of this segment */
-	u32 total; /* of the call */
-	u32 room; /* the program's */
+	u32 left;     /* of this segment */
+	u32 total;    /* of the call */
+	u32 room;     /* the program's */
 	bool to_target;
 };
 
@@ -379,7 +381,8 @@ static __always_inline void task_begins(struct session *s, struct message *m, u6
 	t->scope = m->scope;
 }
 
-/* The target has answered a task management request. If it has done what was asked for, the commands concerned have no answer. */
+/* The target has answered a task management request. If it has done what was requested, the commands concerned
+ * have no answer. */
 static __noinline void task_ends(struct session *s, struct message *m)
 {
 	for (u32 i = 0; i < TASKS; i++) {
@@ -395,7 +398,7 @@ static __noinline void task_ends(struct session *s, struct message *m)
 			command_given_up(s, t->reference, t->since);
 			return;
 		}
-		struct abandoned a = { .before = t->since, .session = s->id, .lun = t->lun, .every_lun = scope == TASK_SESSION };
+		struct abandoned a = {.before = t->since, .session = s->id, .lun = t->lun, .every_lun = scope == TASK_SESSION};
 		abandon_all(s, &a);
 		return;
 	}
@@ -405,7 +408,7 @@ static __noinline void task_ends(struct session *s, struct message *m)
 static __noinline void lane_leave(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct abandoned all = { .before = u->now, .session = s->id, .every_lun = 1, .lost = 1 };
+	struct abandoned all = {.before = u->now, .session = s->id, .every_lun = 1, .lost = 1};
 	bool sure = s->named || u->lane->understood >= SURE;
 
 	if (sure)
@@ -425,7 +428,7 @@ static __noinline void lane_leave(struct cursor *u)
 /* The number of a session's LUN, 0 if it has none yet. */
 static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 room)
 {
-	struct export_key key = { .subsystem = s->id, .namespace = lun };
+	struct export_key key = {.subsystem = s->id, .namespace = lun};
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 
 	if (known)
@@ -458,7 +461,7 @@ static long give_number(void *map, u64 *key, struct operation *o, struct numbere
 static __noinline u32 unit_enter(struct cursor *u, u32 lun)
 {
 	struct session *s = u->session;
-	struct numbered n = { .session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->room) };
+	struct numbered n = {.session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->room)};
 
 	if (n.number && s->under_way)
 		bpf_for_each_map_elem(&operations, give_number, &n, 0);
@@ -471,8 +474,7 @@ static __noinline void command_begins(struct cursor *u)
 	struct message *m = &u->lane->message;
 	u64 key = operation_key(s, m->tag);
 	/* identifier: whether it succeeds anywhere. */
-	struct operation o = { .start = u->now, .bytes = m->bytes, .controller = m->lun, .identifier = m->anywhere, .op = m->op,
-			       .given_up = 1 };
+	struct operation o = {.start = u->now, .bytes = m->bytes, .controller = m->lun, .identifier = m->anywhere, .op = m->op, .given_up = 1};
 	/* Of a session whose login was not seen: a disk may have hung before. That the target talks there is known. */
 	bool guess = !s->whole && s->tx.understood && s->guesses < GUESSES && m->op != OP_OTHER;
 
@@ -515,7 +517,7 @@ static __noinline void command_ends(struct cursor *u)
 	if (bpf_map_delete_elem(&operations, &key))
 		return;
 	__sync_fetch_and_sub(&s->under_way, 1);
-	/* A LUN gets a number when something has succeeded there: initiators may ask for any. */
+	/* A LUN gets a number when something has succeeded there: initiators may request any. */
 	if (!o.number)
 		o.number = unit_number(s, o.controller, false, 0);
 	bool proof = !m->failed && !o.identifier; /* see command_begins */
@@ -734,7 +736,7 @@ static __always_inline bool is_first(struct sock *sk, u32 result)
 	return BPF_CORE_READ(t, bytes_received) == (u64)unread + result;
 }
 
-/* The current task's call on this socket has received bytes. Whether the connection is closed is told by what sockets are open. */
+/* The current task's call on this socket has received bytes. The open sockets show whether the connection is closed. */
 static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 room)
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
@@ -743,7 +745,7 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 		return 0;
 	if (s && attended(&s->rx.attended, rank))
 		return 0;
-	struct cursor u = { .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true };
+	struct cursor u = {.inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true};
 	struct message first = {};
 	bool known = call_bytes(&u);
 	if (!s) {
@@ -774,8 +776,7 @@ static __always_inline int sent(u32 rank, u64 inode, int result, u32 room)
 
 	if (!s || result <= 0 || attended(&s->tx.attended, rank))
 		return 0;
-	struct cursor u = { .session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result,
-			    .room = room + rank * ROOMS };
+	struct cursor u = {.session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS};
 	struct message first = {};
 	if (call_bytes(&u))
 		lane_feed(&u, &first);

@@ -1,5 +1,5 @@
-/* How a program comes to run in the task that has called on a socket (said in ../query/boundary.h), for targets in user space; and what tells
- * which of their sockets are open.
+/* How a program comes to run in the task that has called on a socket (see ../query/boundary.h), for targets in user
+ * space; and what reports which of their sockets are open.
  */
 #ifndef __PLUMBLINE_SERVER_PROGRAMS_H__
 #define __PLUMBLINE_SERVER_PROGRAMS_H__
@@ -67,7 +67,7 @@ struct bpf_iter__task_file {
 
 #pragma clang attribute pop
 
-/* Tells user space which sockets of targets are open. */
+/* Reports to user space which sockets of targets are open. */
 SEC("iter/task_file")
 int server_sockets(struct bpf_iter__task_file *ctx)
 {
@@ -80,12 +80,12 @@ int server_sockets(struct bpf_iter__task_file *ctx)
 		return 0;
 	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return 0;
-	struct server_socket s = { .inode = BPF_CORE_READ(file, f_inode, i_ino) };
+	struct server_socket s = {.inode = BPF_CORE_READ(file, f_inode, i_ino)};
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }
 
-/* Gives the parser to user space: for tests, which compare it with its twin. */
+/* Gives the parser to user space: for tests, which compare it with Go's. */
 struct parsed {
 	u8 header[HEADER_ROOM];
 	u32 to_target;
@@ -105,7 +105,7 @@ int server_parse(struct parsed *p)
 	return 0;
 }
 
-/* Puts these types into the object's type information, from which Go's are generated. */
+/* Puts these types into the object's type information. Go's types are generated from it. */
 const struct session *unused_session __attribute__((unused));
 const struct parsed *unused_parsed __attribute__((unused));
 const enum server_event *unused_server_event __attribute__((unused));

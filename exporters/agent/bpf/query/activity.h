@@ -1,20 +1,20 @@
-/* What goes on at this moment: a walk over the tasks, asked for by the agent, that tells of every
- * statement under way and of every wait for storage. Nothing of it is on a statement's path.
+/* What goes on at this moment: a walk over the tasks, started by the agent, that reports every statement under way
+ * and every wait for storage. Nothing of it is on a statement's path.
  *
- * The walk reads a backend while its own task may change it on another CPU. A backend's clock has
- * an invariant that tells whether what was read belongs together: up to mark, every nanosecond
- * since start is in exactly one phase. */
+ * The walk reads a backend while its own task may change it on another CPU. A backend's clock has an invariant
+ * that shows whether what was read is consistent: up to mark, every nanosecond since start is in exactly one
+ * phase. */
 #ifndef __QUERY_ACTIVITY_H__
 #define __QUERY_ACTIVITY_H__
 
 #include "connection.h"
 
-/* What census counts: the processes and threads that are followed, by server. Not those that have ended, for which
- * their parents have not asked yet: some never do. */
+/* What census counts: the processes and threads that are followed, by server. Not those that have ended and that
+ * their parents have not waited for yet: some never do. */
 struct population {
 	u64 backends[MAX_SERVERS];
-	u64 torn; /* statements of which no consistent picture was to be had */
-	/* CPU time since the last walk of processes with a client of whom no program heard. */
+	u64 torn; /* statements that could not be read consistently */
+	/* CPU time since the last walk of processes with a client that no program saw. */
 	u64 unheard_ns[MAX_SERVERS];
 };
 
@@ -38,11 +38,11 @@ struct activity {
 	u32 inner_pid; /* in the task's own PID namespace, as the server itself shows it */
 	u8 kind;       /* enum activity_kind */
 	u8 command;
-	u8 phase;      /* what it does now */
+	u8 phase; /* what it does now */
 	u8 lock_wait;
-	u32 statements; /* that are under way, where one thread serves many connections at once; the rest is the first one's */
-	u64 age_ns;    /* since the statement began, or since the last one ended */
-	u64 wait_ns;   /* since the present wait began; 0 if it is ready to run */
+	u32 statements;       /* under way, where one thread serves many connections; the rest is the first one's */
+	u64 age_ns;           /* since the statement began, or since the last one ended */
+	u64 wait_ns;          /* since the present wait began; 0 if it is ready to run */
 	u64 phase_ns[SHARES]; /* of the statement so far, in full only what is certain */
 };
 
@@ -61,7 +61,8 @@ static __always_inline void add_phase(struct activity *a, u32 kind, u64 ns)
 		a->phase_ns[i] += i == kind ? ns : 0;
 }
 
-/* Whether a task is on a CPU; a kernel for one CPU does not say. The kernel sets it after it has added to run_delay. */
+/* Reports whether a task is on a CPU; a kernel for one CPU has no field for it. The kernel sets it after it has
+ * added to run_delay. */
 enum on_cpu {
 	NOT_ON_CPU,
 	ON_CPU,
@@ -79,7 +80,7 @@ static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 	return on ? ON_CPU : NOT_ON_CPU;
 }
 
-/* Tells of a statement whose time is not split: asleep since asleep_at, or 0. What a long sleep is in, is split when it ends. */
+/* Reports a statement whose time is not split: asleep since asleep_at, or 0. A long sleep is split when it ends. */
 static __always_inline void read_brief(struct backend *b, struct task_struct *task, struct activity *a, u64 now, u64 asleep_at, bool away, bool sent)
 {
 	u64 mark = READ_ONCE(b->mark);
@@ -113,8 +114,9 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	bool brief = READ_ONCE(b->brief) == BRIEF;
 	u64 asleep_at = READ_ONCE(b->asleep_at);
 	bool sent = READ_ONCE(b->sent);
-	/* In this order: when a program lets go, how long it stood still is known. And before the phases: that time leaves
-	 * `preempted` only after it got into its phase, so that either it is here or the sum does not add up. */
+	/* In this order: when a program lets go, the length of its preemption is known. And before the phases:
+	 * that time leaves `preempted` only after it got into its phase, so that either it is here or the sum does
+	 * not add up. */
 	bool held = READ_ONCE(b->held) || READ_ONCE(b->stands_still);
 	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
@@ -128,35 +130,37 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
 	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
-	    (READ_ONCE(b->held) || READ_ONCE(b->stands_still)) != held || READ_ONCE(b->preempted) != preempted)
+		(READ_ONCE(b->held) || READ_ONCE(b->stands_still)) != held || READ_ONCE(b->preempted) != preempted)
 		return false;
-	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just leaving. */
+	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just
+	 * leaving. */
 	bool unseen = off && where == ON_CPU;
-	bool away = off ? !unseen : where == NOT_ON_CPU; /* not off: a program stands still */
+	bool away = off ? !unseen : where == NOT_ON_CPU; /* not off: a program is preempted */
 	a->age_ns = now > start ? now - start : 0;
 	a->wait_ns = 0;
 	if (brief) {
-		/* A kernel for one CPU does not say who has it. */
+		/* A kernel for one CPU has no field for who has it. */
 		bool gone = where == NOT_ON_CPU || (where == PERHAPS_ON_CPU && asleep_at && !ready);
 		read_brief(b, task, a, now, gone && !ready && !held ? asleep_at : 0, gone, sent);
 		return READ_ONCE(b->brief) == BRIEF && READ_ONCE(b->asleep_at) == asleep_at;
 	}
-	a->phase = !away ? PHASE_CPU : !off || kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE : kind;
+	a->phase = !away ? PHASE_CPU : !off || kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE
+									       : kind;
 	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)
 		a->wait_ns = now - wait_start;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
 		return true;
-	/* The last time off the CPU is given to its phases late, see settle(); how much of it was in the run queue is not
-	 * known the moment the task comes to a CPU. */
+	/* The last time off the CPU is given to its phases late, see settle(); how much of it was in the run queue
+	 * is not known the moment the task comes to a CPU. */
 	if (off_ns && where != NOT_ON_CPU) {
 		u64 queued = queued_of(kind, off_ns, delay, preempted);
 		a->phase_ns[PHASE_RUNQUEUE] += queued;
 		add_phase(a, kind, off_ns - queued);
 	}
-	/* And the time since mark. How much of a wait that is over was spent in the run queue shows
-	 * only when the task runs, for how long a program of ours stood still only when it lets go, and
-	 * since when a task runs that was not seen to come to a CPU only at its next event: until then it is left out. */
+	/* And the time since mark, except what is not known yet. How much of a wait that is over was spent in the
+	 * run queue shows only when the task runs. For how long a program of ours was preempted shows only when it
+	 * lets go. Since when a task runs that was not seen to come to a CPU shows only at its next event. */
 	if (now > mark && !unseen && !held) {
 		u64 since = now - mark;
 		if (!off) {
@@ -198,7 +202,7 @@ static __always_inline bool awaits_client(struct task_struct *task)
 	return false;
 }
 
-/* Fills in what a backend does; false if that is nothing to tell. */
+/* Fills in what a backend does; returns false if there is nothing to report. */
 static __always_inline bool describe_activity(struct backend *b, struct task_struct *task, bool *torn, struct activity *a)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -243,7 +247,7 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 }
 
 #define SOCK_STREAM 1
-#define MAX_FDS 256          /* a client's socket is among a process's first ones */
+#define MAX_FDS 256        /* a client's socket is among a process's first ones */
 #define UNHEARD_NS 1000000 /* less than that an idle process may take between two walks */
 
 struct fd_walk {
@@ -275,15 +279,15 @@ static long fd_step(u32 i, struct fd_walk *w)
 	return 1;
 }
 
-/* Whether a process has a client, as its files show: not what the programs on sockets
- * say, whose silence is in question. */
+/* Reports whether a process has a client, by its files: the programs on sockets, whose silence is in question, do
+ * not count. */
 static __noinline bool has_client(struct backend *b, struct task_struct *task)
 {
 	if (!b || !task)
 		return false;
 	if (b->socket)
 		return true;
-	struct fd_walk w = { .b = b, .files = BPF_CORE_READ(task, files, fdt, fd), .n = BPF_CORE_READ(task, files, fdt, max_fds) };
+	struct fd_walk w = {.b = b, .files = BPF_CORE_READ(task, files, fdt, fd), .n = BPF_CORE_READ(task, files, fdt, max_fds)};
 	if (!w.files)
 		return false;
 	u32 id = b->server;
@@ -293,8 +297,8 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
 	return w.found;
 }
 
-/* A process that has a client and a CPU, and of which the programs on sockets have heard nothing
- * since the last walk, works on what is not counted. Threads share their files, which tell nothing. */
+/* A process that has a client and a CPU, but that the programs on sockets have not seen since the last walk, works
+ * on what is not counted. Threads share their files, which show nothing. */
 static __always_inline u64 count_unheard(struct backend *b, struct task_struct *task)
 {
 	u64 cpu = BPF_CORE_READ(task, se.sum_exec_runtime);

@@ -12,6 +12,7 @@
 #define CALL_ARG2(r) ((r)->si)
 #define CALL_ARG3(r) ((r)->dx)
 #define CALL_RET(r) ((r)->ax)
+/* clang-format off */
 enum {
 	NR_read = 0, NR_write = 1, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20,
 	NR_sendto = 44, NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_fsync = 74,
@@ -29,6 +30,7 @@ enum {
 	NR_kill = 62, NR_tkill = 200, NR_tgkill = 234, NR_futex = 202, NR_semop = 65, NR_semtimedop = 220,
 	NR_splice = 275,
 };
+/* clang-format on */
 #elif defined(__TARGET_ARCH_arm64)
 #define SYSCALL_NR(r) ((long)(r)->syscallno)
 #define ARG1(r) ((r)->regs[0])
@@ -39,6 +41,7 @@ enum {
 #define CALL_ARG2(r) ((r)->regs[1])
 #define CALL_ARG3(r) ((r)->regs[2])
 #define CALL_RET(r) ((r)->regs[0])
+/* clang-format off */
 enum {
 	NR_read = 63, NR_write = 64, NR_pread64 = 67, NR_pwrite64 = 68, NR_readv = 65, NR_writev = 66,
 	NR_sendto = 206, NR_recvfrom = 207, NR_sendmsg = 211, NR_recvmsg = 212, NR_fsync = 82,
@@ -56,8 +59,10 @@ enum {
 	NR_kill = 129, NR_tkill = 130, NR_tgkill = 131, NR_futex = 98, NR_semop = 193, NR_semtimedop = 192,
 	NR_splice = 76,
 };
+/* clang-format on */
 #endif
 /* One number on every architecture. */
-enum { NR_io_uring_enter = 426, NR_faccessat2 = 439 };
+enum { NR_io_uring_enter = 426,
+	NR_faccessat2 = 439 };
 
 #endif

@@ -1,10 +1,10 @@
-/* What following costs a server, as the programs themselves measure it, and what is left out where that is more than
- * the agent may use: the time of most statements is then not given to phases one by one. They are brief.
+/* What following costs a server, as the programs themselves measure it, and what is left out where that is more
+ * than the agent may use: the time of most statements is then not given to phases one by one. They are brief.
  *
- * Of a brief statement count, command and duration are as exact as ever. Its time is one sum, UNSPLIT, which the agent gives
- * to the phases as the statements that are split show it (sample_ns). What costs the most to tell of a statement, what
- * it sleeps in, is looked at only if a sleep or the statement is long: that is split exactly, and all that comes after, so
- * that nothing that stands still is ever a matter of chance. */
+ * The count, command and duration of a brief statement are as exact as ever. Its time is one sum, UNSPLIT, which
+ * the agent gives to the phases as the statements that are split show it (sample_ns). What costs the most, to find
+ * what a statement sleeps in, is done only if a sleep or the statement is long: that is split exactly, and all
+ * that comes after, so that a stall is never a matter of chance. */
 #ifndef __QUERY_BUDGET_H__
 #define __QUERY_BUDGET_H__
 
@@ -28,7 +28,7 @@ const volatile bool budgeted;
 
 /* What following a server has cost, and what its tasks have used. */
 struct budget {
-	u64 own_ns; /* CPU time of the programs for its tasks, TIMED_EVERY times that of those timed; without the kernel's way into them */
+	u64 own_ns; /* CPU time of the programs for its tasks, TIMED_EVERY times the timed; without kernel entry */
 	u64 cpu_ns; /* CPU time of its tasks */
 };
 
@@ -122,7 +122,8 @@ static __always_inline void stays_brief(struct backend *b, u64 now)
 	b->mark = now;
 }
 
-/* From here on a brief statement's time would be split, too: what a statement that stands for others shows of it is what came before. */
+/* From here on a brief statement's time would be split, too: what a statement that stands for others shows of it
+ * is what came before. */
 static __always_inline void cut(struct backend *b, u32 misses)
 {
 	if (!b->split_one || b->cut)

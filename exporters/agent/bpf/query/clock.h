@@ -31,8 +31,8 @@ static __always_inline u64 reads_so_far(struct task_struct *task)
 	return bpf_core_field_exists(task->ioac.syscr) ? task->ioac.syscr : 0;
 }
 
-/* How much of a time off the CPU was in the run queue: all of it, or by how much run_delay grew since then, without
- * what it grew by while a program stood still afterwards. */
+/* How much of a time off the CPU was in the run queue: all of it, or by how much run_delay grew since then,
+ * without its growth while a program was preempted afterwards. */
 static __always_inline u64 queued_of(u32 kind, u64 off_ns, u64 delay, u64 preempted)
 {
 	if (kind == PHASE_RUNQUEUE)
@@ -57,9 +57,9 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	b->off_ns = 0;
 }
 
-/* A program that changes the clock may itself lose the CPU: the probes on the TLS library on
- * every kernel, those on the socket where `preemptible` says so. The context switch must then not
- * touch what the program is in the middle of; it only notes how long the program stood still. */
+/* A program that changes the clock may itself lose the CPU: the probes on the TLS library on every kernel, those
+ * on the socket if `preemptible` is set. The context switch must then not touch what the program is in the middle
+ * of; it only notes how long the program was preempted. */
 static __always_inline void hold(struct backend *b)
 {
 	b->held = 1;
@@ -92,14 +92,15 @@ static __always_inline void on_cpu_since(struct backend *b, struct task_struct *
 	b->is_off = 0;
 }
 
-/* A kernel may keep the programs out of a switch, as some virtual machines' kernels do where the task that leaves is
- * their own. Then a task that is on a CPU was not seen to come there. The scheduler knows when it did, by its own clock;
- * how far that is from ours shows at each switch that is seen. The two drift apart, so that this holds for a while only. */
+/* A kernel may keep the programs out of a switch, as some virtual machines' kernels do where the task that leaves
+ * is their own. Then a task that is on a CPU was not seen to come there. The scheduler knows when it did, by its
+ * own clock; how far that is from ours shows at each switch that is seen. The two drift apart, so that this holds
+ * for a while only. */
 #define DISTANCE_KEPT 10000000000ULL
 #define DISTANCE_ERROR 1000000ULL
 #define NEVER 1 /* as an arrival: it is not known */
 
-/* When the task last came to a CPU, by the scheduler's clock; 0 where the kernel does not say. */
+/* When the task last came to a CPU, by the scheduler's clock; 0 where the kernel does not report it. */
 static __always_inline u64 last_arrival(struct task_struct *task)
 {
 	return bpf_core_field_exists(task->sched_info.last_arrival) ? task->sched_info.last_arrival : 0;
@@ -122,8 +123,8 @@ static __always_inline void take_distance(struct backend *b, struct task_struct 
 	b->distance = b->mark - arrival;
 }
 
-/* When an arrival was that nobody saw, of a task that had left at `left`. Where that cannot be told: now, since who
- * looked meanwhile was told that it was away. */
+/* Returns when an arrival was that nobody saw, of a task that had left at `left`. Where that is not known: now,
+ * since who looked meanwhile saw that it was away. */
 static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64 now)
 {
 	u64 at = arrival + b->distance;
@@ -132,7 +133,7 @@ static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64
 	return at < left ? left : at;
 }
 
-/* A program goes on that stood still, and was not seen to. */
+/* A preempted program resumes, and that was not seen. */
 static __noinline int goes_on_unseen(struct backend *b, struct task_struct *task)
 {
 	if (b && task)
@@ -157,7 +158,7 @@ static __noinline int arrived_unseen(struct backend *b, struct task_struct *task
 	u64 at = time_of(b, b->unseen ?: arrival_since(b, task), b->mark, now);
 	on_cpu_since(b, task, at);
 	b->unseen = 0;
-	/* Where the arrival is not known, a program may have stood still before: that is in the time away. */
+	/* Where the arrival is not known, a program may have been preempted before: that is in the time away. */
 	if (at > b->preempted_at)
 		b->preempted = 0;
 	return 0;
@@ -241,8 +242,9 @@ static __always_inline u32 opens(u64 flags)
 
 #define READ_CALL 0x100 /* with PHASE_READ: a read call on a file */
 
-/* The phase of a task that is asleep: by the system call it is in. Calls on the file system's names and sizes are
- * reads where they look and writes where they change something. Changes nothing, so that whoever looks may ask, too. */
+/* Returns the phase of a task that is asleep: by the system call it is in. Calls on the file system's names and
+ * sizes are reads where they look and writes where they change something. Changes nothing, so that readers may
+ * call it, too. */
 static __noinline u32 sleeps_in(struct backend *b, struct task_struct *task)
 {
 	if (!b || !task)
@@ -413,7 +415,8 @@ static __always_inline bool wakeup_pending(struct task_struct *task)
 }
 
 /* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle
- * state, and the task reads only then. A wake-up from before it slept is another one's, and so may one by another process. */
+ * state, and the task reads only then. A wake-up from before it slept is another one's, and so may one by another
+ * process. */
 static __always_inline u64 wakeup_before(struct backend *b, u64 start)
 {
 	u64 at = b->wake.at;
@@ -481,7 +484,7 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	c->pid = task->pid;
 }
 
-/* Tells of a statement that has ended. */
+/* Reports a statement that has ended. */
 static __noinline int trace_statement(struct backend *b, struct task_struct *task, u8 request, u64 end)
 {
 	if (!b || !task)

@@ -23,6 +23,9 @@ enum file_transfer {
 struct mysql_state {
 	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
 	u8 file_transfer; /* enum file_transfer */
+	u8 commanded;     /* the last packet was a command, whose answer begins with packet 1 */
+	u32 types;        /* where the next attribute's type is; see mysql_query() */
+	u32 values;       /* and its value */
 };
 
 _Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less room");
@@ -47,6 +50,7 @@ enum {
 	COM_STMT_EXECUTE = 0x17,
 	COM_STMT_CLOSE = 0x19,
 	COM_STMT_FETCH = 0x1c,
+	NO_COMMAND = 0x40, /* from here on MariaDB's own, and what a replica sends of its own accord */
 	COM_STMT_BULK_EXECUTE = 0xfa,
 };
 
@@ -62,6 +66,92 @@ static __always_inline u32 le32_at(struct connection *c, u32 pos)
 	       (u32)c->bytes[pos + 3] << 24;
 }
 
+#define ATTRIBUTES (MYSQL_HEADER + 3) /* where those of COM_QUERY begin, behind their number and that of their sets */
+#define MANY_ATTRIBUTES 0xfc          /* a number of two bytes follows: the text is behind what is looked at */
+
+enum {
+	TYPE_TINY = 1,
+	TYPE_SHORT,
+	TYPE_LONG,
+	TYPE_FLOAT,
+	TYPE_DOUBLE,
+	TYPE_NULL,
+	TYPE_TIMESTAMP,
+	TYPE_LONGLONG,
+	TYPE_INT24,
+	TYPE_DATE,
+	TYPE_TIME,
+	TYPE_DATETIME,
+	TYPE_YEAR,
+};
+
+/* Bytes of a string, or of a time, with its length before it. All that are longer than BODY are alike. */
+static __always_inline u32 mysql_string(struct connection *c, u32 at)
+{
+	u32 length = at < MYSQL_HEADER + BODY ? c->bytes[at] : BODY;
+	return 1 + (length < BODY ? length : BODY);
+}
+
+static __always_inline u32 mysql_value(struct connection *c, u8 type, u32 at)
+{
+	switch (type) {
+	case TYPE_NULL:
+		return 0;
+	case TYPE_TINY:
+		return 1;
+	case TYPE_SHORT:
+	case TYPE_YEAR:
+		return 2;
+	case TYPE_LONG:
+	case TYPE_INT24:
+	case TYPE_FLOAT:
+		return 4;
+	case TYPE_LONGLONG:
+	case TYPE_DOUBLE:
+		return 8;
+	}
+	return mysql_string(c, at);
+}
+
+/* Passes over an attribute's type and name; from where values are known to be on, over its value, too. */
+static long mysql_attribute(u32 i, struct feed *f)
+{
+	struct connection *c = f->c;
+	struct mysql_state *m = mysql(c);
+	u32 at = m->types, null = ATTRIBUTES + i / 8;
+	if (at >= MYSQL_HEADER + BODY || null >= MYSQL_HEADER + BODY)
+		return 1;
+	m->types = at + 2 + mysql_string(c, at + 2);
+	if (m->values && !(c->bytes[null] >> (i & 7) & 1))
+		m->values += mysql_value(c, c->bytes[at], m->values);
+	return 0;
+}
+
+/* The command of a COM_QUERY. A client that has attributes for queries sends them before the text: their number, the
+ * number of their sets, which is 1; and if there are any, a bit for each that is NULL, 1, all types and names, and all
+ * values. No text has 1 as its second byte, but for one that begins with a comment. */
+static __always_inline u8 mysql_query(struct connection *c)
+{
+	struct mysql_state *m = mysql(c);
+	u32 n = c->bytes[MYSQL_HEADER + 1], sets = c->bytes[MYSQL_HEADER + 2], at = MYSQL_HEADER + 1;
+	u32 types = ATTRIBUTES + (n + 7) / 8 + 1;
+	if (sets == 1 && !n) {
+		at = ATTRIBUTES;
+	} else if (sets == 1 && types < c->head_len && c->bytes[types - 1] == 1) {
+		struct feed f = {.c = c};
+		m->values = 0;
+		m->types = types;
+		bpf_loop(n, mysql_attribute, &f, 0);
+		m->values = m->types;
+		m->types = types;
+		bpf_loop(n, mysql_attribute, &f, 0);
+		at = m->values;
+	} else if (n == MANY_ATTRIBUTES) {
+		at = c->head_len;
+	}
+	return classify(c, at, c->head_len, c->body > BODY) | HAS_STATEMENT;
+}
+
 __noinline int mysql_command(struct connection *c, struct names *names)
 {
 	if (!c)
@@ -70,14 +160,15 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 	c->answered = 0;
 	mysql(c)->preparing = 0;
 	mysql(c)->file_transfer = NO_TRANSFER;
+	mysql(c)->commanded = c->bytes[MYSQL_HEADER] < NO_COMMAND;
 	c->understood = 1;
 	switch (c->bytes[MYSQL_HEADER]) {
 	case COM_QUERY:
-		c->request = classify(c, MYSQL_HEADER + 1, c->head_len) | HAS_STATEMENT;
+		c->request = mysql_query(c);
 		break;
 	case COM_STMT_PREPARE:
-		mysql(c)->preparing = classify(c, MYSQL_HEADER + 1, c->head_len) | HAS_STATEMENT;
-		c->bound = mysql(c)->preparing & COMMAND_BITS;
+		mysql(c)->preparing = classify(c, MYSQL_HEADER + 1, c->head_len, c->body > BODY) | HAS_STATEMENT;
+		c->bound = mysql(c)->preparing & ~HAS_STATEMENT;
 		break;
 	case COM_STMT_EXECUTE:
 	case COM_STMT_FETCH:
@@ -140,7 +231,7 @@ static __always_inline int mysql_received(struct backend *b, struct connection *
 	c->begun = 0;
 	c->start = b->start;
 	c->pid = task->pid;
-	struct feed f = { .b = b, .c = c, .names = names };
+	struct feed f = {.b = b, .c = c, .names = names};
 	feed(c, buf, len);
 	bpf_loop(1 << 12, mysql_step, &f, 0);
 	b->current = c->request;
@@ -154,7 +245,9 @@ static __always_inline int mysql_received(struct backend *b, struct connection *
 /* Bytes of a length-encoded integer that begins with this one. */
 static __always_inline u32 mysql_integer(u8 first)
 {
-	return first < 0xfb ? 1 : first == 0xfc ? 3 : first == 0xfd ? 4 : 9;
+	return first < 0xfb ? 1 : first == 0xfc ? 3
+			  : first == 0xfd       ? 4
+						: 9;
 }
 
 /* The status in an OK packet, behind rows affected and last number inserted: of BEGIN, COMMIT, ROLLBACK
@@ -193,6 +286,13 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 	if (!b->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return 0;
 	bool first = !b->sent;
+	/* On a local socket it may be the X protocol, whose packets have no number and look like commands. */
+	if (first && mysql(c)->commanded && !answer[3] && mysql(c)->file_transfer != TRANSFER) {
+		lose(c->server, LOST_PROTOCOL);
+		c->request = 0;
+		b->current = 0;
+		return 0;
+	}
 	u32 body = (u32)answer[0] | (u32)answer[1] << 8 | (u32)answer[2] << 16;
 	bool alone = body + MYSQL_HEADER == len;
 	u8 kind = answer[MYSQL_HEADER];
@@ -210,7 +310,7 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 	}
 	if (first && mysql(c)->preparing && kind == 0 && len >= 12) {
 		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
-		remember(names_of(sk, BPF_LOCAL_STORAGE_GET_F_CREATE), mysql_hash(id), mysql(c)->preparing & COMMAND_BITS);
+		remember(names_of(sk, BPF_LOCAL_STORAGE_GET_F_CREATE), mysql_hash(id), mysql(c)->preparing);
 		mysql(c)->preparing = 0;
 		c->named = 1;
 	}

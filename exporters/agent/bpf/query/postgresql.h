@@ -1,9 +1,9 @@
-/* PostgreSQL's wire protocol, version 3, as far as it tells where requests begin and end:
+/* PostgreSQL's wire protocol, version 3, as far as it shows where requests begin and end:
  * https://www.postgresql.org/docs/current/protocol-message-formats.html
  *
- * A request is a Query message, a FunctionCall message, or everything up to a Sync. Each is
- * answered by one ReadyForQuery, sent after the commit and its WAL flush. Requests without
- * Query or Execute (a Parse, a Describe) are not statements and are left out. */
+ * A request is a Query message, a FunctionCall message, or everything up to a Sync. Each is answered by one
+ * ReadyForQuery, sent after the commit and its WAL flush. Requests without Query or Execute (a Parse, a Describe)
+ * are not statements and are left out. */
 #ifndef __QUERY_POSTGRESQL_H__
 #define __QUERY_POSTGRESQL_H__
 
@@ -149,20 +149,20 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 	if (!c || from > STAGE + STAGED)
 		return 0;
 	c->understood = 1;
-	struct name n = { .c = c, .pos = from + PG_HEADER, .end = end };
+	struct name n = {.c = c, .pos = from + PG_HEADER, .end = end};
 	u32 hash;
 	switch (c->bytes[from]) {
 	case 'Q':
-		push_request(c, request_of(classify(c, n.pos, end)));
+		push_request(c, request_of(classify(c, n.pos, end, true)));
 		break;
 	case 'P':
 		pg(c)->request_open = 1;
 		hash = name_hash(c, n.pos, end);
 		skip_name(&n);
 		if (hash)
-			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end));
+			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end, true));
 		else
-			pg(c)->unnamed = classify(c, n.pos, end);
+			pg(c)->unnamed = classify(c, n.pos, end, true);
 		break;
 	case 'B':
 		pg(c)->request_open = 1;
@@ -205,10 +205,21 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 static __always_inline int pg_wanted(u8 type)
 {
 	switch (type) {
-	case 'Q': case 'P': case 'B': case 'C':
+	case 'Q':
+	case 'P':
+	case 'B':
+	case 'C':
 		return BODY;
-	case 'E': case 'S': case 'F': case 'D': case 'H': case 'X':
-	case 'd': case 'c': case 'f': case 'p':
+	case 'E':
+	case 'S':
+	case 'F':
+	case 'D':
+	case 'H':
+	case 'X':
+	case 'd':
+	case 'c':
+	case 'f':
+	case 'p':
 		return 0;
 	}
 	return -1;
@@ -320,7 +331,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			if (at || end != len)
 				return false;
 			c->understood = 1;
-			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n)));
+			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n, true)));
 			return true;
 		}
 		if (end > n)
@@ -329,7 +340,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 		case 'P':
 			if (name)
 				return false;
-			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end);
+			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end, true);
 			break;
 		case 'B':
 			if (name) /* the portal's */
@@ -369,7 +380,7 @@ static __always_inline int pg_received(struct backend *b, struct connection *c, 
 	if (c->conn != CONN_READY)
 		return 0;
 	if (c->head_len || c->skip || !pg_at_once(c, buf, len)) {
-		struct feed f = { .b = b, .c = c };
+		struct feed f = {.b = b, .c = c};
 		feed(c, buf, len);
 		bpf_loop(1 << 14, pg_step, &f, 0);
 	}
@@ -405,8 +416,8 @@ static __always_inline void pg_ready(struct backend *b, struct connection *c, st
 	}
 	b->slept = 0;
 	b->busy = 0;
-	/* If the next one is here already, it begins where this one ends: its duration is the time that
-	 * the server took for it, as its phases are. What it waited before is told apart. */
+	/* If the next one is here already, it begins where this one ends: its duration is the time that the server
+	 * took for it, as its phases are. Its wait before that is reported separately. */
 	u64 arrival = p->pending_tail != p->pending_head ? p->arrival[p->pending_head & (PENDING - 1)] : 0;
 	if (p->pending_tail != p->pending_head || p->request_open) {
 		begin(b, task, now);
@@ -473,8 +484,8 @@ static __always_inline int pg_turns(struct backend *b, struct connection *c, str
 #define PG_WAIT_LOCK 0x03
 #define PG_WAIT_IO 0x0a
 
-/* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an
- * I/O worker does for it; it says so in shared memory. With io_method=io_uring it waits for its own reads. */
+/* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an I/O
+ * worker does for it; shared memory shows that. With io_method=io_uring it waits for its own reads. */
 static __always_inline u32 pg_waits(struct backend *b, long nr)
 {
 	if (nr == NR_io_uring_enter)
@@ -488,7 +499,7 @@ static __always_inline u32 pg_waits(struct backend *b, long nr)
 	if (!s || !s->wait_event)
 		return PHASE_WAIT;
 	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
-	    bpf_probe_read_user(&event, sizeof(event), (void *)at))
+		bpf_probe_read_user(&event, sizeof(event), (void *)at))
 		return PHASE_WAIT;
 	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;

@@ -8,7 +8,7 @@
 #define WINDOW 32     /* places where a name may be: filled to the half, one in 200,000 finds none */
 #define TAG (~255U)   /* bits of the hash that are kept */
 
-/* A hash table of places: bits of a name's hash | HAS_STATEMENT | command; 0 if it is free. */
+/* A hash table of places: bits of a name's hash | HAS_STATEMENT | command, with UNKNOWN; 0 if it is free. */
 struct names {
 	u32 place[PREPARED];
 	u16 used[PREPARED]; /* now, when it was used last */
@@ -79,7 +79,7 @@ static long search_step(u32 i, struct search *s)
  * took back (DEALLOCATE, DISCARD) are not seen to end, and grow old. */
 static __noinline u32 find_place(struct names *n, u32 hash)
 {
-	struct search s = { .names = n, .hash = hash };
+	struct search s = {.names = n, .hash = hash};
 	if (!n)
 		return 0;
 	bpf_loop(WINDOW, search_step, &s, 0);
@@ -95,7 +95,7 @@ __noinline int remember(struct names *n, u32 hash, u32 command)
 	if (i >= WINDOW)
 		i = find_place(n, hash);
 	u32 at = (hash + i) & (PREPARED - 1);
-	n->place[at] = (hash & TAG) | HAS_STATEMENT | (command & COMMAND_BITS);
+	n->place[at] = (hash & TAG) | HAS_STATEMENT | (command & (COMMAND_BITS | UNKNOWN));
 	n->used[at] = ++n->now;
 	return 0;
 }
@@ -111,7 +111,7 @@ __noinline u32 recall(struct names *n, u32 hash)
 		return OTHER | UNKNOWN;
 	u32 at = (hash + i) & (PREPARED - 1);
 	n->used[at] = n->now;
-	return n->place[at] & COMMAND_BITS;
+	return n->place[at] & (COMMAND_BITS | UNKNOWN);
 }
 
 /* The statement with a name is gone. */

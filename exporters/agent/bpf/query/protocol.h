@@ -7,7 +7,7 @@
 
 #include "state.h"
 
-/* What tells engines apart beyond their bytes: the traits of a protocol. */
+/* What distinguishes engines beyond their bytes: the traits of a protocol. */
 enum trait {
 	PROCESSES = 1, /* each connection has a process, a child of the server's main one; else threads serve them */
 	SIGNALS = 2,   /* its processes wake each other by SIGURG, and each takes it by a read call */
@@ -19,9 +19,9 @@ enum trait {
 #include "redis.h"
 
 /* Every protocol: its name in enum engine, and the prefix of what it defines. */
-#define PROTOCOLS(DO, what)           \
-	DO(POSTGRESQL, pg, what)      \
-	DO(MYSQL, mysql, what)        \
+#define PROTOCOLS(DO, what) \
+	DO(POSTGRESQL, pg, what) \
+	DO(MYSQL, mysql, what) \
 	DO(REDIS, redis, what)
 
 #define ENGINE(name, prefix, what) name,
@@ -31,12 +31,12 @@ enum engine {
 };
 
 #define CALL(name, prefix, what) \
-	case name:               \
+	case name: \
 		return prefix##_##what;
-#define DISPATCH(what)                \
-	switch (b->engine) {          \
+#define DISPATCH(what) \
+	switch (b->engine) { \
 		PROTOCOLS(CALL, what) \
-	}                             \
+	} \
 	return 0
 
 static __always_inline u32 traits_of(u32 engine)
@@ -89,7 +89,7 @@ static __always_inline int proto_sent(struct backend *b, struct connection *c, s
 	DISPATCH(sent(b, c, task));
 }
 
-/* The phase of a task that goes to sleep in a call that does not tell it; lock_wait is set. */
+/* Returns the phase of a task that goes to sleep in a call that does not show it; lock_wait is set. */
 static __always_inline u32 proto_waits(struct backend *b, long nr)
 {
 	DISPATCH(waits(b, nr));

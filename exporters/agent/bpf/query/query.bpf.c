@@ -33,7 +33,7 @@ static __always_inline struct backend *backend_of(struct task_struct *task)
 {
 	if (bench_extent == EXTENT_NOTHING)
 		return NULL;
-	/* Nearly all tasks have no storage at all: one load tells. */
+	/* Nearly all tasks have no storage at all: one load shows it. */
 	if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
 		return NULL;
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, 0);
@@ -156,14 +156,31 @@ static __always_inline void sent_held(struct backend *b, struct connection *c, s
 
 #include "boundary.h"
 
+/* No program. A call of it does nothing; but a program that has one keeps its stack to itself. Without, since
+ * Linux 6.13, a CPU has one stack for all runs of a program, because the kernel takes it that none of them falls
+ * into another one: which holds for probes of the kernel's functions, and not for those of a library's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} nobody SEC(".maps");
+
+/* The end of a run of a probe on a library that has nothing to do; each of them has such an end. */
+static __always_inline int nothing(struct pt_regs *ctx)
+{
+	bpf_tail_call(ctx, &nobody, 0);
+	return 0;
+}
+
 SEC("uprobe")
 int tls_read(struct pt_regs *ctx)
 {
 	struct backend *b = backend_of(bpf_get_current_task_btf());
-	if (b) {
-		b->tls_reader = CALL_ARG1(ctx);
-		b->tls_buffer = CALL_ARG2(ctx);
-	}
+	if (!b)
+		return nothing(ctx);
+	b->tls_reader = CALL_ARG1(ctx);
+	b->tls_buffer = CALL_ARG2(ctx);
 	return 0;
 }
 
@@ -173,7 +190,7 @@ int tls_read_done(struct pt_regs *ctx)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
 	if (!b || !b->tls_buffer)
-		return 0;
+		return nothing(ctx);
 	u64 buf = b->tls_buffer;
 	b->tls_buffer = 0;
 	int len = CALL_RET(ctx);
@@ -194,7 +211,7 @@ int tls_write(struct pt_regs *ctx)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
 	if (!b || !b->tls_session || b->tls_session != CALL_ARG1(ctx))
-		return 0;
+		return nothing(ctx);
 	int len = CALL_ARG3(ctx);
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e && len > 0)
@@ -246,7 +263,7 @@ int BPF_PROG(task_waking, struct task_struct *task)
 
 #define SIGNAL_QUEUED 0 /* TRACE_SIGNAL_DELIVERED */
 
-/* Processes wake each other with this signal, each of which they take with a read call. */
+/* Processes wake each other with this signal and take each one with a read call. */
 SEC("tp_btf/signal_generate")
 int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int group, int result)
 {
@@ -262,8 +279,8 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 	return 0;
 }
 
-/* Takes a task for a server's. The walk may be preempted here and the task run meanwhile: the
- * engine comes last and tells that all is there. */
+/* Marks a task as a server's. The walk may be preempted here and the task run meanwhile: the engine comes last and
+ * shows that all is there. */
 static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader, bool adopted)
 {
 	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -307,8 +324,8 @@ int BPF_PROG(task_forked, struct task_struct *parent, struct task_struct *child)
 	return forked(parent, child);
 }
 
-/* In its place where tracepoints' programs may be preempted: this one has the run queue's lock,
- * so that it never is. Not elsewhere, because there the lock forbids to ask for memory. */
+/* In its place where tracepoints' programs may be preempted: this one has the run queue's lock, so that it never
+ * is. Not elsewhere, because that lock forbids to allocate memory. */
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(task_started, struct task_struct *child)
 {
@@ -376,15 +393,14 @@ int BPF_PROG(task_ended, struct task_struct *task)
 	return leave(CREW_ENDED, rank);
 }
 
-/* What the agent asks adopt to do: mark the process with this PID, as seen in that PID
- * namespace, that started then. */
+/* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. */
 struct adoption {
 	u32 pid_namespace;
 	u32 pid;
 	u64 start_ticks;
 	u32 server;
 	enum engine engine;
-	u32 marked;  /* answer: tasks marked */
+	u32 marked; /* answer: tasks marked */
 };
 
 struct {

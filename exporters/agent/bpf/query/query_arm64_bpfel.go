@@ -346,6 +346,7 @@ const (
 	QueryMapHelpers              = "helpers"
 	QueryMapLost                 = "lost"
 	QueryMapNews                 = "news"
+	QueryMapNobody               = "nobody"
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
@@ -475,6 +476,7 @@ type QueryMapSpecs struct {
 	Helpers              *ebpf.MapSpec `ebpf:"helpers"`
 	Lost                 *ebpf.MapSpec `ebpf:"lost"`
 	News                 *ebpf.MapSpec `ebpf:"news"`
+	Nobody               *ebpf.MapSpec `ebpf:"nobody"`
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
@@ -542,6 +544,7 @@ type QueryMaps struct {
 	Helpers              *ebpf.Map `ebpf:"helpers"`
 	Lost                 *ebpf.Map `ebpf:"lost"`
 	News                 *ebpf.Map `ebpf:"news"`
+	Nobody               *ebpf.Map `ebpf:"nobody"`
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
@@ -565,6 +568,7 @@ func (m *QueryMaps) Close() error {
 		m.Helpers,
 		m.Lost,
 		m.News,
+		m.Nobody,
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,

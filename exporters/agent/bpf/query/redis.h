@@ -1,7 +1,7 @@
-/* RESP, the protocol of Redis and Valkey, as far as it tells where commands begin and end:
+/* RESP, the protocol of Redis and Valkey, as far as it shows where commands begin and end:
  * https://redis.io/docs/latest/develop/reference/protocol-spec/
  *
- * A request is an array of strings, the first of which is the command's name, or a line (inline). One thread
+ * A request is an array of strings, the first one the command's name, or a line (inline). One thread
  * serves all clients by turns: it reads from those that have sent, runs what it read at once, writes and syncs
  * its log, and then sends all answers. So a command ends with the first send to its client after it was read,
  * and the commands that were read from a client together share that time, each its part.
@@ -39,29 +39,29 @@ enum redis_place {
 	REDIS_STRING,    /* before a string */
 	REDIS_LENGTH,    /* in its length */
 	REDIS_LENGTH_END,
-	REDIS_NAME,      /* in the first string */
-	REDIS_DATA,      /* in a string that is passed over, its line's end included */
-	REDIS_INLINE,    /* in a line */
+	REDIS_NAME,   /* in the first string */
+	REDIS_DATA,   /* in a string that is passed over, its line's end included */
+	REDIS_INLINE, /* in a line */
 };
 
 struct redis_state {
-	u64 turn;            /* b->start of the turn in which the commands were read */
-	u64 from;            /* when they were */
-	u64 before[PHASES];  /* and phase[] then */
-	u64 number;          /* in the line at hand */
-	u64 strings;         /* that are left of the array */
-	u64 word;            /* first letters of the command's name, made small */
-	u32 length;          /* and how many it has */
-	u32 left;            /* of them to come */
-	u32 total;           /* commands without an answer */
+	u64 turn;           /* b->start of the turn when the commands were read */
+	u64 from;           /* when they were */
+	u64 before[PHASES]; /* and phase[] then */
+	u64 number;         /* in the line at hand */
+	u64 strings;        /* that are left of the array */
+	u64 word;           /* first letters of the command's name, made small */
+	u32 length;         /* and how many it has */
+	u32 left;           /* of them to come */
+	u32 total;          /* commands without an answer */
 	u32 commands[COMMANDS];
-	u8 place;            /* enum redis_place */
+	u8 place; /* enum redis_place */
 	u8 digits;
 	u8 negative;
-	u8 first;            /* the array's next string is the command's name */
-	u8 word_over;        /* inline: the first word is over */
-	u8 opener;           /* group of the first command without an answer */
-	u8 replica;          /* what follows is the stream to a replica */
+	u8 first;     /* the array's next string is the command's name */
+	u8 word_over; /* inline: the first word is over */
+	u8 opener;    /* group of the first command without an answer */
+	u8 replica;   /* what follows is the stream to a replica */
 };
 
 _Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less room");
@@ -71,7 +71,7 @@ static __always_inline struct redis_state *redis(struct connection *c)
 	return (struct redis_state *)c->own;
 }
 
-/* Threads, of which one serves all connections. */
+/* Threads; one serves all connections. */
 #define redis_traits MANY
 
 static __always_inline int redis_opened(struct backend *b, struct connection *c)
@@ -603,7 +603,7 @@ static __always_inline int redis_received(struct backend *b, struct connection *
 	redis_turn(b, c, bpf_get_current_task_btf());
 	if (c->conn != CONN_READY)
 		return 0;
-	struct feed f = { .b = b, .c = c };
+	struct feed f = {.b = b, .c = c};
 	feed(c, buf, len);
 	bpf_loop(1 << 20, redis_step, &f, 0);
 	if (c->in_left && c->conn == CONN_READY && !p->replica)

@@ -24,12 +24,13 @@ _Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have room for fewer com
 
 enum scan {
 	SCAN_SPACE,
-	SCAN_DASH,     /* after - */
-	SCAN_LINE,     /* in a comment up to the end of the line */
-	SCAN_SLASH,    /* after / */
-	SCAN_BLOCK,    /* in a comment */
-	SCAN_STAR,     /* in a comment, after * */
+	SCAN_DASH,  /* after - */
+	SCAN_LINE,  /* in a comment up to the end of the line */
+	SCAN_SLASH, /* after / */
+	SCAN_BLOCK, /* in a comment */
+	SCAN_STAR,  /* in a comment, after * */
 	SCAN_WORD,
+	SCAN_CUT, /* at the end of what is looked at, before the word's */
 };
 
 struct scanner {
@@ -41,8 +42,10 @@ static long scan_byte(u32 i, struct scanner *s)
 {
 	struct connection *conn = s->c;
 	u32 pos = s->from + i;
-	if (pos >= s->end || pos >= 2 * STAGE)
+	if (pos >= s->end || pos >= 2 * STAGE) {
+		conn->scan_state = SCAN_CUT;
 		return 1;
+	}
 	u8 c = conn->bytes[pos];
 	switch (conn->scan_state) {
 	case SCAN_SPACE:
@@ -123,22 +126,24 @@ static __always_inline int classify_fast(struct connection *c, u32 pos, u32 end)
 }
 
 /* Not a statement but a command of PostgreSQL's replication protocol that sends for hours or for
- * ever: it would make every mean of statements meaningless. */
-#define REPLICATION COMMANDS
+ * ever: it would make every mean of statements meaningless. Where such a text cannot be that, it is OTHER, which
+ * is what a request's byte keeps of it. */
+#define REPLICATION (1 << 8 | OTHER)
 
-/* Command of the text in c->bytes[pos:end], or REPLICATION. */
-__noinline u32 classify(struct connection *c, u32 pos, u32 end)
+/* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | UNKNOWN if it goes on there and its first word
+ * does not end before. */
+__noinline u32 classify(struct connection *c, u32 pos, u32 end, bool goes_on)
 {
 	if (!c)
 		return OTHER;
 	int known = classify_fast(c, pos, end);
 	if (known >= 0)
 		return known;
-	struct scanner s = { .c = c, .from = pos, .end = end };
+	struct scanner s = {.c = c, .from = pos, .end = end};
 	c->scan_state = SCAN_SPACE;
 	c->scan_letters = 0;
 	c->scan_word = 0;
-	bpf_loop(BODY, scan_byte, &s, 0);
+	bpf_loop(BODY + MAX_HEADER, scan_byte, &s, 0);
 	switch (c->scan_word) {
 	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
@@ -168,7 +173,7 @@ __noinline u32 classify(struct connection *c, u32 pos, u32 end)
 	case WORD('b', 'a', 's', 'e', UNDERSCORE, 'b', 'a', 'c'): /* BASE_BACKUP */
 		return REPLICATION;
 	}
-	return OTHER;
+	return goes_on && c->scan_state == SCAN_CUT ? OTHER | UNKNOWN : OTHER;
 }
 
 /* A request that consists of a statement with this command. */

@@ -24,39 +24,40 @@ enum phase {
 	SHARES,
 };
 
-/* What a protocol tells apart is named by itself, from 1 on. */
+/* A protocol names the commands that it distinguishes, from 1 on. */
 enum command {
 	OTHER,
 	COMMANDS = 9,
 };
 
 enum loss {
-	LOST_PROTOCOL,  /* bytes that are not the engine's protocol, until the next idle moment */
-	LOST_PIPELINE,  /* more requests in flight on one connection than are remembered */
-	LOST_ENCRYPTED, /* answers on a connection whose bytes cannot be read */
-	LOST_SERIES,    /* statements without an entry in the statistics map */
-	LOST_BACKEND,   /* processes or threads for which the kernel had no memory, until the next scan */
-	LOST_CONNECTION, /* calls on connections for which the kernel had no memory, or that two threads made at once */
-	LOST_NEWS,      /* servers that began or ended, of which the agent could not be told at once */
+	LOST_PROTOCOL,   /* bytes that are not the engine's protocol, until the next idle moment */
+	LOST_PIPELINE,   /* more requests in flight on one connection than are remembered */
+	LOST_ENCRYPTED,  /* answers on a connection whose bytes cannot be read */
+	LOST_SERIES,     /* statements without an entry in the statistics map */
+	LOST_BACKEND,    /* processes or threads that the kernel had no memory for, until the next scan */
+	LOST_CONNECTION, /* calls on connections that the kernel had no memory for, or that two threads made at once */
+	LOST_NEWS,       /* servers that began or ended, which could not be reported at once */
 	LOSSES,
 };
 
 /* How far the protocol on a connection is understood. */
 enum conn {
-	CONN_LOGIN,     /* before the first ready-for-query */
-	CONN_READY,     /* message boundaries are known */
-	CONN_LOST,      /* boundaries are unknown until the server has read everything */
+	CONN_LOGIN, /* before the first ready-for-query */
+	CONN_READY, /* message boundaries are known */
+	CONN_LOST,  /* boundaries are unknown until the server has read everything */
 };
 
-#define BODY 120        /* bytes of a message body that are looked at; with a header below 128 */
+#define BODY 120     /* bytes of a message body that are looked at */
+#define MAX_HEADER 7 /* and of a header before it at the most */
 #define HEAD 0
-#define STAGE 256        /* a power of two, above twice STAGED */
-#define STAGED 128      /* bytes copied at once */
-#define OWN 600         /* bytes of a connection for its protocol alone */
+#define STAGE 256  /* a power of two, above twice STAGED */
+#define STAGED 128 /* bytes copied at once */
+#define OWN 600    /* bytes of a connection for its protocol alone */
 /* What a request is kept as: its command and these. */
 #define HAS_STATEMENT 0x80
-#define MARKED 0x40     /* something that only its protocol knows */
-#define UNKNOWN 0x20    /* its command is not known, see prepared.h */
+#define MARKED 0x40  /* something that only its protocol knows */
+#define UNKNOWN 0x20 /* its command is not known, see prepared.h and sql.h */
 #define COMMAND_BITS 0x1f
 
 /* Who woke a task last, and when; see ../trace.h and wakes.h. */
@@ -73,104 +74,104 @@ struct wake {
 struct backend {
 	u32 server;
 	u8 engine;
-	u8 leader;         /* the server's main process, whose children or threads are backends */
-	u8 adopted;        /* it was there before the agent: its connection is past its login, most likely */
-	u8 busy;           /* a request is being worked on */
-	u8 current;        /* this one, or what of it has come: command | HAS_STATEMENT */
-	u8 is_off;         /* not on a CPU since mark */
-	u8 slept;          /* idle and has slept since it last read from the client */
-	u8 blocked_client; /* the client's socket had nothing to read or no room */
-	u8 sent;           /* answered something since the request began, at sent_at */
-	u8 complete;       /* and that is a whole answer, as far as its end shows */
-	u8 tls;            /* the client's bytes are encrypted */
-	u8 in_transaction; /* the server said so in its last answer */
-	u32 waiting;       /* connections that have something under way, where one thread serves many at once */
-	u8 shared;         /* and the clock is not the current one's alone: which command gets what shows at the end */
-	u8 lock_wait;      /* asleep until another session gives up a lock */
-	u8 held;           /* a program works on the clock; see hold() */
-	u8 stands_still;   /* held: the program has no CPU */
-	u8 attended;       /* who has seen the event at the client's socket; see ../deputies.h */
+	u8 leader;           /* the server's main process, whose children or threads are backends */
+	u8 adopted;          /* it was there before the agent: its connection is past its login, most likely */
+	u8 busy;             /* a request is being worked on */
+	u8 current;          /* this one, or what of it has come: command | HAS_STATEMENT */
+	u8 is_off;           /* not on a CPU since mark */
+	u8 slept;            /* idle and has slept since it last read from the client */
+	u8 blocked_client;   /* the client's socket had nothing to read or no room */
+	u8 sent;             /* answered something since the request began, at sent_at */
+	u8 complete;         /* and that is a whole answer, as far as its end shows */
+	u8 tls;              /* the client's bytes are encrypted */
+	u8 in_transaction;   /* as the server's last answer reports */
+	u32 waiting;         /* connections that have something under way, where one thread serves many at once */
+	u8 shared;           /* and the clock is not the current one's alone: the end shows which command gets what */
+	u8 lock_wait;        /* asleep until another session gives up a lock */
+	u8 held;             /* a program works on the clock; see hold() */
+	u8 stands_still;     /* held: the program has no CPU */
+	u8 attended;         /* who has seen the event at the client's socket; see ../deputies.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
-	u8 read_call;      /* the last time asleep was in a read call */
-	u8 unread_wakeup;  /* the next statement may have to read a wake-up from before it */
-	u64 socket;        /* the client's struct sock */
-	u64 socket_inode;  /* where sockets change: its inode's number, which is not used again as the address is */
-	u64 tls_session;   /* the client's SSL object; 0 if the library is not probed */
-	u64 tls_reader;    /* SSL object of the read under way */
-	u64 tls_buffer;    /* where the read under way will put plain text */
-	u64 mark;          /* every nanosecond before it is in phase[] */
+	u8 read_call;        /* the last time asleep was in a read call */
+	u8 unread_wakeup;    /* the next statement may have to read a wake-up from before it */
+	u64 socket;          /* the client's struct sock */
+	u64 socket_inode;    /* where sockets change: its inode's number, which is not used again as the address is */
+	u64 tls_session;     /* the client's SSL object; 0 if the library is not probed */
+	u64 tls_reader;      /* SSL object of the read under way */
+	u64 tls_buffer;      /* where the read under way will put plain text */
+	u64 mark;            /* every nanosecond before it is in phase[] */
 	u64 start;
-	u64 off_ns;        /* last time off the CPU, not yet in phase[] */
-	u64 queued;        /* the task's run_delay when it left the CPU */
-	u64 wait_start;    /* when the wait that goes on since then began; see leave_cpu() */
-	u32 heard;         /* runs of programs for the client's socket */
-	u32 looked_heard;  /* that and the CPU time when the agent last looked; see count_unheard() */
+	u64 off_ns;       /* last time off the CPU, not yet in phase[] */
+	u64 queued;       /* the task's run_delay when it left the CPU */
+	u64 wait_start;   /* when the wait that goes on since then began; see leave_cpu() */
+	u32 heard;        /* runs of programs for the client's socket */
+	u32 looked_heard; /* that and the CPU time when the agent last looked; see count_unheard() */
 	u64 looked_cpu;
-	u64 preempted_at;  /* held: when the program last lost the CPU */
+	u64 preempted_at;   /* held: when the program last lost the CPU */
 	u64 preempted_last; /* and for how long */
-	u64 preempted;     /* for how long programs had no CPU, not yet in phase[] */
-	u64 left;          /* the scheduler's last_arrival when the task last left the CPU */
-	u64 distance;      /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
-	u64 arrival;       /* by the scheduler's clock */
-	u64 unseen;        /* last_arrival of an arrival that was not seen, where another one has come since; 0: none has */
+	u64 preempted;      /* for how long programs had no CPU, not yet in phase[] */
+	u64 left;           /* the scheduler's last_arrival when the task last left the CPU */
+	u64 distance;       /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
+	u64 arrival;        /* by the scheduler's clock */
+	u64 unseen;         /* last_arrival of an arrival that was not seen, where another has come since; else 0 */
 	u64 phase[SHARES];
-	u64 sent_at;             /* the last send, where that ends a statement */
-	u64 sent_phase[SHARES];  /* and phase[] then */
-	u64 reads;               /* the task's count of read calls at the start */
-	u64 missed_at;           /* count of read calls when the last one was found waiting */
+	u64 sent_at;            /* the last send, where that ends a statement */
+	u64 sent_phase[SHARES]; /* and phase[] then */
+	u64 reads;              /* the task's count of read calls at the start */
+	u64 missed_at;          /* count of read calls when the last one was found waiting */
 	u32 misses;
-	u32 socket_reads;  /* read calls that were on sockets */
-	u32 wakeups;       /* signals that are taken with a read call each */
-	u64 behind;        /* how long the statement under way had waited for others when it began */
-	u8 brief;          /* enum brief; see budget.h */
-	u8 split_one;      /* it stands for others, whose time is not split */
-	u8 cut;            /* until_ns[] and until_misses are set */
-	u8 missed_last;    /* the last sleep is one of misses */
-	u8 first_kind;     /* enum phase of first_ns */
-	u64 first_ns;      /* what is in phase[] from the beginning, of a brief statement, too */
-	u32 until_misses;  /* misses then */
-	u32 until_timed;   /* runs of programs for this task until one is timed; 0: not decided */
-	u64 asleep_at;     /* brief: when it fell asleep; 0: it is awake */
-	u64 exec_seen;     /* the task's CPU time up to which it is in the server's budget */
+	u32 socket_reads;     /* read calls that were on sockets */
+	u32 wakeups;          /* signals that are taken with a read call each */
+	u64 behind;           /* how long the statement under way had waited for others when it began */
+	u8 brief;             /* enum brief; see budget.h */
+	u8 split_one;         /* it stands for others, whose time is not split */
+	u8 cut;               /* until_ns[] and until_misses are set */
+	u8 missed_last;       /* the last sleep is one of misses */
+	u8 first_kind;        /* enum phase of first_ns */
+	u64 first_ns;         /* what is in phase[] from the beginning, of a brief statement, too */
+	u32 until_misses;     /* misses then */
+	u32 until_timed;      /* runs of programs for this task until one is timed; 0: not decided */
+	u64 asleep_at;        /* brief: when it fell asleep; 0: it is awake */
+	u64 exec_seen;        /* the task's CPU time up to which it is in the server's budget */
 	u64 until_ns[PHASES]; /* phase[] when a brief statement's time would have begun to be split, too */
-	u64 awake_since;   /* tracing: when the task last came to a CPU */
-	u64 idle_since;    /* tracing: when it last fell asleep without a request under way */
-	u64 wakeup;        /* tracing: how long before start it was woken for the request; 0 if that is not known */
-	u64 first_queued;  /* tracing: how long the statement waited for a CPU when it began */
-	u8 taken_over;     /* tracing: another task began the statement */
-	struct wake wake;  /* tracing */
+	u64 awake_since;      /* tracing: when the task last came to a CPU */
+	u64 idle_since;       /* tracing: when it last fell asleep without a request under way */
+	u64 wakeup;           /* tracing: how long before start it was woken for the request; 0 if that is not known */
+	u64 first_queued;     /* tracing: how long the statement waited for a CPU when it began */
+	u8 taken_over;        /* tracing: another task began the statement */
+	struct wake wake;     /* tracing */
 };
 
 /* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */
 struct connection {
-	u32 server;        /* whose client it is */
-	u32 working;       /* a program works on it */
-	u32 pid;           /* the task that has begun on what is under way */
-	u8 known;          /* its protocol has seen it */
-	u8 conn;           /* enum conn */
-	u8 understood;     /* a message was read already */
-	u8 tls;            /* the socket's bytes are encrypted */
-	u8 unread;         /* TLS: encrypted data came and has not been answered */
-	u8 tls_answered;   /* TLS: the handshake is over */
-	u8 begun;          /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
-	u8 named;          /* it has prepared statements */
-	u8 request;        /* request under assembly, or under way: command | HAS_STATEMENT */
-	u8 answered;       /* an answer to it was sent, in part at least */
-	u8 bound;          /* command of the statement bound, or prepared, last */
-	u64 socket;        /* TLS: the struct sock, and its inode's number, that this is the state of */
+	u32 server;      /* whose client it is */
+	u32 working;     /* a program works on it */
+	u32 pid;         /* the task that has begun on what is under way */
+	u8 known;        /* its protocol has seen it */
+	u8 conn;         /* enum conn */
+	u8 understood;   /* a message was read already */
+	u8 tls;          /* the socket's bytes are encrypted */
+	u8 unread;       /* TLS: encrypted data came and has not been answered */
+	u8 tls_answered; /* TLS: the handshake is over */
+	u8 begun;        /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
+	u8 named;        /* it has prepared statements */
+	u8 request;      /* request under assembly, or under way: command | HAS_STATEMENT */
+	u8 answered;     /* an answer to it was sent, in part at least */
+	u8 bound;        /* command of the statement bound, or prepared, last */
+	u64 socket;      /* TLS: the struct sock, and its inode's number, that this is the state of */
 	u64 inode;
-	u64 start;         /* when what is under way began */
-	u32 skip;          /* bytes of the message at hand that are not looked at */
+	u64 start; /* when what is under way began */
+	u32 skip;  /* bytes of the message at hand that are not looked at */
 	u32 head_len;
 	u32 head_want;
-	u32 body;          /* body length of the message at hand */
-	u64 scan_word;     /* of the text being classified; see sql.h */
+	u32 body;      /* body length of the message at hand */
+	u64 scan_word; /* of the text being classified; see sql.h */
 	u8 scan_state, scan_letters;
-	u64 in_buf;        /* user address of the received bytes not yet looked at */
+	u64 in_buf; /* user address of the received bytes not yet looked at */
 	u32 in_left;
-	u32 staged;        /* bytes in bytes[STAGE], of which stage_at are looked at */
+	u32 staged; /* bytes in bytes[STAGE], stage_at of them looked at */
 	u32 stage_at;
-	u64 own[OWN / 8];  /* what its protocol alone needs, see there; zero at the beginning */
+	u64 own[OWN / 8];        /* what its protocol alone needs, see there; zero at the beginning */
 	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
 	                         * from STAGE: the bytes at hand, copied at once */
 };
@@ -179,17 +180,17 @@ struct stats {
 	u64 count;
 	u64 sum_ns;
 	u64 phase_ns[SHARES];
-	u64 sample_ns[PHASES]; /* of statements that stand for others: how that time was split that brief ones have unsplit */
-	u64 brief;         /* statements whose time is not split, or only from some time on */
-	u64 unsplit_reads; /* read calls within those, of which it is not known whether they were hits */
-	u64 sample_hits;   /* and such calls of statements that stand for others */
+	u64 sample_ns[PHASES]; /* of sampled statements: the split of the time that is unsplit in brief ones */
+	u64 brief;             /* statements whose time is not split, or only from some time on */
+	u64 unsplit_reads;     /* read calls within those, not known whether they were hits */
+	u64 sample_hits;       /* and such calls of statements that stand for others */
 	u64 sample_misses;
-	u64 read_hits;     /* read calls on files that did not wait for a device */
-	u64 read_misses;   /* and those that did */
-	u64 unknown;       /* executions of prepared statements whose command is not known: OTHER */
-	u64 pipelined;     /* statements that were read together with earlier ones of their connection */
-	u64 pipelined_ns;  /* and how long they waited for those, which is not in their duration */
-	u64 wakeup_ns;     /* tracing: from wake-ups for statements to their starts */
+	u64 read_hits;    /* read calls on files that did not wait for a device */
+	u64 read_misses;  /* and those that did */
+	u64 unknown;      /* statements whose command is not known: OTHER */
+	u64 pipelined;    /* statements that were read together with earlier ones of their connection */
+	u64 pipelined_ns; /* and how long they waited for those, which is not in their duration */
+	u64 wakeup_ns;    /* tracing: from wake-ups for statements to their starts */
 	u64 slots[NATIVE_SLOTS];
 };
 
@@ -215,7 +216,7 @@ struct {
 /* What the agent knows of a server. */
 struct server {
 	u16 ports[4];   /* TCP ports it listens on; none means any port */
-	u64 wait_event; /* address of the variable in which its processes say what they wait for, or 0 */
+	u64 wait_event; /* address of the variable with what its processes wait for, or 0 */
 };
 
 struct {
@@ -256,7 +257,9 @@ static __always_inline u64 eight_bytes(struct connection *c, u32 pos)
 	u64 text;
 	barrier_var(pos); /* or the compiler drops a mask that the verifier of Linux 6.1 needs */
 	pos &= 2 * STAGE - 1;
-	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(text) : "r"(&c->bytes[pos]));
+	asm volatile("%0 = *(u64 *)(%1 + 0)"
+		     : "=r"(text)
+		     : "r"(&c->bytes[pos]));
 	return text;
 }
 

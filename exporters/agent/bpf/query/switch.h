@@ -55,8 +55,8 @@ static __always_inline void note_miss(struct backend *b, struct task_struct *tas
 	}
 }
 
-/* Whether a brief statement's sleep needs no more than its time: in a call that tells what it waits for, and not
- * where the statement may be over. */
+/* Reports whether a brief statement's sleep needs no more than its time: in a call that shows what it waits for,
+ * and not where the statement may be over. */
 static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct *task)
 {
 	if (b->sent)
@@ -64,12 +64,12 @@ static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct
 	long nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
 	if (is_poll(nr) || nr == NR_io_uring_enter)
 		return false;
-	/* A thread whose client is gone has nothing under way, which proto_rests() says. */
+	/* A thread whose client is gone has nothing under way, which proto_rests() reports. */
 	return !(nr == NR_futex && b->socket_inode && is_gone(b));
 }
 
-/* A brief statement's sleep was long, and ends at now: from its beginning on the statement's time is split. The task
- * has not run yet, so that its saved registers still tell where it slept. */
+/* A brief statement's sleep was long, and ends at now: from its beginning on the statement's time is split. The
+ * task has not run yet, so that its saved registers still show where it slept. */
 static __noinline int slept_long(struct backend *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task)

@@ -1,4 +1,4 @@
-/* Encrypted connections: the socket still tells when bytes come and go, and probes on the
+/* Encrypted connections: the socket still shows when bytes come and go, and probes on the
  * TLS library (OpenSSL's SSL_read and SSL_write) show what they were. Connections without
  * encryption do not run into these probes.
  *

@@ -1,7 +1,7 @@
-/* For tracing (trace.h): how long a server's task slept, and who woke it. What a task has waited for is what whoever
- * woke it did until then: the end of a block request, another session that has flushed the log for both, or
- * a task of the kernel or a program, such as a journal's or that of a file system in user space. Those are
- * helpers, and their own sleeps are told of from then on. */
+/* For tracing (trace.h): how long a server's task slept, and who woke it. What a task has waited for is what
+ * whoever woke it did until then: the end of a block request, another session that has flushed the log for both,
+ * or a task of the kernel or a program, such as a journal's or that of a file system in user space. Those are
+ * helpers, and their own sleeps are reported from then on. */
 #ifndef __QUERY_WAKES_H__
 #define __QUERY_WAKES_H__
 
@@ -15,17 +15,17 @@
 #define HELPER_KEPT 30000000000ULL
 
 struct helper {
-	u64 since;   /* its sleeps are told of from then on */
-	u64 off;     /* when it fell asleep */
-	u64 useful;  /* when somebody last waited for it */
+	u64 since;  /* its sleeps are reported from then on */
+	u64 off;    /* when it fell asleep */
+	u64 useful; /* when somebody last waited for it */
 	u64 awake_since;
-	u8 asleep;   /* uninterruptibly, so most likely for a device */
-	u8 direct;   /* a server's task has waited for it; else another helper */
+	u8 asleep; /* uninterruptibly, so most likely for a device */
+	u8 direct; /* a server's task has waited for it; else another helper */
 	struct wake wake;
 };
 
-/* By the task's number. All memory is there from the start: the scheduler's locks forbid to ask for any. The agent
- * gives it its size if it traces. */
+/* By the task's number. All memory is there from the start: the scheduler's locks forbid to allocate any. The
+ * agent gives it its size if it traces. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -44,8 +44,8 @@ static __always_inline bool is_file_phase(u32 phase)
 	return phase == PHASE_READ || phase == PHASE_WRITE || phase == PHASE_SYNC;
 }
 
-/* What a task is at that wakes another one, as far as its saved registers tell. An interrupt during a call
- * cannot be told from the call; user space knows which waits that leaves open. */
+/* What a task is at that wakes another one, as its saved registers show. An interrupt during a call looks like the
+ * call; user space knows which waits that leaves open. */
 static __always_inline u8 how_woken(struct task_struct *waker)
 {
 	if (!waker->pid)
@@ -92,7 +92,7 @@ static __always_inline void note_wake(struct wake *w, struct task_struct *waker,
 	w->how = how_woken(waker);
 }
 
-/* From now on the waker's own sleeps are told of. The one that it wakes slept since `asleep`. */
+/* From now on the waker's own sleeps are reported. The one that it wakes slept since `asleep`. */
 static __always_inline void follow_helper(struct task_struct *waker, struct wake *w, u64 asleep, bool direct)
 {
 	if (w->how < WAKE_SIGNAL || w->how > WAKE_KERNEL || w->flags & TRACE_WAKER_SERVER)
@@ -106,12 +106,12 @@ static __always_inline void follow_helper(struct task_struct *waker, struct wake
 			h->direct = 1;
 		return;
 	}
-	struct helper new = { .since = w->at, .useful = w->at, .direct = direct };
+	struct helper new = {.since = w->at, .useful = w->at, .direct = direct};
 	u32 pid = waker->pid;
 	bpf_map_update_elem(&helpers, &pid, &new, BPF_ANY);
 }
 
-/* Tells of a task's sleep that has ended at now. A wake from before it was awake last is not this one's. */
+/* Reports a task's sleep that has ended at now. A wake from before it was awake last is not this one's. */
 static __always_inline void trace_wait(struct trace_event *e, struct wake *w, u64 awake_since)
 {
 	e->middle = e->end;

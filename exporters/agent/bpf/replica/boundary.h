@@ -1,6 +1,5 @@
-/* How a program comes to run in the task that has called on a socket: by one of two kinds of
- * programs with one body, of which the agent loads those that fit the kernel. See
- * ../query/boundary.h. */
+/* How a program comes to run in the task that has called on a socket: by one of two kinds of programs with one
+ * body; the agent loads those that fit the kernel. See ../query/boundary.h. */
 #ifndef __PLUMBLINE_BOUNDARY_H__
 #define __PLUMBLINE_BOUNDARY_H__
 

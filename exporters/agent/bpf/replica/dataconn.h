@@ -7,7 +7,7 @@
  * Jiva from 0.8 on sends 0x1b03 and a 64-bit size (30 bytes). Sources: longhorn-engine
  * pkg/dataconn/{wire,types}.go at v1.8.0; openebs/jiva rpc/{wire,types,client,server}.go at 0.6.0,
  * 0.7.2, 0.8.0 and v3.6.0.
- * The user-space twin is the Go package exporters/agent/dataconn: change both.
+ * The user-space counterpart is the Go package exporters/agent/dataconn: change both.
  */
 #ifndef __PLUMBLINE_DATACONN_H__
 #define __PLUMBLINE_DATACONN_H__
@@ -33,8 +33,8 @@ enum dataconn_type {
 	DATACONN_EOF = 4,
 	DATACONN_CLOSE = 5,
 	DATACONN_PING = 6,
-	DATACONN_UNMAP = 7,      /* Jiva: update, never sent */
-	DATACONN_EXTRA_8 = 8,    /* Longhorn: no space left (a response); Jiva: sync */
+	DATACONN_UNMAP = 7,   /* Jiva: update, never sent */
+	DATACONN_EXTRA_8 = 8, /* Longhorn: no space left (a response); Jiva: sync */
 	DATACONN_JIVA_UNMAP = 9,
 };
 

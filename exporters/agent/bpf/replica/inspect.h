@@ -1,7 +1,6 @@
-/* What the sockets of followed processes hold at this moment, and whether the processes
- * stand still: an iterator that user space reads in the background. What a process does not
- * read, and what it does while it is stopped, no tracepoint tells. It adds nothing to any
- * system call, and works across network and mount namespaces.
+/* What the sockets of followed processes hold at this moment, and whether the processes are stalled: an iterator that
+ * user space reads in the background. No tracepoint shows what a process does not read, and what it does while it is
+ * stopped. It adds nothing to any system call, and works across network and mount namespaces.
  */
 #ifndef __PLUMBLINE_INSPECT_H__
 #define __PLUMBLINE_INSPECT_H__
@@ -22,24 +21,24 @@ enum socket_flag {
 	SOCKET_TCP = 1,
 	SOCKET_UNIX = 2,
 	SOCKET_LISTENS = 4,
-	SOCKET_SERVED = 8,      /* a unix socket that was accepted: it has its listener's name */
-	SOCKET_PEER_GONE = 16,  /* nobody waits for an answer any more */
-	SOCKET_STOPPED = 32,    /* its process is stopped by a signal or a tracer */
-	SOCKET_FROZEN = 64,     /* its process is frozen with its cgroup */
+	SOCKET_SERVED = 8,     /* a unix socket that was accepted: it has its listener's name */
+	SOCKET_PEER_GONE = 16, /* nobody waits for an answer any more */
+	SOCKET_STOPPED = 32,   /* its process is stopped by a signal or a tracer */
+	SOCKET_FROZEN = 64,    /* its process is frozen with its cgroup */
 };
 
 /* One stream socket of a followed process. */
 struct socket_state {
 	u64 inode;
-	u64 front;    /* tells the first unread packet of a unix socket from others */
+	u64 front;    /* distinguishes the first unread packet of a unix socket from others */
 	u64 switches; /* how often the process's first thread was scheduled */
 	u32 slot;
-	u32 unread;   /* bytes that have arrived and that the process has not read */
-	u32 read;     /* TCP: sequence number up to which the process has read */
-	u32 written;  /* TCP: sequence number up to which the process has written */
-	u32 unsent;   /* TCP: bytes written and not acknowledged by the other end */
-	u16 port;     /* TCP: the local port */
-	u8 flags;     /* enum socket_flag */
+	u32 unread;  /* bytes that have arrived and that the process has not read */
+	u32 read;    /* TCP: sequence number that the process has read up to */
+	u32 written; /* TCP: sequence number that the process has written up to */
+	u32 unsent;  /* TCP: bytes written and not acknowledged by the other end */
+	u16 port;    /* TCP: the local port */
+	u8 flags;    /* enum socket_flag */
 	u8 pad[9];
 };
 
@@ -145,7 +144,7 @@ int replica_sockets(struct bpf_iter__task_file *ctx)
 	struct sock___inspect *sk = (void *)BPF_CORE_READ(socket, sk);
 	if (!sk || BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
 		return 0;
-	struct socket_state s = { .inode = BPF_CORE_READ(file, f_inode, i_ino), .slot = p->slot };
+	struct socket_state s = {.inode = BPF_CORE_READ(file, f_inode, i_ino), .slot = p->slot};
 	u32 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	if (family == AF_UNIX) {
 		struct unix_sock___inspect *u = (void *)sk;

@@ -1,7 +1,7 @@
 /* Responses that are read before their request was seen. A send can be seen as late as at its
  * end (sockets.h), when the answer may be back already. Such an answer is remembered until
  * the end of the send under way, where its request is met and is over at once. Otherwise that would
- * be under way for ever, as if the replica stood still.
+ * be under way for ever, as if the replica had stalled.
  *
  * The two ends of a connection can be at work on two CPUs at once: each writes its own part and
  * then looks for the other's, and who takes the orphan deals with the operation.

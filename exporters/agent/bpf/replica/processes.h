@@ -1,5 +1,5 @@
-/* Tells user space of programs that start, and forgets those that end at once, so that a
- * reused process id is never taken for the old process. */
+/* Reports programs that start to user space, and forgets those that end at once, so that a reused process id is
+ * never taken for the old process. */
 #ifndef __PLUMBLINE_PROCESSES_H__
 #define __PLUMBLINE_PROCESSES_H__
 

@@ -1,4 +1,4 @@
-/* Feeds the tracker from the calls on sockets (boundary.h says how), with the buffer taken
+/* Feeds the tracker from the calls on sockets (see boundary.h), with the buffer taken
  * from the saved registers of the system call under way. So no system call is traced, which
  * would put every process of the node on the slow path, and reads and writes of files cost
  * nothing. For programs that read(2), write(2), recvfrom(2) or sendto(2) on the wire, as
@@ -83,10 +83,9 @@ static __noinline struct connection *open_by_request(struct process *p, struct s
 	return connection_open(inode, sk, p->slot, VIEW_REQUEST, room);
 }
 
-/* The current task is about to send on this socket, or has just sent. Notes the requests in
- * the buffer, once per call: with the answer back before the call returns, as can be on
- * one machine, there would be none to go with it. The stream itself moves on only when the
- * kernel has said how much it took. */
+/* The current task is about to send on this socket, or has just sent. Notes the requests in the buffer, once per
+ * call: with the answer back before the call returns, as can be on one machine, there would be none to go with it.
+ * The stream itself moves on only when the kernel has reported how much it took. */
 static __always_inline void note_requests(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
 {
 	u64 buffer = send_buffer(regs);
@@ -128,14 +127,13 @@ int BPF_PROG(replica_sending, struct sock *sk)
 
 	if (p)
 		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
-			      room_of(ROOM_SENDING, rank));
+			room_of(ROOM_SENDING, rank));
 	return leave(CREW_SENDING, rank);
 }
 
-/* In its place before: a packet goes to a device. It need not be the current task's, because
- * an interrupt sends packets, too; nor need the call still be under way, whose registers
- * stay until the task is back in its program. Both are told by the socket's lock, which a task
- * holds while it sends and without which no interrupt sends for this socket. */
+/* In its place before: a packet goes to a device. It need not be the current task's, because an interrupt sends
+ * packets, too; nor need the call still be under way, whose registers stay until the task is back in its program.
+ * The socket's lock shows both: a task holds it while it sends, and without it no interrupt sends for this socket. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 {

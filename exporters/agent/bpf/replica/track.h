@@ -1,4 +1,4 @@
-/* Connections of a storage engine's wire, followed message by message: which operation is
+/* Connections of a storage backend's wire, followed message by message: which operation is
  * under way on which connection, how long each took, and which replica acknowledged a
  * write last. The wire's format is behind wire.h; where the bytes come from is behind
  * stream_feed and stream_preview (sockets.h calls them).
@@ -42,17 +42,17 @@ enum view {
 
 /* Indices of the map events; Go's names for them are in types.go. */
 enum event {
-	EVENT_RESYNC,           /* a stream in step met bytes that are no message */
-	EVENT_UNMATCHED,        /* a response without a request */
-	EVENT_UNRECOGNISED,     /* a read from a data connection that begins with no message */
-	EVENT_LOST_CONNECTION,  /* map connections full */
-	EVENT_LOST_REQUEST,     /* map inflight full */
-	EVENT_LOST_SERIES,      /* map latencies or last_acks full */
-	EVENT_LOST_GROUP,       /* map writes full */
-	EVENT_LOST_FAULT,       /* the program's memory could not be read */
-	EVENT_LOST_NOTICE,      /* ring notices full; the next scan makes up for it */
-	EVENT_OVERLAP,          /* two writes to one extent at a time: last to acknowledge unknown */
-	EVENT_OTHER_PEER,       /* map peers full: counted under peer 0 */
+	EVENT_RESYNC,          /* a stream in step met bytes that are no message */
+	EVENT_UNMATCHED,       /* a response without a request */
+	EVENT_UNRECOGNISED,    /* a read from a data connection that begins with no message */
+	EVENT_LOST_CONNECTION, /* map connections full */
+	EVENT_LOST_REQUEST,    /* map inflight full */
+	EVENT_LOST_SERIES,     /* map latencies or last_acks full */
+	EVENT_LOST_GROUP,      /* map writes full */
+	EVENT_LOST_FAULT,      /* the program's memory could not be read */
+	EVENT_LOST_NOTICE,     /* ring notices full; the next scan makes up for it */
+	EVENT_OVERLAP,         /* two writes to one extent at a time: last to acknowledge unknown */
+	EVENT_OTHER_PEER,      /* map peers full: counted under peer 0 */
 	EVENTS,
 };
 
@@ -72,12 +72,12 @@ enum stream_state {
 };
 
 struct stream {
-	u32 skip; /* payload bytes still to come */
-	u32 have; /* header bytes collected */
+	u32 skip;  /* payload bytes still to come */
+	u32 have;  /* header bytes collected */
 	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
 	u8 attended; /* who has seen the call at hand; see ../deputies.h */
-	u8 dialect; /* the messages' so far, as in wire.h; 0 until one has told */
+	u8 dialect;  /* the messages' so far, as in wire.h; 0 until one has it */
 	u8 pad[1];
 	struct wire_message message;
 	u8 header[WIRE_HEADER_ROOM];
@@ -86,16 +86,16 @@ struct stream {
 struct connection {
 	u32 slot;
 	u32 peer;
-	u32 id;    /* never used twice; a new one when a stream falls out of step */
+	u32 id; /* never used twice; a new one when a stream falls out of step */
 	u8 view;
-	u8 fresh;  /* no request recorded under this id yet */
-	u8 missed; /* bytes went by that were not understood */
+	u8 fresh;   /* no request recorded under this id yet */
+	u8 missed;  /* bytes went by that were not understood */
 	u8 sending; /* the requests in the buffer of the send under way are noted */
-	u8 ended;  /* no more answers can come: user space shall forget it */
+	u8 ended;   /* no more answers can come: user space shall forget it */
 	u8 pad[3];
 	u16 local_port, remote_port; /* 0 on a unix socket */
-	u32 orphaned; /* how many orphans there were since the latest send's end; over ORPHANS if some found no room */
-	u64 first; /* the first request recorded under this id */
+	u32 orphaned;                /* orphans since the latest send's end; over ORPHANS if some found no room */
+	u64 first;                   /* the first request recorded under this id */
 	/* Responses without a request since the latest send's end, by their id + 1; 0 for none. See
 	 * orphans.h. */
 	u64 orphans[ORPHANS];
@@ -246,7 +246,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ROOMS * (1 + MAX_DEPUTIES)); /* deputies have rooms of their own */
+	__uint(max_entries, ROOMS *(1 + MAX_DEPUTIES)); /* deputies have rooms of their own */
 	__type(key, u32);
 	__type(value, struct connection);
 } scratch SEC(".maps");
@@ -286,7 +286,7 @@ static __always_inline struct process *process_now(void)
 /* The number of the peer, a new one at its first sight, or 0 for "one too many". */
 static __noinline u32 peer_number(struct sock *sk, u32 slot, u32 view)
 {
-	struct peer_key key = { .slot = slot };
+	struct peer_key key = {.slot = slot};
 	bool own = view == VIEW_SERVICE;
 
 	if (view == VIEW_FRONTEND)
@@ -345,11 +345,11 @@ static __noinline struct connection *connection_open(u64 inode, struct sock *sk,
 /* A write leaves for one replica, or (frontend) arrives at the engine. */
 static __always_inline void write_begins(struct operation *r, bool frontend)
 {
-	struct write_key key = { r->slot, r->size, r->offset };
+	struct write_key key = {r->slot, r->size, r->offset};
 	struct write *w = bpf_map_lookup_elem(&writes, &key);
 
 	if (!w) {
-		struct write fresh = { .start = r->start };
+		struct write fresh = {.start = r->start};
 
 		if ((int)bpf_map_update_elem(&writes, &key, &fresh, BPF_NOEXIST) == -E2BIG)
 			count(EVENT_LOST_GROUP);
@@ -365,7 +365,7 @@ static __always_inline void write_begins(struct operation *r, bool frontend)
 
 static __always_inline void write_done(struct write_key *key, struct write *w)
 {
-	struct ack_key peer = { .slot = key->slot, .peer = w->last & PEER_MASK };
+	struct ack_key peer = {.slot = key->slot, .peer = w->last & PEER_MASK};
 	struct acks *acks = bpf_map_lookup_elem(&last_acks, &peer);
 
 	if (!acks) {
@@ -386,7 +386,7 @@ static __always_inline void write_done(struct write_key *key, struct write *w)
 /* One replica has acknowledged its copy. */
 static __always_inline void write_acknowledged(struct operation *r, u64 now, u32 expected)
 {
-	struct write_key key = { r->slot, r->size, r->offset };
+	struct write_key key = {r->slot, r->size, r->offset};
 	struct write *w = bpf_map_lookup_elem(&writes, &key);
 
 	if (!w)
@@ -409,7 +409,7 @@ static __always_inline void write_acknowledged(struct operation *r, u64 now, u32
 		}
 	}
 	u32 acked = __sync_fetch_and_add(&w->acked, 1) + 1;
-	/* Without a frontend to say when the write is over, it is when all replicas answered. */
+	/* Without a frontend that reports the write's end, it is when all replicas answered. */
 	if (expected && !w->users && acked >= expected) {
 		write_done(&key, w);
 		bpf_map_delete_elem(&writes, &key);
@@ -419,7 +419,7 @@ static __always_inline void write_acknowledged(struct operation *r, u64 now, u32
 /* The engine has answered its user. */
 static __always_inline void write_answered(struct operation *r)
 {
-	struct write_key key = { r->slot, r->size, r->offset };
+	struct write_key key = {r->slot, r->size, r->offset};
 	struct write *w = bpf_map_lookup_elem(&writes, &key);
 
 	if (!w) {
@@ -454,7 +454,7 @@ static __noinline void operation_begins(struct cursor *u)
 {
 	struct connection *c = u->connection;
 	struct wire_message *m = &u->stream->message;
-	struct operation_key key = { .connection = c->id, .id = m->id };
+	struct operation_key key = {.connection = c->id, .id = m->id};
 	struct operation r = {
 		.start = u->now,
 		.offset = m->offset,
@@ -477,7 +477,7 @@ static __noinline void operation_begins(struct cursor *u)
 	}
 	/* An int: before Linux 6.4 the upper half of what the kernel returns is not the sign's. */
 	int err = bpf_map_update_elem(&inflight, &key, &r, BPF_NOEXIST);
-	/* It is there already when a send is tried again: the first try counts. */
+	/* It is there already when a send is retried: the first try counts. */
 	if (err == -EEXIST)
 		return;
 	if (err) {
@@ -497,7 +497,7 @@ static __noinline void operation_begins(struct cursor *u)
 		write_begins(&r, false);
 }
 
-/* Tells of an operation that has ended. */
+/* Reports an operation that has ended. */
 static __noinline void trace_operation(struct cursor *u, struct operation *r)
 {
 	struct connection *c = u->connection;
@@ -526,7 +526,7 @@ static __noinline void operation_ends(struct cursor *u)
 {
 	struct connection *c = u->connection;
 	struct wire_message *m = &u->stream->message;
-	struct operation_key key = { .connection = c->id, .id = m->id };
+	struct operation_key key = {.connection = c->id, .id = m->id};
 	struct operation *r = bpf_map_lookup_elem(&inflight, &key);
 
 	if (!r) {
@@ -550,7 +550,7 @@ static __noinline void operation_ends(struct cursor *u)
 		c->answered_read = r->start;
 	else if (r->op != OP_READ && r->op != OP_PING && c->answered_write < r->start)
 		c->answered_write = r->start;
-	struct latency_key latency_key = { .slot = r->slot, .peer = r->peer, .view = r->view, .op = r->op };
+	struct latency_key latency_key = {.slot = r->slot, .peer = r->peer, .view = r->view, .op = r->op};
 	struct latency *s = bpf_map_lookup_elem(&latencies, &latency_key);
 	if (!s) {
 		bpf_map_update_elem(&latencies, &latency_key, &no_latency, BPF_NOEXIST);
@@ -705,7 +705,7 @@ static __always_inline void stream_preview(struct cursor *u, u32 room)
 	stream_feed(u);
 }
 
-/* Puts these types into the object's type information, from which Go's are generated. */
+/* Puts these types into the object's type information. Go's types are generated from it. */
 const struct notice *unused_notice __attribute__((unused));
 const enum role *unused_role __attribute__((unused));
 const enum view *unused_view __attribute__((unused));

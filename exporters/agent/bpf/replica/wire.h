@@ -4,7 +4,7 @@
  *   WIRE_HEADER_MAX                     the longest header, in bytes, at most WIRE_HEADER_ROOM / 2 - 1
  *   bool wire_begins(header, have)      can these first bytes (1 or more) begin a message on a
  *                                       stream that is not in step yet?
- *   u32 wire_need(header, have)         how long the header is, as far as `have` bytes tell; more
+ *   u32 wire_need(header, have)         how long the header is, as far as `have` bytes show; more
  *                                       than `have` until the header is complete
  *   int wire_parse(header, message)     0, or -1 if a complete header is not one of this wire
  *   bool wire_before(a, b)              was request a sent before request b on one connection?
@@ -36,7 +36,7 @@ struct wire_message {
 	u8 kind;     /* enum wire_kind */
 	u8 op;       /* enum wire_op, of a request */
 	u8 failed;   /* a response that reports an error */
-	u8 dialect;  /* which of the wire's versions: a stream keeps to its first one; 0 if the message does not tell */
+	u8 dialect;  /* the wire's version: a stream keeps to its first one; 0 if the message does not have it */
 };
 
 #endif

@@ -1,14 +1,14 @@
 //go:build ignore
 
-/* Block requests for the collector `trace`: each is told of once, at its end, with who made it, when the driver got
- * it, and where it is on its device; and while the end is under way, which wakes whoever waited for it, the
+/* Block requests for the collector `trace`: each is reported once, at its end, with who made it, when the driver
+ * got it, and where it is on its device; and while the end is under way, which wakes whoever waited for it, the
  * request is noted in trace_completing, where query's task_waking looks.
  *
  * A request's end is from block_rq_complete, which comes before its bios' ends and so before the wakes, to
  * block_io_done (Linux 6.5), which comes after, or before that to the ends of the functions around.
  *
- * Not told of: passthrough commands; requests of queues with queue/iostats=0, which have no
- * block_io_done, so that a wait for one has no known end. */
+ * Not reported: passthrough commands; requests of queues with queue/iostats=0, which have no block_io_done, so
+ * that a wait for one has no known end. */
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -54,7 +54,7 @@ struct {
 	__type(value, struct issued);
 } requests SEC(".maps");
 
-/* Where in its file the current task's call reads or writes, if the call says so. */
+/* Where in its file the current task's call reads or writes, if the call has an offset. */
 static __always_inline u64 call_offset(struct task_struct *task)
 {
 	if (!task->mm)
@@ -76,7 +76,7 @@ SEC("tp_btf/block_getrq")
 int BPF_PROG(trace_request_made, struct bio *bio)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct origin o = { .pid = task->pid, .tgid = task->tgid, .call_offset = call_offset(task) };
+	struct origin o = {.pid = task->pid, .tgid = task->tgid, .call_offset = call_offset(task)};
 	bpf_map_update_elem(&origins, &bio, &o, BPF_ANY);
 	return 0;
 }
@@ -106,14 +106,13 @@ int BPF_PROG(trace_request_issued, struct request *rq)
 	struct issued *before = bpf_map_lookup_elem(&requests, &key);
 	if (before && rq->start_time_ns && before->at >= rq->start_time_ns)
 		return 0;
-	struct issued i = { .at = bpf_ktime_get_ns(), .offset = rq->__sector * SECTOR, 
-			    .size = rq->__data_len, .flushes = rq->rq_flags & flush_sequence() };
+	struct issued i = {.at = bpf_ktime_get_ns(), .offset = rq->__sector * SECTOR, .size = rq->__data_len, .flushes = rq->rq_flags & flush_sequence()};
 	take_origin(rq, &i.origin);
 	bpf_map_update_elem(&requests, &key, &i, BPF_ANY);
 	return 0;
 }
 
-/* An end that nobody was told of the end of, as its task was moved: void. ns. */
+/* An end is void after so many ns: its own end was not reported, because its task was moved. */
 #define STALE 1000000000ULL
 
 static __always_inline void completes(struct request *rq, u64 now)
@@ -152,7 +151,8 @@ SEC("tp_btf/block_rq_complete")
 int BPF_PROG(trace_request_ends, struct request *rq, blk_status_t error, unsigned int nr_bytes)
 {
 	u32 op = rq->cmd_flags & REQ_OP_MASK;
-	/* The first end of a request with a flush of its own before or after is not its last; the flush is marked, too. */
+	/* The first end of a request with a flush of its own before or after is not its last; the flush is marked,
+	 * too. */
 	if (op >= REQ_OP_DRV_IN || nr_bytes < rq->__data_len || (op != REQ_OP_FLUSH && rq->rq_flags & flush_sequence()))
 		return 0;
 	u64 now = bpf_ktime_get_ns();

@@ -30,7 +30,7 @@ func HungMount(t testing.TB) (dir string, release func()) {
 	}
 	var once sync.Once
 	release = func() {
-		// Its requests fail as soon as nobody can answer them any more.
+		// Its requests fail once the server is closed.
 		once.Do(func() { server.Close() })
 	}
 	t.Cleanup(func() {

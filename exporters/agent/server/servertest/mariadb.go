@@ -29,7 +29,8 @@ func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	return startMariaDB(t, nil, args...)
 }
 
-// StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and innodb/logs, as Vitess has them.
+// StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and
+// innodb/logs, as Vitess has them.
 func StartMariaDBApart(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
 	return startMariaDB(t, []string{"innodb/data", "innodb/logs"}, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)

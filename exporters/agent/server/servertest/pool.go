@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Pool is a stand-in for a MariaDB, whose threads do what a test tells them; see poolserver.
+// Pool is a stand-in for a MariaDB, whose threads do what a test commands; see poolserver.
 type Pool struct {
 	PID     int
 	t       testing.TB
@@ -63,8 +63,8 @@ func (p *Pool) answer() string {
 	return p.answers.Text()
 }
 
-// Do lets one of its threads (0 to 2) do something (accept, read, answer, close, rest) with a connection, and waits until
-// that is done.
+// Do lets one of its threads (0 to 2) do something (accept, read, answer, close, rest) with a connection, and waits
+// until that is done.
 func (p *Pool) Do(thread int, what string, connection int) {
 	p.t.Helper()
 	if _, err := fmt.Fprintln(p.in, thread, what, connection); err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// StartPooler starts pgbouncer before a server and stops it when the test ends. It has fewer connections to the
-// server than its clients, who get one for a statement or a transaction, by mode. port is where they connect.
+// StartPooler starts pgbouncer before a server and stops it when the test ends. It has fewer connections to the server
+// than its clients, which get one for a statement or a transaction, by mode. port is where they connect.
 func StartPooler(t testing.TB, pg *Postgres, mode string) (port int) {
 	t.Helper()
 	program := testkit.Tool(t, "pgbouncer")
 	who := owner(t)
 	port = freePort(t)
 	config := filepath.Join(workDir(t, "pooler", who), "ini")
-	// It asks nothing on its own account but to pass on its clients' settings (SET application_name).
+	// It queries nothing on its own account but to pass on its clients' settings (SET application_name).
 	text := fmt.Sprintf(`[databases]
 postgres = host=127.0.0.1 port=%d dbname=postgres user=postgres
 [pgbouncer]

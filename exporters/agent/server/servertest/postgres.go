@@ -97,8 +97,8 @@ func (p *Postgres) Bench(t testing.TB, script string, args ...string) {
 	}
 }
 
-// start runs a server in the background and ends it with the test: first as asked, then by
-// force. Its output is shown if the test fails.
+// start runs a server in the background and ends it with the test: first gracefully, then by force. Its output is shown
+// if the test fails.
 func start(t testing.TB, cmd *exec.Cmd, log string, stop syscall.Signal) {
 	t.Helper()
 	out, err := os.Create(log)

@@ -24,8 +24,8 @@ type Redis struct {
 	PID  int
 }
 
-// StartRedis starts a server that listens on loopback and keeps its data in a folder of its own, data below Dir, which prepare,
-// if not nil, may change before; the server stops when the test ends.
+// StartRedis starts a server that listens on loopback and keeps its data in a folder of its own, data below Dir, which
+// prepare, if not nil, may change before; the server stops when the test ends.
 func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis {
 	t.Helper()
 	testkit.NeedRoot(t)
@@ -41,7 +41,8 @@ func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis 
 	if prepare != nil {
 		prepare(data)
 	}
-	// One program, which is what it is called. Debian's package of the tools, which has no service, calls it redis-check-rdb.
+	// One program, which is what it is called. Debian's package of the tools, which has no service, calls it
+	// redis-check-rdb.
 	program := filepath.Join(r.Dir, "redis-server")
 	if err := os.Symlink(testkit.Tool(t, "redis-check-rdb"), program); err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func (r *Redis) Bench(t testing.TB, args ...string) {
 	}
 }
 
-// RedisConn is a connection to a Redis server that sends what it is told to, as it is.
+// RedisConn is a connection to a Redis server that sends what a test gives it, as it is.
 type RedisConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -190,8 +191,8 @@ func (c *RedisConn) Answer() (string, error) {
 	return line[1:], nil
 }
 
-// Calls returns how often the server was asked for each command, by its own count: INFO commandstats. The call is one, too, which
-// the next one tells of.
+// Calls returns how often the server ran each command, by its own count: INFO commandstats. The call is one, too, which
+// the next one returns.
 func (c *RedisConn) Calls() (map[string]uint64, error) {
 	text, err := c.Do("INFO", "commandstats")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package otlp sends chains as traces to whatever takes OTLP over HTTP: Tempo, Jaeger, an OpenTelemetry collector.
+// Package otlp sends chains as traces to any endpoint for OTLP over HTTP: Tempo, Jaeger, an OpenTelemetry collector.
 package otlp
 
 import (
@@ -25,19 +25,21 @@ import (
 )
 
 const (
-	// maxWaiting bounds the traces that wait to be sent, maxWaitingSpans their spans: a chain has 5,000 at most, and mostly ten.
+	// maxWaiting bounds the traces that wait to be sent, maxWaitingSpans their spans: a chain has 5,000 at most, and
+	// mostly ten.
 	maxWaiting      = 512
 	maxWaitingSpans = 50000
-	// batch is how many are sent at once, batchSpans of how many spans, unless a single one has more. A span takes 250 bytes.
+	// batch is how many are sent at once, batchSpans of how many spans, unless a single one has more. A span takes 250
+	// bytes.
 	batch      = 64
 	batchSpans = 5000
 	// patience is how long one batch may take, tries again included.
 	patience = 10 * time.Second
-	// logEvery is how often failures are told of in the log.
+	// logEvery is how often failures are logged.
 	logEvery = time.Minute
 )
 
-// Exporter sends traces. What cannot be sent is counted and gone: it never holds up whoever hands them over.
+// Exporter sends traces. Traces that cannot be sent are counted and dropped: it never blocks the caller.
 type Exporter struct {
 	client  otlptrace.Client
 	node    string
@@ -53,8 +55,8 @@ type Exporter struct {
 	sent, failed, crowded atomic.Uint64
 }
 
-// New returns an Exporter to an endpoint such as http://tempo:4318/v1/traces; Start starts it. Certificates and headers are
-// taken from OpenTelemetry's own variables, OTEL_EXPORTER_OTLP_HEADERS and so on. node is the traces' host.name.
+// New returns an Exporter to an endpoint such as http://tempo:4318/v1/traces; Start starts it. Certificates and headers
+// are taken from OpenTelemetry's own variables, OTEL_EXPORTER_OTLP_HEADERS and so on. node is the traces' host.name.
 func New(endpoint, node string, log *slog.Logger) (*Exporter, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -170,8 +172,8 @@ func (e *Exporter) upload(ctx context.Context, all []trace.Statement) {
 	}
 }
 
-// refused tells whether the collector did not take a request as it was, and may take a part of it: what is too large for it, some
-// call a bad request. The client tells the status in its error's text only.
+// refused reports whether the collector refused a request as a whole, but may accept a part of it. Some answer 400 to a
+// request that is too large. The client has the status in its error's text only.
 func refused(err error) bool {
 	for _, status := range []int{http.StatusRequestEntityTooLarge, http.StatusBadRequest} {
 		if strings.Contains(err.Error(), fmt.Sprintf(": %d %s", status, http.StatusText(status))) {
@@ -190,9 +192,9 @@ func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
 		own := spanID(id, i)
 		start := s.Start.Add(duration(step.Offset))
 		span := &pb.Span{
-			TraceId: id, SpanId: own, Name: string(step.Layer), Kind: pb.Span_SPAN_KIND_INTERNAL,
+			TraceId: id, SpanId: own, Name: step.Layer, Kind: pb.Span_SPAN_KIND_INTERNAL,
 			StartTimeUnixNano: uint64(start.UnixNano()), EndTimeUnixNano: uint64(start.Add(duration(step.Seconds)).UnixNano()),
-			Attributes: []*common.KeyValue{text("plumbline.layer", string(step.Layer)), text("plumbline.step", step.What)},
+			Attributes: []*common.KeyValue{text("plumbline.layer", step.Layer), text("plumbline.step", step.What)},
 		}
 		if above = append(above[:step.Depth], own); step.Depth > 0 {
 			span.ParentSpanId = above[step.Depth-1]

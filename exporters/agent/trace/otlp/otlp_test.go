@@ -18,23 +18,24 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/plumbline/plumbline/exporters/agent/trace"
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 func statement(server string) trace.Statement {
 	return trace.Statement{
 		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", Start: time.Unix(1000, 0), Seconds: 0.01, WakeupSeconds: 3e-5,
-		Verdict: trace.Exact, Layers: map[trace.Layer]float64{trace.Server: 0.01},
+		Verdict: trace.Exact, Layers: map[string]float64{layers.CPU: 0.01},
 		Steps: []trace.Step{
-			{Depth: 0, Layer: trace.Server, What: "statement", Seconds: 0.01},
-			{Depth: 1, Layer: trace.FileSystem, What: "asleep in a sync", Offset: 0.001, Seconds: 0.008},
-			{Depth: 2, Layer: trace.Queue, What: "write of 8192 bytes", Offset: 0.002, Seconds: 0.006},
-			{Depth: 1, Layer: trace.FileSystem, What: "asleep in a sync", Offset: 0.0095, Seconds: 0.0005},
+			{Depth: 0, Layer: layers.CPU, What: "statement", Seconds: 0.01},
+			{Depth: 1, Layer: layers.FileSystem, What: "asleep in a sync", Offset: 0.001, Seconds: 0.008},
+			{Depth: 2, Layer: layers.Queue, What: "write of 8192 bytes", Offset: 0.002, Seconds: 0.006},
+			{Depth: 1, Layer: layers.FileSystem, What: "asleep in a sync", Offset: 0.0095, Seconds: 0.0005},
 		},
 	}
 }
 
-// start starts an exporter to a server, a fake one that speaks OTLP.
+// start starts an exporter to a server, a fake one for OTLP.
 func start(t *testing.T, handler http.HandlerFunc) *Exporter {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -72,7 +73,7 @@ func received(t *testing.T, r *http.Request) *collector.ExportTraceServiceReques
 	return &request
 }
 
-// A trace arrives with its steps below each other, at their times, and under its server's name, whatever that is.
+// A trace arrives with its steps below each other, at their times, and under its server's name.
 func TestExport(t *testing.T) {
 	got := make(chan *pb.ResourceSpans, 1)
 	e := start(t, func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +105,7 @@ func TestExport(t *testing.T) {
 			t.Errorf("span %d is below %x", i, s.ParentSpanId)
 		}
 	}
-	if s := all[2]; s.StartTimeUnixNano != 1000_002_000_000 || s.EndTimeUnixNano != 1000_008_000_000 || s.Name != "block_queue" {
+	if s := all[2]; s.StartTimeUnixNano != 1000_002_000_000 || s.EndTimeUnixNano != 1000_008_000_000 || s.Name != layers.Queue {
 		t.Errorf("%s from %d to %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano)
 	}
 	if all[0].Name != "commit" {
@@ -146,7 +147,7 @@ func TestRefused(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() error { return counts(e, 1, 1, 0) })
 }
 
-// An endpoint that hangs holds up nobody: what finds no room is counted, and Close ends it.
+// An endpoint that hangs blocks no caller: traces without room are counted, and Close ends it.
 func TestHung(t *testing.T) {
 	begun, release := make(chan bool, 1), make(chan bool)
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -183,12 +184,12 @@ func TestHung(t *testing.T) {
 func ofSpans(server string, n int) trace.Statement {
 	s := statement(server)
 	for len(s.Steps) < n {
-		s.Steps = append(s.Steps, trace.Step{Depth: 1, Layer: trace.FileSystem, What: "asleep in a read"})
+		s.Steps = append(s.Steps, trace.Step{Depth: 1, Layer: layers.FileSystem, What: "asleep in a read"})
 	}
 	return s
 }
 
-// held is an exporter to a server that holds its first request until release is called, and then does as answer says.
+// held returns an exporter to a server that holds its first request until release is called, and then calls answer.
 func held(t *testing.T, answer func(w http.ResponseWriter, traces, spans int)) (e *Exporter, release func()) {
 	t.Helper()
 	begun, going := make(chan bool, 1000), make(chan bool)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is asked is what is written.
+// The generated questions are those of the sources.
 func TestCurrent(t *testing.T) {
 	want, err := source()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command poolserver stands in for a MariaDB whose pool of threads does what a test tells it: which thread reads
-// from which connection, and which answers. It speaks of MySQL's protocol only what an answer needs.
+// Command poolserver stands in for a MariaDB whose pool of threads does what a test commands: which thread reads from
+// which connection, and which answers. It implements only what an answer needs of MySQL's protocol.
 //
 // It prints its address, and then takes lines of standard input: a thread's number, what it does (accept, read, answer,
 // close, rest) and a connection's number. Each line is answered when that is done. A thread without work sleeps.

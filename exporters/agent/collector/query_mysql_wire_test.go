@@ -1,0 +1,272 @@
+package collector
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+)
+
+// testMySQLWire: what clients of a real MySQL may put before a text, and what they should not, leaves the counts exact.
+// old is a connection that was there before the agent.
+func testMySQLWire(t *testing.T, my *servertest.MySQL, old *mysqlWire, q *query, name string) {
+	const text, reset, changeUser, prepare, execute = "\x03", "\x1f", "\x11", "\x16", "\x17"
+	kinds := []attribute{{kind: 1, value: "\x01"}, {kind: 2, value: "\x00\x01"}, {kind: 0x8003, value: "\x01\x00\x00\x00"}, {kind: 4, value: "\x00\x00\x80\x3f"},
+		{kind: 5, value: strings.Repeat("\x00", 8)}, {kind: 6, null: true}, {kind: 8, value: strings.Repeat("\x01", 8)}, {kind: 12, value: "\x07\xea\x07\x0b\x1c\x01\x01\x01"},
+		{kind: 11, value: "\x00"}, {kind: 0xfe, null: true}, {kind: 0xfd, value: "\x04text"}}
+	for _, c := range []struct {
+		name    string
+		f       func(w *mysqlWire)
+		want    map[string]uint64
+		unknown float64
+	}{
+		{"older than the agent", func(*mysqlWire) {
+			old.ok(text + attributes() + "select 1")
+			old.ok(text + attributes(kinds...) + "delete from d.t")
+		}, map[string]uint64{"select": 1, "delete": 1}, 0},
+		{"no attributes", func(w *mysqlWire) { w.ok(text + attributes() + "select 1") }, map[string]uint64{"select": 1}, 0},
+		{"of every type, with nulls", func(w *mysqlWire) { w.ok(text + attributes(kinds...) + "delete from d.t") }, map[string]uint64{"delete": 1}, 0},
+		{"each type alone", func(w *mysqlWire) {
+			for _, k := range kinds {
+				w.ok(text + attributes(k) + "/* a */ insert into d.t values (1)")
+			}
+		}, map[string]uint64{"insert": uint64(len(kinds))}, 0},
+		{"without names", func(w *mysqlWire) {
+			w.ok(text + attributes(attribute{kind: 0xfe, noName: true, value: "\x06select"}) + "update d.t set i = 1")
+		}, map[string]uint64{"update": 1}, 0},
+		{"300 of them", func(w *mysqlWire) {
+			w.ok(text + attributes(slices.Repeat([]attribute{{kind: 0xfe, value: "\x01a"}}, 300)...) + "select 1")
+		}, map[string]uint64{"other": 1}, 1},
+		{"one of 1000 bytes", func(w *mysqlWire) {
+			w.ok(text + attributes(attribute{kind: 0xfe, value: "\xfc\xe8\x03" + strings.Repeat("select 1", 125)}) + "select 1")
+		}, map[string]uint64{"other": 1}, 1},
+		{"lengths that lead nowhere", func(w *mysqlWire) {
+			for _, length := range []string{"\xfb", "\xfc\xff\xff", "\xfd\xff\xff\xff", "\xfe\xff\xff\xff\xff\xff\xff\xff\xff", "\xfa"} {
+				w.refused(text + attributes(attribute{kind: 0xfe, value: length}) + "select 1")
+				w.refused(text + "\x01\x01\x00\x01\xfe\x00" + length)
+			}
+		}, map[string]uint64{"other": 10}, 0},
+		{"commands of another protocol", func(w *mysqlWire) {
+			w.refused(text + attributes() + "base_backup")
+			w.refused(text + attributes() + "start_replication slot a physical 0/0")
+			w.refused(prepare + "base_backup")
+		}, map[string]uint64{"other": 2}, 0},
+		{"several texts", func(w *mysqlWire) { w.ok(text + attributes(kinds[0]) + "set @a = 1; set @b = 2") }, map[string]uint64{"other": 1}, 0},
+		{"after a reset", func(w *mysqlWire) {
+			w.ok(prepare + "delete from d.t")
+			w.ok(reset)
+			w.refused(execute + "\x01\x00\x00\x00\x00\x01\x00\x00\x00") // it is gone, and fails as what it was
+			w.ok(text + attributes(kinds[10]) + "select 1")
+		}, map[string]uint64{"select": 1, "delete": 1}, 0},
+		{"after another login", func(w *mysqlWire) {
+			w.ok(changeUser + "root\x00\x00d\x00\x2d\x00caching_sha2_password\x00")
+			w.ok(text + attributes(kinds[10]) + "select 1")
+		}, map[string]uint64{"select": 1}, 0},
+		{"a comment that looks like them", func(w *mysqlWire) {
+			dialMySQL(w.t, my, 0).ok(text + "#\x01\nselect 1")
+		}, map[string]uint64{"select": 1}, 0},
+		{"a prepared statement's", func(w *mysqlWire) {
+			w.ok(prepare + "delete from d.t")
+			const counted = "\x08"
+			all := attributes(kinds...)
+			w.ok(execute + "\x01\x00\x00\x00" + counted + "\x01\x00\x00\x00" + all[:1] + all[2:])
+		}, map[string]uint64{"delete": 1}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := during(t, q, name, sumOf(c.want)+1, func() {
+				w := dialMySQL(t, my, withAttributes)
+				c.f(w)
+				// One more on the same connection: the boundaries are still known.
+				w.ok(text + attributes() + "rollback")
+			})
+			want := map[string]uint64{"rollback": 1}
+			maps.Copy(want, c.want)
+			if !maps.Equal(got.counts, want) || len(got.lost) != 0 || got.unknown != c.unknown {
+				t.Errorf("statements %v, %v of unknown command, lost %v; want %v, %v", got.counts, got.unknown, got.lost, want, c.unknown)
+			}
+			wantSum(t, got)
+		})
+	}
+}
+
+// testMySQLX: what goes over the X protocol, which is not understood, is in no count of statements, and the loss shows.
+func testMySQLX(t *testing.T, my *servertest.MySQL, q *query, name string) {
+	conn, err := net.Dial("unix", filepath.Join(my.Dir, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	// do sends a message and awaits one of a kind.
+	do := func(kind byte, fields string, want byte) {
+		t.Helper()
+		message := append(binary.LittleEndian.AppendUint32(nil, uint32(len(fields)+1)), kind)
+		if _, err := conn.Write(append(message, fields...)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			var header [5]byte
+			if _, err := io.ReadFull(r, header[:]); err != nil {
+				t.Fatal(err)
+			}
+			body := make([]byte, binary.LittleEndian.Uint32(header[:])-1)
+			if _, err := io.ReadFull(r, body); err != nil {
+				t.Fatal(err)
+			}
+			const failed = 1
+			if header[4] == want {
+				return
+			} else if header[4] == failed {
+				t.Fatalf("the server answers %q", body)
+			}
+		}
+	}
+	const authenticate, statement, closing, bye, authenticated, executed, n = 4, 12, 3, 0, 4, 17, 10
+	got := during(t, q, name, 1, func() {
+		do(authenticate, "\x0a\x05PLAIN\x12\x06\x00root\x00", authenticated)
+		for range n {
+			do(statement, "\x0a\x0fdelete from d.t", executed)
+		}
+		do(closing, "", bye)
+		dialMySQL(t, my, withAttributes).ok("\x03\x00\x01rollback")
+	})
+	if want := map[string]uint64{"rollback": 1}; !maps.Equal(got.counts, want) || got.lost["protocol"] < n {
+		t.Errorf("statements %v, lost %v; want %v and %d lost, by reason \"protocol\"", got.counts, got.lost, want, n)
+	}
+}
+
+// attribute is one of a query's: a type, and the value as it is sent.
+type attribute struct {
+	kind   uint16
+	noName bool
+	null   bool
+	value  string
+}
+
+// attributes are those before a text: see page_protocol_com_query.html of MySQL's source documentation.
+func attributes(all ...attribute) string {
+	n := []byte{byte(len(all))}
+	if len(all) > 250 {
+		n = binary.LittleEndian.AppendUint16([]byte{0xfc}, uint16(len(all)))
+	}
+	text := append(n, 1)
+	if len(all) == 0 {
+		return string(text)
+	}
+	nulls := make([]byte, (len(all)+7)/8)
+	var types, values []byte
+	for i, a := range all {
+		types = binary.LittleEndian.AppendUint16(types, a.kind)
+		if a.noName {
+			types = append(types, 0)
+		} else {
+			types = append(types, 1, 'n')
+		}
+		if a.null {
+			nulls[i/8] |= 1 << (i % 8)
+		} else {
+			values = append(values, a.value...)
+		}
+	}
+	text = append(append(text, nulls...), 1)
+	return string(append(append(text, types...), values...))
+}
+
+// mysqlWire is a connection to MySQL on which a test writes packets.
+type mysqlWire struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// withAttributes is the capability of a client that has attributes for queries.
+const withAttributes = 1 << 27
+
+func dialMySQL(t *testing.T, my *servertest.MySQL, capabilities uint32) *mysqlWire {
+	t.Helper()
+	conn, err := net.Dial("unix", my.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	w := &mysqlWire{t: t, conn: conn, r: bufio.NewReader(conn)}
+	w.packet() // the greeting
+	const protocol41, secure, plugins, multiStatements, multiResults = 1 << 9, 1 << 15, 1 << 19, 1 << 16, 1 << 17
+	login := binary.LittleEndian.AppendUint32(nil, protocol41|secure|plugins|multiStatements|multiResults|capabilities)
+	login = append(binary.LittleEndian.AppendUint32(login, 1<<24), 45)
+	w.send(1, string(login)+strings.Repeat("\x00", 23)+"root\x00\x00caching_sha2_password\x00")
+	if answer := w.packet(); answer[0] != 0 {
+		t.Fatalf("login: %q", answer)
+	}
+	return w
+}
+
+func (w *mysqlWire) send(number byte, body string) {
+	w.t.Helper()
+	header := []byte{byte(len(body)), byte(len(body) >> 8), byte(len(body) >> 16), number}
+	if _, err := w.conn.Write(append(header, body...)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *mysqlWire) packet() []byte {
+	w.t.Helper()
+	var header [4]byte
+	if _, err := io.ReadFull(w.r, header[:]); err != nil {
+		w.t.Fatal(err)
+	}
+	body := make([]byte, int(header[0])|int(header[1])<<8|int(header[2])<<16)
+	if _, err := io.ReadFull(w.r, body); err != nil {
+		w.t.Fatal(err)
+	}
+	return body
+}
+
+const mysqlFailed, mysqlEnd = 0xff, 0xfe
+
+// do sends a command and returns the first packet of the answer, once all of it is there.
+func (w *mysqlWire) do(command string) []byte {
+	w.t.Helper()
+	w.send(0, command)
+	first := w.packet()
+	switch {
+	case first[0] == mysqlEnd: // another login: the server asks again for what is empty
+		w.send(2, "")
+		return w.packet()
+	case first[0] == mysqlFailed || first[0] == 0 && command[0] != '\x03':
+		return first
+	case first[0] == 0:
+		const moreResults = 8
+		for p := first; p[0] == 0 && p[3]&moreResults != 0; {
+			p = w.packet()
+		}
+		return first
+	}
+	for ends := 0; ends < 2; { // of columns, and of rows
+		if p := w.packet(); p[0] == mysqlEnd && len(p) < 9 {
+			ends++
+		}
+	}
+	return first
+}
+
+func (w *mysqlWire) ok(command string) {
+	w.t.Helper()
+	if answer := w.do(command); answer[0] == mysqlFailed {
+		w.t.Fatalf("%q: %q", command, answer)
+	}
+}
+
+func (w *mysqlWire) refused(command string) {
+	w.t.Helper()
+	if answer := w.do(command); answer[0] != mysqlFailed {
+		w.t.Fatalf("%q: %q, want an error", command, answer)
+	}
+}

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+// maxNamespaces bounds the network namespaces that Listeners remembers: any user may make many.
+const maxNamespaces = 4096
+
+// Listener is a process that listens on the usual port of an engine's servers, and is neither a server that is known
+// nor a proxy.
+type Listener struct {
+	// Engine is the one whose port it is.
+	Engine Engine
+	Port   uint16
+	// PID and Program are the process and its name (/proc/PID/comm); 0 and empty if no process is found that has the
+	// socket open.
+	PID     int
+	Program string
+	// Namespace is the network namespace, as /proc/PID/ns/net has it.
+	Namespace string
+}
+
+// String names it for a line of a log.
+func (l Listener) String() string {
+	who := "no process that is visible"
+	if l.PID != 0 {
+		who = fmt.Sprintf("process %d (%s)", l.PID, foreign.Text(l.Program, foreign.MaxLabel))
+	}
+	return fmt.Sprintf("%s listens on port %d of %s", who, l.Port, l.Engine)
+}
+
+// Strangers are what listens on a database's port and is not known.
+type Strangers struct {
+	// Listeners has one entry for each port of a network namespace at the most.
+	Listeners []Listener
+	// Unread counts the network namespaces whose sockets could not be read whole, and Beyond those that were not looked
+	// at, as there are too many.
+	Unread, Beyond int
+}
+
+// Listeners looks for programs that listen where database servers do and that nobody knows: what a list of programs
+// lacks. A look reads the tables of sockets of a bounded number of network namespaces, the one that has waited longest
+// first, and nothing of a process unless one listens there.
+type Listeners struct {
+	scanner *Scanner
+	// most bounds known, which is by the network namespace.
+	most  int
+	known map[string]*listening
+	looks uint64
+}
+
+// listening is what is known of one network namespace.
+type listening struct {
+	// looked is the number of the look at it.
+	looked uint64
+	// servers are the sockets of servers and proxies that are known.
+	servers map[string]bool
+	found   []Listener
+	unread  bool
+}
+
+// Listeners returns a search among the processes that the Scanner sees. Its Look is called by one goroutine at a time.
+func (s *Scanner) Listeners() *Listeners {
+	return &Listeners{scanner: s, most: maxNamespaces, known: map[string]*listening{}}
+}
+
+// Look looks at so many network namespaces, and returns what is known of all that are there.
+func (l *Listeners) Look(most int) (Strangers, error) {
+	l.looks++
+	processes, err := l.namespaces()
+	maps.DeleteFunc(l.known, func(namespace string, _ *listening) bool { return processes[namespace] == nil })
+	var all Strangers
+	for namespace := range processes {
+		switch {
+		case l.known[namespace] != nil:
+		case len(l.known) < l.most:
+			l.known[namespace] = &listening{servers: map[string]bool{}}
+		default:
+			all.Beyond++
+		}
+	}
+	longest := slices.SortedFunc(maps.Keys(l.known), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.known[a].looked, l.known[b].looked), cmp.Compare(a, b))
+	})
+	tables := newNetworks(l.scanner.calls)
+	problems := []error{err}
+	for _, namespace := range longest[:min(most, len(longest))] {
+		if err := l.lookAt(namespace, processes[namespace], tables); err != nil && len(problems) < maxProblems {
+			problems = append(problems, err)
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(l.known)) {
+		n := l.known[namespace]
+		all.Listeners = append(all.Listeners, n.found...)
+		if n.unread {
+			all.Unread++
+		}
+	}
+	return all, errors.Join(problems...)
+}
+
+// namespaces returns the processes in each network namespace. A process that nobody may look into is mostly in one with
+// others; it is an error if there are more of those than others, as without the right to look (CAP_SYS_PTRACE).
+func (l *Listeners) namespaces() (map[string][]process, error) {
+	dir, err := os.Open(l.scanner.procfs)
+	if err != nil {
+		return nil, fmt.Errorf("procfs: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("procfs: %w", err)
+	}
+	all := map[string][]process{}
+	var problem error
+	read, refused := 0, 0
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		p := newProcess(l.scanner.procfs, pid)
+		namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "net"))
+		switch err = ended(err); {
+		case err == nil:
+			read++
+			all[namespace] = append(all[namespace], p)
+		case !gone(err):
+			refused++
+			problem = fmt.Errorf("network namespace of process %d: %w", pid, err)
+		}
+	}
+	if refused <= read {
+		problem = nil
+	}
+	return all, problem
+}
+
+// lookAt finds the listeners in a network namespace that these processes are in.
+func (l *Listeners) lookAt(namespace string, processes []process, tables *networks) error {
+	n := l.known[namespace]
+	n.looked = l.looks
+	var all listeners
+	err := errEnded
+	for _, p := range processes {
+		if all, err = tables.of(p); !gone(err) {
+			break
+		}
+	}
+	if gone(err) {
+		return nil
+	}
+	n.unread = err != nil
+	maps.DeleteFunc(n.servers, func(inode string, _ bool) bool { return !all[inode].IsValid() })
+	open := map[string]Listener{} // sockets without a known owner, by the inode's number
+	for inode, at := range all {
+		if engine := byPort[at.Port()]; engine != "" && !n.servers[inode] {
+			open[inode] = Listener{Engine: engine, Port: at.Port(), Namespace: namespace}
+		}
+	}
+	n.found = n.found[:0]
+	if len(open) == 0 {
+		return err
+	}
+	l.owners(processes, open, n.servers)
+	ports := map[uint16]Listener{}
+	for _, o := range open {
+		if before, is := ports[o.Port]; !is || before.PID == 0 || o.PID != 0 && o.PID < before.PID {
+			ports[o.Port] = o
+		}
+	}
+	n.found = slices.SortedFunc(maps.Values(ports), func(a, b Listener) int { return cmp.Compare(a.Port, b.Port) })
+	return err
+}
+
+// owners fills in which processes have sockets open, and moves those of servers and proxies that are known into
+// servers.
+func (l *Listeners) owners(processes []process, open map[string]Listener, servers map[string]bool) {
+	type owner struct {
+		process
+		program string
+		known   bool
+	}
+	var all []owner
+	for _, p := range processes {
+		st, err := p.stat()
+		if err != nil {
+			continue // it has ended
+		}
+		_, server := l.scanner.Programs.Of(st.comm)
+		all = append(all, owner{p, st.comm, server || proxies[st.comm]})
+	}
+	// Those that are known first: mostly they have the sockets open, and nobody else's open files need be looked at.
+	slices.SortStableFunc(all, func(a, b owner) int {
+		switch {
+		case a.known == b.known:
+			return cmp.Compare(a.pid, b.pid)
+		case a.known:
+			return -1
+		}
+		return 1
+	})
+	left := len(open)
+	for _, o := range all {
+		if left == 0 {
+			return
+		}
+		_ = o.openFiles(func(_, target string) bool { // of one that has ended, or may not be looked into, nothing is known
+			inode, ok := strings.CutPrefix(target, "socket:[")
+			inode = strings.TrimSuffix(inode, "]")
+			at, wanted := open[inode]
+			if !ok || !wanted || at.PID != 0 {
+				return true
+			}
+			left--
+			if o.known {
+				delete(open, inode)
+				servers[inode] = true
+				return left > 0
+			}
+			at.PID, at.Program = o.pid, o.program
+			open[inode] = at
+			return left > 0
+		})
+	}
+}
+
+// byPort are the engines by the port that their servers listen on unless they are configured otherwise.
+var byPort = func() map[uint16]Engine {
+	all := map[uint16]Engine{}
+	for engine, k := range kinds {
+		if k.port != 0 {
+			all[k.port] = engine
+		}
+	}
+	return all
+}()
+
+// Ports returns the engines whose usual port is looked at.
+func Ports() []Engine { return slices.Sorted(maps.Values(byPort)) }
+
+// proxies are programs that listen on a database's port and pass on what they receive, by the name that the kernel
+// keeps: the server behind them counts its statements. One that is not in here counts as a stranger, which is too many
+// rather than too few.
+var proxies = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range []string{
+		"pgbouncer", "pgcat", "odyssey", "pgpool", "pgagroal", "pgdog", "supavisor", // poolers
+		"proxysql", "mysqlrouter", "maxscale", "vtgate", "nutcracker", "predixy", "cloud-sql-proxy", "cloud_sql_proxy",
+		"haproxy", "envoy", "cilium-envoy", "linkerd2-proxy", "nginx", "traefik", "socat",
+		"docker-proxy", "rootlesskit", "rootlessport", "slirp4netns", "pasta", "kube-proxy", "klipper-lb", "kubectl",
+		"ssh", "sshd", "sshd-session", "systemd", "systemd-socket-proxyd",
+	} {
+		all[comm(name)] = true
+	}
+	return all
+}()

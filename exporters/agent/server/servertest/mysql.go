@@ -1,0 +1,91 @@
+package servertest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// MySQL is a running server of MySQL's own that a test owns. It runs in a root of its own, build/mysql, and sees Dir as /run.
+type MySQL struct {
+	MariaDB
+	root string
+	who  *syscall.Credential
+}
+
+// StartMySQL initialises and starts a server with the account root, without a password, and stops it when the test ends. It takes
+// connections with TLS, as it does by default.
+func StartMySQL(t testing.TB, args ...string) *MySQL {
+	t.Helper()
+	testkit.NeedRoot(t)
+	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "mysql"))
+	if err != nil {
+		testkit.Skip(t, "needs MySQL's server: tools/mysql")
+	}
+	who := owner(t)
+	m := &MySQL{MariaDB: MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}, who: who}
+	m.root = filepath.Join(m.Dir, "root")
+	if err := os.Mkdir(m.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, from, m.root, unix.MS_RDONLY)
+	mount(t, m.Dir, filepath.Join(m.root, "run"), 0)
+	common := []string{"--no-defaults", "--datadir=/run/data", "--tmpdir=/run", "--secure-file-priv=NULL"}
+	if out, err := m.command("/usr/sbin/mysqld", append(common, "--initialize-insecure")...).CombinedOutput(); err != nil {
+		t.Fatalf("mysqld --initialize-insecure: %v\n%s", err, out)
+	}
+	args = append(append(common, "--socket=/run/s", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--pid-file=/run/pid",
+		"--mysqlx-bind-address=127.0.0.1", fmt.Sprintf("--mysqlx-port=%d", freePort(t)), "--mysqlx-socket=/run/x"), args...)
+	cmd := m.command("/usr/sbin/mysqld", args...)
+	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
+	m.PID = cmd.Process.Pid
+	testkit.Eventually(t, startTimeout, m.Open(t, nil).Ping)
+	return m
+}
+
+// command is a program in the server's root.
+func (m *MySQL) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.who, Chroot: m.root}
+	cmd.Dir = "/run"
+	return cmd
+}
+
+// Client has MySQL's own client run a script on one connection, over TCP or the local socket. The client's own commands may be in the script.
+func (m *MySQL) Client(t testing.TB, local bool, script string, args ...string) {
+	t.Helper()
+	connect := []string{"--host=127.0.0.1", fmt.Sprintf("--port=%d", m.Port)}
+	if local {
+		connect = []string{"--socket=/run/s"}
+	}
+	args = append(append([]string{"--no-defaults", "--user=root", "--commands"}, connect...), args...)
+	cmd := m.command("/usr/bin/mysql", args...)
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("mysql %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// mount shows a folder in another place until the test ends.
+func mount(t testing.TB, from, at string, flags uintptr) {
+	t.Helper()
+	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("mounting %s: %v", from, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmounting %s: %v", at, err)
+		}
+	})
+	if err := unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		t.Fatalf("mounting %s: %v", from, err)
+	}
+}

@@ -1,0 +1,119 @@
+package world
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// A test sees its own processes only, and may listen where others of the machine do.
+func TestSeesItselfOnly(t *testing.T) {
+	testkit.NeedRoot(t)
+	processes, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(processes) > 4 {
+		t.Errorf("%d processes are seen: %v %v", len(processes), processes, err)
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil || len(interfaces) != 1 || interfaces[0].Flags&net.FlagUp == 0 {
+		t.Errorf("interfaces: %v %v", interfaces, err)
+	}
+}
+
+// What loses its parent is reaped: it stays no zombie.
+func TestOrphansAreReaped(t *testing.T) {
+	testkit.NeedRoot(t)
+	out, err := exec.Command("sh", "-c", "sleep 0 & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(out))); err == nil {
+			return fmt.Errorf("process %s is still there", out)
+		}
+		return nil
+	})
+}
+
+// A loop device of a run that was killed is detached, and its file removed.
+func TestLoopDeviceIsDetached(t *testing.T) {
+	testkit.NeedRoot(t)
+	dir := t.TempDir()
+	name := filepath.Join(dir, "disk")
+	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", name).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	remove(dir)
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if out, err := exec.Command("losetup", device).CombinedOutput(); err == nil {
+			return fmt.Errorf("%s is left: %s", device, out)
+		}
+		return nil
+	})
+}
+
+// left names a folder to a copy of this test, in which it leaves its child's mark.
+const left = "PLUMBLINE_TEST_LEFT"
+
+// A run that is killed takes its world along: a lock that a grandchild holds is free.
+func TestKilledRunLeavesNothing(t *testing.T) {
+	testkit.NeedRoot(t)
+	if name := os.Getenv(left); name != "" {
+		fmt.Println("locked")
+		exec.Command("flock", name, "sh", "-c", "echo held; sleep 1000").Run()
+		return
+	}
+	// Both runs see /tmp, and each has a /var/tmp of its own.
+	dir, err := os.MkdirTemp("/tmp", "world-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "lock")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestKilledRunLeavesNothing$", "-test.v")
+	cmd.Env = append(os.Environ(), stage+"=", left+"="+file)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "locked") {
+	}
+	held := func() bool { return exec.Command("flock", "--nonblock", file, "true").Run() != nil }
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if !held() {
+			return fmt.Errorf("nobody holds %s so far", file)
+		}
+		return nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if held() {
+			return fmt.Errorf("%s is still held after the run was killed", file)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,71 @@
+package tools
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// mysqlBox is a copy of the script with a sysroot that fails as often as it should, and then makes a root of one program.
+func mysqlBox(t *testing.T, failures string) (script string, environment []string) {
+	t.Helper()
+	testkit.Tool(t, "dpkg-query")
+	box := t.TempDir()
+	script = filepath.Join(box, "checkout", "tools", "mysql")
+	write(t, script, read(t, "mysql"))
+	write(t, filepath.Join(box, "checkout", "tools", "sysroot"), `#!/bin/sh
+echo "$@" >>`+box+`/asked
+[ "$(wc -l <`+box+`/asked)" -gt `+failures+` ] || exit 1
+mkdir -p "$4/usr/sbin" "$4/var/lib/dpkg/info"
+printf '#!/bin/sh\necho mysqld\n' >"$4/usr/sbin/mysqld"
+chmod 755 "$4/usr/sbin/mysqld"
+cat >"$4/var/lib/dpkg/status" <<END
+Package: mysql-server-core
+Status: install ok installed
+Architecture: all
+Maintainer: Nobody <nobody@localhost>
+Version: 9.0-1
+Description: none
+END
+`)
+	return script, []string{"PLUMBLINE_CACHE=" + filepath.Join(box, "cache"), "PLUMBLINE_RETRY=0"}
+}
+
+// What Debian's mirrors do not give at once is tried again; what is there is not fetched again.
+func TestMySQL(t *testing.T) {
+	script, environment := mysqlBox(t, "2")
+	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\n" {
+		t.Errorf("before: exit code %d, %q", code, out)
+	}
+	if out, code := run(t, environment, script); code != 0 || out != "MySQL: 9.0-1 of Debian's unstable suite\n" {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	checkout := filepath.Dir(filepath.Dir(script))
+	if out, _ := run(t, nil, filepath.Join(checkout, "build", "mysql", "usr", "sbin", "mysqld")); out != "mysqld\n" {
+		t.Errorf("it prints %q", out)
+	}
+	if out, code := run(t, environment, script); code != 0 || out != "" {
+		t.Errorf("the second time: exit code %d, %q", code, out)
+	}
+	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\n" {
+		t.Errorf("it lists %q", out)
+	}
+	asked := read(t, filepath.Join(filepath.Dir(checkout), "asked"))
+	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
+		t.Errorf("of tools/sysroot: %s", asked)
+	}
+}
+
+// Without a mirror it is an error, and nothing is linked.
+func TestMySQLUnreachable(t *testing.T) {
+	script, environment := mysqlBox(t, "3")
+	if out, code := run(t, environment, script); code == 0 || !strings.Contains(out, "cannot get MySQL from Debian's unstable suite") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(filepath.Dir(script)), "build", "mysql")); err == nil {
+		t.Error("a link to nothing is left")
+	}
+}
