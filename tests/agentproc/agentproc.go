@@ -22,7 +22,7 @@ import (
 const (
 	// startTimeout is how long the agent may take to attach: on a busy machine the kernel waits
 	// long for grace periods when probes come and go.
-	startTimeout = 3 * time.Minute
+	startTimeout = 10 * time.Minute
 	stopTimeout  = time.Minute
 )
 

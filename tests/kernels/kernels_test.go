@@ -30,7 +30,7 @@ func TestKernels(t *testing.T) {
 	}
 	// Few statements: the emulator is slow, and what is lost is lost of few, too.
 	m := matrix{agent: agent, statements: 40, replica: true, folder: t.TempDir(), atOnce: 2,
-		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 15 * time.Minute}}
+		guest: guest{arch: "amd64", memory: 2048, cpus: 2, timeout: 40 * time.Minute}}
 	// The oldest and the newest: each has ways of its own to watch sockets. Those between are make kernels'.
 	all, err := m.run(t.Context(), []string{"6.1", "newest"})
 	if err != nil {

@@ -66,7 +66,7 @@ func (g *guest) settle(folder string, diskMiB int, live io.Writer) (leave func()
 }
 
 // bootTime is what the emulator may need for everything but the command.
-const bootTime = 2 * time.Minute
+const bootTime = 5 * time.Minute
 
 // lastLines of a console are printed for a guest that did not end: enough for the threads of one that hangs.
 const lastLines = 80

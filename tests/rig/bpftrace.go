@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // Bpftrace is a running bpftrace script.
@@ -30,12 +29,7 @@ func StartBpftrace(t T, program, script string, values map[string]string) *Bpftr
 	// Tracepoints need tracefs; it is mounted only for bpftrace's own view.
 	const shell = `mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"`
 	b := &Bpftrace{t, Start(t, exec.Command("unshare", "--mount", "sh", "-c", shell, "sh", program, "-e", strings.NewReplacer(words...).Replace(script)))}
-	Eventually(t, time.Minute, func() error {
-		select {
-		case <-b.p.Done:
-			t.Fatalf("bpftrace: %s", b.p.Log)
-		default:
-		}
+	b.p.Await(t, func() error {
 		if !strings.Contains(b.p.Log.String(), "ready") {
 			return fmt.Errorf("bpftrace is not attached")
 		}

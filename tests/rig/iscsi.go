@@ -55,7 +55,7 @@ func (n *ISCSITargets) startDaemon() {
 	n.write(openISCSI, "/etc/iscsi/iscsid.conf")
 	n.write("InitiatorName=iqn.2026-11.io.plumbline:guest\n", "/etc/iscsi/initiatorname.iscsi")
 	daemon := Start(n.t, exec.Command("iscsid", "--foreground", "--no-pid-file"))
-	Eventually(n.t, time.Minute, func() error {
+	Eventually(n.t, Patience, func() error {
 		select {
 		case <-daemon.Done:
 			n.t.Fatalf("iscsid ended: %s", daemon.Log)
@@ -106,7 +106,7 @@ func (n *ISCSITargets) ConnectTo(i int) (disk string) {
 	one := n.targets[i]
 	n.node(one, "--op", "new")
 	n.node(one, "--login")
-	Eventually(n.t, time.Minute, func() error {
+	Eventually(n.t, Patience, func() error {
 		found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block", "sd*"))
 		if len(found) == 0 {
 			return fmt.Errorf("no disk of %s", one.Name)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/freeport"
 )
@@ -60,14 +59,7 @@ func (p *ISCSIProgram) makeFolder() {
 // start starts the program, and returns once ready returns no error.
 func (p *ISCSIProgram) start(cmd *exec.Cmd, ready func() error) {
 	p.Process = Start(p.t, p.within(cmd))
-	Eventually(p.t, time.Minute, func() error {
-		select {
-		case <-p.Done:
-			p.t.Fatalf("%s ended: %s", cmd.Path, p.Log)
-		default:
-		}
-		return ready()
-	})
+	p.Await(p.t, ready)
 }
 
 // serveTgt has tgt serve the target (tgtadm(8)), whose LUN 0 is no disk.

@@ -104,7 +104,7 @@ func (n *NVMeTargets) Share(nqn string, by ...int) []string {
 		n.connect(nqn, n.targets[i])
 	}
 	var paths []string
-	Eventually(n.t, time.Minute, func() error {
+	Eventually(n.t, Patience, func() error {
 		if paths = n.paths(nqn); len(paths) < len(by) {
 			return fmt.Errorf("%d paths to %s, of %d", len(paths), nqn, len(by))
 		}
@@ -129,7 +129,7 @@ func (n *NVMeTargets) Connect() []string {
 		n.connect(one.Name, one)
 	}
 	for _, one := range n.targets {
-		Eventually(n.t, time.Minute, func() error {
+		Eventually(n.t, Patience, func() error {
 			paths := n.paths(one.Name)
 			if len(paths) == 0 {
 				return fmt.Errorf("no disk of %s", one.Name)

@@ -19,12 +19,7 @@ func NewUserNVMeTarget(t T, nqn, program string, delay time.Duration, args ...st
 		"--listen=" + net.JoinHostPort(one.host, strconv.Itoa(nvmePort)), "--nqn=" + nqn, "--disk=/dev/" + one.Disk}, args...)...))
 	// Before the program ends: else no target responds when connections end.
 	t.Cleanup(n.leave)
-	Eventually(t, time.Minute, func() error {
-		select {
-		case <-n.Program.Done:
-			t.Fatalf("%s ended: %s", program, n.Program.Log)
-		default:
-		}
+	n.Program.Await(t, func() error {
 		c, err := net.Dial("tcp", one.Address)
 		if err == nil {
 			err = c.Close()

@@ -75,6 +75,19 @@ func Start(t T, cmd *exec.Cmd) *Process {
 // PID is the process's id.
 func (p *Process) PID() int { return p.Cmd.Process.Pid }
 
+// Await returns once f returns no error. It ends the test or program if the process ends first.
+func (p *Process) Await(t T, f func() error) {
+	t.Helper()
+	Eventually(t, Patience, func() error {
+		select {
+		case <-p.Done:
+			t.Fatalf("%s ended: %s", p.Cmd.Path, p.Log)
+		default:
+		}
+		return f()
+	})
+}
+
 // Kill ends it by force, with what it started, and waits for its end.
 func (p *Process) Kill() {
 	select {

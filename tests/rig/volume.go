@@ -98,7 +98,7 @@ func (v *Volume) StartReplica(r *Replica) {
 	args := append([]string{"--volume-name", v.Name, "replica", "--size", fmt.Sprint(VolumeSize),
 		"--listen", r.Address, "--replica-instance-name", r.Name, "--disableRevCounter"}, v.protocol()...)
 	r.Process = v.run(append(args, r.Dir)...)
-	v.await(r.Address)
+	v.await(r.Process, r.Address)
 }
 
 func (v *Volume) run(args ...string) *Process {
@@ -114,9 +114,10 @@ func (v *Volume) protocol() []string {
 	return nil
 }
 
-func (v *Volume) await(address string) {
+// await returns once a process listens.
+func (v *Volume) await(p *Process, address string) {
 	v.t.Helper()
-	Eventually(v.t, 30*time.Second, func() error {
+	p.Await(v.t, func() error {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = c.Close()
@@ -142,7 +143,7 @@ func (v *Volume) Start() {
 	}
 	v.Process = v.run(append(append(args, v.Options...), v.Name)...)
 	v.t.Cleanup(func() { _ = os.Remove(v.Socket()) })
-	v.await(v.Address())
+	v.await(v.Process, v.Address())
 	v.Connect()
 }
 
@@ -155,7 +156,7 @@ func (v *Volume) Connect() {
 	v.t.Helper()
 	quiet()
 	var conn net.Conn
-	Eventually(v.t, 30*time.Second, func() (err error) {
+	v.Process.Await(v.t, func() (err error) {
 		conn, err = net.Dial("unix", v.Socket())
 		return err
 	})
@@ -173,7 +174,7 @@ func (v *Volume) Bridge() string {
 	bridge := StartProcess(v.t, v.Dir, Tool(v.t, "longhorn-bridge"), "--socket="+v.Socket(), fmt.Sprintf("--size=%dB", VolumeSize), "--directory="+dir)
 	v.t.Cleanup(bridge.Stop)
 	file := filepath.Join(dir, "volume")
-	Eventually(v.t, 30*time.Second, func() error { _, err := os.Stat(file); return err })
+	bridge.Await(v.t, func() error { _, err := os.Stat(file); return err })
 	return file
 }
 

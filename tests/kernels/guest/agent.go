@@ -37,12 +37,7 @@ func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 		// The emulator is slow.
 		"--scrape.collector-timeout="+scrapeTimeout.String()))}
 	var m agentproc.Metrics
-	rig.Eventually(t, 10*time.Minute, func() (err error) {
-		select {
-		case <-a.process.Done:
-			t.Fatalf("the agent ended: %s", a.process.Log)
-		default:
-		}
+	a.process.Await(t, func() (err error) {
 		m, err = a.scrape()
 		return err
 	})
@@ -97,9 +92,9 @@ func (a *agent) stop() {
 // settled returns the metrics once f's value is want, or, if it never is, once it has not changed for a while: for what
 // is missing and for what is too much, the last value is the one to report.
 func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) float64) (m agentproc.Metrics) {
-	const calm = 5 * time.Second
+	const calm = 20 * time.Second
 	last, since := -1.0, time.Now()
-	rig.Eventually(t, 5*time.Minute, func() (err error) {
+	rig.Eventually(t, rig.Patience, func() (err error) {
 		if m, err = a.scrape(); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func startBlocks(t *rig.Scope, out *outcome.Outcome) *blocks {
 	say("starting blockio")
 	url, process := rig.StartBlockio(t)
 	b := &blocks{url: url}
-	err := testkit.Await(3*time.Minute, func() error {
+	err := testkit.Await(rig.Patience, func() error {
 		select {
 		case <-process.Done:
 			return nil
@@ -64,7 +64,7 @@ func last(log string) string {
 }
 
 func (b *blocks) scrape() (agentproc.Metrics, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	return agentproc.Scrape(ctx, b.url)
 }
@@ -159,7 +159,7 @@ func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Coun
 		}
 		return nil
 	}
-	_ = testkit.Await(5*time.Second, equal) // what is not equal then is reported as it is
+	_ = testkit.Await(20*time.Second, equal) // what is not equal then is reported as it is
 	for i := range truth {
 		truth[i].What += " (" + when + ")"
 		say("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)

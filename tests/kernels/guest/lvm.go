@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -42,7 +41,7 @@ func (b *blocks) measureLVM(t *rig.Scope, out *outcome.Outcome) {
 		}
 		lvm(append([]string{"lvcreate", "--quiet", "--yes", "--wipesignatures=n", "--name=" + v.kind, group}, v.make...)...)
 		path := filepath.Join("/dev", group, v.kind)
-		rig.Eventually(t, time.Minute, func() error { _, err := os.Stat(path); return err })
+		rig.Eventually(t, rig.Patience, func() error { _, err := os.Stat(path); return err })
 		out.Disk = append(out.Disk, b.alone(t, path, "LVM, "+v.kind)...)
 	}
 }

@@ -23,8 +23,6 @@ const (
 	diskDelay      = 30 * time.Millisecond
 	// Where a disk cannot be read.
 	remoteBroken = 1 << 20
-	// patience is for what a machine does within seconds and an emulator does some time.
-	patience = 3 * time.Minute
 
 	// The times at both ends of a replica.
 	requestMetric = "plumbline_replica_request_duration_seconds"
@@ -57,7 +55,7 @@ type remotePaths struct {
 
 // follow waits until all paths are followed: what a path did before is not counted, and it is looked for once a second.
 func (n *remotePaths) follow(t *rig.Scope) {
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if seen := m.Sum("plumbline_volume_path_state", "volume", n.volume, "state", n.live); err == nil && seen < float64(len(n.disks)) {
 			err = fmt.Errorf("%v paths are followed, of %d", seen, len(n.disks))
@@ -69,7 +67,7 @@ func (n *remotePaths) follow(t *rig.Scope) {
 // leave ends all connections, and waits until that is seen.
 func (n *remotePaths) leave(t *rig.Scope) {
 	n.targets.Disconnect()
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if left := m.Sum("plumbline_volume_path_state", "volume", n.volume); err == nil && left > 0 {
 			err = fmt.Errorf("%v paths are still told of", left)
@@ -118,7 +116,7 @@ func (n *remotePaths) exercise(t *rig.Scope) {
 // partitions at any time after a disk is added. It returns the agent's metrics of before, and those counts. A disk
 // without a cache gets no flushes.
 func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, counted map[string]uint64) {
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		before := n.statistics(t)
 		said = n.agent.metrics(t)
 		n.exercise(t)
@@ -142,7 +140,7 @@ func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i 
 		n.use(t, n.devices[i], readOnce, 1)
 		for end, metric := range ends {
 			told := since(m, metric, append(labels(i), "op", "read")...)
-			rig.Eventually(t, patience, func() error {
+			rig.Eventually(t, rig.Patience, func() error {
 				now, err := n.agent.scrape()
 				if err == nil && told(now) == 0 {
 					err = fmt.Errorf("the %s's end does not tell of %s's device %d", end, n.volume, i)
@@ -299,7 +297,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 	age := func(m agentproc.Metrics, metric string, i int) float64 {
 		return m.Sum(metric, "volume", n.volume, "address", n.targets.Of(i).Address)
 	}
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if err != nil {
 			return err
@@ -316,7 +314,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 	})
 	n.targets.CutLink(cut, false)
 	<-done
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if old := age(m, "plumbline_replica_oldest_request_seconds", cut); err == nil && old > 0 {
 			err = fmt.Errorf("the oldest request is %.1f s old", old)

@@ -35,9 +35,9 @@ type scsiDisk struct {
 func newSCSIDisk(t *rig.Scope) *scsiDisk {
 	t.Check(call("modprobe", "sd_mod"))
 	t.Check(call("modprobe", "scsi_debug", "dev_size_mb=8", "ndelay="+strconv.FormatInt(retryDelay.Nanoseconds(), 10)))
-	t.Cleanup(func() { rig.Eventually(t, time.Minute, func() error { return call("modprobe", "-r", "scsi_debug") }) })
+	t.Cleanup(func() { rig.Eventually(t, rig.Patience, func() error { return call("modprobe", "-r", "scsi_debug") }) })
 	d := &scsiDisk{}
-	rig.Eventually(t, patience, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		folders, _ := filepath.Glob(scsiDebug + "/adapter0/host*/target*/*/block/*")
 		if len(folders) != 1 {
 			return fmt.Errorf("scsi_debug has the disks %q", folders)
@@ -94,7 +94,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	}
 	say("a disk that fails")
 	var before agentproc.Metrics
-	rig.Eventually(t, patience, func() (err error) {
+	rig.Eventually(t, rig.Patience, func() (err error) {
 		before, err = b.scrape()
 		return err
 	})
@@ -130,7 +130,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 func (b *blocks) retried(t *rig.Scope, d *scsiDisk) (retries, seconds float64) {
 	var m agentproc.Metrics
 	made := d.earlier + statsOf(t, d.name).ReadIOs
-	rig.Eventually(t, patience, func() (err error) {
+	rig.Eventually(t, rig.Patience, func() (err error) {
 		if m, err = b.scrape(); err != nil {
 			return err
 		}
