@@ -73,9 +73,6 @@ type Layer struct {
 	Stuck string
 	// Limit is what a matrix names as a run's limit where the layer takes most of the time; empty if that is not known.
 	Limit string
-	// Backends are the storage backends that measure it, by the names of their rules' files; nil if it does not depend
-	// on them.
-	Backends []string
 }
 
 // Colour is a layer's colour: Terminal among a terminal's 256, CSS on a page, Grafana on a dashboard. Grafana's palette
@@ -151,21 +148,16 @@ var All = []Layer{
 	{Name: HostDisk, Place: InVolume, Letter: "o", Colour: Colour{130, "#a0522d", Orange}, part: volume,
 		Stuck: "host disk stuck", Limit: "device", Words: "the host's disk below the device"},
 	{Name: Path, Place: InEngine, Letter: "h", Colour: Colour{97, "#7b4ea3", Purple}, part: wire, Limit: "network",
-		Words:    "the way over the network to the storage backend",
-		Backends: []string{"cstor", "jiva", "longhorn", "mayastor"}},
+		Words: "the way over the network to the storage backend"},
 	{Name: Engine, Place: InEngine, Traced: true, Letter: "e", Colour: Colour{74, "#56b4e9", Green},
-		Stuck: "engine stuck", Limit: "engine", Words: "the storage backend's engine",
-		Backends: []string{"ceph-rbd", "cstor", "jiva", "longhorn", "mayastor", "portworx"}},
+		Stuck: "engine stuck", Limit: "engine", Words: "the storage backend's engine"},
 	{Name: Network, Place: InReplica, Traced: true, Letter: "n", Colour: Colour{214, "#e69f00", Orange},
-		Stuck: "network stuck", Limit: "network", Words: "the network to the slowest replica",
-		Backends: []string{"jiva", "longhorn"}},
+		Stuck: "network stuck", Limit: "network", Words: "the network to the slowest replica"},
 	{Name: Replica, Place: InReplica, Traced: true, Letter: "p", Colour: Colour{166, "#d55e00", Grey},
-		Stuck: "replica stuck", Limit: "engine", Words: "the slowest replica's process",
-		Backends: []string{"cstor", "gluster", "jiva", "longhorn", "mayastor", "portworx"}},
+		Stuck: "replica stuck", Limit: "engine", Words: "the slowest replica's process"},
 	{Name: Disk, Place: InReplica, Traced: true, Letter: "k", Colour: Colour{88, "#7a2e00", Vermillion},
 		part: Part{"replica's disk", Vermillion}, Stuck: "disk stuck", Limit: "device",
-		Words:    "the disk below the slowest replica",
-		Backends: []string{"gluster", "longhorn", "mayastor"}},
+		Words: "the disk below the slowest replica"},
 	{Name: Rest, Place: InVolume, Letter: ".", Colour: Colour{252, "#d0d0d0", Text}, part: volume,
 		Words: "unexplained"},
 }

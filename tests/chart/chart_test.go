@@ -115,7 +115,7 @@ var matrix = map[string][]string{
 	"longhorn":         {registry, "longhorn.enabled=true", "longhorn.namespace=lh", "longhorn.dataPaths={/var/lib/longhorn,/mnt/fast}"},
 	"controls":         {registry, "control.storageClasses={disk,host}"},
 	"openebs":          {registry, "openebs.enabled=true"},
-	"every program":    {registry, "longhorn.enabled=true", "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.cstor.enabled=true", "openebs.jiva.enabled=true", "verdict.events=true"},
+	"every program":    append(switches(), registry, "verdict.events=true"),
 	"mayastor address": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=http://rest.storage:8081", "openebs.namespace=storage"},
 	"canaries": {registry, "canaries[0].name=shop", "canaries[0].database=shop/shop-db", "canaries[0].storageclass=fast",
 		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
@@ -140,6 +140,45 @@ var matrix = map[string][]string{
 	"longhorn over TLS":  {registry, "longhorn.enabled=true", "longhorn.node.grpcTLSSecret=longhorn-grpc-tls"},
 	"no test":            {registry, "test.enabled=false"},
 	"least":              {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
+}
+
+// switches turns on each storage backend, which are the sections of values.yaml with a switch and a namespace, and all that
+// it has off within them.
+func switches() (sets []string) {
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "values.yaml"))
+	if err != nil {
+		panic(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		panic(err)
+	}
+	var walk func(path string, of map[string]any)
+	walk = func(path string, of map[string]any) {
+		for name, value := range of {
+			if inner, ok := value.(map[string]any); ok {
+				walk(path+name+".", inner)
+			} else if name == "enabled" && value == false {
+				sets = append(sets, path+name+"=true")
+			}
+		}
+	}
+	for name, section := range values {
+		if of, ok := section.(map[string]any); ok && of["enabled"] != nil && of["namespace"] != nil {
+			walk(name+".", of)
+		}
+	}
+	slices.Sort(sets)
+	return sets
+}
+
+// foreignMonitors returns how many monitors backend-monitors.yaml makes.
+func foreignMonitors() int {
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "templates", "backend-monitors.yaml"))
+	if err != nil {
+		panic(err)
+	}
+	return strings.Count(string(text), `include "plumbline.backendMonitor"`)
 }
 
 // TestLint has Helm lint the chart with the values of the matrix.
@@ -188,7 +227,7 @@ func TestValues(t *testing.T) {
 		{"digest", matrix["digest"], nil, []string{"registry.example.org/plumbline/agent@sha256:aaaa", `- name: "two"`}, nil},
 		{"no operator", matrix["no operator"], map[string]int{"PodMonitor": 0, "PrometheusRule": 0, "ConfigMap": len(pages) + 2}, []string{`prometheus.io/port: "9437"`}, nil},
 		{"release label", matrix["release label"], nil, []string{`release: "monitoring-stack"`, "team: storage"}, nil},
-		{"every program", matrix["every program"], map[string]int{"DaemonSet": 3, "Deployment": 3, "PodMonitor": 10, "ServiceMonitor": 1},
+		{"every program", matrix["every program"], map[string]int{"DaemonSet": 3, "Deployment": 3, "PodMonitor": 6 + foreignMonitors(), "ServiceMonitor": 1},
 			[]string{"--collector.cstor", "--collector.jiva", "--collector.diskpool", "--mayastor.url=http://openebs-api-rest.openebs:8081", "cstorvolumes", "jivavolumes"}, nil},
 		{"mayastor address", matrix["mayastor address"], nil, []string{"--mayastor.url=http://rest.storage:8081", "matchNames: [storage]\n"}, []string{"--collector.cstor"}},
 		{"longhorn", matrix["longhorn"], nil, []string{"mountPath: \"/host/mnt/fast\"\n              readOnly: true\n              mountPropagation: HostToContainer\n", "namespace: lh"}, []string{"longhorn-system", "grpc.tls-dir", "grpc-tls"}},

@@ -61,3 +61,41 @@ the rule. A rule without ports would allow every port, so an empty value is an e
 {{- $url := urlParse . -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end -}}
+
+{{/*
+The PodMonitor of an exporter that a storage backend brings along. Called with a dict: root, name, namespace, pods (the
+labels of its pods), port, and maybe fromPod (labels of its series, from these labels of the pod) and fixed (labels, and
+their values).
+*/}}
+{{- define "plumbline.backendMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    app.kubernetes.io/part-of: plumbline
+    {{- include "plumbline.monitorLabels" .root | trim | nindent 4 }}
+spec:
+  namespaceSelector:
+    matchNames: [{{ .namespace }}]
+  selector:
+    matchLabels:
+      {{- toYaml .pods | nindent 6 }}
+  podMetricsEndpoints:
+    - portNumber: {{ .port }}
+      honorLabels: true
+      relabelings:
+        {{- range $label, $from := .fromPod }}
+        - sourceLabels: [__meta_kubernetes_pod_label_{{ $from }}]
+          targetLabel: {{ $label }}
+        {{- end }}
+        {{- range $label, $value := .fixed }}
+        - targetLabel: {{ $label }}
+          replacement: {{ $value }}
+        {{- end }}
+        {{- include "plumbline.nodeLabel" .root | nindent 8 }}
+        - action: labeldrop
+          regex: pod|container|endpoint|namespace
+      {{- include "plumbline.metricRelabelings" .root | nindent 6 }}
+{{- end -}}
