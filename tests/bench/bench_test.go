@@ -96,8 +96,8 @@ func combinations(t *testing.T) map[string][]string {
 func cluster(t *testing.T, level string) *kubetest.Server {
 	t.Helper()
 	s := kubetest.Start(t)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "cloudnative-pg", "github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml")...)
+	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator")...)
+	s.ApplyCRDs(kubetest.ModuleCRDs(t, "cloudnative-pg")...)
 	s.Apply(parse(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+", labels: {pod-security.kubernetes.io/enforce: "+level+"}}}"))
 	return s
 }

@@ -50,6 +50,12 @@ func chart(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
+	if !world.Inside() {
+		// Within the namespaces no registry can be reached. What cannot be fetched fails the test that needs it.
+		for _, folder := range crds {
+			_, _ = kubetest.Module(folder)
+		}
+	}
 	code := world.Run(m)
 	os.RemoveAll(staged.folder)
 	os.Exit(code)
@@ -142,10 +148,9 @@ var matrix = map[string][]string{
 	"least":              {registry, "test.enabled=false", "rules.enabled=false", "dashboards.enabled=false", "networkPolicies.enabled=false", "priorityClass.create=false", "blockio.enabled=false"},
 }
 
-// switches turns on each storage backend, which are the sections of values.yaml with a switch and a namespace, and all that
-// it has off within them.
-func switches() (sets []string) {
-	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "values.yaml"))
+// sections are the parts of values.yaml.
+var sections = func() (sections map[string]map[string]any) {
+	text, err := os.ReadFile(filepath.Join(checkout, "values.yaml"))
 	if err != nil {
 		panic(err)
 	}
@@ -153,6 +158,28 @@ func switches() (sets []string) {
 	if err := yaml.Unmarshal(text, &values); err != nil {
 		panic(err)
 	}
+	sections = map[string]map[string]any{}
+	for name, section := range values {
+		if of, ok := section.(map[string]any); ok {
+			sections[name] = of
+		}
+	}
+	return sections
+}()
+
+// backends returns the names of the storage backends' sections, which have a switch and a namespace.
+func backends() (names []string) {
+	for name, of := range sections {
+		if of["enabled"] != nil && of["namespace"] != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// switches turns on each storage backend, and all that is off within its section.
+func switches() (sets []string) {
 	var walk func(path string, of map[string]any)
 	walk = func(path string, of map[string]any) {
 		for name, value := range of {
@@ -163,10 +190,8 @@ func switches() (sets []string) {
 			}
 		}
 	}
-	for name, section := range values {
-		if of, ok := section.(map[string]any); ok && of["enabled"] != nil && of["namespace"] != nil {
-			walk(name+".", of)
-		}
+	for _, name := range backends() {
+		walk(name+".", sections[name])
 	}
 	slices.Sort(sets)
 	return sets
@@ -174,7 +199,7 @@ func switches() (sets []string) {
 
 // foreignMonitors returns how many monitors backend-monitors.yaml makes.
 func foreignMonitors() int {
-	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "templates", "backend-monitors.yaml"))
+	text, err := os.ReadFile(filepath.Join(checkout, "templates", "backend-monitors.yaml"))
 	if err != nil {
 		panic(err)
 	}

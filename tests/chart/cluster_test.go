@@ -17,12 +17,16 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
+// crds are the modules whose custom resources the chart uses.
+var crds = []string{"prometheus-operator", "longhorn-manager"}
+
 // TestCluster has what needs an API server, one for all: it starts for several seconds. Each part leaves it as it found
 // it, but for namespaces.
 func TestCluster(t *testing.T) {
 	s := kubetest.Start(t)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml")...)
-	s.ApplyCRDs(kubetest.ModuleCRDs(t, "longhorn-manager", "github.com/longhorn/longhorn-manager", "k8s/crds.yaml")...)
+	for _, folder := range crds {
+		s.ApplyCRDs(kubetest.ModuleCRDs(t, folder)...)
+	}
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *kubetest.Server)

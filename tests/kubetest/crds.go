@@ -15,18 +15,28 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Module returns the folder of a Go module in the version that tools/<folder> pins. The go
-// command fetches the module if it is not in its cache: a test that runs where no registry can
-// be reached calls this before it goes there.
-func Module(folder, module string) (string, error) {
+// Modules are the Go modules whose definitions of custom resources tests apply, by the folder of tools that pins them.
+var Modules = map[string]struct {
+	Path string
+	crds string // a pattern of files
+}{
+	"prometheus-operator": {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
+	"longhorn-manager":    {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
+	"cloudnative-pg":      {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
+}
+
+// Module returns the folder of one of Modules. The go command fetches the module if it is not in its cache: a test that
+// runs where no registry can be reached calls this before it goes there.
+func Module(folder string) (string, error) {
+	module := Modules[folder].Path
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir = filepath.Join(testkit.Root(), "tools", folder)
-	var said strings.Builder
-	cmd.Stderr = &said
+	var log strings.Builder
+	cmd.Stderr = &log
 	output, err := cmd.Output()
 	var answer struct{ Dir, Error string }
 	if json.Unmarshal(output, &answer) != nil || err != nil || answer.Dir == "" {
-		return "", fmt.Errorf("module %s of tools/%s: %v %s%s", module, folder, err, answer.Error, said.String())
+		return "", fmt.Errorf("module %s of tools/%s: %v %s%s", module, folder, err, answer.Error, log.String())
 	}
 	return answer.Dir, nil
 }
@@ -34,15 +44,14 @@ func Module(folder, module string) (string, error) {
 // action is a template's: later versions of Longhorn have the labels of their definitions by one.
 var action = regexp.MustCompile(`\{\{.*?\}\}`)
 
-// ModuleCRDs returns the custom resource definitions in the files that match pattern, below
-// the Go module in the version that tools/<folder> pins.
-func ModuleCRDs(t testing.TB, folder, module, pattern string) []*unstructured.Unstructured {
+// ModuleCRDs returns the custom resource definitions of one of Modules.
+func ModuleCRDs(t testing.TB, folder string) []*unstructured.Unstructured {
 	t.Helper()
-	dir, err := Module(folder, module)
+	dir, err := Module(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, pattern))
+	files, _ := filepath.Glob(filepath.Join(dir, Modules[folder].crds))
 	var crds []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -60,7 +69,7 @@ func ModuleCRDs(t testing.TB, folder, module, pattern string) []*unstructured.Un
 		}
 	}
 	if len(crds) == 0 {
-		t.Fatalf("module %s: no definitions in %s", module, pattern)
+		t.Fatalf("%s has no definitions %s", dir, Modules[folder].crds)
 	}
 	return crds
 }

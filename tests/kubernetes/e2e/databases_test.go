@@ -38,7 +38,7 @@ func (n *node) holdDisk() *rig.SlowDisk {
 // applyCloudNativePG applies the operator as its release's manifest has it, with our image of it.
 func (n *node) applyCloudNativePG() {
 	n.t.Helper()
-	dir, err := kubetest.Module("cloudnative-pg", modules["cloudnative-pg"])
+	dir, err := kubetest.Module("cloudnative-pg")
 	n.must(err)
 	version := strings.TrimPrefix(filepath.Base(dir), "cloudnative-pg@v")
 	var all bytes.Buffer

@@ -161,8 +161,8 @@ func (n *node) nothingLeft() {
 // applyCRDs applies the operator's definitions and Longhorn's.
 func (n *node) applyCRDs() {
 	n.t.Helper()
-	crds := kubetest.ModuleCRDs(n.t, "prometheus-operator", modules["prometheus-operator"], "example/prometheus-operator-crd/*.yaml")
-	crds = append(crds, kubetest.ModuleCRDs(n.t, "longhorn-manager", modules["longhorn-manager"], "k8s/crds.yaml")...)
+	crds := kubetest.ModuleCRDs(n.t, "prometheus-operator")
+	crds = append(crds, kubetest.ModuleCRDs(n.t, "longhorn-manager")...)
 	var all strings.Builder
 	for _, crd := range crds {
 		text, err := yaml.Marshal(crd.Object)

@@ -22,13 +22,6 @@ import (
 // folderVariable tells the test inside the namespaces which folder is its own.
 const folderVariable = "PLUMBLINE_E2E_FOLDER"
 
-// modules are the Go modules whose manifests are applied, by the folder of tools that pins them.
-var modules = map[string]string{
-	"prometheus-operator": "github.com/prometheus-operator/prometheus-operator",
-	"longhorn-manager":    "github.com/longhorn/longhorn-manager",
-	"cloudnative-pg":      "github.com/cloudnative-pg/cloudnative-pg",
-}
-
 // TestMain runs the tests in namespaces of their own (network, mounts, processes, host name),
 // and cleans up after them, whatever they left: the end of the namespaces' first process ends
 // all others with it.
@@ -49,8 +42,8 @@ func outside() (int, error) {
 		return 1, errors.New("a node needs root")
 	}
 	// Within the namespaces no registry can be reached.
-	for folder, module := range modules {
-		if _, err := kubetest.Module(folder, module); err != nil {
+	for folder := range kubetest.Modules {
+		if _, err := kubetest.Module(folder); err != nil {
 			return 1, err
 		}
 	}
