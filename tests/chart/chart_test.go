@@ -50,12 +50,7 @@ func chart(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
-	if !world.Inside() {
-		// Within the namespaces no registry can be reached. What cannot be fetched fails the test that needs it.
-		for _, folder := range crds {
-			_, _ = kubetest.Module(folder)
-		}
-	}
+	kubetest.Fetch(crds...)
 	code := world.Run(m)
 	os.RemoveAll(staged.folder)
 	os.Exit(code)

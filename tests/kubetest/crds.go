@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plumbline/plumbline/tests/testkit"
+	"github.com/plumbline/plumbline/tests/world"
 )
 
 // Modules are the Go modules whose definitions of custom resources tests apply, by the folder of tools that pins them.
@@ -20,13 +21,26 @@ var Modules = map[string]struct {
 	Path string
 	crds string // a pattern of files
 }{
-	"prometheus-operator": {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
-	"longhorn-manager":    {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
-	"cloudnative-pg":      {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
+	"prometheus-operator":   {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
+	"longhorn-manager":      {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
+	"longhorn-manager-1.11": {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
+	"cloudnative-pg":        {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
 }
 
-// Module returns the folder of one of Modules. The go command fetches the module if it is not in its cache: a test that
-// runs where no registry can be reached calls this before it goes there.
+// Fetch fetches some of Modules, if a package's TestMain calls it before world.Main: within a world no registry can be
+// reached. What cannot be fetched fails the test that needs it.
+func Fetch(folders ...string) {
+	if world.Inside() {
+		return
+	}
+	for _, folder := range folders {
+		if _, err := Module(folder); err != nil {
+			fmt.Fprintln(os.Stderr, "kubetest:", err)
+		}
+	}
+}
+
+// Module returns the folder of one of Modules. The go command fetches the module if it is not in its cache.
 func Module(folder string) (string, error) {
 	module := Modules[folder].Path
 	cmd := exec.Command("go", "mod", "download", "-json", module)

@@ -23,12 +23,14 @@ import (
 
 const namespace = "longhorn-system"
 
+// modules are longhorn-manager's, by version, as kubetest.Modules names them.
+var modules = map[string]string{"1.8.0": "longhorn-manager", "1.11.1": "longhorn-manager-1.11"}
+
 // definitions are Longhorn's own of a version, of the kinds that the exporter reads: longhorn-manager's module has
 // them.
 func definitions(t *testing.T, version string) []*unstructured.Unstructured {
 	t.Helper()
-	folder := map[string]string{"1.8.0": "longhorn-manager", "1.11.1": "longhorn-manager-1.11"}[version]
-	all := kubetest.ModuleCRDs(t, folder, "github.com/longhorn/longhorn-manager", "k8s/crds.yaml")
+	all := kubetest.ModuleCRDs(t, modules[version])
 	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
 		plural, _, _ := strings.Cut(o.GetName(), ".")
 		return !slices.Contains([]string{"engines", "instancemanagers", "nodes", "replicas", "volumes"}, plural)
