@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/manifests/lab/supervise"
@@ -17,7 +16,7 @@ import (
 // tells waits until the lab's status has words on a process.
 func tells(t *testing.T, name string, words ...string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, patience, func() error {
 		out, err := command("status").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("status: %w\n%s", err, out)
@@ -41,10 +40,10 @@ func tells(t *testing.T, name string, words ...string) {
 func isUp(t *testing.T, name string, after int) (life int) {
 	t.Helper()
 	client := supervise.At(dir)
-	eventually(t, name+" is up", 2*time.Minute, func() error {
+	eventually(t, name+" is up", func() error {
 		p, err := client.Process(context.Background(), name)
 		if err == nil && (!p.Up() || p.State.Life <= after) {
-			err = fmt.Errorf("%s is not up: life %d, %s", name, p.State.Life, p.State.Phase)
+			err = fmt.Errorf("%s is not up: life %d, %s, %s", name, p.State.Life, p.State.Phase, p.State.Waiting)
 		}
 		life = p.State.Life
 		return err
@@ -71,7 +70,7 @@ func TestDiedIsStartedAgain(t *testing.T) {
 	}
 	tells(t, "agent", "stopped on purpose", "plumbline-lab start agent", "started again 2 times")
 	const window = 10 // seconds, many times what a start takes
-	eventually(t, "no scrape of the agent", 2*time.Minute, func() error {
+	eventually(t, "no scrape of the agent", func() error {
 		n, err := number(prometheus, fmt.Sprintf(`max(max_over_time(up{job="plumbline-agent"}[%ds]))`, window))
 		if err == nil && n != 0 {
 			err = fmt.Errorf("it was scraped within %d s", window)
@@ -85,7 +84,7 @@ func TestDiedIsStartedAgain(t *testing.T) {
 		t.Fatalf("start: %v\n%s", err, out)
 	}
 	isUp(t, "agent", life)
-	eventually(t, "the agent is scraped", time.Minute, func() error {
+	eventually(t, "the agent is scraped", func() error {
 		n, err := number(prometheus, `max(up{job="plumbline-agent"})`)
 		if err == nil && n != 1 {
 			err = fmt.Errorf("up is %v", n)

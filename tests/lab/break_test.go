@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/procfs"
 )
@@ -17,7 +16,7 @@ import (
 // A class is described in words, with its layers.
 func TestWhy(t *testing.T) {
 	running(t)
-	eventually(t, "words of longhorn-r3", 3*time.Minute, func() error {
+	eventually(t, "words of longhorn-r3", func() error {
 		out, err := command("why", "longhorn-r3").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
@@ -64,7 +63,7 @@ func TestKilledBreakIsHealed(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, kind+" is broken", time.Minute, func() error {
+		eventually(t, kind+" is broken", func() error {
 			if !broken(replica) {
 				return errors.New("not broken")
 			}

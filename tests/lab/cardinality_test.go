@@ -78,7 +78,7 @@ func TestCardinality(t *testing.T) {
 		seen["one more replica of it"] = cost{(of3.said - of1.said) / 2, (of3.recorded - of1.recorded) / 2}
 		return nil
 	}
-	testkit.Eventually(t, 6*time.Minute, func() error {
+	testkit.Eventually(t, patience, func() error {
 		if err := look(); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func TestDashboardsHaveData(t *testing.T) {
 			waiting = append(waiting, e)
 		}
 	}
-	awaitAll(t, 4*time.Minute, waiting, func(e dashboards.Expression) error { return hasData(prometheus, e) })
+	awaitAll(t, waiting, func(e dashboards.Expression) error { return hasData(prometheus, e) })
 	t.Logf("%d expressions have data", len(waiting))
 	for name := range left {
 		t.Errorf("notHere names %s, which is on no dashboard", name)
@@ -163,7 +163,7 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 	pulse := time.NewTicker(2 * time.Second)
 	defer pulse.Stop()
 	stopped := false
-	testkit.Eventually(t, 3*time.Minute, func() error {
+	testkit.Eventually(t, patience, func() error {
 		select {
 		case <-pulse.C:
 			// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
@@ -199,7 +199,7 @@ func TestDashboardsOfOtherDatabases(t *testing.T) {
 			continue
 		}
 		checked++
-		testkit.Eventually(t, 3*time.Minute, func() error { return hasData(url, e) })
+		testkit.Eventually(t, patience, func() error { return hasData(url, e) })
 	}
 	if checked < 15 {
 		t.Errorf("only %d expressions were looked at", checked)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -42,16 +41,16 @@ func TestFaultsOfAPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "three replicas", time.Minute, is("RW RW RW"))
+	eventually(t, "three replicas", is("RW RW RW"))
 	fault("kill")
-	eventually(t, "the killed replica is given up", time.Minute, is("RW RW ERR"))
+	eventually(t, "the killed replica is given up", is("RW RW ERR"))
 	tells(t, "longhorn-r3-replica-3", "stopped on purpose")
 	fault("rebuild")
 	whole()
 	fault("rebuild")
 	whole()
 	fault("stop")
-	eventually(t, "the stopped replica is given up", time.Minute, is("RW RW ERR"))
+	eventually(t, "the stopped replica is given up", is("RW RW ERR"))
 	fault("continue")
 	fault("rebuild")
 	whole()

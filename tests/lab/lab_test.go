@@ -98,7 +98,7 @@ func TestTableIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "full table", 3*time.Minute, func() error {
+	eventually(t, "full table", func() error {
 		for _, one := range spec.Tables {
 			values, err := p.Fill(context.Background(), one, (&config.Lab{Interval: config.DefaultInterval}).LiveTable())
 			if err != nil {
@@ -166,14 +166,14 @@ func TestRecordedRules(t *testing.T) {
 			}
 		}
 	}
-	awaitAll(t, 3*time.Minute, waiting, func(ready func() error) error { return ready() })
+	awaitAll(t, waiting, func(ready func() error) error { return ready() })
 }
 
 // awaitAll waits until each of these is ready, all within one time, and names all that are not.
-func awaitAll[T any](t *testing.T, within time.Duration, waiting []T, ready func(T) error) {
+func awaitAll[T any](t *testing.T, waiting []T, ready func(T) error) {
 	t.Helper()
 	waiting = slices.Clone(waiting)
-	testkit.Eventually(t, within, func() error {
+	testkit.Eventually(t, patience, func() error {
 		var errs []error
 		waiting = slices.DeleteFunc(waiting, func(one T) bool {
 			err := ready(one)
@@ -212,7 +212,7 @@ func blockioAgrees(t *testing.T, device string) error {
 	from := readDisk(t, device)
 	var to diskReading
 	end := time.Now().Add(time.Minute)
-	testkit.Eventually(t, 5*time.Minute, func() error {
+	testkit.Eventually(t, patience, func() error {
 		if left := time.Until(end); left > 0 {
 			return fmt.Errorf("%s of the minute are left", left)
 		}
@@ -293,8 +293,8 @@ func TestReplicaFaults(t *testing.T) {
 			return err
 		}
 	}
-	eventually(t, "three healthy replicas", time.Minute, is(3))
-	eventually(t, "the load", 2*time.Minute, func() error { // what is stopped has to have transactions to stop
+	eventually(t, "three healthy replicas", is(3))
+	eventually(t, "the load", func() error { // what is stopped has to have transactions to stop
 		n, err := number(prometheus, completed)
 		if err == nil && n < 100 {
 			err = fmt.Errorf("%.0f transactions", n)
@@ -306,18 +306,18 @@ func TestReplicaFaults(t *testing.T) {
 	if out, err := command("stop", "--signal=9", "longhorn-r3-replica-1").CombinedOutput(); err != nil {
 		t.Fatalf("stop: %v\n%s", err, out)
 	}
-	eventually(t, "killed replica seen", time.Minute, is(2))
+	eventually(t, "killed replica seen", is(2))
 
 	stopped := process(t, dir, "replica", directory(2))
 	signal(t, stopped, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = syscall.Kill(stopped, syscall.SIGCONT) })
-	eventually(t, "stopped replica seen", time.Minute, is(1))
+	eventually(t, "stopped replica seen", is(1))
 
 	before, err := number(prometheus, completed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another 200 transactions", 2*time.Minute, func() error {
+	eventually(t, "another 200 transactions", func() error {
 		n, err := number(prometheus, completed)
 		if err == nil && n < before+200 {
 			err = fmt.Errorf("%.0f transactions since", n-before)
@@ -325,7 +325,7 @@ func TestReplicaFaults(t *testing.T) {
 		return err
 	})
 	// What waited for the stopped replica is counted once it has ended.
-	eventually(t, "the transactions that a stopped replica held up until the engine's time-out", time.Minute, func() error {
+	eventually(t, "the transactions that a stopped replica held up until the engine's time-out", func() error {
 		worst, err := number(prometheus, `max(max_over_time(histogram_quantile(1, sum(rate(loadgen_response_seconds{storageclass="longhorn-r3"}[10s])))[2m:2s]))`)
 		if err == nil && worst < 1 {
 			err = fmt.Errorf("the slowest transaction took %.3f s", worst)
@@ -352,14 +352,14 @@ func TestEngineIsStartedAgain(t *testing.T) {
 	life := isUp(t, "longhorn-r3-engine", 0)
 	signal(t, process(t, dir, "controller", "--engine-instance-name", volume("longhorn-r3")+"-e-0"), syscall.SIGKILL)
 	isUp(t, "longhorn-r3-engine", life)
-	eventually(t, "the database serves what it had", 3*time.Minute, func() error {
+	eventually(t, "the database serves what it had", func() error {
 		out, err := sql("select count(*) from kept")
 		if err == nil && out != "1000" {
 			err = fmt.Errorf("%s rows of 1000", out)
 		}
 		return err
 	})
-	eventually(t, "three healthy replicas", 3*time.Minute, func() error {
+	eventually(t, "three healthy replicas", func() error {
 		n, err := number(prometheus, `sum(volume:healthy_replicas:count{storageclass="longhorn-r3"})`)
 		if err == nil && n != 3 {
 			err = fmt.Errorf("%v healthy replicas", n)
