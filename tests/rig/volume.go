@@ -156,7 +156,7 @@ func (v *Volume) Connect() {
 	v.t.Helper()
 	quiet()
 	var conn net.Conn
-	v.Process.Await(v.t, func() (err error) {
+	Eventually(v.t, Patience, func() (err error) {
 		conn, err = net.Dial("unix", v.Socket())
 		return err
 	})
