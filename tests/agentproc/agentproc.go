@@ -17,14 +17,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/plumbline/plumbline/tests/freeport"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-const (
-	// startTimeout is how long the agent may take to attach: on a busy machine the kernel waits
-	// long for grace periods when probes come and go.
-	startTimeout = 10 * time.Minute
-	stopTimeout  = time.Minute
-)
+const stopTimeout = time.Minute
 
 // Agent is a running agent. The caller must stop it.
 type Agent struct {
@@ -55,9 +51,10 @@ func Start(ctx context.Context, program string, flags ...string) (*Agent, error)
 	return a, nil
 }
 
-// await returns once the agent answers: it listens when its collectors are attached.
+// await returns once the agent answers: it listens when its collectors are attached, and on a busy machine the kernel
+// waits long for grace periods when probes come and go.
 func (a *Agent) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	for {
 		m, err := a.Scrape(ctx)

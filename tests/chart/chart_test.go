@@ -3,6 +3,7 @@ package chart
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,7 +51,9 @@ func chart(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
-	kubetest.Fetch(crds...)
+	if err := kubetest.Fetch(crds...); err != nil {
+		fmt.Fprintln(os.Stderr, err) // the test that needs it fails
+	}
 	code := world.Run(m)
 	os.RemoveAll(staged.folder)
 	os.Exit(code)
@@ -116,7 +119,7 @@ var matrix = map[string][]string{
 	"longhorn":         {registry, "longhorn.enabled=true", "longhorn.namespace=lh", "longhorn.dataPaths={/var/lib/longhorn,/mnt/fast}"},
 	"controls":         {registry, "control.storageClasses={disk,host}"},
 	"openebs":          {registry, "openebs.enabled=true"},
-	"every program":    append(switches(), registry, "verdict.events=true"),
+	"every program":    append(switches(backends()...), registry, "verdict.events=true"),
 	"mayastor address": {registry, "openebs.enabled=true", "openebs.mayastor.enabled=true", "openebs.mayastor.url=http://rest.storage:8081", "openebs.namespace=storage"},
 	"canaries": {registry, "canaries[0].name=shop", "canaries[0].database=shop/shop-db", "canaries[0].storageclass=fast",
 		"canaries[0].dsnSecret.name=shop-db-app", "canaries[1].name=books", "canaries[1].namespace=books", "canaries[1].engine=mysql", "canaries[1].rate=5",
@@ -173,8 +176,8 @@ func backends() (names []string) {
 	return names
 }
 
-// switches turns on each storage backend, and all that is off within its section.
-func switches() (sets []string) {
+// switches turns on storage backends, and all that is off within their sections.
+func switches(backends ...string) (sets []string) {
 	var walk func(path string, of map[string]any)
 	walk = func(path string, of map[string]any) {
 		for name, value := range of {
@@ -185,7 +188,7 @@ func switches() (sets []string) {
 			}
 		}
 	}
-	for _, name := range backends() {
+	for _, name := range backends {
 		walk(name+".", sections[name])
 	}
 	slices.Sort(sets)

@@ -12,36 +12,41 @@ import (
 // for; one that names none has them in its own, as our programs' have. It takes the labels that they give their series,
 // and somebody else's pod could speak for any volume or database.
 func TestMonitorsTrustNoOthers(t *testing.T) {
-	values := slices.Concat(matrix["canaries"], matrix["every program"])
-	var theirs []string
+	seen := map[string]bool{}
 	for _, backend := range backends() {
-		theirs = append(theirs, "its-"+backend)
-		values = append(values, backend+".namespace=its-"+backend)
-	}
-	seen := 0
-	for _, o := range render(t, values...) {
-		if o.GetKind() != "PodMonitor" && o.GetKind() != "ServiceMonitor" {
-			continue
-		}
-		seen++
-		if every, _, _ := unstructured.NestedBool(o.Object, "spec", "namespaceSelector", "any"); every {
-			t.Errorf("%s %s looks into every namespace", o.GetKind(), o.GetName())
-		}
-		names, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "namespaceSelector", "matchNames")
-		pods, _, _ := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
-		ok := len(names) == 1 && slices.Contains(theirs, names[0])
-		if o.GetName() == "plumbline-canary" {
-			ok = slices.Equal(names, []string{"books", "plumbline"})
-		} else if _, ours := pods["app.kubernetes.io/name"]; ours {
-			ok = len(names) == 0
-		}
-		if !ok {
-			t.Errorf("%s %s looks into %q for pods with the labels %v", o.GetKind(), o.GetName(), names, pods)
+		its := "its-" + backend
+		objects := render(t, slices.Concat(matrix["canaries"], switches(backend), []string{"verdict.events=true", backend + ".namespace=" + its})...)
+		for _, o := range objects {
+			if o.GetKind() != "PodMonitor" && o.GetKind() != "ServiceMonitor" {
+				continue
+			}
+			seen[o.GetName()] = true
+			want := []string{its}
+			if o.GetName() == "plumbline-canary" {
+				want = []string{"books", "plumbline"}
+			} else if selectsOwn(objects, o) {
+				want = nil
+			}
+			if every, _, _ := unstructured.NestedBool(o.Object, "spec", "namespaceSelector", "any"); every {
+				t.Errorf("%s %s looks into every namespace", o.GetKind(), o.GetName())
+			}
+			if names, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "namespaceSelector", "matchNames"); !slices.Equal(names, want) {
+				t.Errorf("%s %s looks into %q, want %q", o.GetKind(), o.GetName(), names, want)
+			}
 		}
 	}
-	if want := 8 + foreignMonitors(); seen != want {
-		t.Errorf("%d monitors, want %d", seen, want)
+	if want := 8 + foreignMonitors(); len(seen) != want {
+		t.Errorf("%d monitors, want %d", len(seen), want)
 	}
+}
+
+// selectsOwn reports whether a monitor selects the pods of one of the chart's programs.
+func selectsOwn(objects []*unstructured.Unstructured, monitor *unstructured.Unstructured) bool {
+	wanted, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+		pod, found, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+		return found && labels.SelectorFromSet(wanted).Matches(labels.Set(pod))
+	})
 }
 
 // TestMonitorsNameTheEngine checks that what m-exporter exports beside a volume's target carries the engine's name, by

@@ -129,7 +129,9 @@ func backendMetrics(t *testing.T) (names []string) {
 		if !strings.HasPrefix(filepath.Base(path), "backend-") {
 			continue
 		}
-		for _, test := range readTests(t, path).Tests {
+		var content unitTests
+		ruletests.Read(t, path, &content)
+		for _, test := range content.Tests {
 			for _, i := range test.Input {
 				if name, _, _ := strings.Cut(i.Series, "{"); foreign(name) {
 					names = append(names, name)
@@ -145,20 +147,6 @@ func foreign(name string) bool {
 	return !strings.Contains(name, ":") && !strings.HasPrefix(name, "plumbline_") && !strings.HasPrefix(name, "loadgen_")
 }
 
-// testFile is a file of rules' tests, as promtool reads it.
-type testFile struct {
-	Tests []struct {
-		Input []struct{ Series string } `yaml:"input_series"`
-		Exprs []struct{ Expr string }   `yaml:"promql_expr_test"`
-	} `yaml:"tests"`
-}
-
-func readTests(t *testing.T, path string) (content testFile) {
-	t.Helper()
-	ruletests.Read(t, path, &content)
-	return content
-}
-
 // collect gathers every expression of the project, and the names that rules record.
 func collect(t *testing.T) (expressions []expression, recorded map[string]bool) {
 	t.Helper()
@@ -172,7 +160,9 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 		}
 	}
 	for _, path := range ruletests.Tests(t) {
-		for _, test := range readTests(t, path).Tests {
+		var content unitTests
+		ruletests.Read(t, path, &content)
+		for _, test := range content.Tests {
 			for _, i := range test.Input {
 				expressions = append(expressions, expression{filepath.Base(path), i.Series})
 			}

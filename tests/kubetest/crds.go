@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,9 +17,9 @@ import (
 	"github.com/plumbline/plumbline/tests/world"
 )
 
-// Modules are the Go modules whose definitions of custom resources tests apply, by the folder of tools that pins them.
-var Modules = map[string]struct {
-	Path string
+// modules are the Go modules whose definitions of custom resources tests apply, by the folder of tools that pins them.
+var modules = map[string]struct {
+	path string
 	crds string // a pattern of files
 }{
 	"prometheus-operator":   {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
@@ -27,22 +28,23 @@ var Modules = map[string]struct {
 	"cloudnative-pg":        {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
 }
 
-// Fetch fetches some of Modules, if a package's TestMain calls it before world.Main: within a world no registry can be
-// reached. What cannot be fetched fails the test that needs it.
-func Fetch(folders ...string) {
+// Fetch fetches some of modules. A package's TestMain calls it before it goes where no registry can be reached, as to
+// the namespaces of world.Main, within which it does nothing.
+func Fetch(folders ...string) error {
 	if world.Inside() {
-		return
+		return nil
 	}
+	var problems []error
 	for _, folder := range folders {
-		if _, err := Module(folder); err != nil {
-			fmt.Fprintln(os.Stderr, "kubetest:", err)
-		}
+		_, err := Module(folder)
+		problems = append(problems, err)
 	}
+	return errors.Join(problems...)
 }
 
-// Module returns the folder of one of Modules. The go command fetches the module if it is not in its cache.
+// Module returns the folder of one of modules. The go command fetches the module if it is not in its cache.
 func Module(folder string) (string, error) {
-	module := Modules[folder].Path
+	module := modules[folder].path
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir = filepath.Join(testkit.Root(), "tools", folder)
 	var log strings.Builder
@@ -58,14 +60,14 @@ func Module(folder string) (string, error) {
 // action is a template's: later versions of Longhorn have the labels of their definitions by one.
 var action = regexp.MustCompile(`\{\{.*?\}\}`)
 
-// ModuleCRDs returns the custom resource definitions of one of Modules.
+// ModuleCRDs returns the custom resource definitions of one of modules.
 func ModuleCRDs(t testing.TB, folder string) []*unstructured.Unstructured {
 	t.Helper()
 	dir, err := Module(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, Modules[folder].crds))
+	files, _ := filepath.Glob(filepath.Join(dir, modules[folder].crds))
 	var crds []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -83,7 +85,7 @@ func ModuleCRDs(t testing.TB, folder string) []*unstructured.Unstructured {
 		}
 	}
 	if len(crds) == 0 {
-		t.Fatalf("%s has no definitions %s", dir, Modules[folder].crds)
+		t.Fatalf("%s has no definitions %s", dir, modules[folder].crds)
 	}
 	return crds
 }

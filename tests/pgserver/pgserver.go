@@ -17,11 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/plumbline/plumbline/tests/freeport"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 const (
-	// startTimeout is for an emulator on a busy machine; others take a second.
-	startTimeout = 10 * time.Minute
 	// stopTimeout is how long a server may take to end before it is killed.
 	stopTimeout = 20 * time.Second
 )
@@ -177,7 +176,7 @@ func Template(initdb, path string) error {
 
 // await returns once the server takes connections.
 func (s *Server) await() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	for {
 		c, err := pgx.Connect(ctx, s.URL)
@@ -189,7 +188,7 @@ func (s *Server) await() error {
 			text, _ := os.ReadFile(s.Log)
 			return fmt.Errorf("the server did not start:\n%s", text)
 		case <-ctx.Done():
-			return fmt.Errorf("the server did not take connections within %v: %w", startTimeout, err)
+			return fmt.Errorf("the server did not take connections within %v: %w", testkit.Patience, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

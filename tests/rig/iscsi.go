@@ -55,12 +55,7 @@ func (n *ISCSITargets) startDaemon() {
 	n.write(openISCSI, "/etc/iscsi/iscsid.conf")
 	n.write("InitiatorName=iqn.2026-11.io.plumbline:guest\n", "/etc/iscsi/initiatorname.iscsi")
 	daemon := Start(n.t, exec.Command("iscsid", "--foreground", "--no-pid-file"))
-	Eventually(n.t, Patience, func() error {
-		select {
-		case <-daemon.Done:
-			n.t.Fatalf("iscsid ended: %s", daemon.Log)
-		default:
-		}
+	daemon.Await(n.t, func() error {
 		// That there is no session is an error, too, and an answer.
 		if _, err := command(n.t, "iscsiadm", "--mode", "session"); err != nil && !strings.Contains(err.Error(), "No active sessions") {
 			return err

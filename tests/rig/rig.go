@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Patience is how long a part waits for what a machine does within seconds, and an emulator on a busy one some time.
-const Patience = 10 * time.Minute
+// Patience is testkit's.
+const Patience = testkit.Patience
 
 // T is what the parts need of their caller: a test is one, and Scope is one for programs.
 type T interface {

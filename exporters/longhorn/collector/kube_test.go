@@ -23,7 +23,7 @@ import (
 
 const namespace = "longhorn-system"
 
-// modules are longhorn-manager's, by version, as kubetest.Modules names them.
+// modules are the folders of tools that pin longhorn-manager, by version.
 var modules = map[string]string{"1.8.0": "longhorn-manager", "1.11.1": "longhorn-manager-1.11"}
 
 // definitions are Longhorn's own of a version, of the kinds that the exporter reads: longhorn-manager's module has

@@ -1,7 +1,9 @@
 package collector
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 
@@ -10,6 +12,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kubetest.Fetch(slices.Collect(maps.Values(modules))...)
+	if err := kubetest.Fetch(slices.Collect(maps.Values(modules))...); err != nil {
+		fmt.Fprintln(os.Stderr, err) // the test that needs it fails
+	}
 	world.Main(m)
 }

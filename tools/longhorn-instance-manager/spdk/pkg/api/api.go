@@ -5,10 +5,10 @@ import "github.com/longhorn/longhorn-spdk-engine/pkg/types"
 
 // Lvol is a snapshot of a replica or an engine.
 type Lvol struct {
-	Name, Parent, CreationTime, SnapshotTimestamp, SnapshotChecksum string
-	UserCreated                                                     bool
-	ActualSize, SpecSize                                            uint64
-	Children                                                        map[string]bool
+	Name, Parent, CreationTime, SnapshotTimestamp string
+	UserCreated                                   bool
+	ActualSize, SpecSize                          uint64
+	Children                                      map[string]bool
 }
 
 // Replica is a replica of a volume.
@@ -18,18 +18,17 @@ type Replica struct {
 	PortStart, PortEnd                            int32
 	Head                                          *Lvol
 	Snapshots                                     map[string]*Lvol
-	Rebuilding                                    bool
 }
 
 // Engine is the engine of a volume.
 type Engine struct {
-	Name, VolumeName, State, ErrorMsg, Frontend, Endpoint, IP string
-	SpecSize, ActualSize                                      uint64
-	Port, TargetPort, StandbyTargetPort                       int32
-	ReplicaAddressMap                                         map[string]string
-	ReplicaModeMap                                            map[string]types.Mode
-	Head                                                      *Lvol
-	Snapshots                                                 map[string]*Lvol
+	Name, VolumeName, State, ErrorMsg, Frontend, Endpoint string
+	SpecSize, ActualSize                                  uint64
+	Port, TargetPort, StandbyTargetPort                   int32
+	ReplicaAddressMap                                     map[string]string
+	ReplicaModeMap                                        map[string]types.Mode
+	Head                                                  *Lvol
+	Snapshots                                             map[string]*Lvol
 }
 
 // BackingImage is an image that volumes begin with.

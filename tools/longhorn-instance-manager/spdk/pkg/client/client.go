@@ -57,7 +57,6 @@ func (*SPDKClient) EngineGet(...any) (*api.Engine, error)             { return n
 func (*SPDKClient) EngineList(...any) (map[string]*api.Engine, error) { return nil, errUnsupported }
 func (*SPDKClient) EngineWatch(...any) (*api.EngineStream, error)     { return nil, errUnsupported }
 func (*SPDKClient) EngineSnapshotCreate(...any) (string, error)       { return "", errUnsupported }
-func (*SPDKClient) EngineSnapshotHash(...any) (any, error)            { return nil, errUnsupported }
 func (*SPDKClient) EngineBackupCreate(...any) (*spdkrpc.BackupCreateResponse, error) {
 	return nil, errUnsupported
 }
@@ -85,4 +84,3 @@ func (*SPDKClient) BackingImageWatch(...any) (*api.BackingImageStream, error) {
 func (*SPDKClient) DiskCreate(...any) (*spdkrpc.Disk, error) { return nil, errUnsupported }
 func (*SPDKClient) DiskGet(...any) (*spdkrpc.Disk, error)    { return nil, errUnsupported }
 func (*SPDKClient) LogGetFlags(...any) (string, error)       { return "", errUnsupported }
-func (*SPDKClient) LogGetLevel(...any) (string, error)       { return "", errUnsupported }
