@@ -19,8 +19,10 @@ import (
 
 const (
 	remoteRequests = 100
-	linkDelay      = 25 * time.Millisecond
-	diskDelay      = 30 * time.Millisecond
+	// A link's delay is far more than a busy machine adds to a request, and of fewer requests.
+	linkRequests = 10
+	linkDelay    = 400 * time.Millisecond
+	diskDelay    = 30 * time.Millisecond
 	// Where a disk cannot be read.
 	remoteBroken = 1 << 20
 
@@ -213,11 +215,11 @@ func (n *remotePaths) statisticsOf(t *rig.Scope, disks []string) map[string]uint
 func (n *remotePaths) delay(t *rig.Scope) {
 	network := func() (network float64, waited time.Duration) {
 		m := n.agent.metrics(t)
-		waited = n.use(t, n.devices[n.slowLink], readOnce, remoteRequests)
-		request, service := n.means(t, m, n.slowLink)
+		waited = n.use(t, n.devices[n.slowLink], readOnce, linkRequests)
+		request, service := n.means(t, m, n.slowLink, linkRequests)
 		return request - service, waited
 	}
-	before, _ := network()
+	before := undelayed(t, network)
 	alone := n.roundTrip(t, n.slowLink)
 	n.targets.SlowLink(n.slowLink, linkDelay)
 	truth := n.roundTrip(t, n.slowLink) - alone
@@ -228,8 +230,21 @@ func (n *remotePaths) delay(t *rig.Scope) {
 	busy, m := n.diskBusy(t, n.slowDisk), n.agent.metrics(t)
 	waited = n.use(t, n.devices[n.slowDisk], readOnce, remoteRequests)
 	truth = (n.diskBusy(t, n.slowDisk) - busy) / remoteRequests
-	_, service := n.means(t, m, n.slowDisk)
+	_, service := n.means(t, m, n.slowDisk, remoteRequests)
 	n.note("a disk's delay", outcome.Delay{Put: diskDelay.Seconds(), Truth: truth, Waited: waited.Seconds(), Seen: service})
+}
+
+// undelayed is a link's time without its delay, of requests that their requester did not wait for: while the machine
+// itself pauses, it is measured again.
+func undelayed(t *rig.Scope, network func() (float64, time.Duration)) (alone float64) {
+	rig.Eventually(t, rig.Patience, func() error {
+		var waited time.Duration
+		if alone, waited = network(); waited > linkDelay/5 {
+			return fmt.Errorf("a request without a delay takes %v", waited)
+		}
+		return nil
+	})
+	return alone
 }
 
 // roundTrip is how long a target's machine takes to refuse a connection, on average: what a link takes here, where
@@ -238,12 +253,12 @@ func (n *remotePaths) roundTrip(t *rig.Scope, i int) float64 {
 	host, _, err := net.SplitHostPort(n.targets.Of(i).Address)
 	t.Check(err)
 	began := time.Now()
-	for range remoteRequests {
+	for range linkRequests {
 		if c, err := net.Dial("tcp", net.JoinHostPort(host, "9")); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Fatalf("connecting to nobody: %v, %v", c, err)
 		}
 	}
-	return time.Since(began).Seconds() / remoteRequests
+	return time.Since(began).Seconds() / linkRequests
 }
 
 // diskBusy is the kernel's sum of the times that a target's disk took for reads, in seconds.
@@ -261,10 +276,10 @@ func (n *remotePaths) note(what string, d outcome.Delay) {
 	n.out.Delays = append(n.out.Delays, d)
 }
 
-// means are those of reads since m, at the initiator's end and at the target's.
-func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int) (request, service float64) {
+// means are those of so many reads since m, at the initiator's end and at the target's.
+func (n *remotePaths) means(t *rig.Scope, m agentproc.Metrics, i int, reads float64) (request, service float64) {
 	labels := append(n.replica(i), "op", "read")
-	return n.mean(t, m, requestMetric, labels...), n.mean(t, m, serviceMetric, labels...)
+	return n.mean(t, m, reads, requestMetric, labels...), n.mean(t, m, reads, serviceMetric, labels...)
 }
 
 // replica are a target's labels.
@@ -272,10 +287,10 @@ func (n *remotePaths) replica(i int) []string {
 	return []string{"volume", n.volume, "address", n.targets.Of(i).Address}
 }
 
-// mean is a histogram's of remoteRequests requests since m, with these labels.
-func (n *remotePaths) mean(t *rig.Scope, m agentproc.Metrics, metric string, labels ...string) float64 {
+// mean is a histogram's of so many requests since m, with these labels.
+func (n *remotePaths) mean(t *rig.Scope, m agentproc.Metrics, requests float64, metric string, labels ...string) float64 {
 	count := since(m, metric, labels...)
-	now := n.agent.settled(t, remoteRequests, count)
+	now := n.agent.settled(t, requests, count)
 	return (now.Seconds(metric, labels...) - m.Seconds(metric, labels...)) / count(now)
 }
 

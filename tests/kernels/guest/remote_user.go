@@ -38,30 +38,34 @@ func (n *remotePaths) countUser(t *rig.Scope) {
 	}
 }
 
-// readUser reads, and returns the mean times of both ends, and what was waited for.
-func (n *remotePaths) readUser(t *rig.Scope) (path, target float64, waited time.Duration) {
+// readUser reads so often, and returns the mean times of both ends, and what was waited for.
+func (n *remotePaths) readUser(t *rig.Scope, reads int) (path, target float64, waited time.Duration) {
 	m := n.agent.metrics(t)
-	waited = n.use(t, n.devices[0], readOnce, remoteRequests)
+	waited = n.use(t, n.devices[0], readOnce, reads)
 	labels := []string{"volume", n.volume, "op", "read"}
-	return n.mean(t, m, pathMetric, labels...), n.mean(t, m, targetMetric, labels...), waited
+	return n.mean(t, m, float64(reads), pathMetric, labels...), n.mean(t, m, float64(reads), targetMetric, labels...), waited
 }
 
 // delayUserDisk compares what the target's end measures of its disk, which is slow.
 func (n *remotePaths) delayUserDisk(t *rig.Scope) {
 	busy := n.diskBusy(t, n.slowDisk)
-	_, target, waited := n.readUser(t)
+	_, target, waited := n.readUser(t, remoteRequests)
 	n.note("a disk's delay, of a target in user space", outcome.Delay{Put: diskDelay.Seconds(), Truth: (n.diskBusy(t, n.slowDisk) - busy) / remoteRequests,
 		Waited: waited.Seconds(), Seen: target})
 }
 
 // delayUserLink makes the target's link slow, and compares that with the difference of both ends.
 func (n *remotePaths) delayUserLink(t *rig.Scope) {
-	path, target, _ := n.readUser(t)
-	before, alone := path-target, n.roundTrip(t, n.slowLink)
+	network := func() (network float64, waited time.Duration) {
+		path, target, waited := n.readUser(t, linkRequests)
+		return path - target, waited
+	}
+	before := undelayed(t, network)
+	alone := n.roundTrip(t, n.slowLink)
 	n.targets.SlowLink(n.slowLink, linkDelay)
 	truth := n.roundTrip(t, n.slowLink) - alone
-	path, target, waited := n.readUser(t)
+	seen, waited := network()
 	n.targets.SlowLink(n.slowLink, 0)
 	n.note("a link's delay, to a target in user space", outcome.Delay{Put: linkDelay.Seconds(), Truth: truth, Alone: before,
-		Waited: waited.Seconds(), Seen: path - target})
+		Waited: waited.Seconds(), Seen: seen})
 }
