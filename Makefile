@@ -130,7 +130,8 @@ deploy undeploy status:
 e2e-kubernetes: ARCHS = $$($(GO) env GOHOSTARCH)
 e2e-kubernetes: image-binaries image-tools ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU_hogged'.
 	@tools/install-packages kubernetes lab
-	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm
+	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm \
+		longhorn-engine longhorn-manager longhorn-instance-manager csi-provisioner csi-attacher csi-resizer csi-snapshotter csi-sidecar grpc-health-probe
 	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
 
 .PHONY: e2e-distributed

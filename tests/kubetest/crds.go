@@ -17,15 +17,16 @@ import (
 	"github.com/plumbline/plumbline/tests/world"
 )
 
-// modules are the Go modules whose definitions of custom resources tests apply, by the folder of tools that pins them.
+// modules are the Go modules of which tests use files, by the folder of tools that pins them.
 var modules = map[string]struct {
 	path string
-	crds string // a pattern of files
+	crds string // a pattern of files: its definitions of custom resources, if it has some
 }{
-	"prometheus-operator":   {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
-	"longhorn-manager":      {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
-	"longhorn-manager-1.11": {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
-	"cloudnative-pg":        {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
+	"prometheus-operator":       {"github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd/*.yaml"},
+	"longhorn-manager":          {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
+	"longhorn-manager-1.11":     {"github.com/longhorn/longhorn-manager", "k8s/crds.yaml"},
+	"longhorn-instance-manager": {"github.com/longhorn/longhorn-instance-manager", ""},
+	"cloudnative-pg":            {"github.com/cloudnative-pg/cloudnative-pg", "config/crd/bases/*.yaml"},
 }
 
 // Fetch fetches some of modules. A package's TestMain calls it before it goes where no registry can be reached, as to

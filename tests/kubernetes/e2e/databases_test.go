@@ -72,12 +72,18 @@ func (n *node) applyCloudNativePG() {
 func (n *node) awaitDatabases() {
 	n.t.Helper()
 	for _, class := range []string{control, held} {
-		namespace := "--namespace=db-" + class
-		n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-"+class, namespace, "--timeout=8m")
-		n.kubectl("rollout", "status", "deployment/canary-postgresql-"+class, namespace, "--timeout=5m")
+		n.awaitPostgreSQL(class)
 	}
 	n.kubectl("rollout", "status", "statefulset/mysql-"+control, "--namespace=db-"+control, "--timeout=5m")
 	n.kubectl("rollout", "status", "deployment/canary-mysql-"+control, "--namespace=db-"+control, "--timeout=5m")
+}
+
+// awaitPostgreSQL waits until a class's PostgreSQL and its canary run.
+func (n *node) awaitPostgreSQL(class string) {
+	n.t.Helper()
+	namespace := "--namespace=db-" + class
+	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-"+class, namespace, "--timeout=8m")
+	n.kubectl("rollout", "status", "deployment/canary-postgresql-"+class, namespace, "--timeout=5m")
 }
 
 // punctual gives the canaries real-time priority, out of the pods' share of the CPUs: on a machine

@@ -130,6 +130,17 @@ func TestOnNode(t *testing.T) {
 	part("machine, pod and limited pod: the CPU limit is told", n.besideMachine)
 	part("matrix on both classes: the slow one is told, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
 	part("verdicts are events of the claim, begun and ended", func() { n.verdictsAreEvents(slowed) })
+	part("Longhorn: each replica of a query's volume, slow and killed", func() {
+		n.installLonghorn()
+		for _, v := range n.longhornDatabases() {
+			n.followLonghorn(v)
+			if len(v.replicas) > 1 {
+				n.slowReplica(v)
+				n.killReplica(v)
+			}
+		}
+		n.uninstallLonghornBenches()
+	})
 	part("chart upgraded and rolled back", n.upgradePlumbline)
 	n.uninstallBenches()
 	step("benches uninstalled, their claims deleted")

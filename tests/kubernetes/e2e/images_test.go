@@ -55,6 +55,7 @@ func (n *node) loadImages() {
 		User: "10001:10001", Entrypoint: []string{"/manager"}}, "/")
 	n.load(postgresqlImage, n.postgresql(maps.Clone(busybox)), "/", "PATH="+postgresqlHome()+"/bin:/bin")
 	n.load("e2e/mariadb:latest", n.mariadb(maps.Clone(busybox)), "/")
+	n.loadLonghorn()
 }
 
 // The operator's image is pulled unless it is there, as its tag is not "latest"; PostgreSQL's must

@@ -52,7 +52,7 @@ func startNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{t: t, Folder: os.Getenv(folderVariable), reported: map[string]bool{}}
 	n.Cgroup = filepath.Base(n.Folder)
-	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "held", "disk", "log"} {
+	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "held", "disk", "log", "longhorn"} {
 		n.must(os.MkdirAll(n.path(dir), 0o755))
 	}
 	n.mounts()
@@ -139,13 +139,14 @@ func (n *node) mounts() {
 	for _, dir := range []string{"/run", "/var/log"} {
 		n.run("mount", "-t", "tmpfs", "tmpfs", dir)
 	}
-	for _, dir := range []string{"/etc", "/var/lib"} {
+	for _, dir := range []string{"/etc", "/var/lib", "/usr"} {
 		over := n.path("overlay", strings.ReplaceAll(dir, "/", "_"))
 		n.must(os.MkdirAll(over+"/upper", 0o755))
 		n.must(os.MkdirAll(over+"/work", 0o755))
 		n.run("mount", "-t", "overlay", "overlay", "-o", fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", dir, over, over), dir)
 	}
 	n.must(os.MkdirAll("/run/lock", 0o755))
+	n.longhornHost()
 	// As systemd leaves them: containerd refuses mountPropagation of what is not shared.
 	n.run("mount", "--make-rshared", "/")
 }

@@ -42,7 +42,7 @@ func outside() (int, error) {
 		return 1, errors.New("a node needs root")
 	}
 	// Within the namespaces no registry can be reached.
-	if err := kubetest.Fetch("prometheus-operator", "longhorn-manager", "cloudnative-pg"); err != nil {
+	if err := kubetest.Fetch("prometheus-operator", "longhorn-manager", "longhorn-instance-manager", "cloudnative-pg"); err != nil {
 		return 1, err
 	}
 	// Database files need a real disk: on tmpfs there is no block device to measure.
@@ -53,6 +53,7 @@ func outside() (int, error) {
 	defer os.RemoveAll(folder)
 	defer removeCgroups(filepath.Base(folder))
 	defer detachLoops(folder)
+	defer leaveLonghorn(folder)
 	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts", os.Args[0]}, os.Args[1:]...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,0 +1,310 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/manifests/lab/damage"
+	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// Longhorn's manager, instance manager, engine, replicas and CSI driver are the real ones. The kernel has no iSCSI: instead of tgtd and
+// iscsiadm, tests/kubernetes/iscsi attaches a volume as a loop device over a FUSE file. Whatever is measured here is measured of that.
+
+// longhornClasses are the classes of Longhorn's V1 engine, by the number of their volumes' replicas.
+var longhornClasses = map[string]int{"longhorn-r1": 1, "longhorn-r3": 3}
+
+// LonghornImage has all of Longhorn's own programs.
+func (n *node) LonghornImage() string { return "e2e/longhorn:local" }
+
+// longhornHost gives the node what Longhorn finds on a host: iscsiadm, a folder for its replicas that is no overlay, a /dev/longhorn
+// and a /sys/block that may be written to and are the node's own.
+func (n *node) longhornHost() {
+	n.t.Helper()
+	for folder, at := range map[string]string{"tests/kubernetes/iscsi": "/usr/local/sbin/iscsiadm", "manifests/lab/longhorn-bridge": "/usr/local/bin/longhorn-bridge"} {
+		n.run("go", "-C", testkit.Root(), "build", "-o", at, "./"+folder)
+	}
+	n.must(os.MkdirAll("/usr/lib/modules", 0o755))
+	n.must(os.MkdirAll("/var/lib/longhorn", 0o700))
+	n.run("mount", "--bind", n.path("longhorn"), "/var/lib/longhorn")
+	// The folder itself is on the machine's devtmpfs.
+	n.must(os.MkdirAll("/dev/longhorn", 0o755))
+	n.run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/dev/longhorn")
+	disks, err := os.ReadDir("/sys/block")
+	n.must(err)
+	links := map[string]string{}
+	for _, d := range disks {
+		links[d.Name()], err = os.Readlink(filepath.Join("/sys/block", d.Name()))
+		n.must(err)
+	}
+	n.run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/sys/block")
+	for name, to := range links {
+		n.must(os.Symlink(to, filepath.Join("/sys/block", name)))
+	}
+}
+
+// ofLonghorn are the machine's programs that Longhorn's call by name, in their images.
+var ofLonghorn = []string{"bash", "dash", "cp", "rm", "ls", "cat", "mkdir", "rmdir", "sleep", "tee", "basename", "dirname", "seq", "stat", "touch", "mktemp",
+	"mv", "ln", "chmod", "chown", "true", "false", "env", "echo", "head", "tail", "wc", "diff", "grep", "sed", "awk", "ps", "nsenter", "mount", "umount", "findmnt",
+	"mountpoint", "lsblk", "blkid", "blockdev", "losetup", "mke2fs", "tune2fs", "e2fsck", "fsck", "resize2fs", "dumpe2fs", "fstrim", "kmod", "curl", "ip",
+	"setsid", "df", "sync", "dd", "timeout", "readlink", "date", "id", "cut", "tr", "sort", "find", "xargs"}
+
+// loadLonghorn makes the images of Longhorn and its sidecars.
+func (n *node) loadLonghorn() {
+	n.t.Helper()
+	files := map[string]string{}
+	add := func(program string, at ...string) {
+		source, err := filepath.EvalSymlinks(program)
+		n.must(err)
+		for _, path := range at {
+			files[path] = source
+		}
+		addLibraries(files, source)
+	}
+	for _, program := range ofLonghorn {
+		add(testkit.Tool(n.t, program), "/usr/bin/"+program)
+	}
+	add(testkit.Tool(n.t, "dash"), "/bin/sh")
+	add(testkit.Tool(n.t, "bash"), "/bin/bash")
+	add(testkit.Tool(n.t, "mke2fs"), "/usr/sbin/mkfs.ext4")
+	add(testkit.Tool(n.t, "e2fsck"), "/usr/sbin/fsck.ext4")
+	// BusyBox' own nc has no -z, which the instance manager's probe uses.
+	add("/bin/nc.openbsd", "/usr/bin/nc")
+	add("/usr/bin/tini-static", "/tini")
+	add(testkit.Tool(n.t, "longhorn-manager"), "/usr/local/sbin/longhorn-manager")
+	add(testkit.Tool(n.t, "longhorn-instance-manager"), "/usr/local/bin/longhorn-instance-manager")
+	add(testkit.Tool(n.t, "longhorn-engine"), "/usr/local/bin/longhorn")
+	add(testkit.Tool(n.t, "grpc-health-probe"), "/usr/local/bin/grpc_health_probe")
+	add("/usr/local/sbin/iscsiadm", "/usr/sbin/tgtd", "/usr/sbin/tgtadm") // one program has the three names
+	files["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
+	for _, script := range []struct{ module, file, at string }{
+		{"longhorn-manager", "package/nsmounter", "/usr/local/sbin/nsmounter"},
+		{"longhorn-manager", "package/launch-manager", "/usr/local/sbin/launch-manager"},
+		{"longhorn-instance-manager", "package/instance-manager", "/usr/local/bin/instance-manager"},
+	} {
+		files[script.at] = n.script(script.module, script.file)
+	}
+	n.must(os.WriteFile(n.path("etc", "passwd-longhorn"), []byte("root:x:0:0::/root:/bin/bash\n"), 0o644))
+	n.must(os.WriteFile(n.path("etc", "group-longhorn"), []byte("root:x:0:\ndisk:x:6:\n"), 0o644))
+	n.must(os.WriteFile(n.path("etc", "empty"), nil, 0o644))
+	files["/etc/passwd"], files["/etc/group"] = n.path("etc", "passwd-longhorn"), n.path("etc", "group-longhorn")
+	for _, folder := range []string{"/tmp", "/var/run", "/var/log", "/var/tmp", "/lib/modules", "/root"} {
+		files[folder+"/.keep"] = n.path("etc", "empty")
+	}
+	const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	n.load(n.LonghornImage(), &images.Dockerfile{Files: files, Entrypoint: []string{"/tini", "--"}}, "/", path)
+
+	busybox := testkit.Tool(n.t, "busybox")
+	for name, program := range map[string]string{"csi-attacher": "csi-attacher", "csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer",
+		"csi-snapshotter": "csi-snapshotter", "node-driver-registrar": "csi-sidecar", "livenessprobe": "csi-sidecar"} {
+		source, err := filepath.EvalSymlinks(testkit.Tool(n.t, program))
+		n.must(err)
+		n.load("e2e/"+name+":local", &images.Dockerfile{Entrypoint: []string{"/bin/" + name}, Files: map[string]string{"/bin/" + name: source, "/bin/sh": busybox,
+			"/bin/rm": busybox}}, "/", path)
+	}
+}
+
+// script returns a script of a module that tools/ pins, executable: a module has no modes of files.
+func (n *node) script(module, file string) string {
+	n.t.Helper()
+	folder, err := kubetest.Module(module)
+	n.must(err)
+	text, err := os.ReadFile(filepath.Join(folder, file))
+	n.must(err)
+	copied := n.path("bin", filepath.Base(file))
+	n.must(os.WriteFile(copied, text, 0o755))
+	return copied
+}
+
+// installLonghorn installs Longhorn and the storage classes of the examples, and waits until volumes can be had.
+func (n *node) installLonghorn() {
+	n.t.Helper()
+	text, err := os.ReadFile("longhorn.yaml")
+	n.must(err)
+	n.write("etc/longhorn.yaml", string(text))
+	n.kubectl("apply", "--server-side", "-f", n.path("etc", "longhorn.yaml"))
+	n.kubectl("rollout", "status", "daemonset/longhorn-manager", "--namespace=longhorn-system", "--timeout=10m")
+	n.kubectl("rollout", "status", "deployment/longhorn-driver-deployer", "--namespace=longhorn-system", "--timeout=10m")
+	n.kubectl("wait", "--for=create", "csidriver/driver.longhorn.io", "--timeout=10m")
+	for _, object := range []string{"daemonset/longhorn-csi-plugin", "deployment/csi-attacher", "deployment/csi-provisioner", "deployment/csi-resizer", "deployment/csi-snapshotter"} {
+		n.kubectl("wait", "--for=create", object, "--namespace=longhorn-system", "--timeout=5m")
+		n.kubectl("rollout", "status", object, "--namespace=longhorn-system", "--timeout=10m")
+	}
+	n.kubectl("wait", "--for=jsonpath={.status.state}=deployed", "engineimages.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
+	n.kubectl("wait", "--for=jsonpath={.status.currentState}=running", "instancemanagers.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
+	for class := range longhornClasses {
+		n.kubectl("apply", "--server-side", "-f", filepath.Join(testkit.Root(), "manifests", "examples", "storage-classes", class+".yaml"))
+	}
+}
+
+// longhornVolume is a volume of Longhorn's with its replicas' names.
+type longhornVolume struct {
+	class, server, claim, volume string
+	replicas                     []string
+}
+
+// longhornDatabases installs a bench on each class, and returns their volumes.
+func (n *node) longhornDatabases() []longhornVolume {
+	n.t.Helper()
+	for class := range longhornClasses {
+		n.installBench(class)
+	}
+	var all []longhornVolume
+	for class, replicas := range longhornClasses {
+		n.awaitPostgreSQL(class)
+		claim := "postgresql-" + class + "-1"
+		v := longhornVolume{class: class, server: "db-" + class + "/" + claim, claim: claim, volume: n.volumeOf("db-"+class, claim)}
+		v.replicas = strings.Fields(n.kubectl("get", "replicas.longhorn.io", "--namespace=longhorn-system", "--selector=longhornvolume="+v.volume, "--output=jsonpath={.items[*].metadata.name}"))
+		if len(v.replicas) != replicas {
+			n.t.Errorf("the volume of %s has the replicas %v", class, v.replicas)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// followLonghorn checks the path of a query down to each replica, by Longhorn's own names.
+func (n *node) followLonghorn(v longhornVolume) {
+	n.t.Helper()
+	labels := fmt.Sprintf(`volume=%q`, v.volume)
+	expressions := []string{
+		fmt.Sprintf(`server:volume:info{server=%q, namespace="db-%s", persistentvolumeclaim=%q, storageclass=%q, %s}`, v.server, v.class, v.claim, v.class, labels),
+		fmt.Sprintf(`plumbline_longhorn_volume_info{%s, persistentvolumeclaim=%q}`, labels, v.claim),
+		fmt.Sprintf(`plumbline_longhorn_volume_robustness{%s, robustness="healthy"} == 1`, labels),
+		fmt.Sprintf(`volume:block_write_seconds:mean5m{%s} > 0`, labels),
+	}
+	for _, replica := range v.replicas {
+		for _, metric := range []string{`plumbline_longhorn_replica_up{%s} == 1`, `replica:write_seconds:mean5m{source="wire", %s} > 0`, `replica:write_service_seconds:mean5m{source="wire", %s} > 0`,
+			`replica:disk:info{node="node-1", %s}`} {
+			expressions = append(expressions, fmt.Sprintf(metric, fmt.Sprintf("%s, replica=%q", labels, replica)))
+		}
+	}
+	for _, expression := range expressions {
+		testkit.Eventually(n.t, patience, n.some(expression))
+	}
+	n.say("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
+}
+
+// replicaProcess returns the process of a replica: its folder is on the node by the name that the instance manager started it with.
+func (n *node) replicaProcess(replica string) int {
+	n.t.Helper()
+	folder := n.kubectl("get", "replicas.longhorn.io/"+replica, "--namespace=longhorn-system", "--output=jsonpath={.spec.dataDirectoryName}")
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	n.must(err)
+	for _, file := range found {
+		text, _ := os.ReadFile(file)
+		words := strings.Split(string(text), "\x00")
+		if slices.Contains(words, "replica") && slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "/replicas/"+folder) }) &&
+			filepath.Base(words[0]) == "longhorn" {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			n.must(err)
+			return pid
+		}
+	}
+	n.t.Fatalf("no process of replica %s, whose folder is %s", replica, folder)
+	return 0
+}
+
+// slowReplica stops a replica's process for half of the time until the verdict, kubectl plumbline why and an event on the claim name it.
+func (n *node) slowReplica(v longhornVolume) {
+	n.t.Helper()
+	slow := v.replicas[1]
+	began := time.Now()
+	mend := damage.Halve(context.Background(), n.replicaProcess(slow))
+	mended := false
+	defer func() {
+		if !mended {
+			n.must(mend())
+		}
+	}()
+	testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
+	n.say("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
+	testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
+	said := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
+	n.say("longhorn.txt", "%s", said)
+	if !strings.Contains(said, slow) {
+		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, said)
+	}
+	events := func(reason string) func() error {
+		return func() error {
+			text := n.kubectl("describe", "persistentvolumeclaim", v.claim, "--namespace=db-"+v.class)
+			_, events, _ := strings.Cut(text, "Events:")
+			for line := range strings.Lines(events) {
+				if strings.Contains(line, reason) && strings.Contains(line, slow) {
+					n.say("longhorn.txt", "after %.0f s: %s", time.Since(began).Seconds(), strings.TrimSpace(line))
+					return nil
+				}
+			}
+			return fmt.Errorf("no event %s of %s on %s:\n%s", reason, slow, v.claim, events)
+		}
+	}
+	testkit.Eventually(n.t, 3*patience, events("ReplicaSlow"))
+	mended = true
+	n.must(mend())
+	testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered"))
+}
+
+// killReplica kills a replica's process: the volume is degraded, Longhorn rebuilds it, and both are reported.
+func (n *node) killReplica(v longhornVolume) {
+	n.t.Helper()
+	killed := v.replicas[0]
+	began := time.Now()
+	n.must(syscall.Kill(n.replicaProcess(killed), syscall.SIGKILL))
+	testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`volume:degraded:bool{volume=%q} == 1 or plumbline_longhorn_volume_robustness{volume=%q, robustness="degraded"} == 1`, v.volume, v.volume)))
+	n.say("longhorn.txt", "a replica of %s killed: degraded after %.0f s", v.class, time.Since(began).Seconds())
+	testkit.Eventually(n.t, 3*patience, n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume)))
+	n.say("longhorn.txt", "rebuilt after %.0f s", time.Since(began).Seconds())
+	// A database that waits for two replicas meanwhile is none that stands still.
+	testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[1m]) > 1`, v.class)))
+}
+
+// uninstallLonghornBenches deletes the databases: Longhorn deletes their volumes, and detaches their devices.
+func (n *node) uninstallLonghornBenches() {
+	n.t.Helper()
+	for class := range longhornClasses {
+		n.helm("db-"+class, "uninstall", "bench", "--wait", "--timeout=5m")
+		n.kubectl("delete", "namespace", "db-"+class, "--timeout=5m")
+	}
+	testkit.Eventually(n.t, patience, func() error {
+		if left := n.kubectl("get", "volumes.longhorn.io", "--namespace=longhorn-system", "--output=name"); left != "" {
+			return errors.New("volumes are left: " + left)
+		}
+		return nil
+	})
+	for _, expression := range []string{`plumbline_volume_info{storageclass=~"longhorn.*"}`, `plumbline_longhorn_volume_info`, `plumbline_replica_info`} {
+		testkit.Eventually(n.t, patience, n.none(expression))
+	}
+}
+
+// leaveLonghorn removes what Longhorn has on the machine itself, once the node's namespaces are gone: loop devices whose bridge has ended
+// with its pod, and the folder on the machine's devtmpfs.
+func leaveLonghorn(folder string) {
+	records, _ := filepath.Glob(filepath.Join(folder, "overlay", "_var_lib", "upper", "plumbline-iscsi", "*", "record"))
+	for _, file := range records {
+		var record struct{ Disk string }
+		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &record) != nil || record.Disk == "" {
+			continue
+		}
+		if output, err := exec.Command("losetup", "--detach", "/dev/"+record.Disk).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: losetup --detach %s: %v %s\n", record.Disk, err, output)
+		}
+	}
+	if err := os.Remove("/dev/longhorn"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+	}
+}
