@@ -136,7 +136,7 @@ func TestOnNode(t *testing.T) {
 			n.followLonghorn(v)
 			if len(v.replicas) > 1 {
 				n.slowReplica(v)
-				n.killReplica(v)
+				n.longhornFaults(v)
 			}
 		}
 		n.uninstallLonghornBenches()

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/plumbline/plumbline/manifests/images"
@@ -257,20 +256,6 @@ func (n *node) slowReplica(v longhornVolume) {
 	mended = true
 	n.must(mend())
 	testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered"))
-}
-
-// killReplica kills a replica's process: the volume is degraded, Longhorn rebuilds it, and both are reported.
-func (n *node) killReplica(v longhornVolume) {
-	n.t.Helper()
-	killed := v.replicas[0]
-	began := time.Now()
-	n.must(syscall.Kill(n.replicaProcess(killed), syscall.SIGKILL))
-	testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`volume:degraded:bool{volume=%q} == 1 or plumbline_longhorn_volume_robustness{volume=%q, robustness="degraded"} == 1`, v.volume, v.volume)))
-	n.say("longhorn.txt", "a replica of %s killed: degraded after %.0f s", v.class, time.Since(began).Seconds())
-	testkit.Eventually(n.t, 3*patience, n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume)))
-	n.say("longhorn.txt", "rebuilt after %.0f s", time.Since(began).Seconds())
-	// A database that waits for two replicas meanwhile is none that stands still.
-	testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[1m]) > 1`, v.class)))
 }
 
 // uninstallLonghornBenches deletes the databases: Longhorn deletes their volumes, and detaches their devices.

@@ -1,0 +1,233 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// longhornFault is something that an operator of Longhorn meets. alerts are those of which one must fire, each of which must have the
+// labels of the volume; none of all others may page.
+type longhornFault struct {
+	what   string
+	alerts []string
+	begin  func(longhornVolume) (mend func())
+	// over is nil once the fault had its whole effect; it is awaited before it is mended.
+	over func(longhornVolume) func() error
+}
+
+// longhornFaults does all of them to a volume of three replicas, one after the other, and writes what fired into a table.
+func (n *node) longhornFaults(v longhornVolume) {
+	n.t.Helper()
+	n.report("longhorn-faults.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
+	for _, f := range []longhornFault{
+		{what: "a replica's process is killed", begin: n.killedReplica, over: n.degraded},
+		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute(time.Now)},
+		{what: "the engine's process is killed", begin: n.killedEngine, over: n.interrupted},
+		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.interrupted},
+		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.interrupted},
+		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
+		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
+	} {
+		began := time.Now()
+		watch := n.watchAlerts()
+		mend := f.begin(v)
+		testkit.Eventually(n.t, patience, f.over(v))
+		over := time.Since(began)
+		if mend != nil {
+			mend()
+		}
+		testkit.Eventually(n.t, 3*patience, n.wellAgain(v))
+		well := time.Since(began)
+		ours, others := watch(v)
+		n.report("longhorn-faults.md", fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", f.what, over.Seconds(), well.Seconds(), ours, others))
+		n.t.Logf("%s: over after %s, well again after %s; alerts of the volume: %s; others: %s", f.what, over, well, ours, others)
+	}
+}
+
+// watchAlerts looks at the alerts that fire once a second, until the returned function is called. It returns those that are about the
+// volume and others, each by its name and whom it names, with the seconds until it fired.
+func (n *node) watchAlerts() func(longhornVolume) (ours, others string) {
+	n.t.Helper()
+	began := time.Now()
+	ctx, stop := context.WithCancel(context.Background())
+	fired := map[string]string{}
+	about := map[string]map[string]string{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ticker := time.NewTicker(time.Second); ctx.Err() == nil; <-ticker.C {
+			var answer struct{ Alerts []alert }
+			if n.api("alerts", &answer) != nil {
+				continue // a busy Prometheus
+			}
+			for _, a := range answer.Alerts {
+				labels := a.Labels
+				key := labels["alertname"]
+				for _, label := range []string{"replica", "server", "device", "job", "severity"} {
+					if labels[label] != "" {
+						key += " " + labels[label]
+					}
+				}
+				if _, known := fired[key]; a.State == "firing" && !known {
+					fired[key] = fmt.Sprintf("%s (%.0f s)", key, time.Since(began).Seconds())
+					about[key] = labels
+					if a.ActiveAt.Before(began) {
+						fired[key] = key + " (before)"
+					}
+				}
+			}
+		}
+	}()
+	return func(v longhornVolume) (ours, others string) {
+		stop()
+		<-done
+		var its, rest []string
+		for _, key := range slices.Sorted(maps.Keys(fired)) {
+			if l := about[key]; l["volume"] == v.volume || l["persistentvolumeclaim"] == v.claim || l["server"] == v.server || l["storageclass"] == v.class {
+				its = append(its, fired[key])
+			} else {
+				rest = append(rest, fired[key])
+			}
+		}
+		return strings.Join(its, ", "), strings.Join(rest, ", ")
+	}
+}
+
+// wellAgain is nil once the volume is healthy and its database answers.
+func (n *node) wellAgain(v longhornVolume) func() error {
+	return func() error {
+		for _, expression := range []string{
+			fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume),
+			fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[20s]) > 1`, v.class),
+		} {
+			if err := n.some(expression)(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (n *node) killedReplica(v longhornVolume) func() {
+	n.must(syscall.Kill(n.replicaProcess(v.replicas[0]), syscall.SIGKILL))
+	return nil
+}
+
+func (n *node) degraded(v longhornVolume) func() error {
+	return n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="degraded"} == 1`, v.volume))
+}
+
+func (n *node) stoppedReplica(v longhornVolume) func() {
+	pid := n.replicaProcess(v.replicas[2])
+	n.must(syscall.Kill(pid, syscall.SIGSTOP))
+	// Longhorn may have ended it meanwhile.
+	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+}
+
+// minute is over a minute after it is first looked at.
+func (n *node) minute(now func() time.Time) func(longhornVolume) func() error {
+	return func(longhornVolume) func() error {
+		began := now()
+		return func() error {
+			if passed := now().Sub(began); passed < time.Minute {
+				return fmt.Errorf("only %s have passed", passed)
+			}
+			return nil
+		}
+	}
+}
+
+func (n *node) killedEngine(v longhornVolume) func() {
+	n.must(syscall.Kill(n.engineProcess(v), syscall.SIGKILL))
+	return nil
+}
+
+// engineProcess returns the process of a volume's engine.
+func (n *node) engineProcess(v longhornVolume) int {
+	n.t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	n.must(err)
+	for _, file := range found {
+		text, _ := os.ReadFile(file)
+		if words := strings.Split(string(text), "\x00"); slices.Contains(words, "controller") && slices.Contains(words, v.volume) && filepath.Base(words[0]) == "longhorn" {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			n.must(err)
+			return pid
+		}
+	}
+	n.t.Fatalf("no process of the engine of %s", v.volume)
+	return 0
+}
+
+// interrupted is nil once the canary has got no answer for some seconds.
+func (n *node) interrupted(v longhornVolume) func() error {
+	return n.some(fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[10s]) < 1 or increase(loadgen_errors_total{storageclass=%q}[30s]) > 0`, v.class, v.class))
+}
+
+func (n *node) deletedManager(longhornVolume) func() {
+	n.kubectl("delete", "pods", "--namespace=longhorn-system", "--selector=longhorn.io/component=instance-manager", "--wait=false")
+	return nil
+}
+
+func (n *node) deletedPod(v longhornVolume) func() {
+	n.kubectl("delete", "pod", v.claim, "--namespace=db-"+v.class, "--wait=false")
+	return nil
+}
+
+func (n *node) setReplicas(v longhornVolume, replicas int) {
+	n.kubectl("patch", "volumes.longhorn.io", v.volume, "--namespace=longhorn-system", "--type=merge", fmt.Sprintf(`--patch={"spec":{"numberOfReplicas":%d}}`, replicas))
+}
+
+func (n *node) fewerReplicas(v longhornVolume) func() {
+	n.setReplicas(v, 2)
+	// Longhorn leaves the third one until it is deleted.
+	n.kubectl("delete", "replicas.longhorn.io", v.replicas[2], "--namespace=longhorn-system", "--timeout=2m")
+	return func() { n.setReplicas(v, 3); testkit.Eventually(n.t, 2*patience, n.replicasAre(3)(v)) }
+}
+
+func (n *node) replicasAre(replicas int) func(longhornVolume) func() error {
+	return func(v longhornVolume) func() error {
+		return n.some(fmt.Sprintf(`count by (volume) (plumbline_longhorn_replica_up{volume=%q} == 1) == %d`, v.volume, replicas))
+	}
+}
+
+func (n *node) managerAway(longhornVolume) func() {
+	patch := func(selector string) {
+		n.kubectl("patch", "daemonset/longhorn-manager", "--namespace=longhorn-system", "--type=merge", `--patch={"spec":{"template":{"spec":{"nodeSelector":`+selector+`}}}}`)
+	}
+	patch(`{"kubernetes.io/hostname":"none"}`)
+	return func() {
+		patch(`null`)
+		n.kubectl("rollout", "status", "daemonset/longhorn-manager", "--namespace=longhorn-system", "--timeout=10m")
+	}
+}
+
+// managerGone is nil three minutes after the manager's pods are gone.
+func (n *node) managerGone(longhornVolume) func() error {
+	var gone time.Time
+	return func() error {
+		pods, err := n.try("get", "pods", "--namespace=longhorn-system", "--selector=app=longhorn-manager", "--output=name")
+		if err != nil || pods != "" {
+			return fmt.Errorf("there is still %s%v", pods, err)
+		}
+		if gone.IsZero() {
+			gone = time.Now()
+		}
+		if passed := time.Since(gone); passed < 3*time.Minute {
+			return fmt.Errorf("it is away for %s only", passed)
+		}
+		return nil
+	}
+}
