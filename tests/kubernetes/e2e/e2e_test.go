@@ -32,10 +32,10 @@ func TestOnNode(t *testing.T) {
 		fmt.Println(line)
 		n.report("steps.txt", line+"\n")
 	}
-	// part is one of the scenarios: the others go on if it fails.
+	// part is one of the scenarios, or a part of one: the others go on if it fails.
 	part := func(what string, run func()) {
 		outer := n.t
-		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+		outer.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			n.t = t
 			run()
 		})
@@ -130,16 +130,22 @@ func TestOnNode(t *testing.T) {
 	part("machine, pod and limited pod: the CPU limit is told", n.besideMachine)
 	part("matrix on both classes: the slow one is told, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
 	part("verdicts are events of the claim, begun and ended", func() { n.verdictsAreEvents(slowed) })
-	part("Longhorn: each replica of a query's volume, slow and killed", func() {
+	part("Longhorn", func() {
 		n.installLonghorn()
-		for _, v := range n.longhornDatabases() {
-			n.followLonghorn(v)
-			if len(v.replicas) > 1 {
-				n.slowReplica(v)
-				n.longhornFaults(v)
+		step("Longhorn installed")
+		volumes := n.longhornDatabases()
+		step("databases on Longhorn run")
+		replicated := volumes[1]
+		part("a query followed to each replica", func() {
+			for _, v := range volumes {
+				n.followLonghorn(v)
 			}
-		}
+		})
+		part("a slow replica is named, in an event, too", func() { n.slowReplica(replicated) })
+		part("faults that an operator meets", func() { n.longhornFaults(replicated) })
 		n.uninstallLonghornBenches()
+		step("databases on Longhorn deleted, nothing of their volumes left")
+		part("the first publication", n.publish)
 	})
 	part("chart upgraded and rolled back", n.upgradePlumbline)
 	n.uninstallBenches()

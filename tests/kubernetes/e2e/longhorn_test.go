@@ -25,8 +25,8 @@ import (
 // Longhorn's manager, instance manager, engine, replicas and CSI driver are the real ones. The kernel has no iSCSI: instead of tgtd and
 // iscsiadm, tests/kubernetes/iscsi attaches a volume as a loop device over a FUSE file. Whatever is measured here is measured of that.
 
-// longhornClasses are the classes of Longhorn's V1 engine, by the number of their volumes' replicas.
-var longhornClasses = map[string]int{"longhorn-r1": 1, "longhorn-r3": 3}
+// longhornClasses are the classes of Longhorn's V1 engine: with one replica, and with three.
+var longhornClasses = []string{"longhorn-r1", "longhorn-r3"}
 
 // LonghornImage has all of Longhorn's own programs.
 func (n *node) LonghornImage() string { return "e2e/longhorn:local" }
@@ -146,7 +146,7 @@ func (n *node) installLonghorn() {
 	}
 	n.kubectl("wait", "--for=jsonpath={.status.state}=deployed", "engineimages.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
 	n.kubectl("wait", "--for=jsonpath={.status.currentState}=running", "instancemanagers.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
-	for class := range longhornClasses {
+	for _, class := range longhornClasses {
 		n.kubectl("apply", "--server-side", "-f", filepath.Join(testkit.Root(), "manifests", "examples", "storage-classes", class+".yaml"))
 	}
 }
@@ -160,16 +160,16 @@ type longhornVolume struct {
 // longhornDatabases installs a bench on each class, and returns their volumes.
 func (n *node) longhornDatabases() []longhornVolume {
 	n.t.Helper()
-	for class := range longhornClasses {
+	for _, class := range longhornClasses {
 		n.installBench(class)
 	}
 	var all []longhornVolume
-	for class, replicas := range longhornClasses {
+	for _, class := range longhornClasses {
 		n.awaitPostgreSQL(class)
 		claim := "postgresql-" + class + "-1"
 		v := longhornVolume{class: class, server: "db-" + class + "/" + claim, claim: claim, volume: n.volumeOf("db-"+class, claim)}
 		v.replicas = strings.Fields(n.kubectl("get", "replicas.longhorn.io", "--namespace=longhorn-system", "--selector=longhornvolume="+v.volume, "--output=jsonpath={.items[*].metadata.name}"))
-		if len(v.replicas) != replicas {
+		if got := fmt.Sprint("longhorn-r", len(v.replicas)); got != class {
 			n.t.Errorf("the volume of %s has the replicas %v", class, v.replicas)
 		}
 		all = append(all, v)
@@ -258,10 +258,41 @@ func (n *node) slowReplica(v longhornVolume) {
 	testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered"))
 }
 
+// publication is the values of the first publication, on Longhorn with three replicas and with one, beside the control.
+const publication = `
+classes: [` + control + `, longhorn-r1, longhorn-r3]
+postgresql:
+  image: ` + postgresqlImage + `
+  storage: {size: 2Gi}
+  resources: {requests: {cpu: 50m, memory: 256Mi}, limits: null}
+  parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}
+matrix: {repeat: 4, scale: 0.02, volumeSize: 2Gi, extraArgs: [--max-warmup=2s]}
+`
+
+// publish runs the first publication: each run has a result and its layers, and the classes of Longhorn are slower than the control.
+func (n *node) publish() {
+	n.t.Helper()
+	report := n.experiment("dalibo", publication, 40*time.Minute)
+	if done, planned, ok := report.Interrupted(); ok {
+		n.t.Fatalf("of %d runs planned %d are done", planned, done)
+	}
+	for _, row := range report.Rows {
+		if row.Result == nil {
+			n.t.Errorf("%s, round %d on %s failed: %s", row.Step, row.Round, row.StorageClass, row.Error)
+		}
+	}
+	for _, c := range report.Classes {
+		n.say("longhorn.txt", "%s: %s; %s; limits %v", c.StorageClass, c.Verdict, c.Words, c.Limits)
+		if slices.Contains(longhornClasses, c.StorageClass) && c.Verdict != "surely slower" {
+			n.t.Errorf("%s is %s", c.StorageClass, c.Verdict)
+		}
+	}
+}
+
 // uninstallLonghornBenches deletes the databases: Longhorn deletes their volumes, and detaches their devices.
 func (n *node) uninstallLonghornBenches() {
 	n.t.Helper()
-	for class := range longhornClasses {
+	for _, class := range longhornClasses {
 		n.helm("db-"+class, "uninstall", "bench", "--wait", "--timeout=5m")
 		n.kubectl("delete", "namespace", "db-"+class, "--timeout=5m")
 	}

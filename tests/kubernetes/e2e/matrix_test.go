@@ -17,38 +17,44 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-const matrixValues = imageValues + `
-classes: [` + control + `, ` + held + `]
-matrix: {repeat: 4, scale: 0.3, volumeSize: 1Gi}
-`
+// experiment runs a published experiment by the bench's chart, in a namespace of its own, with values beside those of its file, and
+// returns the report of the job's log, which stays in build/e2e with its page.
+func (n *node) experiment(name, values string, limit time.Duration) *matrix.Report {
+	n.t.Helper()
+	n.kubectl("create", "namespace", "matrix")
+	defer n.kubectl("delete", "namespace", "matrix", "--timeout=5m")
+	n.write("etc/matrix.yaml", imageValues+values)
+	n.helm("matrix", "install", name, benchChart(), "-f", benchChart(name+".yaml"), "-f", n.path("etc", "matrix.yaml"))
+	defer n.helm("matrix", "uninstall", name, "--wait")
+	testkit.Eventually(n.t, limit, func() error {
+		if done := n.kubectl("get", "job/matrix-"+name, "--namespace=matrix", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
+			return errors.New("the job's conditions: " + done)
+		}
+		return nil
+	})
+	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-"+name+".log")
+	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-"+name, "--namespace=matrix")), 0o644))
+	page := strings.TrimSuffix(log, ".log") + ".html"
+	if output, err := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "report", "--matrix="+log, "--html="+page).CombinedOutput(); err != nil {
+		n.t.Errorf("loadgen report: %v\n%s", err, output)
+	}
+	report, err := matrix.Read(log)
+	n.must(err)
+	return report
+}
 
-// runMatrix runs a published experiment on both classes in one job, by the bench's chart, while each operation of one's disk is held back:
-// the report made of the job's log has that class as surely slower, by that time at least, and names its device.
+// runMatrix runs an experiment on both classes in one job while each operation of one's disk is held back: the report has that class as
+// surely slower, by that time at least, and names its device.
 func (n *node) runMatrix(disk *rig.SlowDisk, delay time.Duration) {
 	n.t.Helper()
 	for _, d := range []*rig.Delay{disk.Writes, disk.Syncs} {
 		d.Set(delay)
 		defer d.Set(0)
 	}
-	n.kubectl("create", "namespace", "matrix")
-	defer n.kubectl("delete", "namespace", "matrix", "--timeout=5m")
-	n.write("etc/matrix.yaml", matrixValues)
-	n.helm("matrix", "install", "wal", benchChart(), "-f", benchChart("wal.yaml"), "-f", n.path("etc", "matrix.yaml"))
-	defer n.helm("matrix", "uninstall", "wal", "--wait")
-	testkit.Eventually(n.t, 15*time.Minute, func() error {
-		if done := n.kubectl("get", "job/matrix-wal", "--namespace=matrix", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
-			return errors.New("the job's conditions: " + done)
-		}
-		return nil
-	})
-	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-wal.log")
-	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-wal", "--namespace=matrix")), 0o644))
-	page := filepath.Join(filepath.Dir(log), "matrix-wal.html")
-	if output, err := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "report", "--matrix="+log, "--html="+page).CombinedOutput(); err != nil {
-		n.t.Errorf("loadgen report: %v\n%s", err, output)
-	}
-	report, err := matrix.Read(log)
-	n.must(err)
+	report := n.experiment("wal", `
+classes: [`+control+`, `+held+`]
+matrix: {repeat: 4, scale: 0.3, volumeSize: 1Gi}
+`, 15*time.Minute)
 	if done, planned, ok := report.Interrupted(); ok || len(report.Rows) != 8 {
 		n.t.Fatalf("%d runs, of %d planned %d are done", len(report.Rows), planned, done)
 	}
