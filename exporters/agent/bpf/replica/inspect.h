@@ -99,32 +99,44 @@ struct task_struct___inspect {
 
 #pragma clang attribute pop
 
+/* A walk along the packets that a unix socket has not read. */
+struct unread_walk {
+	struct sk_buff___inspect *packet;
+	struct sk_buff_head___inspect *head;
+	u64 front; /* of the first one */
+	u64 bytes;
+};
+
+static long unread_step(u32 i, struct unread_walk *w)
+{
+	struct sk_buff___inspect *packet = w->packet;
+
+	if (!packet || (void *)packet == (void *)w->head)
+		return 1;
+	u32 length = BPF_CORE_READ(packet, len);
+	struct unix_skb_parms *parms = (void *)packet + bpf_core_field_offset(struct sk_buff___inspect, cb);
+	u32 consumed = 0;
+
+	if (bpf_core_field_exists(parms->consumed))
+		consumed = BPF_CORE_READ(parms, consumed);
+	if (!i)
+		w->front = (u64)packet + consumed;
+	if (consumed < length)
+		w->bytes += length - consumed;
+	w->packet = BPF_CORE_READ(packet, next);
+	return 0;
+}
+
 /* The unread bytes of a unix socket. Nobody holds the queue still meanwhile: of a process
  * that reads, the sum is of some moment; of one that does not, it is exact. */
-static __noinline u64 unix_unread(struct sock___inspect *sk, struct socket_state *s)
+static __always_inline void unix_unread(struct sock___inspect *sk, struct socket_state *s)
 {
 	struct sk_buff_head___inspect *head = (void *)sk + bpf_core_field_offset(struct sock___inspect, sk_receive_queue);
-	struct sk_buff___inspect *packet = BPF_CORE_READ(head, next);
-	u64 sum = 0;
+	struct unread_walk w = {.packet = BPF_CORE_READ(head, next), .head = head};
 
-	if (!s)
-		return 0;
-	for (int i = 0; i < INSPECT_PACKETS; i++) {
-		if (!packet || (void *)packet == (void *)head)
-			break;
-		u32 length = BPF_CORE_READ(packet, len);
-		struct unix_skb_parms *parms = (void *)packet + bpf_core_field_offset(struct sk_buff___inspect, cb);
-		u32 consumed = 0;
-
-		if (bpf_core_field_exists(parms->consumed))
-			consumed = BPF_CORE_READ(parms, consumed);
-		if (!i)
-			s->front = (u64)packet + consumed;
-		if (consumed < length)
-			sum += length - consumed;
-		packet = BPF_CORE_READ(packet, next);
-	}
-	return sum;
+	bpf_loop(INSPECT_PACKETS, unread_step, &w, 0);
+	s->front = w.front;
+	s->unread = w.bytes;
 }
 
 SEC("iter/task_file")
@@ -161,7 +173,7 @@ int replica_sockets(struct bpf_iter__task_file *ctx)
 	if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN) {
 		s.flags |= SOCKET_LISTENS;
 	} else if (s.flags & SOCKET_UNIX) {
-		s.unread = unix_unread(sk, &s);
+		unix_unread(sk, &s);
 	} else {
 		struct tcp_sock___inspect *t = (void *)sk;
 
