@@ -45,6 +45,7 @@ func (f *Finding) knownOfVolume(s *series) {
 		is := of("replica", r.Name)
 		s.add("replica:write_seconds:mean5m", r.RoundTrip, is...)
 		s.add("replica:write_service_seconds:mean5m", r.Service, is...)
+		s.add("replica:write_time_seconds:mean5m", r.Time(), is...)
 		s.add("replica:disk_write_seconds:mean5m", r.Disk, is...)
 		s.add("replica:stopped_seconds:avg5m", r.Stopped, is...)
 		s.add("replica:unread_bytes:avg5m", r.Unread, is...)
