@@ -244,6 +244,7 @@ func (r Replica) where(c Culprit) string {
 	case !Known(r.Service):
 		return "what of it is the network and what the replica is not measured"
 	case c.Layer == layers.Network:
+		ms := msBeside(network, r.Service)
 		return fmt.Sprintf("%s ms of it pass between the engine and the replica, %s within it: the network, or a process that does not get to read", ms(network), ms(r.Service))
 	case c.Layer == layers.Disk:
 		return fmt.Sprintf("%s ms of it are %s's, the disk below it on %s", ms(disk), r.Device, r.Node)
@@ -254,6 +255,7 @@ func (r Replica) where(c Culprit) string {
 	case !Known(r.Disk):
 		return fmt.Sprintf("%s ms of it are the replica's own; the disk below it is not measured", ms(r.Service))
 	}
+	ms := msBeside(r.Service-disk, r.Disk)
 	return fmt.Sprintf("%s ms of it pass within the replica, before its disk %s, which does a write in %s ms: its process waits, as under a limit of writes, or computes",
 		ms(r.Service-disk), r.Device, ms(r.Disk))
 }

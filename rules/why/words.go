@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,20 +21,38 @@ func (f *Finding) layerWord(name string) string {
 }
 
 // ms prints seconds as milliseconds with two significant digits, without the unit.
-func ms(seconds float64) string {
+func ms(seconds float64) string { return msOf(seconds, 2) }
+
+func msOf(seconds float64, digits int) string {
 	if !Known(seconds) {
 		return "?"
 	}
-	return number(seconds * 1000)
+	return significant(seconds*1000, digits)
+}
+
+// msBeside returns ms for a sentence that compares a figure with others. It prints as many digits as it takes to tell
+// it from them, and at least two.
+func msBeside(one float64, others ...float64) func(seconds float64) string {
+	digits := 2
+	read := func(seconds float64) float64 {
+		v, _ := strconv.ParseFloat(msOf(seconds, digits), 64)
+		return v
+	}
+	for digits < 10 && slices.ContainsFunc(others, func(other float64) bool { return other != one && read(other) == read(one) }) {
+		digits++
+	}
+	return func(seconds float64) string { return msOf(seconds, digits) }
 }
 
 // number prints two significant digits, and all digits before the point.
-func number(v float64) string {
+func number(v float64) string { return significant(v, 2) }
+
+func significant(v float64, digits int) string {
 	if v == 0 || math.Abs(v) < 0.001 {
 		return "0"
 	}
-	decimals := 1 - int(math.Floor(math.Log10(math.Abs(v))))
-	return fmt.Sprintf("%.*f", min(max(decimals, 0), 3), v)
+	decimals := digits - 1 - int(math.Floor(math.Log10(math.Abs(v))))
+	return fmt.Sprintf("%.*f", min(max(decimals, 0), digits+1), v)
 }
 
 // span prints a window: 20 s, 5 min.
