@@ -15,7 +15,7 @@ import (
 // the same names and are of five minutes.
 func (f *Finding) known() *series {
 	s := &series{at: f.At}
-	s.add("threshold:operations_per_second:min", leastSamples/f.Window.Seconds())
+	s.add(leastOperations, leastSamples()/f.Window.Seconds())
 	f.knownOfVolume(s)
 	if f.Target.Server != "" {
 		f.knownOfServer(s)

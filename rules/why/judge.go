@@ -77,7 +77,7 @@ func (f *Finding) word() {
 	v := &f.Verdict
 	chief := slices.IndexFunc(v.Culprits, func(c Culprit) bool { return c.Reason != Rebuild })
 	if chief < 0 {
-		if v.Reason = Few; f.main().Count >= leastSamples || f.Target.Server == "" && f.Write.Count >= leastSamples {
+		if v.Reason = Few; f.main().Count >= leastSamples() || f.Target.Server == "" && f.Write.Count >= leastSamples() {
 			v.Reason = Largest // and of nothing is it known how large it is
 			return
 		}
@@ -136,7 +136,7 @@ func (f *Finding) stallText() string {
 
 func (f *Finding) lockText() string {
 	s := f.Statements
-	if f.main().Count < leastSamples {
+	if f.main().Count < leastSamples() {
 		return fmt.Sprintf("%s statements wait for another session's lock, the oldest for %.0f s; storage is not to blame", number(f.Blocked), f.BlockedFor)
 	}
 	spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, layers.Wait)), ms(s.Mean))

@@ -21,7 +21,7 @@ func (f *Finding) Usual() (all []usual.Comparison) {
 		v.Replicas = int(f.Desired)
 	}
 	compare := func(o usual.Operation, count, mean float64) {
-		if count >= leastSamples && Known(mean) {
+		if count >= leastSamples() && Known(mean) {
 			all = append(all, usual.Compare(v, o, mean))
 		}
 	}

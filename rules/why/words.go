@@ -84,9 +84,9 @@ func (f *Finding) Name() string {
 // Words is the finding in one sentence, or a few.
 func (f *Finding) Words() string {
 	name := f.Name()
-	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples {
+	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples() {
 		parts := []string{name + ": " + f.Verdict.Text}
-		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples {
+		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples() {
 			parts = append(parts, few(f.what()+"s", f.main().Count, f))
 		}
 		return strings.Join(append(parts, f.tail()...), "; ")
@@ -162,7 +162,7 @@ func (f *Finding) writeWords() string {
 	if !Known(total) {
 		return "its writes are not measured"
 	}
-	if w.Count < leastSamples {
+	if w.Count < leastSamples() {
 		return few("writes", w.Count, f)
 	}
 	type part struct {
@@ -196,7 +196,7 @@ func (f *Finding) writeWords() string {
 	if len(told) > 0 {
 		text += ", of which " + strings.Join(told, ", ")
 	}
-	if w.FlushCount >= leastSamples && w.FlushCount*w.Flush > 0.3*w.Count*total {
+	if w.FlushCount >= leastSamples() && w.FlushCount*w.Flush > 0.3*w.Count*total {
 		text += fmt.Sprintf("; a flush takes %s ms", ms(w.Flush))
 	}
 	return text
