@@ -96,7 +96,7 @@ type Change struct {
 	When          string  // during or just after which mark; "" for none
 }
 
-// Levels prints the medians before and after a change, with as many digits as tell them apart.
+// Levels prints the medians before and after a change, with as many digits as distinguish them.
 func (c Change) Levels() string {
 	before, after := result.Milliseconds(c.Before), result.Milliseconds(c.After)
 	for decimals := 1; before == after && decimals < 10; decimals++ {

@@ -30,8 +30,8 @@ func msOf(seconds float64, digits int) string {
 	return significant(seconds*1000, digits)
 }
 
-// msBeside returns ms for a sentence that compares a figure with others. It prints as many digits as it takes to tell
-// it from them, and at least two.
+// msBeside returns ms for a sentence that compares a figure with others. It prints two digits, or more if the figure
+// would else read like one that differs from it.
 func msBeside(one float64, others ...float64) func(seconds float64) string {
 	digits := 2
 	read := func(seconds float64) float64 {
