@@ -22,7 +22,7 @@ func slower(old ruleFile, baselines []Baseline, share float64) error {
 			}
 			was, ok := old.quantile(b, strconv.FormatFloat(pinned, 'f', -1, 64))
 			if ok && q.Value > was*(1+share) {
-				errs = append(errs, fmt.Errorf("%s: the 95th percentile is %.3f ms, and %.3f ms are pinned: over %.0f %% slower; the old pin stays (--refuse-slower)",
+				errs = append(errs, fmt.Errorf("%s: the 95th percentile is %.3f ms, and %.3f ms are pinned: over %.4g %% slower; the old pin stays (--refuse-slower)",
 					b.name(), q.Value*1000, was*1000, share*100))
 			}
 		}

@@ -34,7 +34,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	if c.Beside != "" {
 		what = "multiple of " + c.Beside + "'s time of the same moment"
 	}
-	fmt.Fprintf(&b, "A ratio is the second's %s to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.0f %%.\n\n",
+	fmt.Fprintf(&b, "A ratio is the second's %s to the first's, with its %.1f %% interval; above 1 is slower. A difference counts above %.4g %%.\n\n",
 		what, (1-c.Alpha)*100, c.Threshold*100)
 	for _, l := range c.References {
 		fmt.Fprintf(&b, "- %s's own times, which do not count: %s, the second's to the first's %s, %s.\n", l.Name, l.Metric, l.ratio("unknown"), l.Verdict)

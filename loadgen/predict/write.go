@@ -18,6 +18,8 @@ func digits(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case v > 0 && v < 0.1:
+		return fmt.Sprintf("%.3g", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }

@@ -64,7 +64,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, c := range r.Classes {
 		for _, x := range c.Changes {
 			none = false
-			fmt.Fprintf(&b, "- %s: %s on %s, median response from %s to %s", clock(x.Time), c.Load, c.StorageClass, result.Milliseconds(x.Before), result.Milliseconds(x.After))
+			fmt.Fprintf(&b, "- %s: %s on %s, median response %s", clock(x.Time), c.Load, c.StorageClass, x.Levels())
 			if x.When != "" {
 				fmt.Fprintf(&b, ", %s", x.When)
 			}

@@ -96,6 +96,15 @@ type Change struct {
 	When          string  // during or just after which mark; "" for none
 }
 
+// Levels prints the medians before and after a change, with as many digits as distinguish them.
+func (c Change) Levels() string {
+	before, after := result.Milliseconds(c.Before), result.Milliseconds(c.After)
+	for decimals := 1; before == after && decimals < 10; decimals++ {
+		before, after = fmt.Sprintf("%.*f ms", decimals, c.Before*1000), fmt.Sprintf("%.*f ms", decimals, c.After*1000)
+	}
+	return "from " + before + " to " + after
+}
+
 // Comparison is a class beside the same class of another run.
 type Comparison struct {
 	P95, Low, High float64 // of the other run, seconds

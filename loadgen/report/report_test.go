@@ -554,7 +554,7 @@ func TestVerdictUnplanned(t *testing.T) {
 					s.Failed, s.Completed = 2, s.Completed-2
 				}
 			}
-		}, "local: the median response stayed at 1.11 ms; 36 of 11400 transactions failed or were skipped (0.32 %), 36 of them without a fault or a phase, where 0.1 % may"},
+		}, "local: the median response stayed at 1.11 ms; 36 of 11400 transactions failed or were skipped (0.32 %), 36 of them without a fault or a phase, where 7 may (0.1 %)"},
 		"what was skipped": {func(d *soak.Data) { d.Samples[0].Skipped = 20 }, "20 of 11400 transactions failed or were skipped (0.18 %), 20 of them"},
 		"no transaction": {func(d *soak.Data) {
 			for i := range d.Samples {
@@ -593,6 +593,19 @@ func TestVerdictUnplanned(t *testing.T) {
 	}
 	if v := New("", &soak.Data{Began: began}).Verdict(); v.Planned || v.Heading() != "No canary has measured anything." {
 		t.Errorf("of nothing the verdict is %+v", v)
+	}
+}
+
+// The two levels of a change never read the same.
+func TestLevels(t *testing.T) {
+	for want, c := range map[string]Change{
+		"from 3.68 ms to 5.48 ms":       {Before: 0.00368, After: 0.00548},
+		"from 0.440 ms to 0.441 ms":     {Before: 0.00044, After: 0.000441},
+		"from 12345.1 ms to 12345.0 ms": {Before: 12.3451, After: 12.345},
+	} {
+		if got := c.Levels(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -95,8 +95,7 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 			planned = false
 			continue
 		}
-		unplanned("the median response went from %s to %s at %s, without a fault or a phase",
-			result.Milliseconds(change.Before), result.Milliseconds(change.After), clock(change.Time))
+		unplanned("the median response went %s at %s, without a fault or a phase", change.Levels(), clock(change.Time))
 	}
 	switch n := len(c.Changes); {
 	case n == 0:
@@ -123,9 +122,9 @@ func (r *Report) judge(c Class) (planned bool, words []string) {
 	}
 	if bad := c.Failed + c.Skipped; bad > 0 {
 		all := fmt.Sprintf("%d of %d transactions failed or were skipped (%.2g %%)", bad, c.Offered, 100*float64(bad)/float64(c.Offered))
-		switch {
-		case float64(c.unfit) > mostUnfit*float64(c.calm):
-			unplanned("%s, %d of them without a fault or a phase, where %g %% may", all, c.unfit, 100*mostUnfit)
+		switch most := mostUnfit * float64(c.calm); {
+		case float64(c.unfit) > most:
+			unplanned("%s, %d of them without a fault or a phase, where %.0f may (%g %%)", all, c.unfit, math.Floor(most), 100*mostUnfit)
 		case c.unfit > 0:
 			words = append(words, all)
 		default:

@@ -3,6 +3,7 @@ package result
 import (
 	"context"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -102,7 +103,7 @@ func (r *Result) Short(asked time.Duration) error {
 	if r.Seconds >= asked.Seconds() {
 		return nil
 	}
-	err := fmt.Errorf("ended after %.1f s of %v", r.Seconds, asked)
+	err := fmt.Errorf("ended after %.1f s of %v", math.Floor(10*r.Seconds)/10, asked) // 59.99 s are not 60.0
 	r.Notes = append(r.Notes, err.Error())
 	return err
 }

@@ -75,6 +75,13 @@ func TestRateIsWithoutTheDrain(t *testing.T) {
 	}
 }
 
+// What ended a moment too soon does not read as if it had not.
+func TestShortByLittle(t *testing.T) {
+	if err := (&Result{Seconds: 59.99}).Short(time.Minute); err == nil || err.Error() != "ended after 59.9 s of 1m0s" {
+		t.Error(err)
+	}
+}
+
 // The count begins when the load is steady, with a warm-up or without: what came before, such as the time in which a
 // tool was not up, is in neither the count nor the time; and what was under way at the beginning makes up for what is
 // at the end.

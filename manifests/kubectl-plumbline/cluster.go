@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
 // cluster is a Kubernetes API server, queried by plain GET requests as with kubectl get --raw.
@@ -39,13 +41,7 @@ type cluster struct {
 }
 
 func newCluster(config *rest.Config, o options) (*cluster, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = time.Minute
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	base, _, err := rest.DefaultServerUrlFor(config)
+	client, base, err := kube.Client(config, time.Minute)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,26 @@ import (
 // judging are the groups of rules that make a verdict of what is known of one moment.
 var judging = []string{"plumbline-verdict-thresholds", "plumbline-verdict"}
 
+// leastOperations is the threshold of operations a second below which there is no mean to judge.
+const leastOperations = "threshold:operations_per_second:min"
+
 // judges returns the verdict's rules in their order.
 var judges = sync.OnceValues(func() ([]rules.Rule, error) { return rules.Groups("verdict.rules.yaml", judging...) })
+
+// leastSamples returns how many operations a mean that is judged has at least: as many as the verdict's rules want in
+// their five minutes.
+var leastSamples = sync.OnceValue(func() (n float64) {
+	all, err := judges()
+	for _, r := range all {
+		if r.Record == leastOperations {
+			_, err = fmt.Sscanf(r.Expr, "vector(%g / 300)", &n)
+		}
+	}
+	if err != nil || n == 0 {
+		panic(fmt.Sprintf("rules/verdict.rules.yaml: no number of operations in %s: %v", leastOperations, err))
+	}
+	return n
+})
 
 // series are those of one moment: what was measured, and what the verdict's rules make of it.
 type series struct {

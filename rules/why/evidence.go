@@ -15,7 +15,7 @@ import (
 // the same names and are of five minutes.
 func (f *Finding) known() *series {
 	s := &series{at: f.At}
-	s.add("threshold:operations_per_second:min", leastSamples/f.Window.Seconds())
+	s.add(leastOperations, leastSamples()/f.Window.Seconds())
 	f.knownOfVolume(s)
 	if f.Target.Server != "" {
 		f.knownOfServer(s)
@@ -45,6 +45,7 @@ func (f *Finding) knownOfVolume(s *series) {
 		is := of("replica", r.Name)
 		s.add("replica:write_seconds:mean5m", r.RoundTrip, is...)
 		s.add("replica:write_service_seconds:mean5m", r.Service, is...)
+		s.add("replica:write_time_seconds:mean5m", r.Time(), is...)
 		s.add("replica:disk_write_seconds:mean5m", r.Disk, is...)
 		s.add("replica:stopped_seconds:avg5m", r.Stopped, is...)
 		s.add("replica:unread_bytes:avg5m", r.Unread, is...)

@@ -243,9 +243,6 @@ func (a *asker) whatThereIs() string {
 	return strings.Join(names, ", ")
 }
 
-// leastSamples is how many operations a mean that is judged has at least.
-const leastSamples = 20
-
 // statements queries a server's statements and its commits.
 func (a *asker) statements(f *Finding) {
 	f.Commits, f.Statements = Statement{Count: math.NaN(), Mean: math.NaN(), P99: math.NaN()}, a.statement("statement")
@@ -327,7 +324,7 @@ func (a *asker) compare(f *Finding) {
 		c := &Control{Class: string(m["storageclass"]), Server: string(m["server"])}
 		b := a.about(Target{Cluster: f.Target.Cluster, Node: string(m["node"]), Server: c.Server})
 		c.Statement = b.statement(f.what())
-		if !(c.Statement.Count >= leastSamples) {
+		if !(c.Statement.Count >= leastSamples()) {
 			continue
 		}
 		c.Ratio = f.main().Mean / c.Statement.Mean

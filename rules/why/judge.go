@@ -77,7 +77,7 @@ func (f *Finding) word() {
 	v := &f.Verdict
 	chief := slices.IndexFunc(v.Culprits, func(c Culprit) bool { return c.Reason != Rebuild })
 	if chief < 0 {
-		if v.Reason = Few; f.main().Count >= leastSamples || f.Target.Server == "" && f.Write.Count >= leastSamples {
+		if v.Reason = Few; f.main().Count >= leastSamples() || f.Target.Server == "" && f.Write.Count >= leastSamples() {
 			v.Reason = Largest // and of nothing is it known how large it is
 			return
 		}
@@ -136,7 +136,7 @@ func (f *Finding) stallText() string {
 
 func (f *Finding) lockText() string {
 	s := f.Statements
-	if f.main().Count < leastSamples {
+	if f.main().Count < leastSamples() {
 		return fmt.Sprintf("%s statements wait for another session's lock, the oldest for %.0f s; storage is not to blame", number(f.Blocked), f.BlockedFor)
 	}
 	spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, layers.Wait)), ms(s.Mean))
@@ -244,6 +244,7 @@ func (r Replica) where(c Culprit) string {
 	case !Known(r.Service):
 		return "what of it is the network and what the replica is not measured"
 	case c.Layer == layers.Network:
+		ms := msBeside(network, r.Service)
 		return fmt.Sprintf("%s ms of it pass between the engine and the replica, %s within it: the network, or a process that does not get to read", ms(network), ms(r.Service))
 	case c.Layer == layers.Disk:
 		return fmt.Sprintf("%s ms of it are %s's, the disk below it on %s", ms(disk), r.Device, r.Node)
@@ -254,6 +255,7 @@ func (r Replica) where(c Culprit) string {
 	case !Known(r.Disk):
 		return fmt.Sprintf("%s ms of it are the replica's own; the disk below it is not measured", ms(r.Service))
 	}
+	ms := msBeside(r.Service-disk, r.Disk)
 	return fmt.Sprintf("%s ms of it pass within the replica, before its disk %s, which does a write in %s ms: its process waits, as under a limit of writes, or computes",
 		ms(r.Service-disk), r.Device, ms(r.Disk))
 }

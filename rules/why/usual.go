@@ -21,7 +21,7 @@ func (f *Finding) Usual() (all []usual.Comparison) {
 		v.Replicas = int(f.Desired)
 	}
 	compare := func(o usual.Operation, count, mean float64) {
-		if count >= leastSamples && Known(mean) {
+		if count >= leastSamples() && Known(mean) {
 			all = append(all, usual.Compare(v, o, mean))
 		}
 	}
@@ -62,13 +62,14 @@ func (f *Finding) unusual() string {
 		for _, one := range c.Candidates {
 			most = max(most, one.High)
 		}
+		ms := msBeside(c.Seconds, most)
 		return fmt.Sprintf("a %s of %s ms is not usual for %s (up to %s is)", c.Operation, ms(c.Seconds), ofVolume(c.Volume), ms(most))
 	}
 	return ""
 }
 
-// class words a candidate.
-func class(c usual.Candidate, v usual.Volume) string {
+// class words a candidate; ms prints seconds.
+func class(c usual.Candidate, v usual.Volume, ms func(float64) string) string {
 	text := c.Disk
 	if c.Network != "" {
 		text += " over " + c.Network
@@ -88,6 +89,16 @@ func Normal(c usual.Comparison) string {
 	if c.Verdict == usual.Unknown {
 		return fmt.Sprintf("a %s takes %s ms; what is usual%s is not known", c.Operation, ms(c.Seconds), of)
 	}
+	var beyond []float64 // the bounds that it is not within
+	for _, one := range c.Candidates {
+		switch one.Verdict {
+		case usual.Slow:
+			beyond = append(beyond, one.High)
+		case usual.Fast:
+			beyond = append(beyond, one.Low)
+		}
+	}
+	ms := msBeside(c.Seconds, beyond...)
 	var parts []string
 	for _, verdict := range []struct {
 		usual.Verdict
@@ -96,7 +107,7 @@ func Normal(c usual.Comparison) string {
 		var on []string
 		for _, one := range c.Candidates {
 			if one.Verdict == verdict.Verdict {
-				on = append(on, class(one, c.Volume))
+				on = append(on, class(one, c.Volume, ms))
 			}
 		}
 		if len(on) > 0 {

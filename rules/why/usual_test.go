@@ -1,11 +1,13 @@
 package why
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
@@ -42,6 +44,13 @@ func TestUsual(t *testing.T) {
 			}
 		}, []string{write3, sync3, "a read of 0.80 ms is usual for longhorn-v1 with 3 replicas on NVMe SSDs for servers over 10 Gbit/s (0.25 to 1.2 ms), " +
 			"Amazon EBS gp3 over 10 Gbit/s (0.37 to 1.6 ms), disks that sysperfeval does not name (0.29 to 1.9 ms)"}, ""},
+		"hardly too slow": {"r3", func(l *whytest.Lab) {
+			l.More = func(r *whytest.Recording) {
+				r.Times(`ebpf_exporter_blkio_total_seconds{node="n",device="dev-r3",op="read"}`, 40, 0.00194)
+			}
+		}, []string{write3, sync3, "a read of 1.94 ms is slow for longhorn-v1 with 3 replicas on NVMe SSDs for servers over 10 Gbit/s (0.250 to 1.20 ms), " +
+			"Amazon EBS gp3 over 10 Gbit/s (0.370 to 1.62 ms), disks that sysperfeval does not name (0.288 to 1.91 ms)"},
+			"; a read of 1.94 ms is not usual for longhorn-v1 with 3 replicas (up to 1.91 is)"},
 		"commits that share syncs": {"r1", func(l *whytest.Lab) { l.Commit["r1"]["wait"] = 20 }, []string{write1}, ""},
 		"a disk that is known not to rotate": {"local", func(l *whytest.Lab) {
 			l.More = func(r *whytest.Recording) { r.Gauge(`node_disk_info{node="n",device="dev-local",rotational="0"}`, 1) }
@@ -73,5 +82,39 @@ func TestUsual(t *testing.T) {
 			t.Errorf("%s: with the table %q, without %q", name, words, without)
 		}
 		Checked(t, f)
+	}
+}
+
+// Figures that a sentence compares read the same only if they are the same.
+func TestMillisecondsBeside(t *testing.T) {
+	for _, c := range []struct {
+		one   float64
+		other []float64
+		want  string
+	}{
+		{0.0044, []float64{0.0019}, "4.4 1.9"},
+		{0.0044, nil, "4.4"},
+		{0.0044, []float64{0.0044}, "4.4 4.4"},
+		{0.00196, []float64{0.001955}, "1.960 1.955"},
+		{0.0104, []float64{0.00996, 0.5}, "10.4 9.96 500"}, // 10 and 10.0 are the same
+		{0.0104, []float64{math.NaN()}, "10 ?"},
+		{2e-7, []float64{1e-7}, "0 0"},
+	} {
+		ms := msBeside(c.one, c.other...)
+		got := []string{ms(c.one)}
+		for _, o := range c.other {
+			got = append(got, ms(o))
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%v beside %v: %q, want %q", c.one, c.other, text, c.want)
+		}
+	}
+	for want, text := range map[string]string{
+		"1.94 ms of it pass between the engine and the replica, 1.91 within it":                  Replica{RoundTrip: 0.00385, Service: 0.00191}.where(Culprit{Layer: layers.Network}),
+		"1.03 ms of it pass within the replica, before its disk sdb, which does a write in 1.02": Replica{Service: 0.00205, Disk: 0.00102, Device: "sdb"}.where(Culprit{Layer: layers.Replica}),
+	} {
+		if !strings.HasPrefix(text, want) {
+			t.Errorf("%q, want %q", text, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,20 +21,38 @@ func (f *Finding) layerWord(name string) string {
 }
 
 // ms prints seconds as milliseconds with two significant digits, without the unit.
-func ms(seconds float64) string {
+func ms(seconds float64) string { return msOf(seconds, 2) }
+
+func msOf(seconds float64, digits int) string {
 	if !Known(seconds) {
 		return "?"
 	}
-	return number(seconds * 1000)
+	return significant(seconds*1000, digits)
+}
+
+// msBeside returns ms for a sentence that compares a figure with others. It prints two digits, or more if the figure
+// would else read like one that differs from it.
+func msBeside(one float64, others ...float64) func(seconds float64) string {
+	digits := 2
+	read := func(seconds float64) float64 {
+		v, _ := strconv.ParseFloat(msOf(seconds, digits), 64)
+		return v
+	}
+	for digits < 10 && slices.ContainsFunc(others, func(other float64) bool { return other != one && read(other) == read(one) }) {
+		digits++
+	}
+	return func(seconds float64) string { return msOf(seconds, digits) }
 }
 
 // number prints two significant digits, and all digits before the point.
-func number(v float64) string {
+func number(v float64) string { return significant(v, 2) }
+
+func significant(v float64, digits int) string {
 	if v == 0 || math.Abs(v) < 0.001 {
 		return "0"
 	}
-	decimals := 1 - int(math.Floor(math.Log10(math.Abs(v))))
-	return fmt.Sprintf("%.*f", min(max(decimals, 0), 3), v)
+	decimals := digits - 1 - int(math.Floor(math.Log10(math.Abs(v))))
+	return fmt.Sprintf("%.*f", min(max(decimals, 0), digits+1), v)
 }
 
 // span prints a window: 20 s, 5 min.
@@ -65,9 +84,9 @@ func (f *Finding) Name() string {
 // Words is the finding in one sentence, or a few.
 func (f *Finding) Words() string {
 	name := f.Name()
-	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples {
+	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples() {
 		parts := []string{name + ": " + f.Verdict.Text}
-		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples {
+		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples() {
 			parts = append(parts, few(f.what()+"s", f.main().Count, f))
 		}
 		return strings.Join(append(parts, f.tail()...), "; ")
@@ -143,7 +162,7 @@ func (f *Finding) writeWords() string {
 	if !Known(total) {
 		return "its writes are not measured"
 	}
-	if w.Count < leastSamples {
+	if w.Count < leastSamples() {
 		return few("writes", w.Count, f)
 	}
 	type part struct {
@@ -177,7 +196,7 @@ func (f *Finding) writeWords() string {
 	if len(told) > 0 {
 		text += ", of which " + strings.Join(told, ", ")
 	}
-	if w.FlushCount >= leastSamples && w.FlushCount*w.Flush > 0.3*w.Count*total {
+	if w.FlushCount >= leastSamples() && w.FlushCount*w.Flush > 0.3*w.Count*total {
 		text += fmt.Sprintf("; a flush takes %s ms", ms(w.Flush))
 	}
 	return text

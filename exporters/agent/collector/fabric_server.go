@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
@@ -155,17 +155,13 @@ func (s *fabricServers) find() {
 func (s *fabricServers) scan() {
 	found, refused, there := map[int]uint64{}, map[int]uint64{}, map[int]bool{}
 	whole := len(s.known) == 0
-	entries, err := os.ReadDir(s.options.ProcFS)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	pids, err := foreign.Processes(s.options.ProcFS)
+	for _, pid := range pids {
 		if there[pid] = true; s.known[pid] {
 			continue
 		}
 		s.known[pid] = true
-		dir := filepath.Join(s.options.ProcFS, e.Name())
+		dir := filepath.Join(s.options.ProcFS, strconv.Itoa(pid))
 		name, start, err := processStat(dir)
 		if err != nil || !s.wire.server.is(name) {
 			continue

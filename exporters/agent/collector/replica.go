@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -264,18 +263,14 @@ func (f *replicaFollower) scan() error {
 	f.logged = 0
 	before := maps.Clone(f.byPID)
 	f.mu.Unlock()
-	entries, err := os.ReadDir(f.options.ProcFS)
+	pids, err := foreign.Processes(f.options.ProcFS)
 	if err != nil {
-		return fmt.Errorf("procfs: %w", err)
+		return err
 	}
 	f.reader.waits.begin()
 	there := map[int]bool{}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			there[pid] = true
-			pids = append(pids, pid)
-		}
+	for _, pid := range pids {
+		there[pid] = true
 	}
 	for _, pid := range turns(pids, before) {
 		f.report(pid, f.consider(pid))

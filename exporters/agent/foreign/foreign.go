@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -273,6 +274,27 @@ func (d *Dir) ReadFile(path string, how Resolution, limit int) ([]byte, error) {
 	}
 	defer f.Close()
 	return ReadAll(f, limit)
+}
+
+// Processes returns the numbers of all processes that a procfs shows, the lowest first.
+func Processes(procfs string) ([]int, error) {
+	dir, err := os.Open(procfs)
+	if err != nil {
+		return nil, fmt.Errorf("procfs: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("procfs: %w", err)
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
 }
 
 // ReadProc returns a file of procfs itself, such as /proc/PID/cmdline, up to limit bytes; the

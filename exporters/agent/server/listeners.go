@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
@@ -113,23 +112,14 @@ func (l *Listeners) Look(most int) (Strangers, error) {
 // namespaces returns the processes in each network namespace. A process that nobody may look into is mostly in one with
 // others; it is an error if there are more of those than others, as without the right to look (CAP_SYS_PTRACE).
 func (l *Listeners) namespaces() (map[string][]process, error) {
-	dir, err := os.Open(l.scanner.procfs)
+	pids, err := foreign.Processes(l.scanner.procfs)
 	if err != nil {
-		return nil, fmt.Errorf("procfs: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("procfs: %w", err)
+		return nil, err
 	}
 	all := map[string][]process{}
 	var problem error
 	read, refused := 0, 0
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
 		p := newProcess(l.scanner.procfs, pid)
 		namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "net"))
 		switch err = ended(err); {

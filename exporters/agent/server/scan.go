@@ -47,23 +47,14 @@ type Candidate struct {
 // Candidates returns those among all processes, in the order in which they began. It reads
 // nothing that may hang. The error joins what could not be read.
 func (s *Scanner) Candidates() ([]Candidate, error) {
-	dir, err := os.Open(s.procfs)
+	pids, err := foreign.Processes(s.procfs)
 	if err != nil {
-		return nil, fmt.Errorf("procfs: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("procfs: %w", err)
+		return nil, err
 	}
 	var problems []error
 	var unread int64
 	found := map[int]stat{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
 		st, err := newProcess(s.procfs, pid).stat()
 		if err != nil {
 			if !gone(err) {

@@ -105,9 +105,9 @@ const (
 // containers with such a one the first process's table is read, for what it was given. Each namespace is read once,
 // also one that cannot be. Processes that end meanwhile are no error.
 func ReadTables(root string) (*Tables, error) {
-	names, err := processes(root)
+	pids, err := foreign.Processes(root)
 	if err != nil {
-		return nil, fmt.Errorf("procfs %s: %w", root, err)
+		return nil, err
 	}
 	t := &Tables{met: map[string]int{}}
 	mounts, source, err := readTable(root, 1, maxHostTable)
@@ -120,7 +120,7 @@ func ReadTables(root string) (*Tables, error) {
 	users, _ := namespace(root, 1, "user")
 	c := containers{procfs: root, walk: pod.NewWalk(root), doubts: map[uint32]int{}}
 	left := maxUsers
-	for _, pid := range names {
+	for _, pid := range pids {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
 			continue
@@ -199,27 +199,6 @@ func (c *containers) first(pid int) bool {
 		c.all++
 	}
 	return first
-}
-
-// processes returns the numbers of all processes.
-func processes(root string) ([]int, error) {
-	dir, err := os.Open(root)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, n := range names {
-		if pid, err := strconv.Atoi(n); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids, nil
 }
 
 func namespace(root string, pid int, kind string) (string, error) {

@@ -164,19 +164,29 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
+// Client returns a client of the API server that config names, and the server's address. A request may take as long as
+// timeout; 0 is no limit.
+func Client(config *rest.Config, timeout time.Duration) (*http.Client, *url.URL, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = timeout
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := rest.HTTPClientFor(config)
+	return client, base, err
+}
+
 // New returns Objects that follow nothing yet.
 func New(config *rest.Config, log *slog.Logger) (*Objects, error) {
 	c := &Objects{log: log, requests: &atomic.Uint64{}, now: time.Now, limit: maxObjects, kinds: map[string]*kind{}, changed: make(chan struct{}, 1)}
 	config = rest.CopyConfig(config)
-	if config.UserAgent == "" {
-		config.UserAgent = rest.DefaultKubernetesUserAgent()
-	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, c.requests} })
 	var err error
-	if c.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
-		return nil, err
-	}
-	c.client, err = rest.HTTPClientFor(config)
+	c.client, c.base, err = Client(config, config.Timeout)
 	return c, err
 }
 

@@ -39,6 +39,69 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end -}}
 
+{{/*
+The Deployment and the account of a program that runs once in the cluster. Called with a dict: root, name, port, args,
+memoryLimit, resources, and maybe alone (never two at once), container and image (else they have the program's name).
+*/}}
+{{- define "plumbline.program" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "plumbline.labels" .name | nindent 4 }}
+spec:
+  replicas: 1
+  {{- if .alone }}
+  # Two at once would expose every series twice.
+  strategy:
+    type: Recreate
+  {{- end }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  template:
+    metadata:
+      labels:
+        {{- include "plumbline.labels" .name | nindent 8 }}
+      annotations:
+        {{- include "plumbline.scrapeAnnotations" . | trim | nindent 8 }}
+    spec:
+      serviceAccountName: {{ .name }}
+      {{- include "plumbline.pullSecrets" .root | trim | nindent 6 }}
+      {{- include "plumbline.placement" .root | nindent 6 }}
+      securityContext:
+        {{- include "plumbline.podSecurity" . | nindent 8 }}
+      containers:
+        - name: {{ default .name .container }}
+          image: {{ include "plumbline.image" (dict "root" .root "name" (default .name .image)) }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args:
+            {{- range .args }}
+            - {{ . }}
+            {{- end }}
+          env:
+            - name: GOMEMLIMIT
+              value: {{ .memoryLimit }}
+          ports:
+            - name: metrics
+              containerPort: {{ .port }}
+          {{- include "plumbline.probes" . | nindent 10 }}
+          resources:
+            {{- toYaml .resources | nindent 12 }}
+          securityContext:
+            {{- include "plumbline.containerSecurity" . | nindent 12 }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "plumbline.labels" .name | nindent 4 }}
+{{- end -}}
+
 {{/* The relabeling that gives the series of a pod the name of its node. */}}
 {{- define "plumbline.nodeLabel" -}}
 - sourceLabels: [__meta_kubernetes_pod_node_name]

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/rules/why"
 )
@@ -69,13 +70,7 @@ type Writer struct {
 
 // NewWriter returns a Writer for the API server of config.
 func NewWriter(config *rest.Config, source Source, instance string, registry prometheus.Registerer) (*Writer, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = 10 * time.Second
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	base, _, err := rest.DefaultServerUrlFor(config)
+	client, base, err := kube.Client(config, 10*time.Second)
 	if err != nil {
 		return nil, err
 	}
