@@ -234,10 +234,10 @@ func (n *node) slowReplica(v longhornVolume) {
 	testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
 	n.say("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
 	testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
-	said := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
-	n.say("longhorn.txt", "%s", said)
-	if !strings.Contains(said, slow) {
-		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, said)
+	why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
+	n.say("longhorn.txt", "%s", why)
+	if !strings.Contains(why, slow) {
+		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, why)
 	}
 	events := func(reason string) func() error {
 		return func() error {
