@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +55,7 @@ func events(t *testing.T, s *kubetest.Server) {
 	token := s.Token("plumbline", "plumbline-events")
 	e := startProgram(t, "kubectl-plumbline", "events", "--kubeconfig="+s.Kubeconfig(token), "--prometheus-url="+prometheus.URL, "--interval=1s")
 	for target, want := range map[string]string{"pvc data-r3": "kubectl plumbline why data-r3 -n lab", "pod r3-pg": "kubectl plumbline why pod/r3-pg -n lab"} {
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			text, err := exec.Command(testkit.Tool(t, "kubectl"), append([]string{"--kubeconfig=" + s.Kubeconfig(s.Config.BearerToken), "--namespace=lab", "describe"}, strings.Fields(target)...)...).CombinedOutput()
 			if err != nil {
 				return err
