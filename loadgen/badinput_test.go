@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,7 +81,7 @@ func TestWrongPassword(t *testing.T) {
 		t.Run(args[0], func(t *testing.T) {
 			t.Parallel()
 			s := start(t, append(args, "--log.level=debug", "--rate=20", "--warmup=0s"), "LOADGEN_DSN="+dsn)
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				m, err := s.scrape()
 				if err != nil {
 					return err
@@ -135,7 +134,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	t.Run("fio", func(t *testing.T) {
 		s := start(t, []string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + disk, "--rw=write", "--size=32m", "--buffered"})
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			if log := s.log(); !strings.Contains(log, "No space left on device") {
 				return fmt.Errorf("the cause is not told:\n%s", log)
 			}
@@ -163,7 +162,7 @@ func TestFullDisk(t *testing.T) {
 		s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
 		wait := func(what string, is func() bool) {
 			t.Helper()
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if !is() {
 					return fmt.Errorf("waiting for %s:\n%s", what, s.log())
 				}

@@ -26,7 +26,7 @@ func pinned(t *testing.T) baselineRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return baselineRun{targets: targets, over: 2 * time.Second, file: filepath.Join(folder, "baseline.rules.yaml"), record: filepath.Join(folder, "baseline.json"),
+	return baselineRun{targets: targets, over: 5 * time.Second, file: filepath.Join(folder, "baseline.rules.yaml"), record: filepath.Join(folder, "baseline.json"),
 		config: baseline.Config{Precision: 1, Expected: []baseline.Window{window}, Driver: driver.Config{Profile: "simple-ping", Scale: 1, Rate: 100,
 			Arrivals: driver.Poisson, Connections: 2, Timeout: 10 * time.Second, Queue: 10000}}}
 }

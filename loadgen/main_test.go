@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/result"
@@ -24,7 +23,7 @@ func TestPgbenchLive(t *testing.T) {
 	s := start(t, []string{"pgbench", "--path=" + testkit.Tool(t, "pgbench"), "--dsn=" + db.DSN(), "--init", "--scale=1", "--rate=100",
 		"--warmup=0s", "--database=shop", "--storageclass=local"})
 	own := []string{"tool=pgbench", "profile=tpcb-like", "database=shop", "storageclass=local"}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -43,7 +42,7 @@ func TestPgbenchLive(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n > 0 {
 			return fmt.Errorf("%d connections of pgbench left", n)
 		}
@@ -98,7 +97,7 @@ func TestCanaryLive(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	s := start(t, []string{"canary", "--dsn=" + db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--database=shop", "--storageclass=local"})
 	own := []string{"tool=canary", "profile=wal-commit", "database=shop", "storageclass=local"}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -125,7 +124,7 @@ func TestCanaryLive(t *testing.T) {
 func TestCanaryWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, []string{"canary", "--dsn=host=" + testdb.Folder(t) + " user=nobody dbname=none", "--rate=20"})
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -169,7 +168,7 @@ func TestOnceCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := server.Answered(); n < 100 {
 			return fmt.Errorf("%d answers", n)
 		}
@@ -192,7 +191,7 @@ func TestOnceCutShort(t *testing.T) {
 func TestCanaryOutage(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
-	c := exec.Command(binary(t), "canary", "--rate=100", "--profile=write-mostly", "--working-set=1MiB", "--warmup=0s", "--once=12s", "--json")
+	c := exec.Command(binary(t), "canary", "--rate=100", "--profile=write-mostly", "--working-set=1MiB", "--warmup=0s", "--once=20s", "--json")
 	c.Env = append(os.Environ(), "LOADGEN_DSN=host="+testdb.Folder(t)+" user=postgres dbname=postgres\n"+db.DSN())
 	var out strings.Builder
 	c.Stdout = &out
@@ -200,7 +199,7 @@ func TestCanaryOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if db.Count("select count(*) from information_schema.tables where table_name = 'loadgen_ready'") == 0 {
 			return fmt.Errorf("no tables yet")
 		}
@@ -241,7 +240,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	folder := filepath.Join(t.TempDir(), "first")
 	plan := filepath.Join(t.TempDir(), "plan.yaml")
-	text := "duration: 20s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+	text := "duration: 40s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
 		"faults:\n  - {name: pause, at: 1s, for: 1s, do: ['true'], undo: ['true']}\n" +
 		"targets:\n  - {storageclass: local, local: true, dsn: '" + db.DSN() + "'}\n"
 	if err := os.WriteFile(plan, []byte(text), 0o644); err != nil {
@@ -255,7 +254,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 		return string(out)
 	}
 	s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if !strings.Contains(report(), "| canary | local |") {
 			return fmt.Errorf("no canary in the report of the running soak")
 		}
@@ -289,7 +288,7 @@ func TestSoakWaits(t *testing.T) {
 	folder, secrets := filepath.Join(t.TempDir(), "soak"), t.TempDir()
 	db := testdb.StartPostgres(t)
 	db.Stop()
-	for name, text := range map[string]string{"plan.yaml": "duration: 3s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
+	for name, text := range map[string]string{"plan.yaml": "duration: 10s\ninterval: 200ms\ncanary: {profile: simple-ping, rate: 50}\n" +
 		"targets:\n  - {storageclass: local, dsn_file: local}\n", "local": db.DSN() + "\n"} {
 		if err := os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -303,9 +302,9 @@ func TestSoakWaits(t *testing.T) {
 	if _, err := os.Stat(folder); err == nil {
 		t.Error("it has begun")
 	}
-	s := start(t, append(arguments, "--wait=1m"))
+	s := start(t, append(arguments, "--wait=10m"))
 	db.Start()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		out, err := exec.Command(binary(t), "report", "--folder="+folder).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "100 % of the plan") || !strings.Contains(string(out), "| canary | local |") {
 			return fmt.Errorf("%v\n%s", err, out)

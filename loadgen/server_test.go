@@ -19,6 +19,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // built is the program under test, made once.
@@ -112,7 +114,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 			t.Fatal("loadgen ended before it listened")
 		}
 		s.url = "http://" + a
-	case <-time.After(30 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatal("loadgen does not listen")
 	}
 	return s
@@ -120,7 +122,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 
 // ended waits for a program that is about to end, and kills one that does not.
 func ended(c *exec.Cmd) error {
-	late := time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() })
+	late := time.AfterFunc(testkit.Patience, func() { _ = c.Process.Kill() })
 	defer late.Stop()
 	return c.Wait()
 }
@@ -134,7 +136,7 @@ func (s *server) stop() int {
 
 // scrape reads /metrics.
 func (s *server) scrape() (map[string]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
 	if err != nil {

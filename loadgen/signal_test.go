@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -25,7 +24,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + filepath.Join(folder, "soak")})
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if log := s.log(); !strings.Contains(log, "name=stuck what=begin") {
 			return fmt.Errorf("the fault is not begun:\n%s", log)
 		}
@@ -34,7 +33,7 @@ func TestSecondSignal(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		line, err := os.ReadFile(mending)
 		if err != nil {
 			return err
@@ -47,7 +46,7 @@ func TestSecondSignal(t *testing.T) {
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- s.cmd.Wait() }()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // more than once: the server of metrics takes some until it has ended
 		select {
 		case <-ended:

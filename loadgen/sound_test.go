@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/url"
 	"os"
@@ -42,14 +43,18 @@ func TestRateOfShortRuns(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string][]string{"no warm-up": {"--warmup=0s"}, "warm-up": {"--warmup=2s"}, "both directions": {"--warmup=0s", "--rw=randrw"}} {
 		t.Run(name, func(t *testing.T) {
-			r, code, log, _ := once(t, append([]string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + testdb.Folder(t), "--bs=4k", "--size=4m", "--rate=50", "--once=2s"}, more...)...)
-			if code != 0 || r.Completed == 0 {
-				t.Fatalf("exit code %d: %+v\n%s", code, r, log)
-			}
-			// A busy machine may make it less.
-			if r.Rate > 1.1*r.TargetRate || math.Abs(r.Rate*r.Seconds-float64(r.Completed)) > 3 || r.Seconds < 1.9 || r.Seconds > 3.5 {
-				t.Errorf("%.1f/s of %v/s, %d in %.2f s", r.Rate, r.TargetRate, r.Completed, r.Seconds)
-			}
+			// A machine that pauses makes it longer, and has fio catch up: then it is measured again.
+			testkit.Eventually(t, testkit.Patience, func() error {
+				r, code, log, _ := once(t, append([]string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + testdb.Folder(t), "--bs=4k", "--size=4m", "--rate=50", "--once=2s"}, more...)...)
+				if code != 0 || r.Completed == 0 {
+					t.Fatalf("exit code %d: %+v\n%s", code, r, log)
+				}
+				// A busy machine may make it less.
+				if r.Rate > 1.1*r.TargetRate || math.Abs(r.Rate*r.Seconds-float64(r.Completed)) > 3 || r.Seconds < 1.9 || r.Seconds > 3.5 {
+					return fmt.Errorf("%.1f/s of %v/s, %d in %.2f s", r.Rate, r.TargetRate, r.Completed, r.Seconds)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -58,15 +63,19 @@ func TestRateOfShortRuns(t *testing.T) {
 func TestCountBeginsWithTheTool(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
-	db.Stop()
-	time.AfterFunc(4*time.Second, db.Start)
-	r, code, log, took := once(t, "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1", "--builtin=select-only", "--rate=50", "--warmup=0s", "--once=3s")
-	if code != 0 || took < 4*time.Second {
-		t.Fatalf("exit code %d after %v\n%s", code, took, log)
-	}
-	if r.Offered > 230 || r.Skipped["down"]+r.Skipped["tool"] > 0 {
-		t.Errorf("%d were offered in %.1f s at 50/s, skipped %v", r.Offered, r.Seconds, r.Skipped)
-	}
+	// A machine that pauses makes the count longer: then it is taken again.
+	testkit.Eventually(t, testkit.Patience, func() error {
+		db.Stop()
+		time.AfterFunc(4*time.Second, db.Start)
+		r, code, log, took := once(t, "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1", "--builtin=select-only", "--rate=50", "--warmup=0s", "--once=3s")
+		if code != 0 || took < 4*time.Second {
+			t.Fatalf("exit code %d after %v\n%s", code, took, log)
+		}
+		if r.Offered > 230 || r.Skipped["down"]+r.Skipped["tool"] > 0 {
+			return fmt.Errorf("%d were offered in %.1f s at 50/s, skipped %v", r.Offered, r.Seconds, r.Skipped)
+		}
+		return nil
+	})
 }
 
 // A tool that fails by itself is no slow database: its end is in the notes, the JSON and the exit code, and not in the
@@ -113,15 +122,16 @@ func TestRefusedForGood(t *testing.T) {
 		"scale must be in range":   {"pgbench", pgbench, "--dsn=" + db.DSN(), "--init", "--scale=99999999999"},
 	} {
 		for _, more := range [][]string{{"--once=2s"}, {"--web.listen-address=127.0.0.1:0"}} {
-			began := time.Now()
 			c := exec.Command(binary(t), append(args, more...)...)
 			var log bytes.Buffer
 			c.Stderr = &log
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
-			if _ = ended(c); c.ProcessState.ExitCode() != 1 || time.Since(began) > 25*time.Second || !strings.Contains(log.String(), want) {
-				t.Errorf("%v %v: exit code %d after %v\n%s", args, more, c.ProcessState.ExitCode(), time.Since(began), log.String())
+			_ = ended(c)
+			retried := strings.Contains(log.String(), "it is started again") || strings.Contains(log.String(), "it is tried again")
+			if c.ProcessState.ExitCode() != 1 || retried || !strings.Contains(log.String(), want) {
+				t.Errorf("%v %v: exit code %d, retried: %v\n%s", args, more, c.ProcessState.ExitCode(), retried, log.String())
 			}
 		}
 	}

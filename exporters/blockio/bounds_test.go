@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -131,7 +130,7 @@ func recordsOf(coll *ebpf.Collection, device string) (own, shared int) {
 
 func awaitExported(t *testing.T, coll *ebpf.Collection, device string, want uint64) error {
 	t.Helper()
-	return testkit.Await(10*time.Second, func() error {
+	return testkit.Await(countedWithin, func() error {
 		if got := exported(t, coll, "blkio_total_seconds", device); got != want {
 			return fmt.Errorf("%d requests, want %d", got, want)
 		}
@@ -211,7 +210,7 @@ func idleRecordsAreFreed(t *testing.T) error {
 			return err
 		}
 		// The timer does not run without a program; this device's own I/O is not needed for it.
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			if own, _ := recordsOf(coll, device); own != 0 {
 				return fmt.Errorf("%d records of single CPUs are left", own)
 			}
@@ -275,7 +274,7 @@ func boundsOfALargeNode(t *testing.T) error {
 		return err
 	}
 	for _, name := range []string{"blkio_queue_seconds", "blkio_device_seconds", "blkio_total_seconds"} {
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			var key recordKey
 			var value uint64
 			n := 0

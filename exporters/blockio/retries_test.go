@@ -153,7 +153,7 @@ func earlierRequestIsNotTaken(t *testing.T) error {
 	}()
 	var rq uint64
 	var first retried
-	err := testkit.Await(10*time.Second, func() error {
+	err := testkit.Await(countedWithin, func() error {
 		if !coll.Maps["retried"].Iterate().Next(&rq, &first) {
 			return fmt.Errorf("no request is remembered")
 		}

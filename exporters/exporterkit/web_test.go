@@ -142,11 +142,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	silent[0].SetReadDeadline(time.Now().Add(time.Minute))
+	silent[0].SetReadDeadline(time.Now().Add(testkit.Patience))
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the first silent connection is still open: %v", err)
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		bound.mu.Lock()
 		defer bound.mu.Unlock()
 		if len(bound.open) > 3 {

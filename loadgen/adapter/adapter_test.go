@@ -61,7 +61,7 @@ func TestPhases(t *testing.T) {
 	s = newSupervisor(0)
 	s.Warmup = 30 * time.Millisecond
 	s.Up()
-	testkit.Eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if p := s.Load.Phase(); p != metrics.Steady {
 			return fmt.Errorf("phase %s", p)
 		}
@@ -325,7 +325,7 @@ func TestRefusedIsNotTriedAgain(t *testing.T) {
 func TestNeverSteady(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(0)
-	s.Warmup, s.GiveUp = time.Second, firstBackoff
+	s.Warmup, s.GiveUp = 5*time.Second, firstBackoff
 	err := s.Run(t.Context(), func(context.Context) Ended {
 		s.Up()
 		return Ended{Reason: metrics.Killed, Err: errors.New("segmentation fault")}

@@ -81,7 +81,7 @@ func TestExpectedRunIsRefused(t *testing.T) {
 func TestSpoiltRunCostsItselfAlone(t *testing.T) {
 	t.Parallel()
 	c := config(100)
-	c.Least, c.Most = 2*time.Second, 2*time.Second
+	c.Least, c.Most = 5*time.Second, 5*time.Second
 	c.Expected = []Window{{StorageClass: "bad", Name: "backup", Weekday: everyDay, From: 0, To: 24 * 60, Ratio: 3}}
 	targets := []matrix.Target{{StorageClass: "bad", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}, {StorageClass: "good", Engine: "postgres", DSN: testdb.StartStaller(t).DSN()}}
 	found, err := Measure(t.Context(), c, targets, slog.New(slog.DiscardHandler))
@@ -110,7 +110,7 @@ func TestUnreachedEndsAll(t *testing.T) {
 		{StorageClass: "bad", Engine: "postgres", DSN: "host=" + t.TempDir() + " user=nobody dbname=none"}}
 	for _, profile := range []string{"kv-select", "simple-ping"} {
 		c.Driver.Profile = profile
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		found, err := Measure(ctx, c, targets, slog.New(slog.DiscardHandler))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "storage class bad: connecting") || len(found) != 0 {
@@ -123,7 +123,7 @@ func TestUnreachedEndsAll(t *testing.T) {
 func TestLongestRunIsPrecise(t *testing.T) {
 	t.Parallel()
 	c := config(300)
-	c.Least, c.Most = 2*time.Second, 2*time.Second
+	c.Least, c.Most = 5*time.Second, 5*time.Second
 	c.Force = true     // a busy machine may hold the generator up
 	c.Precision = 1000 // any two hundred transactions have it
 	c.Driver.Warmup = 0
@@ -156,7 +156,7 @@ func TestSpoiltRunIsRefused(t *testing.T) {
 	if precise(load.Tally(), 1) {
 		t.Error("nothing measured is called precise")
 	}
-	c.Least, c.Most = 3*time.Second, 3*time.Second
+	c.Least, c.Most = 10*time.Second, 10*time.Second
 	c.Driver.Warmup = 0
 	_, err := Measure(t.Context(), c, []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: server.DSN()}}, slog.New(slog.DiscardHandler))
 	<-stalls

@@ -54,7 +54,7 @@ func TestServerAddress(t *testing.T) {
 	first, firstIP := start(1)
 	second, secondIP := start(2)
 	second.Stop()
-	dsn := fmt.Sprintf("host=%s,%s user=visitor dbname=postgres sslmode=disable connect_timeout=2", firstIP, secondIP)
+	dsn := fmt.Sprintf("host=%s,%s user=visitor dbname=postgres sslmode=disable connect_timeout=60", firstIP, secondIP)
 
 	registry := prometheus.NewRegistry()
 	load := metrics.NewSet(registry).Load(metrics.Labels{Tool: "canary", Database: "shop"}, metrics.Options{Target: 50, Penalty: time.Second})
@@ -162,7 +162,7 @@ func reached(t *testing.T, registry *prometheus.Registry) string {
 
 func await(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if got := reached(t, registry); got != want {
 			return fmt.Errorf("at %q, want %q", got, want)
 		}

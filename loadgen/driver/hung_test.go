@@ -10,6 +10,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // hung is the connection string of a server that takes connections and never answers, as one whose process is stopped.
@@ -35,7 +36,7 @@ func begun(t *testing.T, r rig) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		t.Fatal("it waits without end")
 		return nil
 	}
@@ -48,7 +49,7 @@ func TestHungAtTheStart(t *testing.T) {
 		t.Errorf("alone it gave %v", err)
 	}
 	other := testdb.StartStaller(t)
-	r = newRig(t, Config{DSN: hung(t), Others: []string{other.DSN()}, Profile: "kv-select", Timeout: 6 * time.Second})
+	r = newRig(t, Config{DSN: hung(t), Others: []string{other.DSN()}, Profile: "kv-select", Timeout: 12 * time.Second})
 	if err := begun(t, r); err != nil {
 		t.Errorf("with another that answers it gave %v", err)
 	}
@@ -61,7 +62,7 @@ func TestHungAfterTheLogin(t *testing.T) {
 	defer release()
 	// The client does not query whether the server is writable.
 	dsn := first.DSN() + " target_session_attrs=any"
-	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 6 * time.Second})
+	r := newRig(t, Config{DSN: dsn, Others: []string{second.DSN()}, Profile: "kv-select", Timeout: 12 * time.Second})
 	if err := begun(t, r); err == nil || Unreached(err) || adapter.Kind(t.Context(), err) != metrics.Timeout {
 		t.Errorf("the first gave %v, want a time-out", err)
 	}

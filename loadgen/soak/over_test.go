@@ -70,7 +70,7 @@ func TestOverSoakStays(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if share := testutil.ToFloat64(s.progress); share != 1 {
 			return fmt.Errorf("%v of the soak is over", share)
 		}
@@ -126,7 +126,7 @@ func TestMissedFaultIsToldOnce(t *testing.T) {
 func TestMendingBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	mending, goOn := filepath.Join(t.TempDir(), "mending"), filepath.Join(t.TempDir(), "go-on")
-	undo := fmt.Sprintf("touch %s; for i in $(seq 1200); do [ ! -e %s ] || exit 0; sleep 0.05; done; exit 1", mending, goOn)
+	undo := fmt.Sprintf("touch %s; for i in $(seq 12000); do [ ! -e %s ] || exit 0; sleep 0.05; done; exit 1", mending, goOn)
 	plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"true"}, Undo: []string{"sh", "-c", undo}})
 	folder := t.TempDir()
 	s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
@@ -151,7 +151,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 		return errors.Join(err, <-done)
 	}
 	t.Cleanup(func() { _ = end() })
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := events(read(t, folder), FaultEvent, "slow disk", Begin); n != 1 {
 			return fmt.Errorf("%d beginnings of the fault", n)
 		}
@@ -159,7 +159,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	})
 	before := asked.Load()
 	cancel()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if asked.Load() == before {
 			return errors.New("the soak does not ask the clock whether it is over")
 		}

@@ -188,7 +188,7 @@ func TestInterruptedSoakGoesOn(t *testing.T) {
 		Targets: []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN()}}}
 	enough := func(more int) {
 		t.Helper()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			counts := map[string]int{}
 			for _, s := range read(t, folder).Samples {
 				if s.Completed > 0 {
@@ -259,7 +259,7 @@ func TestInterruptedSoakGoesOn(t *testing.T) {
 func TestOwedMendingAndDownServer(t *testing.T) {
 	t.Parallel()
 	folder, tally := t.TempDir(), filepath.Join(t.TempDir(), "tally")
-	plan := Plan{Duration: 4 * time.Second, Interval: 100 * time.Millisecond, Canary: Load{"simple-ping", 50, 2, 1},
+	plan := Plan{Duration: 10 * time.Second, Interval: 100 * time.Millisecond, Canary: Load{"simple-ping", 50, 2, 1},
 		Faults: []Fault{{Name: "slow disk", For: time.Second, Do: []string{"false"}, Undo: []string{"sh", "-c", "echo undo >> " + tally}},
 			{Name: "broken", At: time.Second, Do: []string{"sh", "-c", "echo no such replica; exit 3"}}},
 		Targets: []matrix.Target{{StorageClass: "gone", Engine: "postgres", DSN: "host=" + t.TempDir()}}}

@@ -20,7 +20,7 @@ import (
 func TestNeverReached(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	s, err := Open(folder, Plan{Duration: 2 * time.Second, Interval: 100 * time.Millisecond, Canary: Load{"tpcb-like", 50, 2, 1},
+	s, err := Open(folder, Plan{Duration: 8 * time.Second, Interval: 100 * time.Millisecond, Canary: Load{"tpcb-like", 50, 2, 1},
 		Targets: []matrix.Target{{StorageClass: "gone", Engine: "postgres", DSN: "host=" + t.TempDir()}}}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

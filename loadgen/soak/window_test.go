@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,10 +18,11 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// stamps is a shell command that ends with a status when a file is there, and leaves two files, whose times are its
-// beginning and its end.
+// stamps is a shell command that ends with a status when a file is there, and leaves two files with the times of its
+// beginning and its end. A file's own time is that of the kernel's last tick, which a machine that pauses has late.
 func stamps(name, goOn string, status int) []string {
-	return []string{"sh", "-c", fmt.Sprintf("touch %[1]s.began; until [ -e %[2]s ]; do sleep 0.01; done; touch %[1]s.ended; exit %[3]d", name, goOn, status)}
+	const stamp = "date +%%s%%N > %[1]s.new; mv %[1]s.new %[1]s."
+	return []string{"sh", "-c", fmt.Sprintf(stamp+"began; until [ -e %[2]s ]; do sleep 0.01; done; "+stamp+"ended; exit %[3]d", name, goOn, status)}
 }
 
 // A fault's window, in the folder and in the metric, is from its command's beginning to the end of its mending: also of
@@ -40,15 +43,19 @@ func TestFaultWindow(t *testing.T) {
 			in := t.TempDir()
 			path := func(name string) string { return filepath.Join(in, name) }
 			stamp := func(name string) time.Time {
-				info, err := os.Stat(path(name))
+				text, err := os.ReadFile(path(name))
 				if err != nil {
 					t.Fatal(err)
 				}
-				return info.ModTime()
+				ns, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return time.Unix(0, ns)
 			}
 			await := func(what string, is func() bool) {
 				t.Helper()
-				testkit.Eventually(t, time.Minute, func() error {
+				testkit.Eventually(t, testkit.Patience, func() error {
 					if !is() {
 						return errors.New(what + ": not yet")
 					}
@@ -100,13 +107,12 @@ func TestFaultWindow(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			const slack = 20 * time.Millisecond // a file's time is that of the kernel's last tick
 			for _, e := range read(t, folder).Events {
 				switch {
 				case e.Kind != FaultEvent:
-				case e.What == Begin && e.Time.After(stamp("do.began").Add(slack)):
+				case e.What == Begin && e.Time.After(stamp("do.began")):
 					t.Errorf("the window begins at %s, and the command at %s", e.Time, stamp("do.began"))
-				case e.What == End && e.Time.Before(stamp("undo.ended").Add(-slack)):
+				case e.What == End && e.Time.Before(stamp("undo.ended")):
 					t.Errorf("the window ends at %s, and the mending at %s", e.Time, stamp("undo.ended"))
 				}
 			}

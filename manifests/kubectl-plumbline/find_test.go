@@ -12,6 +12,7 @@ import (
 
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // called is a service of the label operated-prometheus=true, as NAMESPACE/SERVICE:PORT, and what answers behind it.
@@ -163,28 +164,33 @@ func TestHostileWords(t *testing.T) {
 // there are.
 func TestHanging(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	const each = 200 * time.Millisecond
+	each := 200 * time.Millisecond
 	var services []called
 	for i := range 2 * atOnce {
 		services = append(services, called{fmt.Sprintf("evil/p-%d:9090", i), hangs})
 	}
 	services = append(services, called{"monitoring/p:9090", lab()})
-	c, notes := fake(t, services...)
-	c.patience = each
-	began := time.Now()
-	out, err := c.ask(t)
-	if took := time.Since(began); took > 20*each {
-		t.Errorf("it took %v, %d services of %v each", took, len(services), each)
-	}
-	if err != nil || !strings.Contains(out, "r3 commits") || c.asked != "monitoring/p:9090" {
-		t.Errorf("asked %s: %v\n%s", c.asked, err, out)
-	}
-	if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", each); !strings.Contains(notes.String(), want) {
-		t.Errorf("%q is not said: %s", want, notes)
-	}
+	testkit.Eventually(t, testkit.Patience, func() error {
+		patience := each
+		each *= 2 // on a busy machine the one that answers is late, too
+		c, notes := fake(t, services...)
+		c.patience = patience
+		began := time.Now()
+		out, err := c.ask(t)
+		if took := time.Since(began); took > 20*patience {
+			return fmt.Errorf("it took %v, %d services of %v each", took, len(services), patience)
+		}
+		if err != nil || !strings.Contains(out, "r3 commits") || c.asked != "monitoring/p:9090" {
+			return fmt.Errorf("asked %s: %w\n%s", c.asked, err, out)
+		}
+		if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", patience); !strings.Contains(notes.String(), want) {
+			return fmt.Errorf("%q is not said: %s", want, notes)
+		}
+		return nil
+	})
 
-	c, _ = fake(t, called{"a/p:9090", hangs})
-	c.patience = each
+	c, _ := fake(t, called{"a/p:9090", hangs})
+	c.patience = 200 * time.Millisecond
 	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "a/p:9090: no answer within 200ms") || !strings.Contains(err.Error(), "--prometheus=") {
 		t.Errorf("only one that hangs: %v", err)
 	}

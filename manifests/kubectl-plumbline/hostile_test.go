@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // A service that answers with a redirect gets neither the user's token for an address of its own, nor another object of
@@ -65,7 +67,7 @@ func TestEndless(t *testing.T) {
 		}
 	})
 	c, _ := fake(t, called{"a/p:9090", endless})
-	c.patience, c.mostAnswer = time.Minute, 8<<20
+	c.patience, c.mostAnswer = testkit.Patience, 8<<20
 	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
 		t.Errorf("by its label: %v", err)
 	}

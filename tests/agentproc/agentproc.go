@@ -20,7 +20,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-const stopTimeout = time.Minute
+const stopTimeout = testkit.Patience
 
 // Agent is a running agent. The caller must stop it.
 type Agent struct {
@@ -36,7 +36,9 @@ func Start(ctx context.Context, program string, flags ...string) (*Agent, error)
 		return nil, err
 	}
 	a := &Agent{address: address, ended: make(chan struct{})}
-	a.cmd = exec.Command(program, append([]string{"--web.listen-address=" + a.address, "--log.level=error"}, flags...)...)
+	a.cmd = exec.Command(program, append([]string{"--web.listen-address=" + a.address, "--log.level=error",
+		// On a busy machine a scrape is late rather than without a collector.
+		"--scrape.collector-timeout=" + testkit.Patience.String()}, flags...)...)
 	a.cmd.Stdout, a.cmd.Stderr = os.Stderr, os.Stderr
 	if err := a.cmd.Start(); err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -140,7 +139,7 @@ func TestInhibition(t *testing.T) {
 					}
 				}
 				m.post(t, source, same, other)
-				testkit.Eventually(t, 30*time.Second, func() error {
+				testkit.Eventually(t, testkit.Patience, func() error {
 					held, err := m.held(same)
 					if err == nil && !held {
 						err = errors.New("not held back")

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -63,7 +62,7 @@ alerting: {alertmanagers: [{static_configs: [{targets: [%q]}]}]}
 		{"dashboard", labels{"alertname": "ReplicaLost", "volume": "short", "replica": "r2", "severity": "info"}},
 		{"dashboard", labels{"alertname": "VolumeRebuilding", "volume": "rebuilt", "severity": "info"}},
 	}
-	testkit.Eventually(t, 5*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		for _, w := range want {
 			if !m.sent(w.receiver, w.labels) {
 				return fmt.Errorf("%s has not been sent %v", w.receiver, w.labels)

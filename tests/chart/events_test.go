@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +55,7 @@ func events(t *testing.T, s *kubetest.Server) {
 	token := s.Token("plumbline", "plumbline-events")
 	e := startProgram(t, "kubectl-plumbline", "events", "--kubeconfig="+s.Kubeconfig(token), "--prometheus-url="+prometheus.URL, "--interval=1s")
 	for target, want := range map[string]string{"pvc data-r3": "kubectl plumbline why data-r3 -n lab", "pod r3-pg": "kubectl plumbline why pod/r3-pg -n lab"} {
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			text, err := exec.Command(testkit.Tool(t, "kubectl"), append([]string{"--kubeconfig=" + s.Kubeconfig(s.Config.BearerToken), "--namespace=lab", "describe"}, strings.Fields(target)...)...).CombinedOutput()
 			if err != nil {
 				return err
@@ -70,13 +69,16 @@ func events(t *testing.T, s *kubetest.Server) {
 			return nil
 		})
 	}
-	families, err := e.scrape()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := value(families["plumbline_events_written_total"], "reason", "ReplicaSlow"); n == nil || *n != 2 {
-		t.Errorf("it counts %v events, want 2", n)
-	}
+	testkit.Eventually(t, testkit.Patience, func() error { // the server has an event a little before it is counted
+		families, err := e.scrape()
+		if err != nil {
+			return err
+		}
+		if n := value(families["plumbline_events_written_total"], "reason", "ReplicaSlow"); n == nil || *n != 2 {
+			return fmt.Errorf("it counts %v events, want 2", n)
+		}
+		return nil
+	})
 
 	refused(t, s, token)
 	config := rest.AnonymousClientConfig(s.Config)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/pgserver"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // server is the label of the server whose statements are compared with those made.
@@ -18,7 +19,7 @@ const server = "churn"
 
 // countTimeout is how long the last statements may take to be counted: the client has its
 // answer before the server's task gets to the point where they are.
-const countTimeout = 30 * time.Second
+const countTimeout = testkit.Patience
 
 // sample is what the agent reports on itself at one moment.
 type sample struct {

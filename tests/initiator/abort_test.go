@@ -37,7 +37,7 @@ func TestAbort(t *testing.T) {
 				}
 			case "istgt":
 				aborted = 1
-				testkit.Eventually(t, time.Minute, func() error {
+				testkit.Eventually(t, testkit.Patience, func() error {
 					answer, result := abortLast(t, s, files, p.LUN)
 					if answer == nil && result == nil {
 						return errors.New("the command was finished each time before istgt saw the abort: it looks between two commands")

@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -77,7 +76,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		response, err := client.Get(s.Config.Host + "/readyz")
 		if err != nil {
 			return err
@@ -180,7 +179,7 @@ func (s *Server) ApplyCRDs(crds ...*unstructured.Unstructured) {
 		}
 	}
 	for _, crd := range crds {
-		testkit.Eventually(s.t, time.Minute, func() error {
+		testkit.Eventually(s.t, testkit.Patience, func() error {
 			o, err := client.Get(ctx, crd.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -213,7 +212,7 @@ func (s *Server) Apply(objects ...*unstructured.Unstructured) {
 		client := s.resource(o)
 		var applied *unstructured.Unstructured
 		// A definition is established a little before every request to it is answered.
-		testkit.Eventually(s.t, 30*time.Second, func() (err error) {
+		testkit.Eventually(s.t, testkit.Patience, func() (err error) {
 			applied, err = client.Apply(context.Background(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "kubetest", Force: true})
 			if err != nil && !apierrors.IsNotFound(err) {
 				s.t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)

@@ -112,7 +112,7 @@ func TestCardinality(t *testing.T) {
 }
 
 func read(t *testing.T, class string) (*shape.Shape, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	return shape.Read(ctx, prometheus, class)
 }

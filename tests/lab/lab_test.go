@@ -188,7 +188,7 @@ func awaitAll[T any](t *testing.T, waiting []T, ready func(T) error) {
 var onlyReplicated = map[string]bool{"volume:healthy_replicas:count": true}
 
 // The two ways of counting the backing disk's writes agree over a minute: the kernel's
-// diskstats and ours. Up to three minutes are tried: of the completions here a share that
+// diskstats and ours. Up to five minutes are tried: of the completions here a share that
 // changes from minute to minute, and may be slow ones, is shown to no tracer (blkio.bpf.c).
 func TestBlockioAgreesWithNodeExporter(t *testing.T) {
 	running(t)
@@ -198,7 +198,7 @@ func TestBlockioAgreesWithNodeExporter(t *testing.T) {
 	}
 	device := string(devices[0].Metric["device"])
 	var err error
-	for range 3 {
+	for range 5 {
 		if err = blockioAgrees(t, device); err == nil {
 			return
 		}

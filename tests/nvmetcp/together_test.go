@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -238,7 +237,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	b.end()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if target.controllerOf(b.id, hostNQN) != nil {
 			return errors.New("the controller of a host that has left is there")
 		}

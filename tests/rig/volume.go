@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/longhorn/longhorn-engine/pkg/dataconn"
 	"github.com/longhorn/longhorn-engine/pkg/util"
@@ -160,7 +159,7 @@ func (v *Volume) Connect() {
 		conn, err = net.Dial("unix", v.Socket())
 		return err
 	})
-	v.Client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(30*time.Second, time.Minute))
+	v.Client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(Patience, Patience))
 	v.t.Cleanup(v.Client.Close)
 }
 

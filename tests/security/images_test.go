@@ -9,14 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/manifests/images"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
-
-// agentDeadline is generous: on a busy machine the kernel waits long when probes come and go.
-const agentDeadline = 3 * time.Minute
 
 var update = flag.Bool("update", false, "write the golden files anew")
 

@@ -97,7 +97,7 @@ func (b *serverBench) start() {
 			b.t.Errorf("close: %v", err)
 		}
 	})
-	set := exporterkit.NewSet(c.log)
+	set := exporterkit.NewSetWithTimeout(c.log, testkit.Patience)
 	set.Add("iscsi", c)
 	b.registry.MustRegister(set)
 	b.eventually("no target is followed", func(r replicaReading) bool { return r.value("plumbline_volume_target_processes", nil) == 1 })
@@ -109,7 +109,7 @@ func (b *serverBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	limit := time.AfterFunc(time.Minute, func() { _ = s.Close() }) // what hangs shall fail
+	limit := time.AfterFunc(testkit.Patience, func() { _ = s.Close() }) // what hangs shall fail
 	b.t.Cleanup(func() {
 		limit.Stop()
 		_ = s.Close()

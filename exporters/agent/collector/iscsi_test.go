@@ -53,7 +53,7 @@ func newISCSIBench(t *testing.T) *iscsiBench {
 			t.Error(err)
 		}
 	})
-	set := exporterkit.NewSet(log)
+	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
 	set.Add("iscsi", c)
 	b.registry.MustRegister(set)
 	return b

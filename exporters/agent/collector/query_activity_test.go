@@ -54,7 +54,7 @@ func underWay(t testing.TB, c Collector, server string) map[string]float64 {
 // wantGauge awaits a gauge that ok accepts.
 func wantGauge(t testing.TB, c Collector, server, name string, ok func(float64) bool) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		got := gauges(t, c, server)
 		if v, there := got[name]; !there || !ok(v) {
 			return fmt.Errorf("%s is %v (there: %v) among %v", name, v, there, got)
@@ -149,8 +149,8 @@ func TestActivityOnHungDisk(t *testing.T) {
 	run(t, idle, "begin")
 	run(t, idle, "select 1")
 	wantGauge(t, q, "hung", "plumbline_query_idle_in_transaction", is(1))
-	if got := gauges(t, q, "hung"); got["plumbline_query_in_flight sync"] != 0 || got["plumbline_server_longest_wait_seconds sync"] != 0 {
-		t.Errorf("at rest: %v", got)
+	for _, name := range []string{"plumbline_query_in_flight sync", "plumbline_server_longest_wait_seconds sync"} {
+		wantGauge(t, q, "hung", name, is(0)) // the log's writer may sync a last time
 	}
 
 	before := look(t, q, "hung")
@@ -165,7 +165,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(3))
 	wantGauge(t, q, "hung", "plumbline_query_oldest_seconds sync", above(3))
 	device := filepath.Base(disk.Device)
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		inFlight, stalled, _ := deviceValues(t, c.(*devices), device)
 		if inFlight == 0 || stalled <= 3 {
 			return fmt.Errorf("%s has %v requests in flight and stalls for %v s", device, inFlight, stalled)
@@ -197,7 +197,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after seen
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		after = look(t, q, "hung")
 		if after.counts["insert"] != 1 {
 			return fmt.Errorf("inserts: %v", after.counts)
@@ -214,7 +214,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	for _, name := range []string{"plumbline_query_in_flight sync", "plumbline_server_longest_wait_seconds sync", "plumbline_query_oldest_seconds sync"} {
 		wantGauge(t, q, "hung", name, is(0))
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if _, stalled, _ := deviceValues(t, c.(*devices), device); stalled != 0 {
 			return fmt.Errorf("%s stalls for %v s", device, stalled)
 		}
@@ -251,7 +251,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(main, syscall.SIGCONT)
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if state := processState(t, main); state != "T" {
 			return fmt.Errorf("the server is in state %s", state)
 		}
@@ -264,7 +264,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 	if err := goes.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if state := processState(t, pid); state != "Z" {
 			return fmt.Errorf("process %d is in state %s", pid, state)
 		}
@@ -330,10 +330,9 @@ func TestActivityNotStorage(t *testing.T) {
 	if got["plumbline_query_blocked"] != 1 || got["plumbline_query_idle_in_transaction"] != 1 {
 		t.Errorf("one is blocked by one idle in its transaction: %v", got)
 	}
+	// No storage is blamed for a lock, which would last as long. The server's own processes may wait for a busy disk.
 	for _, phase := range []string{"read", "write", "sync"} {
-		if got["plumbline_server_longest_wait_seconds "+phase] > 1 {
-			t.Errorf("storage is blamed for a lock: %v", got)
-		}
+		wantGauge(t, q, "busy", "plumbline_server_longest_wait_seconds "+phase, func(v float64) bool { return v <= 1 })
 	}
 	run(t, holder, "rollback")
 	if err := <-blocked; err != nil {
@@ -386,16 +385,21 @@ func TestActivityMariaDB(t *testing.T) {
 	}
 	exec("commit")
 	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(0))
+	var id int
+	if err := conn.QueryRowContext(ctx, "select connection_id()").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
 	slept := make(chan error, 1)
 	go func() {
-		_, err := conn.ExecContext(ctx, "select sleep(5)")
+		_, err := conn.ExecContext(ctx, "select sleep(3600)")
 		slept <- err
 	}()
 	wantGauge(t, q, name, "plumbline_query_in_flight wait", is(1))
 	wantGauge(t, q, name, "plumbline_query_oldest_seconds wait", above(1))
-	if err := <-slept; err != nil {
-		t.Error(err)
+	if _, err := db.ExecContext(ctx, fmt.Sprintf("kill query %d", id)); err != nil {
+		t.Fatal(err)
 	}
+	<-slept // by an error, or by what it returns then
 	wantGauge(t, q, name, "plumbline_query_in_flight wait", is(0))
 }
 
@@ -435,7 +439,7 @@ func TestActivityMonotonic(t *testing.T) {
 	if !seenInFlight {
 		t.Errorf("nothing was ever in flight in %d scrapes", scrapes)
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		last = look(t, q, "flood")
 		if n := last.counts["commit"]; n != 8*300 {
 			return fmt.Errorf("%d commits of %d", n, 8*300)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
@@ -45,7 +44,7 @@ func spendingOf(t testing.TB, q *query, server string) (s spending) {
 // becomes.
 func exhaust(t testing.TB, q *query, pg *servertest.Postgres, server string) {
 	t.Helper()
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		pg.Bench(t, "select 1;\n", "-M", "prepared", "-t", "2000")
 		if s := spendingOf(t, q, server); s.ratio != 1.0/(1<<maxPower) {
 			return fmt.Errorf("%+v", s)
@@ -95,7 +94,7 @@ func TestQueryBudget(t *testing.T) {
 		q.mu.Lock()
 		q.options.Query.OverheadBudget = 1
 		q.mu.Unlock()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			q.balance()
 			if s := spendingOf(t, q, "thrifty"); s.ratio != 1 {
 				return fmt.Errorf("%+v", s)
@@ -125,10 +124,10 @@ func testLongSleep(t *testing.T, q *query, pg *servertest.Postgres) {
 	for range rounds {
 		before := look(t, q, "thrifty")
 		done := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		go func() { done <- copyFrom(ctx, pg, pipe) }()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			select {
 			case err := <-done:
 				t.Fatalf("the statement ended: %v", err)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -186,7 +185,7 @@ func during(t testing.TB, c Collector, server string, statements uint64, f func(
 func since(t testing.TB, c Collector, server string, before seen, statements uint64) seen {
 	t.Helper()
 	var got seen
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		got = look(t, c, server).minus(before)
 		if n := got.total(); n < statements {
 			return fmt.Errorf("%d statements of %d: %v, lost %v", n, statements, got.counts, got.lost)
@@ -224,7 +223,7 @@ func wantSum(t testing.TB, got seen) {
 // waitForServer waits until the collector reports a server with this label, and returns its metrics.
 func waitForServer(t testing.TB, c Collector, server string) (info map[string]string) {
 	t.Helper()
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		for _, f := range gather(t, c) {
 			for _, m := range f.Metric {
 				if info = labels(m); f.GetName() == "plumbline_server_info" && info["server"] == server {
@@ -241,7 +240,7 @@ func waitForServer(t testing.TB, c Collector, server string) (info map[string]st
 func defaultName(t testing.TB, q *query, pid int) string {
 	t.Helper()
 	name := ""
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, f := range q.fleet.followers {

@@ -64,9 +64,17 @@ func TestQueryHungFileSystem(t *testing.T) {
 		}
 	})
 	waitForServer(t, c, "hung")
-	if n := calls.Hanging(); n != 3 {
-		t.Errorf("%d calls hang, want those on data directory, program and mappings", n)
+	// Those on data directory, program and mappings hang. On a busy machine others do so for a moment.
+	hanging := func(want int) {
+		t.Helper()
+		testkit.Eventually(t, testkit.Patience, func() error {
+			if n := calls.Hanging(); n != want {
+				return fmt.Errorf("%d calls hang, want %d", n, want)
+			}
+			return nil
+		})
 	}
+	hanging(3)
 	// The second server shows up while the first one hangs.
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", second.PID), filepath.Join(procfs, strconv.Itoa(second.PID))); err != nil {
 		t.Fatal(err)
@@ -76,15 +84,8 @@ func TestQueryHungFileSystem(t *testing.T) {
 		got := during(t, c, name, 200, func() { pg.Bench(t, "select 1;\n", "-t", "200") })
 		wantCounts(t, got, map[string]uint64{"select": 200})
 	}
-	if n := calls.Hanging(); n != 3 {
-		t.Errorf("%d calls hang after many looks, want 3: each is made once", n)
-	}
+	hanging(3) // after many looks: each is made once
 	// When the file system answers again (here: by errors), nothing hangs any more.
 	release()
-	testkit.Eventually(t, time.Minute, func() error {
-		if n := calls.Hanging(); n != 0 {
-			return fmt.Errorf("%d calls hang", n)
-		}
-		return nil
-	})
+	hanging(0)
 }

@@ -59,7 +59,7 @@ func TestLateLook(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			if n := len(q.looking); n != 0 {
@@ -92,7 +92,7 @@ func TestNoServerAfterAll(t *testing.T) {
 	if len(f.followers) != 1 {
 		t.Fatal("it is not followed")
 	}
-	q.lookAt(candidates, false, time.Minute)
+	q.lookAt(candidates, false, testkit.Patience)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(f.followers) != 0 {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -160,7 +159,7 @@ func TestQueryMySQL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := ownCounts(t, db)
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if n := underWay(t, q, name); len(n) != 0 {
 					return fmt.Errorf("statements under way: %v", n)
 				}

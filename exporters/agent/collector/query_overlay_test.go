@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +68,7 @@ func TestQueryOverlay(t *testing.T) {
 		}
 	}
 	var got []uint64
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		got = nil
 		for i, name := range names {
 			got = append(got, look(t, q, name).minus(before[i]).counts["select"])
@@ -92,7 +91,7 @@ func nameIn(t *testing.T, q *query, root string) string {
 		t.Fatal(err)
 	}
 	name := ""
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, f := range q.fleet.followers {
@@ -158,7 +157,7 @@ exec setpriv --reuid=postgres --regid=postgres --clear-groups BIN/postgres -D /s
 			t.Logf("%s", text)
 		}
 	})
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c, err := net.Dial("unix", filepath.Join(root, "srv", ".s.PGSQL.5432"))
 		if err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -126,7 +125,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	for range 10 {
 		run(t, c, "select 1")
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if lost := look(t, q, "untrusted").minus(before).lost["encrypted"]; lost < 10 {
 			return fmt.Errorf("%v answers are told to be encrypted: %+v", lost, look(t, q, "untrusted"))
 		}
@@ -140,7 +139,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	}
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "trusted", "ssl": "on", "autovacuum": "off"},
 		func(data string) { certified(t, data) })
-	testkit.Eventually(t, 2*time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if !q.isRead(pg.PID) {
 			return errors.New("the trusted server's library is not probed")
 		}

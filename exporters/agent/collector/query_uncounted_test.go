@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -52,7 +51,7 @@ func TestQueryUncounted(t *testing.T) {
 		}
 	}
 	idle := uncounted()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if _, err := conn.Exec(ctx, work); err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func TestQueryUncounted(t *testing.T) {
 	conn.Close(ctx)
 	unknown := pg.Connect(t)
 	last := uncounted()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if _, err := unknown.Exec(ctx, work); err != nil {
 			return err
 		}

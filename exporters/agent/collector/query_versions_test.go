@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,7 +27,7 @@ func TestQueryVersions(t *testing.T) {
 			pg := servertest.StartPostgresOf(t, major, map[string]string{"cluster_name": name, "autovacuum": "off", "ssl": "on"},
 				func(data string) { certified(t, data) })
 			// The server is followed before its files have answered, which may take the next look.
-			testkit.Eventually(t, 2*time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if got := waitForServer(t, q, name)["version"]; got != version {
 					return fmt.Errorf("it is taken for version %q", got)
 				}

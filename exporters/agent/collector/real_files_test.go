@@ -324,7 +324,7 @@ func postgresIn(t *testing.T, data string, flags uintptr) (pid int) {
 func scannedServer(t *testing.T, calls *foreign.Calls, pid int) (s server.Server) {
 	t.Helper()
 	scanner := server.NewScanner("/proc", calls)
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c, ok := scanner.Candidate(pid)
 		if !ok {
 			return fmt.Errorf("process %d is no candidate yet", pid)

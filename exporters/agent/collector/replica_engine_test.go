@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -68,7 +67,7 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *Tr
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	set := exporterkit.NewSet(log)
+	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
 	set.Add("replica", c)
 	m.registry.MustRegister(set)
 	var once sync.Once
@@ -203,7 +202,7 @@ func (r replicaReading) counts(v *testVolume) map[string]uint64 {
 func (m *replicaMeter) eventually(what string, ok func(replicaReading) bool) replicaReading {
 	m.t.Helper()
 	var r replicaReading
-	testkit.Eventually(m.t, 3*time.Minute, func() error {
+	testkit.Eventually(m.t, testkit.Patience, func() error {
 		r = m.read()
 		if !ok(r) {
 			return errors.New(what)

@@ -3,7 +3,6 @@ package collector
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -19,7 +18,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		inner, err := shownNamespace(v.ProcFS)
 		if err == nil && inner == own {
 			err = fmt.Errorf("%s still shows the namespace of this test", v.ProcFS)
@@ -35,7 +34,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	v.exact(m, 500, v.Addresses...)
 	// Their sockets are looked at, too: the frontend's, and two of each replica from both ends.
 	f := m.collector.wires[0]
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.sockets) != 9 {

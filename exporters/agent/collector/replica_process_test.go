@@ -161,7 +161,7 @@ func TestReplicaReadProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r := replicaReader{root, dataconnWire(), foreign.NewCalls(100*time.Millisecond, 4), newOwnerWaits(ownerPatience)}
+	r := replicaReader{root, dataconnWire(), foreign.NewCalls(time.Hour, 4), newOwnerWaits(time.Hour)}
 	for pid, want := range map[int]string{7: "pvc-9", 10: "pvc-10"} {
 		p, start, err := r.read(pid)
 		if err != nil || start != 4711 || p == nil || p.Volume != want {
@@ -188,6 +188,7 @@ func TestReplicaReadProcess(t *testing.T) {
 			t.Errorf("process %d is %+v, %v; want it refused", pid, p, err)
 		}
 	}
+	r.calls = foreign.NewCalls(100*time.Millisecond, 4)
 	if p, _, err := r.read(20); !errors.Is(err, foreign.ErrUnanswered) {
 		t.Errorf("process 20 is %+v, %v; want no answer in time", p, err)
 	}

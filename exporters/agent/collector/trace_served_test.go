@@ -3,7 +3,6 @@ package collector
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,7 +57,7 @@ func startTwoNodes(t testing.TB, endpoint string) *twoNodes {
 	n.meters["replicas"] = startReplicaWire(t, testWire(v, only(replica.Replica)), v.ProcFS, n.replicas.options.Tracing)
 	n.meters["replicas"].followed(2)
 	// Both know the replicas' addresses once a look at their connections has come by.
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		for _, c := range n.commit(1) {
 			for _, s := range spans(c.Root) {
 				if s.Elsewhere != "" && len(n.served()) > 0 {

@@ -96,7 +96,7 @@ func (a *traced) of(label string, after uint64) (all []*trace.Chain) {
 func (a *traced) settled(label string, after uint64) []*trace.Chain {
 	a.t.Helper()
 	end := monotonic()
-	testkit.Eventually(a.t, time.Minute, func() error {
+	testkit.Eventually(a.t, testkit.Patience, func() error {
 		a.tracer.mu.Lock()
 		defer a.tracer.mu.Unlock()
 		if a.tracer.joined < end+uint64(time.Second) {
@@ -355,7 +355,7 @@ func TestTraceDelays(t *testing.T) {
 		// Unlike fdatasync, fsync waits for the file's times to be in the journal.
 		run(t, c, "alter system set wal_sync_method = 'fsync'")
 		run(t, c, "select pg_reload_conf()")
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			var method string
 			if err := c.QueryRow(context.Background(), "show wal_sync_method").Scan(&method); err != nil || method != "fsync" {
 				return fmt.Errorf("wal_sync_method is %s: %w", method, err)

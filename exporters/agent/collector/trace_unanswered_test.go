@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
@@ -42,7 +41,7 @@ func TestTraceUnanswered(t *testing.T) {
 	sent := monotonic()
 	told := func(after uint64) (q trace.Event) {
 		t.Helper()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			all, _ := tracing.takeUnanswered()
 			for _, e := range all {
 				if e.Request != 4 {
@@ -122,7 +121,7 @@ func TestTraceUntoldStatement(t *testing.T) {
 		joiner.Add(trace.Event{Kind: trace.KindStatement, Pid: pid, Start: now - 2000, End: now})
 		meanwhile()
 		var found *trace.Chain
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			step()
 			for _, c := range a.of(otherServer, now-2000) {
 				if c.PID == pid {

@@ -40,7 +40,7 @@ func wakeups(t testing.TB, a *traced, label string) (sum float64, series int) {
 // is not woken for it.
 func untilAsleep(t testing.TB, tid int) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestCallsHang(t *testing.T) {
 		t.Errorf("another call gave %d, %v", n, err)
 	}
 	release()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := c.Hanging(); n != 0 {
 			return fmt.Errorf("%d calls hang", n)
 		}
@@ -157,7 +157,7 @@ func TestCallsWaitForShare(t *testing.T) {
 	answers := make(chan error, 2)
 	owner := Owner{User: "1000"}
 	go func() { answers <- c.do(owner, "first", call) }()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.under["first"] == nil {
@@ -217,7 +217,7 @@ func TestCallsRace(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := c.Hanging(); n != 0 {
 			return fmt.Errorf("%d calls hang after all have returned", n)
 		}

@@ -35,7 +35,7 @@ func TestStrays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Second, 8))
+	n := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
 	n.readLogs = func(string) (map[string]Pod, error) {
 		return map[string]Pod{anyUID: {Namespace: "db", Name: "pg-0"}}, nil
 	}
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewNode(t.TempDir(), "n1", objects, foreign.NewCalls(time.Second, 8))
+	n := NewNode(t.TempDir(), "n1", objects, foreign.NewCalls(time.Minute, 8))
 	if claims := n.Claims(); claims != nil {
 		t.Errorf("before pods were listed the claims are known to be %v", claims)
 	}
@@ -89,7 +89,7 @@ func TestFoldersAnswerLate(t *testing.T) {
 		if pods != nil || want == "" {
 			answer <- pods
 		}
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			if got := n.logged["u1"].Name; got != want {

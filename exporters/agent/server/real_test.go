@@ -57,7 +57,7 @@ func TestClusterPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis := servertest.StartRedis(t, nil, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		found := lookAt(t, redis.PID)
 		if found == nil || !slices.Equal(found.Ports, []uint16{uint16(redis.Port)}) || !slices.Equal(found.Internal, []uint16{uint16(bus)}) {
 			return fmt.Errorf("%+v; its bus is %d", found, bus)
@@ -211,7 +211,7 @@ func TestMySQLFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if found := lookAt(t, cmd.Process.Pid); found == nil || found.Engine != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
 					return fmt.Errorf("%+v", found)
 				}
@@ -258,7 +258,7 @@ func TestOptionFile(t *testing.T) {
 		input.Close()
 		cmd.Wait()
 	})
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Equal(found.Internal, []uint16{uint16(port)}) {
 			return fmt.Errorf("%+v; its port is %d", found, port)
 		}

@@ -127,7 +127,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 		t.Errorf("asked %d times, want once for the mount that hangs, and three times for the other one", n)
 	}
 	close(hangs)
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		f.begin([]Identity{{Directory: "/data/0"}})
 		at, _, err := f.locate(Identity{Directory: "/data/0"}, tables)
 		if err == nil && at.Directory != "/data/0/found" {

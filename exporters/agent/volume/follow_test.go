@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 	n.Start(t.Context(), calls())
 	known := func(want string) {
 		t.Helper()
-		testkit.Eventually(t, time.Minute, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			found, err := n.Known()
 			var got []string
 			for _, f := range found {
@@ -75,7 +75,7 @@ func TestWatchMounts(t *testing.T) {
 		close(ended)
 	}()
 	dir := t.TempDir()
-	deadline := time.After(time.Minute)
+	deadline := time.After(testkit.Patience)
 	// Until the watch has begun nothing receives the signal.
 	for told := false; !told; {
 		if err := errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), unix.Unmount(dir, 0)); err != nil {
@@ -92,7 +92,7 @@ func TestWatchMounts(t *testing.T) {
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the watch does not end")
 	}
 }
@@ -102,7 +102,7 @@ func TestFollowHung(t *testing.T) {
 	proc, sys := machine(t)
 	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
 	impatient := foreign.NewCalls(50*time.Millisecond, 8)
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		n.refresh(impatient, true)
 		found, err := n.Known()
 		if len(found) != 1 {
@@ -155,7 +155,7 @@ func TestFollowLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if found, err := n.Known(); len(found) != 1 || err != nil {
 			return fmt.Errorf("known are %v, %v", found, err)
 		}

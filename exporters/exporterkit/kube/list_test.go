@@ -141,7 +141,7 @@ func things(versions ...string) Kind {
 // have waits until the things of these names are known, and no others.
 func have(t *testing.T, c *Objects, want ...string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		var got []string
 		for name := range All[*thing](c, "things") {
 			got = append(got, name)
@@ -177,7 +177,7 @@ func TestListsAndChanges(t *testing.T) {
 			have(t, c, "a", "d", "e", "f")
 			// The watch ends behind the bookmark, which a broken connection may lose. Objects that it received now would be lost.
 			s.changes <- watchEnds
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.ended == 0 {
@@ -251,7 +251,7 @@ func TestVersions(t *testing.T) {
 			s.mu.Unlock()
 			s.CloseClientConnections()
 			have(t, c, "a")
-			testkit.Eventually(t, time.Minute, func() error { return c.Err("things") })
+			testkit.Eventually(t, testkit.Patience, func() error { return c.Err("things") })
 		})
 	}
 }
@@ -330,10 +330,11 @@ func TestShortWatches(t *testing.T) {
 	s := &server{versions: []string{"v1"}, things: []string{"a"}, short: true}
 	c := startServer(t, s)
 	Follow[thing](c, things("v1"), nil)
+	began := time.Now()
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, time.Minute, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if n := c.kinds["things"].errors["other"]; n < 2 {
@@ -344,7 +345,9 @@ func TestShortWatches(t *testing.T) {
 	have(t, c, "a")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.asked); n > 6 { // a list that is streamed, one that is not, and few watches
-		t.Errorf("%d requests: %q", n, s.asked)
+	took := time.Since(began)
+	// A list that is streamed, one that is not, and few watches, each with a pause after it.
+	if n := len(s.asked); n > 6+int(took/patience().Duration) {
+		t.Errorf("%d requests in %v: %q", n, took, s.asked)
 	}
 }

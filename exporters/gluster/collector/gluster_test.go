@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/tests/testkit"
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
@@ -41,14 +42,14 @@ func fake(t *testing.T, directory string, edits map[string]string) CLI {
 	if err := os.WriteFile(program, []byte(replay), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return CLI{Command: program, Timeout: time.Minute}
+	return CLI{Command: program, Timeout: testkit.Patience}
 }
 
 // polled is a collector that has polled once.
 func polled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Registry) {
 	t.Helper()
 	g, r := unpolled(t, cli, bricks)
-	g.poll(context.Background(), time.Minute)
+	g.poll(context.Background(), testkit.Patience)
 	return g, r
 }
 
@@ -56,7 +57,7 @@ func unpolled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Regis
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{Log: log, CLI: cli, Node: "n1", Bricks: bricks, Interval: time.Minute, ProcFS: "/proc", SysFS: "/sys", RootFS: t.TempDir()})
-	set := exporterkit.NewSet(log)
+	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
 	set.Add("gluster", g)
 	r := prometheus.NewRegistry()
 	r.MustRegister(set)

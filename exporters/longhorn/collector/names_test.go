@@ -47,10 +47,10 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 		t.Helper()
 		select {
 		case <-w.fleet.list()[0].asked:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("%s: nothing was asked", what)
 		}
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			s, _ := w.scrape()
 			return s.want(want)
 		})
@@ -156,7 +156,7 @@ func TestReplicasOfAMovingVolume(t *testing.T) {
 		t.Errorf("the replicas with a place are %v", placed)
 	}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSet(slog.New(slog.DiscardHandler))
+	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
 	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
 	registry.MustRegister(set)
 	if err := gather(t, registry).want(map[string]float64{

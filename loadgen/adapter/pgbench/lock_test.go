@@ -52,9 +52,9 @@ func TestInitOfTwo(t *testing.T) {
 	first, second := tool(": >"+begun+"; read _ <"+gate), tool(": >"+again)
 	results := make(chan error, 2)
 	testload.Start(t, func(ctx context.Context) { results <- first.Init(ctx) })
-	testkit.Eventually(t, time.Minute, func() error { _, err := os.Stat(begun); return err })
+	testkit.Eventually(t, testkit.Patience, func() error { _, err := os.Stat(begun); return err })
 	testload.Start(t, func(ctx context.Context) { results <- second.Init(ctx) })
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if n := r.db.Count("select count(*) from pg_locks where locktype = 'advisory' and not granted"); n != 1 {
 			return fmt.Errorf("%d wait for a lock", n)
 		}
@@ -117,7 +117,7 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 	err := adapter.Alone{Tool: "pgbench", Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(ctx context.Context) (adapter.Lock, error) {
 		return adapter.PostgresLock(ctx, dsn, makingTable)
 	}}.Do(t.Context(), func(ctx context.Context) error {
-		testkit.Eventually(t, 20*time.Second, func() error { // the server notices the end of the lock's connection soon
+		testkit.Eventually(t, testkit.Patience, func() error { // the server notices the end of the lock's connection soon
 			c, err := adapter.Connect(ctx, dsn)
 			if err == nil {
 				err = c.Close(ctx)
@@ -133,9 +133,9 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 
 // No timeout of the server's ends the lock's transaction, nor that for all of it, which PostgreSQL has from 17 on.
 func TestLockOutlastsTimeouts(t *testing.T) {
-	timeouts := map[string]string{"statement_timeout": "300ms", "idle_in_transaction_session_timeout": "300ms"}
+	timeouts := map[string]string{"statement_timeout": "2s", "idle_in_transaction_session_timeout": "2s"}
 	newer := maps.Clone(timeouts)
-	newer["transaction_timeout"] = "300ms"
+	newer["transaction_timeout"] = "2s"
 	for name, start := range map[string]func(*testing.T) *servertest.Postgres{
 		"the distribution's": func(t *testing.T) *servertest.Postgres { return servertest.StartPostgres(t, timeouts, nil) },
 		"17":                 func(t *testing.T) *servertest.Postgres { return servertest.StartPostgresOf(t, 17, newer, nil) },
@@ -150,7 +150,7 @@ func TestLockOutlastsTimeouts(t *testing.T) {
 			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
 				t.Fatal(got, err)
 			}
-			time.Sleep(time.Second) // longer than the timeouts
+			time.Sleep(4 * time.Second) // longer than the timeouts
 			if err := lock.Ping(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -48,9 +48,9 @@ func TestInitOfTwo(t *testing.T) {
 			first, second := tool(": >"+begun+"; read _ <"+gate), tool(": >"+again)
 			results := make(chan error, 2)
 			testload.Start(t, func(ctx context.Context) { results <- first.Init(ctx) })
-			testkit.Eventually(t, time.Minute, func() error { _, err := os.Stat(begun); return err })
+			testkit.Eventually(t, testkit.Patience, func() error { _, err := os.Stat(begun); return err })
 			testload.Start(t, func(ctx context.Context) { results <- second.Init(ctx) })
-			testkit.Eventually(t, 20*time.Second, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if n := count(waiting[engine]); n != 1 {
 					return fmt.Errorf("%d wait for a lock", n)
 				}
@@ -100,7 +100,7 @@ func TestInitOfNothing(t *testing.T) {
 			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
 				t.Fatal(got, err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			if err := tool.Init(ctx); err != nil {
 				t.Errorf("while another holds the lock: %v", err)

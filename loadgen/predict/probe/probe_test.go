@@ -34,10 +34,10 @@ func TestMeasuresWhatIsHeldBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const held = 20 * time.Millisecond
+	const held = 100 * time.Millisecond // far more than a busy machine takes for a read
 	files.Syncs.Set(held)
 	c := config(at)
-	c.Readers, c.FileSize = 2, 4<<20
+	c.Readers, c.FileSize, c.Window = 2, 4<<20, 2*time.Second
 	found, err := Measure(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

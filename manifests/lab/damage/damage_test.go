@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -52,7 +51,7 @@ func TestHalve(t *testing.T) {
 	cmd := sleeper(t)
 	mend := Halve(t.Context(), cmd.Process.Pid)
 	for _, want := range []string{"T", "S", "T"} {
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, testkit.Patience, func() error {
 			if s := state(t, cmd.Process.Pid); s != want {
 				return fmt.Errorf("state %s, want %s", s, want)
 			}

@@ -69,7 +69,7 @@ func TestHeadlessProcess(t *testing.T) {
 	if err != nil || line != "entered\n" {
 		t.Fatalf("the process says %q, %v", line, err)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		p, err := procfs.NewProc(cmd.Process.Pid)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func TestHeadlessProcess(t *testing.T) {
 	if kept.hold(cmd.Process.Pid); len(kept) != 1 {
 		t.Errorf("%d namespaces held, want 1", len(kept))
 	}
-	if err := Kill(dir, 20*time.Second); err != nil {
+	if err := Kill(dir, testkit.Patience); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -41,7 +40,7 @@ func TestVolume(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		_ = unmountBelow(dir)
-		_ = DetachLoops(dir, 10*time.Second)
+		_ = DetachLoops(dir, testkit.Patience)
 		os.RemoveAll(dir)
 	})
 	file, at := filepath.Join(dir, "volume"), filepath.Join(dir, "mounted")
@@ -69,7 +68,7 @@ func TestVolume(t *testing.T) {
 		if err := m.Unmount(); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, 10*time.Second, func() error { return noLoops(dir) })
+		testkit.Eventually(t, testkit.Patience, func() error { return noLoops(dir) })
 	}
 	// A holder that was killed leaves its mount; the next one takes it away and finds the data.
 	for range 2 {
@@ -83,7 +82,7 @@ func TestVolume(t *testing.T) {
 	if err := unmountBelow(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := DetachLoops(dir, 10*time.Second); err != nil {
+	if err := DetachLoops(dir, testkit.Patience); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,12 +3,15 @@ package supervise
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // The first end costs no pause; each further one within the window doubles it, up to a minute.
@@ -92,20 +95,25 @@ func TestGate(t *testing.T) {
 	if err := markStopped(dir, "agent"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := Gate(ctx, dir, "agent", &log); err == nil {
+	gate := make(chan error, 1)
+	go func() { gate <- Gate(ctx, dir, "agent", &log) }()
+	testkit.Eventually(t, testkit.Patience, func() error {
+		s, err := readState(dir, "agent")
+		if err == nil && (s.Phase != Waits || s.Waiting != "was stopped on purpose" || s.Restarts != 1) {
+			err = fmt.Errorf("stopped on purpose: %+v", s)
+		}
+		return err
+	})
+	cancel()
+	if err := <-gate; err == nil {
 		t.Error("a process that was stopped on purpose was started")
-	}
-	s, err := readState(dir, "agent")
-	if err != nil || s.Phase != Waits || s.Waiting != "was stopped on purpose" || s.Restarts != 1 {
-		t.Errorf("stopped on purpose: %+v, %v", s, err)
 	}
 	if err := unmarkStopped(dir, "agent"); err != nil {
 		t.Fatal(err)
 	}
-	s = open()
-	if s.Phase != Runs {
+	if s := open(); s.Phase != Runs {
 		t.Errorf("started again: %+v", s)
 	}
 	if text := log.String(); !strings.Contains(text, "ended with exit code") || !strings.Contains(text, "stopped on purpose") {

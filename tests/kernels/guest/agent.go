@@ -17,7 +17,7 @@ import (
 
 const (
 	agentAddress  = "127.0.0.1:9437"
-	scrapeTimeout = time.Minute
+	scrapeTimeout = 5 * time.Minute
 )
 
 // agent is the node agent, with whatever of it works on this kernel.
@@ -92,7 +92,7 @@ func (a *agent) stop() {
 // settled returns the metrics once f's value is want, or, if it never is, once it has not changed for a while: for what
 // is missing and for what is too much, the last value is the one to report.
 func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) float64) (m agentproc.Metrics) {
-	const calm = 20 * time.Second
+	const calm = time.Minute
 	last, since := -1.0, time.Now()
 	rig.Eventually(t, rig.Patience, func() (err error) {
 		if m, err = a.scrape(); err != nil {

@@ -159,7 +159,7 @@ func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Coun
 		}
 		return nil
 	}
-	_ = testkit.Await(20*time.Second, equal) // what is not equal then is reported as it is
+	_ = testkit.Await(time.Minute, equal) // what is not equal then is reported as it is
 	for i := range truth {
 		truth[i].What += " (" + when + ")"
 		say("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)

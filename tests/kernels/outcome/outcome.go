@@ -60,6 +60,9 @@ type Feature struct {
 	Why   string `json:"why,omitempty"`
 }
 
+// Short reports whether statements that slept were seen to wait for less.
+func (o Outcome) Short() bool { return o.Waited < asleep*o.Slept }
+
 // Features returns all by name.
 func (o Outcome) Features() map[string]Feature {
 	return map[string]Feature{"query": o.Query, "replica": o.Replica, "nvme": o.NVMe, "iscsi": o.ISCSI, "blockio": o.Blockio}
@@ -172,7 +175,7 @@ func (o Outcome) Wrong() []string {
 		if math.Abs(o.Phases-o.Duration) > split {
 			say("phases are %.6f s, durations %.6f s", o.Phases, o.Duration)
 		}
-		if o.Slept == 0 || o.Waited < asleep*o.Slept {
+		if o.Slept == 0 || o.Short() {
 			say("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 //go:embed hook.js
@@ -83,7 +85,7 @@ func Start(ctx context.Context, folder string, want ...string) (*Browser, func()
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("lang", "en-US"),
-		chromedp.WSURLReadTimeout(2*time.Minute),
+		chromedp.WSURLReadTimeout(testkit.Patience),
 	)
 	allocator, endAllocator := chromedp.NewExecAllocator(ctx, options...)
 	context, end := chromedp.NewContext(allocator)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -49,7 +48,7 @@ func Golden(t testing.TB, g prometheus.Gatherer, path string, volatile ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		if got := without(volatile, Text(t, g)); got != string(want) {
 			return fmt.Errorf("differs from %s (run with -update to accept)\n%s", path, difference(string(want), got))
 		}

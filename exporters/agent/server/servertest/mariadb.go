@@ -71,7 +71,7 @@ func startMariaDB(t testing.TB, folders []string, args ...string) *MariaDB {
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
 	m.PID = cmd.Process.Pid
 	db := m.Open(t, nil)
-	testkit.Eventually(t, startTimeout, db.Ping)
+	testkit.Eventually(t, testkit.Patience, db.Ping)
 	return m
 }
 

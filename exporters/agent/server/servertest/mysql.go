@@ -47,7 +47,7 @@ func StartMySQL(t testing.TB, args ...string) *MySQL {
 	cmd := m.command("/usr/sbin/mysqld", args...)
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
 	m.PID = cmd.Process.Pid
-	testkit.Eventually(t, startTimeout, m.Open(t, nil).Ping)
+	testkit.Eventually(t, testkit.Patience, m.Open(t, nil).Ping)
 	return m
 }
 

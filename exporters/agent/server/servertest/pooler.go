@@ -41,7 +41,7 @@ ignore_startup_parameters = extra_float_digits
 	cmd := exec.Command(program, config)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	start(t, cmd, config+".log", syscall.SIGINT)
-	testkit.Eventually(t, startTimeout, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			c.Close()

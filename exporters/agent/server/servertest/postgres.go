@@ -20,9 +20,6 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// startTimeout is generous: the machine may be busy with other tests.
-const startTimeout = 2 * time.Minute
-
 // Postgres is a running PostgreSQL server that a test owns.
 type Postgres struct{ *pgserver.Server }
 

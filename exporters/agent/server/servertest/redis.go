@@ -54,7 +54,7 @@ func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis 
 	cmd.Dir = r.Dir
 	start(t, cmd, filepath.Join(r.Dir, "log"), syscall.SIGTERM)
 	r.PID = cmd.Process.Pid
-	testkit.Eventually(t, startTimeout, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c, err := net.Dial("tcp", r.Address())
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func StartSentinel(t testing.TB) (pid, port int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	cmd.Dir = dir
 	start(t, cmd, filepath.Join(dir, "log"), syscall.SIGTERM)
-	testkit.Eventually(t, startTimeout, func() error {
+	testkit.Eventually(t, testkit.Patience, func() error {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return err
