@@ -346,6 +346,11 @@ func (a *asker) replicas(t Target) []Replica {
 		}
 		byName[p.name] = p
 	}
+	// A replica that was started again has another address. It is one replica, and its times are those of now.
+	now, named := map[string]bool{}, map[string]bool{}
+	for _, v := range a.vector("replica places now") {
+		now[string(v.Metric["address"])], named[string(v.Metric["replica"])] = true, true
+	}
 	disks := map[string]place{}
 	for _, v := range a.vector("replica disks") {
 		name := string(v.Metric["replica"])
@@ -364,6 +369,9 @@ func (a *asker) replicas(t Target) []Replica {
 	seen := map[string]bool{}
 	for address := range all {
 		p := places[address]
+		if !now[address] && named[p.name] {
+			continue
+		}
 		p.name = cmp.Or(p.name, address)
 		seen[p.name] = true
 		replicas = append(replicas, Replica{Name: p.name, Node: p.node, Device: p.device, Address: address, Count: get(count, address),

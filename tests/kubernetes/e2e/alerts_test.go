@@ -252,7 +252,10 @@ func (n *node) verdictsAreEvents(claim string) {
 	n.t.Helper()
 	var events string
 	testkit.Eventually(n.t, 10*time.Minute, func() error {
-		text := n.kubectl("describe", "persistentvolumeclaim", claim, "--namespace=db-held")
+		text, err := n.try("describe", "persistentvolumeclaim", claim, "--namespace=db-held")
+		if err != nil {
+			return err
+		}
 		_, events, _ = strings.Cut(text, "Events:")
 		for _, want := range []string{"StorageSlow", "StorageRecovered", "StorageStalled", "StorageResumed"} {
 			if !strings.Contains(events, want) {

@@ -6,10 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,7 +20,8 @@ type longhornFault struct {
 	what   string
 	alerts []string
 	begin  func(longhornVolume) (mend func())
-	// over is nil once the fault had its whole effect; it is awaited before it is mended.
+	// over is called before the fault begins. It returns what is nil once the fault had its whole effect, which is awaited before it
+	// is mended.
 	over func(longhornVolume) func() error
 }
 
@@ -34,16 +32,16 @@ func (n *node) longhornFaults(v longhornVolume) {
 	for _, f := range []longhornFault{
 		{what: "a replica's process is killed", begin: n.killedReplica, over: n.degraded},
 		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute(time.Now)},
-		{what: "the engine's process is killed", begin: n.killedEngine, over: n.interrupted},
-		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.interrupted},
-		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.interrupted},
+		{what: "the engine's process is killed", begin: n.killedEngine, over: n.otherEngine},
+		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.otherEngine},
+		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.otherEngine},
 		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
 		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
 	} {
 		began := time.Now()
-		watch := n.watchAlerts()
+		watch, isOver := n.watchAlerts(), f.over(v)
 		mend := f.begin(v)
-		testkit.Eventually(n.t, patience, f.over(v))
+		testkit.Eventually(n.t, patience, isOver)
 		over := time.Since(began)
 		if mend != nil {
 			mend()
@@ -110,7 +108,7 @@ func (n *node) wellAgain(v longhornVolume) func() error {
 	return func() error {
 		for _, expression := range []string{
 			fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume),
-			fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[20s]) > 1`, v.class),
+			fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[20s]) > 1 and loadgen_oldest_unanswered_seconds{storageclass=%q} < 2`, v.class, v.class),
 		} {
 			if err := n.some(expression)(); err != nil {
 				return err
@@ -154,26 +152,23 @@ func (n *node) killedEngine(v longhornVolume) func() {
 	return nil
 }
 
-// engineProcess returns the process of a volume's engine.
+// engineProcess returns the process of a volume's engine, 0 if there is none.
 func (n *node) engineProcess(v longhornVolume) int {
 	n.t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	n.must(err)
-	for _, file := range found {
-		text, _ := os.ReadFile(file)
-		if words := strings.Split(string(text), "\x00"); slices.Contains(words, "controller") && slices.Contains(words, v.volume) && filepath.Base(words[0]) == "longhorn" {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			n.must(err)
-			return pid
-		}
-	}
-	n.t.Fatalf("no process of the engine of %s", v.volume)
-	return 0
+	return n.longhornProcess(func(words []string) bool {
+		return slices.Contains(words, "controller") && slices.Contains(words, v.volume)
+	})
 }
 
-// interrupted is nil once the canary has got no answer for some seconds.
-func (n *node) interrupted(v longhornVolume) func() error {
-	return n.some(fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[10s]) < 1 or increase(loadgen_errors_total{storageclass=%q}[30s]) > 0`, v.class, v.class))
+// otherEngine is nil once the volume has another engine's process than now.
+func (n *node) otherEngine(v longhornVolume) func() error {
+	before := n.engineProcess(v)
+	return func() error {
+		if now := n.engineProcess(v); now == 0 || now == before {
+			return fmt.Errorf("the engine's process is %d, and was %d", now, before)
+		}
+		return nil
+	}
 }
 
 func (n *node) deletedManager(longhornVolume) func() {

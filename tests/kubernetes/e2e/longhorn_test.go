@@ -203,19 +203,28 @@ func (n *node) followLonghorn(v longhornVolume) {
 func (n *node) replicaProcess(replica string) int {
 	n.t.Helper()
 	folder := n.kubectl("get", "replicas.longhorn.io/"+replica, "--namespace=longhorn-system", "--output=jsonpath={.spec.dataDirectoryName}")
+	pid := n.longhornProcess(func(words []string) bool {
+		return slices.Contains(words, "replica") && slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "/replicas/"+folder) })
+	})
+	if pid == 0 {
+		n.t.Fatalf("no process of replica %s, whose folder is %s", replica, folder)
+	}
+	return pid
+}
+
+// longhornProcess returns a process of Longhorn's engine whose arguments are those wanted, 0 if there is none.
+func (n *node) longhornProcess(wanted func(words []string) bool) int {
+	n.t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	n.must(err)
 	for _, file := range found {
 		text, _ := os.ReadFile(file)
-		words := strings.Split(string(text), "\x00")
-		if slices.Contains(words, "replica") && slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "/replicas/"+folder) }) &&
-			filepath.Base(words[0]) == "longhorn" {
+		if words := strings.Split(string(text), "\x00"); filepath.Base(words[0]) == "longhorn" && wanted(words) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			n.must(err)
 			return pid
 		}
 	}
-	n.t.Fatalf("no process of replica %s, whose folder is %s", replica, folder)
 	return 0
 }
 
@@ -241,7 +250,10 @@ func (n *node) slowReplica(v longhornVolume) {
 	}
 	events := func(reason string) func() error {
 		return func() error {
-			text := n.kubectl("describe", "persistentvolumeclaim", v.claim, "--namespace=db-"+v.class)
+			text, err := n.try("describe", "persistentvolumeclaim", v.claim, "--namespace=db-"+v.class)
+			if err != nil {
+				return err
+			}
 			_, events, _ := strings.Cut(text, "Events:")
 			for line := range strings.Lines(events) {
 				if strings.Contains(line, reason) && strings.Contains(line, slow) {
@@ -297,10 +309,11 @@ func (n *node) uninstallLonghornBenches() {
 		n.kubectl("delete", "namespace", "db-"+class, "--timeout=5m")
 	}
 	testkit.Eventually(n.t, patience, func() error {
-		if left := n.kubectl("get", "volumes.longhorn.io", "--namespace=longhorn-system", "--output=name"); left != "" {
-			return errors.New("volumes are left: " + left)
+		left, err := n.try("get", "volumes.longhorn.io", "--namespace=longhorn-system", "--output=name")
+		if err == nil && left != "" {
+			err = errors.New("volumes are left: " + left)
 		}
-		return nil
+		return err
 	})
 	for _, expression := range []string{`plumbline_volume_info{storageclass=~"longhorn.*"}`, `plumbline_longhorn_volume_info`, `plumbline_replica_info`} {
 		testkit.Eventually(n.t, patience, n.none(expression))

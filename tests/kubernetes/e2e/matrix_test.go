@@ -27,10 +27,11 @@ func (n *node) experiment(name, values string, limit time.Duration) *matrix.Repo
 	n.helm("matrix", "install", name, benchChart(), "-f", benchChart(name+".yaml"), "-f", n.path("etc", "matrix.yaml"))
 	defer n.helm("matrix", "uninstall", name, "--wait")
 	testkit.Eventually(n.t, limit, func() error {
-		if done := n.kubectl("get", "job/matrix-"+name, "--namespace=matrix", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}"); !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
-			return errors.New("the job's conditions: " + done)
+		done, err := n.try("get", "job/matrix-"+name, "--namespace=matrix", "--output=jsonpath={.status.conditions[?(@.status==\"True\")].type}")
+		if err == nil && !strings.Contains(done, "Complete") && !strings.Contains(done, "Failed") {
+			err = errors.New("the job's conditions: " + done)
 		}
-		return nil
+		return err
 	})
 	log := filepath.Join(testkit.Root(), "build", "e2e", "matrix-"+name+".log")
 	n.must(os.WriteFile(log, []byte(n.kubectl("logs", "job/matrix-"+name, "--namespace=matrix")), 0o644))
