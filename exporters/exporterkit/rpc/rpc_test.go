@@ -15,7 +15,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// visits listens and tells when connections came; it answers none.
+// visits listens and sends when connections came; it answers none.
 func visits(t *testing.T) (address string, came <-chan time.Time) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -34,7 +34,7 @@ func read(target string) (record, error) {
 	var r record
 	text, err := os.ReadFile(filepath.Join(folder(target), "record"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return r, exitCode{errors.New("No records found"), noRecord}
+		return r, exitCode{errors.New("no records found"), noRecord}
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &r)
@@ -136,7 +136,7 @@ func sessions(detailed bool) error {
 			entry.Name(), r.Portal, port, r.Portal, port, found, found, r.Disk)
 	}
 	if found == 0 {
-		return exitCode{errors.New("No active sessions."), noRecord}
+		return exitCode{errors.New("no active sessions"), noRecord}
 	}
 	return nil
 }

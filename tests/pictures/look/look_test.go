@@ -100,7 +100,7 @@ func TestRequests(t *testing.T) {
 	patience := 5 * time.Second
 	testkit.Eventually(t, testkit.Patience, func() error {
 		_, _, err := b.Open(server.URL+"/?how=hang", View{Width: 800}, patience)
-		patience *= 2 // on a busy machine it has not asked yet
+		patience *= 2 // on a busy machine it has not begun yet
 		if err == nil || !strings.Contains(err.Error(), "/api/ds/query?hang") {
 			return fmt.Errorf("a page that hangs: %w", err)
 		}
