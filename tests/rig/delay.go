@@ -20,6 +20,33 @@ type Delay struct {
 	times      int
 	open       int
 	opened     time.Time
+	// spans is when each was held, if keeping.
+	spans   []Span
+	keeping bool
+}
+
+// Span is from when until when something was held back.
+type Span struct{ From, To time.Time }
+
+// Overlap is how much of a span is within another one.
+func (s Span) Overlap(o Span) time.Duration {
+	from, to := s.From, s.To
+	if o.From.After(from) {
+		from = o.From
+	}
+	if o.To.Before(to) {
+		to = o.To
+	}
+	return max(0, to.Sub(from))
+}
+
+// Spans returns when each was held back since the last call, and keeps that from the first call on.
+func (d *Delay) Spans() []Span {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	spans := d.spans
+	d.spans, d.keeping = nil, true
+	return spans
 }
 
 // Set changes the time to hold back what comes from now on.
@@ -83,6 +110,9 @@ func (d *Delay) Hold(arrival time.Time) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.keeping {
+		d.spans = append(d.spans, Span{arrival, now})
+	}
 	d.held += now.Sub(arrival)
 	d.times++
 	if d.open--; d.open == 0 {

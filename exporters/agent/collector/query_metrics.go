@@ -27,7 +27,7 @@ var (
 	// The phases of a statement add up to its duration. Statements under way are in it, so that its
 	// rate is the average number of active sessions; so are those whose session ended first.
 	queryPhase = prometheus.NewDesc("plumbline_query_phase_seconds_total",
-		"Time of statements, of those under way up to now, by where it went, in seconds: on a CPU (cpu), waiting for a CPU (runqueue), asleep in reads, writes or syncs of files, waiting for the client (client) or for anything else (wait).",
+		"Time of statements, of those under way up to now, by where it went, in seconds: on a CPU (cpu), waiting for a CPU (runqueue), asleep in reads, writes or syncs of files (of MySQL and MariaDB also until another thread has synced the log), waiting for the client (client) or for anything else (wait).",
 		[]string{"server", "db_system", "command", "phase"}, nil)
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
@@ -309,6 +309,9 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 		estimated := a.phases[i].take(s.PhaseNs[bpf.QueryPhaseUNSPLIT], s.SampleNs[:], s.PhaseNs[:bpf.QueryPhasePHASES])
 		for phase, name := range phaseNames {
 			ns := s.PhaseNs[phase] + estimated[phase]
+			if phase == int(bpf.QueryPhasePHASE_SYNC) && server.Engine(key.engine).SyncsForOthers() {
+				ns -= min(ns, a.shownTooMuch(i, s.PhaseNs[bpf.QueryPhasePHASE_WAIT]+estimated[bpf.QueryPhasePHASE_WAIT]))
+			}
 			// A statement that ended while this scrape was made is in none of its parts.
 			ns = max(ns, a.shown[i][phase])
 			a.shown[i][phase] = ns
@@ -322,6 +325,13 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 	ch <- counter(queryPipelined, float64(pipelined), key.label, key.engine)
 	ch <- counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
 	return errors.Join(problems...)
+}
+
+// shownTooMuch is how much more was shown of a command's waits than there was: a wait that proves one for another
+// thread's sync when it ends was shown as a wait before. It stays one, and is no sync.
+func (a *account) shownTooMuch(command int, wait uint64) uint64 {
+	shown := a.shown[command][bpf.QueryPhasePHASE_WAIT]
+	return shown - min(shown, wait)
 }
 
 // sendBudget reports what following one server has cost, and what was left out.

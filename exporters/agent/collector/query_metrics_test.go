@@ -4,9 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
@@ -97,5 +100,52 @@ func TestUnidentifiedServers(t *testing.T) {
 	(&follower{sighting: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
 	if len(ch) != 3 {
 		t.Errorf("%d series of places", len(ch))
+	}
+}
+
+// A wait that proves a sync when it ends was shown as a wait while it went on. It is not shown twice.
+func TestWaitsThatProveSyncs(t *testing.T) {
+	const commit = int(bpf.QuerySqlCommandCOMMIT)
+	for _, c := range []struct {
+		engine server.Engine
+		sync   float64 // shown at the end
+	}{{server.MySQL, 8}, {server.PostgreSQL, 10}} {
+		a := &account{}
+		shown := func(wait, sync uint64) (seconds map[string]float64) {
+			var sums totals
+			sums.commands[commit].PhaseNs[bpf.QueryPhasePHASE_WAIT] = wait * uint64(time.Second)
+			sums.commands[commit].PhaseNs[bpf.QueryPhasePHASE_SYNC] = sync * uint64(time.Second)
+			ch := make(chan prometheus.Metric, 1000)
+			if err := sums.send(ch, accountKey{"s", string(c.engine)}, a, false); err != nil {
+				t.Fatal(err)
+			}
+			close(ch)
+			seconds = map[string]float64{}
+			for m := range ch {
+				var d dto.Metric
+				if m.Desc() != queryPhase {
+					continue
+				}
+				if err := m.Write(&d); err != nil {
+					t.Fatal(err)
+				}
+				if l := labels(&d); l["command"] == "commit" {
+					seconds[l["phase"]] = d.Counter.GetValue()
+				}
+			}
+			return seconds
+		}
+		shown(5, 0) // 3 of it goes on
+		got := shown(2, 3)
+		if got["wait"] != 5 || c.engine == server.MySQL && got["sync"] != 0 {
+			t.Errorf("%s: a wait of 3 s that was shown as one: %v", c.engine, got)
+		}
+		got = shown(3, 10)
+		if got["wait"] != 5 || got["sync"] != c.sync {
+			t.Errorf("%s: %v", c.engine, got)
+		}
+		if got = shown(6, 11); got["wait"] != 6 || got["sync"] != 11 {
+			t.Errorf("%s: in the end %v", c.engine, got)
+		}
 	}
 }

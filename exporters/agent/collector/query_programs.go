@@ -37,7 +37,12 @@ type queryPrograms struct {
 	// multi is which kind of probes on user space the kernel offers.
 	multi bool
 	tls   *tlsProbes
+	// wakes is the link of the program at wake-ups, if it is attached.
+	wakes io.Closer
 }
+
+// wakeProgram is the program at wake-ups. All tasks of the machine run into it, so that it is attached only where it is needed.
+const wakeProgram = "task_waking"
 
 // boundaries are the programs that see statements begin and end, by how they come to run, with
 // those that see processes begin and end.
@@ -47,8 +52,13 @@ var boundaries = map[platform.Boundary][]string{
 		"task_executed", "task_ended"},
 }
 
-// bpfServerNames is SERVER_NAMES of bpf/query/query.bpf.c.
-const bpfServerNames = 32
+const (
+	// bpfServerNames is SERVER_NAMES of bpf/query/query.bpf.c.
+	bpfServerNames = 32
+	// bpfFlushers and bpfEventPages are FLUSHERS and EVENT_PAGES of bpf/query/syncs.h.
+	bpfFlushers   = 8
+	bpfEventPages = 256
+)
 
 var (
 	// notifiers only make known sooner what a scan would find.
@@ -65,7 +75,7 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 	}
 	names := append([]string{created, "task_switched", "task_signalled"}, boundaries[k.Boundary]...)
 	if tracing.on() {
-		names = append(names, "task_waking")
+		names = append(names, wakeProgram)
 	}
 	return names
 }
@@ -98,6 +108,9 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, t
 		switch {
 		case err == nil:
 			p.links = append(p.links, l)
+			if name == wakeProgram {
+				p.wakes = l
+			}
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
 			k.Features.Lacks(platform.ServerNotices, err)
@@ -137,6 +150,8 @@ func querySpec(k *platform.Kernel, names server.Programs, servers int, multi boo
 	for _, name := range []string{"servers", "budgets", "sampling"} {
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
 	}
+	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * bpfFlushers
+	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * bpfEventPages
 	for name, value := range map[string]bool{"preemptible": k.Preemptible, "budgeted": budgeted} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -150,7 +165,7 @@ func querySpec(k *platform.Kernel, names server.Programs, servers int, multi boo
 	}
 	attached := attachedPrograms(k, tracing)
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
-		return !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
+		return name != wakeProgram && !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
 	})
 	if err := k.Deputise(spec); err != nil {
 		return nil, err
@@ -179,6 +194,20 @@ func serverNames(programs server.Programs) (names [bpfServerNames]uint64) {
 }
 
 func (p *queryPrograms) check() []exporterkit.CheckResult { return p.results }
+
+// watchWakes attaches the program at wake-ups for good, if it is not attached.
+func (p *queryPrograms) watchWakes() error {
+	if p.wakes != nil {
+		return nil
+	}
+	l, err := p.crews[wakeProgram].Attach()
+	if err != nil {
+		return fmt.Errorf("attaching BPF program %s: %w", wakeProgram, err)
+	}
+	p.wakes = l
+	p.links = append(p.links, l)
+	return nil
+}
 
 // Close detaches and unloads everything.
 func (p *queryPrograms) Close() error {
@@ -209,6 +238,11 @@ var errNotThere = errors.New("the process ended before it could be followed")
 
 // adopt marks a server's processes or threads; those that it forks later inherit the mark.
 func (k kernelSide) adopt(s server.Server, number uint32) error {
+	if s.Engine.SyncsForOthers() {
+		if err := k.programs.watchWakes(); err != nil {
+			return err
+		}
+	}
 	a := bpf.QueryAdoption{
 		PidNamespace: k.namespace,
 		Pid:          uint32(s.PID),
@@ -283,6 +317,16 @@ func (k kernelSide) clear(number uint32) error {
 	for reason := range bpf.QueryLossLOSSES {
 		if err := k.programs.objects.Lost.Put(lossEntry(number, reason), none); err != nil {
 			return fmt.Errorf("clearing losses: %w", err)
+		}
+	}
+	for i := range uint32(bpfFlushers) {
+		if err := k.programs.objects.Flushers.Put(number*bpfFlushers+i, bpf.QueryFlusher{}); err != nil {
+			return fmt.Errorf("clearing flushers: %w", err)
+		}
+	}
+	for i := range uint32(bpfEventPages) {
+		if err := k.programs.objects.EventPages.Put(number*bpfEventPages+i, bpf.QueryEventPage{}); err != nil {
+			return fmt.Errorf("clearing events: %w", err)
 		}
 	}
 	if err := k.programs.objects.Budgets.Put(number, make([]bpf.QueryBudget, ebpf.MustPossibleCPU())); err != nil {

@@ -456,13 +456,14 @@ func TestTraceOptions(t *testing.T) {
 	}
 }
 
-// Without the collector nothing of it is loaded: no program at wake-ups, and smaller ones elsewhere.
+// Without the collector nothing of it is loaded: a program at wake-ups is attached only for servers that need it, and the others are
+// smaller.
 func TestTracingOff(t *testing.T) {
 	a := startTraced(t, TraceOptions{})
 	with := a.query.programs
 	without := startQuery(t).programs
-	if without.programs["task_waking"] != nil || with.programs["task_waking"] == nil {
-		t.Error("task_waking is loaded without tracing, or not with it")
+	if without.wakes != nil || with.wakes == nil {
+		t.Error("the program at wake-ups is attached without tracing, or not with it")
 	}
 	if n := without.objects.TraceEvents.MaxEntries(); n > uint32(os.Getpagesize()) {
 		t.Errorf("a ring of %d bytes without tracing", n)

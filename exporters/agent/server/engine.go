@@ -58,6 +58,8 @@ type kind struct {
 	hostname bool
 	// servesMany is true if one thread serves many connections at once.
 	servesMany bool
+	// syncsForOthers is true if its threads flush the log for one another.
+	syncsForOthers bool
 	// tls is true if the encrypted connections can be read by way of the TLS library.
 	tls bool
 }
@@ -94,6 +96,9 @@ func (e Engine) WaitEvent() string { return kinds[e].waitEvent }
 // ServesMany reports whether a thread of an engine's serves many connections at once, so that its time is not one
 // statement's.
 func (e Engine) ServesMany() bool { return kinds[e].servesMany }
+
+// SyncsForOthers reports whether an engine's threads flush its log for one another, and wait for that.
+func (e Engine) SyncsForOthers() bool { return kinds[e].syncsForOthers }
 
 // CallsItselfByHost reports whether, to a client, a server in a pod calls itself by its host's name.
 func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }

@@ -46,11 +46,12 @@ func mysqlNamed(port uint16, programs ...string) kind {
 				return strings.HasPrefix(name, "ib_logfile") || strings.HasPrefix(name, "#ib_redo")
 			})
 		},
-		tablespaces: mysqlTablespaces,
-		isOther:     func(port uint16, _ []uint16) bool { return slices.Contains(mysqlPorts, port) },
-		internal:    mysqlInternal,
-		hostname:    true,
-		tls:         true,
+		tablespaces:    mysqlTablespaces,
+		isOther:        func(port uint16, _ []uint16) bool { return slices.Contains(mysqlPorts, port) },
+		internal:       mysqlInternal,
+		hostname:       true,
+		syncsForOthers: true,
+		tls:            true,
 	}
 }
 

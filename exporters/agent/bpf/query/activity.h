@@ -50,7 +50,6 @@ struct activity {
 const struct activity *unused_activity __attribute__((unused));
 const enum activity_kind *unused_activity_kind __attribute__((unused));
 
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define TASK_RUNNING 0
 
 /* The array is on the stack, where the verifier wants to know each index. */
@@ -107,6 +106,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 start = READ_ONCE(b->start);
 	u64 mark = READ_ONCE(b->mark);
 	u64 off_ns = READ_ONCE(b->off_ns);
+	u64 off_sync = READ_ONCE(b->off_sync);
 	u64 queued_before = READ_ONCE(b->queued);
 	u64 wait_start = READ_ONCE(b->wait_start);
 	u32 kind = READ_ONCE(b->off_kind);
@@ -148,6 +148,8 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 									       : kind;
 	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)
 		a->wait_ns = now - wait_start;
+	if (a->phase == PHASE_WAIT && traits_of(b->engine) & FLUSHES && awaits_sync(b, task))
+		a->phase = PHASE_SYNC;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
 		return true;
@@ -155,8 +157,11 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	 * is not known the moment the task comes to a CPU. */
 	if (off_ns && where != NOT_ON_CPU) {
 		u64 queued = queued_of(kind, off_ns, delay, preempted);
+		u64 slept = off_ns - queued;
+		u64 sync = off_sync < slept ? off_sync : slept;
 		a->phase_ns[PHASE_RUNQUEUE] += queued;
-		add_phase(a, kind, off_ns - queued);
+		a->phase_ns[PHASE_SYNC] += sync;
+		add_phase(a, kind, slept - sync);
 	}
 	/* And the time since mark, except what is not known yet. How much of a wait that is over was spent in the
 	 * run queue shows only when the task runs. For how long a program of ours was preempted shows only when it

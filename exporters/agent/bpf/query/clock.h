@@ -11,6 +11,7 @@
 #include "arch.h"
 #include "state.h"
 #include "budget.h"
+#include "syncs.h"
 #include "wakes.h"
 
 #define O_CREAT 00000100
@@ -51,10 +52,14 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	u32 kind = b->off_kind;
 	if (b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE)
 		cut(b, b->misses - b->missed_last);
+	u64 slept = b->off_ns - queued;
+	u64 sync = b->off_sync < slept ? b->off_sync : slept;
 	b->phase[PHASE_RUNQUEUE] += queued;
+	b->phase[PHASE_SYNC] += sync;
 	if (kind < PHASES)
-		b->phase[kind] += b->off_ns - queued;
+		b->phase[kind] += slept - sync;
 	b->off_ns = 0;
+	b->off_sync = 0;
 }
 
 /* A program that changes the clock may itself lose the CPU: the probes on the TLS library on every kernel, those
@@ -445,6 +450,7 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->complete = 0;
 	b->current = 0;
 	b->off_ns = 0;
+	b->off_sync = 0;
 	b->mark = now;
 	b->start = now - woken;
 	__builtin_memset(b->phase, 0, sizeof(b->phase));

@@ -36,7 +36,7 @@ static __always_inline struct mysql_state *mysql(struct connection *c)
 }
 
 /* Threads, of which each serves one connection after the other; those of a pool by turns. */
-#define mysql_traits 0
+#define mysql_traits FLUSHES
 
 static __always_inline int mysql_opened(struct backend *b, struct connection *c)
 {

@@ -12,6 +12,7 @@ enum trait {
 	PROCESSES = 1, /* each connection has a process, a child of the server's main one; else threads serve them */
 	SIGNALS = 2,   /* its processes wake each other by SIGURG, and each takes it by a read call */
 	MANY = 4,      /* a thread serves many connections at once: what one client lacks keeps no other waiting */
+	FLUSHES = 8,   /* its threads sync for one another, and wait for that on futexes; see syncs.h */
 };
 
 #include "mysql.h"

@@ -239,16 +239,26 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
-/* Loaded only for tracing. The run queue's locks are held here, so that no task is preempted within it. */
+/* Attached only for tracing, and where a server's threads sync for one another. The woken task's lock is held here, so
+ * that no task is preempted within it. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(task_waking, struct task_struct *task)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	struct helper *h = b ? NULL : helper_of(task);
+	struct helper *h = b || !tracing ? NULL : helper_of(task);
 	if (!b && !h)
 		return 0;
-	bool by_server = backend_of(waker) != NULL;
+	struct backend *w = backend_of(waker);
+	bool by_server = w != NULL;
+	if (b && traits_of(b->engine) & FLUSHES && (b->busy || !b->socket)) {
+		b->woken_at = bpf_ktime_get_ns();
+		b->woken_sync = 0;
+		if (w && waker->tgid == task->tgid)
+			note_waker(b, task, w, waker);
+	}
+	if (!tracing)
+		return 0;
 	if (b) {
 		note_wake(&b->wake, waker, by_server);
 		if (b->is_off && is_file_phase(b->off_kind))
@@ -371,6 +381,7 @@ static __always_inline int ended(struct task_struct *task)
 	abandon(b, task, bpf_ktime_get_ns());
 	b->busy = 0;
 	release(b, task);
+	flusher_ends(b, task);
 	budget_cpu(b, task, 0);
 	if (b->leader && task->pid == task->tgid)
 		tell(task->tgid);

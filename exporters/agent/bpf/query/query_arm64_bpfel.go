@@ -82,6 +82,7 @@ type QueryBackend struct {
 	Mark          uint64
 	Start         uint64
 	OffNs         uint64
+	OffSync       uint64
 	Queued        uint64
 	WaitStart     uint64
 	Heard         uint32
@@ -131,6 +132,22 @@ type QueryBackend struct {
 		How        uint8
 		Flags      uint8
 		_          [2]byte
+	}
+	Flusher   uint8
+	_         [3]byte
+	FlushedBy uint32
+	WokenAt   uint64
+	WokenSync uint64
+	Syncs     struct {
+		_    structs.HostLayout
+		N    uint32
+		_    [4]byte
+		Last [8]struct {
+			_     structs.HostLayout
+			Start uint64
+			End   uint64
+			Ns    uint64
+		}
 	}
 }
 
@@ -207,6 +224,12 @@ const (
 	QueryEngineREDIS          QueryEngine = 3
 )
 
+type QueryEventPage struct {
+	_       structs.HostLayout
+	Page    uint64
+	Flusher uint64
+}
+
 type QueryExtent uint32
 
 const (
@@ -214,6 +237,24 @@ const (
 	QueryExtentEXTENT_LOOKUPS QueryExtent = 1
 	QueryExtentEXTENT_NOTHING QueryExtent = 2
 )
+
+type QueryFlusher struct {
+	_     structs.HostLayout
+	Pid   uint32
+	_     [4]byte
+	Since uint64
+	Syncs struct {
+		_    structs.HostLayout
+		N    uint32
+		_    [4]byte
+		Last [8]struct {
+			_     structs.HostLayout
+			Start uint64
+			End   uint64
+			Ns    uint64
+		}
+	}
+}
 
 type QueryHelper struct {
 	_          structs.HostLayout
@@ -342,6 +383,8 @@ const (
 	QueryMapConnections          = "connections"
 	QueryMapCrews                = "crews"
 	QueryMapEncryptedConnections = "encrypted_connections"
+	QueryMapEventPages           = "event_pages"
+	QueryMapFlushers             = "flushers"
 	QueryMapHanded               = "handed"
 	QueryMapHelpers              = "helpers"
 	QueryMapLost                 = "lost"
@@ -387,7 +430,9 @@ const (
 	QueryVarUnusedBudget         = "unused_budget"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
+	QueryVarUnusedEventPage      = "unused_event_page"
 	QueryVarUnusedExtent         = "unused_extent"
+	QueryVarUnusedFlusher        = "unused_flusher"
 	QueryVarUnusedLoss           = "unused_loss"
 	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
@@ -472,6 +517,8 @@ type QueryMapSpecs struct {
 	Connections          *ebpf.MapSpec `ebpf:"connections"`
 	Crews                *ebpf.MapSpec `ebpf:"crews"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
+	EventPages           *ebpf.MapSpec `ebpf:"event_pages"`
+	Flushers             *ebpf.MapSpec `ebpf:"flushers"`
 	Handed               *ebpf.MapSpec `ebpf:"handed"`
 	Helpers              *ebpf.MapSpec `ebpf:"helpers"`
 	Lost                 *ebpf.MapSpec `ebpf:"lost"`
@@ -503,7 +550,9 @@ type QueryVariableSpecs struct {
 	UnusedBudget       *ebpf.VariableSpec `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
+	UnusedEventPage    *ebpf.VariableSpec `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
+	UnusedFlusher      *ebpf.VariableSpec `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
@@ -540,6 +589,8 @@ type QueryMaps struct {
 	Connections          *ebpf.Map `ebpf:"connections"`
 	Crews                *ebpf.Map `ebpf:"crews"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
+	EventPages           *ebpf.Map `ebpf:"event_pages"`
+	Flushers             *ebpf.Map `ebpf:"flushers"`
 	Handed               *ebpf.Map `ebpf:"handed"`
 	Helpers              *ebpf.Map `ebpf:"helpers"`
 	Lost                 *ebpf.Map `ebpf:"lost"`
@@ -564,6 +615,8 @@ func (m *QueryMaps) Close() error {
 		m.Connections,
 		m.Crews,
 		m.EncryptedConnections,
+		m.EventPages,
+		m.Flushers,
 		m.Handed,
 		m.Helpers,
 		m.Lost,
@@ -596,7 +649,9 @@ type QueryVariables struct {
 	UnusedBudget       *ebpf.Variable `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
+	UnusedEventPage    *ebpf.Variable `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`
+	UnusedFlusher      *ebpf.Variable `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`

@@ -70,6 +70,18 @@ struct wake {
 	u8 flags;
 };
 
+#define SYNCS 8 /* a power of two */
+
+/* The last times when a thread was in a sync, or waited for another one's; see syncs.h. */
+struct syncs {
+	u32 n; /* the last one's place */
+	struct sync {
+		u64 start;
+		u64 end;
+		u64 ns; /* of that time */
+	} last[SYNCS];
+};
+
 /* One per process or thread of a database server; freed by the kernel when it ends. */
 struct backend {
 	u32 server;
@@ -102,6 +114,7 @@ struct backend {
 	u64 mark;            /* every nanosecond before it is in phase[] */
 	u64 start;
 	u64 off_ns;       /* last time off the CPU, not yet in phase[] */
+	u64 off_sync;     /* how much of it was a wait for another thread's sync */
 	u64 queued;       /* the task's run_delay when it left the CPU */
 	u64 wait_start;   /* when the wait that goes on since then began; see leave_cpu() */
 	u32 heard;        /* runs of programs for the client's socket */
@@ -140,6 +153,11 @@ struct backend {
 	u64 first_queued;     /* tracing: how long the statement waited for a CPU when it began */
 	u8 taken_over;        /* tracing: another task began the statement */
 	struct wake wake;     /* tracing */
+	u8 flusher;           /* its place among the server's flushers + 1; see syncs.h */
+	u32 flushed_by;       /* the number of the last flusher that has woken it: it may wake others in turn */
+	u64 woken_at;         /* when it was woken last */
+	u64 woken_sync;       /* how long the thread that did so had synced meanwhile */
+	struct syncs syncs;
 };
 
 /* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */

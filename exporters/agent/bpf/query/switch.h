@@ -64,6 +64,9 @@ static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct
 	long nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
 	if (is_poll(nr) || nr == NR_io_uring_enter)
 		return false;
+	/* Others may wait for it. */
+	if (traits_of(b->engine) & FLUSHES && (nr == NR_fsync || nr == NR_fdatasync))
+		return false;
 	/* A thread whose client is gone has nothing under way, which proto_rests() reports. */
 	return !(nr == NR_futex && b->socket_inode && is_gone(b));
 }
@@ -104,6 +107,8 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 			if (!b->socket) {
 				now = bpf_ktime_get_ns();
 				fall_asleep(b, phase_asleep(b, task, &nr), now - b->mark, now);
+				if (b->off_kind == PHASE_SYNC && traits_of(b->engine) & FLUSHES)
+					flusher_sleeps(b, task, now);
 				b->mark = now;
 				b->left = last_arrival(task);
 				b->is_off = 1;
@@ -154,15 +159,21 @@ static __always_inline void enter_cpu(struct backend *b, struct task_struct *tas
 			program_goes_on(b, bpf_ktime_get_ns());
 		return;
 	}
+	u64 from = b->is_off && (b->busy || !b->socket) ? b->mark : 0;
+	if (!b->is_off && !b->asleep_at)
+		return;
+	u64 now = bpf_ktime_get_ns();
 	if (b->asleep_at) {
-		u64 now = bpf_ktime_get_ns();
-		if (b->busy && b->brief == BRIEF && now - b->asleep_at >= LONG_SLEEP)
+		if (b->busy && b->brief == BRIEF && now - b->asleep_at >= LONG_SLEEP) {
 			slept_long(b, task, now);
+			from = b->asleep_at;
+		}
 		b->asleep_at = 0;
 	}
-	if (!b->is_off)
-		return;
-	on_cpu_since(b, task, bpf_ktime_get_ns());
+	if (from && traits_of(b->engine) & FLUSHES && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
+		slept_for_sync(b, task, from, now);
+	if (b->is_off)
+		on_cpu_since(b, task, now);
 }
 
 #endif

@@ -26,18 +26,25 @@ type MariaDB struct {
 // and stops it when the test ends.
 func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, nil, args...)
+	return startMariaDB(t, nil, nil, args...)
+}
+
+// StartMariaDBOn is StartMariaDB with something in its working directory, which prepare puts there: a file system for its log, for
+// example.
+func StartMariaDBOn(t testing.TB, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
+	t.Helper()
+	return startMariaDB(t, nil, prepare, args...)
 }
 
 // StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and
 // innodb/logs, as Vitess has them.
 func StartMariaDBApart(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, []string{"innodb/data", "innodb/logs"}, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
+	return startMariaDB(t, []string{"innodb/data", "innodb/logs"}, nil, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
 }
 
 // startMariaDB starts a server with further folders, which options of InnoDB's are for.
-func startMariaDB(t testing.TB, folders []string, args ...string) *MariaDB {
+func startMariaDB(t testing.TB, folders []string, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
 	t.Helper()
 	testkit.NeedRoot(t)
 	who := owner(t)
@@ -51,12 +58,10 @@ func startMariaDB(t testing.TB, folders []string, args ...string) *MariaDB {
 		}
 	}
 	data := filepath.Join(m.Dir, "data")
-	installing := []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
-	for _, a := range args {
-		if strings.HasPrefix(a, "--innodb-") {
-			installing = append(installing, a)
-		}
+	if prepare != nil {
+		prepare(m.Dir, who)
 	}
+	installing := append([]string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}, innodbOptions(args)...)
 	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), installing...)
 	install.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	install.Dir = m.Dir
@@ -73,6 +78,16 @@ func startMariaDB(t testing.TB, folders []string, args ...string) *MariaDB {
 	db := m.Open(t, nil)
 	testkit.Eventually(t, testkit.Patience, db.Ping)
 	return m
+}
+
+// innodbOptions are those for where InnoDB's files are, which count when they are made, too.
+func innodbOptions(args []string) (options []string) {
+	for _, a := range args {
+		if strings.HasPrefix(a, "--innodb-") {
+			options = append(options, a)
+		}
+	}
+	return options
 }
 
 // Socket is the path of its local socket.

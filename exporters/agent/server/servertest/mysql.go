@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,13 @@ type MySQL struct {
 // connections with TLS, as it does by default.
 func StartMySQL(t testing.TB, args ...string) *MySQL {
 	t.Helper()
+	return StartMySQLOn(t, nil, args...)
+}
+
+// StartMySQLOn is StartMySQL with something in the folder that the server sees as /run, which prepare puts there: a file system for
+// its log, for example.
+func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential), args ...string) *MySQL {
+	t.Helper()
 	testkit.NeedRoot(t)
 	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "mysql"))
 	if err != nil {
@@ -38,8 +46,11 @@ func StartMySQL(t testing.TB, args ...string) *MySQL {
 	}
 	mount(t, from, m.root, unix.MS_RDONLY)
 	mount(t, m.Dir, filepath.Join(m.root, "run"), 0)
+	if prepare != nil {
+		prepare(filepath.Join(m.root, "run"), who)
+	}
 	common := []string{"--no-defaults", "--datadir=/run/data", "--tmpdir=/run", "--secure-file-priv=NULL"}
-	if out, err := m.command("/usr/sbin/mysqld", append(common, "--initialize-insecure")...).CombinedOutput(); err != nil {
+	if out, err := m.command("/usr/sbin/mysqld", slices.Concat(common, innodbOptions(args), []string{"--initialize-insecure"})...).CombinedOutput(); err != nil {
 		t.Fatalf("mysqld --initialize-insecure: %v\n%s", err, out)
 	}
 	args = append(append(common, "--socket=/run/s", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--pid-file=/run/pid",
