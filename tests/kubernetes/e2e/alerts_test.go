@@ -252,11 +252,10 @@ func (n *node) verdictsAreEvents(claim string) {
 	n.t.Helper()
 	var events string
 	testkit.Eventually(n.t, 10*time.Minute, func() error {
-		text, err := n.try("describe", "persistentvolumeclaim", claim, "--namespace=db-held")
-		if err != nil {
+		var err error
+		if events, err = n.events(held, claim); err != nil {
 			return err
 		}
-		_, events, _ = strings.Cut(text, "Events:")
 		for _, want := range []string{"StorageSlow", "StorageRecovered", "StorageStalled", "StorageResumed"} {
 			if !strings.Contains(events, want) {
 				return fmt.Errorf("no event %s on %s:\n%s", want, claim, events)
@@ -266,6 +265,13 @@ func (n *node) verdictsAreEvents(claim string) {
 	})
 	n.say("events.txt", "%s", events)
 	testkit.Eventually(n.t, time.Minute, n.none(`plumbline_events_lost_total{reason!="namespace"} > 0 or plumbline_events_pending > 0`))
+}
+
+// events returns what kubectl describe shows of the events of a class's claim.
+func (n *node) events(class, claim string) (string, error) {
+	text, err := n.try("describe", "persistentvolumeclaim", claim, "--namespace=db-"+class)
+	_, events, _ := strings.Cut(text, "Events:")
+	return events, err
 }
 
 // plumbline runs kubectl's plugin.

@@ -14,24 +14,23 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// longhornFault is something that an operator of Longhorn meets. alerts are those of which one must fire, each of which must have the
-// labels of the volume; none of all others may page.
+// longhornFault is something that an operator of Longhorn meets.
 type longhornFault struct {
-	what   string
-	alerts []string
-	begin  func(longhornVolume) (mend func())
+	what  string
+	begin func(longhornVolume) (mend func())
 	// over is called before the fault begins. It returns what is nil once the fault had its whole effect, which is awaited before it
 	// is mended.
 	over func(longhornVolume) func() error
 }
 
-// longhornFaults does all of them to a volume of three replicas, one after the other, and writes what fired into a table.
+// longhornFaults does all of them to a volume of three replicas, one after the other: it must be well again after each. A table has the
+// alerts that fired meanwhile; none of them is required.
 func (n *node) longhornFaults(v longhornVolume) {
 	n.t.Helper()
 	n.report("longhorn-faults.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
 	for _, f := range []longhornFault{
 		{what: "a replica's process is killed", begin: n.killedReplica, over: n.degraded},
-		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute(time.Now)},
+		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute},
 		{what: "the engine's process is killed", begin: n.killedEngine, over: n.otherEngine},
 		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.otherEngine},
 		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.otherEngine},
@@ -134,17 +133,18 @@ func (n *node) stoppedReplica(v longhornVolume) func() {
 	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
 }
 
-// minute is over a minute after it is first looked at.
-func (n *node) minute(now func() time.Time) func(longhornVolume) func() error {
-	return func(longhornVolume) func() error {
-		began := now()
-		return func() error {
-			if passed := now().Sub(began); passed < time.Minute {
-				return fmt.Errorf("only %s have passed", passed)
-			}
-			return nil
-		}
+// minute is nil after a minute.
+func (n *node) minute(longhornVolume) func() error {
+	began := time.Now()
+	return func() error { return lasted(began, time.Minute) }
+}
+
+// lasted is nil once a time has passed since began.
+func lasted(began time.Time, wanted time.Duration) error {
+	if passed := time.Since(began); passed < wanted {
+		return fmt.Errorf("only %s of %s have passed", passed, wanted)
 	}
+	return nil
 }
 
 func (n *node) killedEngine(v longhornVolume) func() {
@@ -220,9 +220,6 @@ func (n *node) managerGone(longhornVolume) func() error {
 		if gone.IsZero() {
 			gone = time.Now()
 		}
-		if passed := time.Since(gone); passed < 3*time.Minute {
-			return fmt.Errorf("it is away for %s only", passed)
-		}
-		return nil
+		return lasted(gone, 3*time.Minute)
 	}
 }

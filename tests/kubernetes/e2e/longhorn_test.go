@@ -12,10 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/manifests/images"
 	"github.com/plumbline/plumbline/manifests/lab/damage"
 	"github.com/plumbline/plumbline/tests/kubetest"
@@ -215,13 +215,11 @@ func (n *node) replicaProcess(replica string) int {
 // longhornProcess returns a process of Longhorn's engine whose arguments are those wanted, 0 if there is none.
 func (n *node) longhornProcess(wanted func(words []string) bool) int {
 	n.t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	pids, err := foreign.Processes("/proc")
 	n.must(err)
-	for _, file := range found {
-		text, _ := os.ReadFile(file)
+	for _, pid := range pids {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if words := strings.Split(string(text), "\x00"); filepath.Base(words[0]) == "longhorn" && wanted(words) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			n.must(err)
 			return pid
 		}
 	}
@@ -250,11 +248,10 @@ func (n *node) slowReplica(v longhornVolume) {
 	}
 	events := func(reason string) func() error {
 		return func() error {
-			text, err := n.try("describe", "persistentvolumeclaim", v.claim, "--namespace=db-"+v.class)
+			events, err := n.events(v.class, v.claim)
 			if err != nil {
 				return err
 			}
-			_, events, _ := strings.Cut(text, "Events:")
 			for line := range strings.Lines(events) {
 				if strings.Contains(line, reason) && strings.Contains(line, slow) {
 					n.say("longhorn.txt", "after %.0f s: %s", time.Since(began).Seconds(), strings.TrimSpace(line))

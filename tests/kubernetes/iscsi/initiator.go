@@ -99,8 +99,8 @@ func iscsiadm(arguments []string) error {
 }
 
 func discover(portal string) error {
-	var all []Target
-	if err := call(portal, "List", None{}, &all); err != nil {
+	all, err := targets(portal)
+	if err != nil {
 		return err
 	}
 	for _, t := range all {
@@ -146,8 +146,8 @@ func (r record) login(target string) error {
 	if r.Disk != "" {
 		return exitCode{errors.New("session exists"), sessionExists}
 	}
-	var all []Target
-	if err := call(r.Portal, "List", None{}, &all); err != nil {
+	all, err := targets(r.Portal)
+	if err != nil {
 		return err
 	}
 	for _, t := range all {

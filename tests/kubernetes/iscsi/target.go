@@ -103,6 +103,12 @@ func call(host, method string, arguments, answer any) error {
 	return client.Call("Targets."+method, arguments, answer)
 }
 
+// targets returns those of the tgtd of a host.
+func targets(host string) (all []Target, err error) {
+	err = call(host, "List", None{}, &all)
+	return all, err
+}
+
 func tgtadm(arguments []string) error {
 	flags := flag.NewFlagSet("tgtadm", flag.ExitOnError)
 	var target Target
@@ -119,10 +125,11 @@ func tgtadm(arguments []string) error {
 	switch *op + " " + *mode {
 	case "show system":
 		fmt.Print("System:\n    State: ready\nBacking stores:\n    rdwr\n    longhorn\n")
-		return call(host, "List", None{}, &[]Target{})
+		_, err := targets(host)
+		return err
 	case "show target":
-		var all []Target
-		if err := call(host, "List", None{}, &all); err != nil {
+		all, err := targets(host)
+		if err != nil {
 			return err
 		}
 		for _, t := range all {
