@@ -92,6 +92,9 @@ type Message struct {
 	Final bool
 	// Anywhere is set on a command that succeeds on any LUN, also on one that is not there.
 	Anywhere bool
+	// Doubtful is set on a message after the login whose header may as well be data that others choose: bytes that are 0
+	// in most headers are not, or the final bit is not set.
+	Doubtful bool
 	// Continues is set on a login message whose text goes on in the next one.
 	Continues bool
 }
@@ -125,6 +128,7 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 			Attached: uint32(h[4]) * 4,
 			Data:     be.Uint32(h[4:]) & 0xffffff,
 			Op:       OpOther,
+			Doubtful: h[1]&bitFinal == 0 || h[2]|h[3]|h[4] != 0,
 		}
 	)
 	bad := func(what string) (Message, error) {
@@ -168,7 +172,7 @@ func Parse(h []byte, toTarget bool) (Message, error) {
 	case opTaskResponse:
 		m.Kind, m.Failed = TaskResponse, h[2] != 0
 	case opLoginRequest, opLoginResponse:
-		m.Kind = LoginRequest
+		m.Kind, m.Doubtful = LoginRequest, false
 		m.Continues = h[1]&bitContinue != 0
 		m.Final = h[1]&bitFinal != 0 && h[1]&nextStage == stageFullFeature
 		if code == opLoginResponse {

@@ -329,6 +329,29 @@ func adopted(t *testing.T, w wire, pieces func([]byte) [][]byte) {
 	}
 }
 
+// Data that others choose is not adopted, though its first bytes have an opcode: its length would be any.
+func TestAdoptsNoData(t *testing.T) {
+	for _, c := range []struct {
+		hex      string
+		toTarget bool
+	}{
+		{"01e5c60b ecdd0e65 09889b23 9ca42c46", true},
+		{"01000000 00000000 0100000000000000 00000001", true},
+		{"05000000 00002000", true},
+		{"43810000 00000030", true},
+		{"25a30017 00112233", false},
+		{"21ff0000 11223344", false},
+		{"218f4200 00223344", false},
+	} {
+		var s Session
+		feed(&s, c.toTarget, bytes.Repeat([]byte("x"), HeaderSize), whole)
+		feed(&s, c.toTarget, unhex(t, c.hex), whole)
+		if received, sent := s.InStep(); received || sent {
+			t.Errorf("%s: in step", c.hex)
+		}
+	}
+}
+
 // A direction that is out of step waits for a call that begins with a header, and what was under way is forgotten.
 func TestOutOfStep(t *testing.T) {
 	var s Session

@@ -75,13 +75,14 @@ func (s *stream) feed(b []byte, toTarget bool, header func(Message) (digests uin
 	return true
 }
 
-// adopts reports whether a call's bytes begin with a header that can be one of a connection whose login is over.
+// adopts reports whether a call's bytes begin with a header of a connection whose login is over. One that data may look
+// like does not count: with a length out of data the direction would be lost for up to 16 MiB.
 func (s *stream) adopts(b []byte, toTarget bool) bool {
 	if len(b) < HeaderSize {
 		return false
 	}
 	m, err := Parse(b[:HeaderSize], toTarget)
-	return err == nil && !m.login()
+	return err == nil && !m.login() && !m.Doubtful
 }
 
 // complete ends a message. The text of a login's messages is passed on with the last of them.

@@ -120,6 +120,7 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 		return -1;
 	if (opcode == PDU_SCSI_COMMAND && h[1] & PDU_COMMAND_RESERVED)
 		return -1;
+	m->doubtful = !(h[1] & PDU_FINAL) || h[2] || h[3] || h[4];
 	m->tag = be32(h + 16);
 	m->op = OP_OTHER;
 	if (opcode == PDU_SCSI_COMMAND || opcode == PDU_TASK_REQUEST)
@@ -145,6 +146,7 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 	case PDU_LOGIN_REQUEST:
 	case PDU_LOGIN_RESPONSE:
 		m->kind = opcode == PDU_LOGIN_REQUEST ? MESSAGE_LOGIN : MESSAGE_LOGIN_ANSWER;
+		m->doubtful = 0;
 		m->text = m->data;
 		m->continues = !!(h[1] & PDU_CONTINUE);
 		m->final = h[1] & PDU_FINAL && (h[1] & PDU_STAGE) == PDU_STAGE && (opcode == PDU_LOGIN_REQUEST || !h[36]);

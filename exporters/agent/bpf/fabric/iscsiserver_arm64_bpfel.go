@@ -84,7 +84,8 @@ type IscsiServerMessage struct {
 	Final     uint8
 	Continues uint8
 	Anywhere  uint8
-	Pad       [3]uint8
+	Doubtful  uint8
+	Pad       [2]uint8
 }
 
 type IscsiServerOperation struct {

@@ -61,7 +61,8 @@ struct message {
 	u8 final;      /* of an answer to a login: the connection's first command may come */
 	u8 continues;  /* a login's text goes on in the next one */
 	u8 anywhere;   /* a command that succeeds on any LUN, also on one that is not there */
-	u8 pad[3];
+	u8 doubtful;   /* data that others choose may look like it: no direction is adopted here */
+	u8 pad[2];
 };
 
 #endif

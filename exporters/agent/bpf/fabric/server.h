@@ -251,7 +251,7 @@ static __always_inline bool call_bytes(struct cursor *u)
 /* What begins at the cursor's place. */
 enum beginning {
 	BEGINS_NOTHING,
-	BEGINS_MESSAGE,    /* a whole header */
+	BEGINS_MESSAGE,    /* a whole header that data hardly looks like */
 	BEGINS_CONNECTION, /* what may be a connection's first message, whole or not */
 };
 
@@ -270,7 +270,7 @@ static __always_inline enum beginning begins_at(struct cursor *u, struct message
 		return BEGINS_NOTHING;
 	if (u->to_target && wire_begins(header, n))
 		return BEGINS_CONNECTION;
-	return whole ? BEGINS_MESSAGE : BEGINS_NOTHING;
+	return whole && !m->doubtful ? BEGINS_MESSAGE : BEGINS_NOTHING;
 }
 
 /* The address of one end, as a struct sockaddr. */
@@ -599,6 +599,11 @@ static __noinline void message_ends(struct cursor *u)
 	}
 }
 
+static __always_inline bool is_login(const struct message *m)
+{
+	return m->kind == MESSAGE_LOGIN || m->kind == MESSAGE_LOGIN_ANSWER;
+}
+
 /* How many bytes follow a header. */
 static __always_inline u32 message_rest(const struct message *m, u8 digests)
 {
@@ -667,8 +672,7 @@ static long lane_step(u32 i, struct cursor *u)
 	}
 	l->understood++;
 	u->now++; /* which of two came first must be known */
-	bool login = m->kind == MESSAGE_LOGIN || m->kind == MESSAGE_LOGIN_ANSWER;
-	l->skip = message_rest(m, login ? 0 : s->digests);
+	l->skip = message_rest(m, is_login(m) ? 0 : s->digests);
 	l->lead = m->lead;
 	l->text = m->text;
 	if (m->kind == MESSAGE_COMMAND && !s->quiet)
@@ -684,7 +688,8 @@ static __always_inline void lane_feed(struct cursor *u, struct message *first)
 	struct lane *l = u->lane;
 
 	if (!l->in) {
-		if (begins_at(u, first) == BEGINS_NOTHING)
+		/* Once a session has begun there are no logins any more: data looks like one. */
+		if (begins_at(u, first) != BEGINS_MESSAGE || (is_login(first) && !u->session->logging_in))
 			return;
 		l->in = 1;
 		l->have = 0;

@@ -58,7 +58,7 @@ func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Messa
 func iscsiTwin(header []byte, toTarget bool) (Message, error) {
 	m, err := iscsipdu.Parse(header, toTarget)
 	twin := Message{Tag: m.Tag, Lun: m.LUN, Reference: m.Reference, Bytes: m.Bytes, Rest: m.Attached + (m.Data+3)&^3, Data: m.Data,
-		Kind: uint8(m.Kind), Op: uint8(m.Op), Scope: scopes[m.Function], Failed: bit(m.Failed), Final: bit(m.Final), Continues: bit(m.Continues), Anywhere: bit(m.Anywhere)}
+		Kind: uint8(m.Kind), Op: uint8(m.Op), Scope: scopes[m.Function], Failed: bit(m.Failed), Final: bit(m.Final), Continues: bit(m.Continues), Anywhere: bit(m.Anywhere), Doubtful: bit(m.Doubtful)}
 	if m.Kind == iscsipdu.LoginRequest || m.Kind == iscsipdu.LoginResponse || m.Kind == iscsipdu.Rejected {
 		twin.Text = m.Data
 	}
