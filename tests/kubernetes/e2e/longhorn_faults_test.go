@@ -21,31 +21,38 @@ type longhornFault struct {
 	// over is called before the fault begins. It returns what is nil once the fault had its whole effect, which is awaited before it
 	// is mended.
 	over func(longhornVolume) func() error
+	// alert returns the labels of an alert that is awaited before the fault is mended. Without it none is required.
+	alert func(longhornVolume) string
 }
 
 // longhornFaults does all of them to a volume of three replicas, one after the other: it must be well again after each. A table has the
-// alerts that fired meanwhile; none of them is required.
+// alerts that fired meanwhile.
 func (n *node) longhornFaults(v longhornVolume) {
 	n.t.Helper()
 	n.report("longhorn-faults.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
 	for _, f := range []longhornFault{
 		{what: "a replica's process is killed", begin: n.killedReplica, over: n.degraded},
-		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute},
+		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute, alert: stuck},
 		{what: "the engine's process is killed", begin: n.killedEngine, over: n.otherEngine},
 		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.otherEngine},
 		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.otherEngine},
 		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
 		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
+		// The last one: that many snapshots go with the volume.
+		{what: "the volume has 101 snapshots", begin: n.manySnapshots, over: n.snapshotsAre(101), alert: tooManySnapshots},
 	} {
 		began := time.Now()
 		watch, isOver := n.watchAlerts(), f.over(v)
 		mend := f.begin(v)
 		testkit.Eventually(n.t, patience, isOver)
 		over := time.Since(began)
+		if f.alert != nil {
+			testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
+		}
 		if mend != nil {
 			mend()
 		}
-		testkit.Eventually(n.t, 3*patience, n.wellAgain(v))
+		testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
 		well := time.Since(began)
 		ours, others := watch(v)
 		n.report("longhorn-faults.md", fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", f.what, over.Seconds(), well.Seconds(), ours, others))
@@ -102,9 +109,12 @@ func (n *node) watchAlerts() func(longhornVolume) (ours, others string) {
 	}
 }
 
-// wellAgain is nil once the volume is healthy and its database answers.
-func (n *node) wellAgain(v longhornVolume) func() error {
+// wellAgain is nil once the volume is healthy and its database answers, by samples of after the fault.
+func (n *node) wellAgain(v longhornVolume, mended time.Time) func() error {
 	return func() error {
+		if err := lasted(mended, 20*time.Second); err != nil {
+			return err
+		}
 		for _, expression := range []string{
 			fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume),
 			fmt.Sprintf(`rate(loadgen_completed_total{storageclass=%q}[20s]) > 1 and loadgen_oldest_unanswered_seconds{storageclass=%q} < 2`, v.class, v.class),
@@ -131,6 +141,11 @@ func (n *node) stoppedReplica(v longhornVolume) func() {
 	n.must(syscall.Kill(pid, syscall.SIGSTOP))
 	// Longhorn may have ended it meanwhile.
 	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+}
+
+// stuck are the labels of the alert that names the stopped replica.
+func stuck(v longhornVolume) string {
+	return fmt.Sprintf(`alertname="ReplicaStuck", alertstate="firing", replica=%q`, v.replicas[2])
 }
 
 // minute is nil after a minute.
@@ -223,3 +238,22 @@ func (n *node) managerGone(longhornVolume) func() error {
 		return lasted(gone, 3*time.Minute)
 	}
 }
+
+func (n *node) manySnapshots(v longhornVolume) func() {
+	var all strings.Builder
+	for i := range 101 {
+		fmt.Fprintf(&all, "---\napiVersion: longhorn.io/v1beta2\nkind: Snapshot\nmetadata: {name: e2e-%d, namespace: longhorn-system}\nspec: {volume: %s, createSnapshot: true}\n", i, v.volume)
+	}
+	n.apply(all.String())
+	return nil
+}
+
+// snapshotsAre is nil once each replica has at least so many.
+func (n *node) snapshotsAre(snapshots int) func(longhornVolume) func() error {
+	return func(v longhornVolume) func() error {
+		return n.some(fmt.Sprintf(`min by (volume) (plumbline_longhorn_replica_snapshots{volume=%q}) >= %d`, v.volume, snapshots))
+	}
+}
+
+// tooManySnapshots are the labels of the alert, which fires after a quarter of an hour.
+func tooManySnapshots(longhornVolume) string { return `alertname="VolumeTrouble", trouble="snapshots"` }
