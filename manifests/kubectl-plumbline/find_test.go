@@ -91,7 +91,7 @@ func TestChosen(t *testing.T) {
 			}
 			for _, want := range c.want {
 				if !strings.Contains(said, want) {
-					t.Errorf("%q is not said: %s", want, said)
+					t.Errorf("%q is not reported: %s", want, said)
 				}
 			}
 		})
@@ -184,7 +184,7 @@ func TestHanging(t *testing.T) {
 			return fmt.Errorf("asked %s: %w\n%s", c.asked, err, out)
 		}
 		if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", patience); !strings.Contains(notes.String(), want) {
-			return fmt.Errorf("%q is not said: %s", want, notes)
+			return fmt.Errorf("%q is not reported: %s", want, notes)
 		}
 		return nil
 	})

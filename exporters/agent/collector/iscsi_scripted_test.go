@@ -736,6 +736,38 @@ func TestISCSIScriptedJunk(t *testing.T) {
 	}
 }
 
+// Data that a direction out of step meets may begin like a message, or like a login: it goes on with the next message.
+func TestISCSIScriptedLookalikes(t *testing.T) {
+	for _, c := range []struct {
+		name, like string
+		toTarget   bool
+	}{
+		{"command", "\x01\xe5\xc6\xc0\x0b\xec\xdd\x0e", true},
+		{"command of little-endian numbers", "\x01\x00\x00\x00\x00\x01", true},
+		{"login", "\x43\x87\x00\x00\x00\xdd\x0e\x65", true},
+		{"response", "\x21\x8f\x42\x00\x00\x22\x33\x44", false},
+		{"login response", "\x23\x87\x00\x00\x00\x22\x33\x44", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newScriptedBench(t)
+			b.start()
+			s := b.use("alike")
+			for _, data := range []string{strings.Repeat("\xff", 100), c.like + strings.Repeat("\x5a", 100)} {
+				from, to := s.initiator, s.target
+				if !c.toTarget {
+					from, to = to, from
+				}
+				s.check(oneWrite(from, []byte(data)))
+				s.check(oneRead(to, make([]byte, len(data))))
+			}
+			for tag := range uint32(3) {
+				s.good(2+tag, 0)
+			}
+			b.expect("alike", scriptedCounts{reads: 4})
+		})
+	}
+}
+
 // A login's text may be in several messages, and be read in any pieces.
 func TestISCSIScriptedLoginText(t *testing.T) {
 	text := keys("InitiatorName=iqn.2026-11.io.plumbline:test", "TargetName="+scriptedTarget+"text", "HeaderDigest=CRC32C,None", "DataDigest=CRC32C,None")

@@ -52,13 +52,8 @@ var boundaries = map[platform.Boundary][]string{
 		"task_executed", "task_ended"},
 }
 
-const (
-	// bpfServerNames is SERVER_NAMES of bpf/query/query.bpf.c.
-	bpfServerNames = 32
-	// bpfFlushers and bpfEventPages are FLUSHERS and EVENT_PAGES of bpf/query/syncs.h.
-	bpfFlushers   = 8
-	bpfEventPages = 256
-)
+// bpfServerNames is SERVER_NAMES of bpf/query/query.bpf.c.
+const bpfServerNames = 32
 
 var (
 	// notifiers only make known sooner what a scan would find.
@@ -150,8 +145,8 @@ func querySpec(k *platform.Kernel, names server.Programs, servers int, multi boo
 	for _, name := range []string{"servers", "budgets", "sampling"} {
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
 	}
-	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * bpfFlushers
-	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * bpfEventPages
+	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerFLUSHERS)
+	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerEVENT_PAGES)
 	for name, value := range map[string]bool{"preemptible": k.Preemptible, "budgeted": budgeted} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -319,13 +314,14 @@ func (k kernelSide) clear(number uint32) error {
 			return fmt.Errorf("clearing losses: %w", err)
 		}
 	}
-	for i := range uint32(bpfFlushers) {
-		if err := k.programs.objects.Flushers.Put(number*bpfFlushers+i, bpf.QueryFlusher{}); err != nil {
+	const flushers, pages = uint32(bpf.QueryPerServerFLUSHERS), uint32(bpf.QueryPerServerEVENT_PAGES)
+	for i := range flushers {
+		if err := k.programs.objects.Flushers.Put(number*flushers+i, bpf.QueryFlusher{}); err != nil {
 			return fmt.Errorf("clearing flushers: %w", err)
 		}
 	}
-	for i := range uint32(bpfEventPages) {
-		if err := k.programs.objects.EventPages.Put(number*bpfEventPages+i, bpf.QueryEventPage{}); err != nil {
+	for i := range pages {
+		if err := k.programs.objects.EventPages.Put(number*pages+i, bpf.QueryEventPage{}); err != nil {
 			return fmt.Errorf("clearing events: %w", err)
 		}
 	}

@@ -77,7 +77,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 	wantSum(t, got)
 	wantAtLeast(t, got, "select", "wait", waited)
 	if cpu := time.Duration(got.phases["select"]["cpu"] * 1e9); cpu > ran+ran/50+delayed || cpu < ran-ran/50-hidden {
-		t.Errorf("%v of cpu; the kernel says %v, of which %v before the programs saw switches again, beside %v that it waited for a CPU since they saw none; of %v",
+		t.Errorf("%v of cpu; the kernel has %v, of which %v before the programs saw switches again, beside %v that it waited for a CPU since they saw none; of %v",
 			cpu, ran, hidden, delayed, got.phases["select"])
 	}
 }

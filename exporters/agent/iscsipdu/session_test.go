@@ -335,7 +335,7 @@ func TestAdoptsNoData(t *testing.T) {
 		hex      string
 		toTarget bool
 	}{
-		{"01e5c60b ecdd0e65 09889b23 9ca42c46", true},
+		{"01e5c6c0 0becdd0e 6509889b 239ca42c", true},
 		{"01000000 00000000 0100000000000000 00000001", true},
 		{"05000000 00002000", true},
 		{"43810000 00000030", true},

@@ -47,7 +47,7 @@ func (w *watched) countLoad(l *lab, file string) error {
 		} {
 			got := after[series(what)] - before[series(what)]
 			if off := math.Abs(got-want) / want; off > 0.02 {
-				return fmt.Errorf("%s: %.0f, fio says %.0f: %.1f %% off; %.2f s of gaps", what, got, want, 100*off, after[gap]-before[gap])
+				return fmt.Errorf("%s: %.0f, fio has %.0f: %.1f %% off; %.2f s of gaps", what, got, want, 100*off, after[gap]-before[gap])
 			}
 		}
 		return nil

@@ -107,7 +107,7 @@ func TestOnNode(t *testing.T) {
 	part("every panel has data, or a reason", func() { pin(); n.panels() })
 	part("exposition saved", n.saveExposition)
 	slowed := n.primary(held)
-	part("disk slowed: CanarySlow tells where and why", func() { pin(); n.slowDisk(disk, 10*time.Millisecond) })
+	part("disk slowed: CanarySlow reports where and why", func() { pin(); n.slowDisk(disk, 10*time.Millisecond) })
 	part("disk stalled: paged", func() { n.stallDisk(disk, pages) })
 	primaryIs := func(before, after string) {
 		loads = loadsOf(after)

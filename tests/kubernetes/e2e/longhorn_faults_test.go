@@ -61,7 +61,7 @@ func (n *node) longhornFaults(v longhornVolume) {
 }
 
 // watchAlerts looks at the alerts that fire once a second, until the returned function is called. It returns those that are about the
-// volume and others, each by its name and whom it names, with the seconds until it fired.
+// volume and others, each by its name and what it names, with the seconds until it fired.
 func (n *node) watchAlerts() func(longhornVolume) (ours, others string) {
 	n.t.Helper()
 	began := time.Now()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -326,9 +325,7 @@ func leaveLonghorn(folder string) {
 		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &record) != nil || record.Disk == "" {
 			continue
 		}
-		if output, err := exec.Command("losetup", "--detach", "/dev/"+record.Disk).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "e2e: losetup --detach %s: %v %s\n", record.Disk, err, output)
-		}
+		detachLoop(record.Disk)
 	}
 	if err := os.Remove("/dev/longhorn"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

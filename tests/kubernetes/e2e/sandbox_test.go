@@ -74,11 +74,15 @@ func detachLoops(folder string) {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, file := range files {
 		if name, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(name), folder+"/") {
-			device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
-			if output, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "e2e: losetup --detach %s: %v %s\n", device, err, output)
-			}
+			detachLoop(filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
+	}
+}
+
+// detachLoop detaches one, by its name.
+func detachLoop(name string) {
+	if output, err := exec.Command("losetup", "--detach", "/dev/"+name).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: losetup --detach %s: %v %s\n", name, err, output)
 	}
 }
 

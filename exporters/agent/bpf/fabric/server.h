@@ -688,8 +688,11 @@ static __always_inline void lane_feed(struct cursor *u, struct message *first)
 	struct lane *l = u->lane;
 
 	if (!l->in) {
+		enum beginning begins = begins_at(u, first);
+		bool login = begins == BEGINS_CONNECTION || is_login(first);
+
 		/* Once a session has begun there are no logins any more: data looks like one. */
-		if (begins_at(u, first) != BEGINS_MESSAGE || (is_login(first) && !u->session->logging_in))
+		if (begins == BEGINS_NOTHING || (login && !u->session->logging_in))
 			return;
 		l->in = 1;
 		l->have = 0;

@@ -158,7 +158,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	if (off_ns && where != NOT_ON_CPU) {
 		u64 queued = queued_of(kind, off_ns, delay, preempted);
 		u64 slept = off_ns - queued;
-		u64 sync = off_sync < slept ? off_sync : slept;
+		u64 sync = synced_of(slept, off_sync);
 		a->phase_ns[PHASE_RUNQUEUE] += queued;
 		a->phase_ns[PHASE_SYNC] += sync;
 		add_phase(a, kind, slept - sync);

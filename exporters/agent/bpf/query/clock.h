@@ -42,6 +42,12 @@ static __always_inline u64 queued_of(u32 kind, u64 off_ns, u64 delay, u64 preemp
 	return queued < off_ns ? queued : off_ns;
 }
 
+/* How much of a sleep was a wait for another thread's sync. */
+static __always_inline u64 synced_of(u64 slept, u64 off_sync)
+{
+	return off_sync < slept ? off_sync : slept;
+}
+
 /* Gives the last time off the CPU to its phases. It is done late because the kernel adds
  * the time in the run queue to run_delay only after sched_switch. */
 static __always_inline void settle(struct backend *b, struct task_struct *task)
@@ -53,7 +59,7 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 	if (b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE)
 		cut(b, b->misses - b->missed_last);
 	u64 slept = b->off_ns - queued;
-	u64 sync = b->off_sync < slept ? b->off_sync : slept;
+	u64 sync = synced_of(slept, b->off_sync);
 	b->phase[PHASE_RUNQUEUE] += queued;
 	b->phase[PHASE_SYNC] += sync;
 	if (kind < PHASES)

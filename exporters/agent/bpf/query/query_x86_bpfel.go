@@ -298,6 +298,13 @@ type QueryNames struct {
 	_     [2]byte
 }
 
+type QueryPerServer uint32
+
+const (
+	QueryPerServerFLUSHERS    QueryPerServer = 8
+	QueryPerServerEVENT_PAGES QueryPerServer = 256
+)
+
 type QueryPhase uint32
 
 const (
@@ -434,6 +441,7 @@ const (
 	QueryVarUnusedExtent         = "unused_extent"
 	QueryVarUnusedFlusher        = "unused_flusher"
 	QueryVarUnusedLoss           = "unused_loss"
+	QueryVarUnusedPerServer      = "unused_per_server"
 	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
 	QueryVarUnusedSqlCommand     = "unused_sql_command"
@@ -554,6 +562,7 @@ type QueryVariableSpecs struct {
 	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.VariableSpec `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
+	UnusedPerServer    *ebpf.VariableSpec `ebpf:"unused_per_server"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.VariableSpec `ebpf:"unused_sql_command"`
@@ -653,6 +662,7 @@ type QueryVariables struct {
 	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.Variable `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
+	UnusedPerServer    *ebpf.Variable `ebpf:"unused_per_server"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
 	UnusedSqlCommand   *ebpf.Variable `ebpf:"unused_sql_command"`

@@ -10,6 +10,9 @@
 #include "../../../bpf/native_histogram.h"
 #include "../trace.h"
 
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
 /* A statement's time is the sum of these; see clock.h. */
 enum phase {
 	PHASE_CPU,

@@ -13,8 +13,12 @@
 #include "arch.h"
 #include "state.h"
 
-#define FLUSHERS 8      /* of one server */
-#define EVENT_PAGES 256 /* of one server, a power of two; InnoDB's events for its log have about 120 */
+/* How many places each server has in the maps below. */
+enum per_server {
+	FLUSHERS = 8,
+	EVENT_PAGES = 256, /* a power of two; InnoDB's events for its log have about 120 */
+};
+
 #define PAGES_AHEAD 4
 #define PAGE_BITS 12
 
@@ -55,9 +59,7 @@ struct {
 /* Keep the types in the object file, from where the agent takes them. */
 const struct flusher *unused_flusher __attribute__((unused));
 const struct event_page *unused_event_page __attribute__((unused));
-
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
-#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+const enum per_server *unused_per_server __attribute__((unused));
 
 /* Notes that a thread was in a sync for ns between two times, or waited for one. Readers on other CPUs see ns last. */
 static __always_inline void add_sync(struct syncs *s, u64 start, u64 end, u64 ns)
