@@ -72,7 +72,7 @@ func blockio(t *rig.Scope, url, histogram, device string, ops ...string) (count,
 		return count, seconds
 	}
 	count, seconds = read()
-	rig.Eventually(t, time.Minute, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		time.Sleep(300 * time.Millisecond)
 		before := count
 		if count, seconds = read(); count != before {

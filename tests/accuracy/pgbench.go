@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/plumbline/plumbline/tests/agentproc"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -97,7 +96,7 @@ func agreePgbench(t *rig.Scope, o options) {
 		b := d.bench(o, w.args...)
 		output := tracer.Stop()
 		var after agentproc.Metrics
-		rig.Eventually(t, time.Minute, func() error {
+		rig.Eventually(t, rig.Patience, func() error {
 			after = d.scrape()
 			if c, _ := d.all(after); c-count < b.transactions*w.statements {
 				return fmt.Errorf("%v statements counted of %v", c-count, b.transactions*w.statements)
@@ -173,7 +172,7 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	count, seconds := d.all(before)
 	transactions := d.bench(o).transactions
 	var after agentproc.Metrics
-	rig.Eventually(t, time.Minute, func() error {
+	rig.Eventually(t, rig.Patience, func() error {
 		after = d.scrape()
 		if c, _ := d.all(after); c-count < 7*transactions {
 			return fmt.Errorf("%v statements counted of %v", c-count, 7*transactions)

@@ -59,7 +59,7 @@ func BenchmarkBudget(b *testing.B) {
 			})
 			b.Cleanup(end)
 			// Its connections take longer than a slot where the machine is slow.
-			testkit.Eventually(b, 2*time.Minute, func() error {
+			testkit.Eventually(b, testkit.Patience, func() error {
 				err := th.read()
 				if err == nil && th.statements() == before {
 					err = errors.New("pgbench has sent nothing yet")

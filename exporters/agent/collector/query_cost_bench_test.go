@@ -188,7 +188,7 @@ func (c *cost) start(b *testing.B, args []string) {
 	conn := c.pg.Connect(b)
 	defer conn.Close(context.Background())
 	pids := []int{c.client.Process.Pid}
-	testkit.Eventually(b, time.Minute, func() error {
+	testkit.Eventually(b, testkit.Patience, func() error {
 		var backends []int
 		if err := conn.QueryRow(context.Background(), "select coalesce(array_agg(pid), '{}') from pg_stat_activity where application_name = 'pgbench'").Scan(&backends); err != nil {
 			return err
@@ -338,7 +338,7 @@ func (c *cost) programs(b *testing.B) {
 	time.Sleep(3 * time.Second) // over which is measured
 	after, to := read(), time.Now()
 	var n int
-	testkit.Eventually(b, time.Minute, func() error {
+	testkit.Eventually(b, testkit.Patience, func() error {
 		until, err := c.log.Read()
 		if err == nil && until.Before(to) {
 			err = errors.New("pgbench's log does not go on")

@@ -293,7 +293,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			<-done
 			waiter("rollback")
 			var got seen
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if got = look(t, s.q, s.name).minus(before); got.counts["update"] != 1 || got.counts["rollback"] != 2 {
 					return fmt.Errorf("statements %v", got.counts)
 				}
@@ -309,7 +309,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			}
 			before = look(t, s.q, s.name)
 			waiter("do sleep(0.5)")
-			testkit.Eventually(t, time.Minute, func() error {
+			testkit.Eventually(t, testkit.Patience, func() error {
 				if got = look(t, s.q, s.name).minus(before); got.counts["other"] != 1 {
 					return fmt.Errorf("statements %v", got.counts)
 				}
