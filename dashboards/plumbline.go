@@ -142,18 +142,10 @@ func nodeCost() []panel {
 		{
 			title: "What following costs database servers",
 			ask:   "How much of its own CPU time does being followed cost a server?",
-			text:  "CPU time that the agents' programs take of a server's processes, per second, of one server each. Good: below 1 % of a CPU for each CPU that the server uses (--query.overhead-budget). Above: the time of a sample of its statements only is split, if that saves anything; see beside.",
-			width: 12, height: 8, unit: ratio,
+			text:  "CPU time that the agents' programs take of a server's processes, per second, of one server each. Good: below 1 % of a CPU for each CPU that the server uses. Without the kernel's way into the programs and out.",
+			width: 24, height: 8, unit: ratio,
 			queries: []query{{`topk(10, sum by (server) (rate(plumbline_query_overhead_seconds_total{node=~"$node"}[$__rate_interval])))`, "{{server}}"}},
 			view:    graph{soft: 0.02, limit: &limit{0.01, 0.1}},
-		},
-		{
-			title: "Statements whose time is split one by one",
-			ask:   "Are the phases of a server's statements those of all, or of a sample?",
-			text:  "Share of a server's statements whose time is given to phases one by one. Good: 100 %. Below: following it costs more than its budget; counts and durations are exact, and sleeps of a millisecond and longer, the rest of the phases is as the sample's.",
-			width: 12, height: 8, unit: ratio,
-			queries: []query{{`bottomk(10, plumbline_query_phase_sampling_ratio{node=~"$node"})`, "{{server}}"}},
-			view:    graph{max: 1},
 		},
 	}
 }

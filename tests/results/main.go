@@ -16,7 +16,7 @@ import (
 )
 
 // order is that of the page; files of other names come after.
-var order = []string{"accuracy", "predict", "overhead", "statementcost", "budget", "blockio", "replicabench", "agentsize", "scale", "volumes", "faults", "stalls", "security", "kernels"}
+var order = []string{"accuracy", "predict", "overhead", "statementcost", "blockio", "replicabench", "agentsize", "scale", "volumes", "faults", "stalls", "security", "kernels"}
 
 func main() {
 	app := kingpin.New("results", "Takes over the rows that the proofs' commands left, and writes the page of results.\n\n"+

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +33,6 @@ type QueryOptions struct {
 	ServerNames []string
 	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
 	TLS string
-	// OverheadBudget is which part of a CPU following a server may cost, for each CPU that the server uses and for one at
-	// least, before the time of some of its statements only is split; 0 is any, and then it is not measured.
-	OverheadBudget float64
 }
 
 // Values of QueryOptions.TLS.
@@ -101,9 +97,6 @@ func NewQuery(o Options) (Collector, error) {
 	default:
 		return nil, fmt.Errorf("encrypted connections are read of %s servers or %s, not %q", TLSTrusted, TLSOff, o.Query.TLS)
 	}
-	if b := o.Query.OverheadBudget; b < 0 || b > 1 || math.IsNaN(b) {
-		return nil, fmt.Errorf("the overhead's budget is a part of a CPU, from 0 (no budget) to 1, not %v", b)
-	}
 	names, err := server.NewPrograms(o.Query.ServerNames...)
 	if err != nil {
 		return nil, fmt.Errorf("--query.server-name: %w", err)
@@ -125,8 +118,7 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	budgeted := q.options.Query.OverheadBudget > 0
-	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing, budgeted)
+	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing)
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -169,9 +161,6 @@ func (q *query) Start(ctx context.Context) error {
 	q.wait.Go(func() {
 		every(ctx, q.log, q.options.Query.ScanInterval, nil, func() { q.strange.look(q.log, namespacesAtOnce) })
 	})
-	if budgeted {
-		q.wait.Go(func() { every(ctx, q.log, balanceInterval, nil, q.balance) })
-	}
 	return nil
 }
 

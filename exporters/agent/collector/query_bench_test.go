@@ -37,7 +37,7 @@ func BenchmarkBoundary(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil, false)
+		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil)
 		if err != nil {
 			b.Logf("%s: %v", boundary, err)
 			continue

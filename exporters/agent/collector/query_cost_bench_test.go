@@ -86,7 +86,7 @@ func startSets(b *testing.B) *sets {
 	s.crews["everything"] = p.crews
 	s.links = p.links[:len(attached)]
 	for mode, extent := range map[string]bpf.QueryExtent{"look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING} {
-		spec, err := querySpec(p.kernel, server.Programs{}, 1, p.multi, nil, false)
+		spec, err := querySpec(p.kernel, server.Programs{}, 1, p.multi, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -315,46 +315,99 @@ func (c *cost) tell(b *testing.B, meter int) {
 	}
 }
 
-// programs reports what each program takes for a run, by the kernel's own clock, which costs something itself.
-func (c *cost) programs(b *testing.B) {
-	if err := c.sets.enter("everything"); err != nil {
-		b.Fatal(err)
+// runs is how a program ran for a while.
+type runs struct{ count, ns float64 }
+
+// each is what one run took.
+func (r runs) each() float64 {
+	if r.count == 0 {
+		return 0
 	}
+	return r.ns / r.count
+}
+
+// programs reports what each program takes for a run by the kernel's own clock, beside the same one empty, which shows
+// what of that is the clock itself; and what the collector's own metric reports of the rest.
+func (c *cost) programs(b *testing.B) {
 	clock, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer clock.Close()
-	read := func() map[string]*ebpf.ProgramStats {
-		all := map[string]*ebpf.ProgramStats{}
+	empty, _, _ := c.watch(b, "empty programs")
+	all, transactions, metric := c.watch(b, "everything")
+	var own float64
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r := all[name]
+		if r.count == 0 {
+			continue
+		}
+		part := (r.ns - r.count*empty[name].each()) / transactions
+		own += part
+		cells := []string{"ns per run", fmt.Sprintf("%.0f", r.each()), "empty", fmt.Sprintf("%.0f", empty[name].each()),
+			"runs per transaction", fmt.Sprintf("%.2f", r.count/transactions),
+			"us per transaction", fmt.Sprintf("%.2f", r.ns/transactions/1e3), "without the empty one's", fmt.Sprintf("%.2f", part/1e3)}
+		what := fmt.Sprintf("%s: %s", c.load, name)
+		c.file.Add("Overhead: each program by the kernel's clock, under that load", what, cells...)
+		b.Log(what, cells)
+	}
+	cells := []string{"by the kernel's clock, us per transaction", fmt.Sprintf("%.2f", own/1e3),
+		"by plumbline_query_overhead_seconds_total", fmt.Sprintf("%.2f", metric/transactions/1e3), "ratio", fmt.Sprintf("%.2f", metric/own)}
+	c.file.Add("Overhead: the programs' own part, and what the agent reports of it", c.load, cells...)
+	b.Log(cells)
+}
+
+// watch counts a mode's programs' runs for some seconds, transactions meanwhile, and what the collector reports of their
+// cost, in ns.
+func (c *cost) watch(b *testing.B, mode string) (programs map[string]runs, transactions, metric float64) {
+	if err := c.sets.enter(mode); err != nil {
+		b.Fatal(err)
+	}
+	read := func() (map[string]ebpf.ProgramStats, float64) {
+		all := map[string]ebpf.ProgramStats{}
 		for _, name := range attachedPrograms(c.sets.collector.programs.kernel, nil) {
-			if all[name], err = c.sets.collector.programs.programs[name].Stats(); err != nil {
+			s, err := c.sets.crews[mode][name].Stats()
+			if err != nil {
 				b.Fatal(err)
 			}
+			all[name] = s
 		}
-		return all
+		return all, c.sets.reported(b)
 	}
-	from, before := time.Now(), read()
+	from := time.Now()
+	before, reported := read()
 	time.Sleep(3 * time.Second) // over which is measured
-	after, to := read(), time.Now()
-	var n int
+	after, metric := read()
+	to := time.Now()
 	testkit.Eventually(b, testkit.Patience, func() error {
 		until, err := c.log.Read()
 		if err == nil && until.Before(to) {
 			err = errors.New("pgbench's log does not go on")
 		}
-		n = c.log.Count(paired.Slot{From: from, To: to})
+		transactions = float64(c.log.Count(paired.Slot{From: from, To: to}))
 		return err
 	})
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		runs, took := after[name].RunCount-before[name].RunCount, after[name].Runtime-before[name].Runtime
-		if runs == 0 || n == 0 {
-			continue
-		}
-		cells := []string{"ns per run", fmt.Sprintf("%.0f", float64(took)/float64(runs)), "runs per transaction", fmt.Sprintf("%.2f", float64(runs)/float64(n)),
-			"us per transaction", fmt.Sprintf("%.2f", float64(took)/float64(n)/1e3)}
-		what := fmt.Sprintf("%s: %s", c.load, name)
-		c.file.Add("Overhead: each program by the kernel's clock, under that load", what, cells...)
-		b.Log(what, cells)
+	if transactions == 0 {
+		b.Fatal("pgbench did nothing")
 	}
+	programs = map[string]runs{}
+	for name, s := range after {
+		programs[name] = runs{float64(s.RunCount - before[name].RunCount), float64(s.Runtime - before[name].Runtime)}
+	}
+	return programs, transactions, metric - reported
+}
+
+// reported is what the collector reports that following the server cost, in ns.
+func (s *sets) reported(b *testing.B) float64 {
+	for _, fo := range s.collector.fleet.followers {
+		if fo.label == "cost" {
+			t, err := s.collector.kernel.read(fo.number)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return float64(t.own)
+		}
+	}
+	b.Fatal("the server is not followed")
+	return 0
 }

@@ -47,6 +47,23 @@ func TestQueryCountsPostgres(t *testing.T) {
 			wantSum(t, got)
 		})
 	}
+	if cost := overheadOf(t, q, "counted"); cost <= 0 {
+		t.Errorf("following all that is reported to have cost %v s of CPU time", cost)
+	}
+}
+
+// overheadOf is what following a server is reported to have cost, in seconds.
+func overheadOf(t *testing.T, q *query, server string) float64 {
+	t.Helper()
+	for _, f := range gather(t, q) {
+		for _, m := range f.Metric {
+			if f.GetName() == "plumbline_query_overhead_seconds_total" && labels(m)["server"] == server {
+				return m.Counter.GetValue()
+			}
+		}
+	}
+	t.Fatalf("no overhead of %s", server)
+	return 0
 }
 
 func TestQueryCountsMariaDB(t *testing.T) {

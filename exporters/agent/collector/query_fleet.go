@@ -35,10 +35,6 @@ type kernel interface {
 	adopt(s server.Server, number uint32) error
 	describe(number uint32, ports []uint16, waitEvent uint64) error
 	clear(number uint32) error
-	// budget returns what following a server has cost, and what its processes have used.
-	budget(number uint32) (own, cpu time.Duration, err error)
-	// sample has the time of one in 2 to the power of so many of a server's statements split.
-	sample(number uint32, power uint32) error
 	read(number uint32) (totals, error)
 	// unmarked counts the processes and threads of a server that the kernel had no memory for.
 	unmarked(number uint32) (uint64, error)
@@ -75,8 +71,6 @@ type follower struct {
 	tls    bool
 	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program saw.
 	unheard uint64
-	// balance decides of how many of its statements the time is split.
-	balance balance
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
 	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it
@@ -92,11 +86,7 @@ type account struct {
 	created time.Time
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
-	// phases is the time that the kernel did not split, by command. reads are the read calls not known to be
-	// hits (the first part) or misses.
-	phases [bpf.QueryCommandCOMMANDS]estimate
-	reads  estimate
-	last   time.Time
+	last  time.Time
 	// heir is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
 	heir *identity
 }
@@ -137,8 +127,6 @@ type fleet struct {
 	renamed uint64
 	// torn are statements under way that could not be read.
 	torn uint64
-	// saving is leastSaving, but for tests.
-	saving float64
 }
 
 // attachError counts what went wrong with the servers of one label.
@@ -152,7 +140,7 @@ type attachError struct {
 const perSlot = 4
 
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
-	f := &fleet{log: log, kernel: k, limit: limit, saving: leastSaving,
+	f := &fleet{log: log, kernel: k, limit: limit,
 		followers: map[server.ID]*follower{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
 	for n := otherNumber + 1; n <= uint32(limit); n++ {
 		f.free = append(f.free, n)

@@ -29,18 +29,8 @@ type fakeKernel struct {
 	// marked are the tasks that bear a number; walks counts the walks over them.
 	marked map[uint32]uint64
 	walks  int
-	// costs is what following a server costs, and powers the requested samples, by number.
-	costs  map[uint32]time.Duration
-	powers map[uint32]uint32
-}
-
-func (k *fakeKernel) budget(number uint32) (own, cpu time.Duration, err error) {
-	return k.costs[number], 0, nil
-}
-
-func (k *fakeKernel) sample(number, power uint32) error {
-	k.powers[number] = power
-	return nil
+	// costs is what following a server costs, by number.
+	costs map[uint32]time.Duration
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
@@ -82,7 +72,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 func testFleet(limit int) (*fleet, *fakeKernel) {
 	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
 		waits: map[uint32]uint64{}, missed: map[uint32]uint64{}, adopted: map[int]int{}, marked: map[uint32]uint64{},
-		costs: map[uint32]time.Duration{}, powers: map[uint32]uint32{}}
+		costs: map[uint32]time.Duration{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 

@@ -42,16 +42,8 @@ var (
 	queryPipelinedSeconds = prometheus.NewDesc("plumbline_query_pipelined_wait_seconds_total",
 		"Time that pipelined statements waited, once they were read, for earlier ones of their connection, in seconds; it is in no duration and no phase of theirs.",
 		[]string{"server", "db_system"}, nil)
-	// The budget (--query.overhead-budget) is a share of a CPU for each CPU that the server uses. Without one the next
-	// three are not there.
 	queryOverhead = prometheus.NewDesc("plumbline_query_overhead_seconds_total",
-		"CPU time that following a database server cost its own processes, in seconds: that of the agent's programs on its calls and context switches, one run in 32 of which is timed. Without the kernel's way into the programs and out.",
-		[]string{"server", "db_system"}, nil)
-	querySampling = prometheus.NewDesc("plumbline_query_phase_sampling_ratio",
-		"Share of a database server's statements whose time is given to phases one by one; below 1 where following it costs more than its budget. What the others slept for a millisecond and longer, and what comes after it or after 10 ms, is given exactly, too; the rest of their time as the sample's.",
-		[]string{"server", "db_system"}, nil)
-	queryUnsplit = prometheus.NewDesc("plumbline_query_unsplit_total",
-		"Statements whose time was not given to phases one by one, or only from a long sleep on, as following the server costs more than its budget. Their counts, commands and durations are exact.",
+		"CPU time that following a database server cost its own processes, in seconds: of the agent's programs at its calls and context switches, from one run in 32, which is timed. Without the kernel's way into the programs and out.",
 		[]string{"server", "db_system"}, nil)
 	// Not of Redis, whose one thread serves all. 0 of statements whose task was not asleep when they came, or was woken
 	// by another process, too, and of those that another thread of a pool has read.
@@ -181,12 +173,6 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		if err := t.send(ch, key, created, o.Tracing.on()); err != nil {
 			problems = append(problems, err)
 		}
-		if o.Query.OverheadBudget > 0 {
-			t.sendBudget(ch, key)
-		}
-	}
-	if o.Query.OverheadBudget > 0 {
-		f.sendSampling(ch)
 	}
 	if rest != nil {
 		ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
@@ -277,7 +263,6 @@ func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Fo
 // Wake-ups are known only where statements are traced.
 func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, traced bool) error {
 	var hits, misses, unknown, pipelined, pipelinedNs uint64
-	var unsplitReads, sampleHits, sampleMisses uint64
 	var problems []error
 	for reason, n := range t.lost {
 		if name := lossNames[reason]; name != "" { // news are no server's
@@ -291,9 +276,6 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 		s := &t.commands[i]
 		hits += s.ReadHits
 		misses += s.ReadMisses
-		unsplitReads += s.UnsplitReads
-		sampleHits += s.SampleHits
-		sampleMisses += s.SampleMisses
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
@@ -306,11 +288,10 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 		if traced && key.engine != string(server.Redis) {
 			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, command)
 		}
-		estimated := a.phases[i].take(s.PhaseNs[bpf.QueryPhaseUNSPLIT], s.SampleNs[:], s.PhaseNs[:bpf.QueryPhasePHASES])
 		for phase, name := range phaseNames {
-			ns := s.PhaseNs[phase] + estimated[phase]
+			ns := s.PhaseNs[phase]
 			if phase == int(bpf.QueryPhasePHASE_SYNC) && server.Engine(key.engine).SyncsForOthers() {
-				ns -= min(ns, a.shownTooMuch(i, s.PhaseNs[bpf.QueryPhasePHASE_WAIT]+estimated[bpf.QueryPhasePHASE_WAIT]))
+				ns -= min(ns, a.shownTooMuch(i, s.PhaseNs[bpf.QueryPhasePHASE_WAIT]))
 			}
 			// A statement that ended while this scrape was made is in none of its parts.
 			ns = max(ns, a.shown[i][phase])
@@ -318,12 +299,12 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 			ch <- counter(queryPhase, float64(ns)/1e9, key.label, key.engine, command, name)
 		}
 	}
-	estimated := a.reads.take(unsplitReads, []uint64{sampleHits, sampleMisses}, []uint64{hits, misses})
-	ch <- counter(queryReads, float64(hits+estimated[0]), key.label, key.engine, "hit")
-	ch <- counter(queryReads, float64(misses+estimated[1]), key.label, key.engine, "miss")
+	ch <- counter(queryReads, float64(hits), key.label, key.engine, "hit")
+	ch <- counter(queryReads, float64(misses), key.label, key.engine, "miss")
 	ch <- counter(queryUnknown, float64(unknown), key.label, key.engine)
 	ch <- counter(queryPipelined, float64(pipelined), key.label, key.engine)
 	ch <- counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
+	ch <- counter(queryOverhead, float64(t.own)/1e9, key.label, key.engine)
 	return errors.Join(problems...)
 }
 
@@ -332,23 +313,4 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 func (a *account) shownTooMuch(command int, wait uint64) uint64 {
 	shown := a.shown[command][bpf.QueryPhasePHASE_WAIT]
 	return shown - min(shown, wait)
-}
-
-// sendBudget reports what following one server has cost, and what was left out.
-func (t *totals) sendBudget(ch chan<- prometheus.Metric, key accountKey) {
-	var brief uint64
-	for _, s := range t.commands {
-		brief += s.Brief
-	}
-	ch <- counter(queryOverhead, float64(t.own)/1e9, key.label, key.engine)
-	ch <- counter(queryUnsplit, float64(brief), key.label, key.engine)
-}
-
-// sendSampling reports for how many of their statements the time is split, of the servers that run.
-func (f *fleet) sendSampling(ch chan<- prometheus.Metric) {
-	for _, fo := range f.followers {
-		if fo.label != "" && fo.number != otherNumber {
-			ch <- gauge(querySampling, fo.balance.ratio(), fo.label, string(fo.Engine))
-		}
-	}
 }

@@ -326,9 +326,7 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 		for phase := range a.shown[command] {
 			a.shown[command][phase] += old.shown[command][phase]
 		}
-		a.phases[command].add(&old.phases[command])
 	}
-	a.reads.add(&old.reads)
 	a.last = now
 }
 

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -77,11 +76,11 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing, budgeted bool) (*queryPrograms, error) {
+func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing) (*queryPrograms, error) {
 	p := &queryPrograms{kernel: k}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
-	spec, err := querySpec(k, names, servers, p.multi, tracing, budgeted)
+	spec, err := querySpec(k, names, servers, p.multi, tracing)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +131,8 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, t
 	return p, nil
 }
 
-// querySpec is what is to be loaded on this kernel. multi is which kind of probes on user space it offers; budgeted is
-// true if the programs measure what they cost.
-func querySpec(k *platform.Kernel, names server.Programs, servers int, multi bool, tracing *Tracing, budgeted bool) (*ebpf.CollectionSpec, error) {
+// querySpec is what is to be loaded on this kernel. multi is which kind of probes on user space it offers.
+func querySpec(k *platform.Kernel, names server.Programs, servers int, multi bool, tracing *Tracing) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -142,15 +140,13 @@ func querySpec(k *platform.Kernel, names server.Programs, servers int, multi boo
 	room := uint32(servers+1) * uint32(bpf.QueryCommandCOMMANDS)
 	spec.Maps["statements"].MaxEntries = room
 	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
-	for _, name := range []string{"servers", "budgets", "sampling"} {
+	for _, name := range []string{"servers", "costs"} {
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
 	}
 	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerFLUSHERS)
 	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerEVENT_PAGES)
-	for name, value := range map[string]bool{"preemptible": k.Preemptible, "budgeted": budgeted} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("reading BPF programs: %w", err)
-		}
+	if err := spec.Variables["preemptible"].Set(k.Preemptible); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
 	if err := spec.Variables["server_names"].Set(serverNames(names)); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -325,29 +321,8 @@ func (k kernelSide) clear(number uint32) error {
 			return fmt.Errorf("clearing events: %w", err)
 		}
 	}
-	if err := k.programs.objects.Budgets.Put(number, make([]bpf.QueryBudget, ebpf.MustPossibleCPU())); err != nil {
-		return fmt.Errorf("clearing the budget: %w", err)
-	}
-	return k.sample(number, 0)
-}
-
-// budget implements kernel.
-func (k kernelSide) budget(number uint32) (own, cpu time.Duration, err error) {
-	var perCPU []bpf.QueryBudget
-	if err := k.programs.objects.Budgets.Lookup(number, &perCPU); err != nil {
-		return 0, 0, fmt.Errorf("budget: %w", err)
-	}
-	for _, b := range perCPU {
-		own += time.Duration(b.OwnNs)
-		cpu += time.Duration(b.CpuNs)
-	}
-	return own, cpu, nil
-}
-
-// sample implements kernel.
-func (k kernelSide) sample(number uint32, power uint32) error {
-	if err := k.programs.objects.Sampling.Put(number, power); err != nil {
-		return fmt.Errorf("sampling: %w", err)
+	if err := k.programs.objects.Costs.Put(number, make([]uint64, ebpf.MustPossibleCPU())); err != nil {
+		return fmt.Errorf("clearing the cost: %w", err)
 	}
 	return nil
 }
@@ -383,11 +358,13 @@ func (k kernelSide) read(number uint32) (totals, error) {
 			t.commands[command].add(&perCPU[i])
 		}
 	}
-	own, _, err := k.budget(number)
-	if err != nil {
-		problems = append(problems, err)
+	var perCPU []uint64
+	if err := k.programs.objects.Costs.Lookup(number, &perCPU); err != nil {
+		problems = append(problems, fmt.Errorf("cost: %w", err))
 	}
-	t.own = uint64(own)
+	for _, ns := range perCPU {
+		t.own += ns
+	}
 	return t, errors.Join(problems...)
 }
 

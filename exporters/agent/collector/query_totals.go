@@ -30,15 +30,8 @@ func (t *total) add(o *bpf.QueryStats) {
 	t.Pipelined += o.Pipelined
 	t.PipelinedNs += o.PipelinedNs
 	t.WakeupNs += o.WakeupNs
-	t.Brief += o.Brief
-	t.UnsplitReads += o.UnsplitReads
-	t.SampleHits += o.SampleHits
-	t.SampleMisses += o.SampleMisses
 	for i, n := range o.PhaseNs {
 		t.PhaseNs[i] += n
-	}
-	for i, n := range o.SampleNs {
-		t.SampleNs[i] += n
 	}
 	for i, n := range o.Slots {
 		t.Slots[i] += n

@@ -43,7 +43,7 @@ struct activity {
 	u32 statements;       /* under way, where one thread serves many connections; the rest is the first one's */
 	u64 age_ns;           /* since the statement began, or since the last one ended */
 	u64 wait_ns;          /* since the present wait began; 0 if it is ready to run */
-	u64 phase_ns[SHARES]; /* of the statement so far, in full only what is certain */
+	u64 phase_ns[PHASES]; /* of the statement so far, in full only what is certain */
 };
 
 /* Keep the types in the object file, from where the agent takes them. */
@@ -56,7 +56,7 @@ const enum activity_kind *unused_activity_kind __attribute__((unused));
 static __always_inline void add_phase(struct activity *a, u32 kind, u64 ns)
 {
 #pragma unroll
-	for (u32 i = 0; i < SHARES; i++)
+	for (u32 i = 0; i < PHASES; i++)
 		a->phase_ns[i] += i == kind ? ns : 0;
 }
 
@@ -79,27 +79,6 @@ static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 	return on ? ON_CPU : NOT_ON_CPU;
 }
 
-/* Reports a statement whose time is not split: asleep since asleep_at, or 0. A long sleep is split when it ends. */
-static __always_inline void read_brief(struct backend *b, struct task_struct *task, struct activity *a, u64 now, u64 asleep_at, bool away, bool sent)
-{
-	u64 mark = READ_ONCE(b->mark);
-	if (!asleep_at) {
-		a->phase = away ? PHASE_RUNQUEUE : PHASE_CPU;
-		if (!away && !sent && now > mark)
-			add_phase(a, UNSPLIT, now - mark);
-		return;
-	}
-	u32 kind = sleeps_in(b, task) & ~READ_CALL;
-	u64 slept = now > asleep_at ? now - asleep_at : 0;
-	a->phase = kind;
-	a->wait_ns = slept;
-	if (slept < LONG_SLEEP || sent)
-		return;
-	add_phase(a, kind, slept);
-	if (asleep_at > mark)
-		add_phase(a, UNSPLIT, asleep_at - mark);
-}
-
 /* Copies a statement's clock; false if it changed meanwhile. */
 static __always_inline bool read_clock(struct backend *b, struct task_struct *task, struct activity *a, u64 now)
 {
@@ -111,8 +90,6 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 wait_start = READ_ONCE(b->wait_start);
 	u32 kind = READ_ONCE(b->off_kind);
 	bool off = READ_ONCE(b->is_off);
-	bool brief = READ_ONCE(b->brief) == BRIEF;
-	u64 asleep_at = READ_ONCE(b->asleep_at);
 	bool sent = READ_ONCE(b->sent);
 	/* In this order: when a program lets go, the length of its preemption is known. And before the phases:
 	 * that time leaves `preempted` only after it got into its phase, so that either it is here or the sum does
@@ -121,7 +98,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
 #pragma unroll
-	for (int i = 0; i < SHARES; i++) {
+	for (int i = 0; i < PHASES; i++) {
 		u64 ns = READ_ONCE(b->phase[i]);
 		sum += ns;
 		a->phase_ns[i] = sent ? READ_ONCE(b->sent_phase[i]) : ns;
@@ -138,12 +115,6 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	bool away = off ? !unseen : where == NOT_ON_CPU; /* not off: a program is preempted */
 	a->age_ns = now > start ? now - start : 0;
 	a->wait_ns = 0;
-	if (brief) {
-		/* A kernel for one CPU has no field for who has it. */
-		bool gone = where == NOT_ON_CPU || (where == PERHAPS_ON_CPU && asleep_at && !ready);
-		read_brief(b, task, a, now, gone && !ready && !held ? asleep_at : 0, gone, sent);
-		return READ_ONCE(b->brief) == BRIEF && READ_ONCE(b->asleep_at) == asleep_at;
-	}
 	a->phase = !away ? PHASE_CPU : !off || kind == PHASE_RUNQUEUE || ready ? PHASE_RUNQUEUE
 									       : kind;
 	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)

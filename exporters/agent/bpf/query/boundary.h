@@ -18,14 +18,14 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 	if (!b || !sk || flags & MSG_PEEK || attended(&b->attended, rank))
 		return 0;
 	hold(b);
-	u64 began = timed(b);
+	struct timing t = timed(b, task);
 	b->heard++;
 	struct connection *c = connection_at(b, task, sk, false);
 	if (c) {
 		received_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	timed_until_now(b, task, began);
+	timed_until_now(b, &t);
 	return release(b, task);
 }
 
@@ -36,14 +36,14 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 	if (!b || !sk || attended(&b->attended, rank))
 		return 0;
 	hold(b);
-	u64 began = timed(b);
+	struct timing t = timed(b, task);
 	struct connection *c = connection_at(b, task, sk, true);
 	if (c) {
 		b->heard++;
 		sent_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
-	timed_until_now(b, task, began);
+	timed_until_now(b, &t);
 	return release(b, task);
 }
 

@@ -10,7 +10,7 @@
 
 #include "arch.h"
 #include "state.h"
-#include "budget.h"
+#include "cost.h"
 #include "syncs.h"
 #include "wakes.h"
 
@@ -56,8 +56,6 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 		return;
 	u64 queued = queued_of(b->off_kind, b->off_ns, queued_so_far(task) - b->queued, b->preempted);
 	u32 kind = b->off_kind;
-	if (b->off_ns >= LONG_SLEEP && kind != PHASE_RUNQUEUE)
-		cut(b, b->misses - b->missed_last);
 	u64 slept = b->off_ns - queued;
 	u64 sync = synced_of(slept, b->off_sync);
 	b->phase[PHASE_RUNQUEUE] += queued;
@@ -180,10 +178,6 @@ static __always_inline void advance(struct backend *b, struct task_struct *task,
 {
 	if (b->stands_still)
 		goes_on_unseen(b, task);
-	if (b->brief == BRIEF) {
-		stays_brief(b, now);
-		return;
-	}
 	if (b->is_off)
 		arrived_unseen(b, task, now);
 	else if (b->off_ns && !b->preempted)
@@ -399,7 +393,7 @@ static __noinline int abandon(struct backend *b, struct task_struct *task, u64 n
 	if (!s)
 		return 0;
 	advance(b, task, now);
-	for (int i = 0; i < SHARES; i++)
+	for (int i = 0; i < PHASES; i++)
 		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
 	return 0;
 }
@@ -471,8 +465,6 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 	b->taken_over = 0;
 	if (tracing)
 		b->awake_since = now;
-	else if (budgeted)
-		choose_brief(b, PHASE_RUNQUEUE, woken);
 	b->busy = 1;
 }
 
@@ -486,8 +478,6 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 	begin(b, task, now);
 	b->phase[PHASE_RUNQUEUE] = 0;
 	b->phase[PHASE_WAIT] = now - start;
-	b->first_kind = PHASE_WAIT;
-	b->first_ns = now - start;
 	b->start = start;
 	b->current = c->request;
 	b->taken_over = pid != task->pid;
@@ -537,16 +527,8 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 	u64 reads = reads_so_far(task) - b->reads;
 	b->unread_wakeup = b->wakeups && wakeup_pending(task);
 	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
-	if (b->brief) {
-		add(&s->phase_ns[UNSPLIT], at_send ? b->sent_phase[UNSPLIT] : b->phase[UNSPLIT]);
-		add(&s->brief, 1);
-		if (reads > not_hits)
-			add(&s->unsplit_reads, reads - not_hits);
-	} else if (reads > not_hits) {
+	if (reads > not_hits)
 		add(&s->read_hits, reads - not_hits);
-	}
-	if (b->split_one)
-		sample(b, s, at_send, reads > not_hits ? reads - not_hits : 0);
 	add(&s->read_misses, b->misses);
 	if (request & UNKNOWN)
 		add(&s->unknown, 1);

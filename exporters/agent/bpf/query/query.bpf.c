@@ -224,16 +224,16 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 {
 	struct backend *b = backend_of(prev);
 	if (b) {
-		u64 began = timed(b);
+		struct timing t = timed(b, prev);
 		leave_cpu(b, prev, preempt || !prev_state);
-		timed_until_now(b, prev, began);
+		timed_until_now(b, &t);
 	} else if (tracing)
 		helper_leaves(prev, preempt ? 0 : prev_state);
 	b = backend_of(next);
 	if (b) {
-		u64 began = timed(b);
+		struct timing t = timed(b, next);
 		enter_cpu(b, next);
-		timed_until_now(b, next, began);
+		timed_until_now(b, &t);
 	} else if (tracing)
 		helper_enters(next);
 	return 0;
@@ -300,10 +300,8 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 	}
 	b->server = server;
 	b->leader = leader;
-	if (!b->engine) {
+	if (!b->engine)
 		b->adopted = adopted;
-		b->exec_seen = adopted ? task->se.sum_exec_runtime : 0;
-	}
 	barrier();
 	b->engine = engine;
 	return b;
@@ -382,7 +380,6 @@ static __always_inline int ended(struct task_struct *task)
 	b->busy = 0;
 	release(b, task);
 	flusher_ends(b, task);
-	budget_cpu(b, task, 0);
 	if (b->leader && task->pid == task->tgid)
 		tell(task->tgid);
 	return 0;

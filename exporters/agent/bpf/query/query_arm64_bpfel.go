@@ -26,7 +26,7 @@ type QueryActivity struct {
 	_          [4]byte
 	AgeNs      uint64
 	WaitNs     uint64
-	PhaseNs    [8]uint64
+	PhaseNs    [7]uint64
 }
 
 type QueryActivityKind uint32
@@ -95,9 +95,9 @@ type QueryBackend struct {
 	Distance      uint64
 	Arrival       uint64
 	Unseen        uint64
-	Phase         [8]uint64
+	Phase         [7]uint64
 	SentAt        uint64
-	SentPhase     [8]uint64
+	SentPhase     [7]uint64
 	Reads         uint64
 	MissedAt      uint64
 	Misses        uint32
@@ -105,18 +105,8 @@ type QueryBackend struct {
 	Wakeups       uint32
 	_             [4]byte
 	Behind        uint64
-	Brief         uint8
-	SplitOne      uint8
-	Cut           uint8
-	MissedLast    uint8
-	FirstKind     uint8
-	_             [3]byte
-	FirstNs       uint64
-	UntilMisses   uint32
 	UntilTimed    uint32
-	AsleepAt      uint64
-	ExecSeen      uint64
-	UntilNs       [7]uint64
+	_             [4]byte
 	AwakeSince    uint64
 	IdleSince     uint64
 	Wakeup        uint64
@@ -149,12 +139,6 @@ type QueryBackend struct {
 			Ns    uint64
 		}
 	}
-}
-
-type QueryBudget struct {
-	_     structs.HostLayout
-	OwnNs uint64
-	CpuNs uint64
 }
 
 type QueryCommand uint32
@@ -316,8 +300,6 @@ const (
 	QueryPhasePHASE_CLIENT   QueryPhase = 5
 	QueryPhasePHASE_WAIT     QueryPhase = 6
 	QueryPhasePHASES         QueryPhase = 7
-	QueryPhaseUNSPLIT        QueryPhase = 7
-	QueryPhaseSHARES         QueryPhase = 8
 )
 
 type QueryPopulation struct {
@@ -362,22 +344,17 @@ const (
 )
 
 type QueryStats struct {
-	_            structs.HostLayout
-	Count        uint64
-	SumNs        uint64
-	PhaseNs      [8]uint64
-	SampleNs     [7]uint64
-	Brief        uint64
-	UnsplitReads uint64
-	SampleHits   uint64
-	SampleMisses uint64
-	ReadHits     uint64
-	ReadMisses   uint64
-	Unknown      uint64
-	Pipelined    uint64
-	PipelinedNs  uint64
-	WakeupNs     uint64
-	Slots        [242]uint64
+	_           structs.HostLayout
+	Count       uint64
+	SumNs       uint64
+	PhaseNs     [7]uint64
+	ReadHits    uint64
+	ReadMisses  uint64
+	Unknown     uint64
+	Pipelined   uint64
+	PipelinedNs uint64
+	WakeupNs    uint64
+	Slots       [242]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -386,8 +363,8 @@ type QueryStats struct {
 const (
 	QueryMapAdoptions            = "adoptions"
 	QueryMapBackends             = "backends"
-	QueryMapBudgets              = "budgets"
 	QueryMapConnections          = "connections"
+	QueryMapCosts                = "costs"
 	QueryMapCrews                = "crews"
 	QueryMapEncryptedConnections = "encrypted_connections"
 	QueryMapEventPages           = "event_pages"
@@ -400,7 +377,6 @@ const (
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
-	QueryMapSampling             = "sampling"
 	QueryMapServers              = "servers"
 	QueryMapStatements           = "statements"
 	QueryMapTraceCompleting      = "trace_completing"
@@ -427,14 +403,12 @@ const (
 	QueryProgUnixReceived        = "unix_received"
 	QueryProgUnixSent            = "unix_sent"
 	QueryVarBenchExtent          = "bench_extent"
-	QueryVarBudgeted             = "budgeted"
 	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
 	QueryVarServerNames          = "server_names"
 	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
-	QueryVarUnusedBudget         = "unused_budget"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedEventPage      = "unused_event_page"
@@ -521,8 +495,8 @@ type QueryProgramSpecs struct {
 type QueryMapSpecs struct {
 	Adoptions            *ebpf.MapSpec `ebpf:"adoptions"`
 	Backends             *ebpf.MapSpec `ebpf:"backends"`
-	Budgets              *ebpf.MapSpec `ebpf:"budgets"`
 	Connections          *ebpf.MapSpec `ebpf:"connections"`
+	Costs                *ebpf.MapSpec `ebpf:"costs"`
 	Crews                *ebpf.MapSpec `ebpf:"crews"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.MapSpec `ebpf:"event_pages"`
@@ -535,7 +509,6 @@ type QueryMapSpecs struct {
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
-	Sampling             *ebpf.MapSpec `ebpf:"sampling"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
 	TraceCompleting      *ebpf.MapSpec `ebpf:"trace_completing"`
@@ -548,14 +521,12 @@ type QueryMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
 	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
-	Budgeted           *ebpf.VariableSpec `ebpf:"budgeted"`
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
-	UnusedBudget       *ebpf.VariableSpec `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.VariableSpec `ebpf:"unused_event_page"`
@@ -594,8 +565,8 @@ func (o *QueryObjects) Close() error {
 type QueryMaps struct {
 	Adoptions            *ebpf.Map `ebpf:"adoptions"`
 	Backends             *ebpf.Map `ebpf:"backends"`
-	Budgets              *ebpf.Map `ebpf:"budgets"`
 	Connections          *ebpf.Map `ebpf:"connections"`
+	Costs                *ebpf.Map `ebpf:"costs"`
 	Crews                *ebpf.Map `ebpf:"crews"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.Map `ebpf:"event_pages"`
@@ -608,7 +579,6 @@ type QueryMaps struct {
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
-	Sampling             *ebpf.Map `ebpf:"sampling"`
 	Servers              *ebpf.Map `ebpf:"servers"`
 	Statements           *ebpf.Map `ebpf:"statements"`
 	TraceCompleting      *ebpf.Map `ebpf:"trace_completing"`
@@ -620,8 +590,8 @@ func (m *QueryMaps) Close() error {
 	return _QueryClose(
 		m.Adoptions,
 		m.Backends,
-		m.Budgets,
 		m.Connections,
+		m.Costs,
 		m.Crews,
 		m.EncryptedConnections,
 		m.EventPages,
@@ -634,7 +604,6 @@ func (m *QueryMaps) Close() error {
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,
-		m.Sampling,
 		m.Servers,
 		m.Statements,
 		m.TraceCompleting,
@@ -648,14 +617,12 @@ func (m *QueryMaps) Close() error {
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
 	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
-	Budgeted           *ebpf.Variable `ebpf:"budgeted"`
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
-	UnusedBudget       *ebpf.Variable `ebpf:"unused_budget"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.Variable `ebpf:"unused_event_page"`

@@ -20,7 +20,7 @@ func TestLoad(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing, "budgeted": !tracing} {
+				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing} {
 					if err := spec.Variables[name].Set(value); err != nil {
 						t.Fatal(err)
 					}

@@ -23,8 +23,6 @@ enum phase {
 	PHASE_CLIENT,
 	PHASE_WAIT,
 	PHASES,
-	UNSPLIT = PHASES, /* time that is not given to phases one by one; see budget.h */
-	SHARES,
 };
 
 /* A protocol names the commands that it distinguishes, from 1 on. */
@@ -130,26 +128,16 @@ struct backend {
 	u64 distance;       /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
 	u64 arrival;        /* by the scheduler's clock */
 	u64 unseen;         /* last_arrival of an arrival that was not seen, where another has come since; else 0 */
-	u64 phase[SHARES];
+	u64 phase[PHASES];
 	u64 sent_at;            /* the last send, where that ends a statement */
-	u64 sent_phase[SHARES]; /* and phase[] then */
+	u64 sent_phase[PHASES]; /* and phase[] then */
 	u64 reads;              /* the task's count of read calls at the start */
 	u64 missed_at;          /* count of read calls when the last one was found waiting */
 	u32 misses;
 	u32 socket_reads;     /* read calls that were on sockets */
 	u32 wakeups;          /* signals that are taken with a read call each */
 	u64 behind;           /* how long the statement under way had waited for others when it began */
-	u8 brief;             /* enum brief; see budget.h */
-	u8 split_one;         /* it stands for others, whose time is not split */
-	u8 cut;               /* until_ns[] and until_misses are set */
-	u8 missed_last;       /* the last sleep is one of misses */
-	u8 first_kind;        /* enum phase of first_ns */
-	u64 first_ns;         /* what is in phase[] from the beginning, of a brief statement, too */
-	u32 until_misses;     /* misses then */
 	u32 until_timed;      /* runs of programs for this task until one is timed; 0: not decided */
-	u64 asleep_at;        /* brief: when it fell asleep; 0: it is awake */
-	u64 exec_seen;        /* the task's CPU time up to which it is in the server's budget */
-	u64 until_ns[PHASES]; /* phase[] when a brief statement's time would have begun to be split, too */
 	u64 awake_since;      /* tracing: when the task last came to a CPU */
 	u64 idle_since;       /* tracing: when it last fell asleep without a request under way */
 	u64 wakeup;           /* tracing: how long before start it was woken for the request; 0 if that is not known */
@@ -200,12 +188,7 @@ struct connection {
 struct stats {
 	u64 count;
 	u64 sum_ns;
-	u64 phase_ns[SHARES];
-	u64 sample_ns[PHASES]; /* of sampled statements: the split of the time that is unsplit in brief ones */
-	u64 brief;             /* statements whose time is not split, or only from some time on */
-	u64 unsplit_reads;     /* read calls within those, not known whether they were hits */
-	u64 sample_hits;       /* and such calls of statements that stand for others */
-	u64 sample_misses;
+	u64 phase_ns[PHASES];
 	u64 read_hits;    /* read calls on files that did not wait for a device */
 	u64 read_misses;  /* and those that did */
 	u64 unknown;      /* statements whose command is not known: OTHER */

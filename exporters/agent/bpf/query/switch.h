@@ -44,48 +44,13 @@ static __always_inline void program_stops(struct backend *b, struct task_struct 
 /* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
 static __always_inline void note_miss(struct backend *b, struct task_struct *task)
 {
-	b->missed_last = 0;
 	if (!b->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return;
 	u64 call = reads_so_far(task) + 1;
 	if (b->missed_at != call) {
 		b->missed_at = call;
 		b->misses++;
-		b->missed_last = 1;
 	}
-}
-
-/* Reports whether a brief statement's sleep needs no more than its time: in a call that shows what it waits for,
- * and not where the statement may be over. */
-static __always_inline bool sleeps_briefly(struct backend *b, struct task_struct *task)
-{
-	if (b->sent)
-		return false;
-	long nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
-	if (is_poll(nr) || nr == NR_io_uring_enter)
-		return false;
-	/* Others may wait for it. */
-	if (traits_of(b->engine) & FLUSHES && (nr == NR_fsync || nr == NR_fdatasync))
-		return false;
-	/* A thread whose client is gone has nothing under way, which proto_rests() reports. */
-	return !(nr == NR_futex && b->socket_inode && is_gone(b));
-}
-
-/* A brief statement's sleep was long, and ends at now: from its beginning on the statement's time is split. The
- * task has not run yet, so that its saved registers still show where it slept. */
-static __noinline int slept_long(struct backend *b, struct task_struct *task, u64 now)
-{
-	if (!b || !task)
-		return 0;
-	b->phase[UNSPLIT] += b->asleep_at - b->mark;
-	b->off_kind = asleep_in(b, task);
-	b->wait_start = b->asleep_at;
-	b->off_ns = now - b->asleep_at;
-	b->preempted = 0;
-	b->mark = now;
-	b->brief = BRIEF_UNTIL;
-	note_miss(b, task);
-	return 0;
 }
 
 static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
@@ -117,19 +82,8 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	bool briefly = (b->brief == BRIEF || b->split_one) && now - b->start < LONG_STATEMENT && (runnable || sleeps_briefly(b, task));
-	if (briefly && b->brief == BRIEF) {
-		b->queued = queued_so_far(task);
-		b->left = last_arrival(task);
-		b->asleep_at = runnable ? 0 : now;
-		return;
-	}
 	u64 ran = b->phase[PHASE_CPU];
 	advance(b, task, now);
-	if (b->brief)
-		b->brief = BRIEF_UNTIL;
-	if (!briefly)
-		cut(b, b->misses);
 	ran = b->phase[PHASE_CPU] - ran;
 	b->left = last_arrival(task);
 	if (runnable) {
@@ -159,21 +113,12 @@ static __always_inline void enter_cpu(struct backend *b, struct task_struct *tas
 			program_goes_on(b, bpf_ktime_get_ns());
 		return;
 	}
-	u64 from = b->is_off && (b->busy || !b->socket) ? b->mark : 0;
-	if (!b->is_off && !b->asleep_at)
+	if (!b->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
-	if (b->asleep_at) {
-		if (b->busy && b->brief == BRIEF && now - b->asleep_at >= LONG_SLEEP) {
-			slept_long(b, task, now);
-			from = b->asleep_at;
-		}
-		b->asleep_at = 0;
-	}
-	if (from && traits_of(b->engine) & FLUSHES && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
-		slept_for_sync(b, task, from, now);
-	if (b->is_off)
-		on_cpu_since(b, task, now);
+	if (traits_of(b->engine) & FLUSHES && (b->busy || !b->socket) && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
+		slept_for_sync(b, task, b->mark, now);
+	on_cpu_since(b, task, now);
 }
 
 #endif

@@ -234,7 +234,7 @@ static __noinline int note_waker(struct backend *b, struct task_struct *task, st
 	if (!wakes_on_futex((struct pt_regs *)bpf_task_pt_regs(waker), regs))
 		return 0;
 	u64 now = b->woken_at;
-	u64 asleep = READ_ONCE(b->asleep_at) ?: READ_ONCE(b->mark);
+	u64 asleep = READ_ONCE(b->mark);
 	u64 synced = synced_between(&w->syncs, asleep, now);
 	/* A thread without a client may have waited for work. */
 	if (b->socket)
