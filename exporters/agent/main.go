@@ -101,6 +101,8 @@ func run(args []string) int {
 		set.Add("kubernetes", objects)
 	}
 	app.Registry.MustRegister(collector.NewSelf(opts.Calls))
+	opts.Dispatcher = collector.NewDispatcher(opts.ProcFS)
+	set.Add("dispatcher", collector.NewDispatcherStats(opts.Dispatcher))
 	opts.Boundary = platform.Boundary(*boundary)
 	features := platform.Found(opts.Boundary)
 	app.Registry.MustRegister(features)

@@ -12,7 +12,7 @@
 #ifndef __PLUMBLINE_DEPUTIES_H__
 #define __PLUMBLINE_DEPUTIES_H__
 
-#define MAX_DEPUTIES 3
+#define MAX_DEPUTIES 3 /* a mask, too */
 
 /* Set by user space before loading: how many deputies each program has. The cookie of each attachment
  * is its rank: 0 is the program itself, then come its deputies. */
@@ -49,22 +49,29 @@ struct crew_state {
 	u64 switches[MAX_DEPUTIES + 1]; /* how often the task had lost the CPU when it became the LAST */
 };
 
+/* By enum crew. Those at the ends of calls on sockets are in socket_crews, which all collectors share: they are as long
+ * at work as the collectors' programs to which they pass a call on (followed.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CREWS);
 	__type(key, u32);
 	__type(value, struct crew_state);
-} crews SEC(".maps");
+} crews SEC(".maps"), socket_crews SEC(".maps");
+
+/* The rank of the program that the kernel runs. */
+static __always_inline u32 rank_of(void *ctx)
+{
+	/* Older kernels have no cookies here. */
+	return deputies ? bpf_get_attach_cookie(ctx) & MAX_DEPUTIES : 0;
+}
 
 /* The first thing that a program does; returns its rank. */
-static __always_inline u32 arrive(void *ctx, u32 crew)
+static __always_inline u32 arrive(void *ctx, void *all, u32 crew)
 {
-	if (!deputies)
-		return 0; /* older kernels have no cookies here */
-	u32 rank = bpf_get_attach_cookie(ctx);
-	struct crew_state *c = bpf_map_lookup_elem(&crews, &crew);
-	if (!c || rank > MAX_DEPUTIES)
+	struct crew_state *c;
+	if (!deputies || !(c = bpf_map_lookup_elem(all, &crew)))
 		return 0;
+	u32 rank = rank_of(ctx);
 	/* Before the look at the others: of two that come at once, one sees the other. */
 	c->inside[rank] = PRESENT;
 	barrier();
@@ -77,10 +84,10 @@ static __always_inline u32 arrive(void *ctx, u32 crew)
 }
 
 /* The last thing that it does. */
-static __always_inline int leave(u32 crew, u32 rank)
+static __always_inline int leave(void *all, u32 crew, u32 rank)
 {
 	struct crew_state *c;
-	if (!deputies || rank > MAX_DEPUTIES || !(c = bpf_map_lookup_elem(&crews, &crew)))
+	if (!deputies || rank > MAX_DEPUTIES || !(c = bpf_map_lookup_elem(all, &crew)))
 		return 0;
 	/* Counted before it is forgotten: a reader sees one or the other. */
 	if (c->inside[rank] == LAST && c->switches[rank] != bpf_get_current_task_btf()->nivcsw)

@@ -31,6 +31,8 @@ type Options struct {
 	// Calls makes the calls that may hang with another process's memory or file system, for all
 	// collectors together; nil is one for each.
 	Calls *foreign.Calls
+	// Dispatcher is shared by the collectors that look at calls on sockets; nil is one for each.
+	Dispatcher *platform.Dispatcher
 	// Boundary is how programs shall watch calls on sockets; empty is the way that fits the kernel.
 	Boundary platform.Boundary
 	// Query are the query collector's own options.
@@ -49,6 +51,14 @@ func (o Options) calls() *foreign.Calls {
 		return o.Calls
 	}
 	return foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
+}
+
+// dispatcher returns Dispatcher, or a new one.
+func (o Options) dispatcher() *platform.Dispatcher {
+	if o.Dispatcher != nil {
+		return o.Dispatcher
+	}
+	return NewDispatcher(o.ProcFS)
 }
 
 // Collector is one of the agent's collectors.

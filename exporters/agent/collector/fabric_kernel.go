@@ -39,6 +39,8 @@ type fabricKernel struct {
 	// programs are the collection's, as their costs are reported, and sizes the entries of its maps.
 	programs map[string]bpfstats.Program
 	sizes    map[string]uint32
+	// dispatch passes calls on sockets on to the programs; nil of those that look at none.
+	dispatch *platform.Dispatcher
 }
 
 // fabricHook is where a program is attached.
@@ -157,6 +159,9 @@ func sizeFabricMaps(this *platform.Kernel, spec *ebpf.CollectionSpec, sizes map[
 func (k *fabricKernel) Close() error {
 	errs := k.detach()
 	k.collection.Close()
+	if k.dispatch != nil {
+		errs = append(errs, k.dispatch.Close())
+	}
 	return errors.Join(errs...)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
@@ -33,8 +34,9 @@ const (
 // fabricServer is a wire's target that is a program in user space.
 type fabricServer struct {
 	// names are the programs', as the kernel shows them; one that ends with a star is how names begin.
-	names []string
-	load  func() (*ebpf.CollectionSpec, error)
+	names    []string
+	load     func() (*ebpf.CollectionSpec, error)
+	follower platform.Follower
 }
 
 // withServers is the wire with further programs.
@@ -108,7 +110,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 	s := &fabricServers{fabricSide: newFabricSide(c, "server", viewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
 		warnings: slog.New(newBoundedHandler(c.log.Handler()))}
 	s.load = func() (*fabricKernel, error) {
-		kernel, err := loadServer(c.options, c.wire.server.load)
+		kernel, err := loadServer(c.options, c.wire.server)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +122,7 @@ func newFabricServers(c *fabricCollector) *fabricServers {
 		return kernel.fabricKernel, nil
 	}
 	s.try = func() (*fabricKernel, error) {
-		kernel, err := loadServer(c.options, c.wire.server.load)
+		kernel, err := loadServer(c.options, c.wire.server)
 		if err != nil {
 			return nil, err
 		}

@@ -46,21 +46,21 @@ type serverKernel struct {
 	*fabricKernel
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
 	otherNamespace bool
-	followed       *followedBits
+	follower       platform.Follower
 }
 
 // loadServer loads the programs for how this kernel's sockets are watched, and attaches nothing.
-func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKernel, error) {
+func loadServer(o Options, wire *fabricServer) (*serverKernel, error) {
 	this, err := platform.Find(o.Boundary)
 	if err != nil {
 		return nil, err
 	}
 	_ = rlimit.RemoveMemlock() // before Linux 5.11; a refusal shows in the load
-	spec, err := load()
+	spec, err := wire.load()
 	if err != nil {
 		return nil, err
 	}
-	k, wanted := &serverKernel{}, serverPrograms[this.Boundary]
+	k, wanted := &serverKernel{follower: wire.follower}, serverPrograms[this.Boundary]
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
 		return name != serverSockets && !slices.Contains(wanted, name)
 	})
@@ -73,20 +73,25 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKe
 	if err := this.Deputise(spec); err != nil {
 		return nil, err
 	}
-	collection, err := ebpf.NewCollection(spec)
+	dispatch := o.dispatcher()
+	if err := dispatch.Open(this); err != nil {
+		return nil, err
+	}
+	collection, err := dispatch.Load(spec, nil)
 	if err != nil {
-		return nil, fmt.Errorf("load: %w", platform.Explain(err))
+		return nil, errors.Join(fmt.Errorf("load: %w", platform.Explain(err)), dispatch.Close())
 	}
 	k.fabricKernel = newFabricKernel(collection)
-	k.sizes = sizes
+	k.sizes, k.dispatch = sizes, dispatch
 	clear(k.programs)
-	for name, crew := range platform.Crews(spec, collection) {
-		k.programs[name] = crew
+	for name, crew := range dispatch.Crews(k.follower, spec, collection) {
+		if !crew.PassedOn() {
+			k.programs[name] = crew
+		}
 		if name != serverSockets {
 			k.hooks = append(k.hooks, fabricHook{name, crew.AttachTo(), crew.Attach})
 		}
 	}
-	k.followed = newFollowedBits(collection)
 	return k, nil
 }
 
@@ -95,7 +100,7 @@ func loadServer(o Options, load func() (*ebpf.CollectionSpec, error)) (*serverKe
 func (k *serverKernel) follow(pid int, start uint64) (followed bool, err error) {
 	err = k.collection.Maps["servers"].Put(uint32(pid), start)
 	if err == nil {
-		err = k.followed.mark(pid, 1)
+		err = k.dispatch.Follow(k.follower, pid)
 	}
 	if err != nil {
 		return false, fmt.Errorf("follow process %d: %w", pid, err)
@@ -118,7 +123,7 @@ func (k *serverKernel) sockets(pids []int) ([]fabric.ServerSocket, error) {
 // unfollow undoes follow.
 func (k *serverKernel) unfollow(pid int) error {
 	_, err := remove(k.collection.Maps["servers"], uint32(pid))
-	return errors.Join(err, k.followed.mark(pid, -1))
+	return errors.Join(err, k.dispatch.Unfollow(k.follower, pid))
 }
 
 // look reads what there is, for processes that are followed.

@@ -3,6 +3,7 @@ package collector
 import (
 	"fmt"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
@@ -32,8 +33,9 @@ var iscsiWire = fabricWire{
 	},
 	aborts: true,
 	server: &fabricServer{
-		names: iscsiServers,
-		load:  fabric.LoadIscsiServer,
+		names:    iscsiServers,
+		load:     fabric.LoadIscsiServer,
+		follower: dispatcher.DispatcherFollowerFOLLOWS_ISCSI,
 	},
 }
 

@@ -3,6 +3,7 @@ package collector
 import (
 	"fmt"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 )
@@ -30,8 +31,9 @@ var nvmeWire = fabricWire{
 		return remote.NVMeBacking(procfs, sysfs, p.subsystem, p.number)
 	},
 	server: &fabricServer{
-		names: nvmeServers,
-		load:  fabric.LoadNvmeServer,
+		names:    nvmeServers,
+		load:     fabric.LoadNvmeServer,
+		follower: dispatcher.DispatcherFollowerFOLLOWS_NVME,
 	},
 }
 

@@ -118,7 +118,7 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing)
+	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing, q.options.dispatcher())
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -139,7 +139,9 @@ func (q *query) Start(ctx context.Context) error {
 		Programs:  map[string]bpfstats.Program{},
 	}
 	for name, crew := range programs.crews {
-		q.stats.Programs[name] = crew
+		if !crew.PassedOn() {
+			q.stats.Programs[name] = crew
+		}
 	}
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS, names: q.scanner.Programs}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)

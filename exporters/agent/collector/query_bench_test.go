@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"io"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,18 +11,18 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// What each way of watching sockets adds to a byte sent and received on a unix socket by a
-// process that is not followed: what differs between them. Ways that this machine refuses are left out.
-func BenchmarkBoundary(b *testing.B) {
-	testkit.NeedBPF(b)
+// exchange returns a benchmark of a byte sent and received on a unix socket by this process, which is not followed.
+func exchange(b *testing.B) func(*testing.B) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer unix.Close(ends[0])
-	defer unix.Close(ends[1])
+	b.Cleanup(func() {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+	})
 	one := make([]byte, 1)
-	sendAndReceive := func(b *testing.B) {
+	return func(b *testing.B) {
 		for b.Loop() {
 			if _, err := unix.Write(ends[0], one); err != nil {
 				b.Fatal(err)
@@ -31,13 +32,20 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		}
 	}
+}
+
+// What each way of watching sockets adds for a process that is not followed: what differs between them. Ways that this
+// machine refuses are left out.
+func BenchmarkBoundary(b *testing.B) {
+	testkit.NeedBPF(b)
+	sendAndReceive := exchange(b)
 	b.Run("none", sendAndReceive)
 	for _, boundary := range []platform.Boundary{platform.Tracepoints, platform.Deputised, platform.Functions} {
 		k, err := platform.Find(boundary)
 		if err != nil {
 			b.Fatal(err)
 		}
-		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil)
+		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil, NewDispatcher("/proc"))
 		if err != nil {
 			b.Logf("%s: %v", boundary, err)
 			continue
@@ -48,4 +56,39 @@ func BenchmarkBoundary(b *testing.B) {
 		}
 	}
 	b.Run("none again", sendAndReceive)
+}
+
+// What the collectors add for a process that is not followed, one after the other as on a node that has something for
+// each: two calls, a byte sent and received.
+func BenchmarkStranger(b *testing.B) {
+	testkit.NeedBPF(b)
+	sendAndReceive := exchange(b)
+	o := Options{ProcFS: "/proc", Boundary: testBoundary()}
+	o.Dispatcher = NewDispatcher(o.ProcFS)
+	k := testPlatform(b)
+	keep := func(c io.Closer, err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = c.Close() })
+	}
+	servers := func(wire fabricWire) (io.Closer, error) {
+		k, err := loadServer(o, wire.server)
+		if err != nil {
+			return nil, err
+		}
+		return k, k.attach()
+	}
+	b.Run("no collector", sendAndReceive)
+	keep(loadQueryPrograms(k, server.Programs{}, 1, nil, o.Dispatcher))
+	b.Run("query", sendAndReceive)
+	replicas, err := loadReplicaKernel(k, dataconnWire(), o.ProcFS, nil, o.Dispatcher)
+	keep(replicas, err)
+	if err := replicas.listen(forProcesses); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("query and replica", sendAndReceive)
+	keep(servers(nvmeWire))
+	keep(servers(iscsiWire))
+	b.Run("query, replica, nvme and iscsi", sendAndReceive)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
@@ -26,6 +27,7 @@ import (
 // queryPrograms are the query collector's BPF programs, attached.
 type queryPrograms struct {
 	kernel   *platform.Kernel
+	dispatch *platform.Dispatcher
 	objects  bpf.QueryMaps
 	programs map[string]*ebpf.Program
 	crews    map[string]*platform.Crew // the same, each with its deputies
@@ -76,23 +78,26 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing) (*queryPrograms, error) {
-	p := &queryPrograms{kernel: k}
+func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing, dispatch *platform.Dispatcher) (*queryPrograms, error) {
+	p := &queryPrograms{kernel: k, dispatch: dispatch}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
 	spec, err := querySpec(k, names, servers, p.multi, tracing)
 	if err != nil {
 		return nil, err
 	}
-	collection, err := tracing.load(spec)
+	if err := dispatch.Open(k); err != nil {
+		return nil, err
+	}
+	collection, err := tracing.load(spec, dispatch)
 	if err != nil {
-		return nil, fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
+		return nil, errors.Join(fmt.Errorf("loading BPF programs: %w", platform.Explain(err)), dispatch.Close())
 	}
 	p.programs = collection.Programs
-	p.crews = platform.Crews(spec, collection)
+	p.crews = dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
 	if err := collection.Assign(&p.objects); err != nil {
 		collection.Close()
-		return nil, fmt.Errorf("loading BPF programs: %w", err)
+		return nil, errors.Join(fmt.Errorf("loading BPF programs: %w", err), dispatch.Close())
 	}
 	var problems []error
 	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k, tracing))) {
@@ -212,7 +217,7 @@ func (p *queryPrograms) Close() error {
 	for _, program := range p.programs {
 		problems = append(problems, program.Close())
 	}
-	return errors.Join(append(problems, p.objects.Close())...)
+	return errors.Join(append(problems, p.objects.Close(), p.dispatch.Close())...)
 }
 
 // kernelSide is what a fleet requests from the kernel.

@@ -82,7 +82,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, c.Close())
 		}
-		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS, f.options.Tracing)
+		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS, f.options.Tracing, f.options.dispatcher())
 		if err != nil {
 			this.Features.Lacks(platform.Replicas, err)
 			return errors.Join(err, c.Close())

@@ -67,7 +67,7 @@ func BenchmarkReplicaBystander(b *testing.B) {
 	for _, call := range []string{"getppid", "write-null", "unix-pair", "tcp-pair"} {
 		for _, mode := range modes {
 			b.Run(call+"/"+mode.name, func(b *testing.B) {
-				k, err := loadReplicaKernel(testPlatform(b), dataconnWire(), "/proc", nil)
+				k, err := loadReplicaKernel(testPlatform(b), dataconnWire(), "/proc", nil, NewDispatcher("/proc"))
 				if err != nil {
 					b.Fatal(err)
 				}

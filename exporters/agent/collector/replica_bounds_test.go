@@ -116,7 +116,7 @@ func TestReplicaFullNode(t *testing.T) {
 	c := newReplica(Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}, dataconnWire())
 	f := c.wires[0]
 	var err error
-	if f.kernel, err = loadReplicaKernel(testPlatform(t), f.wire, "/proc", nil); err != nil {
+	if f.kernel, err = loadReplicaKernel(testPlatform(t), f.wire, "/proc", nil, NewDispatcher("/proc")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.kernel.Close() })

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
@@ -29,7 +30,7 @@ type replicaKernel struct {
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
 	otherNamespace bool
 
-	followed *followedBits
+	dispatch *platform.Dispatcher
 
 	mu    sync.Mutex
 	links map[string]io.Closer
@@ -38,14 +39,14 @@ type replicaKernel struct {
 // loadReplicaKernel loads the wire's programs, for process ids as this procfs shows them,
 // and attaches those that follow processes. It attaches the others once, too, so that a
 // kernel that refuses them is known at once.
-func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, tracing *Tracing) (*replicaKernel, error) {
+func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, tracing *Tracing, dispatch *platform.Dispatcher) (*replicaKernel, error) {
 	// Only kernels before 5.11 account BPF memory this way; there, a refusal shows in the load.
 	_ = rlimit.RemoveMemlock()
 	spec, err := wire.load()
 	if err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	k := &replicaKernel{wire: wire, links: map[string]io.Closer{}}
+	k := &replicaKernel{wire: wire, dispatch: dispatch, links: map[string]io.Closer{}}
 	if k.otherNamespace, err = setNamespace(spec, procfs); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
@@ -66,11 +67,13 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 	if err := this.Deputise(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	if k.collection, err = tracing.load(spec); err != nil {
-		return nil, fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err))
+	if err := dispatch.Open(this); err != nil {
+		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
-	k.crews = platform.Crews(spec, k.collection)
-	k.followed = newFollowedBits(k.collection)
+	if k.collection, err = tracing.load(spec, dispatch); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err)), dispatch.Close())
+	}
+	k.crews = dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, spec, k.collection)
 	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
 	}
@@ -113,7 +116,7 @@ func (k *replicaKernel) Close() error {
 		errs = append(errs, k.notices.Close())
 	}
 	k.collection.Close()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, k.dispatch.Close())...)
 }
 
 // notice waits for the next program start or end; it fails when the kernel side is closed.
@@ -133,7 +136,7 @@ func (k *replicaKernel) follow(pid int, p replica.Process) error {
 	if err := k.collection.Maps["processes"].Put(uint32(pid), p); err != nil {
 		return fmt.Errorf("follow process %d: %w", pid, err)
 	}
-	return k.followed.mark(pid, 1)
+	return k.dispatch.Follow(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, pid)
 }
 
 // unfollow undoes follow; the kernel has forgotten a process that ended by itself.
@@ -142,7 +145,7 @@ func (k *replicaKernel) unfollow(pid int) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		err = nil
 	}
-	return errors.Join(err, k.followed.mark(pid, -1))
+	return errors.Join(err, k.dispatch.Unfollow(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, pid))
 }
 
 // setPeers passes to the programs how many replicas an engine is connected to. A process that has ended meanwhile must

@@ -130,7 +130,9 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 		}
 		stats := bpfstats.Stats{Collector: "replica", Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
 		for name, crew := range f.kernel.crews {
-			stats.Programs[name] = crew
+			if !crew.PassedOn() {
+				stats.Programs[name] = crew
+			}
 		}
 		for name := range replicaMapSizes {
 			stats.Maps[name] = f.kernel.collection.Maps[name]

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
 // traceHelpers bounds the tasks, beside the servers' own, whose sleeps are reported: the entries of the map helpers.
@@ -102,10 +104,11 @@ func (t *Tracing) server(number uint32) (label, engine string) {
 	return f(number)
 }
 
-// load loads an object whose programs may report events. Without tracing the verifier takes that out of them.
-func (t *Tracing) load(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
+// load loads an object whose programs look at calls on sockets and may report events. Without tracing the verifier takes
+// the latter out of them.
+func (t *Tracing) load(spec *ebpf.CollectionSpec, dispatch *platform.Dispatcher) (*ebpf.Collection, error) {
 	if !t.on() {
-		return ebpf.NewCollection(spec)
+		return dispatch.Load(spec, nil)
 	}
 	if err := spec.Variables["tracing"].Set(true); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -115,5 +118,5 @@ func (t *Tracing) load(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
 	for name, m := range t.shared {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.shared})
+	return dispatch.Load(spec, t.shared)
 }

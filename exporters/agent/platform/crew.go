@@ -17,10 +17,17 @@ type Crew struct {
 	programs []*ebpf.Program // by rank
 	number   uint32          // entry in states
 	states   *ebpf.Map
+	// sockets pass calls on to the program; nil if it is attached itself.
+	dispatcher *Dispatcher
+	follower   Follower
 
 	mu     sync.Mutex
 	misses bound
 }
+
+// PassedOn reports whether calls on sockets are passed on to the program, which the kernel does not run itself then: it
+// has no statistics of its own.
+func (c *Crew) PassedOn() bool { return c.dispatcher != nil }
 
 // AttachTo is what the program is for: a tracepoint, or a function of the kernel.
 func (c *Crew) AttachTo() string { return c.spec.AttachTo }
@@ -33,6 +40,9 @@ func (c *Crew) Attach() (io.Closer, error) {
 
 // AttachSome is Attach without the others: as if they missed every event, which tests want.
 func (c *Crew) AttachSome(there func(rank int) bool) (io.Closer, error) {
+	if c.PassedOn() {
+		return c.dispatcher.join(c, there)
+	}
 	var links closers
 	for rank, program := range c.programs {
 		if !there(rank) {

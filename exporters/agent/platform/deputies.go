@@ -24,8 +24,11 @@ var crewOf = map[string]string{
 	"sched_process_exit": "CREW_ENDED",
 }
 
-// crewsMap is the map's name.
-const crewsMap = "crews"
+// Names of the maps: socketCrewsMap is that of the tracepoints of Dispatcher.
+const (
+	crewsMap       = "crews"
+	socketCrewsMap = "socket_crews"
+)
 
 // deputyMark separates a program's name from the rank of its deputy.
 const deputyMark = "#"
@@ -70,7 +73,11 @@ func Crews(spec *ebpf.CollectionSpec, loaded *ebpf.Collection) map[string]*Crew 
 		if strings.Contains(name, deputyMark) {
 			continue
 		}
-		c := &Crew{spec: spec.Programs[name], number: numbers[crewOf[spec.Programs[name].AttachTo]], states: loaded.Maps[crewsMap]}
+		at := spec.Programs[name].AttachTo
+		c := &Crew{spec: spec.Programs[name], number: numbers[crewOf[at]], states: loaded.Maps[crewsMap]}
+		if programsAt[at] != "" {
+			c.states = loaded.Maps[socketCrewsMap]
+		}
 		for rank := 0; loaded.Programs[deputy(name, rank)] != nil; rank++ {
 			c.programs = append(c.programs, loaded.Programs[deputy(name, rank)])
 		}

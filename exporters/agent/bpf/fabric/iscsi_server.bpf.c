@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
+#define OWN_FOLLOWER FOLLOWS_ISCSI
 #include "iscsi_pdu.h"
 #include "iscsi_login.h"
 #include "server_programs.h"

@@ -186,10 +186,13 @@ const (
 	IscsiServerMapLogins               = "logins"
 	IscsiServerMapOlder                = "older"
 	IscsiServerMapOperations           = "operations"
+	IscsiServerMapReceivedBy           = "received_by"
 	IscsiServerMapScratch              = "scratch"
+	IscsiServerMapSentBy               = "sent_by"
 	IscsiServerMapServerEvents         = "server_events"
 	IscsiServerMapServers              = "servers"
 	IscsiServerMapSessions             = "sessions"
+	IscsiServerMapSocketCrews          = "socket_crews"
 	IscsiServerMapUnanswered           = "unanswered"
 	IscsiServerProgServerInet6Received = "server_inet6_received"
 	IscsiServerProgServerInet6Sent     = "server_inet6_sent"
@@ -206,6 +209,7 @@ const (
 	IscsiServerVarPidNamespace         = "pid_namespace"
 	IscsiServerVarUnusedCrew           = "unused_crew"
 	IscsiServerVarUnusedEvent          = "unused_event"
+	IscsiServerVarUnusedFollower       = "unused_follower"
 	IscsiServerVarUnusedOp             = "unused_op"
 	IscsiServerVarUnusedParsed         = "unused_parsed"
 	IscsiServerVarUnusedPresence       = "unused_presence"
@@ -279,10 +283,13 @@ type IscsiServerMapSpecs struct {
 	Logins       *ebpf.MapSpec `ebpf:"logins"`
 	Older        *ebpf.MapSpec `ebpf:"older"`
 	Operations   *ebpf.MapSpec `ebpf:"operations"`
+	ReceivedBy   *ebpf.MapSpec `ebpf:"received_by"`
 	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
+	SentBy       *ebpf.MapSpec `ebpf:"sent_by"`
 	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
 	Servers      *ebpf.MapSpec `ebpf:"servers"`
 	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	SocketCrews  *ebpf.MapSpec `ebpf:"socket_crews"`
 	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
@@ -297,6 +304,7 @@ type IscsiServerVariableSpecs struct {
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -334,10 +342,13 @@ type IscsiServerMaps struct {
 	Logins       *ebpf.Map `ebpf:"logins"`
 	Older        *ebpf.Map `ebpf:"older"`
 	Operations   *ebpf.Map `ebpf:"operations"`
+	ReceivedBy   *ebpf.Map `ebpf:"received_by"`
 	Scratch      *ebpf.Map `ebpf:"scratch"`
+	SentBy       *ebpf.Map `ebpf:"sent_by"`
 	ServerEvents *ebpf.Map `ebpf:"server_events"`
 	Servers      *ebpf.Map `ebpf:"servers"`
 	Sessions     *ebpf.Map `ebpf:"sessions"`
+	SocketCrews  *ebpf.Map `ebpf:"socket_crews"`
 	Unanswered   *ebpf.Map `ebpf:"unanswered"`
 }
 
@@ -353,10 +364,13 @@ func (m *IscsiServerMaps) Close() error {
 		m.Logins,
 		m.Older,
 		m.Operations,
+		m.ReceivedBy,
 		m.Scratch,
+		m.SentBy,
 		m.ServerEvents,
 		m.Servers,
 		m.Sessions,
+		m.SocketCrews,
 		m.Unanswered,
 	)
 }
@@ -372,6 +386,7 @@ type IscsiServerVariables struct {
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
 	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

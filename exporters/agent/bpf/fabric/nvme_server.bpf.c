@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
+#define OWN_FOLLOWER FOLLOWS_NVME
 #include "nvme_pdu.h"
 #include "nvme_login.h"
 #include "server_programs.h"

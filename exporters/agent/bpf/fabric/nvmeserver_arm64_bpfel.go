@@ -26,10 +26,13 @@ const (
 	NvmeServerMapLogins               = "logins"
 	NvmeServerMapOlder                = "older"
 	NvmeServerMapOperations           = "operations"
+	NvmeServerMapReceivedBy           = "received_by"
 	NvmeServerMapScratch              = "scratch"
+	NvmeServerMapSentBy               = "sent_by"
 	NvmeServerMapServerEvents         = "server_events"
 	NvmeServerMapServers              = "servers"
 	NvmeServerMapSessions             = "sessions"
+	NvmeServerMapSocketCrews          = "socket_crews"
 	NvmeServerMapUnanswered           = "unanswered"
 	NvmeServerProgServerInet6Received = "server_inet6_received"
 	NvmeServerProgServerInet6Sent     = "server_inet6_sent"
@@ -46,6 +49,7 @@ const (
 	NvmeServerVarPidNamespace         = "pid_namespace"
 	NvmeServerVarUnusedCrew           = "unused_crew"
 	NvmeServerVarUnusedEvent          = "unused_event"
+	NvmeServerVarUnusedFollower       = "unused_follower"
 	NvmeServerVarUnusedOp             = "unused_op"
 	NvmeServerVarUnusedParsed         = "unused_parsed"
 	NvmeServerVarUnusedPresence       = "unused_presence"
@@ -119,10 +123,13 @@ type NvmeServerMapSpecs struct {
 	Logins       *ebpf.MapSpec `ebpf:"logins"`
 	Older        *ebpf.MapSpec `ebpf:"older"`
 	Operations   *ebpf.MapSpec `ebpf:"operations"`
+	ReceivedBy   *ebpf.MapSpec `ebpf:"received_by"`
 	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
+	SentBy       *ebpf.MapSpec `ebpf:"sent_by"`
 	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
 	Servers      *ebpf.MapSpec `ebpf:"servers"`
 	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	SocketCrews  *ebpf.MapSpec `ebpf:"socket_crews"`
 	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
@@ -137,6 +144,7 @@ type NvmeServerVariableSpecs struct {
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -174,10 +182,13 @@ type NvmeServerMaps struct {
 	Logins       *ebpf.Map `ebpf:"logins"`
 	Older        *ebpf.Map `ebpf:"older"`
 	Operations   *ebpf.Map `ebpf:"operations"`
+	ReceivedBy   *ebpf.Map `ebpf:"received_by"`
 	Scratch      *ebpf.Map `ebpf:"scratch"`
+	SentBy       *ebpf.Map `ebpf:"sent_by"`
 	ServerEvents *ebpf.Map `ebpf:"server_events"`
 	Servers      *ebpf.Map `ebpf:"servers"`
 	Sessions     *ebpf.Map `ebpf:"sessions"`
+	SocketCrews  *ebpf.Map `ebpf:"socket_crews"`
 	Unanswered   *ebpf.Map `ebpf:"unanswered"`
 }
 
@@ -193,10 +204,13 @@ func (m *NvmeServerMaps) Close() error {
 		m.Logins,
 		m.Older,
 		m.Operations,
+		m.ReceivedBy,
 		m.Scratch,
+		m.SentBy,
 		m.ServerEvents,
 		m.Servers,
 		m.Sessions,
+		m.SocketCrews,
 		m.Unanswered,
 	)
 }
@@ -212,6 +226,7 @@ type NvmeServerVariables struct {
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
 	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

@@ -162,7 +162,7 @@ static __always_inline void count_server(u32 event)
 static __always_inline bool is_server_task(struct task_struct *task)
 {
 	u32 tgid = tgid_of(task);
-	u64 *start = maybe_followed(tgid) ? bpf_map_lookup_elem(&servers, &tgid) : 0;
+	u64 *start = maybe_followed(tgid, OWN_FOLLOWER) ? bpf_map_lookup_elem(&servers, &tgid) : 0;
 
 	return start && *start == BPF_CORE_READ(task, group_leader, start_boottime) / CLOCK_TICK;
 }

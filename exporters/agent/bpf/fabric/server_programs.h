@@ -9,21 +9,23 @@
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(server_received, struct sock *sk, int result, int flags)
 {
-	u32 rank = arrive(ctx, CREW_RECEIVED);
+	u32 rank = rank_of(ctx);
 
 	if (is_server() && !(flags & MSG_PEEK))
 		received(rank, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
-	return leave(CREW_RECEIVED, rank);
+	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
+	return leave(&socket_crews, CREW_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(server_sent, struct sock *sk, int result)
 {
-	u32 rank = arrive(ctx, CREW_SENT);
+	u32 rank = rank_of(ctx);
 
 	if (is_server())
 		sent(rank, inode_of(sk), result, ROOM_SENT);
-	return leave(CREW_SENT, rank);
+	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
+	return leave(&socket_crews, CREW_SENT, rank);
 }
 
 /* Before Linux 6.3. */

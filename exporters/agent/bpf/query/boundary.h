@@ -50,17 +50,17 @@ static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
 {
-	u32 rank = arrive(ctx, CREW_RECEIVED);
+	u32 rank = rank_of(ctx);
 	received(rank, sk, ret, flags);
-	return leave(CREW_RECEIVED, rank);
+	return leave(&socket_crews, CREW_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(socket_sent, struct sock *sk, int ret)
 {
-	u32 rank = arrive(ctx, CREW_SENT);
+	u32 rank = rank_of(ctx);
 	sent(rank, sk, ret);
-	return leave(CREW_SENT, rank);
+	return leave(&socket_crews, CREW_SENT, rank);
 }
 
 SEC("fexit/unix_stream_recvmsg")

@@ -388,17 +388,17 @@ static __always_inline int ended(struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_executed, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, CREW_EXECUTED);
+	u32 rank = arrive(ctx, &crews, CREW_EXECUTED);
 	executed(task);
-	return leave(CREW_EXECUTED, rank);
+	return leave(&crews, CREW_EXECUTED, rank);
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(task_ended, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, CREW_ENDED);
+	u32 rank = arrive(ctx, &crews, CREW_ENDED);
 	ended(task);
-	return leave(CREW_ENDED, rank);
+	return leave(&crews, CREW_ENDED, rank);
 }
 
 /* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. */

@@ -378,6 +378,7 @@ const (
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
 	QueryMapServers              = "servers"
+	QueryMapSocketCrews          = "socket_crews"
 	QueryMapStatements           = "statements"
 	QueryMapTraceCompleting      = "trace_completing"
 	QueryMapTraceEvents          = "trace_events"
@@ -510,6 +511,7 @@ type QueryMapSpecs struct {
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
+	SocketCrews          *ebpf.MapSpec `ebpf:"socket_crews"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
 	TraceCompleting      *ebpf.MapSpec `ebpf:"trace_completing"`
 	TraceEvents          *ebpf.MapSpec `ebpf:"trace_events"`
@@ -580,6 +582,7 @@ type QueryMaps struct {
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
 	Servers              *ebpf.Map `ebpf:"servers"`
+	SocketCrews          *ebpf.Map `ebpf:"socket_crews"`
 	Statements           *ebpf.Map `ebpf:"statements"`
 	TraceCompleting      *ebpf.Map `ebpf:"trace_completing"`
 	TraceEvents          *ebpf.Map `ebpf:"trace_events"`
@@ -605,6 +608,7 @@ func (m *QueryMaps) Close() error {
 		m.Prepared,
 		m.PreparedByTask,
 		m.Servers,
+		m.SocketCrews,
 		m.Statements,
 		m.TraceCompleting,
 		m.TraceEvents,

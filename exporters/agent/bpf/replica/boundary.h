@@ -6,34 +6,36 @@
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 {
-	u32 rank = arrive(ctx, CREW_RECEIVED);
+	u32 rank = rank_of(ctx);
 	struct process *p = process_now();
 
 	if (p && !(flags & MSG_PEEK))
 		received(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
-	return leave(CREW_RECEIVED, rank);
+	pass_on(ctx, &received_by, rank, FOLLOWS_REPLICAS + 1);
+	return leave(&socket_crews, CREW_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(replica_sent, struct sock *sk, int result)
 {
-	u32 rank = arrive(ctx, CREW_SENT);
+	u32 rank = rank_of(ctx);
 	struct process *p = process_now();
 
 	if (p)
 		sent(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_SENT);
-	return leave(CREW_SENT, rank);
+	pass_on(ctx, &sent_by, rank, FOLLOWS_REPLICAS + 1);
+	return leave(&socket_crews, CREW_SENT, rank);
 }
 
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(replica_sending_local, struct sock *receiver)
 {
-	u32 rank = arrive(ctx, CREW_SENDING_LOCAL);
+	u32 rank = arrive(ctx, &crews, CREW_SENDING_LOCAL);
 	struct process *p = engine_now();
 
 	if (p && family_of(receiver) == AF_UNIX)
 		sending_local(rank, p);
-	return leave(CREW_SENDING_LOCAL, rank);
+	return leave(&crews, CREW_SENDING_LOCAL, rank);
 }
 
 /* Before Linux 6.3. */

@@ -268,7 +268,10 @@ const (
 	DataconnMapNotices               = "notices"
 	DataconnMapPeers                 = "peers"
 	DataconnMapProcesses             = "processes"
+	DataconnMapReceivedBy            = "received_by"
 	DataconnMapScratch               = "scratch"
+	DataconnMapSentBy                = "sent_by"
+	DataconnMapSocketCrews           = "socket_crews"
 	DataconnMapTraceCompleting       = "trace_completing"
 	DataconnMapTraceEvents           = "trace_events"
 	DataconnMapTraceLost             = "trace_lost"
@@ -295,6 +298,7 @@ const (
 	DataconnVarTracing               = "tracing"
 	DataconnVarUnusedCrew            = "unused_crew"
 	DataconnVarUnusedEvent           = "unused_event"
+	DataconnVarUnusedFollower        = "unused_follower"
 	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
 	DataconnVarUnusedPresence        = "unused_presence"
@@ -381,7 +385,10 @@ type DataconnMapSpecs struct {
 	Notices         *ebpf.MapSpec `ebpf:"notices"`
 	Peers           *ebpf.MapSpec `ebpf:"peers"`
 	Processes       *ebpf.MapSpec `ebpf:"processes"`
+	ReceivedBy      *ebpf.MapSpec `ebpf:"received_by"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
+	SentBy          *ebpf.MapSpec `ebpf:"sent_by"`
+	SocketCrews     *ebpf.MapSpec `ebpf:"socket_crews"`
 	TraceCompleting *ebpf.MapSpec `ebpf:"trace_completing"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceLost       *ebpf.MapSpec `ebpf:"trace_lost"`
@@ -399,6 +406,7 @@ type DataconnVariableSpecs struct {
 	Tracing           *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
 	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -442,7 +450,10 @@ type DataconnMaps struct {
 	Notices         *ebpf.Map `ebpf:"notices"`
 	Peers           *ebpf.Map `ebpf:"peers"`
 	Processes       *ebpf.Map `ebpf:"processes"`
+	ReceivedBy      *ebpf.Map `ebpf:"received_by"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
+	SentBy          *ebpf.Map `ebpf:"sent_by"`
+	SocketCrews     *ebpf.Map `ebpf:"socket_crews"`
 	TraceCompleting *ebpf.Map `ebpf:"trace_completing"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceLost       *ebpf.Map `ebpf:"trace_lost"`
@@ -461,7 +472,10 @@ func (m *DataconnMaps) Close() error {
 		m.Notices,
 		m.Peers,
 		m.Processes,
+		m.ReceivedBy,
 		m.Scratch,
+		m.SentBy,
+		m.SocketCrews,
 		m.TraceCompleting,
 		m.TraceEvents,
 		m.TraceLost,
@@ -480,6 +494,7 @@ type DataconnVariables struct {
 	Tracing           *ebpf.Variable `ebpf:"tracing"`
 	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
 	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

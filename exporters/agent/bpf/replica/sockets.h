@@ -122,13 +122,13 @@ static __always_inline struct process *engine_now(void)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(replica_sending, struct sock *sk)
 {
-	u32 rank = arrive(ctx, CREW_SENDING);
+	u32 rank = arrive(ctx, &crews, CREW_SENDING);
 	struct process *p = engine_now();
 
 	if (p)
 		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
 			room_of(ROOM_SENDING, rank));
-	return leave(CREW_SENDING, rank);
+	return leave(&crews, CREW_SENDING, rank);
 }
 
 /* In its place before: a packet goes to a device. It need not be the current task's, because an interrupt sends

@@ -274,7 +274,7 @@ static __always_inline void count(u32 event)
 
 static __always_inline struct process *process_of(u32 tgid)
 {
-	return maybe_followed(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : 0;
+	return maybe_followed(tgid, FOLLOWS_REPLICAS) ? bpf_map_lookup_elem(&processes, &tgid) : 0;
 }
 
 /* The current task's process if it is followed. */

@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 // machinePIDNamespace is the number of the PID namespace that the machine starts with,
@@ -43,32 +47,27 @@ func shownNamespace(procfs string) (uint32, error) {
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }
 
-// followedBits are those that let programs leave all other processes alone (bpf/followed.h).
-type followedBits struct {
-	m *ebpf.Map
-
-	mu   sync.Mutex
-	bits [1024]uint64
-	// many counts the followed processes behind each bit.
-	many map[uint16]int
-}
-
-func newFollowedBits(c *ebpf.Collection) *followedBits {
-	return &followedBits{m: c.Maps["followed"], many: map[uint16]int{}}
-}
-
-// mark keeps a process's bit: by is 1 or -1.
-func (f *followedBits) mark(pid, by int) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	bit := uint16(pid)
-	f.many[bit] += by
-	word := uint32(bit >> 6)
-	if f.many[bit] > 0 {
-		f.bits[word] |= 1 << (bit & 63)
-	} else {
-		delete(f.many, bit)
-		f.bits[word] &^= 1 << (bit & 63)
+// NewDispatcher returns what collectors share that look at calls on sockets of the processes that this procfs shows. Where its
+// PID namespace is not known, collectors that need it report that.
+func NewDispatcher(procfs string) *platform.Dispatcher {
+	namespace, err := shownNamespace(procfs)
+	if err != nil || namespace == machinePIDNamespace {
+		return &platform.Dispatcher{}
 	}
-	return f.m.Put(word, f.bits[word])
+	return &platform.Dispatcher{Namespace: namespace}
+}
+
+// dispatcherStats reports what the programs of a dispatcher cost.
+type dispatcherStats struct{ dispatcher *platform.Dispatcher }
+
+// NewDispatcherStats returns the collector of a dispatcher's own numbers, as those of other programs: plumbline_bpf_*.
+func NewDispatcherStats(d *platform.Dispatcher) exporterkit.Collector { return dispatcherStats{d} }
+
+// Update implements exporterkit.Collector.
+func (s dispatcherStats) Update(ch chan<- prometheus.Metric) error {
+	stats := bpfstats.Stats{Collector: "dispatcher", Programs: map[string]bpfstats.Program{}}
+	for name, p := range s.dispatcher.Programs() {
+		stats.Programs[name] = p
+	}
+	return stats.Update(ch)
 }
