@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type QueryOptions struct {
 	ScanInterval time.Duration
 	// ServerNames are further names of servers' programs, see server.NewPrograms.
 	ServerNames []string
+	// Deny is a regular expression of servers' labels, anchored at both ends: those servers are not followed; empty is none.
+	Deny string
 	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
 	TLS string
 }
@@ -69,6 +72,7 @@ type query struct {
 	// mu is never held over anything that may hang: only over calls on BPF maps and programs.
 	mu    sync.Mutex
 	fleet *fleet
+	deny  *regexp.Regexp
 	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and
 	// problems what could not be read of servers that are there.
 	looking  map[server.ID]bool
@@ -101,13 +105,19 @@ func NewQuery(o Options) (Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--query.server-name: %w", err)
 	}
+	var deny *regexp.Regexp
+	if o.Query.Deny != "" {
+		if deny, err = regexp.Compile("^(?:" + o.Query.Deny + ")$"); err != nil {
+			return nil, fmt.Errorf("--query.server-deny: %w", err)
+		}
+	}
 	calls := o.calls()
 	scanner := server.NewScanner(o.ProcFS, calls)
 	scanner.Programs = names
 	return &query{
 		// Any user that can start processes can cause lines in this log.
 		log: slog.New(newBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, calls: calls,
-		scanner: scanner, notices: newNotices(), strange: newStrangers(scanner),
+		deny: deny, scanner: scanner, notices: newNotices(), strange: newStrangers(scanner),
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
@@ -146,6 +156,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS, names: q.scanner.Programs}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
 	q.fleet.onCluster = q.options.Pods != nil
+	q.fleet.deny = q.deny
 	q.options.Tracing.named(q.label, q.running)
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +35,8 @@ const (
 // kernel is the kernel side as a fleet uses it.
 type kernel interface {
 	adopt(s server.Server, number uint32) error
+	// forget ends to follow all processes and threads with a server's number.
+	forget(number uint32) error
 	describe(number uint32, ports []uint16, waitEvent uint64) error
 	clear(number uint32) error
 	read(number uint32) (totals, error)
@@ -125,6 +129,9 @@ type fleet struct {
 	onCluster bool
 	// renamed counts the servers that got another label.
 	renamed uint64
+	// deny are the labels of servers that are not followed, nil of none, and denied those servers.
+	deny   *regexp.Regexp
+	denied map[server.ID]bool
 	// torn are statements under way that could not be read.
 	torn uint64
 }
@@ -141,7 +148,7 @@ const perSlot = 4
 
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 	f := &fleet{log: log, kernel: k, limit: limit,
-		followers: map[server.ID]*follower{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
+		followers: map[server.ID]*follower{}, denied: map[server.ID]bool{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
 	for n := otherNumber + 1; n <= uint32(limit); n++ {
 		f.free = append(f.free, n)
 	}
@@ -172,6 +179,7 @@ func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
 			a.last = now
 		}
 	}
+	maps.DeleteFunc(f.denied, func(id server.ID, _ bool) bool { return !there[id] })
 	for key, a := range f.accounts {
 		if now.Sub(a.last) > keepTime && key.label != otherServer {
 			delete(f.accounts, key)
@@ -241,7 +249,7 @@ func (f *fleet) settled(now time.Time) bool {
 func (f *fleet) due(id server.ID, now time.Time) bool {
 	fo := f.followers[id]
 	if fo == nil {
-		return true
+		return !f.denied[id]
 	}
 	again := lookAgain
 	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != "" && !fo.unanswered(); {
@@ -263,8 +271,8 @@ func (fo *follower) unanswered() bool {
 
 // join begins to follow a server; it returns nil if it cannot be.
 func (f *fleet) join(s sighting, now time.Time) *follower {
-	if f.full() {
-		return nil // the walk counts it
+	if f.denied[s.ID] || f.full() {
+		return nil // the walk counts the latter
 	}
 	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
 	if fo.number == otherNumber {
@@ -454,8 +462,35 @@ func (f *fleet) toOther(engine string, t *totals, now time.Time) {
 	f.account(otherServer, otherServer, now).ended.add(t)
 }
 
-// leave ends to follow a server; what was counted stays with its label.
+// leave ends to follow a server that has ended; what was counted stays with its label.
 func (f *fleet) leave(fo *follower, now time.Time) {
+	f.drop(fo, now)
+	level := slog.LevelInfo
+	if fo.label == "" {
+		level = slog.LevelDebug // it never came up
+	}
+	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
+}
+
+// leftOut reports whether a server is not to be followed.
+func (f *fleet) leftOut(fo *follower) bool {
+	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && f.deny.MatchString(fo.label)
+}
+
+// leaveOut ends to follow a server that runs. Nothing of it is reported.
+func (f *fleet) leaveOut(fo *follower, now time.Time) {
+	if err := f.kernel.forget(fo.number); err != nil {
+		f.failed(fo.Server, now, err)
+		return
+	}
+	f.denied[fo.ID] = true
+	f.drop(fo, now)
+	delete(f.accounts, fo.key())
+	f.log.Info("a database server is left out", "server", fo.label, "engine", fo.Engine, "pid", fo.PID)
+}
+
+// drop gives up a server's number; what was counted stays with its label.
+func (f *fleet) drop(fo *follower, now time.Time) {
 	delete(f.followers, fo.ID)
 	if fo.tls {
 		f.unwanted = append(f.unwanted, fo.probed)
@@ -484,11 +519,6 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 		f.failed(fo.Server, now, err)
 	}
 	f.retire(fo)
-	level := slog.LevelInfo
-	if fo.label == "" {
-		level = slog.LevelDebug // it never came up
-	}
-	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
 }
 
 func (f *fleet) failed(s server.Server, now time.Time, err error) {

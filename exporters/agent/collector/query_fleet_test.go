@@ -29,8 +29,15 @@ type fakeKernel struct {
 	// marked are the tasks that bear a number; walks counts the walks over them.
 	marked map[uint32]uint64
 	walks  int
+	// forgotten are the numbers whose processes are followed no more.
+	forgotten []uint32
 	// costs is what following a server costs, by number.
 	costs map[uint32]time.Duration
+}
+
+func (k *fakeKernel) forget(number uint32) error {
+	k.forgotten = append(k.forgotten, number)
+	return nil
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {

@@ -56,6 +56,8 @@ var (
 		"Beginnings and ends of database servers that the kernel could not tell the agent of at once, but the next scan does.", nil, nil)
 	queryServers = prometheus.NewDesc("plumbline_query_servers",
 		"Database servers that are followed.", nil, nil)
+	queryDenied = prometheus.NewDesc("plumbline_query_servers_denied",
+		"Database servers that are not followed because the configuration or their pod's annotation leaves them out.", nil, nil)
 	queryOverflows = prometheus.NewDesc("plumbline_query_servers_overflow_total",
 		`Database servers that have no series of their own, because there are too many; they are in server="other".`, nil, nil)
 	queryUnfollowed = prometheus.NewDesc("plumbline_query_servers_unfollowed",
@@ -178,6 +180,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		ch <- counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
 	}
 	ch <- gauge(queryServers, float64(len(f.followers)))
+	ch <- gauge(queryDenied, float64(len(f.denied)))
 	ch <- counter(queryOverflows, float64(f.overflows))
 	ch <- gauge(queryUnfollowed, float64(f.unfollowed))
 	ch <- counter(queryFolded, float64(f.folded))

@@ -138,6 +138,11 @@ func (f *fleet) naming(now time.Time) {
 		f.account(fo.label, string(fo.Engine), now)
 		f.log.Info("following a database server", "server", fo.label, "engine", fo.Engine, "pid", fo.PID, "version", fo.Version)
 	}
+	for _, fo := range f.followers {
+		if fo.label != "" && fo.number != otherNumber && f.leftOut(fo) {
+			f.leaveOut(fo, now)
+		}
+	}
 }
 
 // better reports whether a server that has a name is to get another one. One that is in no pod only gets the name that

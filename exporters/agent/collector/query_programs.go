@@ -239,32 +239,42 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 			return err
 		}
 	}
-	a := bpf.QueryAdoption{
+	marked, err := k.mark(bpf.QueryAdoption{
 		PidNamespace: k.namespace,
 		Pid:          uint32(s.PID),
 		StartTicks:   s.StartTicks,
 		Server:       number,
 		Engine:       s.Engine.Protocol(),
+	})
+	if err == nil && marked == 0 {
+		err = errNotThere
 	}
-	marked := uint32(0)
-	// Twice: a thread that began behind the first walk's back, from one not marked yet.
+	return err
+}
+
+// forget implements kernel.
+func (k kernelSide) forget(number uint32) error {
+	_, err := k.mark(bpf.QueryAdoption{Server: number})
+	return err
+}
+
+// mark makes a request for processes and threads, and returns how many were marked, or are not any more.
+func (k kernelSide) mark(a bpf.QueryAdoption) (marked uint32, err error) {
+	// Twice: a thread that began behind the first walk's back, from one that was not reached yet.
 	for range 2 {
 		if err := k.programs.objects.Adoptions.Put(uint32(0), a); err != nil {
-			return fmt.Errorf("asking for adoption: %w", err)
+			return marked, fmt.Errorf("requesting adoption: %w", err)
 		}
 		if _, err := readWalk(k.programs.adopt); err != nil {
-			return err
+			return marked, err
 		}
 		var answer bpf.QueryAdoption
 		if err := k.programs.objects.Adoptions.Lookup(uint32(0), &answer); err != nil {
-			return fmt.Errorf("reading the adoption: %w", err)
+			return marked, fmt.Errorf("reading the adoption: %w", err)
 		}
 		marked += answer.Marked
 	}
-	if marked == 0 {
-		return errNotThere
-	}
-	return nil
+	return marked, nil
 }
 
 // readTLS makes a server's encrypted connections readable, if its program and library may be

@@ -58,6 +58,7 @@ type metadata struct {
 	} `json:"labels"`
 	Annotations struct {
 		Mirror string `json:"kubernetes.io/config.mirror"` // mirrorOf
+		Follow string `json:"plumbline.io/follow"`
 	} `json:"annotations"`
 }
 
@@ -113,7 +114,7 @@ func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 	pods, claims = map[string]Pod{}, map[string][]Pod{}
 	statics := map[string][]Pod{}
 	for _, o := range kube.All[*object](n.objects, resource) {
-		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Complete: true, containers: map[string]string{}}
+		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Complete: true, Unfollowed: o.Annotations.Follow == "false", containers: map[string]string{}}
 		if o.Spec.Hostname != "" {
 			p.Hostname = o.Spec.Hostname
 		}

@@ -36,6 +36,8 @@ type Pod struct {
 	OwnerKind, Owner string
 	// IPs are its addresses, as far as the API server has listed them.
 	IPs []string
+	// Unfollowed is set if the pod's annotation leaves its database servers out.
+	Unfollowed bool
 	// Complete is set if the API server has listed the pod; else only namespace and name are known.
 	Complete bool
 	// containers are the names of its containers, by the runtime's numbers.

@@ -401,7 +401,8 @@ int BPF_PROG(task_ended, struct task_struct *task)
 	return leave(&crews, CREW_ENDED, rank);
 }
 
-/* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. */
+/* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. One
+ * without an engine is the request to forget: all tasks that are marked as this server's. */
 struct adoption {
 	u32 pid_namespace;
 	u32 pid;
@@ -443,6 +444,14 @@ int adopt(struct bpf_iter__task *ctx)
 	struct adoption *a = bpf_map_lookup_elem(&adoptions, &zero);
 	if (!task || !a)
 		return 0;
+	struct backend *b = backend_of(task);
+	if (!a->engine) {
+		if (b && b->server == a->server) {
+			b->engine = 0;
+			a->marked++;
+		}
+		return 0;
+	}
 	struct task_struct *main = task->group_leader;
 	bool leader = is_wanted(main, a);
 	if (!leader) {
@@ -450,7 +459,6 @@ int adopt(struct bpf_iter__task *ctx)
 		if (!(traits_of(a->engine) & PROCESSES) || main != task || !is_wanted(task->real_parent, a))
 			return 0;
 	}
-	struct backend *b = backend_of(task);
 	if (b && b->server == a->server)
 		return 0;
 	if (mark(task, a->server, a->engine, leader, true))
