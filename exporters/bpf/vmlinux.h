@@ -85,6 +85,10 @@ struct bpf_timer {
 /* Kernel types. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct list_head {
+	struct list_head *next;
+};
+
 struct bio;
 
 struct block_device_operations {

@@ -9,6 +9,7 @@
 #define __PLUMBLINE_FOLLOWED_H__
 
 #include "deputies.h"
+#include "kernel.h"
 
 /* The collectors that look at calls on sockets, in the order in which these come to them. */
 enum follower {
@@ -49,13 +50,12 @@ const volatile u32 pid_namespace;
 static __noinline u32 tgid_within(struct task_struct *task)
 {
 	struct pid *pid = task->group_leader->thread_pid;
-	u32 level = BPF_CORE_READ(pid, level);
+	u32 level = pid->level;
 	for (u32 i = 1; i < PID_NAMESPACES_MAX && i <= level; i++) {
-		struct upid upid = {};
+		struct id_within id = id_at(pid, i);
 
-		bpf_core_read(&upid, sizeof(upid), &pid->numbers[i]);
-		if (BPF_CORE_READ(upid.ns, ns.inum) == pid_namespace)
-			return upid.nr;
+		if (id.pid_namespace == pid_namespace)
+			return id.nr;
 	}
 	return 0;
 }

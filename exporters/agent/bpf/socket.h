@@ -2,6 +2,8 @@
 #ifndef __PLUMBLINE_SOCKET_H__
 #define __PLUMBLINE_SOCKET_H__
 
+#include "kernel.h"
+
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
@@ -22,7 +24,11 @@ static __always_inline u64 inode_of(struct sock *sk)
 /* Of any other one. */
 static __always_inline u64 inode_at(struct sock *sk)
 {
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	struct socket *s = look(sk, sk_socket);
+	struct file *file = look(s, file);
+	struct inode *inode = look(file, f_inode);
+
+	return look(inode, i_ino);
 }
 
 /* Does this result of a call mean that the connection is broken? */

@@ -43,7 +43,7 @@ static __noinline void wire_login(struct session *s, struct message *m, struct l
 		bpf_loop(LOGIN_TEXT + 1, login_step, &found, 0);
 		/* The first name counts, if it is whole. */
 		if (to_target && !s->target[0] && found.end && found.end - found.target < sizeof(s->target))
-			bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + (found.target & LOGIN_TEXT));
+			take_name(s, text, found.target);
 		if (!to_target)
 			s->chosen |= found.digests;
 	}

@@ -21,7 +21,7 @@ static __noinline void wire_login(struct session *s, struct message *m, struct l
 	/* The controller's own queue is number 0. */
 	s->quiet = !m->reference;
 	if (text && text->length > CONNECT_NAME && !s->target[0])
-		bpf_probe_read_kernel_str(s->target, sizeof(s->target), text->text + CONNECT_NAME);
+		take_name(s, text, CONNECT_NAME);
 }
 
 /* No message of this wire reports that another one was refused. */

@@ -112,6 +112,22 @@ struct session {
 	char target[NQN_SIZE];
 };
 
+/* Takes the target's name from a login's text, where it ends with 0. */
+static __noinline void take_name(struct session *s, struct login_text *t, u32 from)
+{
+	if (!s || !t)
+		return;
+	from &= LOGIN_TEXT;
+	for (u32 i = 0; i < NQN_SIZE - 1; i++) {
+		char c = t->text[from + i];
+
+		s->target[i] = c;
+		if (!c)
+			return;
+	}
+	s->target[NQN_SIZE - 1] = 0;
+}
+
 /* Processes that are targets, by their process ids, and when each started, in clock ticks. User space writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -164,7 +180,7 @@ static __always_inline bool is_server_task(struct task_struct *task)
 	u32 tgid = tgid_of(task);
 	u64 *start = maybe_followed(tgid, OWN_FOLLOWER) ? bpf_map_lookup_elem(&servers, &tgid) : 0;
 
-	return start && *start == BPF_CORE_READ(task, group_leader, start_boottime) / CLOCK_TICK;
+	return start && *start == task->group_leader->start_boottime / CLOCK_TICK;
 }
 
 static __always_inline bool is_server(void)
@@ -276,16 +292,16 @@ static __always_inline enum beginning begins_at(struct cursor *u, struct message
 /* The address of one end, as a struct sockaddr. */
 static __always_inline void address_of(struct sock *sk, bool own, u8 *to)
 {
-	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	u16 port = own ? bpf_htons(BPF_CORE_READ(sk, __sk_common.skc_num)) : BPF_CORE_READ(sk, __sk_common.skc_dport);
+	u16 family = look(sk, __sk_common.skc_family);
+	u16 port = own ? bpf_htons(look(sk, __sk_common.skc_num)) : look(sk, __sk_common.skc_dport);
 
 	__builtin_memcpy(to, &family, sizeof(family));
 	__builtin_memcpy(to + 2, &port, sizeof(port));
 	if (family == AF_INET) {
-		u32 a = own ? BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		u32 a = own ? look(sk, __sk_common.skc_rcv_saddr) : look(sk, __sk_common.skc_daddr);
 		__builtin_memcpy(to + 4, &a, sizeof(a));
 	} else {
-		struct in6_addr a = own ? BPF_CORE_READ(sk, __sk_common.skc_v6_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_v6_daddr);
+		struct in6_addr a = own ? look(sk, __sk_common.skc_v6_rcv_saddr) : look(sk, __sk_common.skc_v6_daddr);
 		__builtin_memcpy(to + 8, &a, sizeof(a));
 	}
 }
@@ -739,9 +755,9 @@ struct tcp_sock___server {
 static __always_inline bool is_first(struct sock *sk, u32 result)
 {
 	struct tcp_sock___server *t = (void *)sk;
-	u32 unread = BPF_CORE_READ(t, rcv_nxt) - BPF_CORE_READ(t, copied_seq);
+	u32 unread = look(t, rcv_nxt) - look(t, copied_seq);
 
-	return BPF_CORE_READ(t, bytes_received) == (u64)unread + result;
+	return look(t, bytes_received) == (u64)unread + result;
 }
 
 /* The current task's call on this socket has received bytes. The open sockets show whether the connection is closed. */

@@ -80,9 +80,9 @@ int server_sockets(struct bpf_iter__task_file *ctx)
 		return 0;
 	if (!is_server_task(task))
 		return 0;
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if ((file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
 		return 0;
-	struct server_socket s = {.inode = BPF_CORE_READ(file, f_inode, i_ino)};
+	struct server_socket s = {.inode = file->f_inode->i_ino};
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }

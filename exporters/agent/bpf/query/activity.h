@@ -155,11 +155,8 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 static __always_inline u32 inner_pid(struct task_struct *task)
 {
 	struct pid *pid = task->thread_pid;
-	u32 level = BPF_CORE_READ(pid, level);
-	struct upid upid = {};
-	if (level >= MAX_PID_NAMESPACES || bpf_core_read(&upid, sizeof(upid), &pid->numbers[level]))
-		return 0;
-	return upid.nr;
+	u32 level = pid->level;
+	return level < MAX_PID_NAMESPACES ? id_at(pid, level).nr : 0;
 }
 
 /* Whether an idle thread waits for one client, not for any. */
@@ -236,20 +233,15 @@ struct fd_walk {
 
 static long fd_step(u32 i, struct fd_walk *w)
 {
-	struct file *file = NULL;
 	if (i >= w->n)
 		return 1;
-	if (bpf_probe_read_kernel(&file, sizeof(file), w->files + i) || !file)
+	struct blocked_file f = {};
+	file_at(w->files + i, &f);
+	if (!f.socket || read_as(struct sock, f.socket, sk_type) != SOCK_STREAM)
 		return 0;
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if (!w->ports && read_as(struct sock, f.socket, __sk_common.skc_family) != AF_UNIX)
 		return 0;
-	struct socket *s = BPF_CORE_READ(file, private_data);
-	struct sock *sk = BPF_CORE_READ(s, sk);
-	if (!sk || BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
-		return 0;
-	if (!w->ports && BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
-		return 0;
-	if (!from_client(w->b, sk))
+	if (!from_client(w->b, f.socket))
 		return 0;
 	w->found = true;
 	return 1;
@@ -263,7 +255,7 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
 		return false;
 	if (b->socket)
 		return true;
-	struct fd_walk w = {.b = b, .files = BPF_CORE_READ(task, files, fdt, fd), .n = BPF_CORE_READ(task, files, fdt, max_fds)};
+	struct fd_walk w = {.b = b, .files = task->files->fdt->fd, .n = task->files->fdt->max_fds};
 	if (!w.files)
 		return false;
 	u32 id = b->server;
@@ -277,7 +269,7 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
  * on what is not counted. Threads share their files, which show nothing. */
 static __always_inline u64 count_unheard(struct backend *b, struct task_struct *task)
 {
-	u64 cpu = BPF_CORE_READ(task, se.sum_exec_runtime);
+	u64 cpu = task->se.sum_exec_runtime;
 	u64 used = cpu - b->looked_cpu;
 	bool first = !b->looked_cpu;
 	u32 heard = READ_ONCE(b->heard);

@@ -209,18 +209,21 @@ struct blocked_file {
 	u64 socket;
 };
 
+/* Describes the file in a place of a task's table. */
+static __always_inline void file_at(struct file **place, struct blocked_file *f)
+{
+	u64 file = read_pointer(place);
+	if (!file)
+		return;
+	f->flags = read_as(struct file, file, f_flags);
+	f->type = read_as(struct inode, read_as(struct file, file, f_inode), i_mode) & S_IFMT;
+	if (f->type == S_IFSOCK)
+		f->socket = (u64)read_as(struct socket, read_as(struct file, file, private_data), sk);
+}
+
 static __always_inline void file_of(struct task_struct *task, u32 fd, struct blocked_file *f)
 {
-	struct file **files = BPF_CORE_READ(task, files, fdt, fd);
-	struct file *file = NULL;
-	if (bpf_core_read(&file, sizeof(file), files + fd) || !file)
-		return;
-	f->flags = BPF_CORE_READ(file, f_flags);
-	f->type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
-	if (f->type == S_IFSOCK) {
-		struct socket *s = BPF_CORE_READ(file, private_data);
-		f->socket = (u64)BPF_CORE_READ(s, sk);
-	}
+	file_at(task->files->fdt->fd + fd, f);
 }
 
 /* Whether a system call waits for one of several files. */
@@ -401,8 +404,8 @@ static __noinline int abandon(struct backend *b, struct task_struct *task, u64 n
 /* The number of a socket's inode: unlike its address, it is not used again. 0 of one that is closed. */
 static __always_inline u64 inode_of(u64 sk)
 {
-	struct socket *s = BPF_CORE_READ((struct sock *)sk, sk_socket);
-	return s ? BPF_CORE_READ((struct socket_alloc *)s, vfs_inode.i_ino) : 0;
+	struct socket *s = read_as(struct sock, sk, sk_socket);
+	return s ? read_as(struct socket_alloc, s, vfs_inode.i_ino) : 0;
 }
 
 /* Whether the client's socket is closed, or another one at the address of one that was. */
@@ -416,7 +419,7 @@ static __always_inline bool is_gone(struct backend *b)
 /* Whether the task has been woken by SIGURG and has not read it yet. */
 static __always_inline bool wakeup_pending(struct task_struct *task)
 {
-	return BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]) & 1UL << (SIGURG - 1);
+	return task->signal->shared_pending.signal.sig[0] & 1UL << (SIGURG - 1);
 }
 
 /* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle

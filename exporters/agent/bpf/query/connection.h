@@ -28,20 +28,20 @@ struct {
 
 /* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
  * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
-static __noinline bool from_client(struct backend *b, struct sock *sk)
+static __noinline bool from_client(struct backend *b, u64 sk)
 {
 	if (!b || !sk)
 		return false;
-	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	u16 family = read_as(struct sock, sk, __sk_common.skc_family);
 	if (family == AF_UNIX)
-		return BPF_CORE_READ((struct unix_sock *)sk, addr) != NULL;
+		return read_as(struct unix_sock, sk, addr) != NULL;
 	if (family != AF_INET && family != AF_INET6)
 		return false;
 	u32 id = b->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	if (!s || !s->ports[0])
 		return true;
-	u16 port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	u16 port = read_as(struct sock, sk, __sk_common.skc_num);
 	return port == s->ports[0] || port == s->ports[1] || port == s->ports[2] || port == s->ports[3];
 }
 
@@ -87,7 +87,7 @@ static __always_inline struct connection *connection_at(struct backend *b, struc
 		return NULL;
 	struct connection *c = bpf_sk_storage_get(&connections, sk, NULL, 0);
 	if (!c) {
-		if (sends || !from_client(b, sk))
+		if (sends || !from_client(b, (u64)sk))
 			return NULL;
 		c = bpf_sk_storage_get(&connections, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!c) {

@@ -347,10 +347,12 @@ int BPF_PROG(task_started, struct task_struct *child)
  * the last. */
 const volatile u64 server_names[SERVER_NAMES];
 
-static __always_inline bool is_server_name(const char *comm)
+static __always_inline bool is_server_name(struct task_struct *task)
 {
 	u64 name = 0;
-	bpf_probe_read_kernel(&name, NAME_BYTES, comm);
+#pragma unroll
+	for (u32 i = 0; i < NAME_BYTES; i++)
+		name |= (u64)(u8)task->comm[i] << 8 * i;
 	for (u32 i = 0; i < SERVER_NAMES && server_names[i]; i++)
 		if (server_names[i] == name)
 			return true;
@@ -365,7 +367,7 @@ static __always_inline void tell(u32 tgid)
 
 static __always_inline int executed(struct task_struct *task)
 {
-	if (is_server_name(task->comm))
+	if (is_server_name(task))
 		tell(task->tgid);
 	return 0;
 }
@@ -426,12 +428,11 @@ static __always_inline bool is_wanted(struct task_struct *task, struct adoption 
 	if (task->start_boottime / CLOCK_TICK != a->start_ticks)
 		return false;
 	struct pid *pid = task->thread_pid;
-	u32 level = BPF_CORE_READ(pid, level);
+	u32 level = pid->level;
 	for (u32 i = 0; i < MAX_PID_NAMESPACES && i <= level; i++) {
-		struct upid upid = {};
-		bpf_core_read(&upid, sizeof(upid), &pid->numbers[i]);
-		if (BPF_CORE_READ(upid.ns, ns.inum) == a->pid_namespace)
-			return upid.nr == a->pid;
+		struct id_within id = id_at(pid, i);
+		if (id.pid_namespace == a->pid_namespace)
+			return id.nr == a->pid;
 	}
 	return false;
 }

@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "../../../bpf/native_histogram.h"
+#include "../kernel.h"
 #include "../trace.h"
 
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))

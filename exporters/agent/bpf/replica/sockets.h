@@ -13,17 +13,14 @@
 /* The socket behind a file descriptor of the current task, 0 if it is none. */
 static __always_inline struct sock *sock_of_fd(u32 fd)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct file **files = BPF_CORE_READ(task, files, fdt, fd);
-	struct file *file;
-
 	/* The call has found a socket there: fd is within the table. */
-	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd))
+	struct file *file = (void *)read_pointer(bpf_get_current_task_btf()->files->fdt->fd + fd);
+	struct inode *inode = look(file, f_inode);
+
+	if ((look(inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return 0;
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return 0;
-	struct socket *socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
+	struct socket *socket = look(file, private_data);
+	return look(socket, sk);
 }
 
 /* The buffer of the current task's call; 0 if it is none of these. */
@@ -225,7 +222,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 		if (p->role == ROLE_ENGINE || !p->data_port) {
 			if (family != AF_UNIX)
 				return 0;
-		} else if ((family != AF_INET && family != AF_INET6) || BPF_CORE_READ(sk, __sk_common.skc_num) != p->data_port) {
+		} else if ((family != AF_INET && family != AF_INET6) || look(sk, __sk_common.skc_num) != p->data_port) {
 			return 0;
 		}
 		if (!buffer || !message_at(buffer, result)) {

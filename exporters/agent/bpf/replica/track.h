@@ -291,16 +291,16 @@ static __noinline u32 peer_number(struct sock *sk, u32 slot, u32 view)
 
 	if (view == VIEW_FRONTEND)
 		return 0;
-	key.family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	key.family = look(sk, __sk_common.skc_family);
 	if (key.family == AF_INET) {
-		u32 a = own ? BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		u32 a = own ? look(sk, __sk_common.skc_rcv_saddr) : look(sk, __sk_common.skc_daddr);
 		__builtin_memcpy(key.address, &a, sizeof(a));
 	} else if (key.family == AF_INET6) {
-		struct in6_addr a = own ? BPF_CORE_READ(sk, __sk_common.skc_v6_rcv_saddr) : BPF_CORE_READ(sk, __sk_common.skc_v6_daddr);
+		struct in6_addr a = own ? look(sk, __sk_common.skc_v6_rcv_saddr) : look(sk, __sk_common.skc_v6_daddr);
 		__builtin_memcpy(key.address, &a, sizeof(a));
 	}
 	if (key.family != AF_UNIX)
-		key.port = own ? BPF_CORE_READ(sk, __sk_common.skc_num) : bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+		key.port = own ? look(sk, __sk_common.skc_num) : bpf_ntohs(look(sk, __sk_common.skc_dport));
 
 	u32 *known = bpf_map_lookup_elem(&peers, &key);
 	if (known)
@@ -332,9 +332,9 @@ static __noinline struct connection *connection_open(u64 inode, struct sock *sk,
 	c->slot = slot;
 	c->view = view;
 	c->peer = peer_number(sk, slot, view);
-	if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX) {
-		c->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-		c->remote_port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	if (look(sk, __sk_common.skc_family) != AF_UNIX) {
+		c->local_port = look(sk, __sk_common.skc_num);
+		c->remote_port = bpf_ntohs(look(sk, __sk_common.skc_dport));
 	}
 	connection_renumber(c);
 	if (bpf_map_update_elem(&connections, &inode, c, BPF_NOEXIST))

@@ -143,8 +143,8 @@ static __always_inline int completed(u64 rq)
 
 static __always_inline u32 device_of(struct request *rq)
 {
-	struct gendisk *disk = BPF_CORE_READ(rq, q, disk);
-	return BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor);
+	struct gendisk *disk = rq->q->disk;
+	return disk->major << 20 | disk->first_minor;
 }
 
 SEC("tp_btf/block_rq_complete")
