@@ -19,34 +19,22 @@ static __always_inline u32 native_slot(u64 ns)
 	u64 v = ns + ((ns * 1237183) >> 24);
 	if (v <= 1ULL << (30 + NATIVE_MIN_EXPONENT))
 		return 0;
-	u32 e = 0;
+	/* Without branches, as none of these could be predicted: 1 if n is above the bound. */
+#define ABOVE(bound, n) (((bound) - (n)) >> 63)
 	u64 m = v;
-	if (m >> 32) {
-		m >>= 32;
-		e += 32;
+	u32 e = 0;
+#pragma unroll
+	for (u32 bits = 32; bits; bits /= 2) {
+		u32 half = ABOVE((1ULL << bits) - 1, m) * bits;
+
+		m >>= half;
+		e += half;
 	}
-	if (m >> 16) {
-		m >>= 16;
-		e += 16;
-	}
-	if (m >> 8) {
-		m >>= 8;
-		e += 8;
-	}
-	if (m >> 4) {
-		m >>= 4;
-		e += 4;
-	}
-	if (m >> 2) {
-		m >>= 2;
-		e += 2;
-	}
-	if (m >> 1)
-		e += 1;
 	/* The mantissa in [2^31, 2^32) against 2^(31 + j/8). */
 	u64 f = e <= 31 ? v << (31 - e) : v >> (e - 31);
-	u32 sub = (f > 2147483648U) + (f > 2341847524U) + (f > 2553802834U) + (f > 2784941738U) +
-		  (f > 3037000500U) + (f > 3311872529U) + (f > 3611622603U) + (f > 3938502376U);
+	u32 sub = ABOVE(2147483648ULL, f) + ABOVE(2341847524ULL, f) + ABOVE(2553802834ULL, f) + ABOVE(2784941738ULL, f) +
+		  ABOVE(3037000500ULL, f) + ABOVE(3311872529ULL, f) + ABOVE(3611622603ULL, f) + ABOVE(3938502376ULL, f);
+#undef ABOVE
 	u32 slot = (e - (30 + NATIVE_MIN_EXPONENT)) * 8 + sub;
 	return slot < NATIVE_SLOTS ? slot : NATIVE_SLOTS - 1;
 }

@@ -6,12 +6,19 @@
 
 extern void *bpf_rdonly_cast(const void *address, u32 type) __ksym __weak;
 
+/* A type that came to the kernel with the cast. The verifiers of some kernels that have the cast do not take it that its
+ * address is not 0. */
+struct bpf_list_head {
+	u64 unused;
+};
+#define has_cast() bpf_core_type_exists(struct bpf_list_head)
+
 /* The field of what is at an address, as if that were of the type; 0 if it cannot be read. */
 #define read_as(type, address, field)                                                                                  \
 	({                                                                                                             \
 		const void *at_ = (const void *)(address);                                                              \
 		typeof(((type *)0)->field) value_;                                                                     \
-		if (bpf_rdonly_cast)                                                                                   \
+		if (has_cast())                                                                                        \
 			value_ = ((type *)bpf_rdonly_cast(at_, bpf_core_type_id_kernel(type)))     \
 					 ->field;                                                                      \
 		else if (bpf_core_read((void *)&value_, sizeof(value_), &((type *)at_)->field))                  \

@@ -100,7 +100,7 @@ func explain(err error, c circumstances) error {
 		reasons = append(reasons, reason)
 	}
 	if c.noKernelRead {
-		reasons = append(reasons, "kernel lockdown is in mode confidentiality, in which no program may read the kernel's memory: boot with lockdown=integrity or none")
+		reasons = append(reasons, "this kernel is locked down (confidentiality): a program may read its memory only by types that it has (Linux 6.2), which not all of this one's are; boot with lockdown=integrity or none")
 	}
 	if len(c.helpers) > 0 {
 		reasons = append(reasons, "the kernel has no "+strings.Join(c.helpers, ", no "))

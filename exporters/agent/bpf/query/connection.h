@@ -1,6 +1,7 @@
-/* Where a connection's state is kept: on its socket, so that it does not matter which thread serves it, and
- * the kernel frees it with the socket. Probes on a TLS library cannot come by sockets, so that the state of an
- * encrypted connection hangs on the task, and begins anew when the task turns to another one. */
+/* Where a connection's state is kept: where each connection has a process, in that one's own state; else on its socket,
+ * so that it does not matter which thread serves it, and the kernel frees it with the socket. Probes on a TLS library
+ * cannot come by sockets, so that the state of an encrypted connection hangs on the task, and begins anew when the task
+ * turns to another one. */
 #ifndef __QUERY_CONNECTION_H__
 #define __QUERY_CONNECTION_H__
 
@@ -77,14 +78,42 @@ static __always_inline struct connection *encrypted_at(struct backend *b, struct
 	return e;
 }
 
+/* The task turns to another connection. */
+static __always_inline void turn_to(struct backend *b, struct sock *sk, u64 inode)
+{
+	b->socket = (u64)sk;
+	b->socket_inode = inode;
+	b->tls_session = 0;
+	b->in_transaction = 0;
+	b->blocked_client = 0;
+}
+
+/* A connection is seen. */
+static __always_inline struct connection *seen(struct backend *b, struct connection *c)
+{
+	if (!c->known) {
+		proto_opened(b, c);
+		c->known = 1;
+	}
+	c->server = b->server;
+	b->tls = c->tls;
+	return c;
+}
+
 /* The state of a client's connection that the current task receives from or sends to; NULL if the socket is
  * no client's. */
 static __always_inline struct connection *connection_at(struct backend *b, struct task_struct *task, struct sock *sk, bool sends)
 {
 	bool same = b->socket == (u64)sk;
-	/* The only client of a process stays the same. */
-	if (!same && traits_of(b->engine) & PROCESSES && (b->socket || b->leader))
-		return NULL;
+	if (traits_of(b->engine) & PROCESSES) {
+		if (!same) {
+			/* The only client of a process stays the same. */
+			if (b->socket || b->leader || sends || !from_client(b, (u64)sk))
+				return NULL;
+			turn_to(b, sk, 0);
+		}
+		return seen(b, &b->client);
+	}
 	struct connection *c = bpf_sk_storage_get(&connections, sk, NULL, 0);
 	if (!c) {
 		if (sends || !from_client(b, (u64)sk))
@@ -103,19 +132,9 @@ static __always_inline struct connection *connection_at(struct backend *b, struc
 	/* What it sends may be the answer to what another thread has received. */
 	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
 		proto_turns(b, c, task, sends);
-		b->socket = (u64)sk;
-		b->socket_inode = traits_of(b->engine) & (PROCESSES | MANY) ? 0 : inode_of((u64)sk);
-		b->tls_session = 0;
-		b->in_transaction = 0;
-		b->blocked_client = 0;
+		turn_to(b, sk, traits_of(b->engine) & MANY ? 0 : inode_of((u64)sk));
 	}
-	if (!c->known) {
-		proto_opened(b, c);
-		c->known = 1;
-	}
-	c->server = b->server;
-	b->tls = c->tls;
-	return c;
+	return seen(b, c);
 }
 
 /* The current task is done with what connection_at() gave it. */

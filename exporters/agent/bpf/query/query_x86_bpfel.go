@@ -139,6 +139,7 @@ type QueryBackend struct {
 			Ns    uint64
 		}
 	}
+	Client QueryConnection
 }
 
 type QueryCommand uint32

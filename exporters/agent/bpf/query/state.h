@@ -84,6 +84,40 @@ struct syncs {
 	} last[SYNCS];
 };
 
+/* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */
+struct connection {
+	u32 server;      /* whose client it is */
+	u32 working;     /* a program works on it */
+	u32 pid;         /* the task that has begun on what is under way */
+	u8 known;        /* its protocol has seen it */
+	u8 conn;         /* enum conn */
+	u8 understood;   /* a message was read already */
+	u8 tls;          /* the socket's bytes are encrypted */
+	u8 unread;       /* TLS: encrypted data came and has not been answered */
+	u8 tls_answered; /* TLS: the handshake is over */
+	u8 begun;        /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
+	u8 named;        /* it has prepared statements */
+	u8 request;      /* request under assembly, or under way: command | HAS_STATEMENT */
+	u8 answered;     /* an answer to it was sent, in part at least */
+	u8 bound;        /* command of the statement bound, or prepared, last */
+	u64 socket;      /* TLS: the struct sock, and its inode's number, that this is the state of */
+	u64 inode;
+	u64 start; /* when what is under way began */
+	u32 skip;  /* bytes of the message at hand that are not looked at */
+	u32 head_len;
+	u32 head_want;
+	u32 body;      /* body length of the message at hand */
+	u64 scan_word; /* of the text being classified; see sql.h */
+	u8 scan_state, scan_letters;
+	u64 in_buf; /* user address of the received bytes not yet looked at */
+	u32 in_left;
+	u32 staged; /* bytes in bytes[STAGE], stage_at of them looked at */
+	u32 stage_at;
+	u64 own[OWN / 8];        /* what its protocol alone needs, see there; zero at the beginning */
+	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
+	                         * from STAGE: the bytes at hand, copied at once */
+};
+
 /* One per process or thread of a database server; freed by the kernel when it ends. */
 struct backend {
 	u32 server;
@@ -150,40 +184,7 @@ struct backend {
 	u64 woken_at;         /* when it was woken last */
 	u64 woken_sync;       /* how long the thread that did so had synced meanwhile */
 	struct syncs syncs;
-};
-
-/* One per connection of a client: what its protocol needs. See connection.h for where it is kept. */
-struct connection {
-	u32 server;      /* whose client it is */
-	u32 working;     /* a program works on it */
-	u32 pid;         /* the task that has begun on what is under way */
-	u8 known;        /* its protocol has seen it */
-	u8 conn;         /* enum conn */
-	u8 understood;   /* a message was read already */
-	u8 tls;          /* the socket's bytes are encrypted */
-	u8 unread;       /* TLS: encrypted data came and has not been answered */
-	u8 tls_answered; /* TLS: the handshake is over */
-	u8 begun;        /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
-	u8 named;        /* it has prepared statements */
-	u8 request;      /* request under assembly, or under way: command | HAS_STATEMENT */
-	u8 answered;     /* an answer to it was sent, in part at least */
-	u8 bound;        /* command of the statement bound, or prepared, last */
-	u64 socket;      /* TLS: the struct sock, and its inode's number, that this is the state of */
-	u64 inode;
-	u64 start; /* when what is under way began */
-	u32 skip;  /* bytes of the message at hand that are not looked at */
-	u32 head_len;
-	u32 head_want;
-	u32 body;      /* body length of the message at hand */
-	u64 scan_word; /* of the text being classified; see sql.h */
-	u8 scan_state, scan_letters;
-	u64 in_buf; /* user address of the received bytes not yet looked at */
-	u32 in_left;
-	u32 staged; /* bytes in bytes[STAGE], stage_at of them looked at */
-	u32 stage_at;
-	u64 own[OWN / 8];        /* what its protocol alone needs, see there; zero at the beginning */
-	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
-	                         * from STAGE: the bytes at hand, copied at once */
+	struct connection client; /* of a process that serves one */
 };
 
 struct stats {
