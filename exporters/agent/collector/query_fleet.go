@@ -410,8 +410,8 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
 		f.tellNoWaitEvent(fo, now)
 	}
-	if !slices.Equal(before.Ports, s.Ports) || before.waitEvent != s.waitEvent || fo.label == "" {
-		if err := f.kernel.describe(fo.number, s.Ports, fo.waitEvent); err != nil {
+	if !slices.Equal(before.ClientPorts(), s.ClientPorts()) || before.waitEvent != s.waitEvent || fo.label == "" {
+		if err := f.kernel.describe(fo.number, s.ClientPorts(), fo.waitEvent); err != nil {
 			f.failed(s.Server, now, err)
 		}
 	}

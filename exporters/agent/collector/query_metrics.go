@@ -99,7 +99,7 @@ var (
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
 		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
-		bpf.QueryLossLOST_CONNECTION: "connection",
+		bpf.QueryLossLOST_CONNECTION: "connection", bpf.QueryLossLOST_COMPRESSED: "compressed", bpf.QueryLossLOST_X_PROTOCOL: "x_protocol",
 	}
 )
 

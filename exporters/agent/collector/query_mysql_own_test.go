@@ -28,7 +28,8 @@ func ownCounts(t *testing.T, db *sql.DB) (counts map[string]uint64) {
 	}
 	defer rows.Close()
 	commands := map[string]string{"Com_select": "select", "Com_insert": "insert", "Com_replace": "insert", "Com_update": "update", "Com_delete": "delete",
-		"Com_begin": "begin", "Com_commit": "commit", "Com_rollback": "rollback", "Com_load": "copy"}
+		"Com_insert_select": "insert", "Com_replace_select": "insert", "Com_update_multi": "update", "Com_delete_multi": "delete",
+		"Com_begin": "begin", "Com_commit": "commit", "Com_rollback": "rollback", "Com_rollback_to_savepoint": "rollback", "Com_load": "copy"}
 	counts = map[string]uint64{}
 	for rows.Next() {
 		var name string
@@ -52,7 +53,11 @@ func TestQueryMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	my.Client(t, false, "create database d; create table d.t (i int); create table d.f (i int); insert into d.t values (0)")
-	old := dialMySQL(t, my, withAttributes)
+	old := dialMySQL(t, &my.MariaDB, withAttributes)
+	compressed := my.Open(t, withCompression)
+	if err := compressed.Ping(); err != nil {
+		t.Fatal(err)
+	}
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
 	db := my.Open(t, nil)
@@ -182,6 +187,11 @@ func TestQueryMySQL(t *testing.T) {
 			wantSum(t, got)
 		})
 	}
+	t.Run("texts", func(t *testing.T) {
+		testMySQLTexts(t, &my.MariaDB, db, q, name, "start replica", "stop replica", "table d.t", "values row(1)", "select /*+ max_execution_time(1000) */ 1")
+	})
+	t.Run("cursor", func(t *testing.T) { testMySQLCursor(t, &my.MariaDB, db, q, name) })
 	t.Run("on the wire", func(t *testing.T) { testMySQLWire(t, my, old, q, name) })
-	t.Run("X protocol", func(t *testing.T) { testMySQLX(t, my, q, name) })
+	t.Run("compressed", func(t *testing.T) { testMySQLCompressed(t, my, compressed, db, q, name) })
+	t.Run("X protocol", func(t *testing.T) { testMySQLX(t, my, db, q, name) })
 }

@@ -304,7 +304,7 @@ func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, er
 	})
 }
 
-// describe passes to the programs which TCP ports a server listens on and where it writes what it waits for.
+// describe passes to the programs on which TCP ports a server has clients and where it writes what it waits for.
 func (k kernelSide) describe(number uint32, ports []uint16, waitEvent uint64) error {
 	s := bpf.QueryServer{WaitEvent: waitEvent}
 	copy(s.Ports[:], ports)

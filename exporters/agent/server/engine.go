@@ -47,10 +47,10 @@ type kind struct {
 	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
 	// tablespaces returns where tables are that are not in the data directory.
 	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
-	// isOther reports whether a port is not for clients, or these speak another protocol there; ports are all of them.
+	// isOther reports whether a port is not for clients; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
-	// internal returns further ports that are not for clients, by the server's settings; data is nil as long as its
-	// data directory is not known.
+	// internal returns further ports that are not for clients, and adds to the server's Unread, by its settings; data is
+	// nil as long as its data directory is not known.
 	internal func(p process, s *Server, data *foreign.Dir) []uint16
 	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
 	waitEvent string

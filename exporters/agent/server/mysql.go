@@ -19,9 +19,11 @@ const (
 	MariaDB Engine = "mariadb"
 )
 
-// mysqlPorts are the usual ones that are not for clients, or where these speak another protocol: the X plugin's, group replication's, and Galera's for
-// its group and for a node's incremental state.
-var mysqlPorts = []uint16{33060, 33061, 4567, 4568}
+// mysqlPorts are the usual ones that are not for clients: group replication's, and Galera's for its group and for a node's incremental state.
+var mysqlPorts = []uint16{33061, 4567, 4568}
+
+// xPort is the usual one of the X protocol.
+const xPort = 33060
 
 var (
 	mysql   = mysqlNamed(3306, "mysqld", "mysqld-debug")
@@ -163,8 +165,9 @@ func mysqlTablespaces(p process, s *Server, _ *foreign.Dir) (all []Storage, err 
 	return all, err
 }
 
-// mysqlInternal returns the ports that are not for clients by what the server was started with: its arguments and option files.
-func mysqlInternal(p process, _ *Server, data *foreign.Dir) (ports []uint16) {
+// mysqlInternal returns the ports that are not for clients by what the server was started with: its arguments and option files. Those of the X protocol
+// are not read.
+func mysqlInternal(p process, s *Server, data *foreign.Dir) (ports []uint16) {
 	o := options{process: p}
 	for _, a := range p.args {
 		if name, value, ok := mysqlOption(a); ok {
@@ -174,17 +177,18 @@ func mysqlInternal(p process, _ *Server, data *foreign.Dir) (ports []uint16) {
 	if data != nil { // else nothing may be read that can hang
 		o.readFiles()
 	}
-	add := func(text string) {
+	add := func(ports []uint16, text string) []uint16 {
 		if port, err := strconv.ParseUint(text, 10, 16); err == nil && port != 0 {
-			ports = append(ports, uint16(port))
+			return append(ports, uint16(port))
 		}
+		return ports
 	}
-	add(o.value["mysqlx-port"])
+	s.Unread = union(s.Unread, add([]uint16{xPort}, o.value["mysqlx-port"]))
 	if _, port, err := net.SplitHostPort(o.value["group-replication-local-address"]); err == nil {
-		add(port)
+		ports = add(ports, port)
 	}
 	for _, m := range galeraPort.FindAllStringSubmatch(o.value["wsrep-provider-options"], -1) {
-		add(m[1])
+		ports = add(ports, m[1])
 	}
 	return ports
 }

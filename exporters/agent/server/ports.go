@@ -201,7 +201,7 @@ func (s *Server) sortPorts() {
 	ports := slices.Clone(s.Ports)
 	other := func(port uint16) bool {
 		isOther := kinds[s.Engine].isOther
-		return slices.Contains(s.Internal, port) || isOther != nil && isOther(port, ports)
+		return slices.Contains(s.Internal, port) || slices.Contains(s.Unread, port) || isOther != nil && isOther(port, ports)
 	}
 	if slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) }) { // what listens serves somebody
 		s.Ports = slices.DeleteFunc(s.Ports, other)
@@ -221,10 +221,15 @@ func (s *Server) sortPorts() {
 
 // addInternal notes ports that are not for clients.
 func (s *Server) addInternal(ports []uint16) {
-	s.Internal = append(slices.Clone(s.Internal), ports...)
-	slices.Sort(s.Internal)
-	s.Internal = slices.Compact(s.Internal)
+	s.Internal = union(s.Internal, ports)
 	s.sortPorts()
+}
+
+// union returns the ports of both, in order.
+func union(a, b []uint16) []uint16 {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did
@@ -233,10 +238,10 @@ func (s *Server) KeepPorts(before Server) {
 	if !s.MorePorts {
 		return
 	}
-	s.Internal = append(slices.Clone(s.Internal), before.Internal...)
 	s.Ports = append(slices.Clone(s.Ports), before.Ports...)
 	s.Listening = append(slices.Clone(s.Listening), before.Listening...)
-	s.sortPorts()
+	s.Unread = union(s.Unread, before.Unread)
+	s.addInternal(before.Internal)
 }
 
 // sockets returns the inode numbers of the process's sockets.

@@ -4,6 +4,7 @@ package server
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
@@ -42,6 +43,8 @@ type Server struct {
 	Listening []netip.AddrPort
 	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
 	Internal []uint16
+	// Unread are ports on which clients speak a protocol that is not read, and is counted as lost; likewise.
+	Unread []uint16
 	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
 	// these.
 	MorePorts bool
@@ -69,6 +72,14 @@ type Storage struct {
 	Mount volume.Mount
 	// Place is the folder on it; its Path is empty if that is not known.
 	Place volume.Place
+}
+
+// ClientPorts are the TCP ports on which it has clients, of protocols that are not read, too; empty until Ports has one.
+func (s Server) ClientPorts() []uint16 {
+	if len(s.Ports) == 0 {
+		return nil
+	}
+	return slices.Concat(s.Ports, s.Unread)
 }
 
 // maxDataID is how much of a DataID is in a name.

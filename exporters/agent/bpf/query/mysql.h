@@ -2,7 +2,9 @@
  * https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html
  *
  * A packet is a length of three bytes, a sequence number and a body; a command is a packet
- * with sequence number 0. It ends with the last send before the server tries to read again. */
+ * with sequence number 0. It ends with the last send before the server tries to read again.
+ *
+ * Packets within compressed frames, and the X protocol, are not read: their requests are counted as lost. */
 #ifndef __QUERY_MYSQL_H__
 #define __QUERY_MYSQL_H__
 
@@ -20,10 +22,19 @@ enum file_transfer {
 	TRANSFER,       /* the client sends it */
 };
 
+/* What the bytes of a connection are. All three begin with a length and, mostly, a zero. */
+enum framing {
+	PACKETS,
+	FRAMES,   /* compressed: length, number, length before the compression or 0 without one; packets */
+	MESSAGES, /* of the X protocol: a length of four bytes, type, body */
+};
+
 struct mysql_state {
 	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
 	u8 file_transfer; /* enum file_transfer */
 	u8 commanded;     /* the last packet was a command, whose answer begins with packet 1 */
+	u8 framing;       /* enum framing */
+	u8 number;        /* of the last packet or frame */
 	u32 types;        /* where the next attribute's type is; see mysql_query() */
 	u32 values;       /* and its value */
 };
@@ -53,6 +64,50 @@ enum {
 	NO_COMMAND = 0x40, /* from here on MariaDB's own, and what a replica sends of its own accord */
 	COM_STMT_BULK_EXECUTE = 0xfa,
 };
+
+/* Behind a compressed frame's header. */
+#define FRAME_SIZE 3
+#define FRAME_BODY (MYSQL_HEADER + FRAME_SIZE)
+
+/* Whether the first command at hand on a connection is a compressed frame, by what is where a command is: 0, as its
+ * packets are not compressed, which no client sends as a command; or the beginning of zlib's or zstd's data behind. */
+static __always_inline bool mysql_is_frame(struct connection *c)
+{
+	const u8 *b = &c->bytes[FRAME_BODY];
+	if (!c->bytes[MYSQL_HEADER])
+		return c->body > FRAME_SIZE;
+	if (c->head_len >= FRAME_BODY + 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd)
+		return true;
+	return c->head_len >= FRAME_BODY + 2 && b[0] == 0x78 && ((b[0] << 8) + b[1]) % 31 == 0;
+}
+
+enum {
+	X_CAPABILITIES_SET = 2, /* up to here what comes before a login and, perhaps, TLS */
+	X_STATEMENTS = 12,      /* from here on statements, but for these */
+	X_EXPECT = 24,
+	X_EXPECT_CLOSE = 25,
+	X_PREPARE = 40,
+	X_DEALLOCATE = 42,
+	X_CURSOR_CLOSE = 44,
+};
+
+/* Counts the request at hand as lost, unless it shows that it is no statement. */
+static __always_inline void mysql_lose(struct connection *c)
+{
+	u8 command = c->bytes[MYSQL_HEADER];
+	if (mysql(c)->framing == MESSAGES) {
+		if (command >= X_STATEMENTS && command != X_EXPECT && command != X_EXPECT_CLOSE && command != X_PREPARE &&
+			command != X_DEALLOCATE && command != X_CURSOR_CLOSE)
+			lose(c->server, LOST_X_PROTOCOL);
+		return;
+	}
+	/* The packet in a frame that is not compressed shows its command. */
+	bool compressed = c->bytes[MYSQL_HEADER] || c->bytes[MYSQL_HEADER + 1] || c->bytes[MYSQL_HEADER + 2];
+	command = c->bytes[FRAME_BODY + MYSQL_HEADER];
+	if (compressed || command == COM_QUERY || command == COM_STMT_EXECUTE || command == COM_STMT_FETCH ||
+		command == COM_STMT_BULK_EXECUTE)
+		lose(c->server, LOST_COMPRESSED);
+}
 
 /* A statement's number as the hash that remember() takes. */
 static __always_inline u32 mysql_hash(u32 id)
@@ -127,6 +182,12 @@ static long mysql_attribute(u32 i, struct feed *f)
 	return 0;
 }
 
+/* The command of the text at hand, which begins there. */
+static __always_inline u8 mysql_text(struct connection *c, u32 at)
+{
+	return classify(c, at, c->head_len, (c->body > BODY ? GOES_ON : 0) | MYSQL_TEXT);
+}
+
 /* The command of a COM_QUERY. A client that has attributes for queries sends them before the text: their number, the
  * number of their sets, which is 1; and if there are any, a bit for each that is NULL, 1, all types and names, and all
  * values. No text has 1 as its second byte, but for one that begins with a comment. */
@@ -149,7 +210,7 @@ static __always_inline u8 mysql_query(struct connection *c)
 	} else if (n == MANY_ATTRIBUTES) {
 		at = c->head_len;
 	}
-	return classify(c, at, c->head_len, c->body > BODY) | HAS_STATEMENT;
+	return mysql_text(c, at) | HAS_STATEMENT;
 }
 
 __noinline int mysql_command(struct connection *c, struct names *names)
@@ -161,13 +222,17 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 	mysql(c)->preparing = 0;
 	mysql(c)->file_transfer = NO_TRANSFER;
 	mysql(c)->commanded = c->bytes[MYSQL_HEADER] < NO_COMMAND;
-	c->understood = 1;
+	c->understood = mysql(c)->framing != MESSAGES || c->bytes[MYSQL_HEADER] > X_CAPABILITIES_SET;
+	if (mysql(c)->framing != PACKETS) {
+		mysql_lose(c);
+		return 0;
+	}
 	switch (c->bytes[MYSQL_HEADER]) {
 	case COM_QUERY:
 		c->request = mysql_query(c);
 		break;
 	case COM_STMT_PREPARE:
-		mysql(c)->preparing = classify(c, MYSQL_HEADER + 1, c->head_len, c->body > BODY) | HAS_STATEMENT;
+		mysql(c)->preparing = mysql_text(c, MYSQL_HEADER + 1) | HAS_STATEMENT;
 		c->bound = mysql(c)->preparing & ~HAS_STATEMENT;
 		break;
 	case COM_STMT_EXECUTE:
@@ -186,10 +251,16 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 }
 
 /* Whether the packet whose header is at hand is a command. The packets of a file count on from the
- * command's number, which has one byte: every 256th is 0 again. */
+ * command's number, which has one byte: every 256th is 0 again; and so do frames. */
 static __always_inline bool mysql_is_command(struct connection *c)
 {
-	return c->bytes[3] == 0 && c->body && mysql(c)->file_transfer != TRANSFER;
+	return c->bytes[3] == 0 && c->body && mysql(c)->file_transfer != TRANSFER && !(mysql(c)->framing == FRAMES && mysql(c)->number == 255);
+}
+
+/* Bytes of the body at hand that are looked at. */
+static __always_inline u32 mysql_looked_at(struct connection *c)
+{
+	return c->body < BODY ? c->body : BODY;
 }
 
 static long mysql_step(u32 i, struct feed *f)
@@ -201,16 +272,23 @@ static long mysql_step(u32 i, struct feed *f)
 		if (!gather(c, MYSQL_HEADER))
 			return 1;
 		c->body = (u32)c->bytes[0] | (u32)c->bytes[1] << 8 | (u32)c->bytes[2] << 16;
-		c->head_want = MYSQL_HEADER;
-		if (mysql_is_command(c))
-			c->head_want += c->body < BODY ? c->body : BODY;
+		if (mysql(c)->framing == FRAMES)
+			c->body += FRAME_SIZE;
+		c->head_want = MYSQL_HEADER + (mysql_is_command(c) ? mysql_looked_at(c) : 0);
 	}
 	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
-	if (mysql_is_command(c))
+	if (mysql_is_command(c)) {
+		if (!c->understood && mysql(c)->framing == PACKETS && mysql_is_frame(c)) {
+			mysql(c)->framing = FRAMES;
+			c->body += FRAME_SIZE;
+			c->head_want = MYSQL_HEADER + mysql_looked_at(c);
+			return 0;
+		}
 		mysql_command(c, f->names);
-	else if (mysql(c)->file_transfer == TRANSFER && !c->body)
+	} else if (mysql(c)->file_transfer == TRANSFER && !c->body)
 		mysql(c)->file_transfer = NO_TRANSFER;
+	mysql(c)->number = c->bytes[3];
 	c->skip = MYSQL_HEADER + c->body - c->head_len;
 	c->head_len = 0;
 	return 0;
@@ -286,13 +364,20 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 	if (!b->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return 0;
 	bool first = !b->sent;
-	/* On a local socket it may be the X protocol, whose packets have no number and look like commands. */
-	if (first && mysql(c)->commanded && !answer[3] && mysql(c)->file_transfer != TRANSFER) {
-		lose(c->server, LOST_PROTOCOL);
-		c->request = 0;
-		b->current = 0;
+	if (mysql(c)->framing == FRAMES)
 		return 0;
+	/* The X protocol's messages have no number and look like commands; the answers show it. */
+	if (first && mysql(c)->commanded && mysql(c)->file_transfer != TRANSFER && (mysql(c)->framing == MESSAGES) != !answer[3]) {
+		mysql(c)->framing = answer[3] ? PACKETS : MESSAGES;
+		if (!answer[3]) {
+			mysql_lose(c);
+			c->understood = c->bytes[MYSQL_HEADER] > X_CAPABILITIES_SET;
+			c->request = 0;
+			b->current = 0;
+		}
 	}
+	if (mysql(c)->framing == MESSAGES)
+		return 0;
 	u32 body = (u32)answer[0] | (u32)answer[1] << 8 | (u32)answer[2] << 16;
 	bool alone = body + MYSQL_HEADER == len;
 	u8 kind = answer[MYSQL_HEADER];

@@ -268,11 +268,13 @@ const (
 	QueryLossLOST_PROTOCOL   QueryLoss = 0
 	QueryLossLOST_PIPELINE   QueryLoss = 1
 	QueryLossLOST_ENCRYPTED  QueryLoss = 2
-	QueryLossLOST_SERIES     QueryLoss = 3
-	QueryLossLOST_BACKEND    QueryLoss = 4
-	QueryLossLOST_CONNECTION QueryLoss = 5
-	QueryLossLOST_NEWS       QueryLoss = 6
-	QueryLossLOSSES          QueryLoss = 7
+	QueryLossLOST_COMPRESSED QueryLoss = 3
+	QueryLossLOST_X_PROTOCOL QueryLoss = 4
+	QueryLossLOST_SERIES     QueryLoss = 5
+	QueryLossLOST_BACKEND    QueryLoss = 6
+	QueryLossLOST_CONNECTION QueryLoss = 7
+	QueryLossLOST_NEWS       QueryLoss = 8
+	QueryLossLOSSES          QueryLoss = 9
 )
 
 type QueryNames struct {

@@ -1,5 +1,5 @@
-/* The command of a statement, from its first word. Nothing else of the text is looked at and
- * nothing of it leaves the kernel. */
+/* The command of a statement, from its first word, and the second one of BEGIN and START. Nothing else of the text is
+ * looked at and nothing of it leaves the kernel. */
 #ifndef __QUERY_SQL_H__
 #define __QUERY_SQL_H__
 
@@ -24,19 +24,32 @@ _Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have room for fewer com
 
 enum scan {
 	SCAN_SPACE,
-	SCAN_DASH,  /* after - */
-	SCAN_LINE,  /* in a comment up to the end of the line */
-	SCAN_SLASH, /* after / */
-	SCAN_BLOCK, /* in a comment */
-	SCAN_STAR,  /* in a comment, after * */
+	SCAN_DASH,    /* after - */
+	SCAN_LINE,    /* in a comment up to the end of the line */
+	SCAN_SLASH,   /* after / */
+	SCAN_OPEN,    /* after the beginning of a comment */
+	SCAN_M,       /* and M, of a comment for MariaDB */
+	SCAN_BLOCK,   /* in a comment */
+	SCAN_STAR,    /* in a comment, after * */
+	SCAN_VERSION, /* in the number behind the beginning of a comment that is executed */
 	SCAN_WORD,
 	SCAN_CUT, /* at the end of what is looked at, before the word's */
 };
 
+/* What classify() must know of a text. */
+enum text {
+	GOES_ON = 1,    /* it is longer than what is looked at */
+	MYSQL_TEXT = 2, /* it is MySQL's or MariaDB's */
+};
+
 struct scanner {
 	struct connection *c;
-	u32 from, end;
+	u32 from, end, text;
 };
+
+/* Versions for which a comment is never executed, by MySQL's and MariaDB's convention. */
+#define NEVER_5 99999
+#define NEVER_6 999999
 
 static long scan_byte(u32 i, struct scanner *s)
 {
@@ -47,10 +60,22 @@ static long scan_byte(u32 i, struct scanner *s)
 		return 1;
 	}
 	u8 c = conn->bytes[pos];
+	if (conn->scan_state == SCAN_VERSION) {
+		if (c >= '0' && c <= '9') {
+			conn->scan_word = conn->scan_word * 10 + (c - '0');
+			return 0;
+		}
+		conn->scan_state = conn->scan_word == NEVER_5 || conn->scan_word == NEVER_6 ? SCAN_BLOCK : SCAN_SPACE;
+		conn->scan_word = 0;
+	}
 	switch (conn->scan_state) {
 	case SCAN_SPACE:
-		if (c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '(' || c == ';')
+		if ((c && c <= ' ') || c == '(' || c == ';')
 			return 0;
+		if (c == '*') { /* the end of a comment that is executed */
+			conn->scan_state = SCAN_STAR;
+			return 0;
+		}
 		if (c == '-') {
 			conn->scan_state = SCAN_DASH;
 			return 0;
@@ -73,8 +98,19 @@ static long scan_byte(u32 i, struct scanner *s)
 			conn->scan_state = SCAN_SPACE;
 		return 0;
 	case SCAN_SLASH:
-		conn->scan_state = SCAN_BLOCK;
+		conn->scan_state = SCAN_OPEN;
 		return c != '*';
+	case SCAN_OPEN:
+	case SCAN_M:
+		if (s->text & MYSQL_TEXT && c == '!') {
+			conn->scan_state = SCAN_VERSION;
+			return 0;
+		}
+		if (c == 'M' && conn->scan_state == SCAN_OPEN) {
+			conn->scan_state = SCAN_M;
+			return 0;
+		}
+		conn->scan_state = SCAN_BLOCK;
 	case SCAN_BLOCK:
 		if (c == '*')
 			conn->scan_state = SCAN_STAR;
@@ -130,21 +166,38 @@ static __always_inline int classify_fast(struct connection *c, u32 pos, u32 end)
  * is what a request's byte keeps of it. */
 #define REPLICATION (1 << 8 | OTHER)
 
+/* Reads the next word into c->scan_word. */
+static __always_inline void scan_next(struct scanner *s)
+{
+	struct connection *c = s->c;
+	c->scan_state = SCAN_SPACE;
+	c->scan_letters = 0;
+	c->scan_word = 0;
+	u32 looked = bpf_loop(BODY + MAX_HEADER, scan_byte, s, 0);
+	s->from += looked - 1; /* at the byte behind the word */
+}
+
 /* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | UNKNOWN if it goes on there and its first word
- * does not end before. */
-__noinline u32 classify(struct connection *c, u32 pos, u32 end, bool goes_on)
+ * does not end before. text has enum text's bits. */
+__noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 {
 	if (!c)
 		return OTHER;
 	int known = classify_fast(c, pos, end);
 	if (known >= 0)
 		return known;
-	struct scanner s = {.c = c, .from = pos, .end = end};
-	c->scan_state = SCAN_SPACE;
-	c->scan_letters = 0;
-	c->scan_word = 0;
-	bpf_loop(BODY + MAX_HEADER, scan_byte, &s, 0);
-	switch (c->scan_word) {
+	struct scanner s = {.c = c, .from = pos, .end = end, .text = text};
+	scan_next(&s);
+	u64 first = c->scan_word;
+	bool begins = first == WORD('b', 'e', 'g', 'i', 'n', 0, 0, 0), starts = first == WORD('s', 't', 'a', 'r', 't', 0, 0, 0);
+	if (text & MYSQL_TEXT && (begins || starts)) {
+		/* BEGIN NOT ATOMIC is a block of statements; what else starts are replicas. */
+		scan_next(&s);
+		bool other = begins ? c->scan_word == WORD('n', 'o', 't', 0, 0, 0, 0, 0)
+				    : c->scan_word != WORD('t', 'r', 'a', 'n', 's', 'a', 'c', 't');
+		return other ? OTHER : BEGIN;
+	}
+	switch (first) {
 	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
 	case WORD('v', 'a', 'l', 'u', 'e', 's', 0, 0):
@@ -173,7 +226,7 @@ __noinline u32 classify(struct connection *c, u32 pos, u32 end, bool goes_on)
 	case WORD('b', 'a', 's', 'e', UNDERSCORE, 'b', 'a', 'c'): /* BASE_BACKUP */
 		return REPLICATION;
 	}
-	return goes_on && c->scan_state == SCAN_CUT ? OTHER | UNKNOWN : OTHER;
+	return text & GOES_ON && c->scan_state == SCAN_CUT ? OTHER | UNKNOWN : OTHER;
 }
 
 /* A request that consists of a statement with this command. */

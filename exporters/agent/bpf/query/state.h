@@ -36,6 +36,8 @@ enum loss {
 	LOST_PROTOCOL,   /* bytes that are not the engine's protocol, until the next idle moment */
 	LOST_PIPELINE,   /* more requests in flight on one connection than are remembered */
 	LOST_ENCRYPTED,  /* answers on a connection whose bytes cannot be read */
+	LOST_COMPRESSED, /* requests on a connection whose bytes are compressed */
+	LOST_X_PROTOCOL, /* requests that came by MySQL's X protocol */
 	LOST_SERIES,     /* statements without an entry in the statistics map */
 	LOST_BACKEND,    /* processes or threads that the kernel had no memory for, until the next scan */
 	LOST_CONNECTION, /* calls on connections that the kernel had no memory for, or that two threads made at once */

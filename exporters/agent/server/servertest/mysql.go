@@ -18,9 +18,14 @@ import (
 // MySQL is a running server of MySQL's own that a test owns. It runs in a root of its own, build/mysql, and sees Dir as /run.
 type MySQL struct {
 	MariaDB
-	root string
-	who  *syscall.Credential
+	// XPort is where it takes connections of the X protocol, which it also does on the local socket XSocket.
+	XPort int
+	root  string
+	who   *syscall.Credential
 }
+
+// XSocket is the path of the local socket of the X protocol.
+func (m *MySQL) XSocket() string { return filepath.Join(m.Dir, "x") }
 
 // StartMySQL initialises and starts a server with the account root, without a password, and stops it when the test ends. It takes
 // connections with TLS, as it does by default.
@@ -39,7 +44,7 @@ func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential
 		testkit.Skip(t, "needs MySQL's server: tools/mysql")
 	}
 	who := owner(t)
-	m := &MySQL{MariaDB: MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}, who: who}
+	m := &MySQL{MariaDB: MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}, XPort: freePort(t), who: who}
 	m.root = filepath.Join(m.Dir, "root")
 	if err := os.Mkdir(m.root, 0o755); err != nil {
 		t.Fatal(err)
@@ -54,7 +59,7 @@ func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential
 		t.Fatalf("mysqld --initialize-insecure: %v\n%s", err, out)
 	}
 	args = append(append(common, "--socket=/run/s", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--pid-file=/run/pid",
-		"--mysqlx-bind-address=127.0.0.1", fmt.Sprintf("--mysqlx-port=%d", freePort(t)), "--mysqlx-socket=/run/x"), args...)
+		"--mysqlx-bind-address=127.0.0.1", fmt.Sprintf("--mysqlx-port=%d", m.XPort), "--mysqlx-socket=/run/x"), args...)
 	cmd := m.command("/usr/sbin/mysqld", args...)
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
 	m.PID = cmd.Process.Pid
