@@ -39,18 +39,9 @@ func StartMySQL(t testing.TB, args ...string) *MySQL {
 func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential), args ...string) *MySQL {
 	t.Helper()
 	testkit.NeedRoot(t)
-	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "mysql"))
-	if err != nil {
-		testkit.Skip(t, "needs MySQL's server: tools/mysql")
-	}
 	who := owner(t)
 	m := &MySQL{MariaDB: MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}, XPort: freePort(t), who: who}
-	m.root = filepath.Join(m.Dir, "root")
-	if err := os.Mkdir(m.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	mount(t, from, m.root, unix.MS_RDONLY)
-	mount(t, m.Dir, filepath.Join(m.root, "run"), 0)
+	m.root = rootOf(t, "mysql", m.Dir)
 	if prepare != nil {
 		prepare(filepath.Join(m.root, "run"), who)
 	}
@@ -69,10 +60,7 @@ func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential
 
 // command is a program in the server's root.
 func (m *MySQL) command(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.who, Chroot: m.root}
-	cmd.Dir = "/run"
-	return cmd
+	return commandIn(m.root, m.who, program, args...)
 }
 
 // Client has MySQL's own client run a script on one connection, over TCP or the local socket. The client's own commands may be in the script.
@@ -88,6 +76,30 @@ func (m *MySQL) Client(t testing.TB, local bool, script string, args ...string) 
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mysql %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// rootOf mounts the root of a server that tools/unstable got, read-only, below a folder of the server's own, which is /run in there.
+func rootOf(t testing.TB, name, dir string) (root string) {
+	t.Helper()
+	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", name))
+	if err != nil {
+		testkit.Skip(t, "needs another server: tools/unstable "+name)
+	}
+	root = filepath.Join(dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, from, root, unix.MS_RDONLY)
+	mount(t, dir, filepath.Join(root, "run"), 0)
+	return root
+}
+
+// commandIn is a program in such a root.
+func commandIn(root string, who *syscall.Credential, program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who, Chroot: root}
+	cmd.Dir = "/run"
+	return cmd
 }
 
 // mount shows a folder in another place until the test ends.

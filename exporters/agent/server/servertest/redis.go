@@ -17,7 +17,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Redis is a running Redis server that a test owns.
+// Redis is a running server of Redis or Valkey that a test owns.
 type Redis struct {
 	Dir  string
 	Port int
@@ -30,8 +30,38 @@ func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis 
 	t.Helper()
 	testkit.NeedRoot(t)
 	who := owner(t)
-	r := &Redis{Dir: workDir(t, "redis", who), Port: freePort(t)}
-	data := filepath.Join(r.Dir, "data")
+	dir := workDir(t, "redis", who)
+	return startRedis(t, prepare, dir, dir, who, func(args []string) *exec.Cmd {
+		// One program, which is what it is called. Debian's package of the tools, which has no service, calls it
+		// redis-check-rdb.
+		program := filepath.Join(dir, "redis-server")
+		if err := os.Symlink(testkit.Tool(t, "redis-check-rdb"), program); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(program, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+		cmd.Dir = dir
+		return cmd
+	}, args...)
+}
+
+// StartValkey is StartRedis with a server of Valkey, which runs in a root of its own, build/valkey, and sees Dir as /run.
+func StartValkey(t testing.TB, prepare func(data string), args ...string) *Redis {
+	t.Helper()
+	testkit.NeedRoot(t)
+	who := owner(t)
+	dir := workDir(t, "valkey", who)
+	root := rootOf(t, "valkey", dir)
+	return startRedis(t, prepare, dir, "/run", who, func(args []string) *exec.Cmd {
+		return commandIn(root, who, "/usr/bin/valkey-server", args...)
+	}, args...)
+}
+
+// startRedis starts a server whose folder, dir, it sees as own.
+func startRedis(t testing.TB, prepare func(data string), dir, own string, who *syscall.Credential, command func(args []string) *exec.Cmd, args ...string) *Redis {
+	t.Helper()
+	r := &Redis{Dir: dir, Port: freePort(t)}
+	data := filepath.Join(dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -41,17 +71,9 @@ func StartRedis(t testing.TB, prepare func(data string), args ...string) *Redis 
 	if prepare != nil {
 		prepare(data)
 	}
-	// One program, which is what it is called. Debian's package of the tools, which has no service, calls it
-	// redis-check-rdb.
-	program := filepath.Join(r.Dir, "redis-server")
-	if err := os.Symlink(testkit.Tool(t, "redis-check-rdb"), program); err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{"--port", strconv.Itoa(r.Port), "--bind", "127.0.0.1", "--dir", data, "--unixsocket", r.Socket(),
+	args = append([]string{"--port", strconv.Itoa(r.Port), "--bind", "127.0.0.1", "--dir", filepath.Join(own, "data"), "--unixsocket", filepath.Join(own, "s"),
 		"--save", "", "--maxclients", "300"}, args...)
-	cmd := exec.Command(program, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	cmd.Dir = r.Dir
+	cmd := command(args)
 	start(t, cmd, filepath.Join(r.Dir, "log"), syscall.SIGTERM)
 	r.PID = cmd.Process.Pid
 	testkit.Eventually(t, testkit.Patience, func() error {

@@ -9,13 +9,13 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// mysqlBox is a copy of the script with a sysroot that fails as often as it should, and then makes a root of one program.
-func mysqlBox(t *testing.T, failures string) (script string, environment []string) {
+// unstableBox is a copy of the script with a sysroot that fails as often as it should, and then makes a root of one program.
+func unstableBox(t *testing.T, failures string) (script string, environment []string) {
 	t.Helper()
 	testkit.Tool(t, "dpkg-query")
 	box := t.TempDir()
-	script = filepath.Join(box, "checkout", "tools", "mysql")
-	write(t, script, read(t, "mysql"))
+	script = filepath.Join(box, "checkout", "tools", "unstable")
+	write(t, script, read(t, "unstable"))
 	write(t, filepath.Join(box, "checkout", "tools", "sysroot"), `#!/bin/sh
 echo "$@" >>`+box+`/asked
 [ "$(wc -l <`+box+`/asked)" -gt `+failures+` ] || exit 1
@@ -35,34 +35,37 @@ END
 }
 
 // What Debian's mirrors do not give at once is tried again; what is there is not fetched again.
-func TestMySQL(t *testing.T) {
-	script, environment := mysqlBox(t, "2")
-	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\n" {
+func TestUnstable(t *testing.T) {
+	script, environment := unstableBox(t, "2")
+	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\nvalkey - missing\n" {
 		t.Errorf("before: exit code %d, %q", code, out)
 	}
-	if out, code := run(t, environment, script); code != 0 || out != "MySQL: 9.0-1 of Debian's unstable suite\n" {
+	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "mysql: 9.0-1 of Debian's unstable suite\n" {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	checkout := filepath.Dir(filepath.Dir(script))
 	if out, _ := run(t, nil, filepath.Join(checkout, "build", "mysql", "usr", "sbin", "mysqld")); out != "mysqld\n" {
 		t.Errorf("it prints %q", out)
 	}
-	if out, code := run(t, environment, script); code != 0 || out != "" {
+	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "" {
 		t.Errorf("the second time: exit code %d, %q", code, out)
 	}
-	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\n" {
+	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\nvalkey - missing\n" {
 		t.Errorf("it lists %q", out)
 	}
 	asked := read(t, filepath.Join(filepath.Dir(checkout), "asked"))
 	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
 		t.Errorf("of tools/sysroot: %s", asked)
 	}
+	if out, code := run(t, environment, script, "mysql", "nonsense"); code == 0 || !strings.Contains(out, "no server nonsense; there are: ") {
+		t.Errorf("of another name: exit code %d, %q", code, out)
+	}
 }
 
 // Without a mirror it is an error, and nothing is linked.
-func TestMySQLUnreachable(t *testing.T) {
-	script, environment := mysqlBox(t, "3")
-	if out, code := run(t, environment, script); code == 0 || !strings.Contains(out, "cannot get MySQL from Debian's unstable suite") {
+func TestUnstableUnreachable(t *testing.T) {
+	script, environment := unstableBox(t, "3")
+	if out, code := run(t, environment, script, "mysql"); code == 0 || !strings.Contains(out, "cannot get mysql from Debian's unstable suite") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if _, err := os.Lstat(filepath.Join(filepath.Dir(filepath.Dir(script)), "build", "mysql")); err == nil {
