@@ -56,6 +56,8 @@ func run(args []string) int {
 		StringsVar(&opts.NVMe.Servers)
 	app.Flags.Flag("iscsi.server", "The name of a program that is an iSCSI target in user space, as the kernel shows it (/proc/PID/comm), beside tgtd, istgt, gotgt and jiva; may be repeated. Of root's processes of that name the sockets are followed.").
 		StringsVar(&opts.ISCSI.Servers)
+	app.Flags.Flag("disk.users", "Users of each disk with series of their own, the largest; all others are in one.").
+		Default("5").IntVar(&opts.Disk.Users)
 	app.Flags.Flag("trace.sample", "With --collector.trace, one in so many of the statements that waited for a file or another session is followed; 1 is all.").
 		Default("10").IntVar(&opts.Trace.Sample)
 	app.Flags.Flag("trace.slowest", "How many of the slowest statements of the last ten minutes /slowest shows, and of the slowest requests to replicas of this node.").
@@ -86,6 +88,7 @@ func run(args []string) int {
 	if *identities != "" {
 		sources = append(sources, volume.NewFile(*identities))
 	}
+	opts.Replicas = &collector.Replicas{}
 	opts.Calls = foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
 	if *kubernetes {
 		objects, err := follow(*kubeconfig, log)

@@ -112,10 +112,20 @@ struct bvec_iter {
 	unsigned int bi_size;
 };
 
+struct blkcg_gq {
+	struct blkcg *blkcg;
+};
+
 struct bio {
 	struct block_device *bi_bdev;
 	blk_opf_t bi_opf;
 	struct bvec_iter bi_iter;
+	struct blkcg_gq *bi_blkg; /* with CONFIG_BLK_CGROUP */
+};
+
+enum req_flag_bits {
+	__REQ_META = 12,
+	__REQ_BACKGROUND = 20,
 };
 
 /* Named like this from 6.1 on; the values used here are older. */
@@ -163,6 +173,40 @@ struct queue_limits {
 enum rqf_flags {
 	__RQF_FLUSH_SEQ = 1,
 	__RQF_IO_STAT = 8,
+};
+
+/* Control groups. */
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct kernfs_iattrs {
+	kuid_t ia_uid;
+};
+
+struct kernfs_node {
+	struct kernfs_node *__parent; /* from 6.15 on */
+	const char *name;
+	umode_t mode;
+	u64 id;
+	struct kernfs_iattrs *iattr;
+};
+
+struct kernfs_node___old {
+	struct kernfs_node *parent;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct blkcg {
+	struct cgroup_subsys_state css;
 };
 
 /* Tasks, files and sockets. */

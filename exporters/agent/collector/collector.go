@@ -1,5 +1,5 @@
 // Package collector holds the node agent's collectors, one per file group: volume (which block device is which volume),
-// device (which has requests and gets nowhere), query (where a statement's time goes), replica (what each replica of a
+// device (which has requests and gets nowhere), disk (who uses which), query (where a statement's time goes), replica (what each replica of a
 // volume adds), nvme and iscsi (the same for volumes over NVMe over Fabrics and iSCSI) and trace (one statement through
 // all layers).
 package collector
@@ -41,6 +41,10 @@ type Options struct {
 	NVMe, ISCSI FabricOptions
 	// Trace are the trace collector's own.
 	Trace TraceOptions
+	// Disk are the disk collector's own.
+	Disk DiskOptions
+	// Replicas are the replicas on this node, which the collector replica finds; nil if nobody is to know.
+	Replicas *Replicas
 	// Tracing is what the trace collector shares with the collectors whose programs send it events; nil if it is off.
 	Tracing *Tracing
 }
@@ -91,6 +95,7 @@ func All() []Entry {
 		{"trace", "Statements followed through the layers, one by one: which part of a commit is which layer's, and the slowest as pictures at /slowest. Needs the collector query; costs 2 us for each sleep and block request.", false, NewTrace},
 		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
 		{"device", "Which block devices have requests and complete none.", true, NewDevice},
+		{"disk", "Who uses which disk: requests, bytes and time in the device by pod, replica and the kernel's own work.", true, NewDisk},
 		{"query", "How long database statements take and where their time goes.", true, NewQuery},
 		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
 		{"nvme", "How long volumes over NVMe over Fabrics take on each path, and where this node serves them.", true, NewNVMe},

@@ -50,16 +50,19 @@ type devices struct {
 	err      error
 }
 
-// deviceCounts are the kernel's counts of one device: requests that it has now, and that it has completed.
+// deviceCounts are the kernel's counts of one device: requests that it has now, and that it has completed, its own
+// flushes among them; without these, requests and their bytes.
 type deviceCounts struct {
 	name                string
 	inFlight, completed uint64
+	requests, bytes     uint64
 }
 
 // diskstats reads the counts of all devices (Documentation/admin-guide/iostats.rst), and how many lines it does not
 // understand. Discards are counted since Linux 4.18, flushes since 5.5.
 func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
-	const name, reads, writes, inFlight, discards, flushes, least = 2, 3, 7, 11, 14, 18, 14
+	const name, reads, read, writes, written, inFlight, discards, discarded, flushes, least = 2, 3, 5, 7, 9, 11, 14, 16, 18, 14
+	const sector = 512
 	err = foreign.Lines(filepath.Join(procfs, "diskstats"), maxDiskstats, func(line string) bool {
 		fields := strings.Fields(line)
 		if len(fields) < least {
@@ -67,7 +70,7 @@ func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 			return true
 		}
 		d := deviceCounts{name: fields[name]}
-		for _, at := range []int{inFlight, reads, writes, discards, flushes} {
+		for _, at := range []int{inFlight, reads, read, writes, written, discards, discarded, flushes} {
 			if at >= len(fields) {
 				break
 			}
@@ -78,8 +81,13 @@ func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 				return true
 			case at == inFlight:
 				d.inFlight = n
+			case at == read, at == written, at == discarded:
+				d.bytes += n * sector
+			case at == flushes:
+				d.completed += n
 			default:
 				d.completed += n
+				d.requests += n
 			}
 		}
 		all = append(all, d)

@@ -12,7 +12,7 @@ import (
 )
 
 func deviceNow(name string, inFlight, completed uint64) []deviceCounts {
-	return []deviceCounts{{name, inFlight, completed}}
+	return []deviceCounts{{name: name, inFlight: inFlight, completed: completed}}
 }
 
 // deviceValues returns what is exported of one device.
@@ -105,7 +105,7 @@ func TestDiskstatsLines(t *testing.T) {
 	}
 	defer d.Close()
 	got, unread, err := diskstats(proc)
-	if want := []deviceCounts{{"sda", 3, 30}, {"sdb", 0, 7}, {"nvme0n1", 1, 312}}; err != nil || unread != 2 || !slices.Equal(got, want) {
+	if want := []deviceCounts{{"sda", 3, 30, 30, 240 * 512}, {"sdb", 0, 7, 7, 32 * 512}, {"nvme0n1", 1, 312, 305, 2440 * 512}}; err != nil || unread != 2 || !slices.Equal(got, want) {
 		t.Errorf("%v, %d lines not understood, %v; want %v and 2", got, unread, err, want)
 	}
 	if inFlight, _, there := deviceValues(t, d, "sda"); !there || inFlight != 3 {

@@ -90,6 +90,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		f.kernel = kernel
 		f.options.Tracing.namedReplicas(f.replicaOf)
 		f.options.Tracing.seenReplicas(f.untold, f.isFollowed)
+		f.options.Replicas.add(f.placedReplicas)
 		if err := f.scan(); err != nil {
 			return errors.Join(err, c.Close())
 		}

@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,51 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			f.mu.Unlock()
 		}
 	})
+}
+
+// Replicas are the replicas of volumes on this node, for other collectors. nil has none.
+type Replicas struct {
+	mu    sync.Mutex
+	lists []func() []placedReplica
+}
+
+// placedReplica is the process of a replica whose disk is known.
+type placedReplica struct {
+	pid                  int
+	start                uint64
+	name, volume, device string
+}
+
+func (r *Replicas) add(list func() []placedReplica) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lists = append(r.lists, list)
+}
+
+func (r *Replicas) all() (all []placedReplica) {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, list := range r.lists {
+		all = append(all, list()...)
+	}
+	return all
+}
+
+func (f *replicaFollower) placedReplicas() (all []placedReplica) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range f.byPID {
+		if n.Role == replica.Replica && n.device != "" {
+			all = append(all, placedReplica{n.pid, n.start, n.Instance, n.volume, n.device})
+		}
+	}
+	return all
 }
 
 // ownerOf is whose share the calls on a replica's directory take: its pod's and, as the group, the file system's that

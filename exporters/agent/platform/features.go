@@ -33,6 +33,7 @@ const (
 	Replicas      Feature = "replicas"
 	LocalReplicas Feature = "local_replicas"
 	DeviceFlushes Feature = "device_flushes"
+	DiskUsers     Feature = "disk_users"
 )
 
 // without is what is lost without each feature.
@@ -47,6 +48,7 @@ var without = map[Feature]string{
 	Replicas:      "replicas of volumes are not measured",
 	LocalReplicas: "on a unix socket between engine and replica, an answer that comes before the send returns is counted as unmatched",
 	DeviceFlushes: "a device that hangs in a flush alone shows by the statements that wait, not by the device",
+	DiskUsers:     "who uses a disk is not counted",
 }
 
 // Features is what this machine has of all features. A feature counts as present unless Lacks was called for it.
@@ -107,7 +109,7 @@ func firstLine(err error) string {
 // available shows which features the running kernel has.
 var available = prometheus.NewDesc("plumbline_feature_available",
 	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines say why and what is lost. "+
-		"Features: device_flushes, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
+		"Features: device_flushes, disk_users, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
 	[]string{"feature"}, nil)
 
 // Describe implements prometheus.Collector.
@@ -129,6 +131,7 @@ func (k *Kernel) findFeatures() {
 	f := k.Features
 	f.Lacks(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
 	f.Lacks(PhaseRunqueue, k.member("sched_info", "run_delay", "CONFIG_SCHED_INFO"))
+	f.Lacks(DiskUsers, k.member("bio", "bi_blkg", "CONFIG_BLK_CGROUP"))
 	if k.Boundary != Functions && !k.has("sk_data_ready") {
 		f.Lacks(LocalReplicas, errors.New("the kernel has no tracepoint sk_data_ready (Linux 6.3)"))
 	}
@@ -175,7 +178,7 @@ func Found(wanted Boundary) *Features {
 // none returns the features of a machine on which no program can be loaded.
 func none(why error) *Features {
 	f := NewFeatures()
-	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerNotices, Replicas, LocalReplicas} {
+	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerNotices, Replicas, LocalReplicas, DiskUsers} {
 		f.Lacks(feature, why)
 	}
 	var noTypes *noTypesError

@@ -111,6 +111,13 @@ func split(line string) (controllers, at string) {
 	return controllers, at
 }
 
+// InGroup returns the pod that the path of a cgroup names, from the root of its hierarchy; ok is false if it names none.
+// It proves nothing: the caller knows that only root made what is on that path.
+func InGroup(at string) (id ID, ok bool) {
+	n, ok := named(at)
+	return n.id, ok
+}
+
 // Named reports whether a process is in a cgroup that has the name of a kubelet's cgroup for a pod. It proves nothing,
 // and costs little.
 func Named(procfs string, pid int) bool {

@@ -114,7 +114,8 @@ func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 	pods, claims = map[string]Pod{}, map[string][]Pod{}
 	statics := map[string][]Pod{}
 	for _, o := range kube.All[*object](n.objects, resource) {
-		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Complete: true, Unfollowed: o.Annotations.Follow == "false", containers: map[string]string{}}
+		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Claims: o.Spec.claims, Complete: true,
+			Unfollowed: o.Annotations.Follow == "false", containers: map[string]string{}}
 		if o.Spec.Hostname != "" {
 			p.Hostname = o.Spec.Hostname
 		}

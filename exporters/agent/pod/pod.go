@@ -38,6 +38,8 @@ type Pod struct {
 	IPs []string
 	// Unfollowed is set if the pod's annotation leaves its database servers out.
 	Unfollowed bool
+	// Claims are the names of the PersistentVolumeClaims that it uses, as far as the API server has listed them.
+	Claims []string
 	// Complete is set if the API server has listed the pod; else only namespace and name are known.
 	Complete bool
 	// containers are the names of its containers, by the runtime's numbers.

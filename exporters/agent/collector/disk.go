@@ -1,0 +1,457 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/disk"
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/volume"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+	diskname "github.com/plumbline/plumbline/exporters/exporterkit/disk"
+)
+
+const (
+	// diskInterval is how often the kernel's counts by cgroup are looked at.
+	diskInterval = 5 * time.Second
+	// diskBatch is how many of them are read by one call.
+	diskBatch = 1024
+	// maxDiskUsers bounds --disk.users.
+	maxDiskUsers = 50
+)
+
+// The labels of users: kind is pod, replica, cgroup, kernel, rest or unattributed. user is NAMESPACE/POD of a pod, its
+// UID where the name is not known, a replica's name, the path of another cgroup, and of the kernel metadata, writeback
+// or other. volume is the replica's volume, or that of the pod's only claim on this disk.
+var diskLabels = []string{"node", "device", "kind", "user", "volume"}
+
+var (
+	diskRequests = prometheus.NewDesc("plumbline_disk_user_requests_total",
+		"Requests that a disk completed, by user; its own flushes are not in it. kind is pod, replica (of a volume), cgroup (another one), kernel (the root cgroup: file systems' metadata, writeback, other), rest (all users beyond the largest of the disk), or unattributed (what the disk counts and nobody is known to have done). "+
+			"The rates of all add up to the disk's own in /proc/diskstats. A user's counters begin at 0 when it gets series.", diskLabels, nil)
+	diskBytes = prometheus.NewDesc("plumbline_disk_user_bytes_total",
+		"Bytes that a disk read, wrote and discarded, by user, as plumbline_disk_user_requests_total.", diskLabels, nil)
+	diskSeconds = prometheus.NewDesc("plumbline_disk_user_seconds_total",
+		"Time that a user's requests were in a disk and its driver, in seconds, each request's in full: a second of it per second is one request under way on average. Where the kernel does not record when the driver gets a request (no user of block statistics, such as writeback throttling), the time in the queue before it is in it.", diskLabels, nil)
+	diskLost = prometheus.NewDesc("plumbline_disk_user_lost_total",
+		"Requests whose user is not known: no room for another cgroup (usage: they are in rest), or for its path (path), or for rest itself (all: they are in unattributed).",
+		[]string{"node", "reason"}, nil)
+	diskOverflow = prometheus.NewDesc("plumbline_disk_user_overflow",
+		"Disks whose users have no series, because there are too many.", []string{"node"}, nil)
+)
+
+// diskLosses are the values of the label reason.
+var diskLosses = map[bpf.DiskLost]string{bpf.DiskLostLOST_USAGE: "usage", bpf.DiskLostLOST_GROUP: "path", bpf.DiskLostLOST_ALL: "all"}
+
+// DiskOptions are the disk collector's own options.
+type DiskOptions struct {
+	// Users is how many users of each disk have series of their own.
+	Users int
+}
+
+// disks is the collector "disk": who uses which disk. A program counts block requests by disk and cgroup; this collector
+// names the cgroups and keeps the largest.
+type disks struct {
+	options    Options
+	collection *ebpf.Collection
+	program    io.Closer
+	stats      bpfstats.Stats
+	stop       context.CancelFunc
+	done       sync.WaitGroup
+
+	// before are the kernel's counts at the look before, by its key; idle since when they have been the same.
+	before map[bpf.DiskUsageKey]diskBefore
+	// groups are who the cgroups are.
+	groups map[uint64]diskUserID
+	// processes are the bytes of replicas' processes at the look before.
+	processes map[placedReplica]float64
+
+	mu     sync.Mutex
+	ledger *diskLedger
+	pods   map[string]pod.Pod
+	lost   []uint64
+	err    error
+}
+
+// diskBefore is the kernel's count at the look before.
+type diskBefore struct {
+	usage bpf.DiskUsage
+	since time.Time
+}
+
+// NewDisk returns the collector "disk".
+func NewDisk(o Options) (Collector, error) {
+	if o.Disk.Users < 0 || o.Disk.Users > maxDiskUsers {
+		return nil, fmt.Errorf("--disk.users is %d; it must be from 0 to %d", o.Disk.Users, maxDiskUsers)
+	}
+	return &disks{options: o, ledger: newDiskLedger(o.Disk.Users), before: map[bpf.DiskUsageKey]diskBefore{},
+		groups: map[uint64]diskUserID{}, processes: map[placedReplica]float64{}, lost: make([]uint64, bpf.DiskLostLOSSES)}, nil
+}
+
+// Start begins to count.
+func (d *disks) Start(ctx context.Context) error {
+	if err := d.attach(); err != nil {
+		return err
+	}
+	ctx, d.stop = context.WithCancel(ctx)
+	d.done.Go(func() { every(ctx, d.options.Log, diskInterval, nil, func() { d.look(time.Now()) }) })
+	return nil
+}
+
+// attach makes the kernel count.
+func (d *disks) attach() error {
+	this, err := platform.Find(d.options.Boundary)
+	if err != nil {
+		return err
+	}
+	if err := this.Features.Lack(platform.DiskUsers); err != nil {
+		return err
+	}
+	spec, err := bpf.LoadDisk()
+	if err != nil {
+		return fmt.Errorf("reading BPF programs: %w", err)
+	}
+	if d.collection, err = ebpf.NewCollection(spec); err != nil {
+		return fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
+	}
+	const name = bpf.DiskProgDiskRequestEnds
+	if d.program, err = attachTrace(spec.Programs[name], d.collection.Programs[name]); err != nil {
+		return errors.Join(fmt.Errorf("attaching BPF program %s: %w", name, platform.Explain(err)), d.Close())
+	}
+	d.stats = bpfstats.Stats{Collector: "disk", Programs: map[string]bpfstats.Program{name: platform.Crews(spec, d.collection)[name]},
+		Maps: map[string]*ebpf.Map{bpf.DiskMapUsages: d.collection.Maps[bpf.DiskMapUsages], bpf.DiskMapGroups: d.collection.Maps[bpf.DiskMapGroups]}}
+	return nil
+}
+
+// look takes over the kernel's counts.
+func (d *disks) look(now time.Time) {
+	used, err := d.used(now)
+	splitReplicas(used, d.replicas())
+	stats, _, statsErr := diskstats(d.options.ProcFS) // lines that are not understood are counted by the collector device
+	lost := make([]uint64, bpf.DiskLostLOSSES)
+	lostErr := addEvents(d.collection.Maps[bpf.DiskMapLosses], lost)
+
+	d.mu.Lock()
+	d.ledger.add(now, used)
+	d.ledger.compare(stats)
+	uids := d.ledger.listedPods()
+	d.lost, d.err = lost, errors.Join(err, statsErr, lostErr)
+	d.mu.Unlock()
+	if d.options.Pods == nil {
+		return
+	}
+	found := d.options.Pods.Find(uids)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, uid := range uids {
+		// A pod that is gone keeps its name.
+		if before, known := d.pods[uid]; known {
+			if _, still := found[uid]; !still {
+				found[uid] = before
+			}
+		}
+	}
+	d.pods = found
+}
+
+// used returns what users did since the look before.
+func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
+	counts, err := readDiskUsages(d.collection.Maps[bpf.DiskMapUsages])
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", bpf.DiskMapUsages, err)
+	}
+	used := map[string]map[diskUserID]diskUse{}
+	cgroups := map[uint64]bool{}
+	for key, usage := range counts {
+		before := d.before[key]
+		if usage == before.usage && now.Sub(before.since) >= diskForget {
+			// What is counted right now is nobody's.
+			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
+			delete(d.before, key)
+			continue
+		}
+		cgroups[key.Cgroup] = true
+		if usage == before.usage {
+			continue
+		}
+		d.before[key] = diskBefore{usage, now}
+		device := diskname.Name(foreign.Text(cString(key.Device[:]), foreign.MaxLabel))
+		if used[device] == nil {
+			used[device] = map[diskUserID]diskUse{}
+		}
+		id := d.user(key)
+		sum := used[device][id]
+		sum.add(diskUse{
+			requests: float64(usage.Requests - before.usage.Requests),
+			bytes:    float64(usage.Bytes - before.usage.Bytes),
+			seconds:  float64(usage.Ns-before.usage.Ns) / 1e9,
+		})
+		used[device][id] = sum
+	}
+	for cgroup := range d.groups {
+		if !cgroups[cgroup] {
+			_ = d.collection.Maps[bpf.DiskMapGroups].Delete(cgroup)
+			delete(d.groups, cgroup)
+		}
+	}
+	return used, nil
+}
+
+// readDiskUsages reads the kernel's counts.
+func readDiskUsages(m *ebpf.Map) (map[bpf.DiskUsageKey]bpf.DiskUsage, error) {
+	all := map[bpf.DiskUsageKey]bpf.DiskUsage{}
+	keys, values := make([]bpf.DiskUsageKey, diskBatch), make([]bpf.DiskUsage, diskBatch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			all[keys[i]] = values[i]
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func cString(s []int8) string {
+	var text strings.Builder
+	for _, c := range s {
+		if c == 0 {
+			break
+		}
+		text.WriteByte(byte(c))
+	}
+	return text.String()
+}
+
+// user returns who a key of the kernel's is.
+func (d *disks) user(key bpf.DiskUsageKey) diskUserID {
+	switch bpf.DiskSource(key.Source) {
+	case bpf.DiskSourceSOURCE_CGROUP:
+	case bpf.DiskSourceSOURCE_METADATA:
+		return diskUserID{kind: diskKernel, id: "metadata"}
+	case bpf.DiskSourceSOURCE_WRITEBACK:
+		return diskUserID{kind: diskKernel, id: "writeback"}
+	case bpf.DiskSourceSOURCE_ROOT:
+		return diskUserID{kind: diskKernel, id: "other"}
+	default:
+		return diskUserID{kind: diskRest}
+	}
+	if id, known := d.groups[key.Cgroup]; known {
+		return id
+	}
+	var group bpf.DiskGroup
+	if err := d.collection.Maps[bpf.DiskMapGroups].Lookup(key.Cgroup, &group); err != nil {
+		return diskUserID{kind: diskRest} // no room for its path, which the kernel counts
+	}
+	if group.Levels == 0 {
+		return diskUserID{kind: diskRest} // too deep, or below one that root does not own
+	}
+	var path strings.Builder
+	for i := range min(int(group.Levels), len(group.Names)) {
+		path.WriteByte('/')
+		path.WriteString(cString(group.Names[i][:]))
+	}
+	id := userOfCgroup(path.String())
+	d.groups[key.Cgroup] = id
+	return id
+}
+
+// userOfCgroup returns who the cgroup with a path is, which only root made.
+func userOfCgroup(path string) diskUserID {
+	if id, ok := pod.InGroup(path); ok {
+		return diskUserID{kind: diskPod, id: id.UID}
+	}
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return diskUserID{kind: diskKernel, id: "other"}
+	}
+	return diskUserID{kind: diskCgroup, id: foreign.Text(path, foreign.MaxLabel)}
+}
+
+// replicas returns what replicas' processes did on storage since the look before.
+func (d *disks) replicas() (all []replicaBytes) {
+	now := map[placedReplica]float64{}
+	for _, r := range d.options.Replicas.all() {
+		process := filepath.Join(d.options.ProcFS, strconv.Itoa(r.pid))
+		bytes, err := storageBytes(filepath.Join(process, "io"))
+		if err != nil {
+			continue // it has ended, or the kernel does not count: then its cgroup has it
+		}
+		now[r] = bytes
+		before, known := d.processes[r]
+		if !known || bytes <= before {
+			continue
+		}
+		path, _, err := blockCgroup(filepath.Join(process, "cgroup"))
+		if err != nil {
+			continue
+		}
+		all = append(all, replicaBytes{device: r.device, group: userOfCgroup(path),
+			replica: diskUserID{diskReplica, r.name, r.volume}, bytes: bytes - before})
+	}
+	d.processes = now
+	return all
+}
+
+// storageBytes returns what a process caused to be read from and written to storage, by its /proc/PID/io.
+func storageBytes(file string) (sum float64, err error) {
+	const most = 4096
+	found := 0
+	err = foreign.Lines(file, most, func(line string) bool {
+		name, value, _ := strings.Cut(line, ": ")
+		if name == "read_bytes" || name == "write_bytes" {
+			n, parseErr := strconv.ParseUint(value, 10, 64)
+			if parseErr == nil {
+				sum += float64(n)
+				found++
+			}
+		}
+		return true
+	})
+	if err == nil && found != 2 {
+		err = fmt.Errorf("%s has no read_bytes and write_bytes", file)
+	}
+	return sum, err
+}
+
+// blockCgroup returns the path of the cgroup that a process's block requests are charged to: version 1's of blkio, if
+// there is one, else version 2's.
+func blockCgroup(file string) (path string, first bool, err error) {
+	const most = 64 << 10
+	err = foreign.Lines(file, most, func(line string) bool {
+		_, rest, _ := strings.Cut(line, ":")
+		controllers, at, _ := strings.Cut(rest, ":")
+		switch {
+		case strings.Contains(","+controllers+",", ",blkio,"):
+			path, first = at, true
+			return false
+		case controllers == "":
+			path = at
+		}
+		return true
+	})
+	// Seen from a cgroup namespace of the agent's own, what is above it is dots.
+	for strings.HasPrefix(path, "/../") {
+		path = path[len("/.."):]
+	}
+	return path, first, err
+}
+
+// listedPods returns the UIDs of pods with series.
+func (l *diskLedger) listedPods() (uids []string) {
+	for _, disk := range l.disks {
+		for id, user := range disk.users {
+			if user.listed && id.kind == diskPod {
+				uids = append(uids, id.id)
+			}
+		}
+	}
+	return uids
+}
+
+// Update implements exporterkit.Collector.
+func (d *disks) Update(ch chan<- prometheus.Metric) error {
+	var volumes []volume.Found
+	if d.options.Volumes != nil {
+		volumes, _ = d.options.Volumes.Known() // the collector volume reports what is wrong with them
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// A pod that took the place of one of its name has another UID.
+	totals := map[[4]string]diskUse{}
+	add := func(device, kind, user, volume string, u diskUse) {
+		l := [4]string{device, kind, user, volume}
+		sum := totals[l]
+		sum.add(u)
+		totals[l] = sum
+	}
+	for name, disk := range d.ledger.disks {
+		for id, user := range disk.users {
+			if !user.listed {
+				continue
+			}
+			label, volume := id.id, id.volume
+			if id.kind == diskPod {
+				label, volume = podOnDisk(id.id, d.pods, name, volumes)
+			}
+			add(name, id.kind, label, volume, user.total)
+		}
+		add(name, diskRest, "", "", disk.rest)
+		add(name, diskUnattributed, "", "", disk.without)
+	}
+	for l, u := range totals {
+		labels := append([]string{d.options.Node}, l[:]...)
+		ch <- counter(diskRequests, u.requests, labels...)
+		ch <- counter(diskBytes, u.bytes, labels...)
+		if l[1] != diskUnattributed {
+			ch <- counter(diskSeconds, u.seconds, labels...)
+		}
+	}
+	for reason, name := range diskLosses {
+		ch <- counter(diskLost, float64(d.lost[reason]), d.options.Node, name)
+	}
+	ch <- gauge(diskOverflow, float64(d.ledger.overflow), d.options.Node)
+	return errors.Join(d.err, d.stats.Update(ch))
+}
+
+// podOnDisk returns the name of a pod, its UID while that is not known, and the volume of its claim on a disk, if it has
+// one there.
+func podOnDisk(uid string, pods map[string]pod.Pod, device string, volumes []volume.Found) (name, of string) {
+	p, known := pods[uid]
+	if !known {
+		return "uid:" + uid, ""
+	}
+	for _, v := range volumes {
+		if v.Namespace != p.Namespace || !slices.Contains(p.Claims, v.PersistentVolumeClaim) || v.Disk != device && !slices.Contains(v.Below, device) {
+			continue
+		}
+		if of != "" {
+			return p.Namespace + "/" + p.Name, ""
+		}
+		of = v.Volume
+	}
+	return p.Namespace + "/" + p.Name, of
+}
+
+// Check implements Collector.
+func (d *disks) Check() []exporterkit.CheckResult {
+	r := exporterkit.CheckResult{Part: "disk: program " + bpf.DiskProgDiskRequestEnds}
+	if _, first, err := blockCgroup(filepath.Join(d.options.ProcFS, "self", "cgroup")); err == nil && first {
+		r.Note = "cgroup v1: writeback counts as the kernel's, not as that of who wrote"
+	}
+	return []exporterkit.CheckResult{r}
+}
+
+// Close implements Collector.
+func (d *disks) Close() error {
+	if d.stop != nil {
+		d.stop()
+	}
+	d.done.Wait()
+	var err error
+	if d.program != nil {
+		err = d.program.Close()
+	}
+	if d.collection != nil {
+		d.collection.Close()
+	}
+	return err
+}
