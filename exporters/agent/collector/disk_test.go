@@ -46,7 +46,7 @@ func ownCgroup(t *testing.T, root string) string {
 	return filepath.Base(path)
 }
 
-// forCgroupsBelow turns the controllers on below a cgroup of version 2; a leaf that has processes by then refuses.
+// forCgroupsBelow turns the controllers on below a cgroup of version 2, which then takes no processes itself.
 func forCgroupsBelow(root, path string) {
 	if filepath.Base(root) == "cgroup" {
 		_ = os.WriteFile(path+"/cgroup.subtree_control", []byte("+io +memory"), 0)
@@ -68,6 +68,9 @@ func newCgroup(t *testing.T, root, at string) string {
 	t.Helper()
 	path := root
 	for _, part := range strings.Split(at, "/") {
+		if path != root {
+			forCgroupsBelow(root, path)
+		}
 		path = filepath.Join(path, part)
 		err := os.Mkdir(path, 0o755)
 		if errors.Is(err, os.ErrExist) {
@@ -76,7 +79,6 @@ func newCgroup(t *testing.T, root, at string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forCgroupsBelow(root, path)
 		made := path
 		t.Cleanup(func() { removeCgroup(t, made) })
 	}

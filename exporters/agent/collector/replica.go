@@ -98,6 +98,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		c.looking.Go(func() { f.scanOften(ctx) })
 		c.looking.Go(func() { f.watch(ctx) })
 		c.looking.Go(func() { f.placeOften(ctx) })
+		c.looking.Go(func() { f.countCPU(ctx) })
 	}
 	return nil
 }
@@ -210,6 +211,7 @@ type followedProcess struct {
 	placed bool
 	stopped
 	threads threads
+	cpu     processCPU
 }
 
 // readNotices acts on the kernel's notices until it is closed.

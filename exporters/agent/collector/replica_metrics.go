@@ -25,6 +25,7 @@ type viewDescs struct {
 // beyond the limit; op is one of replica.Ops. Only complete operations count: request and response both seen.
 var (
 	replicaLabelNames = []string{"volume", "address", "backend"}
+	processLabels     = []string{"node", "volume", "backend", "role", "address"}
 
 	replicaViews = map[replica.View]viewDescs{
 		replica.ViewRequest: newViewDescs("plumbline_replica_request", "_duration_seconds", "plumbline_replica_requests_in_flight",
@@ -57,7 +58,11 @@ var (
 	processStopped = prometheus.NewDesc("plumbline_storage_process_stopped_seconds",
 		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, looked at each second; 0 if it runs. "+
 			"A stop from before the agent's start counts from there. address is the replica's, and empty for engines.",
-		[]string{"node", "volume", "backend", "role", "address"}, nil)
+		processLabels, nil)
+	processCPUTime = prometheus.NewDesc("plumbline_storage_process_cpu_seconds_total",
+		"CPU time of an engine's or replica's threads since the agent follows it, in seconds, read every five seconds. Without CONFIG_SCHED_INFO there is no such series. address is the replica's, and empty for engines.", processLabels, nil)
+	processRunqueue = prometheus.NewDesc("plumbline_storage_process_runqueue_seconds_total",
+		"Time in which an engine's or replica's threads were ready and waited for a CPU, in seconds, as plumbline_storage_process_cpu_seconds_total.", processLabels, nil)
 	replicaLastAck = prometheus.NewDesc("plumbline_replica_last_ack_total",
 		"Writes of the volume that this replica was the last to acknowledge.", replicaLabelNames, nil)
 	replicaLastAckWait = prometheus.NewDesc("plumbline_replica_last_ack_wait_seconds_total",
@@ -216,15 +221,24 @@ func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaN
 		role replica.Role
 	}
 	longest := map[process]float64{}
+	used := map[process]threadCPU{}
 	for _, n := range f.byPID {
 		p := process{replicaLabels{Volume: n.volume, Backend: n.Backend}, n.Role}
 		if n.Role == replica.Replica {
 			p.Replica = f.ownAddress(n, now.peers)
 		}
 		longest[p] = max(longest[p], float64(n.stopped.age)/1e9)
+		if n.cpu.threads != nil {
+			used[p] = threadCPU{used[p].ran + n.cpu.ran, used[p].waited + n.cpu.waited}
+		}
 	}
 	for p, age := range longest {
-		send(gauge(processStopped, age, f.options.Node, p.Volume, p.Backend, roleName(p.role), p.Replica))
+		labels := []string{f.options.Node, p.Volume, p.Backend, roleName(p.role), p.Replica}
+		send(gauge(processStopped, age, labels...))
+		if cpu, known := used[p]; known {
+			send(counter(processCPUTime, float64(cpu.ran)/1e9, labels...))
+			send(counter(processRunqueue, float64(cpu.waited)/1e9, labels...))
+		}
 	}
 }
 

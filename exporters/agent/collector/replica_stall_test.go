@@ -32,6 +32,8 @@ const (
 	oldestFrontend = "plumbline_volume_frontend_oldest_seconds"
 	unreadFrontend = "plumbline_volume_frontend_unread_bytes"
 	stoppedMetric  = "plumbline_storage_process_stopped_seconds"
+
+	processCPUMetric = "plumbline_storage_process_cpu_seconds_total"
 )
 
 // stallsOver reports whether nothing is old, unread or stopped.
@@ -166,6 +168,14 @@ func TestReplicaOneStopped(t *testing.T) {
 
 	slow := v.Replicas[1]
 	stop := v.background(4)
+	// Of each process by itself, not of the pod that they share on a real node.
+	m.eventually("the CPU time of the engine and of each replica shows", func(r replicaReading) bool {
+		shown := r.value(processCPUMetric, match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}) > 0
+		for _, a := range v.Addresses {
+			shown = shown && r.value(processCPUMetric, match{"volume": v.Name, "role": "replica", "address": a}) > 0
+		}
+		return shown && r.value("plumbline_storage_process_runqueue_seconds_total", nil) > 0
+	})
 	halt(t, slow.Process)
 	is := match{"address": slow.Address}
 	m.eventually("the stopped replica shows", func(r replicaReading) bool {

@@ -141,7 +141,7 @@ func TestFeatures(t *testing.T) {
 		missing  []string
 	}{
 		"all but one": {f, []string{"tls"}},
-		"no types": {none, []string{"exclusive_runs", "file_reads", "kernel_types", "local_replicas", "phase_runqueue", "replicas",
+		"no types": {none, []string{"disk_users", "exclusive_runs", "file_reads", "kernel_types", "local_replicas", "phase_runqueue", "replicas",
 			"server_notices", "statements", "tls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
