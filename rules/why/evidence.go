@@ -41,6 +41,9 @@ func (f *Finding) knownOfVolume(s *series) {
 	for _, l := range syncShares(f.Write) {
 		s.add("volume:sync_layer:share5m", l.Seconds, of("layer", l.Name)...)
 	}
+	for _, n := range f.neighbours {
+		s.add("volume:neighbour:share5m", n.share, of("node", n.node, "device", n.device, "kind", n.kind, "user", n.user)...)
+	}
 	for _, r := range f.Replicas {
 		is := of("replica", r.Name)
 		s.add("replica:write_seconds:mean5m", r.RoundTrip, is...)
@@ -146,5 +149,5 @@ func (f *Finding) judge(ctx context.Context) error {
 func culprit(s promql.Sample) Culprit {
 	m := s.Metric
 	return Culprit{Reason: Reason(m.Get("reason")), Layer: m.Get("layer"), Replica: m.Get("replica"), Device: m.Get("device"),
-		Node: m.Get("culprit_node"), Confidence: s.F}
+		Node: m.Get("culprit_node"), Kind: m.Get("kind"), User: m.Get("user"), Confidence: s.F}
 }

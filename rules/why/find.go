@@ -292,6 +292,18 @@ func (a *asker) complete(f *Finding) {
 	for _, v := range a.vector("grown layer") {
 		f.grown = append(f.grown, string(v.Metric["layer"]))
 	}
+	work := map[[2]model.LabelValue]float64{}
+	for _, v := range a.vector("disk work") {
+		work[[2]model.LabelValue{v.Metric["node"], v.Metric["device"]}] = float64(v.Value)
+	}
+	for _, v := range a.vector("neighbours") {
+		m := v.Metric
+		n := neighbour{string(m["node"]), string(m["device"]), string(m["kind"]), string(m["user"]), float64(v.Value), math.NaN()}
+		if times, known := work[[2]model.LabelValue{m["node"], m["device"]}]; known {
+			n.work = times
+		}
+		f.neighbours = append(f.neighbours, n)
+	}
 	f.loadExplains = Known(a.number("load explains"))
 	f.hostExplains = t.Server != "" && Known(a.number("host explains"))
 	f.Alerts = a.alerts(f)

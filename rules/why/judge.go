@@ -23,6 +23,8 @@ const (
 	CPU Reason = "cpu"
 	// Host: the control class of the node got slower, too.
 	Host Reason = "host"
+	// Neighbour: somebody else keeps a disk below it busy, far more than usual.
+	Neighbour Reason = "neighbour"
 	// Rebuild: a replica is being rebuilt.
 	Rebuild Reason = "rebuild"
 	// Load: there is more to do than there was.
@@ -36,12 +38,14 @@ const (
 )
 
 // Reasons are all of them.
-var Reasons = []Reason{Stalled, Lock, SlowReplica, CPU, Host, Rebuild, Load, Grown, Largest, Few}
+var Reasons = []Reason{Stalled, Lock, SlowReplica, CPU, Host, Neighbour, Rebuild, Load, Grown, Largest, Few}
 
-// Culprit is one that a verdict names. Layer, Replica, Device and Node, the place, are as far as they are known.
+// Culprit is one that a verdict names. Layer, Replica, Device and Node, the place, are as far as they are known. A
+// neighbour has Kind and User, as the agent's collector disk has them.
 type Culprit struct {
 	Reason                       Reason
 	Layer, Replica, Device, Node string
+	Kind, User                   string
 	// Confidence is how sure the verdict is, up to 1.
 	Confidence float64
 }
@@ -58,7 +62,7 @@ type Verdict struct {
 // Same reports whether two verdicts name the same, whatever the figures.
 func (v Verdict) Same(w Verdict) bool {
 	return v.Reason == w.Reason && slices.EqualFunc(v.Culprits, w.Culprits, func(a, b Culprit) bool {
-		return a.Reason == b.Reason && a.Layer == b.Layer && a.Replica == b.Replica && a.Device == b.Device
+		return a.Reason == b.Reason && a.Layer == b.Layer && a.Replica == b.Replica && a.Device == b.Device && a.Kind == b.Kind && a.User == b.User
 	})
 }
 
@@ -97,12 +101,17 @@ func (f *Finding) word() {
 		v.Text = f.cpuText()
 	case Host:
 		v.Text = fmt.Sprintf("the control class on %s got slower, too: it is the host, and storage is not to blame", f.Target.Node)
+	case Neighbour:
+		v.Text = f.neighbourText(c)
 	case Load:
 		v.Text = "there is more to do than in the day's good times, and that explains it"
 	case Grown:
 		v.Text = f.layerWord(c.Layer) + " grew most against the day's good times" + f.replicasText(all)
 	default:
 		v.Text = f.largestText(c, all)
+	}
+	if n := v.of(Neighbour); len(n) > 0 && c.Reason != Neighbour {
+		v.Text += "; " + f.neighbourText(n[0])
 	}
 	if c.Reason != Stalled && c.Reason != Lock && c.Reason != CPU && (f.cpuShort || len(v.of(CPU)) > 0) {
 		v.Text += fmt.Sprintf("; besides, host %s is short of CPU", f.Target.Node)
@@ -157,6 +166,28 @@ func (f *Finding) cpuText() string {
 	}
 	return fmt.Sprintf("host %s is short of CPU: %s waits %s of its %s ms for one%s; storage is not to blame",
 		f.Target.Node, who, ms(seconds(s.Phases, layers.Runqueue)), ms(s.Mean), pressure)
+}
+
+// neighbour is who keeps a disk below the volume busy: its share of the disk's time, and how many times its usual work
+// the disk does.
+type neighbour struct {
+	node, device, kind, user string
+	share, work              float64
+}
+
+// neighbourText words who keeps a disk busy.
+func (f *Finding) neighbourText(c Culprit) string {
+	i := slices.IndexFunc(f.neighbours, func(n neighbour) bool { return n.node == c.Node && n.device == c.Device })
+	n := f.neighbours[i] // the rules have it from there
+	work := "more than"
+	if Known(n.work) {
+		work = number(n.work) + " times"
+	}
+	below := "its disk"
+	if c.Replica != "" {
+		below = fmt.Sprintf("the disk of its replica %s,", c.Replica)
+	}
+	return fmt.Sprintf("%s %s on %s does %s its usual work; %.0f %% of its time is %s (%s)", below, n.device, n.node, work, 100*n.share, n.user, n.kind)
 }
 
 // replica returns the replica of a name.

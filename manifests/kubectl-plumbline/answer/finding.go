@@ -135,6 +135,8 @@ type Culprit struct {
 	Replica    string     `json:"replica,omitempty"`
 	Device     string     `json:"device,omitempty"`
 	Node       string     `json:"node,omitempty"`
+	Kind       string     `json:"kind,omitempty"`
+	User       string     `json:"user,omitempty"`
 	Confidence float64    `json:"confidence"`
 }
 
@@ -251,7 +253,7 @@ func newUsual(c usual.Comparison) Usual {
 func newVerdict(v why.Verdict) Verdict {
 	d := Verdict{Reason: v.Reason, Text: v.Text}
 	for _, c := range v.Culprits {
-		d.Culprits = append(d.Culprits, Culprit{c.Reason, c.Layer, c.Replica, c.Device, c.Node, c.Confidence})
+		d.Culprits = append(d.Culprits, Culprit{c.Reason, c.Layer, c.Replica, c.Device, c.Node, c.Kind, c.User, c.Confidence})
 	}
 	return d
 }
