@@ -26,6 +26,7 @@ func replicas() page {
 			{title: "Which replica", panels: []panel{replicaTable(), replicaModes()}},
 			{title: "A write's way to each replica", panels: replicaTimes()},
 			{title: "Who is waited for", panels: replicaWaits()},
+			{title: "CPU", panels: processCPU()},
 			{title: "Slower than the peers", panels: slowdowns()},
 			{title: "The wire", panels: replicaWire()},
 			{title: "Rebuilds and space", panels: replicaSpace()},
@@ -153,6 +154,34 @@ func replicaWaits() []panel {
 			width: 8, height: 8, unit: seconds,
 			queries: []query{{named(`max by (volume, address) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "{{replica}}"}},
 			view:    graph{limit: &limit{1, 8}},
+		},
+	}
+}
+
+func processCPU() []panel {
+	each := func(metric string) []query {
+		rate := `sum by (volume, %s) (rate(` + metric + `{volume=~"$volume", role="%s"}[$__rate_interval]))`
+		return []query{
+			{fmt.Sprintf(rate, "node", "engine"), "engine {{volume}} on {{node}}"},
+			{named(fmt.Sprintf(rate, "address", "replica")), "replica {{replica}}"},
+		}
+	}
+	return []panel{
+		{
+			title: "CPU of engines and replicas",
+			ask:   "Which volume takes the CPU of an instance manager?", empty: "no engine or replica that the agent sees",
+			text:  "CPUs that each engine's and replica's own process uses, not only the pod that they share. One far above the others at like load: a rebuild, a backup, or a volume that much is written to.",
+			width: 12, height: 8, unit: count,
+			queries: each("plumbline_storage_process_cpu_seconds_total"),
+			view:    graph{},
+		},
+		{
+			title: "Engines and replicas that wait for a CPU",
+			ask:   "Does an engine or replica get the CPU that it needs?", empty: "no engine or replica that the agent sees",
+			text:  "How many of the process's threads are ready and wait for a CPU, on average. Good: far below the CPUs that it uses. As much or more: the node, or a limit of the pod, holds the volume up.",
+			width: 12, height: 8, unit: count,
+			queries: each("plumbline_storage_process_runqueue_seconds_total"),
+			view:    graph{},
 		},
 	}
 }

@@ -48,6 +48,7 @@ func volumes() page {
 			{title: "Queue or device", panels: blockTimes()},
 			{title: "Work", panels: blockWork()},
 			{title: "Slowest hundredth, and the disks below", panels: blockTails()},
+			{title: "Who uses the disks", panels: diskUsers()},
 			{title: "Capacity", panels: capacity()},
 			{title: "Pressure", panels: pressure()},
 		},
@@ -139,6 +140,44 @@ func blockTails() []panel {
 and on (node, device)
   label_replace(plumbline_volume_disk_info{volume=~"$volume"}, "device", "$1", "disk", "(.+)")`, "{{node}} {{device}}"}},
 			view: graph{log: true},
+		},
+	}
+}
+
+// usedBy is a rate of one of the agent's counters by user, of the disks that the selected volumes are on.
+func usedBy(metric, by, window string) string {
+	return fmt.Sprintf(`(sum by (%s) (rate(plumbline_disk_user_%s_total{node=~"$node"}[%s])) and on (node, device) volume:disk:info{volume=~"$volume"})`, by, metric, window)
+}
+
+func diskUsers() []panel {
+	const user = "node, device, kind, user"
+	return []panel{
+		{
+			title: "Who uses this disk",
+			ask:   "Whose requests is a disk of the volumes busy with?", empty: "no agent counts the users of disks",
+			text: "Each user's part of the time that requests are in the disks on which the volumes or their replicas are: pods, replicas, other cgroups such as a container runtime's, the kernel (journal, writeback), and the rest. " +
+				"One that is new while a volume is slow, and the disk has more to do than usual: the neighbour. The disk slow and nobody's part changed: the disk itself.",
+			width: 12, height: 9, unit: ratio,
+			queries: []query{{usedBy("seconds", user, "$__rate_interval") + `
+/ on (node, device) group_left ()
+  (sum by (node, device) (rate(plumbline_disk_user_seconds_total[$__rate_interval])) > 0)`, "{{user}} ({{kind}}) on {{node}} {{device}}"}},
+			view: graph{max: 1},
+		},
+		{
+			title: "The largest users (5 min)",
+			ask:   "How much does each of them do?", empty: "no agent counts the users of disks",
+			text:  "The ten users of each node that keep the disks of the selected volumes busiest: requests that are in the disk on average, requests and bytes per second.",
+			width: 12, height: 9, unit: count,
+			queries: []query{
+				{`topk by (node) (10, ` + usedBy("seconds", user, "5m") + `)`, "In the disk"},
+				{usedBy("requests", user, "5m"), "Requests"},
+				{usedBy("bytes", user, "5m"), "Bytes"},
+			},
+			view: grid{
+				labels: []labelColumn{{"user", "User", 180, nil}, {"kind", "Kind", 80, nil}, {"device", "Disk", 90, nil}, {"node", "Node", 110, nil}}, lead: 1,
+				columns: []valueColumn{{count, nil}, {"iops", nil}, {bytesSec, nil}},
+				sort:    "In the disk",
+			},
 		},
 	}
 }
