@@ -11,6 +11,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/loadgen/metrics"
+	"github.com/plumbline/plumbline/rules/ruler"
 )
 
 // bucket is a classic one: how many were at most its bound.
@@ -39,18 +40,18 @@ func classic(name string, h *histogram.FloatHistogram) (all []bucket) {
 }
 
 // addClassic keeps a sample as a Prometheus that stores no native histograms.
-func addClassic(m *memory, l labels.Labels, at time.Time, s sample) *kept {
+func addClassic(m *ruler.Memory, l labels.Labels, at time.Time, s sample) *ruler.Series {
 	h := s.histogram
 	if h == nil {
-		return m.add(l, at, s)
+		return keep(m, l, at, s)
 	}
 	name := l.Get(model.MetricNameLabel)
-	part := func(end string, value float64, bound ...string) *kept {
+	part := func(end string, value float64, bound ...string) *ruler.Series {
 		b := labels.NewBuilder(l).Set(model.MetricNameLabel, name+end)
 		if len(bound) > 0 {
 			b.Set(labels.BucketLabel, bound[0])
 		}
-		return m.add(b.Labels(), at, sample{number: value})
+		return m.Add(b.Labels(), at, value, nil)
 	}
 	for _, b := range classic(name, h) {
 		part("_bucket", b.count, strconv.FormatFloat(b.bound, 'g', -1, 64))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
+	"github.com/plumbline/plumbline/rules/ruler"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -22,7 +23,7 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 		keep  keeper
 		exact bool
 	}{
-		{"either, native", histograms.Either, (*memory).add, true},
+		{"either, native", histograms.Either, keep, true},
 		{"either, classic", histograms.Either, addClassic, false},
 		{"classic", histograms.Classic, addClassic, false},
 	} {
@@ -36,7 +37,7 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := s.record(t.Context(), testkit.Root(), newEngine(), all, c.keep)
+			after, err := s.record(t.Context(), testkit.Root(), ruler.NewEngine(), all, c.keep)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,20 +47,20 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 }
 
 // compare fails unless all numbers that were recorded before are recorded again, at the story's end.
-func compare(t *testing.T, before, after *memory, exact bool) {
+func compare(t *testing.T, before, after *ruler.Memory, exact bool) {
 	t.Helper()
 	numbers, alerts, quantiles := 0, 0, 0
-	for key, one := range before.byKey {
+	for key, one := range before.All() {
 		name := one.Metric.Get(model.MetricNameLabel)
-		if one.stale || len(one.Floats) == 0 || !strings.Contains(name, ":") && name != "ALERTS" {
+		if one.Stale || len(one.Floats) == 0 || !strings.Contains(name, ":") && name != "ALERTS" {
 			continue
 		}
 		want := one.Floats[len(one.Floats)-1].F
-		other := after.byKey[key]
+		other := after.All()[key]
 		if name == "ALERTS" {
 			alerts++
 		}
-		if other == nil || other.stale {
+		if other == nil || other.Stale {
 			if !ofQuantile(name) {
 				t.Errorf("not recorded: %s", key)
 			}
@@ -78,10 +79,10 @@ func compare(t *testing.T, before, after *memory, exact bool) {
 			t.Errorf("%s is %g, was %g", key, got, want)
 		}
 	}
-	for key, one := range after.byKey {
+	for key, one := range after.All() {
 		name := one.Metric.Get(model.MetricNameLabel)
 		part := slices.ContainsFunc([]string{"_bucket", "_sum", "_count"}, func(end string) bool { return strings.HasSuffix(name, end) })
-		if !one.stale && len(one.Floats) > 0 && strings.Contains(name, ":") && !part && (before.byKey[key] == nil || before.byKey[key].stale) && !ofQuantile(name) {
+		if !one.Stale && len(one.Floats) > 0 && strings.Contains(name, ":") && !part && (before.All()[key] == nil || before.All()[key].Stale) && !ofQuantile(name) {
 			t.Errorf("recorded only now: %s", key)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/rules"
+	"github.com/plumbline/plumbline/rules/ruler"
 )
 
 const (
@@ -33,48 +34,48 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.recorded(), nil
+	return recorded(m), nil
 }
 
 // tell makes the samples and evaluates all rules over them; root is the checkout's folder.
-func (s *Story) tell(ctx context.Context, root string) (*memory, error) {
+func (s *Story) tell(ctx context.Context, root string) (*ruler.Memory, error) {
 	all, err := rules.All()
 	if err != nil {
 		return nil, err
 	}
-	return s.record(ctx, root, newEngine(), all, (*memory).add)
+	return s.record(ctx, root, ruler.NewEngine(), all, keep)
 }
 
 // recorded are all series.
-func (m *memory) recorded() (all []Recorded) {
-	for _, list := range m.series {
-		for _, k := range list {
-			all = append(all, Recorded{k.Series})
-		}
+func recorded(m *ruler.Memory) (all []Recorded) {
+	for _, one := range m.All() {
+		all = append(all, Recorded{one.Series})
 	}
 	return all
 }
 
+// keep keeps a sample as it is; it is a keeper.
+func keep(m *ruler.Memory, l labels.Labels, at time.Time, s sample) *ruler.Series {
+	return m.Add(l, at, s.number, s.histogram)
+}
+
 // keeper keeps a sample of a series.
-type keeper func(*memory, labels.Labels, time.Time, sample) *kept
+type keeper func(*ruler.Memory, labels.Labels, time.Time, sample) *ruler.Series
 
 // record makes the samples, each kept by keep, and evaluates rules over them.
-func (s *Story) record(ctx context.Context, root string, engine *promql.Engine, all []rules.Rule, keep keeper) (*memory, error) {
+func (s *Story) record(ctx context.Context, root string, engine *promql.Engine, all []rules.Rule, keep keeper) (*ruler.Memory, error) {
 	states, err := s.states(root)
 	if err != nil {
 		return nil, err
 	}
-	var evaluated []*rule
-	for _, r := range all {
-		evaluated = append(evaluated, &rule{Rule: r})
-	}
-	m, begin := newMemory(), End.Add(-Shown)
+	evaluated := ruler.New(all)
+	m, begin := ruler.NewMemory(), End.Add(-Shown)
 	for at := Begin(); !at.After(End); at = at.Add(Step) {
 		for _, one := range states {
 			keep(m, one.labels, at, one.next(at.Sub(begin), Step))
 		}
 		for _, r := range evaluated {
-			if err := r.evaluate(ctx, engine, m, at); err != nil {
+			if err := r.Evaluate(ctx, engine, m, at); err != nil {
 				return nil, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/rules/ruler"
 	"github.com/plumbline/plumbline/rules/stored"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -114,7 +115,7 @@ func TestHistograms(t *testing.T) {
 // What the rules record of a story is what happens in it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	all := tell(t, "slow-replica").recorded()
+	all := recorded(tell(t, "slow-replica"))
 	at := func(name string, want map[string]string, when time.Time) bool {
 		return slices.ContainsFunc(all, func(r Recorded) bool {
 			if r.Metric.Get("__name__") != name {
@@ -173,10 +174,10 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 }
 
 // told are the stories with what all rules record of them, each made once, by the first test that needs it.
-var told = func() map[string]func() (*memory, error) {
-	all := map[string]func() (*memory, error){}
+var told = func() map[string]func() (*ruler.Memory, error) {
+	all := map[string]func() (*ruler.Memory, error){}
 	for _, name := range Names() {
-		all[name] = sync.OnceValues(func() (*memory, error) {
+		all[name] = sync.OnceValues(func() (*ruler.Memory, error) {
 			s, err := Load(name)
 			if err != nil {
 				return nil, err
@@ -188,7 +189,7 @@ var told = func() map[string]func() (*memory, error) {
 }()
 
 // tell returns a story with what the rules record of it.
-func tell(t *testing.T, story string) *memory {
+func tell(t *testing.T, story string) *ruler.Memory {
 	t.Helper()
 	m, err := told[story]()
 	if err != nil {
@@ -200,8 +201,8 @@ func tell(t *testing.T, story string) *memory {
 // ask evaluates an expression at a story's end.
 func ask(t *testing.T, story, expr string) promql.Vector {
 	t.Helper()
-	engine := newEngine()
-	query, err := engine.NewInstantQuery(t.Context(), stored.Find(tell(t, story).find), nil, expr, End)
+	engine := ruler.NewEngine()
+	query, err := engine.NewInstantQuery(t.Context(), stored.Find(tell(t, story).Find), nil, expr, End)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
+	"github.com/plumbline/plumbline/rules/ruler"
 	"github.com/plumbline/plumbline/rules/stored"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/schematest"
@@ -25,11 +26,11 @@ const early, late = time.Minute, 3 * time.Minute
 // api makes a story's memory the API that why queries.
 type api struct {
 	engine *promql.Engine
-	memory *memory
+	memory *ruler.Memory
 }
 
 func (a api) Query(ctx context.Context, query string, at time.Time, _ ...promv1.Option) (model.Value, promv1.Warnings, error) {
-	q, err := a.engine.NewInstantQuery(ctx, stored.Find(a.memory.find), nil, query, at)
+	q, err := a.engine.NewInstantQuery(ctx, stored.Find(a.memory.Find), nil, query, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +75,7 @@ func TestOneVerdict(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := api{newEngine(), tell(t, name)}
+			a := api{ruler.NewEngine(), tell(t, name)}
 			judged := map[why.Reason]bool{}
 			schema := schematest.Compile(t, answer.Schema)
 			for at := End.Add(-Shown + 10*time.Minute); !at.After(End); at = at.Add(2 * time.Minute) {

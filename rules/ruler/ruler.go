@@ -1,4 +1,4 @@
-package story
+package ruler
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -16,25 +17,34 @@ import (
 	"github.com/plumbline/plumbline/rules/stored"
 )
 
-// rule is one of the files' rules, evaluated by Prometheus' own engine.
-type rule struct {
+// Rule is one of the files' rules, with what its evaluations need of the former ones.
+type Rule struct {
 	rules.Rule
 	// last are the series of the last evaluation.
-	last map[*kept]bool
+	last map[*Series]bool
 	// since is when an alert's condition began, by its labels.
 	since map[string]time.Time
 }
 
-func newEngine() *promql.Engine {
+// NewEngine returns an engine with Prometheus' own defaults.
+func NewEngine() *promql.Engine {
 	return promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 50_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
 		EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
 	})
 }
 
-// evaluate records what the rule has at a moment.
-func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, at time.Time) error {
-	query, err := engine.NewInstantQuery(ctx, stored.Find(m.find), nil, r.Expr, at)
+// New returns rules that were never evaluated.
+func New(all []rules.Rule) (made []*Rule) {
+	for _, r := range all {
+		made = append(made, &Rule{Rule: r})
+	}
+	return made
+}
+
+// Evaluate adds what the rule records at a moment, or the series ALERTS of its alert.
+func (r *Rule) Evaluate(ctx context.Context, engine *promql.Engine, m *Memory, at time.Time) error {
+	query, err := engine.NewInstantQuery(ctx, stored.Find(m.Find), nil, r.Expr, at)
 	if err != nil {
 		return fmt.Errorf("rule %s%s: %w", r.Record, r.Alert, err)
 	}
@@ -53,7 +63,7 @@ func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, a
 	if r.Alert != "" {
 		found = r.firing(found, at)
 	}
-	now := map[*kept]bool{}
+	now := map[*Series]bool{}
 	for _, one := range found {
 		b := labels.NewBuilder(one.Metric)
 		if r.Alert == "" {
@@ -62,15 +72,15 @@ func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, a
 				b.Set(name, value)
 			}
 		}
-		value := sample{number: one.F}
+		var h *histogram.FloatHistogram
 		if one.H != nil {
-			value.histogram = one.H.Copy()
+			h = one.H.Copy()
 		}
-		now[m.add(b.Labels(), at, value)] = true
+		now[m.Add(b.Labels(), at, one.F, h)] = true
 	}
-	for k := range r.last {
-		if !now[k] {
-			m.end(k, at)
+	for s := range r.last {
+		if !now[s] {
+			m.End(s, at)
 		}
 	}
 	r.last = now
@@ -79,7 +89,7 @@ func (r *rule) evaluate(ctx context.Context, engine *promql.Engine, m *memory, a
 
 // firing are the series ALERTS of an alert's condition; a label that is a template keeps its text, which no panel
 // shows.
-func (r *rule) firing(found promql.Vector, at time.Time) promql.Vector {
+func (r *Rule) firing(found promql.Vector, at time.Time) promql.Vector {
 	since := map[string]time.Time{}
 	var alerts promql.Vector
 	for _, one := range found {
