@@ -1,5 +1,5 @@
 // Command release makes everything that a maintainer uploads for a version: image archives, the
-// charts, kubectl's plugin, bundles of rules and dashboards, a bill of materials for each program, a statement of
+// charts, kubectl's plugin, an archive for a machine without a cluster, bundles of rules and dashboards, a bill of materials for each program, a statement of
 // provenance, checksums, and the version's section of the changelog. The same checkout and the same
 // programs make the same bytes.
 package main
@@ -122,7 +122,7 @@ func (r release) make() error {
 		do   func() error
 	}{
 		{"changelog", r.changelog}, {"images and bills of materials", r.archives}, {"chart", r.chart},
-		{"rules and dashboards", r.bundles}, {"kubectl's plugin", r.plugin}, {"provenance", r.provenance}, {"checksums", r.checksums},
+		{"rules and dashboards", r.bundles}, {"kubectl's plugin", r.plugin}, {"a machine's archive", r.host}, {"provenance", r.provenance}, {"checksums", r.checksums},
 	} {
 		fmt.Println(step.name)
 		if err := step.do(); err != nil {

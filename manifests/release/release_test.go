@@ -40,7 +40,7 @@ var program = sync.OnceValues(func() ([]byte, error) {
 func checkout(t *testing.T, stamp time.Time) string {
 	t.Helper()
 	root := t.TempDir()
-	cp := exec.Command("cp", "-a", "--parents", "manifests/chart", "manifests/images", "rules", "dashboards", "LICENSE", root)
+	cp := exec.Command("cp", "-a", "--parents", "manifests/chart", "manifests/images", "exporters/blockio/blkio.yaml", "exporters/blockio/blkio.bpf.o", "rules", "dashboards", "LICENSE", root)
 	cp.Dir = testkit.Root()
 	if text, err := cp.CombinedOutput(); err != nil {
 		t.Fatalf("%s", text)
@@ -50,6 +50,7 @@ func checkout(t *testing.T, stamp time.Time) string {
 		t.Fatal(err)
 	}
 	files := map[string]string{"build/linux/amd64/plumbline-agent": string(agent), "build/linux/arm64/plumbline-agent": "for arm64",
+		"build/linux/amd64/ebpf_exporter": "exporter for amd64", "build/linux/arm64/ebpf_exporter": "exporter for arm64",
 		"build/plugin/linux-amd64/kubectl-plumbline": "#!/bin/sh\necho for linux-amd64\n", "build/plugin/linux-arm64/kubectl-plumbline": "#!/bin/sh\necho for linux-arm64\n",
 		"build/plugin/darwin-amd64/kubectl-plumbline": "for darwin-amd64", "build/plugin/darwin-arm64/kubectl-plumbline": "for darwin-arm64",
 		"CHANGELOG.md": "# Changelog\n\n## 9.9.9, today\n\n### Added\n- This.\n\n## 9.9.8\n\nThat.\n"}
@@ -97,7 +98,7 @@ func TestReproducible(t *testing.T) {
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = out
-	if text, err := check.CombinedOutput(); err != nil || strings.Count(string(text), ": OK") != 14 {
+	if text, err := check.CombinedOutput(); err != nil || strings.Count(string(text), ": OK") != 16 {
 		t.Errorf("SHA256SUMS: %v\n%s", err, text)
 	}
 	changes, err := os.ReadFile(filepath.Join(out, "CHANGES.md"))
@@ -143,6 +144,31 @@ func TestReproducible(t *testing.T) {
 	for name := range files {
 		if strings.HasSuffix(name, ".go") || strings.Contains(name, "/tests/") {
 			t.Errorf("the chart has %s", name)
+		}
+	}
+}
+
+// TestMachineArchive unpacks a machine's archive as root may: all may read what is in it, and run the programs.
+func TestMachineArchive(t *testing.T) {
+	root := checkout(t, time.Unix(1e9, 0))
+	if err := makeRelease(t, root, "9.9.9"); err != nil {
+		t.Fatal(err)
+	}
+	into := t.TempDir()
+	archive := filepath.Join(root, "build", "release", "9.9.9", "plumbline-9.9.9-linux-arm64.tar.gz")
+	if text, err := exec.Command("/bin/sh", "-c", `umask 077 && tar -xpzf "$1" -C "$2"`, "sh", archive, into).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	folder := filepath.Join(into, "plumbline-9.9.9")
+	for name, mode := range map[string]os.FileMode{".": 0o755, "blockio": 0o755, "blockio/blkio.yaml": 0o644, "blockio/blkio.bpf.o": 0o644,
+		"plumbline": 0o755, "plumbline-agent": 0o755, "ebpf_exporter": 0o755, "LICENSE": 0o644} {
+		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v; want mode %v", name, info, err, mode)
+		}
+	}
+	for name, want := range map[string]string{"plumbline": "for linux-arm64", "plumbline-agent": "for arm64", "ebpf_exporter": "exporter for arm64"} {
+		if text, err := os.ReadFile(filepath.Join(folder, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has %.50q: %v", name, text, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 )
 
 // longest is more than any file of a chart has.
@@ -47,7 +48,7 @@ func Unpack(file string) (map[string][]byte, error) {
 }
 
 // Pack writes files as a gzipped tar archive that depends on nothing but their names and content. The programs among
-// them may be run.
+// them may be run. A name that ends with a slash is a folder.
 func Pack(file string, files map[string][]byte, programs ...string) (err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -60,11 +61,14 @@ func Pack(file string, files map[string][]byte, programs ...string) (err error) 
 	}
 	w := tar.NewWriter(z)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		mode := int64(0o644)
-		if slices.Contains(programs, name) {
+		kind, mode := byte(tar.TypeReg), int64(0o644)
+		if strings.HasSuffix(name, "/") {
+			kind = tar.TypeDir
+		}
+		if kind == tar.TypeDir || slices.Contains(programs, name) {
 			mode = 0o755
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(files[name]))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: kind, Name: name, Mode: mode, Size: int64(len(files[name]))}); err != nil {
 			return err
 		}
 		if _, err := w.Write(files[name]); err != nil {
