@@ -50,12 +50,12 @@ func newCluster(config *rest.Config, o options) (*cluster, error) {
 
 // statusError is an API server's refusal.
 type statusError struct {
-	path, message string
-	code          int
+	method, path, message string
+	code                  int
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("the API server answers %d to GET %s: %s", e.code, e.path, e.message)
+	return fmt.Sprintf("the API server answers %d to %s %s: %s", e.code, e.method, e.path, e.message)
 }
 
 // errNoCluster means that no API server is known, errOther that the query is about a cluster which need not be
@@ -86,16 +86,22 @@ func (c *cluster) untold(err error) bool {
 
 // get reads an object of the API.
 func (c *cluster) get(ctx context.Context, path string, query url.Values, into any) error {
+	return c.send(ctx, http.MethodGet, path, query, nil, into)
+}
+
+// send sends a request with an object, if there is one, to the API, and reads the one that it answers with.
+func (c *cluster) send(ctx context.Context, method, path string, query url.Values, object []byte, into any) error {
 	if c.none != nil {
 		return c.none
 	}
 	u := c.base.JoinPath(path)
 	u.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(object))
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.client.Do(request)
 	if err != nil {
 		return err
@@ -104,17 +110,17 @@ func (c *cluster) get(ctx context.Context, path string, query url.Values, into a
 	const most = 256 << 20
 	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	if err != nil {
-		return fmt.Errorf("GET %s: %w", path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	if answer.StatusCode != http.StatusOK {
+	if answer.StatusCode/100 != 2 {
 		var status struct{ Message string }
 		if json.Unmarshal(body, &status) != nil || status.Message == "" {
 			status.Message = answer.Status
 		}
-		return &statusError{path, status.Message, answer.StatusCode}
+		return &statusError{method, path, status.Message, answer.StatusCode}
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("GET %s: %w", path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil
 }
@@ -238,7 +244,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	var status struct{ Kind, Message string }
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		return nil, &statusError{request.URL.Path, status.Message, answer.StatusCode}
+		return nil, &statusError{request.Method, request.URL.Path, status.Message, answer.StatusCode}
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil

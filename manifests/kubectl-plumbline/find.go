@@ -109,7 +109,7 @@ func (c *cluster) choose(where, how string) {
 // note writes what is not part of the answer.
 func (c *cluster) note(format string, args ...any) {
 	if c.notes != nil {
-		fmt.Fprintln(c.notes, "kubectl-plumbline:", why.Clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(c.notes, program+":", why.Clean(fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +27,14 @@ import (
 
 // release is the version that this program is of; `make release` sets it.
 var release = "unreleased"
+
+// program is the name that this program was started by: kubectl's plugin, or plumbline on a machine without a cluster.
+var program = func() string {
+	if filepath.Base(os.Args[0]) == "plumbline" {
+		return "plumbline"
+	}
+	return "kubectl-plumbline"
+}()
 
 // patience is how long an answer may take: Prometheus gives up a query after two minutes.
 const patience = 5 * time.Minute
@@ -45,6 +55,7 @@ type options struct {
 	target       string
 	predict      ask.Question
 	think        string
+	try          tryOptions
 	output       string // one of answer.Formats; text if it is another
 }
 
@@ -57,6 +68,9 @@ Examples:
   kubectl plumbline why data-shop-1 -n shop        # a claim, layer by layer
   kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
+  sudo plumbline try --for=30s                     # on a machine with a database, with nothing installed: the same answer
+  kubectl plumbline try data-shop-1 -n shop --registry=REGISTRY    # a claim's node (or pod/POD, node/NODE), by a Job that is removed
+  plumbline try --replay=FILE                      # of a record that --record=FILE made, here or elsewhere
   kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
   kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
   kubectl plumbline why data-shop-1 -n shop -o json | jq '.items[].verdict'   # for programs; also status, predict, verify
@@ -68,7 +82,8 @@ Examples:
 
 Prometheus is asked through the API server's proxy, which needs the right to "get" services/proxy in its namespace and,
 to find it, to "list" services. What else the user may not read is said to be unknown, and the rest is told; with
---prometheus-url nothing else is needed, but for check. Nothing is changed; events alone writes, and nothing but Events.
+--prometheus-url nothing else is needed, but for check. Nothing is changed; of all commands events writes Events, and
+try TARGET makes a Job and removes it.
 
 Exit codes: 0, answered; 1, the answer is no (verify: something is missing; predict: it cannot be known; check: a node
 will not work), or there is none; 2, the command line is wrong. Errors and notes go to standard error.
@@ -76,7 +91,7 @@ will not work), or there is none; 2, the command line is wrong. Errors and notes
 To install the plugin, put this program into a folder of your PATH.`
 
 func main() {
-	app := kingpin.New("kubectl-plumbline", examples)
+	app := kingpin.New(program, examples)
 	app.HelpFlag.Short('h')
 	app.Version(release)
 	var o options
@@ -100,12 +115,21 @@ func main() {
 	predictCommand.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&o.think, "", string(predict.Exponential), string(predict.Constant))
 	predictCommand.Flag("think-time", "Mean time from a session's answer to its next statement of a kind that waits for storage; 0: what the rate of --clients leaves.").DurationVar(&o.predict.ThinkTime)
 	predictCommand.Flag("same-cache", "As many reads reach storage there as do here: as much memory, and no cache of the storage's own.").BoolVar(&o.predict.SameCache)
+	tryCommand := app.Command("try", "Measures for a short while, with nothing installed, and explains as why does: this machine's database servers, which needs root and the programs of a release's archive; or, with a target, those of a cluster's node, by a Job that is removed at the end. Nothing is left behind.")
+	tryCommand.Arg("target", "CLAIM, pod/POD or node/NODE of a cluster; this machine if it is left out.").StringVar(&o.try.target)
+	tryCommand.Flag("registry", "Registry of the images agent and blockio, for a target.").Envar("PLUMBLINE_REGISTRY").StringVar(&o.try.registry)
+	tryCommand.Flag("tag", "Their tag; this program's version if empty.").StringVar(&o.try.tag)
+	tryCommand.Flag("pod-namespace", "Namespace of the Job, for a target. Its PodSecurity must be privileged.").Default("kube-system").StringVar(&o.try.in)
+	tryCommand.Flag("for", "How long to measure.").Default("30s").DurationVar(&o.try.span)
+	tryCommand.Flag("record", "New file for what was measured: OpenMetrics with timestamps, without any text of a statement. promtool tsdb create-blocks-from openmetrics imports it.").StringVar(&o.try.record)
+	tryCommand.Flag("replay", "Explain such a record instead of measuring. Needs no right.").StringVar(&o.try.replay)
+	tryCommand.Flag("programs", "Folder with plumbline-agent, ebpf_exporter and blockio; that of this program if empty.").StringVar(&o.try.programs)
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
 	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant asks status, why, predict and alerts. It only reads.")
 	eventsCommand := app.Command("events", "Writes verdicts as Kubernetes Events on claims and databases' pods, until it is stopped: what the chart runs with verdict.events=true. It has flags of its own, see kubectl plumbline events --help.")
-	for _, c := range []*kingpin.CmdClause{status, whyCommand, predictCommand, verify} {
+	for _, c := range []*kingpin.CmdClause{status, whyCommand, tryCommand, predictCommand, verify} {
 		c.Flag("output", "text, json or yaml. manifests/kubectl-plumbline/answer/schema.json describes the document.").Short('o').Default("text").EnumVar(&o.output, append([]string{"text"}, answer.Formats...)...)
 	}
 
@@ -118,7 +142,7 @@ func main() {
 		err = o.check()
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "kubectl-plumbline: %v; try kubectl plumbline --help\n", err)
+		fmt.Fprintf(os.Stderr, "%s: %v; try %s --help\n", program, err, strings.ReplaceAll(program, "kubectl-", "kubectl "))
 		os.Exit(exitUsage)
 	}
 	o.prefer()
@@ -126,7 +150,7 @@ func main() {
 	defer cancel()
 	if command != mcp.FullCommand() { // each of its calls has its own time
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, patience+o.wait)
+		ctx, stop = context.WithTimeout(ctx, patience+o.wait+o.try.span)
 		defer stop()
 	}
 	pen := why.NewPen(os.Stdout)
@@ -135,6 +159,14 @@ func main() {
 		err = run(o, func(c *cluster) error { return c.status(ctx, os.Stdout, pen) })
 	case whyCommand.FullCommand():
 		err = run(o, func(c *cluster) error { return c.why(ctx, os.Stdout, pen) })
+	case tryCommand.FullCommand():
+		context.AfterFunc(ctx, cancel) // a second interrupt ends the program at once
+		do := func(c *cluster) error { return c.explain(ctx, os.Stdout, pen) }
+		if err = o.try.check(); err == nil && o.try.target == "" {
+			err = do(&cluster{o: o, notes: os.Stderr, now: time.Now})
+		} else if err == nil {
+			err = run(o, do)
+		}
 	case predictCommand.FullCommand():
 		err = run(o, func(c *cluster) error { return c.predict(ctx, os.Stdout) })
 	case check.FullCommand():
@@ -192,7 +224,7 @@ func (o *options) prefer() {
 
 // tell prints an error, which may contain what servers returned.
 func tell(w io.Writer, err error) {
-	fmt.Fprintln(w, "kubectl-plumbline:", why.Line(err))
+	fmt.Fprintln(w, program+":", why.Line(err))
 }
 
 // absent reports whether an error means that there is no kubeconfig, and nothing in one was named. A wrong kubeconfig

@@ -145,9 +145,12 @@ func (p *Pen) Why(f *Finding) {
 	if t.Server != "" {
 		fmt.Fprintf(p.out, "Server %s (%s) on %s; ", t.Server, t.Engine, t.Node)
 	}
-	if t.Volume == "" {
+	switch {
+	case t.Volume == "":
 		fmt.Fprintln(p.out, "on no volume that is known.")
-	} else {
+	case t.Claim == "":
+		fmt.Fprintf(p.out, "volume %s, device %s.\n", t.Volume, t.Device)
+	default:
 		fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
 	}
 	if s := f.main(); len(s.Phases) > 0 {

@@ -116,6 +116,17 @@ func Claims(ctx context.Context, api API, namespace, class string, at time.Time)
 	return slices.Compact(claims), *a.err
 }
 
+// Servers lists the database servers that are known, whatever they are on, by name.
+func Servers(ctx context.Context, api API, at time.Time) ([]Subject, error) {
+	a := newAsker(ctx, api, at, 0)
+	var all []Subject
+	for _, v := range a.vector("known servers") {
+		all = append(all, Subject{Server: string(v.Metric["server"])})
+	}
+	slices.SortFunc(all, func(x, y Subject) int { return strings.Compare(x.Server, y.Server) })
+	return slices.Compact(all), *a.err
+}
+
 // Addresses lists where a server is known to answer, HOST:PORT, alone.
 func Addresses(ctx context.Context, api API, t Target, at time.Time) ([]string, error) {
 	a := newAsker(ctx, api, at, 0)

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/try"
+	"github.com/plumbline/plumbline/rules/why"
+)
+
+// leastTry and mostTry bound --for: what is measured is kept in memory.
+const (
+	leastTry = 2 * try.Evaluation
+	mostTry  = 10 * time.Minute
+)
+
+// tried is what the documents name in the place of a Prometheus.
+const tried = "plumbline try"
+
+// tryOptions is the command line of try.
+type tryOptions struct {
+	span           time.Duration
+	record, replay string
+	programs       string
+	// target is of a cluster, and empty for this machine. The programs run there in the namespace in, of images that
+	// registry and tag name.
+	target, in, registry, tag string
+}
+
+func (o tryOptions) check() error {
+	switch {
+	case o.span < leastTry || o.span > mostTry:
+		return usageError{fmt.Errorf("--for=%v: want %v to %v", o.span, leastTry, mostTry)}
+	case o.replay != "" && (o.record != "" || o.target != ""):
+		return usageError{errors.New("--replay measures nothing: leave out --record and the target")}
+	case o.target != "" && o.registry == "":
+		return usageError{errors.New("--registry is empty: give the registry that your images were pushed to, as the chart's value image.registry")}
+	case len(validation.IsDNS1123Label(o.in)) > 0:
+		return usageError{fmt.Errorf("--pod-namespace=%s is no name of a namespace", why.Clean(o.in))}
+	}
+	return nil
+}
+
+// explain measures this machine or a cluster's node, or reads a record, and explains each database server.
+func (c *cluster) explain(ctx context.Context, w io.Writer, pen *why.Pen) error {
+	o := c.o.try
+	var p place
+	if o.target != "" {
+		var err error
+		if p, err = c.place(ctx, o.target); err != nil {
+			return err
+		}
+	}
+	m, err := c.measure(ctx, o, p)
+	if err != nil {
+		return err
+	}
+	// An interrupt has ended the measuring; the answer is given all the same.
+	return c.give(context.WithoutCancel(ctx), w, pen, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) })
+}
+
+// measure returns what a record has, or what is measured now.
+func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Measurement, error) {
+	if o.replay != "" {
+		f, err := os.Open(o.replay)
+		if err != nil {
+			return nil, fmt.Errorf("--replay: %w", err)
+		}
+		defer f.Close()
+		return try.Replay(ctx, why.Clean(o.replay), f)
+	}
+	var record *os.File
+	if o.record != "" {
+		var err error
+		if record, err = os.OpenFile(o.record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return nil, fmt.Errorf("--record: %w", err)
+		}
+		defer record.Close()
+	}
+	var m *try.Measurement
+	var err error
+	if o.target == "" {
+		m, err = c.measureHost(ctx, o)
+	} else {
+		m, err = c.measureNode(ctx, p, o)
+	}
+	if record == nil {
+		return m, err
+	}
+	if err == nil {
+		err = cmp.Or(m.Record(record), record.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(o.record))
+	}
+	return m, nil
+}
+
+func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measurement, error) {
+	m, err := try.New()
+	if err != nil {
+		return nil, err
+	}
+	began := c.now()
+	c.note("Loading the programs that measure.")
+	return m, try.Host(ctx, o.programs, func(ctx context.Context, exporters []try.Exporter) error {
+		return c.look(ctx, m, exporters, nil, began)
+	})
+}
+
+// look measures, and shows how far that is.
+func (c *cluster) look(ctx context.Context, m *try.Measurement, exporters []try.Exporter, claims []why.Subject, began time.Time) error {
+	of := c.o.try.span
+	c.note("Measuring for %v, after %.1f s; an interrupt ends it sooner.", of, c.now().Sub(began).Seconds())
+	progress := func() {
+		if m.Window() >= of || c.notes == nil {
+			return // the answer follows
+		}
+		findings, err := findAll(ctx, m, claims)
+		if err != nil {
+			c.note("%v of %v: %s", m.Window(), of, why.Line(err))
+			return
+		}
+		c.note("%v of %v", m.Window(), of)
+		why.PlainPen(c.notes).Stacks(findings)
+	}
+	return m.Measure(ctx, of, exporters, progress, func(err error) { c.note("Not read: %s", why.Line(err)) })
+}
+
+// findAll returns what is known of each subject, of each database server if there are none.
+func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject) (findings []*why.Finding, err error) {
+	if len(subjects) == 0 {
+		if subjects, err = why.Servers(ctx, m, m.Last); err != nil {
+			return nil, err
+		}
+	}
+	if len(subjects) == 0 {
+		return nil, errors.New("no database server was found; exporters/agent/README.md lists which programs are recognised")
+	}
+	for _, s := range subjects {
+		f, err := why.Find(ctx, m, s, m.Last, m.Window())
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, f)
+	}
+	return findings, nil
+}
+
+// askTry explains what was measured, the slowest server first.
+func (c *cluster) askTry(ctx context.Context, m *try.Measurement, claims []why.Subject) (*reply, error) {
+	findings, err := findAll(ctx, m, claims)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(findings, func(a, b *why.Finding) int {
+		_, x, _ := a.Main()
+		_, y, _ := b.Main()
+		return cmp.Compare(y, x) // without a mean, which is NaN, last
+	})
+	c.asked, c.o.window = tried, m.Window()
+	d := &answer.Why{Head: c.head(answer.KindWhy, m.Last)}
+	for _, f := range findings {
+		d.Items = append(d.Items, answer.NewFinding(f))
+	}
+	return &reply{document: d, text: func(w io.Writer, pen *why.Pen) error {
+		if len(findings) > 1 {
+			pen.Stacks(findings)
+		}
+		for i, f := range findings {
+			if i > 0 || len(findings) > 1 {
+				fmt.Fprintln(w)
+			}
+			pen.Why(f)
+		}
+		return nil
+	}}, nil
+}

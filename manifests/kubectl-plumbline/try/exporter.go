@@ -1,0 +1,128 @@
+package try
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// mostPage is how large an exporter's answer may be, in bytes.
+const mostPage = 64 << 20
+
+// Exporter is one that is read.
+type Exporter struct {
+	// URL is where its metrics are, Client how to get there.
+	URL    string
+	Client *http.Client
+	// Target are its labels; job names it in errors.
+	Target map[string]string
+}
+
+// Targets returns the labels of the agent and of the block I/O exporter on a node.
+func Targets(node string) (agent, blockio map[string]string) {
+	of := func(job string) map[string]string {
+		return map[string]string{"job": job, "instance": node, "node": node}
+	}
+	return of("plumbline-agent"), of("plumbline-blockio")
+}
+
+// read reads an exporter once.
+func (e Exporter) read(ctx context.Context) (p Page) {
+	p.Target = e.Target
+	defer func() {
+		if p.Err != nil {
+			p.Err = fmt.Errorf("%s: %w", e.Target["job"], p.Err)
+		}
+	}()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
+	if err != nil {
+		p.Err = err
+		return p
+	}
+	request.Header.Set("Accept", "text/plain;version=0.0.4")
+	answer, err := e.Client.Do(request)
+	if err != nil {
+		p.Err = err
+		return p
+	}
+	defer answer.Body.Close()
+	p.Text, p.Err = io.ReadAll(io.LimitReader(answer.Body, mostPage+1))
+	switch {
+	case p.Err != nil:
+	case answer.StatusCode != http.StatusOK:
+		p.Err = fmt.Errorf("status %s: %.500s", answer.Status, p.Text)
+	case len(p.Text) > mostPage:
+		p.Err = fmt.Errorf("more than %d bytes", mostPage)
+	}
+	return p
+}
+
+// readAll reads all exporters at the same time.
+func readAll(ctx context.Context, all []Exporter) []Page {
+	pages := make([]Page, len(all))
+	done := make(chan int)
+	for i, e := range all {
+		go func() { pages[i] = e.read(ctx); done <- i }()
+	}
+	for range all {
+		<-done
+	}
+	return pages
+}
+
+// Await returns once all exporters can be read, or with the error of one that cannot when ctx ends.
+func Await(ctx context.Context, all []Exporter) error {
+	retry := time.NewTicker(Interval / 5)
+	defer retry.Stop()
+	for {
+		var errs []error
+		for _, p := range readAll(ctx, all) {
+			errs = append(errs, p.Err)
+		}
+		err := errors.Join(errs...)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-retry.C:
+		}
+	}
+}
+
+// Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
+// evaluated after each evaluation of the rules; notes gets what could not be read.
+func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, evaluated func(), note func(error)) error {
+	next := time.NewTicker(Interval)
+	defer next.Stop()
+	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
+	for {
+		at := time.Now()
+		pages := readAll(ctx, all)
+		if ctx.Err() != nil {
+			break
+		}
+		due, err := m.Add(work, at, pages...)
+		if err != nil {
+			note(err)
+		}
+		if due {
+			evaluated()
+		}
+		if m.Last.Sub(m.First) >= d {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-next.C:
+		}
+	}
+	if m.Window() <= 0 {
+		return fmt.Errorf("ended before anything was measured: %w", context.Cause(ctx))
+	}
+	return m.Evaluate(work)
+}

@@ -1,0 +1,323 @@
+package try_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// address is the fake node's pods': one of documentation, as the API server proxies to no loopback address.
+const address = "192.0.2.7"
+
+var (
+	jobs = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+	pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+)
+
+// objects reads objects of YAML.
+func objects(t *testing.T, text string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	for part := range strings.SplitSeq(text, "---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(part), &o.Object); err != nil {
+			t.Fatalf("%v in %s", err, part)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// fakeNode is a stand-in for the controller of Jobs and for a kubelet: the API server is real, a node is not. It makes
+// the pod of each Job with this status, which run may complete.
+func fakeNode(t *testing.T, s *kubetest.Server, status string, run func(*unstructured.Unstructured)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	t.Cleanup(func() { cancel(); wait.Wait() })
+	var state map[string]any
+	if err := yaml.Unmarshal([]byte(status), &state); err != nil {
+		t.Fatal(err)
+	}
+	one := func(job unstructured.Unstructured) error {
+		template, _, err := unstructured.NestedMap(job.Object, "spec", "template")
+		if err != nil {
+			return err
+		}
+		pod := &unstructured.Unstructured{Object: template}
+		pod.SetAPIVersion("v1")
+		pod.SetKind("Pod")
+		pod.SetName(job.GetName() + "-pod")
+		pod, err = s.Client.Resource(pods).Namespace(job.GetNamespace()).Create(ctx, pod, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		if run != nil {
+			run(pod)
+		}
+		pod.Object["status"] = state
+		_, err = s.Client.Resource(pods).Namespace(job.GetNamespace()).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return err
+	}
+	wait.Go(func() {
+		for done := map[string]bool{}; ctx.Err() == nil; {
+			list, err := s.Client.Resource(jobs).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				continue // the end of the test
+			}
+			for _, job := range list.Items {
+				if name := job.GetName(); !done[name] {
+					done[name] = true
+					if err := one(job); err != nil && ctx.Err() == nil {
+						t.Errorf("the stand-in for a node: %v", err)
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+}
+
+const running = `
+phase: Running
+podIP: ` + address + `
+podIPs: [{ip: ` + address + `}]
+containerStatuses:
+  - {name: agent, image: a, imageID: a, ready: true, restartCount: 0, state: {running: {}}}
+  - {name: blockio, image: b, imageID: b, ready: true, restartCount: 0, state: {running: {}}}
+`
+
+// shop is a claim on a folder of the node, in use by a pod.
+const shop = `
+apiVersion: v1
+kind: Node
+metadata: {name: here}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-1}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: standard, hostPath: {path: /var/tmp/shop-files}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], storageClassName: standard, volumeName: pv-1, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: idle, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], storageClassName: standard, volumeName: pv-1, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop}
+spec:
+  nodeName: here
+  containers: [{name: db, image: db}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+status: {phase: Running}
+`
+
+// shopping starts an API server with the shop, and returns the kubeconfig of a user with every right.
+func shopping(t *testing.T) (s *kubetest.Server, kubeconfig string) {
+	t.Helper()
+	s = kubetest.Start(t)
+	for _, name := range []string{"shop", "kube-system"} {
+		s.Namespace(name)
+	}
+	s.Apply(objects(t, shop)...)
+	return s, s.Kubeconfig(s.Config.BearerToken)
+}
+
+// noJob fails if a Job is left.
+func noJob(t *testing.T, s *kubetest.Server) {
+	t.Helper()
+	list, err := s.Client.Resource(jobs).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range list.Items {
+		if job.GetDeletionTimestamp() == nil {
+			t.Errorf("Job %s is left", job.GetName())
+		}
+	}
+}
+
+// The claim's node is measured through the API server's proxy by the programs that the Job names, and the Job is gone.
+// Programs and API server are real, the node is not.
+func TestClaim(t *testing.T) {
+	s, kubeconfig := shopping(t)
+	dir := programs(t)
+	if text, err := exec.Command(testkit.Tool(t, "ip"), "address", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
+	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
+		volumes := filepath.Join(t.TempDir(), "volumes.yaml")
+		if err := os.WriteFile(volumes, []byte(pod.GetAnnotations()["plumbline.io/volumes"]), 0o600); err != nil {
+			t.Error(err)
+		}
+		for _, line := range [][]string{
+			{"plumbline-agent", "--web.listen-address=" + address + ":9437", "--node=here", "--volume.identity-file=" + volumes},
+			{"ebpf_exporter", "--web.listen-address=" + address + ":9435", "--config.names=blkio", "--config.dir=" + filepath.Join(dir, "blockio")},
+		} {
+			cmd := exec.Command(filepath.Join(dir, line[0]), line[1:]...)
+			if err := cmd.Start(); err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		}
+	})
+	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	noJob(t, s)
+	f := only(t, out.Bytes())
+	if f.Name != "shop/data" || f.Target.Node != "here" || f.Target.Server != "shop" || f.Target.Volume != "pv-1" || f.Target.StorageClass != "standard" ||
+		f.Statement == nil || *f.Statement.Count < 20 {
+		t.Errorf("%+v", f)
+	}
+	if text := errs.String(); !strings.Contains(text, "Made Job plumbline-try-") || !strings.Contains(text, "Removed Job plumbline-try-") {
+		t.Errorf("what was made and removed is not reported")
+	}
+}
+
+// What stands in the way is one sentence with what to do, and no Job is left, whatever it was.
+func TestNodeRefuses(t *testing.T) {
+	s, kubeconfig := shopping(t)
+	s.Apply(objects(t, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: strict, labels: {pod-security.kubernetes.io/enforce: restricted}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: [""], resources: [pods, nodes, persistentvolumes, persistentvolumeclaims], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: nobody, namespace: shop}
+`)...)
+	of := func(account string) string { return s.Kubeconfig(s.Token("shop", account)) }
+	waiting := func(state string) string {
+		return fmt.Sprintf("phase: Pending\ncontainerStatuses: [{name: agent, image: a, imageID: '', ready: false, restartCount: 0, state: %s}]", state)
+	}
+	for _, c := range []struct {
+		name, target, status, want string
+		code                       int
+		flags                      []string
+	}{
+		{"no registry", "node/here", "", "--registry is empty", 2, []string{"--registry="}},
+		{"wrong kind", "server/x", "", "want CLAIM, pod/POD or node/NODE", 2, nil},
+		{"no node", "node/elsewhere", "", `nodes "elsewhere" not found`, 1, nil},
+		{"no claim", "none", "", "no running pod uses claim shop/none", 1, nil},
+		{"idle claim", "idle", "", "no running pod uses claim shop/idle", 1, nil},
+		{"no pod", "pod/none", "", `pods "none" not found`, 1, nil},
+		{"no right to read", "data", "", "403 to GET /api/v1/namespaces/shop/pods", 1, []string{"--kubeconfig=" + of("nobody")}},
+		{"no right to make", "data", "", "it needs the rights to create and delete jobs", 1, []string{"--kubeconfig=" + of("reader")}},
+		{"PodSecurity", "pod/db", "", "PodSecurity of namespace strict refuses", 1, []string{"--pod-namespace=strict"}},
+		{"no image", "data", waiting(`{waiting: {reason: ErrImagePull, message: "not there"}}`), "the image of container agent cannot be pulled: ErrImagePull: not there", 1, nil},
+		{"program fails", "data", waiting(`{terminated: {exitCode: 1, reason: Error, containerID: x}}`), "container agent ended with exit code 1: Error", 1, nil},
+		{"evicted", "data", "{phase: Failed, reason: Evicted, message: The node was low on memory}", "the node did not keep the pod: Evicted: The node was low on memory", 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.status != "" {
+				fakeNode(t, s.In(t), c.status, nil)
+			}
+			line := append([]string{"try", c.target, "--namespace=shop"}, c.flags...)
+			for _, usual := range []string{"--kubeconfig=" + kubeconfig, "--registry=registry.example.org"} {
+				name, _, _ := strings.Cut(usual, "=")
+				if !slices.ContainsFunc(c.flags, func(flag string) bool { return strings.HasPrefix(flag, name) }) {
+					line = append(line, usual)
+				}
+			}
+			cmd, out, errs := plumbline(t, line...)
+			var exit *exec.ExitError
+			if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+			if last := lines[len(lines)-1]; !strings.Contains(last, c.want) || cmd.ProcessState.ExitCode() != c.code || out.String() != "" {
+				t.Errorf("exit code %d, want %d, with %q in the last line", cmd.ProcessState.ExitCode(), c.code, c.want)
+			}
+			noJob(t, s)
+		})
+	}
+}
+
+// An interrupt removes the Job, and one that outlives its maker ends by itself.
+func TestNodeInterrupted(t *testing.T) {
+	s, kubeconfig := shopping(t)
+	start := func(t *testing.T) (*exec.Cmd, unstructured.Unstructured) {
+		cmd, _, _ := plumbline(t, "try", "node/here", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=30s")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var job unstructured.Unstructured
+		testkit.Eventually(t, testkit.Patience, func() error {
+			list, err := s.Client.Resource(jobs).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 {
+				return fmt.Errorf("no Job yet: %v", err)
+			}
+			job = list.Items[0]
+			return nil
+		})
+		return cmd, job
+	}
+	cmd, _ := start(t)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("interrupted before it measured: %v", err)
+	}
+	noJob(t, s)
+
+	cmd, job := start(t)
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	text, err := json.Marshal(job.Object["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec struct{ ActiveDeadlineSeconds, TTLSecondsAfterFinished, BackoffLimit *int }
+	if err := json.Unmarshal(text, &spec); err != nil || spec.ActiveDeadlineSeconds == nil || *spec.ActiveDeadlineSeconds != 330 ||
+		spec.TTLSecondsAfterFinished == nil || *spec.TTLSecondsAfterFinished > 60 || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 {
+		t.Errorf("the Job goes on for too long: %v: %s", err, text)
+	}
+}

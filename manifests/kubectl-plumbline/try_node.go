@@ -1,0 +1,399 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/template"
+	"time"
+
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/try"
+	"github.com/plumbline/plumbline/rules/why"
+)
+
+//go:embed try_job.yaml
+var jobText string
+
+// jobTemplate is the Job that is made. Its values are JSON strings, which are YAML, too.
+var jobTemplate = template.Must(template.New("job").Parse(jobText))
+
+const (
+	// beginning is how long the programs may take to begin on a node, with their images.
+	beginning = 2 * time.Minute
+	// looking is how often their pod is looked at.
+	looking = time.Second
+	// removing is how long the request to remove them may take.
+	removing = 30 * time.Second
+)
+
+// place is what is measured of a cluster: a node, and of it some claims, or all database servers if there are none.
+type place struct {
+	node   string
+	claims []why.Subject
+	// volumes names the claims' volumes, as the agent's identity file does.
+	volumes []map[string]string
+}
+
+// pod is what is read of a pod.
+type pod struct {
+	Metadata struct{ Name, UID string }
+	Spec     struct {
+		NodeName string
+		Volumes  []struct{ PersistentVolumeClaim *struct{ ClaimName string } }
+	}
+	Status struct {
+		Phase, Reason, Message string
+		ContainerStatuses      []struct {
+			Name  string
+			State struct {
+				Waiting    *struct{ Reason, Message string }
+				Running    *struct{}
+				Terminated *struct {
+					ExitCode        int
+					Reason, Message string
+				}
+			}
+		}
+	}
+}
+
+func (p *pod) mounts(claim string) bool {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
+			return true
+		}
+	}
+	return false
+}
+
+// place returns what a target names: CLAIM, pod/POD or node/NODE.
+func (c *cluster) place(ctx context.Context, target string) (p place, err error) {
+	if node, ok := strings.CutPrefix(target, "node/"); ok {
+		if problems := validation.IsDNS1123Subdomain(node); len(problems) > 0 {
+			return p, usageError{fmt.Errorf("%q is no name of a node: %s", why.Clean(node), problems[0])}
+		}
+		p.node = node
+		return p, c.get(ctx, "/api/v1/nodes/"+node, nil, &struct{}{})
+	}
+	kind, s, err := subject(target, cmp.Or(c.o.namespace, "default"))
+	if err != nil {
+		return p, err
+	}
+	pods := "/api/v1/namespaces/" + s.Namespace + "/pods"
+	var user *pod
+	claims := []string{s.Claim}
+	switch kind {
+	case "claim":
+		var list struct{ Items []pod }
+		if err := c.get(ctx, pods, nil, &list); err != nil {
+			return p, err
+		}
+		for i := range list.Items {
+			if one := &list.Items[i]; one.mounts(s.Claim) && one.Status.Phase == "Running" {
+				if user != nil && user.Spec.NodeName != one.Spec.NodeName {
+					c.note("Pods on several nodes use the claim; measured is that of pod %s.", user.Metadata.Name)
+					break
+				}
+				user = one
+			}
+		}
+		if user == nil {
+			return p, fmt.Errorf("no running pod uses claim %s/%s, so there is nothing to measure", s.Namespace, s.Claim)
+		}
+	case "pod":
+		user = &pod{}
+		if err := c.get(ctx, pods+"/"+s.Pod, nil, user); err != nil {
+			return p, err
+		}
+		if user.Status.Phase != "Running" {
+			return p, fmt.Errorf("pod %s/%s does not run: it is %s", s.Namespace, s.Pod, why.Clean(user.Status.Phase))
+		}
+		if claims, err = c.claimsOf(ctx, s.Namespace, s.Pod); err != nil {
+			return p, err
+		}
+		if len(claims) == 0 {
+			return p, fmt.Errorf("pod %s/%s mounts no claim; node/%s measures all servers of its node", s.Namespace, s.Pod, user.Spec.NodeName)
+		}
+	default:
+		return p, usageError{fmt.Errorf("%q: try measures a claim, a pod's claims or a node: want CLAIM, pod/POD or node/NODE", target)}
+	}
+	p.node = user.Spec.NodeName
+	for _, claim := range claims {
+		volume, err := c.volume(ctx, s.Namespace, claim, user.Metadata.UID)
+		if err != nil {
+			return p, err
+		}
+		p.claims, p.volumes = append(p.claims, why.Subject{Namespace: s.Namespace, Claim: claim}), append(p.volumes, volume)
+	}
+	return p, nil
+}
+
+// volume names a claim's volume for the agent, by where the kubelet mounts it for a pod.
+func (c *cluster) volume(ctx context.Context, namespace, claim, uid string) (map[string]string, error) {
+	var bound struct {
+		Spec struct{ VolumeName, StorageClassName string }
+	}
+	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+claim, nil, &bound); err != nil {
+		return nil, err
+	}
+	name := bound.Spec.VolumeName
+	if name == "" {
+		return nil, fmt.Errorf("claim %s/%s has no volume yet", namespace, claim)
+	}
+	var volume struct {
+		Spec struct {
+			CSI      *struct{ Driver string }
+			Local    *struct{ Path string }
+			HostPath *struct{ Path string }
+		}
+	}
+	if err := c.get(ctx, "/api/v1/persistentvolumes/"+name, nil, &volume); err != nil {
+		return nil, err
+	}
+	named := map[string]string{"volume": name, "namespace": namespace, "persistentvolumeclaim": claim, "storageclass": bound.Spec.StorageClassName, "backend": "disk"}
+	plugins := "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~"
+	switch v := volume.Spec; {
+	case v.CSI != nil:
+		named["mountpoint"], named["backend"] = plugins+"csi/"+name+"/mount", v.CSI.Driver
+	case v.Local != nil:
+		named["mountpoint"] = plugins + "local-volume/" + name
+	case v.HostPath != nil:
+		named["directory"] = v.HostPath.Path
+	default:
+		return nil, fmt.Errorf("volume %s of claim %s/%s is neither of a CSI driver nor local nor a folder of the node: it cannot be found there; try node/NODE", name, namespace, claim)
+	}
+	return named, nil
+}
+
+// measureNode has the programs run on the place's node, measures there, and removes them.
+func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.Measurement, error) {
+	m, err := try.New()
+	if err != nil {
+		return nil, err
+	}
+	began := c.now()
+	name := "plumbline-try-" + utilrand.String(8)
+	job, template, err := o.job(name, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.makeJob(ctx, o.in, job, template); err != nil {
+		return nil, err
+	}
+	remove := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
+		defer cancel()
+		path := "/apis/batch/v1/namespaces/" + o.in + "/jobs/" + name
+		err := c.send(ctx, http.MethodDelete, path, url.Values{"propagationPolicy": {"Background"}}, nil, &struct{}{})
+		if err != nil && !answered(err, http.StatusNotFound) {
+			return fmt.Errorf("removing what was made: %w; it ends by itself, or: kubectl delete job %s --namespace %s", err, name, o.in)
+		}
+		return nil
+	}
+	c.note("Made Job %s in namespace %s; its pod measures on node %s.", name, o.in, p.node)
+	err = c.measureBy(ctx, m, p, o, name, began)
+	if err := errors.Join(err, remove()); err != nil {
+		return nil, err
+	}
+	c.note("Removed Job %s.", name)
+	return m, nil
+}
+
+// measureBy measures by the pod of a Job.
+func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, job string, began time.Time) error {
+	begin, stop := context.WithTimeout(ctx, beginning)
+	defer stop()
+	name, err := c.awaitPod(begin, o.in, job)
+	if err != nil {
+		return err
+	}
+	// A redirect would be followed with the user's token, whatever host it leads to.
+	client := *c.client
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	at := func(port string) string {
+		return c.base.JoinPath("api/v1/namespaces", o.in, "pods", name+":"+port, "proxy", "metrics").String()
+	}
+	agent, blockio := try.Targets(p.node)
+	all := []try.Exporter{{URL: at("9437"), Client: &client, Target: agent}, {URL: at("9435"), Client: &client, Target: blockio}}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begin, stop = context.WithTimeout(ctx, beginning)
+	defer stop()
+	go c.watchPod(ctx, o.in, job, cancel)
+	err = try.Await(begin, all)
+	if err == nil {
+		err = c.look(ctx, m, all, p.claims, began)
+	}
+	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
+		return ended // and not what followed from it
+	}
+	return err
+}
+
+// podError is why a pod does not measure.
+type podError struct{ text string }
+
+func (e *podError) Error() string { return e.text }
+
+// job renders the Job, and a Pod of its template.
+func (o tryOptions) job(name string, p place) (job, made []byte, err error) {
+	volumes, err := json.Marshal(map[string]any{"volumes": p.volumes})
+	if err != nil {
+		return nil, nil, err
+	}
+	image := func(of string) string {
+		return fmt.Sprintf("%s/%s:%s", strings.TrimSuffix(o.registry, "/"), of, cmp.Or(o.tag, release))
+	}
+	values := map[string]any{"Deadline": int((o.span + patience).Seconds())}
+	for key, text := range map[string]string{"Name": name, "Node": p.node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio")} {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		values[key] = string(quoted)
+	}
+	var text bytes.Buffer
+	if err := jobTemplate.Execute(&text, values); err != nil {
+		return nil, nil, err
+	}
+	if job, err = yaml.YAMLToJSON(text.Bytes()); err != nil {
+		return nil, nil, err
+	}
+	var object struct {
+		Spec struct{ Template map[string]any }
+	}
+	if err := json.Unmarshal(job, &object); err != nil {
+		return nil, nil, err
+	}
+	one := object.Spec.Template
+	one["apiVersion"], one["kind"] = "v1", "Pod"
+	one["metadata"].(map[string]any)["generateName"] = "plumbline-try-"
+	made, err = json.Marshal(one)
+	return job, made, err
+}
+
+// makeJob makes the Job. The API server admits Jobs whose pods it refuses, so the pod is requested first, without
+// making it.
+func (c *cluster) makeJob(ctx context.Context, namespace string, job, template []byte) error {
+	err := c.send(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", url.Values{"dryRun": {"All"}}, template, &struct{}{})
+	if err != nil && strings.Contains(err.Error(), "PodSecurity") {
+		return fmt.Errorf("PodSecurity of namespace %s refuses a pod with hostPID and capabilities: --pod-namespace names one with pod-security.kubernetes.io/enforce=privileged: %w", namespace, err)
+	}
+	if err != nil && !refused(err) { // who may make Jobs need not be allowed to make pods
+		return err
+	}
+	err = c.send(ctx, http.MethodPost, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, job, &struct{}{})
+	if refused(err) {
+		return fmt.Errorf("it needs the rights to create and delete jobs, to list pods and to get pods/proxy in namespace %s: %w", namespace, err)
+	}
+	return err
+}
+
+// awaitPod returns the name of a Job's pod once its containers run.
+func (c *cluster) awaitPod(ctx context.Context, namespace, job string) (string, error) {
+	look := time.NewTicker(looking)
+	defer look.Stop()
+	last := "it has no pod yet"
+	for {
+		name, state, err := c.podOf(ctx, namespace, job)
+		if err == nil && state == "" {
+			return name, nil
+		}
+		last = cmp.Or(state, last)
+		if err != nil && ctx.Err() == nil {
+			return "", err
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return "", fmt.Errorf("the pod did not begin within %v: %s", beginning, last)
+			}
+			return "", context.Cause(ctx)
+		case <-look.C:
+		}
+	}
+}
+
+// watchPod cancels when a Job's pod no longer runs.
+func (c *cluster) watchPod(ctx context.Context, namespace, job string, cancel context.CancelCauseFunc) {
+	look := time.NewTicker(5 * looking)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		name, state, err := c.podOf(ctx, namespace, job)
+		if ended := (*podError)(nil); errors.As(err, &ended) {
+			cancel(ended)
+		} else if err == nil && (name == "" || state != "") {
+			cancel(&podError{"the pod that measures is gone: " + cmp.Or(state, "it was deleted")})
+		}
+	}
+}
+
+// podOf returns a Job's pod, and what it waits for; "" if its containers run. The error is why it never will.
+func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits string, err error) {
+	var list struct{ Items []pod }
+	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/pods", url.Values{"labelSelector": {"batch.kubernetes.io/job-name=" + job}}, &list); err != nil {
+		return "", "", err
+	}
+	if len(list.Items) == 0 {
+		return "", "it has no pod yet", nil
+	}
+	p := list.Items[0]
+	state := p.Status
+	if state.Phase == "Failed" && len(state.ContainerStatuses) == 0 || state.Reason == "Evicted" {
+		return "", "", &podError{fmt.Sprintf("the node did not keep the pod: %s: %s", state.Reason, state.Message)}
+	}
+	running := 0
+	for _, one := range state.ContainerStatuses {
+		switch s := one.State; {
+		case s.Running != nil:
+			running++
+		case s.Terminated != nil:
+			return "", "", &podError{fmt.Sprintf("container %s ended with exit code %d: %s", one.Name, s.Terminated.ExitCode, cmp.Or(c.log(ctx, namespace, p.Metadata.Name, one.Name), s.Terminated.Reason))}
+		case s.Waiting != nil && strings.Contains(s.Waiting.Reason, "Image"):
+			return "", "", &podError{fmt.Sprintf("the image of container %s cannot be pulled: %s: %s; --registry and --tag name another", one.Name, s.Waiting.Reason, s.Waiting.Message)}
+		case s.Waiting != nil:
+			waits = fmt.Sprintf("container %s waits: %s", one.Name, s.Waiting.Reason)
+		}
+	}
+	if running < 2 {
+		waits = cmp.Or(waits, "it is "+cmp.Or(state.Phase, "Pending"))
+	}
+	return p.Metadata.Name, waits, nil
+}
+
+// log returns the last of what a container wrote, if the user may read it: why a kernel without BTF will not do.
+func (c *cluster) log(ctx context.Context, namespace, pod, container string) string {
+	u := c.base.JoinPath("api/v1/namespaces", namespace, "pods", pod, "log")
+	u.RawQuery = url.Values{"container": {container}, "tailLines": {"3"}, "limitBytes": {"4096"}}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return ""
+	}
+	answer, err := c.client.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(text)
+}
