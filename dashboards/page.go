@@ -108,7 +108,7 @@ type view interface {
 
 // pages are all dashboards, in the order of their links.
 func pages() []page {
-	return []page{overview(), queryToDisk(), replicas(), volumes(), databases(), load(), plumbline()}
+	return []page{overview(), queryToDisk(), replicas(), volumes(), databases(), queries(), load(), plumbline()}
 }
 
 // Options are what can be chosen when the dashboards are made.

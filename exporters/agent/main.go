@@ -48,6 +48,8 @@ func run(args []string) int {
 		StringVar(&opts.Query.Deny)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)
+	app.Flags.Flag("query.top", fmt.Sprintf("PostgreSQL queries of each server with series of their own, by the server's query identifier: those with the most time, at most %d; all others are in queryid=\"other\". 0: queries are not distinguished.", collector.MaxTop)).
+		Default(fmt.Sprint(collector.DefaultTop)).IntVar(&opts.Query.Top)
 	app.Flags.Flag("nvme.name", "How a storage backend names its volumes over NVMe over Fabrics, as ENGINE=REGEXP: the subsystem's whole name (NQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…); may be repeated. Longhorn's and Mayastor's are known; of others the volume is the whole name, and behind a slash the namespace's number above 1.").
 		StringsVar(&opts.NVMe.Names)
 	app.Flags.Flag("iscsi.name", "How a storage backend names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is the whole name, behind a slash the LUN above 0, and on initiators behind an @ what the logical unit calls itself (/sys/block/sda/device/wwid), as an array may have one target for all and LUNs of each initiator's own.").

@@ -37,6 +37,10 @@ func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Dur
 		return nil, err
 	}
 	f.split() // again: the verdict distinguishes a replica's backlog from the network's delay
+	a.about(f.Target).queries(f)
+	if *a.err != nil {
+		return nil, *a.err
+	}
 	return f, nil
 }
 
@@ -271,6 +275,57 @@ func (a *asker) statement(what string) Statement {
 		}
 	}
 	return s
+}
+
+// leastShare is how much of the time in a layer a query must have to be named, and mostQueries how many are.
+const (
+	leastShare  = 0.05
+	mostQueries = 3
+)
+
+// queries finds the queries that wait most for the layer to blame.
+func (a *asker) queries(f *Finding) {
+	phases := phasesOf(f.Verdict.Layer)
+	if f.Target.Server == "" || len(phases) == 0 {
+		return
+	}
+	counts := a.by("query statements", "queryid")
+	waits, times := map[string]float64{}, map[string]float64{}
+	for _, v := range a.vector("query phases") {
+		id, spent := string(v.Metric["queryid"]), figure(v.Value)
+		if !Known(spent) {
+			continue
+		}
+		times[id] += spent
+		if slices.Contains(phases, string(v.Metric["phase"])) {
+			waits[id] += spent
+		}
+	}
+	all := 0.0
+	for _, wait := range waits {
+		all += wait
+	}
+	for id, wait := range waits {
+		if n := counts[id]; id != otherQuery && n > 0 && wait >= leastShare*all && wait > 0 {
+			f.Queries = append(f.Queries, Query{ID: id, Count: n, Mean: times[id] / n, Wait: wait / n, Share: wait / all})
+		}
+	}
+	slices.SortFunc(f.Queries, func(x, y Query) int { return cmp.Or(cmp.Compare(y.Share, x.Share), strings.Compare(x.ID, y.ID)) })
+	f.Queries = f.Queries[:min(len(f.Queries), mostQueries)]
+}
+
+// otherQuery is the label queryid of the queries without series of their own.
+const otherQuery = "other"
+
+// phasesOf are the phases of a statement in which it waits for a layer.
+func phasesOf(name string) []string {
+	switch l := layers.Of(name); {
+	case name == "":
+		return nil
+	case l.Phase:
+		return []string{name}
+	}
+	return []string{layers.Read, layers.Write, layers.Sync}
 }
 
 // complete queries the rest.

@@ -85,6 +85,15 @@ type Replica struct {
 // Time is the replica's time of a write: the round trip, or where that is not seen its own.
 func (r Replica) Time() float64 { return first(r.RoundTrip, r.Service) }
 
+// Query is one of a server's queries: statements that it gives the same identifier.
+type Query struct {
+	// ID is that identifier, as pg_stat_statements has it.
+	ID string
+	// Count is how many of its statements ended in the window, Mean what one took, and Wait how much of that was in the
+	// phases that wait for the layer to blame, in seconds. Share is its part of all statements' time there.
+	Count, Mean, Wait, Share float64
+}
+
 // Control is the same statement on the control class of the same node.
 type Control struct {
 	Class, Server string
@@ -137,6 +146,8 @@ type Finding struct {
 	// CPUWaiting is the share of time in which something on the node waited for a CPU.
 	CPUWaiting float64
 	Alerts     []Alert
+	// Queries are those that wait most for the verdict's layer, where the server's query identifiers are known.
+	Queries []Query
 	// Verdict is what explains the time.
 	Verdict Verdict
 

@@ -103,10 +103,25 @@ func (f *Finding) Words() string {
 	if f.Verdict.Text != "" {
 		parts = append(parts, f.Verdict.Text)
 	}
+	if text := f.queriesText(); text != "" {
+		parts = append(parts, text)
+	}
 	if text := f.unusual(); text != "" {
 		parts = append(parts, text)
 	}
 	return strings.Join(append(parts, f.tail()...), "; ")
+}
+
+// queriesText names the queries that wait most for the layer to blame.
+func (f *Finding) queriesText() string {
+	var named []string
+	for _, q := range f.Queries {
+		named = append(named, fmt.Sprintf("%s (%s of its %s ms, %.0f %% of all)", q.ID, ms(q.Wait), ms(q.Mean), 100*q.Share))
+	}
+	if len(named) == 0 {
+		return ""
+	}
+	return "waiting most for it, by queryid: " + strings.Join(named, ", ")
 }
 
 func (f *Finding) statementWords(name string) string {

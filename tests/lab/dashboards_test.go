@@ -41,6 +41,7 @@ var notHere = map[string]string{
 	"plumbline-overview/95th percentile against the pinned one": other,
 	"plumbline-load/95th percentile against the pinned one":     other,
 	"plumbline-load/Comparable with the baseline":               "needs five steady minutes at a pinned rate; the rules' own tests have them",
+	"plumbline-queries/Texts":                                   texts,
 	"plumbline-overview/Firing alerts":                          "all is well",
 	"plumbline-overview/Volumes that stand still":               "none does",
 	"plumbline-itself/Things that are not identified":           "all is identified",
@@ -53,6 +54,8 @@ var notHere = map[string]string{
 	"*/Restarts, snapshots":                                     "nothing was restarted lately, and nobody takes a snapshot",
 	"*/Faults of a soak":                                        other,
 }
+
+const texts = "postgres_exporter exports no texts unless it is configured to"
 
 const other = "the lab has no MySQL unless asked for, no soak and no baseline"
 

@@ -44,14 +44,13 @@ struct {
 
 /* The PID namespace of the process ids that user space has; 0 for the machine's own. */
 const volatile u32 pid_namespace;
-#define PID_NAMESPACES_MAX 32 /* the kernel's own limit of nesting */
 
 /* The task's process id in the namespace; 0 if it is not in there. */
 static __noinline u32 tgid_within(struct task_struct *task)
 {
 	struct pid *pid = task->group_leader->thread_pid;
 	u32 level = pid->level;
-	for (u32 i = 1; i < PID_NAMESPACES_MAX && i <= level; i++) {
+	for (u32 i = 1; i < MAX_PID_NAMESPACES && i <= level; i++) {
 		struct id_within id = id_at(pid, i);
 
 		if (id.pid_namespace == pid_namespace)

@@ -49,4 +49,15 @@ static __always_inline struct id_within id_at(struct pid *pid, u32 level)
 	return id;
 }
 
+#define MAX_PID_NAMESPACES 32 /* the kernel's own bound of nesting */
+
+/* The task's process id in its own PID namespace. */
+static __always_inline u32 inner_pid(struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+	u32 level = pid->level;
+
+	return level < MAX_PID_NAMESPACES ? id_at(pid, level).nr : 0;
+}
+
 #endif

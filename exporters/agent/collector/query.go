@@ -36,6 +36,8 @@ type QueryOptions struct {
 	Deny string
 	// TLS is whose encrypted connections are read: TLSTrusted (also if empty) or TLSOff.
 	TLS string
+	// Top is how many queries of each server have series of their own, where the server's identifiers are known; 0: none.
+	Top int
 }
 
 // Values of QueryOptions.TLS.
@@ -101,6 +103,9 @@ func NewQuery(o Options) (Collector, error) {
 	default:
 		return nil, fmt.Errorf("encrypted connections are read of %s servers or %s, not %q", TLSTrusted, TLSOff, o.Query.TLS)
 	}
+	if o.Query.Top < 0 || o.Query.Top > MaxTop {
+		return nil, fmt.Errorf("at most %d queries of a server can have series of their own, not %d", MaxTop, o.Query.Top)
+	}
 	names, err := server.NewPrograms(o.Query.ServerNames...)
 	if err != nil {
 		return nil, fmt.Errorf("--query.server-name: %w", err)
@@ -128,7 +133,7 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Tracing, q.options.dispatcher())
+	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.options.Query.MaxServers, q.options.Query.Top, q.options.Tracing, q.options.dispatcher())
 	if err != nil {
 		this.Features.Lacks(platform.Statements, err)
 		return err
@@ -157,6 +162,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)
 	q.fleet.onCluster = q.options.Pods != nil
 	q.fleet.deny = q.deny
+	q.fleet.top = q.options.Query.Top
 	q.options.Tracing.named(q.label, q.running)
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)
@@ -174,6 +180,9 @@ func (q *query) Start(ctx context.Context) error {
 	q.wait.Go(func() {
 		every(ctx, q.log, q.options.Query.ScanInterval, nil, func() { q.strange.look(q.log, namespacesAtOnce) })
 	})
+	if q.options.Query.Top > 0 {
+		q.wait.Go(func() { every(ctx, q.log, drainInterval, nil, q.drain) })
+	}
 	return nil
 }
 
@@ -239,6 +248,8 @@ func (q *query) fill(followed [maxServers + 1]uint64) map[string]bpfstats.Fill {
 		"backends":   {Entries: int(backends)},
 		"servers":    {Entries: servers, Max: q.options.Query.MaxServers},
 		"statements": {Entries: servers * commands, Max: q.options.Query.MaxServers * commands},
+		// Nothing with --query.top=0.
+		"queries": {Entries: q.fleet.occupied(), Max: q.options.Query.MaxServers * int(q.programs.places)},
 		// In bytes.
 		"news": {Entries: q.news.AvailableBytes(), Max: q.news.BufferSize()},
 	}

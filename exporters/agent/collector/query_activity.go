@@ -119,7 +119,7 @@ func (t *totals) addUnfinished(a *bpf.QueryActivity) {
 		return
 	}
 	for phase, ns := range a.PhaseNs {
-		t.commands[a.Command].PhaseNs[phase] += ns
+		t.commands[a.Command].All.PhaseNs[phase] += ns
 	}
 }
 

@@ -45,7 +45,7 @@ func BenchmarkBoundary(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		programs, err := loadQueryPrograms(k, server.Programs{}, 1, nil, NewDispatcher("/proc"))
+		programs, err := loadQueryPrograms(k, server.Programs{}, 1, 0, nil, NewDispatcher("/proc"))
 		if err != nil {
 			b.Logf("%s: %v", boundary, err)
 			continue
@@ -80,7 +80,7 @@ func BenchmarkStranger(b *testing.B) {
 		return k, k.attach()
 	}
 	b.Run("no collector", sendAndReceive)
-	keep(loadQueryPrograms(k, server.Programs{}, 1, nil, o.Dispatcher))
+	keep(loadQueryPrograms(k, server.Programs{}, 1, 0, nil, o.Dispatcher))
 	b.Run("query", sendAndReceive)
 	replicas, err := loadReplicaKernel(k, dataconnWire(), o.ProcFS, nil, o.Dispatcher)
 	keep(replicas, err)

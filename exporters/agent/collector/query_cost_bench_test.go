@@ -10,6 +10,7 @@ import (
 	"math"
 	osexec "os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,9 +20,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
-	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/loadgen/stats"
 	"github.com/plumbline/plumbline/tests/paired"
@@ -42,13 +43,13 @@ const floorWanted = 0.005
 
 // costModes are the modes that are compared with the first, in which nothing is attached. The second is the same:
 // what differs between these two is the noise.
-var costModes = []string{"nothing attached", "the same again", "empty programs", "look-ups only", "everything"}
+var costModes = []string{"nothing attached", "the same again", "empty programs", "look-ups only", "not by query", "everything"}
 
 // What following its statements costs a PostgreSQL server and its client: the CPU time per transaction at a fixed
 // rate, half of what they can do, with one set of programs after the other attached in this one process.
 func BenchmarkStatementCost(b *testing.B) {
 	testkit.NeedBPF(b)
-	pg := servertest.StartPostgres(b, map[string]string{"cluster_name": "cost", "shared_buffers": "300MB", "autovacuum": "off", "max_wal_size": "4GB"}, nil)
+	pg := servertest.StartPostgres(b, map[string]string{"cluster_name": "cost", "shared_buffers": "300MB", "autovacuum": "off", "max_wal_size": "4GB", "compute_query_id": "on"}, nil)
 	pgbench(b, pg, "-i", "-q", "-s", "10").run(b)
 	sets := startSets(b)
 	waitForServer(b, sets.collector, "cost")
@@ -62,7 +63,9 @@ func BenchmarkStatementCost(b *testing.B) {
 			c := &cost{sets: sets, pg: pg, load: load.name, file: file}
 			c.start(b, append([]string{"-n", "-M", "prepared", "-c", strconv.Itoa(*costClients), "-j", "2"}, load.args...))
 			c.compare(b)
-			c.programs(b)
+			for _, mode := range []string{"not by query", "everything"} {
+				c.programs(b, mode)
+			}
 			c.stop(b)
 		}
 	}
@@ -71,22 +74,31 @@ func BenchmarkStatementCost(b *testing.B) {
 	}
 }
 
-// sets are the programs, three times: as they are, reduced to their look-ups, and empty.
+// sets are the programs, four times: as they are, without distinguishing queries, reduced to their look-ups, and empty.
 type sets struct {
 	collector *query
 	crews     map[string]map[string]*platform.Crew // by mode
 	links     []io.Closer
 }
 
-// startSets loads them. The reduced ones look into the whole ones' state.
+// startSets loads them. They share their state.
 func startSets(b *testing.B) *sets {
-	s := &sets{collector: startQuery(b), crews: map[string]map[string]*platform.Crew{}}
+	s := &sets{collector: startQueryWith(b, QueryOptions{Top: DefaultTop}), crews: map[string]map[string]*platform.Crew{}}
 	p := s.collector.programs
 	attached := attachedPrograms(p.kernel, nil)
 	s.crews["everything"] = p.crews
 	s.links = p.links[:len(attached)]
-	for mode, extent := range map[string]bpf.QueryExtent{"look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING} {
-		spec, err := querySpec(p.kernel, server.Programs{}, 1, p.multi, nil)
+	shared := map[string]*ebpf.Map{}
+	all := reflect.ValueOf(p.objects)
+	for i := range all.NumField() {
+		if name := all.Type().Field(i).Tag.Get("ebpf"); name != "query_ids" && name != "queries" {
+			shared[name] = all.Field(i).Interface().(*ebpf.Map)
+		}
+	}
+	for mode, extent := range map[string]bpf.QueryExtent{
+		"not by query": bpf.QueryExtentEXTENT_ALL, "look-ups only": bpf.QueryExtentEXTENT_LOOKUPS, "empty programs": bpf.QueryExtentEXTENT_NOTHING,
+	} {
+		spec, err := querySpec(p.kernel, s.collector.scanner.Programs, defaultServers, 0, p.multi, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -96,12 +108,12 @@ func startSets(b *testing.B) *sets {
 		if err := spec.Variables["bench_extent"].Set(uint32(extent)); err != nil {
 			b.Fatal(err)
 		}
-		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"backends": p.objects.Backends}})
+		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(collection.Close)
-		s.crews[mode] = platform.Crews(spec, collection)
+		s.crews[mode] = p.dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
 	}
 	b.Cleanup(func() {
 		if err := s.detach(); err != nil {
@@ -328,14 +340,14 @@ func (r runs) each() float64 {
 
 // programs reports what each program takes for a run by the kernel's own clock, beside the same one empty, which shows
 // what of that is the clock itself; and what the collector's own metric reports of the rest.
-func (c *cost) programs(b *testing.B) {
+func (c *cost) programs(b *testing.B, mode string) {
 	clock, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer clock.Close()
 	empty, _, _ := c.watch(b, "empty programs")
-	all, transactions, metric := c.watch(b, "everything")
+	all, transactions, metric := c.watch(b, mode)
 	var own float64
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r := all[name]
@@ -347,13 +359,13 @@ func (c *cost) programs(b *testing.B) {
 		cells := []string{"ns per run", fmt.Sprintf("%.0f", r.each()), "empty", fmt.Sprintf("%.0f", empty[name].each()),
 			"runs per transaction", fmt.Sprintf("%.2f", r.count/transactions),
 			"us per transaction", fmt.Sprintf("%.2f", r.ns/transactions/1e3), "without the empty one's", fmt.Sprintf("%.2f", part/1e3)}
-		what := fmt.Sprintf("%s: %s", c.load, name)
+		what := fmt.Sprintf("%s, %s: %s", c.load, mode, name)
 		c.file.Add("Overhead: each program by the kernel's clock, under that load", what, cells...)
 		b.Log(what, cells)
 	}
 	cells := []string{"by the kernel's clock, us per transaction", fmt.Sprintf("%.2f", own/1e3),
 		"by plumbline_query_overhead_seconds_total", fmt.Sprintf("%.2f", metric/transactions/1e3), "ratio", fmt.Sprintf("%.2f", metric/own)}
-	c.file.Add("Overhead: the programs' own part, and what the agent reports of it", c.load, cells...)
+	c.file.Add("Overhead: the programs' own part, and what the agent reports of it", c.load+", "+mode, cells...)
 	b.Log(cells)
 }
 
@@ -365,8 +377,14 @@ func (c *cost) watch(b *testing.B, mode string) (programs map[string]runs, trans
 	}
 	read := func() (map[string]ebpf.ProgramStats, float64) {
 		all := map[string]ebpf.ProgramStats{}
+		running := maps.Clone(c.sets.collector.programs.dispatch.Programs())
 		for _, name := range attachedPrograms(c.sets.collector.programs.kernel, nil) {
-			s, err := c.sets.crews[mode][name].Stats()
+			if crew := c.sets.crews[mode][name]; !crew.PassedOn() {
+				running[name] = crew
+			}
+		}
+		for name, crew := range running {
+			s, err := crew.Stats()
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -347,10 +347,14 @@ func (q *query) complete(s server.Server) sighting {
 	fo := q.fleet.followers[s.ID]
 	if fo != nil {
 		c.waitEvent, c.noWaitEvent = fo.waitEvent, fo.noWaitEvent
+		c.status, c.noStatus = fo.status, fo.noStatus
 	}
 	q.mu.Unlock()
 	if fo == nil || foreign.Unanswered(c.noWaitEvent) {
-		c.waitEvent, c.noWaitEvent = q.kernel.waitEvent(s, q.calls)
+		c.waitEvent, c.noWaitEvent = q.kernel.variable(s, s.Engine.WaitEvent(), q.calls)
+	}
+	if q.options.Query.Top > 0 && (fo == nil || foreign.Unanswered(c.noStatus)) {
+		c.status, c.noStatus = q.kernel.variable(s, s.Engine.Status(), q.calls)
 	}
 	return c
 }

@@ -37,8 +37,14 @@ type kernel interface {
 	adopt(s server.Server, number uint32) error
 	// forget ends to follow all processes and threads with a server's number.
 	forget(number uint32) error
-	describe(number uint32, ports []uint16, waitEvent uint64) error
+	// describe passes to the programs what they need to know of a server.
+	describe(number uint32, s sighting) error
 	clear(number uint32) error
+	// places returns what was counted of a server's queries, where there is a place for them. retire makes one of them
+	// unknown to the programs, and empty makes it free.
+	places(number uint32) ([]place, error)
+	retire(number, index uint32) error
+	empty(number, index uint32) error
 	read(number uint32) (totals, error)
 	// unmarked counts the processes and threads of a server that the kernel had no memory for.
 	unmarked(number uint32) (uint64, error)
@@ -52,6 +58,9 @@ type sighting struct {
 	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
+	// status is where its processes keep where their status is, or 0; noStatus is why.
+	status   uint64
+	noStatus error
 	// places are where its files are; noPlaces is why that is not known.
 	places   []serverPlace
 	noPlaces error
@@ -81,6 +90,9 @@ type follower struct {
 	// failed otherwise but for one that is not trusted. A failure is logged once: tlsTold is the library that failed.
 	tlsTried, tlsTold server.Library
 	tlsTries          int
+	// seen are its queries' places as they were last; noQueryIDs is true if it was reported that there are none.
+	seen       map[uint32]*seenPlace
+	noQueryIDs bool
 }
 
 // account is what is counted for one server label, over the restarts of its server.
@@ -90,7 +102,9 @@ type account struct {
 	created time.Time
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
-	last  time.Time
+	// queries is what is counted by query; nil where no identifiers are read.
+	queries *queries
+	last    time.Time
 	// heir is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
 	heir *identity
 }
@@ -134,6 +148,8 @@ type fleet struct {
 	denied map[server.ID]bool
 	// torn are statements under way that could not be read.
 	torn uint64
+	// top is how many queries of each server have series of their own; 0: none, and they are not distinguished.
+	top int
 }
 
 // attachError counts what went wrong with the servers of one label.
@@ -266,7 +282,7 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 // unanswered reports whether a read of a server's files timed out that the next look retries.
 func (fo *follower) unanswered() bool {
 	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
-	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noPlaces)
+	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noStatus) || foreign.Unanswered(fo.noPlaces)
 }
 
 // join begins to follow a server; it returns nil if it cannot be.
@@ -276,9 +292,11 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	}
 	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
 	if fo.number == otherNumber {
-		fo.waitEvent, fo.noWaitEvent = 0, nil
+		fo.shareNumber()
 	}
-	if err := f.kernel.describe(fo.number, nil, fo.waitEvent); err != nil {
+	first := fo.sighting
+	first.Ports = nil
+	if err := f.kernel.describe(fo.number, first); err != nil {
 		f.failed(s.Server, now, err)
 	}
 	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
@@ -307,6 +325,11 @@ func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
 	if fo.noWaitEvent != nil {
 		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", fo.noWaitEvent))
 	}
+}
+
+// shareNumber makes a server one of those that share a number, of whose processes nothing more is read.
+func (s *sighting) shareNumber() {
+	s.waitEvent, s.noWaitEvent, s.status, s.noStatus = 0, nil, 0, nil
 }
 
 // settled reports whether a server has come up, or will not listen.
@@ -396,7 +419,7 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 		s.pod = fo.pod // it is on its way out
 	}
 	if fo.number == otherNumber {
-		s.waitEvent, s.noWaitEvent = 0, nil
+		s.shareNumber()
 	}
 	if fo.label != "" {
 		s.Engine = fo.Engine // its series have it; MariaDB's own files may show only now which of the two it is
@@ -410,8 +433,10 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
 		f.tellNoWaitEvent(fo, now)
 	}
-	if !slices.Equal(before.ClientPorts(), s.ClientPorts()) || before.waitEvent != s.waitEvent || fo.label == "" {
-		if err := f.kernel.describe(fo.number, s.ClientPorts(), fo.waitEvent); err != nil {
+	f.tellNoQueryIDs(fo, now)
+	described := slices.Equal(before.ClientPorts(), s.ClientPorts()) && before.waitEvent == s.waitEvent && before.status == s.status && before.Version == s.Version
+	if !described || fo.label == "" {
+		if err := f.kernel.describe(fo.number, s); err != nil {
 			f.failed(s.Server, now, err)
 		}
 	}
@@ -498,6 +523,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 	if fo.number == otherNumber {
 		return
 	}
+	f.drain(fo, now)
 	t, err := f.kernel.read(fo.number)
 	if err != nil {
 		f.failed(fo.Server, now, err)
@@ -518,6 +544,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 	}
+	f.endPlaces(fo)
 	f.retire(fo)
 }
 

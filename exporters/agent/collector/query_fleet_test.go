@@ -33,6 +33,9 @@ type fakeKernel struct {
 	forgotten []uint32
 	// costs is what following a server costs, by number.
 	costs map[uint32]time.Duration
+	// queries are a server's places, by number; retired and emptied are those of the calls.
+	queries          map[uint32][]place
+	retired, emptied []uint32
 }
 
 func (k *fakeKernel) forget(number uint32) error {
@@ -56,8 +59,20 @@ func (k *fakeKernel) census() (census, error) {
 	return c, nil
 }
 
-func (k *fakeKernel) describe(number uint32, ports []uint16, waitEvent uint64) error {
-	k.ports[number], k.waits[number] = ports, waitEvent
+func (k *fakeKernel) describe(number uint32, s sighting) error {
+	k.ports[number], k.waits[number] = s.Ports, s.waitEvent
+	return nil
+}
+
+func (k *fakeKernel) places(number uint32) ([]place, error) { return k.queries[number], nil }
+
+func (k *fakeKernel) retire(_, index uint32) error {
+	k.retired = append(k.retired, index)
+	return nil
+}
+
+func (k *fakeKernel) empty(_, index uint32) error {
+	k.emptied = append(k.emptied, index)
 	return nil
 }
 
@@ -70,7 +85,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 	var t totals
 	n := k.selects[number]
 	s := &t.commands[bpf.QuerySqlCommandSELECT]
-	*s = total{Count: n, SumNs: n * 1000}
+	s.All = bpf.QueryAmounts{Count: n, SumNs: n * 1000}
 	s.Slots[10] = n
 	t.own = uint64(k.costs[number])
 	return t, nil
@@ -79,7 +94,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 func testFleet(limit int) (*fleet, *fakeKernel) {
 	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
 		waits: map[uint32]uint64{}, missed: map[uint32]uint64{}, adopted: map[int]int{}, marked: map[uint32]uint64{},
-		costs: map[uint32]time.Duration{}}
+		costs: map[uint32]time.Duration{}, queries: map[uint32][]place{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 

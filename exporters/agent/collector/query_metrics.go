@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -108,6 +109,7 @@ var (
 // to fall, and the error reports it.
 func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	var problems []error
+	f.drainAll(time.Now())
 	sums = map[accountKey]*totals{}
 	for key, a := range f.accounts {
 		ended := a.ended
@@ -130,6 +132,11 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	}
 	for _, l := range f.leaving {
 		add(l.follower)
+	}
+	for key, sum := range sums {
+		if q := f.accounts[key].queries; q != nil {
+			q.rest(sum)
+		}
 	}
 	others := accountKey{otherServer, otherServer}
 	t, err := f.kernel.read(otherNumber)
@@ -174,6 +181,12 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o Options, sums map[accountKey
 		}
 		if err := t.send(ch, key, created, o.Tracing.on()); err != nil {
 			problems = append(problems, err)
+		}
+		if f.top > 0 && key.engine == string(server.PostgreSQL) {
+			t.sendNoQueryIDs(ch, key)
+		}
+		if created.queries != nil {
+			created.queries.send(ch, key)
 		}
 	}
 	if rest != nil {
@@ -277,12 +290,12 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 			continue
 		}
 		s := &t.commands[i]
-		hits += s.ReadHits
-		misses += s.ReadMisses
+		hits += s.All.ReadHits
+		misses += s.All.ReadMisses
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.SumNs)/1e9, a.created, key.label, key.engine, command)
+		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.All.SumNs)/1e9, a.created, key.label, key.engine, command)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))
 			continue
@@ -292,9 +305,9 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 			ch <- counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, command)
 		}
 		for phase, name := range phaseNames {
-			ns := s.PhaseNs[phase]
+			ns := s.All.PhaseNs[phase]
 			if phase == int(bpf.QueryPhasePHASE_SYNC) && server.Engine(key.engine).SyncsForOthers() {
-				ns -= min(ns, a.shownTooMuch(i, s.PhaseNs[bpf.QueryPhasePHASE_WAIT]))
+				ns -= min(ns, a.shownTooMuch(i, s.All.PhaseNs[bpf.QueryPhasePHASE_WAIT]))
 			}
 			// A statement that ended while this scrape was made is in none of its parts.
 			ns = max(ns, a.shown[i][phase])

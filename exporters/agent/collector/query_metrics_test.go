@@ -113,8 +113,8 @@ func TestWaitsThatProveSyncs(t *testing.T) {
 		a := &account{}
 		shown := func(wait, sync uint64) (seconds map[string]float64) {
 			var sums totals
-			sums.commands[commit].PhaseNs[bpf.QueryPhasePHASE_WAIT] = wait * uint64(time.Second)
-			sums.commands[commit].PhaseNs[bpf.QueryPhasePHASE_SYNC] = sync * uint64(time.Second)
+			sums.commands[commit].All.PhaseNs[bpf.QueryPhasePHASE_WAIT] = wait * uint64(time.Second)
+			sums.commands[commit].All.PhaseNs[bpf.QueryPhasePHASE_SYNC] = sync * uint64(time.Second)
 			ch := make(chan prometheus.Metric, 1000)
 			if err := sums.send(ch, accountKey{"s", string(c.engine)}, a, false); err != nil {
 				t.Fatal(err)

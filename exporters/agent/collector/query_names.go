@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -332,6 +333,7 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 			a.shown[command][phase] += old.shown[command][phase]
 		}
 	}
+	a.queries = cmp.Or(a.queries, old.queries)
 	a.last = now
 }
 

@@ -83,6 +83,7 @@ func (f *fleet) counted(c *census, now time.Time) {
 // release frees a number. What was counted under it after its server's end is that server's or, if nothing is kept of
 // that any more, in server="other".
 func (f *fleet) release(l *leaving, now time.Time) {
+	f.drain(l.follower, now)
 	t, err := f.kernel.read(l.number)
 	switch a := f.accounts[l.key()]; {
 	case a != nil:
@@ -90,6 +91,7 @@ func (f *fleet) release(l *leaving, now time.Time) {
 	case !t.nothing():
 		f.toOther(string(l.Engine), &t, now)
 	}
+	f.endPlaces(l.follower)
 	if err := errors.Join(err, f.kernel.clear(l.number)); err != nil {
 		f.failed(l.Server, now, err)
 	}

@@ -40,6 +40,8 @@ type queryPrograms struct {
 	tls   *tlsProbes
 	// wakes is the link of the program at wake-ups, if it is attached.
 	wakes io.Closer
+	// places is how many places each server has for its queries.
+	places uint32
 }
 
 // wakeProgram is the program at wake-ups. All tasks of the machine run into it, so that it is attached only where it is needed.
@@ -78,11 +80,11 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
-func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, tracing *Tracing, dispatch *platform.Dispatcher) (*queryPrograms, error) {
-	p := &queryPrograms{kernel: k, dispatch: dispatch}
+func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top int, tracing *Tracing, dispatch *platform.Dispatcher) (*queryPrograms, error) {
+	p := &queryPrograms{kernel: k, dispatch: dispatch, places: queryPlaces(top)}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
-	spec, err := querySpec(k, names, servers, p.multi, tracing)
+	spec, err := querySpec(k, names, servers, top, p.multi, tracing)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +138,9 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers int, t
 	return p, nil
 }
 
-// querySpec is what is to be loaded on this kernel. multi is which kind of probes on user space it offers.
-func querySpec(k *platform.Kernel, names server.Programs, servers int, multi bool, tracing *Tracing) (*ebpf.CollectionSpec, error) {
+// querySpec is what is to be loaded on this kernel, for so many servers and queries of each. multi is which kind of probes
+// on user space it offers.
+func querySpec(k *platform.Kernel, names server.Programs, servers, top int, multi bool, tracing *Tracing) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadQuery()
 	if err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
@@ -147,6 +150,13 @@ func querySpec(k *platform.Kernel, names server.Programs, servers int, multi boo
 	spec.Maps["lost"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryLossLOSSES)
 	for _, name := range []string{"servers", "costs"} {
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
+	}
+	places := queryPlaces(top)
+	if err := spec.Variables["query_places"].Set(places); err != nil {
+		return nil, fmt.Errorf("reading BPF programs: %w", err)
+	}
+	for _, name := range []string{"query_ids", "queries"} {
+		spec.Maps[name].MaxEntries = max(1, uint32(servers+1)*places)
 	}
 	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerFLUSHERS)
 	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerEVENT_PAGES)
@@ -293,9 +303,8 @@ func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, erro
 // leaveTLS is the end of that.
 func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
 
-// waitEvent finds the variable in which a server's processes write what they wait for, if its engine has one.
-func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, error) {
-	variable := s.Engine.WaitEvent()
+// variable finds a variable of a server's program; "" is none, at 0.
+func (k kernelSide) variable(s server.Server, variable string, calls *foreign.Calls) (uint64, error) {
 	if variable == "" {
 		return 0, nil
 	}
@@ -304,11 +313,14 @@ func (k kernelSide) waitEvent(s server.Server, calls *foreign.Calls) (uint64, er
 	})
 }
 
-// describe passes to the programs on which TCP ports a server has clients and where it writes what it waits for.
-func (k kernelSide) describe(number uint32, ports []uint16, waitEvent uint64) error {
-	s := bpf.QueryServer{WaitEvent: waitEvent}
-	copy(s.Ports[:], ports)
-	return k.programs.objects.Servers.Put(number, s)
+// describe implements kernel.
+func (k kernelSide) describe(number uint32, s sighting) error {
+	d := bpf.QueryServer{WaitEvent: s.waitEvent, StatusSize: s.StatusSize()}
+	if d.StatusSize > 0 {
+		d.Status = s.status
+	}
+	copy(d.Ports[:], s.ClientPorts())
+	return k.programs.objects.Servers.Put(number, d)
 }
 
 // clear empties the place of a server's statistics for the next one.
@@ -334,6 +346,11 @@ func (k kernelSide) clear(number uint32) error {
 	for i := range pages {
 		if err := k.programs.objects.EventPages.Put(number*pages+i, bpf.QueryEventPage{}); err != nil {
 			return fmt.Errorf("clearing events: %w", err)
+		}
+	}
+	for i := range k.programs.places {
+		if err := k.empty(number, i); err != nil {
+			return err
 		}
 	}
 	if err := k.programs.objects.Costs.Put(number, make([]uint64, ebpf.MustPossibleCPU())); err != nil {
@@ -416,4 +433,37 @@ func pidNamespace(procfs string) (uint32, error) {
 		return 0, fmt.Errorf("the agent's PID namespace: %w", err)
 	}
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
+}
+
+// retiredPlace is PLACE_RETIRED of bpf/query/query_id.h.
+const retiredPlace = ^uint64(0)
+
+// places implements kernel.
+func (k kernelSide) places(number uint32) (all []place, err error) {
+	for index := range k.programs.places {
+		p := place{index: index}
+		at := number*k.programs.places + index
+		if err := k.programs.objects.QueryIds.Lookup(at, &p.id); err != nil {
+			return nil, fmt.Errorf("query identifiers: %w", err)
+		}
+		if p.id == 0 {
+			continue
+		}
+		if err := k.programs.objects.Queries.Lookup(at, &p.amounts); err != nil {
+			return nil, fmt.Errorf("queries: %w", err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// retire implements kernel.
+func (k kernelSide) retire(number, index uint32) error {
+	return k.programs.objects.QueryIds.Put(number*k.programs.places+index, retiredPlace)
+}
+
+// empty implements kernel.
+func (k kernelSide) empty(number, index uint32) error {
+	at := number*k.programs.places + index
+	return errors.Join(k.programs.objects.Queries.Put(at, bpf.QueryAmounts{}), k.programs.objects.QueryIds.Put(at, uint64(0)))
 }

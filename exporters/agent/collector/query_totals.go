@@ -22,21 +22,32 @@ func (t totals) nothing() bool {
 }
 
 func (t *total) add(o *bpf.QueryStats) {
-	t.Count += o.Count
-	t.SumNs += o.SumNs
-	t.ReadHits += o.ReadHits
-	t.ReadMisses += o.ReadMisses
+	combine(&t.All, &o.All, plus)
 	t.Unknown += o.Unknown
 	t.Pipelined += o.Pipelined
 	t.PipelinedNs += o.PipelinedNs
 	t.WakeupNs += o.WakeupNs
-	for i, n := range o.PhaseNs {
-		t.PhaseNs[i] += n
-	}
 	for i, n := range o.Slots {
 		t.Slots[i] += n
 	}
 }
+
+// combine changes each amount of a by that of b.
+func combine(a, b *bpf.QueryAmounts, how func(a, b uint64) uint64) {
+	for _, p := range []struct{ a, b *uint64 }{
+		{&a.Count, &b.Count}, {&a.SumNs, &b.SumNs}, {&a.ReadHits, &b.ReadHits}, {&a.ReadMisses, &b.ReadMisses},
+	} {
+		*p.a = how(*p.a, *p.b)
+	}
+	for i, n := range b.PhaseNs {
+		a.PhaseNs[i] = how(a.PhaseNs[i], n)
+	}
+}
+
+func plus(a, b uint64) uint64 { return a + b }
+
+// less is a without b, of counts that were not read at once.
+func less(a, b uint64) uint64 { return a - min(a, b) }
 
 func (t *totals) add(o *totals) {
 	for i := range t.commands {

@@ -54,6 +54,10 @@ type kind struct {
 	internal func(p process, s *Server, data *foreign.Dir) []uint16
 	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
 	waitEvent string
+	// status is the program's variable in which its processes keep where their status is, and statusSizes how many
+	// bytes that has, by version: of those whose layout is known.
+	status      string
+	statusSizes map[string]uint32
 	// hostname is true if, to a client, a server in a pod calls itself by its host's name.
 	hostname bool
 	// servesMany is true if one thread serves many connections at once.
@@ -92,6 +96,14 @@ func (e Engine) SpeaksSQL() bool { return e.Commands() == sql }
 // WaitEvent is the variable of an engine's program in which its processes keep where they write what they wait for, or
 // "".
 func (e Engine) WaitEvent() string { return kinds[e].waitEvent }
+
+// Status is the variable of an engine's program in which its processes keep where their status is in shared memory, or
+// "".
+func (e Engine) Status() string { return kinds[e].status }
+
+// StatusSize is how many bytes a process's status has in the server's shared memory; 0 if its version's layout is not
+// known.
+func (s Server) StatusSize() uint32 { return kinds[s.Engine].statusSizes[s.Version] }
 
 // ServesMany reports whether a thread of an engine's serves many connections at once, so that its time is not one
 // statement's.

@@ -28,6 +28,9 @@ var postgresql = kind{
 	log:         postgresLog,
 	tablespaces: postgresTablespaces,
 	waitEvent:   WaitEventVariable,
+	status:      "MyBEEntry",
+	// The size of PgBackendStatus on machines of 64 bits, which the programs check.
+	statusSizes: map[string]uint32{"14": 432, "15": 432, "16": 432, "17": 432, "18": 440, "19": 440},
 	tls:         true,
 }
 

@@ -33,6 +33,7 @@ type Finding struct {
 	StorageWait       *Layer     `json:"storageWait,omitempty"`
 	CPUWaitingShare   *float64   `json:"cpuWaitingShare,omitempty"`
 	Verdict           Verdict    `json:"verdict"`
+	Queries           []Query    `json:"queries,omitempty"`
 	Usual             []Usual    `json:"usual,omitempty"`
 	Alerts            []Alert    `json:"alerts,omitempty"`
 	Missing           []string   `json:"missing,omitempty"`
@@ -102,6 +103,15 @@ type Replica struct {
 	LastAckShare     *float64 `json:"lastAckShare,omitempty"`
 	UnreadBytes      *float64 `json:"unreadBytes,omitempty"`
 	StoppedSeconds   *float64 `json:"stoppedSeconds,omitempty"`
+}
+
+// Query is a why.Query.
+type Query struct {
+	QueryID     string   `json:"queryId"`
+	Count       *float64 `json:"count,omitempty"`
+	MeanSeconds *float64 `json:"meanSeconds,omitempty"`
+	WaitSeconds *float64 `json:"waitSeconds,omitempty"`
+	Share       *float64 `json:"share,omitempty"`
 }
 
 // Control is a why.Control.
@@ -189,6 +199,9 @@ func NewFinding(f *why.Finding) Finding {
 	for _, r := range f.Replicas {
 		d.Replicas = append(d.Replicas, Replica{r.Name, r.Node, r.Device, r.Address, figure(r.Count), figure(r.RoundTrip), figure(r.Service), figure(r.Disk),
 			figure(r.LastShare), figure(r.Unread), figure(r.Stopped)})
+	}
+	for _, q := range f.Queries {
+		d.Queries = append(d.Queries, Query{q.ID, figure(q.Count), figure(q.Mean), figure(q.Wait), figure(q.Share)})
 	}
 	if s := f.Stall; s != nil {
 		d.Stall = &Stall{s.Layer, s.Replica, s.Node, s.Device, figure(s.Seconds)}

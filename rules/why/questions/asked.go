@@ -39,6 +39,8 @@ var Asked = map[string]string{
 	"node CPU pressure":         `max(rate(node_pressure_cpu_waiting_seconds_total{$node}[$window]))`,
 	"nodes":                     `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,
 	"path write":                `( histogram_avg( sum(rate(plumbline_volume_path_seconds{$volume,backend!="longhorn-v1",op="write"}[$window])) ) or sum(rate(plumbline_volume_path_seconds_sum{$volume,backend!="longhorn-v1",op="write"}[$window])) / ( sum( rate(plumbline_volume_path_seconds_count{$volume,backend!="longhorn-v1",op="write"}[$window]) ) > 0 ) ) >= 0`,
+	"query phases":              `sum by (queryid, phase) (increase(plumbline_query_id_phase_seconds_total{$server}[$window]))`,
+	"query statements":          `sum by (queryid) (increase(plumbline_query_id_statements_total{$server}[$window]))`,
 	"read total":                `( histogram_avg(sum(rate(ebpf_exporter_blkio_total_seconds{$device,op="read"}[$window]))) or sum(rate(ebpf_exporter_blkio_total_seconds_sum{$device,op="read"}[$window])) / (sum(rate(ebpf_exporter_blkio_total_seconds_count{$device,op="read"}[$window])) > 0) ) or sum(rate(node_disk_read_time_seconds_total{$device}[$window])) / sum(rate(node_disk_reads_completed_total{$device}[$window]))`,
 	"reads":                     `( histogram_count(sum(increase(ebpf_exporter_blkio_total_seconds{$device,op="read"}[$window]))) or sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="read"}[$window])) ) or sum(increase(node_disk_reads_completed_total{$device}[$window]))`,
 	"rebuilding":                `max(volume:rebuilding:bool{$volume})`,

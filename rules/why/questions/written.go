@@ -26,6 +26,9 @@ var Written = map[string]string{
 	"statement mean":   `histogram_avg(sum(rate(plumbline_query_duration_seconds{$server}[$window])))`,
 	"statement p99":    `histogram_quantile(0.99, sum(rate(plumbline_query_duration_seconds{$server}[$window])))`,
 	"statement phases": `sum by (phase) (increase(plumbline_query_phase_seconds_total{$server}[$window]))`,
+	// By query, where the server's identifiers are known.
+	"query statements": `sum by (queryid) (increase(plumbline_query_id_statements_total{$server}[$window]))`,
+	"query phases":     `sum by (queryid, phase) (increase(plumbline_query_id_phase_seconds_total{$server}[$window]))`,
 	// Of every server there is: one question, however many.
 	"all commit means":    `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{command="commit",$cluster}[$window])))`,
 	"all statement means": `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{$cluster}[$window])))`,

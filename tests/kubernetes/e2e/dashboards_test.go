@@ -31,6 +31,7 @@ var notOnNode = map[string]string{
 	"plumbline-overview/Sync overhead of replication (5 min)":       replicas,
 	"plumbline-overview/Volumes with a straggling replica (5 min)":  replicas,
 	"plumbline-overview/Volumes without all their replicas":         replicas,
+	"plumbline-queries/Texts":                                       "no exporter exports texts",
 	"plumbline-query-to-disk/Oldest request below the volume":       replicas,
 	"plumbline-query-to-disk/Replica lag, 5 min":                    replicas,
 	"plumbline-query-to-disk/Statement and layers together (5 min)": replicas,

@@ -152,13 +152,6 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	return true;
 }
 
-static __always_inline u32 inner_pid(struct task_struct *task)
-{
-	struct pid *pid = task->thread_pid;
-	u32 level = pid->level;
-	return level < MAX_PID_NAMESPACES ? id_at(pid, level).nr : 0;
-}
-
 /* Whether an idle thread waits for one client, not for any. */
 static __always_inline bool awaits_client(struct task_struct *task)
 {

@@ -11,6 +11,7 @@
 #include "arch.h"
 #include "state.h"
 #include "cost.h"
+#include "query_id.h"
 #include "syncs.h"
 #include "wakes.h"
 
@@ -397,7 +398,7 @@ static __noinline int abandon(struct backend *b, struct task_struct *task, u64 n
 		return 0;
 	advance(b, task, now);
 	for (int i = 0; i < PHASES; i++)
-		__sync_fetch_and_add(&s->phase_ns[i], b->phase[i]);
+		__sync_fetch_and_add(&s->all.phase_ns[i], b->phase[i]);
 	return 0;
 }
 
@@ -507,6 +508,30 @@ static __noinline int trace_statement(struct backend *b, struct task_struct *tas
 	return 0;
 }
 
+/* Adds a statement that took so long, and made so many read calls that were neither misses nor on sockets. */
+static __always_inline void add_statement(struct amounts *m, struct backend *b, u64 ns, u64 hits, bool at_send, bool shared)
+{
+	add_to(&m->count, 1, shared);
+	add_to(&m->sum_ns, ns, shared);
+	for (int i = 0; i < PHASES; i++)
+		add_to(&m->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i], shared);
+	add_to(&m->read_hits, hits, shared);
+	add_to(&m->read_misses, b->misses, shared);
+}
+
+/* Adds it to its query's. */
+static __noinline int observe_query(struct backend *b, u64 ns, u64 hits)
+{
+	if (!b)
+		return 0;
+	struct amounts *m = query_of(b->server, b->query_id);
+	if (m)
+		add_statement(m, b, ns, hits, false, true);
+	else
+		lose_so_much(b->server, NO_ID_PLACE_NS, ns);
+	return 0;
+}
+
 /* Adds the statement that ended at end, with its phases, to the statistics. */
 static __noinline int observe(struct backend *b, struct task_struct *task, u8 request, u64 end, bool at_send)
 {
@@ -523,16 +548,11 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 		add(&s->wakeup_ns, b->wakeup);
 	}
 	u64 ns = end - b->start;
-	add(&s->count, 1);
-	add(&s->sum_ns, ns);
-	for (int i = 0; i < PHASES; i++)
-		add(&s->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i]);
 	u64 reads = reads_so_far(task) - b->reads;
 	b->unread_wakeup = b->wakeups && wakeup_pending(task);
 	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
-	if (reads > not_hits)
-		add(&s->read_hits, reads - not_hits);
-	add(&s->read_misses, b->misses);
+	u64 hits = reads > not_hits ? reads - not_hits : 0;
+	add_statement(&s->all, b, ns, hits, at_send, false);
 	if (request & UNKNOWN)
 		add(&s->unknown, 1);
 	if (b->behind) {
@@ -542,6 +562,8 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 	u32 slot = native_slot(ns);
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], 1);
+	if (query_places && b->query_id)
+		observe_query(b, ns, hits);
 	return 0;
 }
 

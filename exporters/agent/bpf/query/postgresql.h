@@ -390,6 +390,76 @@ static __always_inline int pg_received(struct backend *b, struct connection *c, 
 
 #define PG_IDLE 'I' /* transaction status: in none; else T or, after an error in it, E */
 
+/* PgBackendStatus, a process's status in shared memory (utils/backend_status.h there), from version 14 to 19 on
+ * machines of 64 bits. The statuses are an array, and the texts that each points to are in arrays, too: from one to
+ * the next all pointers of a kind are as far apart. */
+#define PG_STATUS_PID 4
+#define PG_STATUS_HOSTNAME 192
+#define PG_STATUS_APPNAME 240
+#define PG_STATUS_ACTIVITY 248
+#define PG_STATUS_QUERY_ID 424
+#define PG_MIN_NAME 64 /* NAMEDATALEN, which a build may raise */
+#define PG_MAX_NAME 1024
+#define PG_MIN_ACTIVITY 100 /* track_activity_query_size */
+#define PG_MAX_ACTIVITY (1 << 20)
+#define PG_LOOKS 16 /* statements at whose ends a process looks for its status, until it is believed */
+
+/* The eight bytes at a user address; 0 if they cannot be read. A small stack is cheaper to read to. */
+static __noinline u64 pg_word(u64 at)
+{
+	u64 word = 0;
+	bpf_probe_read_user(&word, sizeof(word), (void *)at);
+	return word;
+}
+
+static __always_inline u64 pg_apart(u64 at, u32 size, u32 field)
+{
+	return pg_word(at + size + field) - pg_word(at + field);
+}
+
+/* Whether there is a status at this address, and another one behind it. */
+static __noinline bool pg_is_status(u64 at, u32 size)
+{
+	u64 name = pg_apart(at, size, PG_STATUS_APPNAME), activity = pg_apart(at, size, PG_STATUS_ACTIVITY);
+	return name >= PG_MIN_NAME && name <= PG_MAX_NAME && name == pg_apart(at, size, PG_STATUS_HOSTNAME) &&
+		activity >= PG_MIN_ACTIVITY && activity <= PG_MAX_ACTIVITY;
+}
+
+/* Returns where the task has its status, or 0 if that is not known: what is there must be as it is laid out. A
+ * neighbour's page may not be mapped in this process, so that both are tried, and what one process has found holds for
+ * all. */
+static __noinline u64 pg_status_of(struct backend *b, struct task_struct *task)
+{
+	if (!b || !task)
+		return 0;
+	if (b->status || b->status_looked >= PG_LOOKS)
+		return b->status;
+	u32 id = b->server;
+	struct server *s = bpf_map_lookup_elem(&servers, &id);
+	if (!s || !s->status)
+		return 0;
+	b->status_looked++;
+	u64 at = pg_word(s->status);
+	u32 size = s->status_size, pid = inner_pid(task);
+	if (!at || !pid || (u32)pg_word(at + PG_STATUS_PID) != pid)
+		return 0;
+	if (!s->status_known && !pg_is_status(at, size) && !pg_is_status(at - size, size))
+		return 0;
+	s->status_known = 1;
+	b->status = at;
+	return at;
+}
+
+/* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
+ * the next statement. */
+static __always_inline void pg_read_query_id(struct backend *b, struct task_struct *task)
+{
+	u64 status = pg_status_of(b, task);
+	b->query_id = status ? pg_word(status + PG_STATUS_QUERY_ID) : 0;
+	if (!b->query_id)
+		lose(b->server, status ? NO_ID : NO_ID_READ);
+}
+
 /* The server sent a ReadyForQuery with this transaction status. */
 static __always_inline void pg_ready(struct backend *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
 {
@@ -411,8 +481,11 @@ static __always_inline void pg_ready(struct backend *b, struct connection *c, st
 	if (p->pending_tail != p->pending_head) {
 		u8 request = p->pending[p->pending_head & (PENDING - 1)];
 		p->pending_head++;
-		if (request & HAS_STATEMENT)
+		if (request & HAS_STATEMENT) {
+			if (query_places)
+				pg_read_query_id(b, task);
 			observe(b, task, request, now, false);
+		}
 	}
 	b->slept = 0;
 	b->busy = 0;

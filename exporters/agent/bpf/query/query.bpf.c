@@ -421,8 +421,6 @@ struct {
 	__type(value, struct adoption);
 } adoptions SEC(".maps");
 
-#define MAX_PID_NAMESPACES 32
-
 static __always_inline bool is_wanted(struct task_struct *task, struct adoption *a)
 {
 	if (task->start_boottime / CLOCK_TICK != a->start_ticks)

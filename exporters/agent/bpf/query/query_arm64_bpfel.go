@@ -48,6 +48,15 @@ type QueryAdoption struct {
 	_            [4]byte
 }
 
+type QueryAmounts struct {
+	_          structs.HostLayout
+	Count      uint64
+	SumNs      uint64
+	PhaseNs    [7]uint64
+	ReadHits   uint64
+	ReadMisses uint64
+}
+
 type QueryBackend struct {
 	_             structs.HostLayout
 	Server        uint32
@@ -139,7 +148,11 @@ type QueryBackend struct {
 			Ns    uint64
 		}
 	}
-	Client QueryConnection
+	Client       QueryConnection
+	Status       uint64
+	StatusLooked uint8
+	_            [7]byte
+	QueryId      uint64
 }
 
 type QueryCommand uint32
@@ -274,7 +287,10 @@ const (
 	QueryLossLOST_BACKEND    QueryLoss = 6
 	QueryLossLOST_CONNECTION QueryLoss = 7
 	QueryLossLOST_NEWS       QueryLoss = 8
-	QueryLossLOSSES          QueryLoss = 9
+	QueryLossNO_ID           QueryLoss = 9
+	QueryLossNO_ID_READ      QueryLoss = 10
+	QueryLossNO_ID_PLACE_NS  QueryLoss = 11
+	QueryLossLOSSES          QueryLoss = 12
 )
 
 type QueryNames struct {
@@ -327,9 +343,12 @@ const (
 )
 
 type QueryServer struct {
-	_         structs.HostLayout
-	Ports     [4]uint16
-	WaitEvent uint64
+	_           structs.HostLayout
+	Ports       [4]uint16
+	WaitEvent   uint64
+	Status      uint64
+	StatusSize  uint32
+	StatusKnown uint32
 }
 
 type QuerySqlCommand uint32
@@ -348,11 +367,7 @@ const (
 
 type QueryStats struct {
 	_           structs.HostLayout
-	Count       uint64
-	SumNs       uint64
-	PhaseNs     [7]uint64
-	ReadHits    uint64
-	ReadMisses  uint64
+	All         QueryAmounts
 	Unknown     uint64
 	Pipelined   uint64
 	PipelinedNs uint64
@@ -380,6 +395,8 @@ const (
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
+	QueryMapQueries              = "queries"
+	QueryMapQueryIds             = "query_ids"
 	QueryMapServers              = "servers"
 	QueryMapSocketCrews          = "socket_crews"
 	QueryMapStatements           = "statements"
@@ -409,10 +426,12 @@ const (
 	QueryVarBenchExtent          = "bench_extent"
 	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
+	QueryVarQueryPlaces          = "query_places"
 	QueryVarServerNames          = "server_names"
 	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
+	QueryVarUnusedAmounts        = "unused_amounts"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedEventPage      = "unused_event_page"
@@ -513,6 +532,8 @@ type QueryMapSpecs struct {
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
+	Queries              *ebpf.MapSpec `ebpf:"queries"`
+	QueryIds             *ebpf.MapSpec `ebpf:"query_ids"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
 	SocketCrews          *ebpf.MapSpec `ebpf:"socket_crews"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
@@ -528,10 +549,12 @@ type QueryVariableSpecs struct {
 	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
 	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
+	QueryPlaces        *ebpf.VariableSpec `ebpf:"query_places"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
+	UnusedAmounts      *ebpf.VariableSpec `ebpf:"unused_amounts"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.VariableSpec `ebpf:"unused_event_page"`
@@ -584,6 +607,8 @@ type QueryMaps struct {
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
+	Queries              *ebpf.Map `ebpf:"queries"`
+	QueryIds             *ebpf.Map `ebpf:"query_ids"`
 	Servers              *ebpf.Map `ebpf:"servers"`
 	SocketCrews          *ebpf.Map `ebpf:"socket_crews"`
 	Statements           *ebpf.Map `ebpf:"statements"`
@@ -610,6 +635,8 @@ func (m *QueryMaps) Close() error {
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,
+		m.Queries,
+		m.QueryIds,
 		m.Servers,
 		m.SocketCrews,
 		m.Statements,
@@ -626,10 +653,12 @@ type QueryVariables struct {
 	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
 	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
+	QueryPlaces        *ebpf.Variable `ebpf:"query_places"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
+	UnusedAmounts      *ebpf.Variable `ebpf:"unused_amounts"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.Variable `ebpf:"unused_event_page"`

@@ -11,13 +11,21 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/bpftest"
 )
 
-// The kernel's verifier accepts every program, in both ways to count, with and without tracing.
+// The kernel's verifier accepts every program, in both ways to count, with and without tracing, with and without places
+// for queries.
 func TestLoad(t *testing.T) {
 	for _, preemptible := range []bool{false, true} {
 		for _, tracing := range []bool{false, true} {
-			t.Run(fmt.Sprintf("preemptible %v tracing %v", preemptible, tracing), func(t *testing.T) {
+			places := uint32(0)
+			if preemptible == tracing {
+				places = 64
+			}
+			t.Run(fmt.Sprintf("preemptible %v tracing %v places %d", preemptible, tracing, places), func(t *testing.T) {
 				spec, err := LoadQuery()
 				if err != nil {
+					t.Fatal(err)
+				}
+				if err := spec.Variables["query_places"].Set(places); err != nil {
 					t.Fatal(err)
 				}
 				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing} {

@@ -638,13 +638,13 @@ __noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group
 	if (!total)
 		return 0;
 	u64 each = ns / total;
-	add(&s->count, n);
-	add(&s->sum_ns, ns * n / total);
+	add(&s->all.count, n);
+	add(&s->all.sum_ns, ns * n / total);
 	if (moved) {
-		add(&s->phase_ns[PHASE_WAIT], ns * n / total);
+		add(&s->all.phase_ns[PHASE_WAIT], ns * n / total);
 	} else {
 		for (int i = 0; i < PHASES; i++)
-			add(&s->phase_ns[i], (b->phase[i] - p->before[i]) * n / total);
+			add(&s->all.phase_ns[i], (b->phase[i] - p->before[i]) * n / total);
 	}
 	if (total > 1) {
 		add(&s->pipelined, n - (group == p->opener));

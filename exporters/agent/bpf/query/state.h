@@ -42,6 +42,9 @@ enum loss {
 	LOST_BACKEND,    /* processes or threads that the kernel had no memory for, until the next scan */
 	LOST_CONNECTION, /* calls on connections that the kernel had no memory for, or that two threads made at once */
 	LOST_NEWS,       /* servers that began or ended, which could not be reported at once */
+	NO_ID,           /* statements to which the server gave no query identifier */
+	NO_ID_READ,      /* and those whose identifier could not be read */
+	NO_ID_PLACE_NS,  /* time of those for whose query there was no place, ns */
 	LOSSES,
 };
 
@@ -187,14 +190,22 @@ struct backend {
 	u64 woken_sync;       /* how long the thread that did so had synced meanwhile */
 	struct syncs syncs;
 	struct connection client; /* of a process that serves one */
+	u64 status;               /* address of its status in the server's shared memory, where that is believed; see query_id.h */
+	u8 status_looked;         /* how often it was looked for */
+	u64 query_id;             /* of the statement that ends; 0 if that is not known */
 };
 
-struct stats {
+/* What is counted of the statements of a command, and of those of a query. */
+struct amounts {
 	u64 count;
 	u64 sum_ns;
 	u64 phase_ns[PHASES];
-	u64 read_hits;    /* read calls on files that did not wait for a device */
-	u64 read_misses;  /* and those that did */
+	u64 read_hits;   /* read calls on files that did not wait for a device */
+	u64 read_misses; /* and those that did */
+};
+
+struct stats {
+	struct amounts all;
 	u64 unknown;      /* statements whose command is not known: OTHER */
 	u64 pipelined;    /* statements that were read together with earlier ones of their connection */
 	u64 pipelined_ns; /* and how long they waited for those, which is not in their duration */
@@ -225,6 +236,9 @@ struct {
 struct server {
 	u16 ports[4];   /* TCP ports it listens on; none means any port */
 	u64 wait_event; /* address of the variable with what its processes wait for, or 0 */
+	u64 status;     /* address of the variable with where its processes keep their status, or 0 */
+	u32 status_size;
+	u32 status_known; /* a process has found that statuses are of this size and layout */
 };
 
 struct {
@@ -250,13 +264,20 @@ const enum command *unused_command __attribute__((unused));
  * socket, so that another task's run of a program on this CPU may fall into it. */
 const volatile bool preemptible;
 
-/* Adds to what a run on this CPU of another task may be adding to. */
-static __always_inline void add(u64 *sum, u64 n)
+/* Adds to what a run on this CPU of another task may be adding to, or one on any CPU if it is shared. */
+static __always_inline void add_to(u64 *sum, u64 n, bool shared)
 {
-	if (preemptible)
+	if (shared && !n)
+		return;
+	if (shared || preemptible)
 		__sync_fetch_and_add(sum, n);
 	else
 		*sum += n;
+}
+
+static __always_inline void add(u64 *sum, u64 n)
+{
+	add_to(sum, n, false);
 }
 
 /* Eight bytes of bytes[] at once, at any alignment; the compiler would load them one by one. */
@@ -271,13 +292,18 @@ static __always_inline u64 eight_bytes(struct connection *c, u32 pos)
 	return text;
 }
 
-static __always_inline void lose(u32 server, enum loss reason)
+static __always_inline void lose_so_much(u32 server, enum loss reason, u64 amount)
 {
 	u32 key = server * LOSSES + reason;
 	u64 *n = bpf_map_lookup_elem(&lost, &key);
 	/* Probes on the TLS library come here, too, and can be preempted everywhere. */
 	if (n)
-		__sync_fetch_and_add(n, 1);
+		__sync_fetch_and_add(n, amount);
+}
+
+static __always_inline void lose(u32 server, enum loss reason)
+{
+	lose_so_much(server, reason, 1);
 }
 
 #endif
