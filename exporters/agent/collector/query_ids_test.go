@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
@@ -373,15 +372,15 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 		for _, p := range places {
 			combine(&all.commands[0].All, &p.amounts, plus)
 		}
-		before := a.queries.other.amounts.Count
+		before := a.queries.other.Count
 		a.queries.rest(&all)
-		if a.queries.other.amounts.Count < before {
-			t.Errorf("other has fallen from %d to %d", before, a.queries.other.amounts.Count)
+		if a.queries.other.Count < before {
+			t.Errorf("other has fallen from %d to %d", before, a.queries.other.Count)
 		}
 	}
 	look(0, place{0, 11, counts(1, 100)}, place{1, 12, counts(1, 200)}, place{2, 13, counts(5, 50)})
-	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.amounts.Count != 5 {
-		t.Errorf("at first %v, other %d", got, a.queries.other.amounts.Count)
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.Count != 5 {
+		t.Errorf("at first %v, other %d", got, a.queries.other.Count)
 	}
 	// It has more time than the least, but not twice as much; and not before its turn.
 	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(6, 190)})
@@ -391,8 +390,8 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 	}
 	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(8, 1100)})
 	look(1, place{0, 11, counts(3, 120)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(9, 1200)})
-	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.amounts.Count != 8+2 {
-		t.Errorf("after the turn %v, other %d", got, a.queries.other.amounts.Count)
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.Count != 8+2 {
+		t.Errorf("after the turn %v, other %d", got, a.queries.other.Count)
 	}
 }
 
