@@ -160,11 +160,7 @@ func replicaWaits() []panel {
 
 func processCPU() []panel {
 	each := func(metric string) []query {
-		rate := `sum by (volume, %s) (rate(` + metric + `{volume=~"$volume", role="%s"}[$__rate_interval]))`
-		return []query{
-			{fmt.Sprintf(rate, "node", "engine"), "engine {{volume}} on {{node}}"},
-			{named(fmt.Sprintf(rate, "address", "replica")), "replica {{replica}}"},
-		}
+		return []query{{`sum by (volume, role, address) (` + onWire(metric, "") + `)`, "{{role}} {{address}} of {{volume}}"}}
 	}
 	return []panel{
 		{

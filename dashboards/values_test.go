@@ -402,4 +402,4 @@ func TestValuesOfRules(t *testing.T) {
 }
 
 // ours are the metrics of Plumbline's own exporters, of Longhorn and of what runs beside them.
-var ours = regexp.MustCompile(`^(plumbline_(agent|bpf|device|feature|query|replica|scrape|server|storage|storageclass|unidentified|volume|longhorn)_|loadgen_|ebpf_exporter_|node_|kubelet_|container_|pg_|mysql_|process_|prometheus_|scrape_|up$)`)
+var ours = regexp.MustCompile(`^(plumbline_(agent|bpf|device|disk|feature|query|replica|scrape|server|storage|storageclass|unidentified|volume|longhorn)_|loadgen_|ebpf_exporter_|node_|kubelet_|container_|pg_|mysql_|process_|prometheus_|scrape_|up$)`)

@@ -146,7 +146,7 @@ and on (node, device)
 
 // usedBy is a rate of one of the agent's counters by user, of the disks that the selected volumes are on.
 func usedBy(metric, by, window string) string {
-	return fmt.Sprintf(`(sum by (%s) (rate(plumbline_disk_user_%s_total{node=~"$node"}[%s])) and on (node, device) volume:disk:info{volume=~"$volume"})`, by, metric, window)
+	return fmt.Sprintf(`(sum by (%s) (rate(plumbline_disk_user_%s_total{node=~"$node"}[%s])) and on (node, device) volume:used_disk:info{volume=~"$volume"})`, by, metric, window)
 }
 
 func diskUsers() []panel {
@@ -157,24 +157,24 @@ func diskUsers() []panel {
 			ask:   "Whose requests is a disk of the volumes busy with?", empty: "no agent counts the users of disks",
 			text: "Each user's part of the time that requests are in the disks on which the volumes or their replicas are: pods, replicas, other cgroups such as a container runtime's, the kernel (journal, writeback), and the rest. " +
 				"One that is new while a volume is slow, and the disk has more to do than usual: the neighbour. The disk slow and nobody's part changed: the disk itself.",
-			width: 12, height: 9, unit: ratio,
+			width: 9, height: 9, unit: ratio,
 			queries: []query{{usedBy("seconds", user, "$__rate_interval") + `
 / on (node, device) group_left ()
   (sum by (node, device) (rate(plumbline_disk_user_seconds_total[$__rate_interval])) > 0)`, "{{user}} ({{kind}}) on {{node}} {{device}}"}},
 			view: graph{max: 1},
 		},
 		{
-			title: "The largest users (5 min)",
+			title: "The largest users now (last 2 minutes)",
 			ask:   "How much does each of them do?", empty: "no agent counts the users of disks",
 			text:  "The ten users of each node that keep the disks of the selected volumes busiest: requests that are in the disk on average, requests and bytes per second.",
-			width: 12, height: 9, unit: count,
+			width: 15, height: 9, unit: count,
 			queries: []query{
-				{`topk by (node) (10, ` + usedBy("seconds", user, "5m") + `)`, "In the disk"},
-				{usedBy("requests", user, "5m"), "Requests"},
-				{usedBy("bytes", user, "5m"), "Bytes"},
+				{`topk by (node) (10, ` + usedBy("seconds", user, nowWindow) + `)`, "In the disk"},
+				{usedBy("requests", user, nowWindow), "Requests"},
+				{usedBy("bytes", user, nowWindow), "Bytes"},
 			},
 			view: grid{
-				labels: []labelColumn{{"user", "User", 180, nil}, {"kind", "Kind", 80, nil}, {"device", "Disk", 90, nil}, {"node", "Node", 110, nil}}, lead: 1,
+				labels: []labelColumn{{"user", "User", 160, nil}, {"kind", "Kind", 70, nil}, {"device", "Disk", 80, nil}, {"node", "Node", 90, nil}}, lead: 1,
 				columns: []valueColumn{{count, nil}, {"iops", nil}, {bytesSec, nil}},
 				sort:    "In the disk",
 			},
