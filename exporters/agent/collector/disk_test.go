@@ -410,3 +410,45 @@ func TestReplicaProcess(t *testing.T) {
 		}
 	}
 }
+
+// What each real replica writes to its disk is its own, and not that of the cgroup that it shares with others.
+func TestDiskReplicas(t *testing.T) {
+	v := newTestVolume(t, 2)
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.followed(3)
+	d := startDisk(t, maxDiskUsers)
+	d.options.Replicas = &Replicas{}
+	d.options.Replicas.add(m.collector.wires[0].placedReplicas)
+	testkit.Eventually(t, testkit.Patience, func() error {
+		if n := len(d.options.Replicas.all()); n != 2 {
+			return errors.New("not all replicas have a disk")
+		}
+		return nil
+	})
+	const writes = 500
+	write := func() {
+		t.Helper()
+		v.IO(writes, 4, func(i int) error { return v.Write(int64(i)*8192, 8192) })
+		d.look(time.Now())
+	}
+	write() // from here on the processes are known,
+	write() // and here they get series
+	all := func() map[string]diskUse {
+		sums := map[string]diskUse{}
+		for _, r := range d.options.Replicas.all() {
+			sums[r.name] = diskUsers(t, d, r.device)["replica "+r.name]
+		}
+		return sums
+	}
+	before := all()
+	write()
+	for name, u := range all() {
+		u.add(before[name].part(-1))
+		t.Logf("%s: %v", name, u)
+		// The file system's own writes on a replica's behalf are among them, and not every machine shows a program all requests.
+		if want := float64(writes * 8192); u.bytes < 0.8*want || u.bytes > 2*want || u.requests <= 0 || u.seconds <= 0 {
+			t.Errorf("replica %s wrote %v bytes with %v requests in %v s, want %v bytes", name, u.bytes, u.requests, u.seconds, want)
+		}
+	}
+}
