@@ -76,7 +76,7 @@ func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Meas
 			return nil, fmt.Errorf("--replay: %w", err)
 		}
 		defer f.Close()
-		return try.Replay(ctx, why.Clean(o.replay), f)
+		return try.Replay(ctx, why.Clean(o.replay), f, c.leftOut())
 	}
 	var record *os.File
 	if o.record != "" {
@@ -106,7 +106,7 @@ func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Meas
 }
 
 func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measurement, error) {
-	m, err := try.New()
+	m, err := try.New(c.leftOut())
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,18 @@ func (c *cluster) look(ctx context.Context, m *try.Measurement, exporters []try.
 		c.note("%v of %v", m.Window(), of)
 		why.PlainPen(c.notes).Stacks(findings)
 	}
-	return m.Measure(ctx, of, exporters, progress, func(err error) { c.note("Not read: %s", why.Line(err)) })
+	return m.Measure(ctx, of, exporters, progress)
+}
+
+// leftOut notes what is left out of the answer, each once.
+func (c *cluster) leftOut() func(error) {
+	noted := map[string]bool{}
+	return func(err error) {
+		if text := why.Line(err); !noted[text] && len(noted) < mostWarnings {
+			noted[text] = true
+			c.note("The answer may lack something: %s", text)
+		}
+	}
 }
 
 // findAll returns what is known of each subject, of each database server if there are none.

@@ -179,7 +179,7 @@ func (c *cluster) volume(ctx context.Context, namespace, claim, uid string) (map
 
 // measureNode has the programs run on the place's node, measures there, and removes them.
 func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.Measurement, error) {
-	m, err := try.New()
+	m, err := try.New(c.leftOut())
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +232,7 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	begin, stop = context.WithTimeout(ctx, beginning)
 	defer stop()
 	go c.watchPod(ctx, o.in, job, cancel)
-	err = try.Await(begin, all)
-	if err == nil {
+	if err = try.Await(begin, all); err == nil {
 		err = c.look(ctx, m, all, p.claims, began)
 	}
 	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
@@ -320,7 +319,7 @@ func (c *cluster) awaitPod(ctx context.Context, namespace, job string) (string, 
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return "", fmt.Errorf("the pod did not begin within %v: %s", beginning, last)
 			}
-			return "", context.Cause(ctx)
+			return "", try.ErrInterrupted
 		case <-look.C:
 		}
 	}

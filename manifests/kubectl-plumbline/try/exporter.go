@@ -9,6 +9,12 @@ import (
 	"time"
 )
 
+// ErrInterrupted means that the measuring was interrupted before there was anything to report.
+var ErrInterrupted = errors.New("interrupted before anything was measured")
+
+// lookPatience is how long one look at an exporter may take.
+const lookPatience = 10 * time.Second
+
 // mostPage is how large an exporter's answer may be, in bytes.
 const mostPage = 64 << 20
 
@@ -37,6 +43,8 @@ func (e Exporter) read(ctx context.Context) (p Page) {
 			p.Err = fmt.Errorf("%s: %w", e.Target["job"], p.Err)
 		}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
 	if err != nil {
 		p.Err = err
@@ -73,7 +81,7 @@ func readAll(ctx context.Context, all []Exporter) []Page {
 	return pages
 }
 
-// Await returns once all exporters can be read, or with the error of one that cannot when ctx ends.
+// Await returns once all exporters can be read, or when ctx ends with the reason why they cannot.
 func Await(ctx context.Context, all []Exporter) error {
 	retry := time.NewTicker(Interval / 5)
 	defer retry.Stop()
@@ -88,15 +96,18 @@ func Await(ctx context.Context, all []Exporter) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				return ErrInterrupted
+			}
+			return err
 		case <-retry.C:
 		}
 	}
 }
 
 // Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
-// evaluated after each evaluation of the rules; notes gets what could not be read.
-func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, evaluated func(), note func(error)) error {
+// evaluated after each evaluation of the rules.
+func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, evaluated func()) error {
 	next := time.NewTicker(Interval)
 	defer next.Stop()
 	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
@@ -108,7 +119,7 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 		}
 		due, err := m.Add(work, at, pages...)
 		if err != nil {
-			note(err)
+			m.note(err)
 		}
 		if due {
 			evaluated()
@@ -122,7 +133,8 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 		}
 	}
 	if m.Window() <= 0 {
-		return fmt.Errorf("ended before anything was measured: %w", context.Cause(ctx))
+		return ErrInterrupted
 	}
-	return m.Evaluate(work)
+	m.Evaluate(work)
+	return nil
 }

@@ -114,27 +114,19 @@ func Host(ctx context.Context, programs string, f func(context.Context, []Export
 			return err
 		}
 		children = append(children, started)
-		all = append(all, Exporter{URL: "http://" + addresses[i] + "/metrics", Client: &http.Client{Timeout: 10 * time.Second}, Target: c.target})
+		all = append(all, Exporter{URL: "http://" + addresses[i] + "/metrics", Client: http.DefaultClient, Target: c.target})
 	}
 	begin, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	if err := Await(begin, all); err != nil {
-		return beginning(ctx, err)
+	if err = Await(begin, all); err == nil {
+		err = f(ctx, all)
+	} else if !errors.Is(err, ErrInterrupted) {
+		err = fmt.Errorf("the programs do not answer within %v: %w", patience, err)
 	}
-	err = f(ctx, all)
-	var ended *endedError
-	if errors.As(context.Cause(ctx), &ended) {
+	if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it
 	}
 	return err
-}
-
-// beginning is why the programs did not begin.
-func beginning(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return fmt.Errorf("the programs do not answer within %v: %w", patience, err)
 }
 
 // fit returns why this machine cannot be measured.

@@ -239,6 +239,9 @@ func TestSlowDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothingLeft(t)
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		t.Logf("%d MB of memory, %v of CPU", usage.Maxrss>>10, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	}
 	f := only(t, out.Bytes())
 	if f.Target.Server != "slow-disk" || f.Target.Device != device || f.Target.Volume != "/var/tmp/slow-disk" || len(f.Verdict.Culprits) != 1 || f.Verdict.Culprits[0].Layer != layers.Device ||
 		!strings.Contains(f.Words, "of which the device "+device) {

@@ -50,15 +50,17 @@ type Measurement struct {
 	// First and Last are the moments of the first and the last look.
 	First, Last time.Time
 	evaluated   time.Time
+	note        func(error)
 }
 
-// New returns a Measurement without samples, and the rules as they are written.
-func New() (*Measurement, error) {
+// New returns a Measurement without samples, and the rules as they are written. note gets what could not be read or
+// evaluated; all else goes on without it.
+func New(note func(error)) (*Measurement, error) {
 	all, err := rules.All()
 	if err != nil {
 		return nil, err
 	}
-	return &Measurement{memory: ruler.NewMemory(), engine: ruler.NewEngine(), rules: ruler.New(all), types: map[string]model.MetricType{}}, nil
+	return &Measurement{memory: ruler.NewMemory(), engine: ruler.NewEngine(), rules: ruler.New(all), types: map[string]model.MetricType{}, note: note}, nil
 }
 
 // Page is what one look at an exporter read.
@@ -109,23 +111,22 @@ func (m *Measurement) Add(ctx context.Context, at time.Time, pages ...Page) (eva
 	}
 	if at.Sub(m.evaluated) >= Evaluation {
 		evaluated = true
-		errs = append(errs, m.Evaluate(ctx))
+		m.Evaluate(ctx)
 	}
 	return evaluated, errors.Join(errs...)
 }
 
-// Evaluate evaluates the rules at the moment of the last look, unless that is done.
-func (m *Measurement) Evaluate(ctx context.Context) error {
+// Evaluate evaluates the rules at the moment of the last look, unless that is done. A rule that fails records nothing.
+func (m *Measurement) Evaluate(ctx context.Context) {
 	if m.evaluated.Equal(m.Last) {
-		return nil
+		return
 	}
 	m.evaluated = m.Last
 	for _, r := range m.rules {
 		if err := r.Evaluate(ctx, m.engine, m.memory, m.Last); err != nil {
-			return err
+			m.note(err)
 		}
 	}
-	return nil
 }
 
 // Query is why.API's.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -201,6 +202,28 @@ func TestClaim(t *testing.T) {
 	}
 	if text := errs.String(); !strings.Contains(text, "Made Job plumbline-try-") || !strings.Contains(text, "Removed Job plumbline-try-") {
 		t.Errorf("what was made and removed is not reported")
+	}
+}
+
+// The Job's containers have the chart's capabilities, and no others.
+func TestCapabilities(t *testing.T) {
+	found := func(file, pattern string) (all []string) {
+		text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			all = append(all, match[1])
+		}
+		return all
+	}
+	const ofChart = `(?m)^ +- ([A-Z_]+) #`
+	var want []string
+	for _, name := range []string{"agent", "blockio"} {
+		want = append(want, strings.Join(found("chart/templates/"+name+".yaml", ofChart), ", "))
+	}
+	if got := found("kubectl-plumbline/try_job.yaml", `add: \[(.+)\]`); !slices.Equal(got, want) || want[1] != "BPF, PERFMON" {
+		t.Errorf("%q, the chart has %q", got, want)
 	}
 }
 

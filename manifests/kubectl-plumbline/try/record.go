@@ -115,13 +115,13 @@ func classic(h *histogram.FloatHistogram) *dto.Histogram {
 }
 
 // Replay reads a record and evaluates the rules over it as they were when it was made. name is the record's, for
-// errors, which name the line, too.
-func Replay(ctx context.Context, name string, r io.Reader) (*Measurement, error) {
+// errors, which name the line, too; note is New's.
+func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*Measurement, error) {
 	looks, err := read(name, r)
 	if err != nil {
 		return nil, err
 	}
-	m, err := New()
+	m, err := New(note)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,8 @@ func Replay(ctx context.Context, name string, r io.Reader) (*Measurement, error)
 			return nil, fmt.Errorf("%s: at %.3f: %w", name, float64(at)/1000, err)
 		}
 	}
-	return m, m.Evaluate(ctx)
+	m.Evaluate(ctx)
+	return m, nil
 }
 
 // look is what a record has of one moment, in the text format, which has other types: only histograms' matter here. kind
