@@ -19,7 +19,7 @@ static __always_inline u32 native_slot(u64 ns)
 	u64 v = ns + ((ns * 1237183) >> 24);
 	if (v <= 1ULL << (30 + NATIVE_MIN_EXPONENT))
 		return 0;
-	/* Without branches, as none of these could be predicted: 1 if n is above the bound. */
+		/* Without branches, as none of these could be predicted: 1 if n is above the bound. */
 #define ABOVE(bound, n) (((bound) - (n)) >> 63)
 	u64 m = v;
 	u32 e = 0;

@@ -26,7 +26,7 @@ const enum follower *unused_follower __attribute__((unused));
 /* The collectors' programs at each tracepoint: by rank, and then by enum follower. User space writes them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, FOLLOWERS * (1 + MAX_DEPUTIES));
+	__uint(max_entries, FOLLOWERS *(1 + MAX_DEPUTIES));
 	__type(key, u32);
 	__type(value, u32);
 } received_by SEC(".maps"), sent_by SEC(".maps");

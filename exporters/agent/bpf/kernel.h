@@ -14,16 +14,16 @@ struct bpf_list_head {
 #define has_cast() bpf_core_type_exists(struct bpf_list_head)
 
 /* The field of what is at an address, as if that were of the type; 0 if it cannot be read. */
-#define read_as(type, address, field)                                                                                  \
-	({                                                                                                             \
-		const void *at_ = (const void *)(address);                                                              \
-		typeof(((type *)0)->field) value_;                                                                     \
-		if (has_cast())                                                                                        \
-			value_ = ((type *)bpf_rdonly_cast(at_, bpf_core_type_id_kernel(type)))     \
-					 ->field;                                                                      \
-		else if (bpf_core_read((void *)&value_, sizeof(value_), &((type *)at_)->field))                  \
-			__builtin_memset((void *)&value_, 0, sizeof(value_));                                          \
-		value_;                                                                                                \
+#define read_as(type, address, field) \
+	({ \
+		const void *at_ = (const void *)(address); \
+		typeof(((type *)0)->field) value_; \
+		if (has_cast()) \
+			value_ = ((type *)bpf_rdonly_cast(at_, bpf_core_type_id_kernel(type))) \
+					 ->field; \
+		else if (bpf_core_read((void *)&value_, sizeof(value_), &((type *)at_)->field)) \
+			__builtin_memset((void *)&value_, 0, sizeof(value_)); \
+		value_; \
 	})
 
 /* The field of what a pointer points to, whose type the verifier may not have. */

@@ -142,7 +142,8 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 		u32 at = --level;
 
 		/* The bound is checked on the register that is used. */
-		asm volatile("" : "+r"(at));
+		asm volatile(""
+			     : "+r"(at));
 		if (at < LEVELS) {
 			bpf_probe_read_kernel_str(g->names[at], NAME_LEN, BPF_CORE_READ(node, name));
 			if (!only_root(node))

@@ -422,7 +422,7 @@ static __noinline bool pg_is_status(u64 at, u32 size)
 {
 	u64 name = pg_apart(at, size, PG_STATUS_APPNAME), activity = pg_apart(at, size, PG_STATUS_ACTIVITY);
 	return name >= PG_MIN_NAME && name <= PG_MAX_NAME && name == pg_apart(at, size, PG_STATUS_HOSTNAME) &&
-		activity >= PG_MIN_ACTIVITY && activity <= PG_MAX_ACTIVITY;
+	       activity >= PG_MIN_ACTIVITY && activity <= PG_MAX_ACTIVITY;
 }
 
 /* Returns where the task has its status, or 0 if that is not known: what is there must be as it is laid out. A

@@ -174,20 +174,20 @@ struct backend {
 	u64 reads;              /* the task's count of read calls at the start */
 	u64 missed_at;          /* count of read calls when the last one was found waiting */
 	u32 misses;
-	u32 socket_reads;     /* read calls that were on sockets */
-	u32 wakeups;          /* signals that are taken with a read call each */
-	u64 behind;           /* how long the statement under way had waited for others when it began */
-	u32 until_timed;      /* runs of programs for this task until one is timed; 0: not decided */
-	u64 awake_since;      /* tracing: when the task last came to a CPU */
-	u64 idle_since;       /* tracing: when it last fell asleep without a request under way */
-	u64 wakeup;           /* tracing: how long before start it was woken for the request; 0 if that is not known */
-	u64 first_queued;     /* tracing: how long the statement waited for a CPU when it began */
-	u8 taken_over;        /* tracing: another task began the statement */
-	struct wake wake;     /* tracing */
-	u8 flusher;           /* its place among the server's flushers + 1; see syncs.h */
-	u32 flushed_by;       /* the number of the last flusher that has woken it: it may wake others in turn */
-	u64 woken_at;         /* when it was woken last */
-	u64 woken_sync;       /* how long the thread that did so had synced meanwhile */
+	u32 socket_reads; /* read calls that were on sockets */
+	u32 wakeups;      /* signals that are taken with a read call each */
+	u64 behind;       /* how long the statement under way had waited for others when it began */
+	u32 until_timed;  /* runs of programs for this task until one is timed; 0: not decided */
+	u64 awake_since;  /* tracing: when the task last came to a CPU */
+	u64 idle_since;   /* tracing: when it last fell asleep without a request under way */
+	u64 wakeup;       /* tracing: how long before start it was woken for the request; 0 if that is not known */
+	u64 first_queued; /* tracing: how long the statement waited for a CPU when it began */
+	u8 taken_over;    /* tracing: another task began the statement */
+	struct wake wake; /* tracing */
+	u8 flusher;       /* its place among the server's flushers + 1; see syncs.h */
+	u32 flushed_by;   /* the number of the last flusher that has woken it: it may wake others in turn */
+	u64 woken_at;     /* when it was woken last */
+	u64 woken_sync;   /* how long the thread that did so had synced meanwhile */
 	struct syncs syncs;
 	struct connection client; /* of a process that serves one */
 	u64 status;               /* address of its status in the server's shared memory, where that is believed; see query_id.h */
