@@ -73,6 +73,8 @@ type disks struct {
 	stop       context.CancelFunc
 	done       sync.WaitGroup
 
+	// maxUsages is how many pairs of a disk and a cgroup the kernel counts; 0 is as many as the object has.
+	maxUsages uint32
 	// before are the kernel's counts at the look before, by its key; idle since when they have been the same.
 	before map[bpf.DiskUsageKey]diskBefore
 	// groups are who the cgroups are.
@@ -124,6 +126,9 @@ func (d *disks) attach() error {
 	spec, err := bpf.LoadDisk()
 	if err != nil {
 		return fmt.Errorf("reading BPF programs: %w", err)
+	}
+	if d.maxUsages > 0 {
+		spec.Maps[bpf.DiskMapUsages].MaxEntries = d.maxUsages
 	}
 	if d.collection, err = ebpf.NewCollection(spec); err != nil {
 		return fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
@@ -177,8 +182,13 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 	used := map[string]map[diskUserID]diskUse{}
 	cgroups := map[uint64]bool{}
 	for key, usage := range counts {
-		before := d.before[key]
-		if usage == before.usage && now.Sub(before.since) >= diskForget {
+		before, known := d.before[key]
+		if !known {
+			before.since = now
+			d.before[key] = before
+		}
+		other := bpf.DiskSource(key.Source) == bpf.DiskSourceSOURCE_OTHER // it is there before it is needed
+		if usage == before.usage && now.Sub(before.since) >= diskForget && !other {
 			// What is counted right now is nobody's.
 			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
 			delete(d.before, key)

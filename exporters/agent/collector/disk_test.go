@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/disk"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -132,7 +133,7 @@ func fio(t *testing.T, cgroup, device string, args ...string) func() fioDone {
 }
 
 // startDisk counts by user, without looks of its own.
-func startDisk(t *testing.T, users int) *disks {
+func startDisk(t *testing.T, users int, change ...func(*disks)) *disks {
 	t.Helper()
 	testkit.NeedBPF(t)
 	c, err := NewDisk(Options{Node: "here", ProcFS: "/proc", SysFS: "/sys", Disk: DiskOptions{Users: users}})
@@ -140,6 +141,9 @@ func startDisk(t *testing.T, users int) *disks {
 		t.Fatal(err)
 	}
 	d := c.(*disks)
+	for _, c := range change {
+		c(d)
+	}
 	if err := d.attach(); err != nil {
 		t.Fatal(err)
 	}
@@ -329,6 +333,42 @@ func TestDiskUsersHostile(t *testing.T) {
 	}
 	if !found {
 		t.Error("the cgroup with the odd name has no series")
+	}
+}
+
+// With more cgroups than there is room for, those that find none are in the rest and counted, and no request is lost.
+func TestDiskUsersCrowded(t *testing.T) {
+	const room, many = 64, 100
+	root := blockHierarchy(t)
+	d := startDisk(t, 5, func(d *disks) { d.maxUsages = room })
+	device := newLoop(t)
+	name := filepath.Base(device)
+	own := ownCgroup(t, root)
+	begin := diskstatsOf(t, name)
+	read := osexec.Command("sh", "-c", `set -e; for n in $(seq 100); do mkdir "$0/$n"; (sh -c 'echo $$ > "$0/cgroup.procs" && exec dd if="$1" of=/dev/null bs=4k count=4 iflag=direct status=none' "$0/$n" "$1"); rmdir "$0/$n"; done`,
+		filepath.Join(root, own), device)
+	if out, err := read.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	d.look(time.Now())
+	end := diskstatsOf(t, name)
+	disk := d.ledger.disks[name]
+	if disk == nil || len(disk.users) > room {
+		t.Fatalf("%v", disk)
+	}
+	unseen := float64(end.requests-begin.requests) - disk.seen.requests
+	t.Logf("%d users, the rest did %v requests, %v are unseen, %v found no room", len(disk.users), disk.rest, unseen, d.lost)
+	if unseen < 0 || unseen > 0.05*4*many {
+		t.Errorf("%v requests are counted, the disk has %d", disk.seen.requests, end.requests-begin.requests)
+	}
+	if d.lost[bpf.DiskLostLOST_USAGE] < many-room || d.lost[bpf.DiskLostLOST_ALL] != 0 {
+		t.Errorf("found no room: %v", d.lost)
+	}
+	// What is idle for long makes room.
+	d.look(time.Now().Add(2 * diskForget))
+	counts, err := readDiskUsages(d.collection.Maps[bpf.DiskMapUsages])
+	if err != nil || len(counts) > room/2 {
+		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}
 }
 

@@ -155,7 +155,7 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 		lose(LOST_GROUP);
 }
 
-/* A new entry for a key; NULL if there is no room. */
+/* The entry of a key, which is made if there is none; NULL if there is no room. */
 static __always_inline struct usage *made(struct usage_key *key)
 {
 	struct usage none = {};
@@ -182,7 +182,7 @@ int BPF_PROG(disk_request_ends, struct request *rq, blk_status_t error, unsigned
 	/* A request with a flush of its own ends twice; at the first end its data is written. */
 	bool last = nr_bytes >= rq->__data_len && !(flags & rq_flag(__RQF_FLUSH_SEQ, 1U << 4));
 	u64 begun = rq->io_start_time_ns ? rq->io_start_time_ns : rq->start_time_ns;
-	struct usage_key key = {};
+	struct usage_key key = {}, other;
 	struct kernfs_node *node;
 	struct cgroup *group;
 	struct usage *usage;
@@ -205,15 +205,16 @@ int BPF_PROG(disk_request_ends, struct request *rq, blk_status_t error, unsigned
 	if (!usage) {
 		if (level && !bpf_map_lookup_elem(&groups, &key.cgroup))
 			learn(key.cgroup, node, level);
+		/* The entry for those that find no room is there before there is none. */
+		other = key;
+		other.cgroup = 0;
+		other.source = SOURCE_OTHER;
+		made(&other);
 		usage = made(&key);
-	}
-	if (!usage) {
-		lose(LOST_USAGE);
-		key.cgroup = 0;
-		key.source = SOURCE_OTHER;
-		usage = bpf_map_lookup_elem(&usages, &key);
-		if (!usage)
-			usage = made(&key);
+		if (!usage) {
+			lose(LOST_USAGE);
+			usage = bpf_map_lookup_elem(&usages, &other);
+		}
 	}
 	if (!usage) {
 		lose(LOST_ALL);
