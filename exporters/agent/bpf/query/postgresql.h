@@ -405,7 +405,7 @@ static __always_inline int pg_received(struct backend *b, struct connection *c, 
 #define PG_LOOKS 16 /* statements at whose ends a process looks for its status, until it is believed */
 
 /* The eight bytes at a user address; 0 if they cannot be read. A small stack is cheaper to read to. */
-static __noinline u64 pg_word(u64 at)
+__noinline u64 pg_word(u64 at)
 {
 	u64 word = 0;
 	bpf_probe_read_user(&word, sizeof(word), (void *)at);
@@ -418,20 +418,19 @@ static __always_inline u64 pg_apart(u64 at, u32 size, u32 field)
 }
 
 /* Whether there is a status at this address, and another one behind it. */
-static __noinline bool pg_is_status(u64 at, u32 size)
+__noinline u32 pg_is_status(u64 at, u32 size)
 {
 	u64 name = pg_apart(at, size, PG_STATUS_APPNAME), activity = pg_apart(at, size, PG_STATUS_ACTIVITY);
-	return name >= PG_MIN_NAME && name <= PG_MAX_NAME && name == pg_apart(at, size, PG_STATUS_HOSTNAME) &&
-	       activity >= PG_MIN_ACTIVITY && activity <= PG_MAX_ACTIVITY;
+	if (name < PG_MIN_NAME || name > PG_MAX_NAME || name != pg_apart(at, size, PG_STATUS_HOSTNAME))
+		return false;
+	return activity >= PG_MIN_ACTIVITY && activity <= PG_MAX_ACTIVITY;
 }
 
-/* Returns where the task has its status, or 0 if that is not known: what is there must be as it is laid out. A
+/* Returns where the current task has its status, or 0 if that is not known: what is there must be as it is laid out. A
  * neighbour's page may not be mapped in this process, so that both are tried, and what one process has found holds for
  * all. */
-static __noinline u64 pg_status_of(struct backend *b, struct task_struct *task)
+static __always_inline u64 pg_status_of(struct backend *b)
 {
-	if (!b || !task)
-		return 0;
 	if (b->status || b->status_looked >= PG_LOOKS)
 		return b->status;
 	u32 id = b->server;
@@ -440,7 +439,7 @@ static __noinline u64 pg_status_of(struct backend *b, struct task_struct *task)
 		return 0;
 	b->status_looked++;
 	u64 at = pg_word(s->status);
-	u32 size = s->status_size, pid = inner_pid(task);
+	u32 size = s->status_size, pid = inner_pid(bpf_get_current_task_btf());
 	if (!at || !pid || (u32)pg_word(at + PG_STATUS_PID) != pid)
 		return 0;
 	if (!s->status_known && !pg_is_status(at, size) && !pg_is_status(at - size, size))
@@ -452,12 +451,15 @@ static __noinline u64 pg_status_of(struct backend *b, struct task_struct *task)
 
 /* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
  * the next statement. */
-static __always_inline void pg_read_query_id(struct backend *b, struct task_struct *task)
+__noinline int pg_read_query_id(struct backend *b)
 {
-	u64 status = pg_status_of(b, task);
+	if (!b)
+		return 0;
+	u64 status = pg_status_of(b);
 	b->query_id = status ? pg_word(status + PG_STATUS_QUERY_ID) : 0;
 	if (!b->query_id)
 		lose(b->server, status ? NO_ID : NO_ID_READ);
+	return 0;
 }
 
 /* The server sent a ReadyForQuery with this transaction status. */
@@ -483,7 +485,7 @@ static __always_inline void pg_ready(struct backend *b, struct connection *c, st
 		p->pending_head++;
 		if (request & HAS_STATEMENT) {
 			if (query_places)
-				pg_read_query_id(b, task);
+				pg_read_query_id(b);
 			observe(b, task, request, now, false);
 		}
 	}
