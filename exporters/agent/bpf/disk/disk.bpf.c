@@ -29,7 +29,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define NAME_LEN 96
 #define MAX_DEPTH 64
 
-/* What a request is from. Only the root cgroup's are told apart by what they are for: there are the kernel's own. */
+/* What a request is from. Only those of the root cgroup, which has the kernel's own, differ by what they are for. */
 enum source {
 	SOURCE_CGROUP,    /* another cgroup than the root */
 	SOURCE_ROOT,      /* the root cgroup: kernel threads, and processes in no other cgroup */
