@@ -241,6 +241,9 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	return err
 }
 
+// noPod is the state of a Job without a pod.
+const noPod = "the Job has no pod: a quota of its namespace, or PodSecurity, may refuse it"
+
 // podError is why a pod does not measure.
 type podError struct{ text string }
 
@@ -304,7 +307,7 @@ func (c *cluster) makeJob(ctx context.Context, namespace string, job, template [
 func (c *cluster) awaitPod(ctx context.Context, namespace, job string) (string, error) {
 	look := time.NewTicker(looking)
 	defer look.Stop()
-	last := "it has no pod yet"
+	last := noPod
 	for {
 		name, state, err := c.podOf(ctx, namespace, job)
 		if err == nil && state == "" {
@@ -351,7 +354,7 @@ func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits
 		return "", "", err
 	}
 	if len(list.Items) == 0 {
-		return "", "it has no pod yet", nil
+		return "", noPod, nil
 	}
 	p := list.Items[0]
 	state := p.Status
