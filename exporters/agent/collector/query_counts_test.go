@@ -32,6 +32,7 @@ func TestQueryCountsPostgres(t *testing.T) {
 		{"simple", one, []string{"-M", "simple", "-t", "10000"}, map[string]uint64{"select": 10000}},
 		{"extended", one, []string{"-M", "extended", "-t", "10000"}, map[string]uint64{"select": 10000}},
 		{"prepared", one, []string{"-M", "prepared", "-t", "10000"}, map[string]uint64{"select": 10000}},
+		{"local socket", one, []string{"-M", "prepared", "-t", "10000", "-h", pg.Dir}, map[string]uint64{"select": 10000}},
 		{"50 connections simple", one, []string{"-M", "simple", "-c", "50", "-t", "200"}, map[string]uint64{"select": 10000}},
 		{"50 connections prepared", one, []string{"-M", "prepared", "-c", "50", "-t", "200"}, map[string]uint64{"select": 10000}},
 		{"commits", transaction + "commit;\n", []string{"-M", "prepared", "-c", "10", "-t", "100"},

@@ -3,6 +3,7 @@ package collector
 import (
 	"database/sql"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
@@ -23,6 +24,21 @@ var mysqlTexts = []string{
 	"xa start 'a'", "xa end 'a'", "xa prepare 'a'", "xa commit 'a'", "xa begin 'b'", "xa end 'b'", "xa rollback 'b'",
 }
 
+// ownDuring is during, beside the server's own counts of that time, to which the last look at them on db belongs, without the
+// statements that EXECUTE runs.
+func ownDuring(t *testing.T, db *sql.DB, q *query, name string, inner map[string]uint64, f func()) (got seen, want map[string]uint64) {
+	t.Helper()
+	first := ownCounts(t, db)
+	before := lookAtRest(t, q, name)
+	f()
+	want = ownCounts(t, db)
+	for command := range want {
+		want[command] -= first[command] + inner[command]
+	}
+	maps.DeleteFunc(want, func(_ string, n uint64) bool { return n == 0 })
+	return since(t, q, name, before, sumOf(want)), want
+}
+
 // testMySQLTexts: each text has the command that the server has it as. more are what it alone has, among these some that it parses
 // and refuses. db is for looks at its counts.
 func testMySQLTexts(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name string, more ...string) {
@@ -30,18 +46,11 @@ func testMySQLTexts(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, 
 	client.SetMaxOpenConns(1)
 	for _, text := range append(mysqlTexts, more...) {
 		t.Run(text, func(t *testing.T) {
-			var before, want map[string]uint64
-			during(t, q, name, 1, func() { before = ownCounts(t, db) })
-			got := during(t, q, name, 2, func() {
+			got, want := ownDuring(t, db, q, name, nil, func() {
 				if _, err := client.Exec(text); err != nil {
 					t.Log(err)
 				}
-				want = ownCounts(t, db)
 			})
-			for command := range want {
-				want[command] -= before[command]
-			}
-			maps.DeleteFunc(want, func(_ string, n uint64) bool { return n == 0 })
 			if sumOf(want) != 2 { // the text, and the last look
 				t.Fatalf("the server has run %v", want)
 			}
@@ -53,28 +62,28 @@ func testMySQLTexts(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, 
 // testMySQLCursor: an execution that opens a cursor, and each fetch from it, are statements, as the server counts them.
 func testMySQLCursor(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name string) {
 	const prepare, execute, reset, fetch, readOnly, one = "\x16", "\x17", "\x1a", "\x1c", "\x01", "\x01\x00\x00\x00"
-	var fetched float64
-	got := during(t, q, name, 6, func() {
-		w := dialMySQL(t, my, withAttributes)
-		before := status(t, db, "Com_stmt_fetch")
-		w.ok(prepare + "select 1 union select 2 union select 3")
-		w.rows(execute + one + readOnly + one)
-		w.rows(fetch + one + one)
-		w.rows(fetch + one + one)
-		w.rows(fetch + one + one)
-		w.ok(reset + one)
-		fetched = status(t, db, "Com_stmt_fetch") - before
-	})
-	wantCounts(t, got, map[string]uint64{"select": 1 + uint64(fetched), "other": 2})
+	w := dialMySQL(t, my, withAttributes)
+	first := status(t, db, "Com_stmt_fetch")
+	before := lookAtRest(t, q, name)
+	w.ok(prepare + "select 1 union select 2 union select 3")
+	w.rows(execute + one + readOnly + one)
+	w.rows(fetch + one + one)
+	w.rows(fetch + one + one)
+	w.rows(fetch + one + one)
+	w.ok(reset + one)
+	fetched := status(t, db, "Com_stmt_fetch") - first
+	want := map[string]uint64{"select": 1 + uint64(fetched), "other": 1}
+	got := since(t, q, name, before, sumOf(want))
+	wantCounts(t, got, want)
 	wantSum(t, got)
 	if fetched != 3 {
 		t.Errorf("the server has counted %v fetches", fetched)
 	}
 }
 
-// What is MariaDB's own, in its thread pool.
+// What is MariaDB's own.
 func TestQueryMariaDB(t *testing.T) {
-	my := servertest.StartMariaDB(t, append(encryptedMariaDB(t), "--local-infile=1", "--thread-handling=pool-of-threads")...)
+	my := servertest.StartMariaDB(t, append(encryptedMariaDB(t), "--local-infile=1")...)
 	db := my.Open(t, nil)
 	db.SetMaxOpenConns(1)
 	for _, text := range []string{"create database d", "create table d.t (i int)", "create table d.f (i text)"} {
@@ -86,7 +95,30 @@ func TestQueryMariaDB(t *testing.T) {
 		testMySQLTexts(t, my, db, q, name, "/*M!100101 select 1 */", "/*M! select 1 */", "begin not atomic end", "begin /* a */ not atomic end", "start slave", "stop slave", "values (1)")
 	})
 	t.Run("cursor", func(t *testing.T) { testMySQLCursor(t, my, db, q, name) })
+	for connection, args := range map[string][]string{"TCP": {"--skip-ssl"}, "TLS": {"--ssl"}, "local socket": {"--skip-ssl", "--protocol=socket", "--socket=" + my.Socket()}} {
+		t.Run("its own client, "+connection, func(t *testing.T) {
+			const each, handshakes = 50, "Ssl_finished_accepts"
+			before := status(t, db, handshakes)
+			got, want := ownDuring(t, db, q, name, map[string]uint64{"select": each}, func() {
+				my.Client(t, strings.Repeat("begin; select 1; insert into d.t values (1); update d.t set i = 2 limit 1; delete from d.t limit 1; commit;\n"+
+					"prepare s from 'select ?'; execute s using 1; deallocate prepare s; start transaction; rollback;\n", each), args...)
+			})
+			if want["select"] < each || want["commit"] != each {
+				t.Errorf("the server has run %v", want)
+			}
+			wantCounts(t, got, want)
+			wantSum(t, got)
+			if n := status(t, db, handshakes) - before; (n != 0) != (connection == "TLS") {
+				t.Errorf("%v encrypted connections", n)
+			}
+		})
+	}
 	t.Run("compressed", func(t *testing.T) {
-		wantUnread(t, my, db, q, name, "compressed", "Questions", itself, func(t *testing.T) { compressedLoad(t, my.Open(t, withCompression)) })
+		wantUnread(t, my, db, q, name, "compressed", commandsOf, itself, func(t *testing.T) { compressedLoad(t, my.Open(t, withCompression)) })
+	})
+	t.Run("compressed, its own client", func(t *testing.T) {
+		wantUnread(t, my, db, q, name, "compressed", commandsOf, itself, func(t *testing.T) {
+			my.Client(t, strings.Repeat("select 1; select '"+strings.Repeat("x", 1000)+"';\n", 50), "--skip-ssl", "--compress")
+		})
 	})
 }

@@ -93,6 +93,16 @@ func innodbOptions(args []string) (options []string) {
 // Socket is the path of its local socket.
 func (m *MariaDB) Socket() string { return filepath.Join(m.Dir, "s") }
 
+// Client has MariaDB's own client run a script on one connection, over TCP unless its arguments have another one.
+func (m *MariaDB) Client(t testing.TB, script string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(testkit.Tool(t, "mariadb"), append([]string{"--no-defaults", "--user=root", "--host=127.0.0.1", fmt.Sprintf("--port=%d", m.Port)}, args...)...)
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("mariadb %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
 // Open returns a pool of connections that ends with the test. change, if not nil, may change
 // how they are made.
 func (m *MariaDB) Open(t testing.TB, change func(*mysql.Config)) *sql.DB {
