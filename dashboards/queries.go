@@ -3,12 +3,18 @@ package dashboards
 // ofQueries are the chosen queries of the chosen servers.
 const ofQueries = `{server=~"$server", queryid=~"$queryid"}`
 
+// The chosen queries' time, in seconds per second by phase, and statements per second.
+const (
+	timeOf       = `rate(plumbline_query_id_phase_seconds_total` + ofQueries + `[5m])`
+	statementsOf = `rate(plumbline_query_id_statements_total` + ofQueries + `[5m])`
+)
+
 // noQueries is why a server has none.
 const noQueries = "no query identifiers: PostgreSQL with compute_query_id, and --query.top above 0"
 
 // inLayer is a query's time in the chosen layers, in seconds per second: in each phase as much as of all of the server's
 // statements there.
-const inLayer = `query:phase_seconds:rate5m` + ofQueries + ` * on (node, server, phase) group_left () ` +
+const inLayer = timeOf + ` * on (node, server, phase) group_left () ` +
 	`sum by (node, server, phase) (server:phase_layer:share_inferred5m{server=~"$server", layer=~"$layer"})`
 
 func queries() page {
@@ -38,11 +44,11 @@ func queryList() []panel {
 				"One that is new at the top after a deploy, with more time a call or more of it in storage: a plan that changed, such as a missed index.",
 			width: 24, height: 10, unit: times,
 			queries: []query{
-				{by + `(query:phase_seconds:rate5m` + ofQueries + `)`, "Time"},
-				{by + `(query:statements:rate5m` + ofQueries + `)`, "Calls"},
-				{by + `(query:phase_seconds:rate5m` + ofQueries + `) / on (node, server, queryid) (` + by + `(query:statements:rate5m` + ofQueries + `) > 0)`, "A call"},
-				{by + `(query:phase_seconds:rate5m{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}) or ` + by + `(query:statements:rate5m` + ofQueries + `) * 0`, "Storage"},
-				{by + `(query:file_reads:rate5m{server=~"$server", queryid=~"$queryid", cache="miss"})`, "Cold reads"},
+				{by + `(` + timeOf + `)`, "Time"},
+				{by + `(` + statementsOf + `)`, "Calls"},
+				{by + `(` + timeOf + `) / on (node, server, queryid) (` + by + `(` + statementsOf + `) > 0)`, "A call"},
+				{by + `(rate(plumbline_query_id_phase_seconds_total{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}[5m])) or ` + by + `(` + statementsOf + `) * 0`, "Storage"},
+				{by + `(rate(plumbline_query_id_file_reads_total{server=~"$server", queryid=~"$queryid", cache="miss"}[5m]))`, "Cold reads"},
 			},
 			view: grid{
 				labels:  []labelColumn{{"server", "Server", 160, nil}, {"queryid", "Query", 180, nil}},
@@ -68,7 +74,7 @@ func queryTime() []panel {
 			ask:   "Which query's time has grown?", empty: noQueries,
 			text:  "Seconds per second by query; all add up to the server's statements that ended. A band that grows while its calls do not is a query that got slower.",
 			width: 12, height: 9, unit: times,
-			queries: []query{{`sum by (server, queryid) (query:phase_seconds:rate5m` + ofQueries + `)`, "{{server}} {{queryid}}"}},
+			queries: []query{{`sum by (server, queryid) (` + timeOf + `)`, "{{server}} {{queryid}}"}},
 			view:    graph{stacked: true},
 		},
 		{
@@ -84,7 +90,7 @@ func queryTime() []panel {
 			ask:   "What do the chosen queries do with their time?", empty: noQueries,
 			text:  "Seconds per second of the chosen queries by phase, measured statement by statement. Choose one query to see it over time. wait is locks and other sessions' syncs of the log.",
 			width: 12, height: 9, unit: times,
-			queries: []query{{`sum by (phase) (query:phase_seconds:rate5m` + ofQueries + `)`, "{{phase}}"}},
+			queries: []query{{`sum by (phase) (` + timeOf + `)`, "{{phase}}"}},
 			view:    graph{stacked: true},
 		},
 		{

@@ -29,7 +29,7 @@ const (
 	// otherQuery is the label value of queries that are not listed.
 	otherQuery = "other"
 	// DefaultTop is how many queries of each server have series unless it is configured otherwise.
-	DefaultTop = 20
+	DefaultTop = 10
 	// MaxTop bounds the queries of a server that have series: each has ten.
 	MaxTop = 256
 	// placesEach is how many queries are tracked for each that has series.
