@@ -33,8 +33,8 @@ var kinds = []struct {
 	label  string
 	values []string
 }{
-	{regexp.MustCompile(`^plumbline_query_(phase|in_flight|oldest)|^plumbline_server_longest_wait`), "phase", layers.Names(layers.IsPhase)},
-	{regexp.MustCompile(`layer_(growth_)?seconds:inferred`), "layer", layers.Names(func(layers.Layer) bool { return true })},
+	{regexp.MustCompile(`^plumbline_query_(phase|id_phase|in_flight|oldest)|^plumbline_server_longest_wait|^server:phase_layer:`), "phase", layers.Names(layers.IsPhase)},
+	{regexp.MustCompile(`layer_(growth_)?seconds:inferred|^server:phase_layer:`), "layer", layers.Names(func(layers.Layer) bool { return true })},
 	{regexp.MustCompile(`^ebpf_exporter_blkio_.*_seconds$`), "op", []string{"read", "write", "flush"}},
 	{regexp.MustCompile(`^plumbline_(replica_(request|service)_(duration_)?|volume_(frontend|path|target)_)seconds$`), "op", []string{"read", "write"}},
 	{regexp.MustCompile(`_replica_mode$`), "mode", []string{"RW", "WO", "ERR"}},
@@ -52,7 +52,7 @@ var kinds = []struct {
 	{regexp.MustCompile(`^server:checkpoint_seconds:`), "phase", []string{"write", "sync"}},
 	{regexp.MustCompile(`^server:locks:`), "mode", []string{"rowexclusivelock"}},
 	{regexp.MustCompile(`^plumbline_server_volume_info$`), "purpose", []string{"data"}},
-	{regexp.MustCompile(`^plumbline_query_file_reads`), "cache", []string{"hit", "miss"}},
+	{regexp.MustCompile(`^plumbline_query_(id_)?file_reads`), "cache", []string{"hit", "miss"}},
 	{regexp.MustCompile(`^pg_stat_activity_count$`), "state", []string{"active"}},
 	{regexp.MustCompile(`^node_filesystem`), "fstype", []string{"ext4"}},
 }
