@@ -6,8 +6,7 @@
 
 extern void *bpf_rdonly_cast(const void *address, u32 type) __ksym __weak;
 
-/* A type that came to the kernel with the cast. The verifiers of some kernels that have the cast do not take it that its
- * address is not 0. */
+/* A type that came to the kernel with the cast: whether it is there is known when a program is loaded. */
 struct bpf_list_head {
 	u64 unused;
 };
