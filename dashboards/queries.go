@@ -5,8 +5,8 @@ const ofQueries = `{server=~"$server", queryid=~"$queryid"}`
 
 // The chosen queries' time, in seconds per second by phase, and statements per second.
 const (
-	timeOf       = `rate(plumbline_query_id_phase_seconds_total` + ofQueries + `[5m])`
-	statementsOf = `rate(plumbline_query_id_statements_total` + ofQueries + `[5m])`
+	timeOf       = `rate(plumbline_query_id_phase_seconds_total` + ofQueries + `[$__rate_interval])`
+	statementsOf = `rate(plumbline_query_id_statements_total` + ofQueries + `[$__rate_interval])`
 )
 
 // noQueries is why a server has none.
@@ -38,7 +38,7 @@ func queryList() []panel {
 	const by = `sum by (node, server, queryid) `
 	return []panel{
 		{
-			title: "Queries (5 min)",
+			title: "Queries",
 			ask:   "Which queries take the time?", empty: noQueries,
 			text: "The chosen queries by their time. Time is seconds per second: 1 is one session that does nothing else. Storage is the part of it in reads, writes and syncs of files, and cold reads are those that waited for a device. " +
 				"One that is new at the top after a deploy, with more time a call or more of it in storage: a plan that changed, such as a missed index.",
@@ -47,8 +47,8 @@ func queryList() []panel {
 				{by + `(` + timeOf + `)`, "Time"},
 				{by + `(` + statementsOf + `)`, "Calls"},
 				{by + `(` + timeOf + `) / on (node, server, queryid) (` + by + `(` + statementsOf + `) > 0)`, "A call"},
-				{by + `(rate(plumbline_query_id_phase_seconds_total{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}[5m])) or ` + by + `(` + statementsOf + `) * 0`, "Storage"},
-				{by + `(rate(plumbline_query_id_file_reads_total{server=~"$server", queryid=~"$queryid", cache="miss"}[5m]))`, "Cold reads"},
+				{by + `(rate(plumbline_query_id_phase_seconds_total{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}[$__rate_interval])) or ` + by + `(` + statementsOf + `) * 0`, "Storage"},
+				{by + `(rate(plumbline_query_id_file_reads_total{server=~"$server", queryid=~"$queryid", cache="miss"}[$__rate_interval]))`, "Cold reads"},
 			},
 			view: grid{
 				labels:  []labelColumn{{"server", "Server", 160, nil}, {"queryid", "Query", 180, nil}},
@@ -70,7 +70,7 @@ func queryList() []panel {
 func queryTime() []panel {
 	return []panel{
 		{
-			title: "Time by query (5 min)",
+			title: "Time by query",
 			ask:   "Which query's time has grown?", empty: noQueries,
 			text:  "Seconds per second by query; all add up to the server's statements that ended. A band that grows while its calls do not is a query that got slower.",
 			width: 12, height: 9, unit: times,
@@ -78,7 +78,7 @@ func queryTime() []panel {
 			view:    graph{stacked: true},
 		},
 		{
-			title: "Time by query in the chosen layers (5 min, inferred)",
+			title: "Time by query in the chosen layers (inferred)",
 			ask:   "Which query waits for this layer?", empty: noQueries,
 			text:  "Seconds per second by query in the layers chosen above, such as sync, device or replica. Choose the layer that is to blame: the largest band is the query that waits most for it.",
 			width: 12, height: 9, unit: times,
@@ -86,7 +86,7 @@ func queryTime() []panel {
 			view:    graph{stacked: true},
 		},
 		{
-			title: "Time by phase (5 min)",
+			title: "Time by phase",
 			ask:   "What do the chosen queries do with their time?", empty: noQueries,
 			text:  "Seconds per second of the chosen queries by phase, measured statement by statement. Choose one query to see it over time. wait is locks and other sessions' syncs of the log.",
 			width: 12, height: 9, unit: times,
