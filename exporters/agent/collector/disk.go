@@ -28,8 +28,6 @@ import (
 const (
 	// diskInterval is how often the kernel's counts by cgroup are looked at.
 	diskInterval = 5 * time.Second
-	// diskBatch is how many of them are read by one call.
-	diskBatch = 1024
 	// maxDiskUsers bounds --disk.users.
 	maxDiskUsers = 50
 )
@@ -175,7 +173,7 @@ func (d *disks) look(now time.Time) {
 
 // used returns what users did since the look before.
 func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
-	counts, err := readDiskUsages(d.collection.Maps[bpf.DiskMapUsages])
+	counts, err := readMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", bpf.DiskMapUsages, err)
 	}
@@ -199,7 +197,7 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 			continue
 		}
 		d.before[key] = diskBefore{usage, now}
-		device := diskname.Name(foreign.Text(cString(key.Device[:]), foreign.MaxLabel))
+		device := diskname.Name(foreign.Text(text(key.Device[:]), foreign.MaxLabel))
 		if used[device] == nil {
 			used[device] = map[diskUserID]diskUse{}
 		}
@@ -219,36 +217,6 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 		}
 	}
 	return used, nil
-}
-
-// readDiskUsages reads the kernel's counts.
-func readDiskUsages(m *ebpf.Map) (map[bpf.DiskUsageKey]bpf.DiskUsage, error) {
-	all := map[bpf.DiskUsageKey]bpf.DiskUsage{}
-	keys, values := make([]bpf.DiskUsageKey, diskBatch), make([]bpf.DiskUsage, diskBatch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			all[keys[i]] = values[i]
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-func cString(s []int8) string {
-	var text strings.Builder
-	for _, c := range s {
-		if c == 0 {
-			break
-		}
-		text.WriteByte(byte(c))
-	}
-	return text.String()
 }
 
 // user returns who a key of the kernel's is.
@@ -277,7 +245,7 @@ func (d *disks) user(key bpf.DiskUsageKey) diskUserID {
 	var path strings.Builder
 	for i := range min(int(group.Levels), len(group.Names)) {
 		path.WriteByte('/')
-		path.WriteString(cString(group.Names[i][:]))
+		path.WriteString(text(group.Names[i][:]))
 	}
 	id := userOfCgroup(path.String())
 	d.groups[key.Cgroup] = id

@@ -366,7 +366,7 @@ func TestDiskUsersCrowded(t *testing.T) {
 	}
 	// What is idle for long makes room.
 	d.look(time.Now().Add(2 * diskForget))
-	counts, err := readDiskUsages(d.collection.Maps[bpf.DiskMapUsages])
+	counts, err := readMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
 	if err != nil || len(counts) > room/2 {
 		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}

@@ -65,9 +65,17 @@ func NewDispatcherStats(d *platform.Dispatcher) exporterkit.Collector { return d
 
 // Update implements exporterkit.Collector.
 func (s dispatcherStats) Update(ch chan<- prometheus.Metric) error {
-	stats := bpfstats.Stats{Collector: "dispatcher", Programs: map[string]bpfstats.Program{}}
-	for name, p := range s.dispatcher.Programs() {
-		stats.Programs[name] = p
-	}
+	stats := bpfstats.Stats{Collector: "dispatcher", Programs: programsOf(s.dispatcher.Programs())}
 	return stats.Update(ch)
+}
+
+// programsOf are the programs whose cost is reported: those that the kernel runs itself.
+func programsOf(crews map[string]*platform.Crew) map[string]bpfstats.Program {
+	programs := map[string]bpfstats.Program{}
+	for name, crew := range crews {
+		if !crew.PassedOn() {
+			programs[name] = crew
+		}
+	}
+	return programs
 }

@@ -83,11 +83,9 @@ func loadServer(o Options, wire *fabricServer) (*serverKernel, error) {
 	}
 	k.fabricKernel = newFabricKernel(collection)
 	k.sizes, k.dispatch = sizes, dispatch
-	clear(k.programs)
-	for name, crew := range dispatch.Crews(k.follower, spec, collection) {
-		if !crew.PassedOn() {
-			k.programs[name] = crew
-		}
+	crews := dispatch.Crews(k.follower, spec, collection)
+	k.programs = programsOf(crews)
+	for name, crew := range crews {
 		if name != serverSockets {
 			k.hooks = append(k.hooks, fabricHook{name, crew.AttachTo(), crew.Attach})
 		}

@@ -151,12 +151,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.programs, q.news = programs, news
 	q.stats = bpfstats.Stats{
 		Collector: "query",
-		Programs:  map[string]bpfstats.Program{},
-	}
-	for name, crew := range programs.crews {
-		if !crew.PassedOn() {
-			q.stats.Programs[name] = crew
-		}
+		Programs:  programsOf(programs.crews),
 	}
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS, names: q.scanner.Programs}
 	q.fleet = newFleet(q.log, q.kernel, q.options.Query.MaxServers)

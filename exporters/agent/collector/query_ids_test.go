@@ -339,6 +339,16 @@ func TestQueryIDsOfUnknownVersion(t *testing.T) {
 	}
 }
 
+// fleetOfQueries follows one server, with this number, of whose queries so many have series.
+func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
+	f, k = testFleet(2)
+	f.top = top
+	s := running(1, "a", 5432)
+	s.status, s.Version = 0x1234, "15"
+	f.update([]sighting{s}, begin)
+	return f, k, f.followers[s.ID].number
+}
+
 // counts is a place's amounts.
 func counts(n, ns uint64) bpf.QueryAmounts { return bpf.QueryAmounts{Count: n, SumNs: ns} }
 
@@ -346,13 +356,8 @@ func counts(n, ns uint64) bpf.QueryAmounts { return bpf.QueryAmounts{Count: n, S
 // of what others get.
 func TestQueryIDsTakeTurns(t *testing.T) {
 	const top = 2
-	f, k := testFleet(2)
-	f.top = top
-	s := running(1, "a", 5432)
-	s.status, s.Version = 0x1234, "15"
-	f.update([]sighting{s}, begin)
+	f, k, number := fleetOfQueries(top)
 	a := f.accounts[accountKey{"a", "postgresql"}]
-	number := f.followers[s.ID].number
 	listed := func() map[uint64]uint64 {
 		l := map[uint64]uint64{}
 		for id, q := range a.queries.tracked {
@@ -399,13 +404,8 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 // then they are emptied. What such a query had bounds the error of one that comes anew.
 func TestQueryIDsMakeRoom(t *testing.T) {
 	const top = 8
-	f, k := testFleet(2)
-	f.top = top
-	s := running(1, "a", 5432)
-	s.status, s.Version = 0x1234, "15"
-	f.update([]sighting{s}, begin)
+	f, k, number := fleetOfQueries(top)
 	a := f.accounts[accountKey{"a", "postgresql"}]
-	number := f.followers[s.ID].number
 	all := int(queryPlaces(top))
 	var places []place
 	for i := range all*3/4 + 1 {

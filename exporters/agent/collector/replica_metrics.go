@@ -133,12 +133,7 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 		for _, m := range metrics {
 			ch <- m
 		}
-		stats := bpfstats.Stats{Collector: "replica", Programs: map[string]bpfstats.Program{}, Maps: map[string]*ebpf.Map{}}
-		for name, crew := range f.kernel.crews {
-			if !crew.PassedOn() {
-				stats.Programs[name] = crew
-			}
-		}
+		stats := bpfstats.Stats{Collector: "replica", Programs: programsOf(f.kernel.crews), Maps: map[string]*ebpf.Map{}}
 		for name := range replicaMapSizes {
 			stats.Maps[name] = f.kernel.collection.Maps[name]
 		}
