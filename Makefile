@@ -132,7 +132,8 @@ e2e-kubernetes: image-binaries image-tools ## Everything on a real Kubernetes no
 	@tools/install-packages kubernetes lab
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm \
 		longhorn-engine longhorn-manager longhorn-instance-manager csi-provisioner csi-attacher csi-resizer csi-snapshotter csi-sidecar grpc-health-probe
-	@$(GO) test -tags e2e -count=1 -v -timeout 90m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
+	@tools/unstable mysql
+	@$(GO) test -tags e2e -count=1 -v -timeout 120m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
 
 .PHONY: e2e-distributed
 e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some of it killed) and on VictoriaMetrics; about ten minutes and the build.

@@ -28,25 +28,30 @@ test: {wait: 5m}
 verdict: {events: true}
 `
 
-// benchValues are those of a bench for one small node. The class held has PostgreSQL with a standby, the control one PostgreSQL and one MySQL:
-// MariaDB in the place of Percona Server, whose image is in no package registry.
-const benchValues = imageValues + `
-classes: [%[1]s]
-postgresql:
+// smallPostgreSQL and smallMySQL are the values of a database for one small node.
+const (
+	smallPostgreSQL = `
   image: ` + postgresqlImage + `
-  instances: %[2]d
-  storage: {size: 1Gi}
   resources: {requests: {cpu: 50m, memory: 256Mi}, limits: null}
   # A standby begins with a checkpoint, which PostgreSQL spreads over most of checkpoint_timeout.
-  parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}
-  spec: {stopDelay: 10, smartShutdownTimeout: 5, switchoverDelay: 10}
-mysql:
-  enabled: %[3]t
-  image: e2e/mariadb:latest
+  parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}`
+	smallMySQL = `
+  image: ` + mysqlImage + `
   args: [--innodb-buffer-pool-size=64M, --innodb-flush-log-at-trx-commit=1, --sync-binlog=1]
-  storage: {size: 1Gi}
   resources: {requests: {cpu: 50m, memory: 256Mi}, limits: null}
-  exporter: {image: "e2e/mysqld_exporter:latest"}
+  exporter: {image: "e2e/mysqld_exporter:latest"}`
+)
+
+// benchValues are those of a bench for one small node. The class held has PostgreSQL with a standby, the control one PostgreSQL and one MySQL.
+const benchValues = imageValues + `
+classes: [%[1]s]
+postgresql:` + smallPostgreSQL + `
+  instances: %[2]d
+  storage: {size: 1Gi}
+  spec: {stopDelay: 10, smartShutdownTimeout: 5, switchoverDelay: 10}
+mysql:` + smallMySQL + `
+  enabled: %[3]t
+  storage: {size: 1Gi}
 loads: {enabled: false}
 # Three minutes are enough for a delay that is many times as large. What spoils a run on a busy machine is in the pin.
 baseline: {duration: 3m, extraArgs: [--max-duration=3m, --force]}

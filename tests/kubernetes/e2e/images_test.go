@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"debug/elf"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -54,7 +57,7 @@ func (n *node) loadImages() {
 	n.load(cloudnativePGImage, &images.Dockerfile{Files: map[string]string{"/manager": manager, "/bin/manager_" + runtime.GOARCH: manager},
 		User: "10001:10001", Entrypoint: []string{"/manager"}}, "/")
 	n.load(postgresqlImage, n.postgresql(maps.Clone(busybox)), "/", "PATH="+postgresqlHome()+"/bin:/bin")
-	n.load("e2e/mariadb:latest", n.mariadb(maps.Clone(busybox)), "/")
+	n.load(mysqlImage, n.mysql(maps.Clone(busybox)), "/")
 	n.loadLonghorn()
 }
 
@@ -63,6 +66,7 @@ func (n *node) loadImages() {
 const (
 	cloudnativePGImage = "e2e/cloudnative-pg:local"
 	postgresqlImage    = "e2e/postgresql:15"
+	mysqlImage         = "e2e/mysql:latest"
 )
 
 // postgresqlHome is the folder of the machine's newest PostgreSQL; "" if there is none.
@@ -114,39 +118,48 @@ func addLibraries(files map[string]string, program string) {
 	}
 }
 
-// mariadb is the machine's own MariaDB in the place of Percona Server, which is in no registry
-// that can be reached: it obeys the same environment. Its data directory is made here.
-func (n *node) mariadb(files map[string]string) *images.Dockerfile {
+// mysql is MySQL's own server in the place of Percona Server, whose image is in no package registry: it obeys the same environment.
+func (n *node) mysql(files map[string]string) *images.Dockerfile {
 	n.t.Helper()
-	program := testkit.Tool(n.t, "mariadbd")
-	data := n.path("mariadb")
-	n.run(testkit.Tool(n.t, "mariadb-install-db"), "--no-defaults", "--user=root", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
-	for root, at := range map[string]string{data: "/empty", "/usr/share/mysql": "/usr/share/mysql"} {
-		n.must(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				files[at+strings.TrimPrefix(path, root)] = path
-			}
-			return err
-		}))
+	root, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "mysql"))
+	n.must(err)
+	n.must(filepath.WalkDir(filepath.Join(root, "usr/share/mysql"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			files[strings.TrimPrefix(path, root)] = path
+		}
+		return err
+	}))
+	const program = "/usr/sbin/mysqld"
+	files[program] = filepath.Join(root, program)
+	// Its libraries are newer than the machine's.
+	file, err := elf.Open(filepath.Join(root, program))
+	n.must(err)
+	defer file.Close()
+	loader, err := io.ReadAll(file.Section(".interp").Open())
+	n.must(err)
+	list := exec.Command(strings.TrimRight(string(loader), "\x00"), "--list", program)
+	list.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	linked, err := list.Output()
+	n.must(err)
+	for _, path := range library.FindAllString(string(linked), -1) {
+		files[filepath.Clean(path)] = filepath.Join(root, path)
 	}
-	files["/usr/sbin/mariadbd"] = program
-	addLibraries(files, program)
-	passwd := n.path("etc", "passwd-mariadb")
-	n.must(os.WriteFile(passwd, []byte("root:x:0:0::/:/bin/sh\nmysql:x:1001:1001::/:/bin/sh\n"), 0o644))
-	files["/etc/passwd"] = passwd
-	n.write("etc/start-mariadb", `#!/bin/sh
+	n.write("etc/passwd-mysql", "root:x:0:0::/:/bin/sh\nmysql:x:1001:1001::/:/bin/sh\n")
+	files["/etc/passwd"] = n.path("etc", "passwd-mysql")
+	n.write("etc/start-mysql", `#!/bin/sh
 set -e
 cd /var/lib/mysql
-test -d mysql || cp -r /empty/. .
-cat >/var/lib/mysql/init.sql <<END
+mysqld="/usr/sbin/mysqld --no-defaults --datadir=/var/lib/mysql/data --tmpdir=/var/lib/mysql --secure-file-priv=NULL"
+test -d data/mysql || $mysqld --initialize-insecure
+cat >init.sql <<END
 CREATE DATABASE IF NOT EXISTS $MYSQL_DATABASE;
 CREATE USER IF NOT EXISTS '$MYSQL_USER'@'%' IDENTIFIED BY '$MYSQL_PASSWORD';
 GRANT ALL ON $MYSQL_DATABASE.* TO '$MYSQL_USER'@'%';
 END
-exec /usr/sbin/mariadbd --no-defaults --datadir=/var/lib/mysql --socket=/var/lib/mysql/sock --init-file=/var/lib/mysql/init.sql --tmpdir=/var/lib/mysql "$@"
+exec $mysqld --socket=/var/lib/mysql/sock --pid-file=/var/lib/mysql/pid --mysqlx=OFF --init-file=/var/lib/mysql/init.sql "$@"
 `)
-	n.must(os.Chmod(n.path("etc", "start-mariadb"), 0o755))
-	files["/bin/start"] = n.path("etc", "start-mariadb")
+	n.must(os.Chmod(n.path("etc", "start-mysql"), 0o755))
+	files["/bin/start"] = n.path("etc", "start-mysql")
 	return &images.Dockerfile{Files: files, User: "1001:1001", Entrypoint: []string{"/bin/start"}}
 }
 

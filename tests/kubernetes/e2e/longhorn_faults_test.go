@@ -35,7 +35,7 @@ func (n *node) longhornFaults(v longhornVolume) {
 		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute, alert: stuck},
 		{what: "the engine's process is killed", begin: n.killedEngine, over: n.otherEngine},
 		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.otherEngine},
-		{what: "the database's pod is deleted: detached and attached", begin: n.deletedPod, over: n.otherEngine},
+		{what: "the database hibernates for a while: detached and attached", begin: n.hibernated, over: n.noEngine},
 		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
 		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
 		// The last one: that many snapshots go with the volume.
@@ -191,9 +191,23 @@ func (n *node) deletedManager(longhornVolume) func() {
 	return nil
 }
 
-func (n *node) deletedPod(v longhornVolume) func() {
-	n.kubectl("delete", "pod", v.claim, "--namespace=db-"+v.class, "--wait=false")
-	return nil
+// hibernated has the operator delete the database's pod and keep its claim. A pod that is deleted alone comes back to the volume as it is.
+func (n *node) hibernated(v longhornVolume) func() {
+	set := func(to string) {
+		n.kubectl("annotate", "cluster/postgresql-"+v.class, "--namespace=db-"+v.class, "--overwrite", "cnpg.io/hibernation="+to)
+	}
+	set("on")
+	return func() { set("off") }
+}
+
+// noEngine is nil once the volume has no engine's process.
+func (n *node) noEngine(v longhornVolume) func() error {
+	return func() error {
+		if pid := n.engineProcess(v); pid != 0 {
+			return fmt.Errorf("the engine's process is still %d", pid)
+		}
+		return nil
+	}
 }
 
 func (n *node) setReplicas(v longhornVolume, replicas int) {

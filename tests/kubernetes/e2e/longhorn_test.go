@@ -266,21 +266,26 @@ func (n *node) slowReplica(v longhornVolume) {
 	testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered"))
 }
 
-// publication is the values of the first publication, on Longhorn with three replicas and with one, beside the control.
-const publication = `
+// publications are experiments on Longhorn beside the control, with their charts' values.
+var publications = map[string]string{
+	"dalibo": `
 classes: [` + control + `, longhorn-r1, longhorn-r3]
-postgresql:
-  image: ` + postgresqlImage + `
+postgresql:` + smallPostgreSQL + `
   storage: {size: 2Gi}
-  resources: {requests: {cpu: 50m, memory: 256Mi}, limits: null}
-  parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}
 matrix: {repeat: 4, scale: 0.02, volumeSize: 2Gi, extraArgs: [--max-warmup=2s]}
-`
+`,
+	"mayastor": `
+classes: [` + control + `, longhorn-r3]
+mysql:` + smallMySQL + `
+  storage: {size: 2Gi}
+matrix: {repeat: 4, scale: 0.001, extraArgs: [--max-warmup=2s, --min-duration=10s, --step=sysbench 10 threads]}
+`,
+}
 
-// publish runs the first publication: each run has a result and its layers, and the classes of Longhorn are slower than the control.
-func (n *node) publish() {
+// publish runs an experiment: each run has a result and its layers, and the classes of Longhorn are slower than the control.
+func (n *node) publish(name string) {
 	n.t.Helper()
-	report := n.experiment("dalibo", publication, 40*time.Minute)
+	report := n.experiment(name, publications[name], 40*time.Minute)
 	if done, planned, ok := report.Interrupted(); ok {
 		n.t.Fatalf("of %d runs planned %d are done", planned, done)
 	}
@@ -290,7 +295,7 @@ func (n *node) publish() {
 		}
 	}
 	for _, c := range report.Classes {
-		n.say("longhorn.txt", "%s: %s; %s; limits %v", c.StorageClass, c.Verdict, c.Words, c.Limits)
+		n.say("longhorn.txt", "%s, %s: %s; %s; limits %v", name, c.StorageClass, c.Verdict, c.Words, c.Limits)
 		if slices.Contains(longhornClasses, c.StorageClass) && c.Verdict != "surely slower" {
 			n.t.Errorf("%s is %s", c.StorageClass, c.Verdict)
 		}
