@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
@@ -44,7 +47,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Exec(context.Background(),
-			"select count(*) from generate_series(1, 10000) a, generate_series(1, 5000) b where (select pg_advisory_lock(1)) is not null")
+			"select count(*) from generate_series(1, 10000) a, generate_series(1, 5000) b, generate_series(1, 5000) c where (select pg_advisory_lock(1)) is not null")
 		done <- err
 	}()
 	wantGauge(t, q, "unseen", "plumbline_query_blocked", is(1))
@@ -67,8 +70,14 @@ func TestQuerySwitchUnseen(t *testing.T) {
 	// counts as time on it.
 	hidden, _ := cpuTime(t, pid)
 	hidden -= ranBefore
-	if err := <-done; err != nil {
+	// It would go on for hours.
+	if err := c.PgConn().CancelRequest(context.Background()); err != nil {
 		t.Fatal(err)
+	}
+	const canceled = "57014"
+	ended := <-done
+	if err, ok := errors.AsType[*pgconn.PgError](ended); !ok || err.Code != canceled {
+		t.Fatal(ended)
 	}
 	got := since(t, q, "unseen", before, 1)
 	ran, delayed := cpuTime(t, pid)
