@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -17,11 +18,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// leastTry and mostTry bound --for: what is measured is kept in memory.
-const (
-	leastTry = 2 * try.Evaluation
-	mostTry  = 10 * time.Minute
-)
+// leastTry is the least --for: all rules have been evaluated twice.
+const leastTry = 2 * try.Evaluation
 
 // tried is what the documents name in the place of a Prometheus.
 const tried = "plumbline try"
@@ -38,8 +36,8 @@ type tryOptions struct {
 
 func (o tryOptions) check() error {
 	switch {
-	case o.span < leastTry || o.span > mostTry:
-		return usageError{fmt.Errorf("--for=%v: want %v to %v", o.span, leastTry, mostTry)}
+	case o.span < leastTry || o.span > try.MostSpan:
+		return usageError{fmt.Errorf("--for=%v: want %v to %v", o.span, leastTry, try.MostSpan)}
 	case o.replay != "" && (o.record != "" || o.target != ""):
 		return usageError{errors.New("--replay measures nothing: leave out --record and the target")}
 	case o.target != "" && o.registry == "":
@@ -61,14 +59,14 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, pen *why.Pen) error 
 		}
 	}
 	m, err := c.measure(ctx, o, p)
-	if err != nil {
+	if m == nil {
 		return err
 	}
-	// An interrupt has ended the measuring; the answer is given all the same.
-	return c.give(context.WithoutCancel(ctx), w, pen, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) })
+	// An interrupt has ended the measuring; the answer is given all the same, and where there is no room for its record.
+	return errors.Join(c.give(context.WithoutCancel(ctx), w, pen, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) }), err)
 }
 
-// measure returns what a record has, or what is measured now.
+// measure returns what a record has, or what is measured now; with an error, too, if that could not be recorded.
 func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Measurement, error) {
 	if o.replay != "" {
 		f, err := os.Open(o.replay)
@@ -85,6 +83,12 @@ func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Meas
 			return nil, fmt.Errorf("--record: %w", err)
 		}
 		defer record.Close()
+		// It is the user's who called sudo.
+		if uid, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && os.Geteuid() == 0 {
+			if err := record.Chown(uid, -1); err != nil {
+				return nil, errors.Join(fmt.Errorf("--record: %w", err), os.Remove(o.record))
+			}
+		}
 	}
 	var m *try.Measurement
 	var err error
@@ -100,9 +104,9 @@ func (c *cluster) measure(ctx context.Context, o tryOptions, p place) (*try.Meas
 		err = cmp.Or(m.Record(record), record.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(err, os.Remove(o.record))
+		err = errors.Join(err, os.Remove(o.record))
 	}
-	return m, nil
+	return m, err
 }
 
 func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measurement, error) {
@@ -112,9 +116,13 @@ func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measureme
 	}
 	began := c.now()
 	c.note("Loading the programs that measure.")
-	return m, try.Host(ctx, o.programs, func(ctx context.Context, exporters []try.Exporter) error {
+	err = try.Host(ctx, o.programs, func(ctx context.Context, exporters []try.Exporter) error {
 		return c.look(ctx, m, exporters, nil, began)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // look measures, and shows how far that is.

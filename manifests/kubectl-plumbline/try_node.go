@@ -189,9 +189,6 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 	if err != nil {
 		return nil, err
 	}
-	if err := c.makeJob(ctx, o.in, job, template); err != nil {
-		return nil, err
-	}
 	remove := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 		defer cancel()
@@ -202,12 +199,23 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		}
 		return nil
 	}
-	c.note("Made Job %s in namespace %s; its pod measures on node %s.", name, o.in, p.node)
-	err = c.measureBy(ctx, m, p, o, name, began)
-	if err := errors.Join(err, remove()); err != nil {
+	if err := c.makeJob(ctx, o.in, job, template); err != nil {
+		// Unless the request was answered, the API server may have made it all the same.
+		if status := (*statusError)(nil); !errors.As(err, &status) || status.code/100 != 4 {
+			err = errors.Join(err, remove())
+		}
 		return nil, err
 	}
-	c.note("Removed Job %s.", name)
+	c.note("Made Job %s in namespace %s; its pod measures on node %s.", name, o.in, p.node)
+	err = c.measureBy(ctx, m, p, o, name, began)
+	switch left := remove(); {
+	case err != nil:
+		return nil, errors.Join(err, left)
+	case left != nil:
+		c.note("%s", why.Line(left)) // what was measured is worth no less
+	default:
+		c.note("Removed Job %s.", name)
+	}
 	return m, nil
 }
 
@@ -237,6 +245,9 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	}
 	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it
+	}
+	if errors.Is(err, try.ErrRefused) {
+		return lackRights(o.in, err)
 	}
 	return err
 }
@@ -298,9 +309,14 @@ func (c *cluster) makeJob(ctx context.Context, namespace string, job, template [
 	}
 	err = c.send(ctx, http.MethodPost, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, job, &struct{}{})
 	if refused(err) {
-		return fmt.Errorf("it needs the rights to create and delete jobs, to list pods and to get pods/proxy in namespace %s: %w", namespace, err)
+		return lackRights(namespace, err)
 	}
 	return err
+}
+
+// lackRights adds to an error what the user may not do.
+func lackRights(namespace string, err error) error {
+	return fmt.Errorf("it needs the rights to create and delete jobs, to list pods and to get pods/proxy in namespace %s: %w", namespace, err)
 }
 
 // awaitPod returns the name of a Job's pod once its containers run.
@@ -341,8 +357,10 @@ func (c *cluster) watchPod(ctx context.Context, namespace, job string, cancel co
 		name, state, err := c.podOf(ctx, namespace, job)
 		if ended := (*podError)(nil); errors.As(err, &ended) {
 			cancel(ended)
-		} else if err == nil && (name == "" || state != "") {
-			cancel(&podError{"the pod that measures is gone: " + cmp.Or(state, "it was deleted")})
+		} else if err == nil && name == "" {
+			cancel(&podError{"the pod that measures is gone: it was deleted"})
+		} else if err == nil && state != "" {
+			cancel(&podError{"the pod that measures does not run any more: " + state})
 		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // ErrInterrupted means that the measuring was interrupted before there was anything to report.
 var ErrInterrupted = errors.New("interrupted before anything was measured")
 
+// ErrRefused means that the API server does not let the user read an exporter.
+var ErrRefused = errors.New("reading it is refused")
+
 // lookPatience is how long one look at an exporter may take.
 const lookPatience = 10 * time.Second
 
@@ -60,6 +63,8 @@ func (e Exporter) read(ctx context.Context) (p Page) {
 	p.Text, p.Err = io.ReadAll(io.LimitReader(answer.Body, mostPage+1))
 	switch {
 	case p.Err != nil:
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		p.Err = fmt.Errorf("%w: status %s", ErrRefused, answer.Status)
 	case answer.StatusCode != http.StatusOK:
 		p.Err = fmt.Errorf("status %s: %.500s", answer.Status, p.Text)
 	case len(p.Text) > mostPage:
@@ -81,7 +86,7 @@ func readAll(ctx context.Context, all []Exporter) []Page {
 	return pages
 }
 
-// Await returns once all exporters can be read, or when ctx ends with the reason why they cannot.
+// Await returns once all exporters can be read, or with the reason why they cannot, when ctx ends or they never will.
 func Await(ctx context.Context, all []Exporter) error {
 	retry := time.NewTicker(Interval / 5)
 	defer retry.Stop()
@@ -91,8 +96,8 @@ func Await(ctx context.Context, all []Exporter) error {
 			errs = append(errs, p.Err)
 		}
 		err := errors.Join(errs...)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, ErrRefused) {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -29,6 +29,8 @@ const (
 	Interval = time.Second
 	// Evaluation is the time from one evaluation of the rules to the next.
 	Evaluation = 5 * time.Second
+	// MostSpan is how long may be measured: it is kept in memory.
+	MostSpan = 10 * time.Minute
 )
 
 // kept are how the names begin of what is kept: the Go runtimes' own metrics are not.

@@ -2,6 +2,7 @@ package try_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -116,6 +117,20 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// An answer of a part of a record would be of another moment.
+func TestReplayInterrupted(t *testing.T) {
+	m := measured(t)
+	var record bytes.Buffer
+	if err := m.Record(&record); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := try.Replay(ctx, "record", &record, noNote(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A record that is damaged is refused by file and line, and nothing else of it is used.
 func TestDamaged(t *testing.T) {
 	whole := func(lines string) string { return "# TYPE plumbline_a gauge\n" + lines + "# EOF\n" }
@@ -133,6 +148,7 @@ func TestDamaged(t *testing.T) {
 		"not UTF-8":     {whole("plumbline_a{b=\"\xff\"} 1 2\n"), "record:2: "},
 		"twice":         {whole("plumbline_a 1 2\nplumbline_a 1 2\n"), `at 2.000: a record: series {__name__="plumbline_a"} is there twice`},
 		"long line":     {whole("plumbline_a{b=\"" + strings.Repeat("c", 1<<20) + "\"} 1 2\n"), "record:2: "},
+		"too long":      {whole("plumbline_a 1 2\nplumbline_a 1 700\n"), "record: no record of kubectl plumbline try: its timestamps span 11m38s, more than 10m0s"},
 		"binary":        {"\x00\x01\x02\n", "record:1: "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,9 +2,15 @@ package try_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/plumbline/plumbline/tests/kubetest"
@@ -178,11 +185,16 @@ func TestClaim(t *testing.T) {
 		if err := os.WriteFile(volumes, []byte(pod.GetAnnotations()["plumbline.io/volumes"]), 0o600); err != nil {
 			t.Error(err)
 		}
+		args, environment := agentOf(t, pod)
+		for i, arg := range args {
+			args[i] = strings.ReplaceAll(arg, "/etc/plumbline/volumes.yaml", volumes)
+		}
 		for _, line := range [][]string{
-			{"plumbline-agent", "--web.listen-address=" + address + ":9437", "--node=here", "--volume.identity-file=" + volumes},
+			append([]string{"plumbline-agent", "--web.listen-address=" + address + ":9437"}, args...),
 			{"ebpf_exporter", "--web.listen-address=" + address + ":9435", "--config.names=blkio", "--config.dir=" + filepath.Join(dir, "blockio")},
 		} {
 			cmd := exec.Command(filepath.Join(dir, line[0]), line[1:]...)
+			cmd.Env = append(os.Environ(), environment...)
 			if err := cmd.Start(); err != nil {
 				t.Error(err)
 				return
@@ -203,6 +215,88 @@ func TestClaim(t *testing.T) {
 	if text := errs.String(); !strings.Contains(text, "Made Job plumbline-try-") || !strings.Contains(text, "Removed Job plumbline-try-") {
 		t.Errorf("what was made and removed is not reported")
 	}
+
+	// What was measured is worth no less where the Job cannot be removed.
+	kubeconfig = through(t, s, func(r *http.Request) bool { return r.Method == http.MethodDelete }, nil)
+	cmd, out, errs = plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if f := only(t, out.Bytes()); f.Target.Server != "shop" {
+		t.Errorf("%+v", f)
+	}
+	if text := errs.String(); !strings.Contains(text, "it ends by itself, or: kubectl delete job plumbline-try-") {
+		t.Errorf("what is left is not reported")
+	}
+}
+
+// through returns the kubeconfig of a user with every right who reaches the API server through a proxy. This fails for some
+// requests, or loses the answers to others.
+func through(t *testing.T, s *kubetest.Server, fails, loses func(*http.Request) bool) (kubeconfig string) {
+	t.Helper()
+	to, err := url.Parse(s.Config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	proxy.ModifyResponse = func(answer *http.Response) error {
+		if loses != nil && loses(answer.Request) {
+			return errors.New("lost")
+		}
+		return nil
+	}
+	proxy.ErrorLog = log.New(t.Output(), "", 0)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails != nil && fails(r) {
+			http.Error(w, "out of order", http.StatusServiceUnavailable)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	proxied := s.In(t)
+	proxied.Config = rest.CopyConfig(s.Config)
+	proxied.Config.Host = server.URL
+	return proxied.Kubeconfig(s.Config.BearerToken)
+}
+
+// A Job whose making was not answered is removed, too.
+func TestAnswerLost(t *testing.T) {
+	s, _ := shopping(t)
+	kubeconfig := through(t, s, nil, func(r *http.Request) bool {
+		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/jobs")
+	})
+	cmd, _, errs := plumbline(t, "try", "node/here", "--kubeconfig="+kubeconfig, "--registry=registry.example.org")
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v", err)
+	}
+	if text := errs.String(); !strings.Contains(text, "502") {
+		t.Errorf("the error is not reported")
+	}
+	noJob(t, s)
+}
+
+// agentOf returns the arguments and the environment of a pod's agent.
+func agentOf(t *testing.T, pod *unstructured.Unstructured) (args, environment []string) {
+	text, err := json.Marshal(pod.Object["spec"])
+	if err != nil {
+		t.Error(err)
+	}
+	var spec struct {
+		Containers []struct {
+			Args []string
+			Env  []struct{ Name, Value string }
+		}
+	}
+	if err := json.Unmarshal(text, &spec); err != nil || len(spec.Containers) != 2 {
+		t.Errorf("%v: %s", err, text)
+		return nil, nil
+	}
+	for _, e := range spec.Containers[0].Env {
+		environment = append(environment, e.Name+"="+e.Value)
+	}
+	return spec.Containers[0].Args, environment
 }
 
 // The Job's containers have the chart's capabilities, and no others.
@@ -226,6 +320,27 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("%q, the chart has %q", got, want)
 	}
 }
+
+// maker is an account that may make Jobs, but neither reach their pods nor delete them.
+const maker = `
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: maker, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: maker}
+rules:
+  - {apiGroups: [""], resources: [pods, nodes, persistentvolumes, persistentvolumeclaims], verbs: [get, list]}
+  - {apiGroups: [batch], resources: [jobs], verbs: [create, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: maker}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: maker}
+subjects: [{kind: ServiceAccount, name: maker, namespace: shop}]
+`
 
 // What stands in the way is one sentence with what to do, and no Job is left, whatever it was.
 func TestNodeRefuses(t *testing.T) {
@@ -253,7 +368,7 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: nobody, namespace: shop}
-`)...)
+`+maker)...)
 	of := func(account string) string { return s.Kubeconfig(s.Token("shop", account)) }
 	waiting := func(state string) string {
 		return fmt.Sprintf("phase: Pending\ncontainerStatuses: [{name: agent, image: a, imageID: '', ready: false, restartCount: 0, state: %s}]", state)
@@ -271,6 +386,7 @@ metadata: {name: nobody, namespace: shop}
 		{"no pod", "pod/none", "", `pods "none" not found`, 1, nil},
 		{"no right to read", "data", "", "403 to GET /api/v1/namespaces/shop/pods", 1, []string{"--kubeconfig=" + of("nobody")}},
 		{"no right to make", "data", "", "it needs the rights to create and delete jobs", 1, []string{"--kubeconfig=" + of("reader")}},
+		{"no right to the proxy", "data", running, "it needs the rights to create and delete jobs, to list pods and to get pods/proxy in namespace kube-system: plumbline-agent: reading it is refused: status 403", 1, []string{"--kubeconfig=" + of("maker")}},
 		{"PodSecurity", "pod/db", "", "PodSecurity of namespace strict refuses", 1, []string{"--pod-namespace=strict"}},
 		{"no image", "data", waiting(`{waiting: {reason: ErrImagePull, message: "not there"}}`), "the image of container agent cannot be pulled: ErrImagePull: not there", 1, nil},
 		{"program fails", "data", waiting(`{terminated: {exitCode: 1, reason: Error, containerID: x}}`), "container agent ended with exit code 1: Error", 1, nil},

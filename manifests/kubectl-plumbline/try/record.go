@@ -115,7 +115,7 @@ func classic(h *histogram.FloatHistogram) *dto.Histogram {
 }
 
 // Replay reads a record and evaluates the rules over it as they were when it was made. name is the record's, for
-// errors, which name the line, too; note is New's.
+// errors, which name the line, too; note is New's. It fails when ctx ends.
 func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*Measurement, error) {
 	looks, err := read(name, r)
 	if err != nil {
@@ -125,12 +125,23 @@ func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*M
 	if err != nil {
 		return nil, err
 	}
-	for _, at := range slices.Sorted(maps.Keys(looks)) {
+	moments := slices.Sorted(maps.Keys(looks))
+	// Its last look may have taken its time.
+	if span := time.Duration(moments[len(moments)-1]-moments[0]) * time.Millisecond; span < 0 || span > MostSpan+lookPatience {
+		return nil, fmt.Errorf("%s: no record of kubectl plumbline try: its timestamps span %v, more than %v", name, span, MostSpan)
+	}
+	for _, at := range moments {
+		if ctx.Err() != nil {
+			break
+		}
 		if _, err := m.Add(ctx, time.UnixMilli(at), Page{Text: looks[at].text.Bytes()}); err != nil {
 			return nil, fmt.Errorf("%s: at %.3f: %w", name, float64(at)/1000, err)
 		}
 	}
 	m.Evaluate(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: ended at %v of the record: %w", name, m.Window(), context.Cause(ctx))
+	}
 	return m, nil
 }
 
