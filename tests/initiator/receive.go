@@ -7,6 +7,9 @@ import (
 	"net"
 )
 
+// errUnmatched means that the target answered what is none of the commands under way.
+var errUnmatched = errors.New("an answer to none of the commands")
+
 // receive takes what the target sends until the connection ends.
 func (s *Session) receive() {
 	defer close(s.done)
@@ -55,7 +58,7 @@ func (s *Session) handle(p *pdu) error {
 		return fmt.Errorf("rejected, for reason %#x", p.header[2])
 	}
 	if t == nil {
-		return fmt.Errorf("opcode %#x with tag %#x, which is none of the commands'", p.opcode(), tag)
+		return fmt.Errorf("%w: opcode %#x with tag %#x", errUnmatched, p.opcode(), tag)
 	}
 	switch p.opcode() {
 	case opDataIn:
