@@ -90,7 +90,7 @@ func run(args []string) int {
 	if *identities != "" {
 		sources = append(sources, volume.NewFile(*identities))
 	}
-	opts.Replicas = &collector.Replicas{}
+	opts.Replicas, opts.Servers = &collector.Replicas{}, &collector.Servers{}
 	opts.Calls = foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
 	if *kubernetes {
 		objects, err := follow(*kubeconfig, log)

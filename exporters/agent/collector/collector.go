@@ -43,8 +43,10 @@ type Options struct {
 	Trace TraceOptions
 	// Disk are the disk collector's own.
 	Disk DiskOptions
-	// Replicas are the replicas on this node, which the collector replica finds; nil if nobody is to know.
+	// Replicas are the replicas on this node, which the collector replica finds, and Servers the database servers, which
+	// query finds; nil if nobody reads them.
 	Replicas *Replicas
+	Servers  *Servers
 	// Tracing is what the trace collector shares with the collectors whose programs send it events; nil if it is off.
 	Tracing *Tracing
 }

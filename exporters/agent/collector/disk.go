@@ -33,13 +33,13 @@ const (
 )
 
 // The labels of users: kind is pod, replica, cgroup, kernel, rest or unattributed. user is NAMESPACE/POD of a pod, its
-// UID where the name is not known, a replica's name, the path of another cgroup, and of the kernel metadata, writeback
-// or other. volume is the replica's volume, or that of the pod's only claim on this disk.
+// UID where the name is not known, a replica's name, the path of another cgroup, / of the root, and of the kernel
+// metadata or writeback. volume is the replica's volume, or that of the pod's only claim on this disk.
 var diskLabels = []string{"node", "device", "kind", "user", "volume"}
 
 var (
 	diskRequests = prometheus.NewDesc("plumbline_disk_user_requests_total",
-		"Requests that a disk completed, by user; its own flushes are not in it. kind is pod, replica (of a volume), cgroup (another one), kernel (the root cgroup: file systems' metadata, writeback, other), rest (all users beyond the largest of the disk), or unattributed (what the disk counts and nobody is known to have done). "+
+		"Requests that a disk completed, by user; its own flushes are not in it. kind is pod, replica (of a volume), cgroup (another one; of the root, whose name is a slash, are the kernel's threads and processes for whose cgroup and those above it the controller io is off), kernel (of the root cgroup: file systems' metadata, writeback), rest (all users beyond the largest of the disk), or unattributed (what the disk counts and nobody is known to have done). "+
 			"The rates of all add up to the disk's own in /proc/diskstats. A user's counters begin at 0 when it gets series.", diskLabels, nil)
 	diskBytes = prometheus.NewDesc("plumbline_disk_user_bytes_total",
 		"Bytes that a disk read, wrote and discarded, by user, as plumbline_disk_user_requests_total.", diskLabels, nil)
@@ -48,6 +48,8 @@ var (
 	diskLost = prometheus.NewDesc("plumbline_disk_user_lost_total",
 		"Requests whose user is not known: no room for another cgroup (usage: they are in rest), or for its path (path), or for rest itself (all: they are in unattributed).",
 		[]string{"node", "reason"}, nil)
+	diskServer = prometheus.NewDesc("plumbline_disk_user_server_info",
+		"A user of disks that is a database server: its pod, or the cgroup that its requests are charged to, which others may share; 1.", []string{"node", "kind", "user", "server"}, nil)
 	diskOverflow = prometheus.NewDesc("plumbline_disk_user_overflow",
 		"Disks whose users have no series, because there are too many.", []string{"node"}, nil)
 )
@@ -77,15 +79,32 @@ type disks struct {
 	before map[bpf.DiskUsageKey]diskBefore
 	// groups are who the cgroups are.
 	groups map[uint64]diskUserID
+	// unused are the cgroups whose paths the kernel keeps and that had no counts at the look before.
+	unused map[uint64]bool
 	// processes are the bytes of replicas' processes at the look before.
 	processes map[placedReplica]float64
 
 	mu     sync.Mutex
 	ledger *diskLedger
 	pods   map[string]pod.Pod
-	lost   []uint64
-	err    error
+	// servers are the users that the database servers are by their processes, by their labels.
+	servers map[string]diskUserID
+	// exported is what series have, and counted the users' totals in it: a pod that takes the place of one of its name
+	// goes on counting in its series.
+	exported map[diskSeries]diskUse
+	counted  map[diskOf]diskUse
+	lost     []uint64
+	err      error
 }
+
+// diskSeries are the labels of a series; diskOf is a user of a disk.
+type (
+	diskSeries struct{ device, kind, user, volume string }
+	diskOf     struct {
+		device string
+		user   diskUserID
+	}
+)
 
 // diskBefore is the kernel's count at the look before.
 type diskBefore struct {
@@ -129,10 +148,13 @@ func (d *disks) attach() error {
 		spec.Maps[bpf.DiskMapUsages].MaxEntries = d.maxUsages
 	}
 	if d.collection, err = ebpf.NewCollection(spec); err != nil {
-		return fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
+		err = fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
+		this.Features.Lacks(platform.DiskUsers, err)
+		return err
 	}
 	const name = bpf.DiskProgDiskRequestEnds
 	if d.program, err = attachTrace(spec.Programs[name], d.collection.Programs[name]); err != nil {
+		this.Features.Lacks(platform.DiskUsers, err)
 		return errors.Join(fmt.Errorf("attaching BPF program %s: %w", name, platform.Explain(err)), d.Close())
 	}
 	d.stats = bpfstats.Stats{Collector: "disk", Programs: map[string]bpfstats.Program{name: platform.Crews(spec, d.collection)[name]},
@@ -143,17 +165,17 @@ func (d *disks) attach() error {
 // look takes over the kernel's counts.
 func (d *disks) look(now time.Time) {
 	used, err := d.used(now)
-	splitReplicas(used, d.replicas())
+	splitReplicas(used, d.replicas(used))
+	servers := d.runningServers()
 	stats, _, statsErr := diskstats(d.options.ProcFS) // lines that are not understood are counted by the collector device
 	lost := make([]uint64, bpf.DiskLostLOSSES)
 	lostErr := addEvents(d.collection.Maps[bpf.DiskMapLosses], lost)
 
-	d.mu.Lock()
-	d.ledger.add(now, used)
-	d.ledger.compare(stats)
-	uids := d.ledger.listedPods()
-	d.lost, d.err = lost, errors.Join(err, statsErr, lostErr)
-	d.mu.Unlock()
+	uids := d.take(func() {
+		d.ledger.add(now, used)
+		d.ledger.compare(stats)
+		d.servers, d.lost, d.err = servers, lost, errors.Join(err, statsErr, lostErr)
+	})
 	if d.options.Pods == nil {
 		return
 	}
@@ -169,6 +191,25 @@ func (d *disks) look(now time.Time) {
 		}
 	}
 	d.pods = found
+}
+
+// take changes what is exported, and returns the pods with series.
+func (d *disks) take(change func()) (uids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+	return d.ledger.listedPods()
+}
+
+// runningServers returns which users the database servers are.
+func (d *disks) runningServers() map[string]diskUserID {
+	all := map[string]diskUserID{}
+	for _, s := range d.options.Servers.all() {
+		if path, _, err := blockCgroup(filepath.Join(d.options.ProcFS, strconv.Itoa(s.pid), "cgroup")); err == nil && path != "" {
+			all[s.label] = userOfCgroup(path)
+		}
+	}
+	return all
 }
 
 // used returns what users did since the look before.
@@ -201,7 +242,12 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 		if used[device] == nil {
 			used[device] = map[diskUserID]diskUse{}
 		}
-		id := d.user(key)
+		id, named := d.user(key)
+		if !named {
+			// Its next request has the path looked for again.
+			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
+			delete(d.before, key)
+		}
 		sum := used[device][id]
 		sum.add(diskUse{
 			requests: float64(usage.Requests - before.usage.Requests),
@@ -210,46 +256,66 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 		})
 		used[device][id] = sum
 	}
-	for cgroup := range d.groups {
-		if !cgroups[cgroup] {
-			_ = d.collection.Maps[bpf.DiskMapGroups].Delete(cgroup)
-			delete(d.groups, cgroup)
-		}
-	}
-	return used, nil
+	return used, d.forgetPaths(cgroups)
 }
 
-// user returns who a key of the kernel's is.
-func (d *disks) user(key bpf.DiskUsageKey) diskUserID {
+// forgetPaths removes the paths of cgroups without counts: a path is made before the counts are.
+func (d *disks) forgetPaths(counted map[uint64]bool) error {
+	paths := d.collection.Maps[bpf.DiskMapGroups]
+	unused := map[uint64]bool{}
+	var cgroup uint64
+	err := paths.NextKey(nil, &cgroup)
+	for n := paths.MaxEntries(); err == nil && n > 0; n-- {
+		if !counted[cgroup] {
+			unused[cgroup] = true
+		}
+		err = paths.NextKey(cgroup, &cgroup)
+	}
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("map %s: %w", bpf.DiskMapGroups, err)
+	}
+	for cgroup := range unused {
+		if d.unused[cgroup] {
+			_ = paths.Delete(cgroup)
+			delete(d.groups, cgroup)
+			delete(unused, cgroup)
+		}
+	}
+	d.unused = unused
+	return nil
+}
+
+// user returns who a key of the kernel's is; named is false if the kernel has no path of it.
+func (d *disks) user(key bpf.DiskUsageKey) (id diskUserID, named bool) {
 	switch bpf.DiskSource(key.Source) {
 	case bpf.DiskSourceSOURCE_CGROUP:
 	case bpf.DiskSourceSOURCE_METADATA:
-		return diskUserID{kind: diskKernel, id: "metadata"}
+		return diskUserID{kind: diskKernel, id: "metadata"}, true
 	case bpf.DiskSourceSOURCE_WRITEBACK:
-		return diskUserID{kind: diskKernel, id: "writeback"}
+		return diskUserID{kind: diskKernel, id: "writeback"}, true
 	case bpf.DiskSourceSOURCE_ROOT:
-		return diskUserID{kind: diskKernel, id: "other"}
+		return diskUserID{kind: diskCgroup, id: rootCgroup}, true
 	default:
-		return diskUserID{kind: diskRest}
+		return diskUserID{kind: diskRest}, true
 	}
 	if id, known := d.groups[key.Cgroup]; known {
-		return id
+		return id, true
 	}
 	var group bpf.DiskGroup
 	if err := d.collection.Maps[bpf.DiskMapGroups].Lookup(key.Cgroup, &group); err != nil {
-		return diskUserID{kind: diskRest} // no room for its path, which the kernel counts
+		return diskUserID{kind: diskRest}, false
 	}
-	if group.Levels == 0 {
-		return diskUserID{kind: diskRest} // too deep, or below one that root does not own
+	id = diskUserID{kind: diskRest} // too deep, or below one that root does not own
+	if group.Levels > 0 {
+		var path strings.Builder
+		for i := range min(int(group.Levels), len(group.Names)) {
+			path.WriteByte('/')
+			path.WriteString(text(group.Names[i][:]))
+		}
+		id = userOfCgroup(path.String())
 	}
-	var path strings.Builder
-	for i := range min(int(group.Levels), len(group.Names)) {
-		path.WriteByte('/')
-		path.WriteString(text(group.Names[i][:]))
-	}
-	id := userOfCgroup(path.String())
 	d.groups[key.Cgroup] = id
-	return id
+	return id, true
 }
 
 // userOfCgroup returns who the cgroup with a path is, which only root made.
@@ -259,13 +325,13 @@ func userOfCgroup(path string) diskUserID {
 	}
 	path = strings.Trim(path, "/")
 	if path == "" {
-		return diskUserID{kind: diskKernel, id: "other"}
+		path = rootCgroup
 	}
 	return diskUserID{kind: diskCgroup, id: foreign.Text(path, foreign.MaxLabel)}
 }
 
-// replicas returns what replicas' processes did on storage since the look before.
-func (d *disks) replicas() (all []replicaBytes) {
+// replicas returns what replicas' processes did on storage since the look before, in which users did this.
+func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaBytes) {
 	now := map[placedReplica]float64{}
 	for _, r := range d.options.Replicas.all() {
 		process := filepath.Join(d.options.ProcFS, strconv.Itoa(r.pid))
@@ -282,8 +348,8 @@ func (d *disks) replicas() (all []replicaBytes) {
 		if err != nil {
 			continue
 		}
-		all = append(all, replicaBytes{device: r.device, group: userOfCgroup(path),
-			replica: diskUserID{diskReplica, r.name, r.volume}, bytes: bytes - before})
+		group, _ := nearest(userOfCgroup(path), func(id diskUserID) bool { _, there := used[r.device][id]; return there })
+		all = append(all, replicaBytes{device: r.device, group: group, replica: diskUserID{diskReplica, r.name, r.volume}, bytes: bytes - before})
 	}
 	d.processes = now
 	return all
@@ -353,41 +419,83 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A pod that took the place of one of its name has another UID.
-	totals := map[[4]string]diskUse{}
-	add := func(device, kind, user, volume string, u diskUse) {
-		l := [4]string{device, kind, user, volume}
-		sum := totals[l]
-		sum.add(u)
-		totals[l] = sum
+	d.export(func(device, uid string) (name, of string) { return podOnDisk(uid, d.pods, device, volumes) })
+	for l, u := range d.exported {
+		d.send(ch, l, u)
 	}
 	for name, disk := range d.ledger.disks {
-		for id, user := range disk.users {
-			if !user.listed {
-				continue
-			}
-			label, volume := id.id, id.volume
-			if id.kind == diskPod {
-				label, volume = podOnDisk(id.id, d.pods, name, volumes)
-			}
-			add(name, id.kind, label, volume, user.total)
-		}
-		add(name, diskRest, "", "", disk.rest)
-		add(name, diskUnattributed, "", "", disk.without)
+		d.send(ch, diskSeries{device: name, kind: diskRest}, disk.rest)
+		d.send(ch, diskSeries{device: name, kind: diskUnattributed}, disk.without)
 	}
-	for l, u := range totals {
-		labels := append([]string{d.options.Node}, l[:]...)
-		ch <- counter(diskRequests, u.requests, labels...)
-		ch <- counter(diskBytes, u.bytes, labels...)
-		if l[1] != diskUnattributed {
-			ch <- counter(diskSeconds, u.seconds, labels...)
-		}
+	for s := range d.sameServers() {
+		ch <- gauge(diskServer, 1, d.options.Node, s.user.kind, s.user.id, s.server)
 	}
 	for reason, name := range diskLosses {
 		ch <- counter(diskLost, float64(d.lost[reason]), d.options.Node, name)
 	}
 	ch <- gauge(diskOverflow, float64(d.ledger.overflow), d.options.Node)
 	return errors.Join(d.err, d.stats.Update(ch))
+}
+
+func (d *disks) send(ch chan<- prometheus.Metric, l diskSeries, u diskUse) {
+	labels := []string{d.options.Node, l.device, l.kind, l.user, l.volume}
+	ch <- counter(diskRequests, u.requests, labels...)
+	ch <- counter(diskBytes, u.bytes, labels...)
+	if l.kind != diskUnattributed {
+		ch <- counter(diskSeconds, u.seconds, labels...)
+	}
+}
+
+// export brings what series have up to date; podOf returns what a pod is called on a device, and its volume there.
+func (d *disks) export(podOf func(device, uid string) (name, of string)) {
+	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUse{}
+	for device, disk := range d.ledger.disks {
+		for id, user := range disk.users {
+			if !user.listed {
+				continue
+			}
+			l := diskSeries{device, id.kind, id.id, id.volume}
+			if id.kind == diskPod {
+				l.user, l.volume = podOf(device, id.id)
+			}
+			sum, begun := exported[l]
+			if !begun {
+				sum = d.exported[l]
+			}
+			more, of := user.total, diskOf{device, id}
+			if before := d.counted[of]; before.requests <= more.requests {
+				more.add(before.part(-1))
+			}
+			sum.add(more)
+			exported[l], counted[of] = sum, user.total
+		}
+	}
+	d.exported, d.counted = exported, counted
+}
+
+// diskUserServer is a user with series, as it is called there, that is a database server.
+type diskUserServer struct {
+	user   diskUserID
+	server string
+}
+
+// sameServers returns the users with series that are database servers.
+func (d *disks) sameServers() map[diskUserServer]bool {
+	same := map[diskUserServer]bool{}
+	for _, disk := range d.ledger.disks {
+		listed := func(id diskUserID) bool { return disk.users[id] != nil && disk.users[id].listed }
+		for label, id := range d.servers {
+			user, ok := nearest(id, listed)
+			if !ok {
+				continue
+			}
+			if user.kind == diskPod {
+				user.id, _ = podOnDisk(user.id, d.pods, "", nil)
+			}
+			same[diskUserServer{user, label}] = true
+		}
+	}
+	return same
 }
 
 // podOnDisk returns the name of a pod, its UID while that is not known, and the volume of its claim on a disk, if it has

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -318,7 +321,7 @@ func TestDiskUsersHostile(t *testing.T) {
 		"cgroup " + own + "/from": (1 + 0.5) * (1 << 20) / request,
 		"cgroup " + own + "/to":   1 << 20 / request,
 		"cgroup " + users:         1 << 20 / request,
-		"kernel other":            0,
+		"cgroup /":                0,
 	} {
 		if math.Abs(got[user].requests-want) > unseen {
 			t.Errorf("%s did %v requests, want %v", user, got[user].requests, want)
@@ -370,6 +373,46 @@ func TestDiskUsersCrowded(t *testing.T) {
 	if err != nil || len(counts) > room/2 {
 		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}
+	for range 2 {
+		d.look(time.Now().Add(2 * diskForget))
+	}
+	if left := groupsOf(t, d); len(left) > room/2 {
+		t.Errorf("%d paths are left", len(left))
+	}
+}
+
+// A cgroup whose path is not there while it has counts is named again.
+func TestDiskUsersPathLost(t *testing.T) {
+	root := blockHierarchy(t)
+	d := startDisk(t, 5)
+	device := newLoop(t)
+	own := ownCgroup(t, root)
+	group := newCgroup(t, root, own+"/again")
+	read := func() {
+		fio(t, group, device, "--rw=read", "--bs=4k", "--io_size=4k", "--size=4k")()
+	}
+	read()
+	for _, group := range groupsOf(t, d) {
+		if err := d.collection.Maps[bpf.DiskMapGroups].Delete(group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.look(time.Now())
+	read()
+	d.look(time.Now())
+	if users := d.ledger.disks[filepath.Base(device)].users; users[diskUserID{kind: diskCgroup, id: own + "/again"}] == nil {
+		t.Errorf("it has no name: %v", slices.Collect(maps.Keys(users)))
+	}
+}
+
+// groupsOf returns the cgroups whose paths the kernel keeps.
+func groupsOf(t *testing.T, d *disks) []uint64 {
+	t.Helper()
+	all, err := readMap[uint64, bpf.DiskGroup](d.collection.Maps[bpf.DiskMapGroups])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(maps.Keys(all))
 }
 
 // Names of pods: the volume is that of the only claim on the disk, by its own device or below it.
@@ -412,8 +455,75 @@ func TestDiskPodsOfOneName(t *testing.T) {
 		now = now.Add(diskInterval)
 		d.ledger.add(now, usesOf(map[diskUserID]diskUse{podUser("1"): {requests: 1}, podUser("2"): {requests: 2}}))
 	}
-	if got := diskUsers(t, d, "sda")["pod shop/db-0"].requests; got != 3 {
+	series := func() float64 { return diskUsers(t, d, "sda")["pod shop/db-0"].requests }
+	if got := series(); got != 3 {
 		t.Errorf("both did %v requests, want 3", got)
+	}
+	// The first is forgotten, and the series go on.
+	d.ledger.add(now.Add(diskForget), usesOf(map[diskUserID]diskUse{podUser("2"): {requests: 4}}))
+	if _, there := d.ledger.disks["sda"].users[podUser("1")]; there {
+		t.Error("the first pod is remembered")
+	}
+	if got := series(); got != 7 {
+		t.Errorf("after the first is forgotten %v requests, want 7", got)
+	}
+	// The name of the third becomes known: what it had in series of its own is not counted again.
+	d.ledger.add(now.Add(diskForget), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 100}}))
+	d.ledger.add(now.Add(diskForget), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 200}}))
+	if got := diskUsers(t, d, "sda")["pod uid:3"].requests; got != 200 {
+		t.Errorf("the third did %v requests, want 200", got)
+	}
+	d.pods["3"] = d.pods["2"]
+	if got := series(); got != 7 {
+		t.Errorf("when the third has the name, %v requests, want 7", got)
+	}
+	// It ends with the last.
+	d.ledger.add(now.Add(3*diskForget), nil)
+	if got := series(); got != 0 {
+		t.Errorf("after all are forgotten %v requests", got)
+	}
+}
+
+// A server is the user that is its pod, or the nearest cgroup with requests.
+func TestDiskServers(t *testing.T) {
+	proc := t.TempDir()
+	c, err := NewDisk(Options{Node: "here", ProcFS: proc, Disk: DiskOptions{Users: 9}, Servers: &Servers{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.(*disks)
+	d.pods = map[string]pod.Pod{diskPodA: pod.New("shop", "db-0", nil)}
+	var servers []runningServer
+	for label, path := range map[string]string{
+		"in a pod": "/kubepods/pod" + diskPodA + "/" + strings.Repeat("ab", 32), "in an idle pod": "/kubepods/pod" + diskPodB,
+		"a service": "/system.slice/postgresql@16-main.service", "a service without io": "/machine.slice/pg.service/payload", "of the root": "/mysql",
+	} {
+		pid := len(servers) + 1
+		folder := filepath.Join(proc, strconv.Itoa(pid))
+		if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "cgroup"), []byte("0::"+path+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, runningServer{pid, label})
+	}
+	d.options.Servers.add(func() []runningServer { return append(servers, runningServer{99, "has ended"}) })
+	uses := map[diskUserID]diskUse{}
+	for _, id := range []diskUserID{podUser(diskPodA), {kind: diskCgroup, id: "system.slice/postgresql@16-main.service"}, {kind: diskCgroup, id: "system.slice/cron.service"},
+		{kind: diskCgroup, id: "machine.slice"}, {kind: diskCgroup, id: rootCgroup}} {
+		uses[id] = diskUse{requests: 1}
+	}
+	d.ledger.add(time.Unix(1e9, 0), usesOf(uses))
+	d.servers = d.runningServers()
+	got := map[string]string{}
+	for _, f := range gather(t, d) {
+		for _, m := range f.Metric {
+			if l := labels(m); f.GetName() == "plumbline_disk_user_server_info" {
+				got[l["server"]] = l["kind"] + " " + l["user"]
+			}
+		}
+	}
+	if want := map[string]string{"in a pod": "pod shop/db-0", "a service": "cgroup system.slice/postgresql@16-main.service", "a service without io": "cgroup machine.slice",
+		"of the root": "cgroup /"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,6 +28,8 @@ const (
 	diskReplica = "replica"
 	diskCgroup  = "cgroup"
 	diskKernel  = "kernel"
+	// rootCgroup is the name of the root cgroup as a user of the kind cgroup.
+	rootCgroup = "/"
 	// diskRest are all users without series of their own, diskUnattributed what nobody is known to have done.
 	diskRest         = "rest"
 	diskUnattributed = "unattributed"
@@ -50,10 +53,27 @@ func (u diskUse) part(of float64) diskUse {
 // name. volume is the replica's.
 type diskUserID struct{ kind, id, volume string }
 
+// nearest returns who is there of a user and, of a cgroup, those above it: the kernel charges requests to the nearest
+// one that has the controller for them. ok is false if nobody is.
+func nearest(id diskUserID, there func(diskUserID) bool) (_ diskUserID, ok bool) {
+	for !there(id) {
+		if id.kind != diskCgroup || id.id == rootCgroup {
+			return id, false
+		}
+		id.id = id.id[:max(0, strings.LastIndexByte(id.id, '/'))]
+		if id.id == "" {
+			id.id = rootCgroup
+		}
+	}
+	return id, true
+}
+
 // usedDisk is a disk with its users.
 type usedDisk struct {
 	users map[diskUserID]*diskUser
-	rest  diskUse
+	// used is when somebody last did something.
+	used time.Time
+	rest diskUse
 	// seen is all that was counted by user, own what the kernel has counted of the disk itself since the start, latest
 	// its counts at the latest look. without is the part of own that is nobody's.
 	seen, own, without diskUse
@@ -114,7 +134,7 @@ func (l *diskLedger) add(now time.Time, used map[string]map[diskUserID]diskUse) 
 			}
 		}
 		disk.choose(l.most)
-		if len(disk.users) == 0 {
+		if now.Sub(disk.used) >= diskForget {
 			delete(l.disks, name)
 		}
 	}
@@ -124,6 +144,7 @@ func (d *usedDisk) add(now time.Time, id diskUserID, use diskUse) {
 	if use == (diskUse{}) {
 		return
 	}
+	d.used = now
 	d.seen.add(use)
 	if id.kind == diskRest {
 		d.rest.add(use)
@@ -145,6 +166,9 @@ func (d *usedDisk) add(now time.Time, id diskUserID, use diskUse) {
 
 // choose chooses the users with series of their own. A new one's counters begin at 0, so that no time counts twice.
 func (d *usedDisk) choose(most int) {
+	if most == 0 {
+		return
+	}
 	bySize := func(a, b diskUserID) int {
 		return cmp.Or(cmp.Compare(d.users[b].recent, d.users[a].recent), cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
 	}

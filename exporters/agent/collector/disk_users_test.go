@@ -25,6 +25,22 @@ func (l *diskLedger) listed() map[string]float64 {
 	return all
 }
 
+// Without series for users all are in the rest; and so is a disk whose users have no names, until it is idle for long.
+func TestDiskRestAlone(t *testing.T) {
+	l := newDiskLedger(0)
+	now := time.Unix(1e9, 0)
+	for _, id := range []diskUserID{podUser("a"), {kind: diskRest}, {kind: diskRest}} {
+		l.add(now, usesOf(map[diskUserID]diskUse{id: {requests: 1}}))
+	}
+	l.add(now.Add(diskForget-1), nil)
+	if got := l.disks["sda"].rest.requests; got != 3 || len(l.listed()) > 0 {
+		t.Errorf("the rest did %v requests, want 3; listed are %v", got, l.listed())
+	}
+	if l.add(now.Add(diskForget), nil); len(l.disks) > 0 {
+		t.Error("an idle disk is remembered")
+	}
+}
+
 // The largest users have series; one that comes begins at 0, what it did before stays in the rest, and nothing counts
 // twice. Two that are alike do not change places, one twice as large as the smallest takes its place.
 func TestDiskUsersLargest(t *testing.T) {

@@ -159,6 +159,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.fleet.deny = q.deny
 	q.fleet.top = q.options.Query.Top
 	q.options.Tracing.named(q.label, q.running)
+	q.options.Servers.add(q.servers)
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)
 	}
@@ -217,6 +218,18 @@ func (q *query) label(number uint32) (label, engine string) {
 	defer q.mu.Unlock()
 	key := q.fleet.keys()[number]
 	return key.label, key.engine
+}
+
+// servers are those that are followed now with series of their own.
+func (q *query) servers() (all []runningServer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, fo := range q.fleet.followers {
+		if fo.label != "" && fo.number != otherNumber {
+			all = append(all, runningServer{fo.PID, fo.label})
+		}
+	}
+	return all
 }
 
 // running are the labels of the servers that are followed now.

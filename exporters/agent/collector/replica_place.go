@@ -62,11 +62,17 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 	})
 }
 
-// Replicas are the replicas of volumes on this node, for other collectors. nil has none.
-type Replicas struct {
+// found is what collectors find on this node, for others. nil has nothing.
+type found[T any] struct {
 	mu    sync.Mutex
-	lists []func() []placedReplica
+	lists []func() []T
 }
+
+// Replicas are the replicas of volumes on this node, Servers the database servers with series of their own.
+type (
+	Replicas = found[placedReplica]
+	Servers  = found[runningServer]
+)
 
 // placedReplica is the process of a replica whose disk is known.
 type placedReplica struct {
@@ -75,22 +81,28 @@ type placedReplica struct {
 	name, volume, device string
 }
 
-func (r *Replicas) add(list func() []placedReplica) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lists = append(r.lists, list)
+// runningServer is a server's process and its label.
+type runningServer struct {
+	pid   int
+	label string
 }
 
-func (r *Replicas) all() (all []placedReplica) {
-	if r == nil {
+func (f *found[T]) add(list func() []T) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists = append(f.lists, list)
+}
+
+func (f *found[T]) all() (all []T) {
+	if f == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, list := range r.lists {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, list := range f.lists {
 		all = append(all, list()...)
 	}
 	return all
