@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "../kernel.h"
 #include "../../../bpf/request.h"
 #include "../../../blockio/disk.h"
 
@@ -63,7 +64,8 @@ struct {
  * has the name of the one above. */
 struct group {
 	u32 levels;
-	char names[LEVELS][NAME_LEN];
+	u32 unused;
+	char names[LEVELS][NAME_LEN]; /* what is behind a name's end is none of it */
 };
 
 /* Paths by cgroup, made with its first request, so that they outlive the cgroup. */
@@ -115,16 +117,24 @@ static __always_inline struct kernfs_node *above(struct kernfs_node *node)
 	struct kernfs_node___old *old = (void *)node;
 
 	if (bpf_core_field_exists(node->__parent))
-		return BPF_CORE_READ(node, __parent);
-	return BPF_CORE_READ(old, parent);
+		return look(node, __parent);
+	return look(old, parent);
 }
 
 /* Whether only root may rename a cgroup, enter it or make others in it. */
 static __always_inline bool only_root(struct kernfs_node *node)
 {
-	struct kernfs_iattrs *attributes = BPF_CORE_READ(node, iattr);
+	struct kernfs_iattrs *attributes = look(node, iattr);
 
-	return !(BPF_CORE_READ(node, mode) & 022) && (!attributes || !BPF_CORE_READ(attributes, ia_uid.val));
+	return !(look(node, mode) & 022) && (!attributes || !look(attributes, ia_uid.val));
+}
+
+/* A string of the kernel's, which ends within the room for it. */
+static __always_inline void copy_name(char *to, u64 from)
+{
+	for (u32 i = 0; i < NAME_LEN; i += sizeof(u64))
+		*(u64 *)(to + i) = read_pointer(from + i);
+	to[NAME_LEN - 1] = 0;
 }
 
 /* learn keeps the path of a cgroup. */
@@ -145,7 +155,7 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 		asm volatile(""
 			     : "+r"(at));
 		if (at < LEVELS) {
-			bpf_probe_read_kernel_str(g->names[at], NAME_LEN, BPF_CORE_READ(node, name));
+			copy_name(g->names[at], (u64)look(node, name));
 			if (!only_root(node))
 				g->levels = level;
 		}

@@ -16,6 +16,7 @@ import (
 type DiskGroup struct {
 	_      structs.HostLayout
 	Levels uint32
+	Unused uint32
 	Names  [6][96]int8
 }
 
