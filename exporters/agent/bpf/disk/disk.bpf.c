@@ -63,6 +63,7 @@ struct {
 /* The path of a cgroup, below the root, as far as only root can have made and named it: a cgroup that another user owns
  * has the name of the one above. */
 struct group {
+	u64 node; /* while the path is put together: the cgroup at hand */
 	u32 levels;
 	u32 unused;
 	char names[LEVELS][NAME_LEN]; /* what is behind a name's end is none of it */
@@ -132,9 +133,25 @@ static __always_inline bool only_root(struct kernfs_node *node)
 /* A string of the kernel's, which ends within the room for it. */
 static __always_inline void copy_name(char *to, u64 from)
 {
+	if (!has_cast()) {
+		bpf_probe_read_kernel_str(to, NAME_LEN, (void *)from);
+		return;
+	}
 	for (u32 i = 0; i < NAME_LEN; i += sizeof(u64))
 		*(u64 *)(to + i) = read_pointer(from + i);
 	to[NAME_LEN - 1] = 0;
+}
+
+/* keep_name keeps the name of a path's level, and reports whether others than root can have given it. */
+__noinline int keep_name(struct group *g, u32 level)
+{
+	struct kernfs_node *node;
+
+	if (!g || level >= LEVELS)
+		return 0;
+	node = (void *)g->node;
+	copy_name(g->names[level], (u64)look(node, name));
+	return !only_root(node);
 }
 
 /* learn keeps the path of a cgroup. */
@@ -149,18 +166,13 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 	if (level < MAX_DEPTH)
 		g->levels = level < LEVELS ? level : LEVELS;
 	for (u32 i = 0; i < MAX_DEPTH && level && node; i++) {
-		u32 at = --level;
-
-		/* The bound is checked on the register that is used. */
-		asm volatile(""
-			     : "+r"(at));
-		if (at < LEVELS) {
-			copy_name(g->names[at], (u64)look(node, name));
-			if (!only_root(node))
-				g->levels = level;
-		}
+		level--;
+		g->node = (u64)node;
+		if (keep_name(g, level))
+			g->levels = level;
 		node = above(node);
 	}
+	g->node = 0;
 	if (bpf_map_update_elem(&groups, &id, g, BPF_NOEXIST) && !bpf_map_lookup_elem(&groups, &id))
 		lose(LOST_GROUP);
 }

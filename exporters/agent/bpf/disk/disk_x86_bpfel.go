@@ -15,6 +15,7 @@ import (
 
 type DiskGroup struct {
 	_      structs.HostLayout
+	Node   uint64
 	Levels uint32
 	Unused uint32
 	Names  [6][96]int8
