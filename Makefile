@@ -201,6 +201,7 @@ test: build ## All that a change can break, as CI runs it; what cannot run here 
 test-all: test e2e-kubernetes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
 	@$(MAKE) --no-print-directory kernels KERNELS=all
 	@$(MAKE) --no-print-directory pictures
+	@$(MAKE) --no-print-directory docs
 	@for proof in accuracy predict faults security agentsize; do $(GO) run ./tests/$$proof; done
 
 .PHONY: bench
