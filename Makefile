@@ -169,6 +169,11 @@ release: $(IMAGE_FILES) plugins ## Everything that is uploaded for VERSION, into
 	@tools/build helm
 	@$(GO) run ./manifests/release all --release=$(VERSION) --commit=$$(git rev-parse HEAD) $(addprefix --arch=,$(ARCHS)) $(IMAGES)
 
+.PHONY: docs
+docs: ## The pages as a site, into build/site.
+	@tools/install-packages docs
+	@tools/docs
+
 .PHONY: pictures
 pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four stories: what is wrong, and a picture of each, into build/pictures.
 	@if [ -z "$${GRAFANA_HOME:-}" ]; then echo "make pictures: GRAFANA_HOME is not set: give the folder of a Grafana, that with bin, conf and public" >&2; exit 2; fi
@@ -196,6 +201,7 @@ test: build ## All that a change can break, as CI runs it; what cannot run here 
 test-all: test e2e-kubernetes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
 	@$(MAKE) --no-print-directory kernels KERNELS=all
 	@$(MAKE) --no-print-directory pictures
+	@$(MAKE) --no-print-directory docs
 	@for proof in accuracy predict faults security agentsize; do $(GO) run ./tests/$$proof; done
 
 .PHONY: bench

@@ -37,7 +37,7 @@ func runs(t *testing.T, rates ...float64) string {
 	return path
 }
 
-// The exit codes that the help and the README promise to CI.
+// The exit codes that the help and docs/measure/compare.md promise to CI.
 func TestCompareExitCodes(t *testing.T) {
 	t.Parallel()
 	quick, slow, few := runs(t, 1000, 1010, 990, 1005, 995, 1000), runs(t, 800, 810, 790, 805, 795, 800), runs(t, 1000, 990)

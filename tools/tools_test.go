@@ -409,7 +409,7 @@ func TestPackagesHaveReasons(t *testing.T) {
 }
 
 func TestShellcheck(t *testing.T) {
-	if said, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "sysroot", "unstable", "install-packages"); code != 0 {
+	if said, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "sysroot", "unstable", "install-packages", "docs"); code != 0 {
 		t.Error(said)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 const nobody = 65534
 
-// The table of capabilities in README.md: what --check reports if an unprivileged user runs it with exactly these, and
+// The table of capabilities in docs/install/agent.md: what --check reports if an unprivileged user runs it with exactly these, and
 // whether it may measure.
 func TestCheckCapabilities(t *testing.T) {
 	testkit.NeedBPF(t)

@@ -35,15 +35,15 @@ func parseVersion(text string) (v version, ok bool) {
 	return v, true
 }
 
-// What the parts need; each part's own README has the reasons.
+// What the parts need; docs/install and docs/understand have the reasons.
 var (
-	leastBlockio    = version{5, 15} // exporters/blockio/README.md
+	leastBlockio    = version{5, 15} // docs/understand/disks.md
 	leastTLS        = version{6, 6}  // uprobe.multi: encrypted connections without CAP_SYS_ADMIN
 	leastKubernetes = version{1, 30} // manifests/chart/Chart.yaml
 )
 
 // leastAgent is the least kernel for statements and replicas by architecture, of which there are those that
-// the BPF programs are built for (exporters/agent/README.md).
+// the BPF programs are built for (docs/install/agent.md).
 var leastAgent = map[string]version{"amd64": {5, 17}, "arm64": {6, 4}}
 
 // node is what is read of a node.

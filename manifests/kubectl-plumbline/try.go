@@ -166,7 +166,7 @@ func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject) (f
 		if broken := why.FollowChain(ctx, m, m.Last, m.Window()).Broken(); broken != nil && broken.Name == "kernel" {
 			return nil, errors.New(broken.Missing + " plumbline-agent --check reports what")
 		}
-		return nil, errors.New("no database server was found; exporters/agent/README.md lists which programs are recognised")
+		return nil, errors.New("no database server was found; docs/understand/statements.md lists which programs are recognised")
 	}
 	for _, s := range subjects {
 		f, err := why.Find(ctx, m, s, m.Last, m.Window())

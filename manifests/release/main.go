@@ -222,8 +222,8 @@ func (r release) bundles() error {
 		return err
 	}
 	for bundle, patterns := range map[string][]string{
-		"rules":      {"rules/optional/*.rules.yaml", "rules/README.md", "rules/runbooks/*.md"},
-		"dashboards": {"dashboards/README.md"},
+		"rules":      {"rules/optional/*.rules.yaml", "rules/runbooks/*.md", "docs/install/stores.md", "docs/operate/alerts.md", "docs/operate/metrics.md"},
+		"dashboards": {"docs/operate/dashboards.md"},
 	} {
 		files := map[string][]byte{}
 		add := func(name string, text []byte) { files["plumbline-"+r.version+"/"+name] = text }

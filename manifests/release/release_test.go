@@ -40,7 +40,7 @@ var program = sync.OnceValues(func() ([]byte, error) {
 func checkout(t *testing.T, stamp time.Time) string {
 	t.Helper()
 	root := t.TempDir()
-	cp := exec.Command("cp", "-a", "--parents", "manifests/chart", "manifests/images", "exporters/blockio/blkio.yaml", "exporters/blockio/blkio.bpf.o", "rules", "dashboards", "LICENSE", root)
+	cp := exec.Command("cp", "-a", "--parents", "manifests/chart", "manifests/images", "exporters/blockio/blkio.yaml", "exporters/blockio/blkio.bpf.o", "rules", "dashboards", "docs", "LICENSE", root)
 	cp.Dir = testkit.Root()
 	if text, err := cp.CombinedOutput(); err != nil {
 		t.Fatalf("%s", text)
@@ -131,12 +131,12 @@ func TestReproducible(t *testing.T) {
 		}
 	}
 	for bundle, want := range map[string][]string{
-		"rules":      {"volume.rules.yaml", "either/volume.rules.yaml", "classic/volume.rules.yaml", "optional/kube-prometheus-stack.rules.yaml", "runbooks/stall.md"},
-		"dashboards": {"plumbline-volumes.json", "classic/plumbline-volumes.json", "README.md"},
+		"rules":      {"rules/volume.rules.yaml", "rules/either/volume.rules.yaml", "rules/classic/volume.rules.yaml", "rules/optional/kube-prometheus-stack.rules.yaml", "rules/runbooks/stall.md", "docs/operate/alerts.md"},
+		"dashboards": {"dashboards/plumbline-volumes.json", "dashboards/classic/plumbline-volumes.json", "docs/operate/dashboards.md"},
 	} {
 		files, err := stage.Unpack(filepath.Join(out, "plumbline-"+bundle+"-9.9.9.tar.gz"))
 		for _, name := range want {
-			if err != nil || len(files["plumbline-9.9.9/"+bundle+"/"+name]) == 0 {
+			if err != nil || len(files["plumbline-9.9.9/"+name]) == 0 {
 				t.Errorf("the bundle of %s lacks %s (%v)", bundle, name, err)
 			}
 		}

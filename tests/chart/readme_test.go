@@ -10,12 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// TestReadme checks the objects and values on the chart's page: each is YAML without a key twice, and the chart takes
+// TestPage checks the objects and values in docs/install/cluster.md: each is YAML without a key twice, and the chart takes
 // the values.
-func TestReadme(t *testing.T) {
-	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(read(t, filepath.Join(checkout, "README.md")), -1)
+func TestPage(t *testing.T) {
+	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(read(t, filepath.Join(testkit.Root(), "docs", "install", "cluster.md")), -1)
 	values, kinds := 0, map[string]bool{}
 	for _, block := range blocks {
 		var text strings.Builder

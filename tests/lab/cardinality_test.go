@@ -14,7 +14,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// budget is how many series one more may cost, exported ones and those that the rules record of them; rules/README.md
+// budget is how many series one more may cost, exported ones and those that the rules record of them; docs/install/stores.md
 // has the same numbers. More makes every user's Prometheus larger: raise them only with a reason.
 var budget = map[string]cost{
 	"a Longhorn volume of three replicas": {204, 126}, // 8 of them are its processes' CPU time and waits for a CPU

@@ -145,7 +145,7 @@ func TestDashboardsHaveData(t *testing.T) {
 }
 
 // A replica that pauses repeatedly, never long enough to be given up, is the one that the dashboard of replicas puts on
-// top: the last step of the README's walk-through.
+// top: the last step of the walk-through in docs/operate/dashboards.md.
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"

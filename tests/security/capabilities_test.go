@@ -30,7 +30,7 @@ var capabilities = map[string]uintptr{
 // documented reads the set from the example in the agent's page.
 func documented(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(testkit.Root(), "exporters", "agent", "README.md"))
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "install", "agent.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestBlockiosCapabilities(t *testing.T) {
 	testkit.Tool(t, "ebpf_exporter")
 	want := deployed(t, "blockio", "ebpf-exporter")
 	if !slices.Equal(want, []string{"BPF", "PERFMON"}) {
-		t.Errorf("the DaemonSet adds %v, exporters/blockio/README.md has BPF and PERFMON", want)
+		t.Errorf("the DaemonSet adds %v, docs/understand/disks.md has BPF and PERFMON", want)
 	}
 	url, p := rig.StartBlockio(t)
 	testkit.Eventually(t, testkit.Patience, func() error {

@@ -315,7 +315,7 @@ func TestDiskUsersHostile(t *testing.T) {
 	const request = 4096
 	got := diskUsers(t, d, filepath.Base(device))
 	t.Log(got)
-	// The kernel does not show a program all requests on every machine (exporters/blockio/README.md).
+	// The kernel does not show a program all requests on every machine (docs/understand/disks.md).
 	unseen := 2 + got["unattributed "].requests
 	for user, want := range map[string]float64{
 		"cgroup " + own + "/from": (1 + 0.5) * (1 << 20) / request,

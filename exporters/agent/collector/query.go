@@ -56,7 +56,7 @@ const (
 )
 
 // query measures every statement of the node's database servers: how long it took and where
-// its time went. See README.md for what it needs of the kernel.
+// its time went. See docs/install/agent.md for what it needs of the kernel.
 type query struct {
 	log      *slog.Logger
 	options  Options

@@ -160,7 +160,7 @@ func TestReplicaFullNode(t *testing.T) {
 	if got := f.volumeLabel("one-too-many"); got != "other" || f.overflow != 1 {
 		t.Errorf("a volume beyond the limit has label %q and %d overflows are counted", got, f.overflow)
 	}
-	// What they take of the kernel's memory, for the README.
+	// What they take of the kernel's memory, for docs/understand/replicas.md.
 	for name := range replicaMapSizes {
 		if info, err := f.kernel.collection.Maps[name].Info(); err == nil {
 			memory, _ := info.Memlock()

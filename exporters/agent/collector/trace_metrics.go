@@ -16,8 +16,8 @@ import (
 // less than keepTime ago included; more are counted as "other".
 const traceMaxServers = 4 * maxServers
 
-// The trace collector's metrics. server is as in the query collector's; layer is one of the package layers, see the
-// agent's README, Tracing.
+// The trace collector's metrics. server is as in the query collector's; layer is one of the package layers, see
+// docs/understand/tracing.md.
 var (
 	traceChains = prometheus.NewDesc("plumbline_trace_statements_total",
 		"Statements of the sample that were followed through the layers, by how much of the chain is known: exact, ambiguous (several events would fit a step) or incomplete (a step's event is missing).",
