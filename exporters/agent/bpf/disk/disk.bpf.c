@@ -168,7 +168,11 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 	for (u32 i = 0; i < MAX_DEPTH && level && node; i++) {
 		level--;
 		g->node = (u64)node;
-		if (keep_name(g, level))
+		int others = keep_name(g, level);
+		/* Before 6.2 the verifier takes a loop that begins behind a call for a call of itself. */
+		asm volatile("%0 = %0"
+			     : "+r"(others));
+		if (others)
 			g->levels = level;
 		node = above(node);
 	}
