@@ -137,6 +137,8 @@ static __always_inline void copy_name(char *to, u64 from)
 		bpf_probe_read_kernel_str(to, NAME_LEN, (void *)from);
 		return;
 	}
+	/* A loop that is entered in its middle is none for 6.1's verifier. */
+#pragma unroll
 	for (u32 i = 0; i < NAME_LEN; i += sizeof(u64))
 		*(u64 *)(to + i) = read_pointer(from + i);
 	to[NAME_LEN - 1] = 0;
@@ -168,11 +170,7 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 	for (u32 i = 0; i < MAX_DEPTH && level && node; i++) {
 		level--;
 		g->node = (u64)node;
-		int others = keep_name(g, level);
-		/* Before 6.2 the verifier takes a loop that begins behind a call for a call of itself. */
-		asm volatile("%0 = %0"
-			     : "+r"(others));
-		if (others)
+		if (keep_name(g, level))
 			g->levels = level;
 		node = above(node);
 	}
