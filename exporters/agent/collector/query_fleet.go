@@ -544,7 +544,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 	}
-	f.endPlaces(fo)
+	fo.seen = nil
 	f.retire(fo)
 }
 

@@ -78,6 +78,7 @@ func (k *fakeKernel) empty(_, index uint32) error {
 
 func (k *fakeKernel) clear(number uint32) error {
 	delete(k.selects, number)
+	delete(k.queries, number)
 	return nil
 }
 
