@@ -44,7 +44,7 @@ func run(args []string) int {
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
 	app.Flags.Flag("query.server-name", "The name of a database server's program, as ENGINE=NAME with the engine postgresql, mysql, mariadb or redis, such as redis=keydb-server, beside those that are known, each also as nixpkgs wraps it (.NAME-wrapped); may be repeated, up to 8 times. The kernel keeps 15 bytes of a name (/proc/PID/comm).").
 		StringsVar(&opts.Query.ServerNames)
-	app.Flags.Flag("query.server-deny", `A regular expression of database servers' labels, anchored at both ends, such as 'batch/.*': these servers are not followed, and cost nothing. On Kubernetes also those of each pod with the annotation plumbline.io/follow: "false" when the server begins.`).
+	app.Flags.Flag("query.server-deny", `A regular expression of database servers' labels, anchored at both ends, such as 'batch/.*': these servers are not followed. On Kubernetes also those of each pod with the annotation plumbline.io/follow: "false".`).
 		StringVar(&opts.Query.Deny)
 	app.Flags.Flag("query.tls", "Whose encrypted connections are read: trusted, those of servers whose program and TLS library only root may write; or off.").
 		Default(collector.TLSTrusted).EnumVar(&opts.Query.TLS, collector.TLSTrusted, collector.TLSOff)

@@ -3,12 +3,18 @@ package collector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -47,20 +53,42 @@ func TestFleetDeny(t *testing.T) {
 	}
 }
 
-// What is left out is not counted: neither on connections that were there before the agent nor on later ones.
+// So they are beyond the limit, one by one, and what only they need is detached.
+func TestFleetDenyBeyondLimit(t *testing.T) {
+	f, k := testFleet(1)
+	f.deny, f.onCluster = regexp.MustCompile("batch-.*"), true
+	found := []sighting{running(1, "first"), running(2, "batch-1"), running(3, "", 5432), running(5, "", 5432)}
+	found[2].pod.UID, found[3].pod.UID = "u3", "u5"
+	found[2].Engine = server.MySQL
+	f.update(found, begin)
+	if !k.wakes {
+		t.Error("wake-ups of a MySQL server are not looked at")
+	}
+	f.identified(map[string]pod.Pod{
+		"u3": {Namespace: "db", Name: "my", Complete: true, Unfollowed: true},
+		"u5": {Namespace: "db", Name: "batch", Complete: true},
+	}, begin)
+	if got, want := f.labels(), []string{"first", "other"}; !slices.Equal(got, want) {
+		t.Errorf("%q are followed, want %q", got, want)
+	}
+	slices.Sort(k.forgetPIDs)
+	if want := []int{2, 3}; !slices.Equal(k.forgetPIDs, want) || len(k.forgotten) != len(want) || f.accounts[accountKey{otherServer, otherServer}] == nil {
+		t.Errorf("processes %v are followed no more, want %v; numbers %v", k.forgetPIDs, want, k.forgotten)
+	}
+	if f.update(found, begin.Add(time.Second)); k.wakes {
+		t.Error("wake-ups are looked at for nobody")
+	}
+}
+
+// What is left out is not counted: neither on connections that were there before the agent nor on later ones. Its
+// processes cost no more than any other, and no more wake-ups are looked at for it.
 func TestQueryDeny(t *testing.T) {
 	denied := servertest.StartPostgres(t, map[string]string{"cluster_name": "denied", "fsync": "off"}, nil)
 	before := denied.Connect(t)
 	defer before.Close(context.Background())
-	q := startQueryWith(t, QueryOptions{Deny: "den.*"})
-	testkit.Eventually(t, testkit.Patience, func() error {
-		for _, f := range gather(t, q) {
-			if f.GetName() == "plumbline_query_servers_denied" && f.Metric[0].Gauge.GetValue() == 1 {
-				return nil
-			}
-		}
-		return errors.New("nobody is left out")
-	})
+	my := servertest.StartMariaDB(t)
+	q := startQueryWith(t, QueryOptions{Deny: "den.*|mariadb[:-].*", ScanInterval: time.Second})
+	waitDenied(t, q, 2)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "followed", "fsync": "off"}, nil)
 	waitForServer(t, q, "followed")
 	for range 100 {
@@ -81,8 +109,21 @@ func TestQueryDeny(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	testkit.Eventually(t, testkit.Patience, func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.programs.wakes != nil {
+			return errors.New("the program at wake-ups is attached")
+		}
+		return nil
+	})
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for _, pid := range []int{denied.PID, int(before.PgConn().PID()), my.PID, pg.PID} {
+		if hasStorage(t, q, pid) != (pid == pg.PID) {
+			t.Errorf("process %d has storage, or the one that is followed has none", pid)
+		}
+	}
 	for _, fo := range q.fleet.followers {
 		c.backends[fo.number] = 0
 	}
@@ -91,6 +132,67 @@ func TestQueryDeny(t *testing.T) {
 			t.Errorf("%d processes still have number %d", n, number)
 		}
 	}
+}
+
+// waitDenied waits until so many servers are left out.
+func waitDenied(t *testing.T, q *query, n float64) {
+	t.Helper()
+	testkit.Eventually(t, testkit.Patience, func() error {
+		for _, f := range gather(t, q) {
+			if f.GetName() == "plumbline_query_servers_denied" && f.Metric[0].Gauge.GetValue() == n {
+				return nil
+			}
+		}
+		return fmt.Errorf("not %v are left out", n)
+	})
+}
+
+// hasStorage reports whether the programs keep anything of a process.
+func hasStorage(t *testing.T, q *query, pid int) bool {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	backends := q.programs.objects.Backends
+	err = backends.Lookup(uint32(fd), make([]byte, backends.ValueSize()))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// Of servers that share series one is left out, and the others are not.
+func TestQueryDenyBeyondLimit(t *testing.T) {
+	start := func(name string) *servertest.Postgres {
+		return servertest.StartPostgres(t, map[string]string{"cluster_name": name, "fsync": "off"}, nil)
+	}
+	start("first")
+	q := startQueryWith(t, QueryOptions{Deny: "denied", MaxServers: 1})
+	waitForServer(t, q, "first")
+	kept, denied := start("kept"), start("denied")
+	conn := denied.Connect(t)
+	waitDenied(t, q, 1)
+	testkit.Eventually(t, testkit.Patience, func() error {
+		if !hasStorage(t, q, kept.PID) {
+			return errors.New("the other one is not followed")
+		}
+		return nil
+	})
+	for _, pid := range []int{denied.PID, int(conn.PgConn().PID())} {
+		if hasStorage(t, q, pid) {
+			t.Errorf("process %d has storage", pid)
+		}
+	}
+	got := during(t, q, otherServer, 100, func() {
+		for range 100 {
+			run(t, conn, "select 1")
+		}
+		denied.Bench(t, "select 1;\n", "-C", "-c", "2", "-t", "50")
+		kept.Bench(t, "select 1;\n", "-t", "100")
+	})
+	wantCounts(t, got, map[string]uint64{"select": 100})
 }
 
 func TestQueryDenyRefused(t *testing.T) {

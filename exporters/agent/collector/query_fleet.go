@@ -35,8 +35,10 @@ const (
 // kernel is the kernel side as a fleet uses it.
 type kernel interface {
 	adopt(s server.Server, number uint32) error
-	// forget ends to follow all processes and threads with a server's number.
-	forget(number uint32) error
+	// forget ends to follow all processes and threads with a server's number; with otherNumber those of this server.
+	forget(s server.Server, number uint32) error
+	// leaveWakes ends to look at wake-ups, as no server is followed that adopt would do that for.
+	leaveWakes() error
 	// describe passes to the programs what they need to know of a server.
 	describe(number uint32, s sighting) error
 	clear(number uint32) error
@@ -185,14 +187,22 @@ func (f *fleet) update(found []sighting, now time.Time) bool {
 
 // keep leaves the servers that are not there any more, and forgets what is old.
 func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
+	wakes := false
 	for id, fo := range f.followers {
 		if !there[id] {
 			f.leave(fo, now)
 			continue
 		}
 		f.adoptAgain(fo, now)
+		wakes = wakes || fo.Engine.SyncsForOthers()
 		if a := f.accounts[fo.key()]; a != nil {
 			a.last = now
+		}
+	}
+	// Here, so that processes that come and go do not have the program attached at each turn.
+	if !wakes {
+		if err := f.kernel.leaveWakes(); err != nil {
+			f.log.Error("the program at wake-ups cannot be detached", "err", err)
 		}
 	}
 	maps.DeleteFunc(f.denied, func(id server.ID, _ bool) bool { return !there[id] })
@@ -497,20 +507,31 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
 }
 
-// leftOut reports whether a server is not to be followed.
+// leftOut reports whether a server is not to be followed. One without series of its own is meant by the name that it
+// would have.
 func (f *fleet) leftOut(fo *follower) bool {
-	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && f.deny.MatchString(fo.label)
+	label := fo.label
+	if fo.number == otherNumber {
+		w := f.wish(fo)
+		if label = w.name; w.provisional {
+			label = ""
+		}
+	}
+	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && label != "" && f.deny.MatchString(label)
 }
 
-// leaveOut ends to follow a server that runs. Nothing of it is reported.
+// leaveOut ends to follow a server that runs. Nothing of it is reported but, of one without series of its own, what it
+// did until then.
 func (f *fleet) leaveOut(fo *follower, now time.Time) {
-	if err := f.kernel.forget(fo.number); err != nil {
+	if err := f.kernel.forget(fo.Server, fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 		return
 	}
 	f.denied[fo.ID] = true
 	f.drop(fo, now)
-	delete(f.accounts, fo.key())
+	if fo.number != otherNumber {
+		delete(f.accounts, fo.key())
+	}
 	f.log.Info("a database server is left out", "server", fo.label, "engine", fo.Engine, "pid", fo.PID)
 }
 
@@ -544,7 +565,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 	}
-	f.endPlaces(fo)
+	fo.seen = nil
 	f.retire(fo)
 }
 

@@ -29,8 +29,11 @@ type fakeKernel struct {
 	// marked are the tasks that bear a number; walks counts the walks over them.
 	marked map[uint32]uint64
 	walks  int
-	// forgotten are the numbers whose processes are followed no more.
-	forgotten []uint32
+	// forgotten are the numbers whose processes are followed no more, and the PIDs of those that share one.
+	forgotten  []uint32
+	forgetPIDs []int
+	// wakes is true while wake-ups are looked at.
+	wakes bool
 	// costs is what following a server costs, by number.
 	costs map[uint32]time.Duration
 	// queries are a server's places, by number; retired and emptied are those of the calls.
@@ -38,13 +41,22 @@ type fakeKernel struct {
 	retired, emptied []uint32
 }
 
-func (k *fakeKernel) forget(number uint32) error {
+func (k *fakeKernel) forget(s server.Server, number uint32) error {
 	k.forgotten = append(k.forgotten, number)
+	if number == otherNumber {
+		k.forgetPIDs = append(k.forgetPIDs, s.PID)
+	}
+	return nil
+}
+
+func (k *fakeKernel) leaveWakes() error {
+	k.wakes = false
 	return nil
 }
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 	k.adopted[s.PID]++
+	k.wakes = k.wakes || s.Engine.SyncsForOthers()
 	return k.refuse[s.PID]
 }
 
@@ -78,6 +90,7 @@ func (k *fakeKernel) empty(_, index uint32) error {
 
 func (k *fakeKernel) clear(number uint32) error {
 	delete(k.selects, number)
+	delete(k.queries, number)
 	return nil
 }
 

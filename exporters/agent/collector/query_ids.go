@@ -15,6 +15,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
 // What is counted by query: by the identifier that the server itself gives to all statements of one form. The kernel
@@ -62,7 +63,7 @@ var (
 		`Statements of PostgreSQL without a known query identifier, which are in queryid="other", by reason: the server has given none (none: compute_query_id is off, or the statement failed or was empty), or it could not be read (unread: the server's version or program is not known, the log has the reason).`,
 		[]string{"server", "db_system", "reason"}, nil)
 	queryIDError = prometheus.NewDesc("plumbline_query_id_error_seconds",
-		`Time that a query in queryid="other" may have had at the most while it was not tracked, in seconds, where an hour ago counts half: the error of the choice which queries have series. 0 while all of a server's queries are tracked.`,
+		`Time that a query with an identifier in queryid="other" may have had at the most while it was not tracked, in seconds, where an hour ago counts half: the error of the choice which queries have series. 0 while all of a server's queries are tracked.`,
 		[]string{"server", "db_system"}, nil)
 )
 
@@ -140,11 +141,13 @@ func (q *queries) list(t *trackedQuery) {
 	q.listed++
 }
 
-// forget ends to track a query, unless it has series.
-func (q *queries) forget(id uint64) {
-	if t := q.tracked[id]; t != nil && t.series == nil {
-		q.floor = max(q.floor, t.time+t.doubt)
-		delete(q.tracked, id)
+// forget ends to track the queries that have neither series nor one of these places.
+func (q *queries) forget(placed map[uint64]bool) {
+	for id, t := range q.tracked {
+		if t.series == nil && !placed[id] {
+			q.floor = max(q.floor, t.time+t.doubt)
+			delete(q.tracked, id)
+		}
 	}
 }
 
@@ -195,11 +198,14 @@ func (q *queries) relist(now time.Time, top int) {
 // drain takes over what the kernel has counted of a server's queries, and makes room for further ones.
 func (f *fleet) drain(fo *follower, now time.Time) {
 	a := f.accounts[fo.key()]
-	if f.top == 0 || fo.status == 0 || fo.StatusSize() == 0 || a == nil {
+	if f.top == 0 || fo.number == otherNumber || fo.Engine != server.PostgreSQL || a == nil {
 		return
 	}
 	if a.queries == nil {
 		a.queries = newQueries(now)
+	}
+	if fo.status == 0 || fo.StatusSize() == 0 {
+		return
 	}
 	if err := f.takePlaces(fo, a.queries, now); err != nil {
 		f.failed(fo.Server, now, fmt.Errorf("its queries: %w", err))
@@ -215,11 +221,18 @@ func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
 	if fo.seen == nil {
 		fo.seen = map[uint32]*seenPlace{}
 	}
-	used := 0
 	var grown []place
 	for _, p := range places {
 		seen := fo.seen[p.index]
 		if seen == nil {
+			// The programs do not come to its earlier places any more.
+			for index, other := range fo.seen {
+				if other.id == p.id && other.retired.IsZero() {
+					if err := f.retirePlace(fo, index, now); err != nil {
+						return err
+					}
+				}
+			}
 			seen = &seenPlace{id: p.id}
 			fo.seen[p.index] = seen
 		}
@@ -227,9 +240,6 @@ func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
 		combine(&more.amounts, &seen.amounts, less)
 		grown = append(grown, more)
 		seen.amounts = p.amounts
-		if seen.retired.IsZero() {
-			used++
-		}
 	}
 	// In this order, so that of new ones those with the most time get what series are free.
 	slices.SortFunc(grown, func(a, b place) int { return cmp.Compare(b.amounts.SumNs, a.amounts.SumNs) })
@@ -246,54 +256,69 @@ func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
 			return err
 		}
 		delete(fo.seen, index)
-		q.forget(seen.id)
 	}
-	return f.makeRoom(fo, q, used, now)
+	return f.makeRoom(fo, q, now)
 }
 
 // makeRoom retires the places of the queries with the least time if few are free.
-func (f *fleet) makeRoom(fo *follower, q *queries, used int, now time.Time) error {
-	all := int(queryPlaces(f.top))
+func (f *fleet) makeRoom(fo *follower, q *queries, now time.Time) error {
+	all, used := int(queryPlaces(f.top)), 0
+	upTo := map[uint32]float64{} // time of those without series
+	for index, seen := range fo.seen {
+		if !seen.retired.IsZero() {
+			continue
+		}
+		used++
+		if t := q.tracked[seen.id]; t == nil {
+			upTo[index] = 0
+		} else if t.series == nil {
+			upTo[index] = t.time + t.doubt
+		}
+	}
 	if used <= all*3/4 {
 		return nil
 	}
-	upTo := func(index uint32) float64 {
-		t := q.tracked[fo.seen[index].id]
-		return t.time + t.doubt
-	}
-	var unlisted []uint32
-	for index, seen := range fo.seen {
-		if t := q.tracked[seen.id]; seen.retired.IsZero() && t != nil && t.series == nil {
-			unlisted = append(unlisted, index)
-		}
-	}
-	slices.SortFunc(unlisted, func(a, b uint32) int { return cmp.Compare(upTo(a), upTo(b)) })
+	unlisted := slices.SortedFunc(maps.Keys(upTo), func(a, b uint32) int { return cmp.Compare(upTo[a], upTo[b]) })
 	for _, index := range unlisted[:min(len(unlisted), used-all/2)] {
-		if err := f.kernel.retire(fo.number, index); err != nil {
+		if err := f.retirePlace(fo, index, now); err != nil {
 			return err
 		}
-		fo.seen[index].retired = now
 	}
 	return nil
 }
 
-// endPlaces is the end of a server's places.
-func (f *fleet) endPlaces(fo *follower) {
-	if a := f.accounts[fo.key()]; a != nil && a.queries != nil {
-		for _, seen := range fo.seen {
-			a.queries.forget(seen.id)
-		}
+// retirePlace makes a place unknown to the programs.
+func (f *fleet) retirePlace(fo *follower, index uint32, now time.Time) error {
+	err := f.kernel.retire(fo.number, index)
+	if err == nil {
+		fo.seen[index].retired = now
 	}
-	fo.seen = nil
+	return err
 }
 
-// drainAll does that for all servers.
+// drainAll drains all servers, and forgets the queries that no server of theirs has a place for.
 func (f *fleet) drainAll(now time.Time) {
-	for _, fo := range f.followers {
+	placed := map[*account]map[uint64]bool{}
+	drain := func(fo *follower) {
 		f.drain(fo, now)
+		a := f.accounts[fo.key()]
+		if placed[a] == nil {
+			placed[a] = map[uint64]bool{}
+		}
+		for _, seen := range fo.seen {
+			placed[a][seen.id] = true
+		}
+	}
+	for _, fo := range f.followers {
+		drain(fo)
 	}
 	for _, l := range f.leaving {
-		f.drain(l.follower, now)
+		drain(l.follower)
+	}
+	for _, a := range f.accounts {
+		if a.queries != nil {
+			a.queries.forget(placed[a])
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -431,5 +433,97 @@ func TestQueryIDsMakeRoom(t *testing.T) {
 	f.drainAll(begin.Add(2 * retireTime))
 	if got := a.queries.tracked[999]; got == nil || got.doubt != a.queries.floor || got.series != nil {
 		t.Errorf("a new one: %+v", got)
+	}
+}
+
+// No place is kept for good by a query that is not tracked, and no query keeps two.
+func TestQueryIDsLeakNoPlaces(t *testing.T) {
+	const top = 2
+	all := int(queryPlaces(top))
+	full := func() (places []place) {
+		for i := range all*3/4 + 1 {
+			places = append(places, place{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
+		}
+		return places
+	}
+	least := uint64(100 + all*3/4)
+	t.Run("a retired query that runs once more", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = full()
+		f.drainAll(begin)
+		again := place{uint32(all - 1), least, counts(1, 1)}
+		k.queries[number] = append(k.queries[number], again)
+		f.drainAll(begin.Add(retireTime)) // its place of before is emptied
+		if q := f.accounts[accountKey{"a", "postgresql"}].queries; q.tracked[least] == nil {
+			t.Error("a query with a place is not tracked")
+		}
+		k.queries[number], k.retired = append(full()[:all*3/4], again), nil
+		f.drainAll(begin.Add(retireTime))
+		if !slices.Contains(k.retired, again.index) {
+			t.Errorf("retired %v, without its second place", k.retired)
+		}
+	})
+	t.Run("a query that nobody tracks", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = full()
+		k.queries[number][5].amounts = counts(0, 0) // taken, and not counted yet
+		f.drainAll(begin)
+		if !slices.Contains(k.retired, 5) {
+			t.Errorf("retired %v", k.retired)
+		}
+	})
+	t.Run("a listed query in an earlier place", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = []place{{3, 11, counts(1, 100)}}
+		f.drainAll(begin)
+		k.queries[number] = []place{{1, 11, counts(1, 50)}, {3, 11, counts(1, 100)}}
+		f.drainAll(begin)
+		if q := f.accounts[accountKey{"a", "postgresql"}].queries; !slices.Equal(k.retired, []uint32{3}) || q.tracked[11].series.Count != 2 {
+			t.Errorf("retired %v, %+v", k.retired, q.tracked[11].series)
+		}
+	})
+	t.Run("two servers of one label", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		old := f.followers[running(1, "a").ID]
+		k.queries[number], k.marked[number] = []place{{0, 11, counts(1, 100)}, {1, 12, counts(1, 90)}, {2, 13, counts(1, 80)}}, 1
+		k.selects[number] = 3
+		f.drainAll(begin)
+		next := running(2, "a", 5432)
+		next.status, next.Version = old.status, old.Version
+		f.update([]sighting{next}, begin)
+		k.queries[number] = []place{{0, 13, counts(1, 80)}}
+		k.queries[f.followers[next.ID].number] = []place{{2, 13, counts(1, 80)}}
+		q := f.accounts[accountKey{"a", "postgresql"}].queries
+		f.drainAll(begin)
+		f.release(f.leaving[0], begin)
+		f.leaving = nil
+		f.drainAll(begin)
+		if q.tracked[13] == nil {
+			t.Error("the end of a server forgot what the next one has a place for")
+		}
+		k.queries[f.followers[next.ID].number] = nil
+		f.followers[next.ID].seen = nil
+		q.tracked[11].series = nil // another one took it
+		f.drainAll(begin)
+		if q.tracked[11] != nil {
+			t.Error("a query without a place and series is tracked")
+		}
+	})
+}
+
+// Of a server whose identifiers are not read all statements are in queryid="other".
+func TestQueryIDsUnread(t *testing.T) {
+	f, k := testFleet(2)
+	f.top = 10
+	mysql := running(2, "b", 3306)
+	mysql.Engine = server.MySQL
+	f.update([]sighting{running(1, "a", 5432), mysql, running(3, "of the rest", 5433)}, begin)
+	for number := range uint32(3) {
+		k.selects[number] = 7
+	}
+	for name, want := range map[string]map[string]ofQuery{"a": {otherQuery: {count: 7}}, "b": {}, otherServer: {}} {
+		if got, _ := lookQueries(t, &collected{f: f}, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
 	}
 }

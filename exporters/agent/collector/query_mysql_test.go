@@ -17,13 +17,15 @@ import (
 )
 
 // A file that a client loads is one statement, however many packets it takes and whatever is in it: the packets' numbers
-// begin anew after 256, and its text looks like commands. So it is if another statement comes before it in one command.
+// begin anew after 256, and its text looks like commands. So it is if another statement comes before it in one command. The
+// number of the server's answer is 0, as that of an X message looks.
 func TestQueryLoadData(t *testing.T) {
 	my := servertest.StartMariaDB(t, "--local-infile=1")
 	q := startQuery(t)
 	name := defaultName(t, q, my.PID)
 	// Each line begins with COM_QUERY's byte and a statement, and so does each packet, of whole lines.
-	const line, perPacket, packets = "\x03delete from d.t where false\n", 500, 1000
+	const line, perPacket = "\x03delete from d.t where false\n", 500
+	packets := 0
 	mysql.RegisterReaderHandler("lines", func() io.Reader {
 		return &packetReader{packet: []byte(strings.Repeat(line, perPacket)), left: packets}
 	})
@@ -31,8 +33,12 @@ func TestQueryLoadData(t *testing.T) {
 	db := my.Open(t, func(c *mysql.Config) { c.MultiStatements = true })
 	db.SetMaxOpenConns(1)
 	const load = "load data local infile 'Reader::lines' into table d.t"
-	for _, c := range []struct{ statement, command string }{{load, "copy"}, {"set @a = 1; " + load, "other"}} {
+	for _, c := range []struct {
+		statement, command string
+		packets            int
+	}{{load, "copy", 4*256 - 3}, {"set @a = 1; " + load, "other", 4*256 - 4}} {
 		t.Run(c.command, func(t *testing.T) {
+			packets = c.packets
 			during(t, q, name, 2, func() {
 				execMySQL(t, db, "create or replace database d")
 				execMySQL(t, db, "create table d.t (line text)")
@@ -51,6 +57,54 @@ func TestQueryLoadData(t *testing.T) {
 			wantSum(t, got)
 		})
 	}
+}
+
+// What MariaDB reports of a statement's progress is no answer: the statement is under way until it has one.
+func TestQueryProgressReport(t *testing.T) {
+	my := servertest.StartMariaDB(t)
+	q := startQuery(t)
+	name := defaultName(t, q, my.PID)
+	db := my.Open(t, nil)
+	const rows = 400
+	during(t, q, name, 3, func() {
+		execMySQL(t, db, "create database d")
+		execMySQL(t, db, "create table d.t (i int)")
+		execMySQL(t, db, fmt.Sprintf("insert into d.t select seq from seq_1_to_%d", rows))
+	})
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Rollback()
+	w := dialMySQL(t, my, withProgress)
+	got := during(t, q, name, 4, func() {
+		if err := reader.QueryRow("select count(*) from d.t").Scan(new(int)); err != nil {
+			t.Fatal(err)
+		}
+		w.ok("\x03set progress_report_time = 1")
+		// It copies each row slowly, and then waits for the reader.
+		w.send(0, "\x03alter table d.t add h char(64) as (sha2(repeat(i, 4000000), 256)) persistent, algorithm=copy")
+		if p := w.packet(); len(p) < 9 || p[0] != mysqlFailed || p[1] != 0xff || p[2] != 0xff {
+			t.Fatalf("%q, want a report", p)
+		}
+		wantGauge(t, q, name, "plumbline_query_in_flight wait", func(n float64) bool { return n == 1 })
+		if err := reader.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if p := w.packet(); p[0] == 0 {
+				return
+			} else if p[0] == mysqlFailed && p[1] != 0xff {
+				t.Fatalf("%q", p)
+			}
+		}
+	})
+	delete(got.counts, "begin") // of the reader
+	wantCounts(t, got, map[string]uint64{"select": 1, "commit": 1, "other": 2})
+	if got.sums["other"] < 1 {
+		t.Errorf("the statement took %v s", got.sums["other"])
+	}
+	wantSum(t, got)
 }
 
 // A session that is killed is over: its statement is in no count, and no time is added to it any more.

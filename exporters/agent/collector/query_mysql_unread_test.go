@@ -59,7 +59,7 @@ const (
 )
 
 // compressedLoad has a client with compression make statements, short and long, prepared and not, and load a file of more frames
-// than their numbers distinguish.
+// than their numbers distinguish, the last of which has the last number.
 func compressedLoad(t *testing.T, db *sql.DB) {
 	db.SetMaxOpenConns(1)
 	for i := range 20 {
@@ -72,10 +72,11 @@ func compressedLoad(t *testing.T, db *sql.DB) {
 	}
 	// Each line begins with COM_QUERY's byte, and so does each packet.
 	mysql.RegisterReaderHandler("compressed", func() io.Reader {
-		return &packetReader{packet: []byte(strings.Repeat("\x03delete from d.f\n", 60)), left: 300}
+		return &packetReader{packet: []byte(strings.Repeat("\x03delete from d.f\n", 60)), left: 2*256 - 3}
 	})
 	defer mysql.DeregisterReaderHandler("compressed")
 	execMySQL(t, db, "load data local infile 'Reader::compressed' into table d.f")
+	execMySQL(t, db, "delete from d.f")
 }
 
 // incompressible is a number that is written in many digits, and like no other.

@@ -139,10 +139,13 @@ type mysqlWire struct {
 	r    *bufio.Reader
 }
 
-// withAttributes is the capability of a client that has attributes for queries.
-const withAttributes = 1 << 27
+// Capabilities of a client: it has attributes for queries, and takes MariaDB's reports of progress.
+const (
+	withAttributes = 1 << 27
+	withProgress   = 1 << 32
+)
 
-func dialMySQL(t *testing.T, my *servertest.MariaDB, capabilities uint32) *mysqlWire {
+func dialMySQL(t *testing.T, my *servertest.MariaDB, capabilities uint64) *mysqlWire {
 	t.Helper()
 	conn, err := net.Dial("unix", my.Socket())
 	if err != nil {
@@ -152,9 +155,10 @@ func dialMySQL(t *testing.T, my *servertest.MariaDB, capabilities uint32) *mysql
 	w := &mysqlWire{t: t, conn: conn, r: bufio.NewReader(conn)}
 	w.packet() // the greeting
 	const protocol41, secure, plugins, multiStatements, multiResults = 1 << 9, 1 << 15, 1 << 19, 1 << 16, 1 << 17
-	login := binary.LittleEndian.AppendUint32(nil, protocol41|secure|plugins|multiStatements|multiResults|capabilities)
+	login := binary.LittleEndian.AppendUint32(nil, protocol41|secure|plugins|multiStatements|multiResults|uint32(capabilities))
 	login = append(binary.LittleEndian.AppendUint32(login, 1<<24), 45)
-	w.send(1, string(login)+strings.Repeat("\x00", 23)+"root\x00\x00caching_sha2_password\x00")
+	login = binary.LittleEndian.AppendUint32(append(login, make([]byte, 19)...), uint32(capabilities>>32))
+	w.send(1, string(login)+"root\x00\x00caching_sha2_password\x00")
 	answer := w.packet()
 	if answer[0] == mysqlEnd { // MariaDB wants another plugin's answer, which is as empty
 		w.send(3, "")

@@ -140,7 +140,7 @@ func (f *fleet) naming(now time.Time) {
 		f.log.Info("following a database server", "server", fo.label, "engine", fo.Engine, "pid", fo.PID, "version", fo.Version)
 	}
 	for _, fo := range f.followers {
-		if fo.label != "" && fo.number != otherNumber && f.leftOut(fo) {
+		if fo.label != "" && f.leftOut(fo) {
 			f.leaveOut(fo, now)
 		}
 	}

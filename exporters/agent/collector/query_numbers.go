@@ -91,7 +91,7 @@ func (f *fleet) release(l *leaving, now time.Time) {
 	case !t.nothing():
 		f.toOther(string(l.Engine), &t, now)
 	}
-	f.endPlaces(l.follower)
+	l.seen = nil
 	if err := errors.Join(err, f.kernel.clear(l.number)); err != nil {
 		f.failed(l.Server, now, err)
 	}

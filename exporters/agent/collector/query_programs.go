@@ -38,8 +38,9 @@ type queryPrograms struct {
 	// multi is which kind of probes on user space the kernel offers.
 	multi bool
 	tls   *tlsProbes
-	// wakes is the link of the program at wake-ups, if it is attached.
-	wakes io.Closer
+	// wakes is the link of the program at wake-ups, if it is attached; traced is true if it stays.
+	wakes  io.Closer
+	traced bool
 	// places is how many places each server has for its queries.
 	places uint32
 }
@@ -81,7 +82,7 @@ func attachedPrograms(k *platform.Kernel, tracing *Tracing) []string {
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
 func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top int, tracing *Tracing, dispatch *platform.Dispatcher) (*queryPrograms, error) {
-	p := &queryPrograms{kernel: k, dispatch: dispatch, places: queryPlaces(top)}
+	p := &queryPrograms{kernel: k, dispatch: dispatch, places: queryPlaces(top), traced: tracing.on()}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
 	spec, err := querySpec(k, names, servers, top, p.multi, tracing)
@@ -107,11 +108,10 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 		optional := slices.Contains(notifiers, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
 		switch {
+		case err == nil && name == wakeProgram:
+			p.wakes = l
 		case err == nil:
 			p.links = append(p.links, l)
-			if name == wakeProgram {
-				p.wakes = l
-			}
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
 			k.Features.Lacks(platform.ServerNotices, err)
@@ -201,17 +201,21 @@ func serverNames(programs server.Programs) (names [bpfServerNames]uint64) {
 
 func (p *queryPrograms) check() []exporterkit.CheckResult { return p.results }
 
-// watchWakes attaches the program at wake-ups for good, if it is not attached.
-func (p *queryPrograms) watchWakes() error {
-	if p.wakes != nil {
+// watchWakes attaches the program at wake-ups, or detaches it unless statements are traced.
+func (p *queryPrograms) watchWakes(needed bool) error {
+	if needed == (p.wakes != nil) || p.traced {
 		return nil
+	}
+	if !needed {
+		err := p.wakes.Close()
+		p.wakes = nil
+		return err
 	}
 	l, err := p.crews[wakeProgram].Attach()
 	if err != nil {
 		return fmt.Errorf("attaching BPF program %s: %w", wakeProgram, err)
 	}
 	p.wakes = l
-	p.links = append(p.links, l)
 	return nil
 }
 
@@ -223,6 +227,9 @@ func (p *queryPrograms) Close() error {
 	}
 	for _, l := range p.links {
 		problems = append(problems, l.Close())
+	}
+	if p.wakes != nil {
+		problems = append(problems, p.wakes.Close())
 	}
 	for _, program := range p.programs {
 		problems = append(problems, program.Close())
@@ -245,7 +252,7 @@ var errNotThere = errors.New("the process ended before it could be followed")
 // adopt marks a server's processes or threads; those that it forks later inherit the mark.
 func (k kernelSide) adopt(s server.Server, number uint32) error {
 	if s.Engine.SyncsForOthers() {
-		if err := k.programs.watchWakes(); err != nil {
+		if err := k.programs.watchWakes(true); err != nil {
 			return err
 		}
 	}
@@ -263,10 +270,17 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 }
 
 // forget implements kernel.
-func (k kernelSide) forget(number uint32) error {
-	_, err := k.mark(bpf.QueryAdoption{Server: number})
+func (k kernelSide) forget(s server.Server, number uint32) error {
+	a := bpf.QueryAdoption{Server: number}
+	if number == otherNumber {
+		a.PidNamespace, a.Pid, a.StartTicks = k.namespace, uint32(s.PID), s.StartTicks
+	}
+	_, err := k.mark(a)
 	return err
 }
+
+// leaveWakes implements kernel.
+func (k kernelSide) leaveWakes() error { return k.programs.watchWakes(false) }
 
 // mark makes a request for processes and threads, and returns how many were marked, or are not any more.
 func (k kernelSide) mark(a bpf.QueryAdoption) (marked uint32, err error) {

@@ -55,6 +55,7 @@ func newReplica(o Options, wires ...replicaWire) *replicaCollector {
 			sockets:    map[uint64]*watchedSocket{},
 			closed:     map[uint32]bool{},
 			crowded:    map[uint32]bool{},
+			cpu:        map[processSeries]threadCPU{},
 			volumes:    map[string]bool{},
 			totals:     newReplicaTotals(),
 			idle:       map[uint32]time.Time{},
@@ -170,6 +171,8 @@ type replicaFollower struct {
 	rejected map[int]uint64
 	// considered are the processes that are being looked at, and what is closed when that is over.
 	considered map[int]chan struct{}
+	// cpu is what processes used, those that have ended included, by the labels that one of those there has.
+	cpu map[processSeries]threadCPU
 	// volumes are the values of the label volume in use.
 	volumes map[string]bool
 	// totals are the counts of connections and processes that are gone.

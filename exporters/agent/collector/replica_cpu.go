@@ -25,6 +25,8 @@ type threadCPU struct{ ran, waited uint64 }
 // processCPU is what a process's threads did since it is followed.
 type processCPU struct {
 	threadCPU
+	// sent is how much of it is in the series.
+	sent    threadCPU
 	threads map[string]threadCPU
 }
 

@@ -3,12 +3,15 @@ package collector
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -24,6 +27,55 @@ func TestProcessCPU(t *testing.T) {
 	if want := (threadCPU{30 + 7 + 2, 1 + 1}); p.threadCPU != want {
 		t.Errorf("%v, want %v", p.threadCPU, want)
 	}
+}
+
+// What the processes of one volume used does not fall when an engine ends that another one has taken over from.
+func TestProcessCPUTakenOver(t *testing.T) {
+	engine := func(ran uint64) *followedProcess {
+		n := &followedProcess{volume: "v"}
+		n.Role = replica.Engine
+		n.cpu.add(map[string]threadCPU{"1": {}})
+		n.cpu.add(map[string]threadCPU{"1": {ran * 1e9, ran * 1e9}})
+		return n
+	}
+	f := &replicaFollower{byPID: map[int]*followedProcess{}, cpu: map[processSeries]threadCPU{}}
+	used := func() (seconds []float64) {
+		for _, family := range gather(t, stalls{f: f}) {
+			if strings.HasSuffix(family.GetName(), "_cpu_seconds_total") || strings.HasSuffix(family.GetName(), "_runqueue_seconds_total") {
+				for _, m := range family.Metric {
+					seconds = append(seconds, m.Counter.GetValue())
+				}
+			}
+		}
+		return seconds
+	}
+	old, next := engine(100), engine(1)
+	for step, c := range []struct {
+		byPID map[int]*followedProcess
+		want  []float64
+	}{
+		{map[int]*followedProcess{1: old}, []float64{100, 100}},
+		{map[int]*followedProcess{1: old, 2: next}, []float64{101, 101}},
+		{map[int]*followedProcess{2: next}, []float64{101, 101}},
+		{nil, nil},
+		{map[int]*followedProcess{3: engine(2)}, []float64{2, 2}},
+	} {
+		f.byPID = c.byPID
+		if got := used(); !slices.Equal(got, c.want) {
+			t.Errorf("step %d: %v s, want %v", step, got, c.want)
+		}
+	}
+}
+
+// stalls is a collector of what sendStalls sends.
+type stalls struct {
+	Collector
+	f *replicaFollower
+}
+
+func (s stalls) Update(ch chan<- prometheus.Metric) error {
+	s.f.sendStalls(func(m prometheus.Metric) { ch <- m }, &replicaNow{})
+	return nil
 }
 
 // The kernel's accounts of this process have at least the CPU time that it uses meanwhile; bad ones are errors.

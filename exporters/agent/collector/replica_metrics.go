@@ -2,6 +2,7 @@ package collector
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -195,6 +196,12 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	return metrics, errors.Join(append(errs, f.sendEvents(send))...)
 }
 
+// processSeries are the labels of a process's series, which an engine has in common with the one that takes over from it.
+type processSeries struct {
+	replicaLabels
+	role replica.Role
+}
+
 // sendStalls reports what is stalled: what the engine has not answered its user and a replica its engine, and which
 // processes are stopped.
 func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaNow) {
@@ -211,26 +218,27 @@ func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaN
 		send(gauge(oldest, max(s.oldest, now.oldest[l]), l.values(l.View)...))
 		send(gauge(unread, s.unread, l.values(l.View)...))
 	}
-	type process struct {
-		replicaLabels
-		role replica.Role
-	}
-	longest := map[process]float64{}
-	used := map[process]threadCPU{}
+	longest := map[processSeries]float64{}
 	for _, n := range f.byPID {
-		p := process{replicaLabels{Volume: n.volume, Backend: n.Backend}, n.Role}
+		p := processSeries{replicaLabels{Volume: n.volume, Backend: n.Backend}, n.Role}
 		if n.Role == replica.Replica {
 			p.Replica = f.ownAddress(n, now.peers)
 		}
 		longest[p] = max(longest[p], float64(n.stopped.age)/1e9)
 		if n.cpu.threads != nil {
-			used[p] = threadCPU{used[p].ran + n.cpu.ran, used[p].waited + n.cpu.waited}
+			used, before := f.cpu[p], n.cpu.sent
+			f.cpu[p] = threadCPU{used.ran + n.cpu.ran - before.ran, used.waited + n.cpu.waited - before.waited}
+			n.cpu.sent = n.cpu.threadCPU
 		}
 	}
+	maps.DeleteFunc(f.cpu, func(p processSeries, _ threadCPU) bool {
+		_, there := longest[p]
+		return !there
+	})
 	for p, age := range longest {
 		labels := []string{f.options.Node, p.Volume, p.Backend, roleName(p.role), p.Replica}
 		send(gauge(processStopped, age, labels...))
-		if cpu, known := used[p]; known {
+		if cpu, known := f.cpu[p]; known {
 			send(counter(processCPUTime, float64(cpu.ran)/1e9, labels...))
 			send(counter(processRunqueue, float64(cpu.waited)/1e9, labels...))
 		}

@@ -32,9 +32,10 @@ enum framing {
 struct mysql_state {
 	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
 	u8 file_transfer; /* enum file_transfer */
-	u8 commanded;     /* the last packet was a command, whose answer begins with packet 1 */
+	u8 commanded;     /* the last packet, in or out, was a command, whose answer begins with packet 1 */
 	u8 framing;       /* enum framing */
-	u8 number;        /* of the last packet or frame */
+	u8 number;        /* of the last packet or frame that came, 0 once it was answered */
+	u8 reported;      /* the last send was a report of progress, and no answer */
 	u32 types;        /* where the next attribute's type is; see mysql_query() */
 	u32 values;       /* and its value */
 };
@@ -361,13 +362,15 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 {
 	u8 answer[ANSWER];
 	b->complete = 0;
+	mysql(c)->reported = 0;
 	if (!b->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return 0;
 	bool first = !b->sent;
+	mysql(c)->number = 0;
 	if (mysql(c)->framing == FRAMES)
 		return 0;
 	/* The X protocol's messages have no number and look like commands; the answers show it. */
-	if (first && mysql(c)->commanded && mysql(c)->file_transfer != TRANSFER && (mysql(c)->framing == MESSAGES) != !answer[3]) {
+	if (mysql(c)->commanded && (mysql(c)->framing == MESSAGES) != !answer[3]) {
 		mysql(c)->framing = answer[3] ? PACKETS : MESSAGES;
 		if (!answer[3]) {
 			mysql_lose(c);
@@ -376,11 +379,17 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 			b->current = 0;
 		}
 	}
+	mysql(c)->commanded = 0;
 	if (mysql(c)->framing == MESSAGES)
 		return 0;
 	u32 body = (u32)answer[0] | (u32)answer[1] << 8 | (u32)answer[2] << 16;
 	bool alone = body + MYSQL_HEADER == len;
 	u8 kind = answer[MYSQL_HEADER];
+	/* MariaDB reports progress as an error with number 65535. */
+	if (alone && kind == FAILED && answer[MYSQL_HEADER + 1] == 0xff && answer[MYSQL_HEADER + 2] == 0xff) {
+		mysql(c)->reported = 1;
+		return 0;
+	}
 	/* Several statements in one command may end with one that asks for a file. A row that begins with
 	 * NULL has the same first byte, but is not sent alone unless it is larger than the server's buffer. */
 	if (kind == FILE_ASKED && (first || (alone && len <= MAX_FILE_NAME)))
@@ -405,6 +414,8 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 /* Perhaps the end of the answer. */
 static __always_inline int mysql_sent(struct backend *b, struct connection *c, struct task_struct *task)
 {
+	if (mysql(c)->reported)
+		return 0;
 	c->answered = 1;
 	if (!b->busy)
 		return 0;

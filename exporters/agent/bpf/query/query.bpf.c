@@ -404,7 +404,8 @@ int BPF_PROG(task_ended, struct task_struct *task)
 }
 
 /* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. One
- * without an engine is the request to forget: all tasks that are marked as this server's. */
+ * without an engine is the request to forget: all tasks that are marked with this server's number, of several servers
+ * with that number those of one process and its children. */
 struct adoption {
 	u32 pid_namespace;
 	u32 pid;
@@ -444,14 +445,18 @@ int adopt(struct bpf_iter__task *ctx)
 	if (!task || !a)
 		return 0;
 	struct backend *b = backend_of(task);
+	struct task_struct *main = task->group_leader;
 	if (!a->engine) {
-		if (b && b->server == a->server) {
+		if (b && b->server == a->server && (!a->pid || is_wanted(main, a) || is_wanted(task->real_parent, a))) {
 			b->engine = 0;
 			a->marked++;
+			/* Without storage it costs what any task does. */
+			bpf_task_storage_delete(&backends, task);
+			bpf_task_storage_delete(&encrypted_connections, task);
+			bpf_task_storage_delete(&prepared_by_task, task);
 		}
 		return 0;
 	}
-	struct task_struct *main = task->group_leader;
 	bool leader = is_wanted(main, a);
 	if (!leader) {
 		/* A client's process that was there before the agent. */
