@@ -266,6 +266,12 @@ func TestKind(t *testing.T) {
 		{&mysql.MySQLError{Number: 1290}, metrics.ReadOnly},
 		{&mysql.MySQLError{Number: 3, Message: `Error writing file './x' (Errcode: 28 "No space left on device")`}, metrics.Storage},
 		{&mysql.MySQLError{Number: 1064}, metrics.Other},
+		{&mysql.MySQLError{Number: 1047, Message: "WSREP has not yet prepared node for application use"}, metrics.Connection},
+		{&mysql.MySQLError{Number: 9001, Message: "Max connect timeout reached while reaching hostgroup 10 after 10000ms"}, metrics.Connection},
+		{&mysql.MySQLError{Number: 1874, Message: "InnoDB is in read only mode."}, metrics.ReadOnly},
+		{&mysql.MySQLError{Number: 3100, Message: "Error on observer while running replication hook 'before_commit'."}, metrics.ReadOnly},
+		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `database is not accepting commands that assign new transaction IDs to avoid wraparound data loss in database "shop"`}, metrics.ReadOnly},
+		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `index row size 2712 exceeds maximum 2704 for index "i"`}, metrics.Other},
 		{Told(errors.New("pgbench: exit status 1"), `connection to server on socket "/x" failed: FATAL:  password authentication failed for user "a"`), metrics.Authentication},
 		{errors.New("strange"), metrics.Other},
 	} {
@@ -274,16 +280,19 @@ func TestKind(t *testing.T) {
 		}
 	}
 	for words, want := range map[string]metrics.ErrorKind{
-		`connection to server at "h", port 5432 failed: Connection refused`:          metrics.Connection,
-		`connection to server at "h" failed: FATAL:  role "x" does not exist`:        metrics.Authentication,
-		`connection to server at "h" failed: session is read-only`:                   metrics.ReadOnly,
-		`client 0 aborted: ERROR:  cannot execute UPDATE in a read-only transaction`: metrics.ReadOnly,
-		`ERROR:  could not extend file "base/1": No space left on device`:            metrics.Storage,
-		`Access denied for user 'x'@'localhost'`:                                     metrics.Authentication,
-		`ERROR:  relation "sbtest3" does not exist`:                                  metrics.Other,
-		`unable to connect to MySQL server on host 'h', port 3306, aborting...`:      metrics.Connection,
-		`pid=1, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error`:   metrics.Storage,
-		`ERROR:  could not serialize access due to concurrent update`:                metrics.Serialization,
+		`connection to server at "h", port 5432 failed: Connection refused`:                                                                             metrics.Connection,
+		`connection to server at "h" failed: FATAL:  role "x" does not exist`:                                                                           metrics.Authentication,
+		`connection to server at "h" failed: session is read-only`:                                                                                      metrics.ReadOnly,
+		`client 0 aborted: ERROR:  cannot execute UPDATE in a read-only transaction`:                                                                    metrics.ReadOnly,
+		`ERROR:  could not extend file "base/1": No space left on device`:                                                                               metrics.Storage,
+		`Access denied for user 'x'@'localhost'`:                                                                                                        metrics.Authentication,
+		`ERROR:  relation "sbtest3" does not exist`:                                                                                                     metrics.Other,
+		`unable to connect to MySQL server on host 'h', port 3306, aborting...`:                                                                         metrics.Connection,
+		`pid=1, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error`:                                                                      metrics.Storage,
+		`ERROR:  could not serialize access due to concurrent update`:                                                                                   metrics.Serialization,
+		`mysql_drv_query() returned error 1047 (WSREP has not yet prepared node for application use) for query 'BEGIN'`:                                 metrics.Connection,
+		`ERROR:  database is not accepting commands to avoid wraparound data loss in database "shop"`:                                                   metrics.ReadOnly,
+		`mysql_drv_query() returned error 1881 (Operation not allowed when innodb_force_recovery > 0.) for query 'UPDATE sbtest1 SET k=k+1 WHERE id=1'`: metrics.ReadOnly,
 	} {
 		if got := KindOf(words); got != want {
 			t.Errorf("%q is %s, want %s", words, got, want)
