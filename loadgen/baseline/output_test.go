@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,11 @@ func TestRulesTakeThisVersion(t *testing.T) {
 		found := strings.Count(string(text), `rules=~"|`) + strings.Count(string(text), `rules!~"|`)
 		if want := strings.Count(string(text), `~"|`+RulesVersion+`"`); found == 0 || found != want {
 			t.Errorf("%s.rules.yaml names the version of pins %d times, %d of them %s", name, found, want, RulesVersion)
+		}
+		for _, loaded := range regexp.MustCompile(`version (\d+) is loaded`).FindAllStringSubmatch(string(text), -1) {
+			if loaded[1] != RulesVersion {
+				t.Errorf("%s.rules.yaml: %s, want %s", name, loaded[0], RulesVersion)
+			}
 		}
 	}
 }
