@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -371,7 +372,7 @@ func TestHostAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at, err := config.LookupFunc(t.Context(), "db.example"); err != nil || len(at) != 1 || at[0] != "192.0.2.7" || config.Host != "db.example" {
+	if at, err := config.LookupFunc(t.Context(), "db.example"); err != nil || len(at) != 1 || at[0] != "192.0.2.7:5432" || config.Host != "db.example" {
 		t.Errorf("%s is at %v, %v", config.Host, at, err)
 	}
 	for _, dsn := range []string{"hostaddr=192.0.2.7 user=u dbname=d", "postgresql://u@/d?hostaddr=192.0.2.7"} {
@@ -381,6 +382,66 @@ func TestHostAddress(t *testing.T) {
 	}
 	if _, err := PostgresConfig("host=a,b hostaddr=192.0.2.7 user=u"); err == nil || !strings.Contains(err.Error(), "hostaddr has 1 addresses; want one for each host, of which there are 2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Hosts of one name, for one certificate, each have an address of their own.
+func TestHostAddressesOfOneName(t *testing.T) {
+	for dsn, want := range map[string][]string{
+		"host=db,db hostaddr=192.0.2.1,192.0.2.2 user=u sslmode=disable":                     {"192.0.2.1:5432", "192.0.2.2:5432"},
+		"host=db,db hostaddr=192.0.2.1,192.0.2.2 port=5433,5434 user=u":                      {"192.0.2.1:5433", "192.0.2.2:5434"},
+		"postgresql://u@db,db/d?hostaddr=192.0.2.1,2001:db8::2&sslmode=verify-full":          {"192.0.2.1:5432", "[2001:db8::2]:5432"},
+		"host=db,other,db hostaddr=192.0.2.1,192.0.2.9,192.0.2.2 user=u sslmode=verify-full": {"192.0.2.1:5432", "192.0.2.2:5432"},
+	} {
+		config, err := PostgresConfig(dsn)
+		if err != nil {
+			t.Errorf("%s: %v", dsn, err)
+			continue
+		}
+		if at, err := config.LookupFunc(t.Context(), "db"); err != nil || !slices.Equal(at, want) {
+			t.Errorf("%s: db is at %v, %v; want %v", dsn, at, err, want)
+		}
+		if tls := config.TLSConfig; strings.Contains(dsn, "verify-full") && (tls == nil || tls.ServerName != "db") {
+			t.Errorf("%s: the certificate is not to be db's", dsn)
+		}
+		if strings.Contains(dsn, "other") {
+			if at, err := config.LookupFunc(t.Context(), "other"); err != nil || !slices.Equal(at, []string{"192.0.2.9:5432"}) {
+				t.Errorf("%s: other is at %v, %v", dsn, at, err)
+			}
+		}
+	}
+	// Both are tried, each once with TLS and once without: nobody listens.
+	dial := &net.Dialer{}
+	config, err := PostgresConfig("host=db,db hostaddr=127.0.0.1,127.0.0.2 port=1 user=u connect_timeout=5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tried []string
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		tried = append(tried, address)
+		return dial.DialContext(ctx, network, address)
+	}
+	if _, err := pgx.ConnectConfig(t.Context(), config); err == nil || strings.Join(tried, " ") != "127.0.0.1:1 127.0.0.2:1 127.0.0.1:1 127.0.0.2:1" {
+		t.Errorf("%v were tried: %v", tried, err)
+	}
+}
+
+// No secret of a connection string gets among a tool's arguments.
+func TestSecretsAreRefused(t *testing.T) {
+	for dsn, key := range map[string]string{
+		"host=db sslmode=verify-full sslcert=/c.pem sslkey=/k.pem sslpassword=hunter2 dbname=shop password=x": "sslpassword",
+		"postgresql://u:x@db/shop?sslmode=verify-full&sslpass%77ord=hunter2":                                  "sslpassword",
+		"host=db oauth_client_id=c oauth_client_secret = 'hunter2'":                                           "oauth_client_secret",
+		"host=db scram_client_key=hunter2":                                                                    "scram_client_key",
+	} {
+		if rest, _, err := SplitPassword(dsn); err == nil || rest != "" || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %q, %v", dsn, rest, err)
+		}
+	}
+	// Nor is it sent to the server as a setting.
+	config, err := PostgresConfig("host=db user=u oauth_client_id=c oauth_client_secret=hunter2")
+	if err != nil || len(config.RuntimeParams) != 1 {
+		t.Errorf("%v, %v", config, err)
 	}
 }
 
