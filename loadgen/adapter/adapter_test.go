@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -149,6 +150,39 @@ func TestRetryStopsAtFinal(t *testing.T) {
 	})
 	if err == nil || err.Error() != "no such program" || tries != 2 || s.Load.Tally().Errors[metrics.Connection] != 1 {
 		t.Errorf("%v after %d tries, %v", err, tries, s.Load.Tally().Errors)
+	}
+}
+
+// A server that refuses each try to make the tables, whatever its words, is reported; one whose tries get somewhere is
+// not.
+func TestRetryThatNeverWorks(t *testing.T) {
+	for _, c := range []struct {
+		takes time.Duration
+		down  bool
+	}{{0, true}, {time.Minute, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSupervisor(0)
+			s.Load.SetPhase(metrics.Init)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				_ = s.Retry(ctx, "making tables", func(ctx context.Context) error {
+					Sleep(ctx, c.takes)
+					return &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for schema public"}
+				})
+			}()
+			seen := map[metrics.Phase]time.Duration{}
+			for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(time.Second) {
+				synctest.Wait()
+				if p := s.Load.Phase(); seen[p] == 0 {
+					seen[p] = time.Since(began) + 1
+				}
+			}
+			if at, down := seen[metrics.Unserved]; down != c.down || down && (at < RefusedFor || at > 2*RefusedFor) {
+				t.Errorf("tries that take %v: phases from when on %v", c.takes, seen)
+			}
+			cancel()
+			synctest.Wait()
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,6 +32,10 @@ func FromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &pg) || errors.As(err, &my)
 }
+
+// RefusedFor is for how long everything must fail until errors that one statement may have to itself count as a server
+// that takes no load.
+const RefusedFor = 10 * time.Second
 
 // Unserved reports whether a single error of a kind means that no server takes the load now. Of other kinds it takes
 // many, and nothing else.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/internal/testload"
 	"github.com/plumbline/plumbline/loadgen/metrics"
@@ -116,11 +117,11 @@ func TestEveryAnswerIsAnError(t *testing.T) {
 			o.failed(kind, false, at(s-0.25), at(s))
 		}
 		if o.refusing(at(9.9)) || o.down(at(9.9)) || !o.began.IsZero() {
-			t.Errorf("%s: less than %v are an outage", kind, refusedFor)
+			t.Errorf("%s: less than %v are an outage", kind, adapter.RefusedFor)
 		}
 		o.failed(kind, false, at(9.9), at(10))
 		if !o.refusing(at(10)) || !o.down(at(10)) {
-			t.Errorf("%s: %v of nothing else, and it is not down", kind, refusedFor)
+			t.Errorf("%s: %v of nothing else, and it is not down", kind, adapter.RefusedFor)
 		}
 		o.committed(at(12))
 		if o.refusing(at(30)) || o.down(at(30)) || len(o.kept) != 1 || o.kept[0].Took != 12*time.Second || o.kept[0].Errors[kind] != 40 {
@@ -166,7 +167,7 @@ func TestTablesGone(t *testing.T) {
 	testload.Until(t, r.load, "steady again", func(m metrics.Tally) bool { return m.Phase == metrics.Steady })
 	stop()
 	all, _ := r.Outages()
-	if len(all) != 1 || !all[0].Over || all[0].Took < refusedFor || all[0].Errors[metrics.Other] < refusedTimes {
+	if len(all) != 1 || !all[0].Over || all[0].Took < adapter.RefusedFor || all[0].Errors[metrics.Other] < refusedTimes {
 		t.Errorf("the outages are %+v", all)
 	}
 }

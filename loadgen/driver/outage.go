@@ -18,9 +18,8 @@ const (
 	longOutage = time.Second
 	// aftermath is for how long what is due counts as after an outage.
 	aftermath = time.Minute
-	// For refusedFor, and refusedTimes at the least, everything has to fail until errors that one statement may have to
-	// itself are an outage.
-	refusedFor   = 10 * time.Second
+	// refusedTimes is how often something has to fail, in adapter.RefusedFor or more, until errors of any kind are an
+	// outage.
 	refusedTimes = 10
 	// keptOutages bounds the list of a run; the oldest are forgotten. The metrics know all.
 	keptOutages = 100
@@ -49,7 +48,7 @@ func (o Outage) Result() result.Outage {
 }
 
 // outages finds the outages of a load. One is what failed because no server, or its storage, took it, and whatever the
-// error, refusedFor without a commit. It begins at the intended start of the first failure since the last commit, or at
+// error, adapter.RefusedFor without a commit. It begins at the intended start of the first failure since the last commit, or at
 // that commit if it was later, and ends with the next commit.
 type outages struct {
 	without       prometheus.Counter
@@ -93,7 +92,7 @@ func (o *outages) failed(kind metrics.ErrorKind, gaveUp bool, due, now time.Time
 
 // refuses reports whether for a while now everything has failed by an answer.
 func (o *outages) refuses(now time.Time) bool {
-	return !o.first.IsZero() && now.Sub(o.first) >= refusedFor && o.refused >= refusedTimes
+	return !o.first.IsZero() && now.Sub(o.first) >= adapter.RefusedFor && o.refused >= refusedTimes
 }
 
 // refusing is refuses for other parts of the driver.
