@@ -58,7 +58,7 @@ func (r *compareRun) run(out io.Writer) error {
 	if r.besideSet && r.beside == "" {
 		return errors.New("--beside wants a storage class, and has none")
 	}
-	found, err := compare.Paths(r.a, r.b, compare.Options{Threshold: r.threshold / 100, Beside: r.beside})
+	found, err := compare.Paths(r.a, r.b, compare.Options{Threshold: r.threshold / 100, MustSee: r.mustSee / 100, Beside: r.beside})
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -151,6 +153,39 @@ func TestRetryStopsAtFinal(t *testing.T) {
 	}
 }
 
+// A server that refuses each try to make the tables, whatever its words, is reported; one whose tries get somewhere is
+// not.
+func TestRetryThatNeverWorks(t *testing.T) {
+	for _, c := range []struct {
+		takes time.Duration
+		down  bool
+	}{{0, true}, {time.Minute, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSupervisor(0)
+			s.Load.SetPhase(metrics.Init)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				_ = s.Retry(ctx, "making tables", func(ctx context.Context) error {
+					Sleep(ctx, c.takes)
+					return &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for schema public"}
+				})
+			}()
+			seen := map[metrics.Phase]time.Duration{}
+			for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(time.Second) {
+				synctest.Wait()
+				if p := s.Load.Phase(); seen[p] == 0 {
+					seen[p] = time.Since(began) + 1
+				}
+			}
+			if at, down := seen[metrics.Unserved]; down != c.down || down && (at < RefusedFor || at > 2*RefusedFor) {
+				t.Errorf("tries that take %v: phases from when on %v", c.takes, seen)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
+}
+
 func TestProcess(t *testing.T) {
 	var out, errs []string
 	p := Process{Command: []string{"sh", "-c", "echo one; echo $EXTRA; printf half; echo oops >&2; kill -9 $$"}, Env: []string{"EXTRA=two"},
@@ -266,6 +301,12 @@ func TestKind(t *testing.T) {
 		{&mysql.MySQLError{Number: 1290}, metrics.ReadOnly},
 		{&mysql.MySQLError{Number: 3, Message: `Error writing file './x' (Errcode: 28 "No space left on device")`}, metrics.Storage},
 		{&mysql.MySQLError{Number: 1064}, metrics.Other},
+		{&mysql.MySQLError{Number: 1047, Message: "WSREP has not yet prepared node for application use"}, metrics.Connection},
+		{&mysql.MySQLError{Number: 9001, Message: "Max connect timeout reached while reaching hostgroup 10 after 10000ms"}, metrics.Connection},
+		{&mysql.MySQLError{Number: 1874, Message: "InnoDB is in read only mode."}, metrics.ReadOnly},
+		{&mysql.MySQLError{Number: 3100, Message: "Error on observer while running replication hook 'before_commit'."}, metrics.ReadOnly},
+		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `database is not accepting commands that assign new transaction IDs to avoid wraparound data loss in database "shop"`}, metrics.ReadOnly},
+		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `index row size 2712 exceeds maximum 2704 for index "i"`}, metrics.Other},
 		{Told(errors.New("pgbench: exit status 1"), `connection to server on socket "/x" failed: FATAL:  password authentication failed for user "a"`), metrics.Authentication},
 		{errors.New("strange"), metrics.Other},
 	} {
@@ -274,16 +315,19 @@ func TestKind(t *testing.T) {
 		}
 	}
 	for words, want := range map[string]metrics.ErrorKind{
-		`connection to server at "h", port 5432 failed: Connection refused`:          metrics.Connection,
-		`connection to server at "h" failed: FATAL:  role "x" does not exist`:        metrics.Authentication,
-		`connection to server at "h" failed: session is read-only`:                   metrics.ReadOnly,
-		`client 0 aborted: ERROR:  cannot execute UPDATE in a read-only transaction`: metrics.ReadOnly,
-		`ERROR:  could not extend file "base/1": No space left on device`:            metrics.Storage,
-		`Access denied for user 'x'@'localhost'`:                                     metrics.Authentication,
-		`ERROR:  relation "sbtest3" does not exist`:                                  metrics.Other,
-		`unable to connect to MySQL server on host 'h', port 3306, aborting...`:      metrics.Connection,
-		`pid=1, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error`:   metrics.Storage,
-		`ERROR:  could not serialize access due to concurrent update`:                metrics.Serialization,
+		`connection to server at "h", port 5432 failed: Connection refused`:                                                                             metrics.Connection,
+		`connection to server at "h" failed: FATAL:  role "x" does not exist`:                                                                           metrics.Authentication,
+		`connection to server at "h" failed: session is read-only`:                                                                                      metrics.ReadOnly,
+		`client 0 aborted: ERROR:  cannot execute UPDATE in a read-only transaction`:                                                                    metrics.ReadOnly,
+		`ERROR:  could not extend file "base/1": No space left on device`:                                                                               metrics.Storage,
+		`Access denied for user 'x'@'localhost'`:                                                                                                        metrics.Authentication,
+		`ERROR:  relation "sbtest3" does not exist`:                                                                                                     metrics.Other,
+		`unable to connect to MySQL server on host 'h', port 3306, aborting...`:                                                                         metrics.Connection,
+		`pid=1, err=5/file:io_u.c:1787, func=io_u error, error=Input/output error`:                                                                      metrics.Storage,
+		`ERROR:  could not serialize access due to concurrent update`:                                                                                   metrics.Serialization,
+		`mysql_drv_query() returned error 1047 (WSREP has not yet prepared node for application use) for query 'BEGIN'`:                                 metrics.Connection,
+		`ERROR:  database is not accepting commands to avoid wraparound data loss in database "shop"`:                                                   metrics.ReadOnly,
+		`mysql_drv_query() returned error 1881 (Operation not allowed when innodb_force_recovery > 0.) for query 'UPDATE sbtest1 SET k=k+1 WHERE id=1'`: metrics.ReadOnly,
 	} {
 		if got := KindOf(words); got != want {
 			t.Errorf("%q is %s, want %s", words, got, want)
@@ -362,7 +406,7 @@ func TestHostAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at, err := config.LookupFunc(t.Context(), "db.example"); err != nil || len(at) != 1 || at[0] != "192.0.2.7" || config.Host != "db.example" {
+	if at, err := config.LookupFunc(t.Context(), "db.example"); err != nil || len(at) != 1 || at[0] != "192.0.2.7:5432" || config.Host != "db.example" {
 		t.Errorf("%s is at %v, %v", config.Host, at, err)
 	}
 	for _, dsn := range []string{"hostaddr=192.0.2.7 user=u dbname=d", "postgresql://u@/d?hostaddr=192.0.2.7"} {
@@ -372,6 +416,66 @@ func TestHostAddress(t *testing.T) {
 	}
 	if _, err := PostgresConfig("host=a,b hostaddr=192.0.2.7 user=u"); err == nil || !strings.Contains(err.Error(), "hostaddr has 1 addresses; want one for each host, of which there are 2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Hosts of one name, for one certificate, each have an address of their own.
+func TestHostAddressesOfOneName(t *testing.T) {
+	for dsn, want := range map[string][]string{
+		"host=db,db hostaddr=192.0.2.1,192.0.2.2 user=u sslmode=disable":                     {"192.0.2.1:5432", "192.0.2.2:5432"},
+		"host=db,db hostaddr=192.0.2.1,192.0.2.2 port=5433,5434 user=u":                      {"192.0.2.1:5433", "192.0.2.2:5434"},
+		"postgresql://u@db,db/d?hostaddr=192.0.2.1,2001:db8::2&sslmode=verify-full":          {"192.0.2.1:5432", "[2001:db8::2]:5432"},
+		"host=db,other,db hostaddr=192.0.2.1,192.0.2.9,192.0.2.2 user=u sslmode=verify-full": {"192.0.2.1:5432", "192.0.2.2:5432"},
+	} {
+		config, err := PostgresConfig(dsn)
+		if err != nil {
+			t.Errorf("%s: %v", dsn, err)
+			continue
+		}
+		if at, err := config.LookupFunc(t.Context(), "db"); err != nil || !slices.Equal(at, want) {
+			t.Errorf("%s: db is at %v, %v; want %v", dsn, at, err, want)
+		}
+		if tls := config.TLSConfig; strings.Contains(dsn, "verify-full") && (tls == nil || tls.ServerName != "db") {
+			t.Errorf("%s: the certificate is not to be db's", dsn)
+		}
+		if strings.Contains(dsn, "other") {
+			if at, err := config.LookupFunc(t.Context(), "other"); err != nil || !slices.Equal(at, []string{"192.0.2.9:5432"}) {
+				t.Errorf("%s: other is at %v, %v", dsn, at, err)
+			}
+		}
+	}
+	// Both are tried, each once with TLS and once without: nobody listens.
+	dial := &net.Dialer{}
+	config, err := PostgresConfig("host=db,db hostaddr=127.0.0.1,127.0.0.2 port=1 user=u connect_timeout=5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tried []string
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		tried = append(tried, address)
+		return dial.DialContext(ctx, network, address)
+	}
+	if _, err := pgx.ConnectConfig(t.Context(), config); err == nil || strings.Join(tried, " ") != "127.0.0.1:1 127.0.0.2:1 127.0.0.1:1 127.0.0.2:1" {
+		t.Errorf("%v were tried: %v", tried, err)
+	}
+}
+
+// No secret of a connection string gets among a tool's arguments.
+func TestSecretsAreRefused(t *testing.T) {
+	for dsn, key := range map[string]string{
+		"host=db sslmode=verify-full sslcert=/c.pem sslkey=/k.pem sslpassword=hunter2 dbname=shop password=x": "sslpassword",
+		"postgresql://u:x@db/shop?sslmode=verify-full&sslpass%77ord=hunter2":                                  "sslpassword",
+		"host=db oauth_client_id=c oauth_client_secret = 'hunter2'":                                           "oauth_client_secret",
+		"host=db scram_client_key=hunter2":                                                                    "scram_client_key",
+	} {
+		if rest, _, err := SplitPassword(dsn); err == nil || rest != "" || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %q, %v", dsn, rest, err)
+		}
+	}
+	// Nor is it sent to the server as a setting.
+	config, err := PostgresConfig("host=db user=u oauth_client_id=c oauth_client_secret=hunter2")
+	if err != nil || len(config.RuntimeParams) != 1 {
+		t.Errorf("%v, %v", config, err)
 	}
 }
 

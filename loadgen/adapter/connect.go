@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +55,8 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 // what it does without is of no account to a load.
 var libpqOnly = []string{"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
 	"gssencmode", "gsslib", "gssdelegation", "krbsrvname", "sslcompression", "sslcrl", "sslcrldir", "requirepeer", "requiressl", "ssl_min_protocol_version",
-	"ssl_max_protocol_version", "sslkeylogfile", "load_balance_hosts", "scram_client_key", "scram_server_key", "authtype", "tty"}
+	"ssl_max_protocol_version", "sslkeylogfile", "load_balance_hosts", "scram_client_key", "scram_server_key", "authtype", "tty",
+	"oauth_issuer", "oauth_client_id", "oauth_client_secret", "oauth_scope"}
 
 // hasHost reports whether a connection string, or the environment, names a host.
 func hasHost(dsn string) bool {
@@ -84,30 +87,60 @@ func withHost(dsn, host string) string {
 }
 
 // lookUp has the hosts of a configuration be at the addresses of hostaddr, one each: their names are then only for
-// their certificates.
+// their certificates. Hosts of one name are tried one after the other.
 func lookUp(config *pgx.ConnConfig, list string) error {
 	if list == "" {
 		return nil
 	}
-	addresses, at := strings.Split(list, ","), map[string]string{}
-	hosts := []string{config.Host}
-	for _, f := range config.Fallbacks {
-		if !slices.Contains(hosts, f.Host) {
-			hosts = append(hosts, f.Host)
+	type place struct{ host, address, port string }
+	var places []place
+	all := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}}, config.Fallbacks...)
+	for i := 0; i < len(all); i++ {
+		h := all[i]
+		places = append(places, place{host: h.Host, port: strconv.Itoa(int(h.Port))})
+		// One host with TLS and without, in either order.
+		if i+1 < len(all) && all[i+1].Host == h.Host && all[i+1].Port == h.Port && (all[i+1].TLSConfig == nil) != (h.TLSConfig == nil) {
+			i++
 		}
 	}
-	if len(hosts) != len(addresses) {
-		return fmt.Errorf("connection string: hostaddr has %d addresses; want one for each host, of which there are %d", len(addresses), len(hosts))
+	addresses := strings.Split(list, ",")
+	if len(places) != len(addresses) {
+		return fmt.Errorf("connection string: hostaddr has %d addresses; want one for each host, of which there are %d", len(addresses), len(places))
 	}
-	for i, host := range hosts {
-		at[host] = addresses[i]
+	for i := range places {
+		places[i].address = addresses[i]
 	}
+	// All places of a name are tried where it first is.
+	type once struct {
+		host   string
+		secure bool
+	}
+	seen := map[once]bool{{config.Host, config.TLSConfig != nil}: true}
+	config.Fallbacks = slices.DeleteFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		this := once{f.Host, f.TLSConfig != nil}
+		defer func() { seen[this] = true }()
+		return seen[this]
+	})
 	usual := config.LookupFunc
-	config.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
-		if address := at[host]; address != "" {
-			return []string{address}, nil
+	config.LookupFunc = func(ctx context.Context, host string) (found []string, err error) {
+		for _, p := range places {
+			if p.host != host {
+				continue
+			}
+			at := []string{p.address}
+			if p.address == "" {
+				if at, err = usual(ctx, host); err != nil {
+					continue
+				}
+			}
+			for _, address := range at {
+				found = append(found, net.JoinHostPort(address, p.port))
+			}
 		}
-		return usual(ctx, host)
+		if len(found) > 0 {
+			return found, nil
+		}
+		return nil, err
 	}
 	return nil
 }
@@ -118,7 +151,7 @@ func refusal(dsn string) error {
 	rest, _ := splitURL(dsn)
 	var err error
 	if !isURL(dsn) {
-		if rest, _, err = SplitPassword(dsn); err != nil {
+		if rest, _, err = splitPassword(dsn); err != nil {
 			return err
 		}
 	}

@@ -41,8 +41,21 @@ func splitURL(dsn string) (rest string, password bool) {
 
 // SplitPassword takes the password out of a PostgreSQL connection string (key=value pairs or
 // URL), because arguments are seen by every user of the machine. The password is "" if the
-// string has none. An error never repeats the string.
+// string has none. Another secret in the string is an error, as libpq has no other place for it than the string or a
+// service's file. An error never repeats the string.
 func SplitPassword(dsn string) (rest, password string, err error) {
+	if rest, password, err = splitPassword(dsn); err != nil {
+		return "", "", err
+	}
+	for key := range parameters(rest) {
+		if strings.HasSuffix(key, "password") || strings.HasSuffix(key, "secret") || key == "scram_client_key" || key == "scram_server_key" {
+			return "", "", fmt.Errorf("connection string: %s would be among the tool's arguments, which every user of the machine can read: put it into a service file, and service=NAME here", key)
+		}
+	}
+	return rest, password, nil
+}
+
+func splitPassword(dsn string) (rest, password string, err error) {
 	if isURL(dsn) {
 		rest, has := splitURL(dsn)
 		if !has {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,7 +33,12 @@ func FromServer(err error) bool {
 	return errors.As(err, &pg) || errors.As(err, &my)
 }
 
-// Unserved reports whether an error of a kind means that no server takes the load now.
+// RefusedFor is for how long everything must fail until errors that one statement may have to itself count as a server
+// that takes no load.
+const RefusedFor = 10 * time.Second
+
+// Unserved reports whether a single error of a kind means that no server takes the load now. Of other kinds it takes
+// many, and nothing else.
 func Unserved(kind metrics.ErrorKind) bool {
 	switch kind {
 	case metrics.Connection, metrics.Authentication, metrics.Timeout, metrics.ReadOnly, metrics.Storage:
@@ -48,6 +54,11 @@ var (
 	// Error on write, disk full, error on read, error on write, error of the storage backend, damaged key file, table
 	// is full, crashed table (twice), no such table in the storage backend.
 	mysqlStorage = []uint16{3, 1021, 1024, 1026, 1030, 1034, 1114, 1194, 1195, 1932}
+	// A table is read only; InnoDB is, after innodb_read_only or innodb_force_recovery; a replication plugin refuses the
+	// commit, as that of a group that has lost its quorum; --read-only; a read-only transaction; read-only mode.
+	mysqlReadOnly = []uint16{1036, 1290, 1792, 1836, 1874, 1881, 3100}
+	// Galera's node is not part of the primary component; shutdown; connection was killed; ProxySQL reaches no server.
+	mysqlConnection = []uint16{1047, 1053, 1927, 9001}
 	// No right to the database, wrong password, host that is not allowed, no password where one is wanted, password
 	// that has expired.
 	mysqlAuthentication = []uint16{1044, 1045, 1130, 1698, 1820, 1862}
@@ -57,6 +68,9 @@ var (
 // file system that was made read-only after an error, which is a lack of rights to PostgreSQL.
 var storageWords = []string{"No space left on device", "Disk quota exceeded", "Input/output error", "Read-only file system", "Stale file handle",
 	"Structure needs cleaning", "Transport endpoint is not connected"}
+
+// noIDsWords are PostgreSQL's in place of an answer to each write that needs a transaction ID when there is none to give.
+const noIDsWords = "database is not accepting commands"
 
 func anyOf(text string, words []string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
@@ -92,7 +106,8 @@ func cause(ctx context.Context, err error) metrics.ErrorKind {
 			return metrics.Storage
 		case pg.Code == "40001":
 			return metrics.Serialization
-		case pg.Code == "25006":
+		// PostgreSQL stops assigning transaction IDs before they wrap around.
+		case pg.Code == "25006", pg.Code == "54000" && strings.Contains(pg.Message, noIDsWords):
 			return metrics.ReadOnly
 		case pg.Code == "40P01":
 			return metrics.Deadlock
@@ -110,12 +125,12 @@ func cause(ctx context.Context, err error) metrics.ErrorKind {
 			return metrics.Deadlock
 		case 1205, 3024, 1969:
 			return metrics.Timeout
-		case 1290, 1792, 1836: // --read-only, a read-only transaction, read-only mode
-			return metrics.ReadOnly
-		case 1053, 1927: // shutdown, connection was killed
-			return metrics.Connection
 		}
 		switch {
+		case slices.Contains(mysqlReadOnly, my.Number):
+			return metrics.ReadOnly
+		case slices.Contains(mysqlConnection, my.Number):
+			return metrics.Connection
 		case slices.Contains(mysqlStorage, my.Number), anyOf(my.Message, storageWords):
 			return metrics.Storage
 		case slices.Contains(mysqlAuthentication, my.Number):
@@ -156,11 +171,11 @@ var (
 	authenticationWords = []string{"authentication failed", "no password supplied", "no pg_hba.conf entry", "is not permitted to log in", "rejects connection",
 		"Access denied for user", "is not allowed to connect"}
 	readOnlyWords = []string{"read-only transaction", "read only connection", "session is read-only", "--read-only option", "read_only option", "super-read-only option",
-		"READ ONLY transaction", "server is read-only"}
+		"READ ONLY transaction", "server is read-only", noIDsWords, "InnoDB is in read only mode", "innodb_force_recovery > 0", "while running replication hook"}
 	connectionWords = []string{"onnection refused", "onnection reset", "onnection to server", "onnection to client", "could not connect", "unable to connect", "an't connect",
 		"annot connect", "server closed the connection", "terminating connection", "gone away", "Lost connection", "shutting down", "starting up", "recovery mode", "not yet accepting connections",
 		"broken pipe", "Broken pipe", "bad connection", "no such host", "could not translate host name", "No route to host", "i/o timeout", "unexpected EOF", "connection has been closed",
-		"onnection timed out", "timeout expired", "no connection to the server", "SSL SYSCALL error", "too many clients", "Too many connections", "connect: "}
+		"onnection timed out", "timeout expired", "no connection to the server", "SSL SYSCALL error", "too many clients", "Too many connections", "connect: ", "WSREP has not yet prepared node", "Max connect timeout reached"}
 )
 
 // KindOf returns the kind of an error from a tool's words for it: its own, the driver's or the server's.

@@ -106,8 +106,9 @@ func parameters(dsn string) map[string]string {
 		_, query, _ := strings.Cut(dsn, "?")
 		for _, parameter := range strings.Split(query, "&") {
 			key, value, _ := strings.Cut(parameter, "=")
-			if decoded, err := url.PathUnescape(value); err == nil && key != "" {
-				values[key] = decoded
+			decodedKey, errKey := url.PathUnescape(key)
+			if decoded, err := url.PathUnescape(value); err == nil && errKey == nil && key != "" {
+				values[strings.TrimSpace(decodedKey)] = decoded
 			}
 		}
 		return values

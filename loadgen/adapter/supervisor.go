@@ -232,10 +232,13 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Retry calls f with growing pauses until it succeeds, logging and counting each failure by its kind, or until ctx
-// ends. While no server takes a connection, that is the phase of the pauses. An error wrapped by Final is not retried.
+// ends. While no server takes a connection, or after RefusedFor of nothing but failures, that is the phase of the pauses.
+// An error wrapped by Final is not retried.
 func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Context) error) error {
 	backoff, began := firstBackoff, time.Now()
+	var failing time.Time
 	for {
+		tried := time.Now()
 		err := f(ctx)
 		if err == nil {
 			return nil
@@ -253,7 +256,11 @@ func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Cont
 		kind, phase := Kind(ctx, err), s.Load.Phase()
 		s.Load.Error(kind)
 		s.Log.Warn(what+" failed; it is tried again", "kind", string(kind), "err", err, "pause", backoff)
-		if Unserved(kind) {
+		// One that has worked for long has got somewhere.
+		if failing.IsZero() || time.Since(tried) > RefusedFor {
+			failing = time.Now()
+		}
+		if Unserved(kind) || time.Since(failing) >= RefusedFor {
 			s.phase(metrics.Unserved)
 		}
 		slept := Sleep(ctx, backoff)

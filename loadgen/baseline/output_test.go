@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestFileHistory(t *testing.T) {
 		t.Error("three previous files are kept, want 2")
 	}
 	err := o.ToFile(path, measured("r3", "", 0.0012), at)
-	if err == nil || !strings.Contains(err.Error(), "r3") || !strings.Contains(err.Error(), "1.200 ms") || !strings.Contains(err.Error(), "1.000 ms are pinned") {
+	if err == nil || !strings.Contains(err.Error(), "r3") || !strings.Contains(err.Error(), "1.200 ms") || !strings.Contains(err.Error(), "20 % longer than the pinned one of 1.000 ms, and --refuse-slower allows 15 %: the old pin stays, without proof") {
 		t.Errorf("a pin slower by 20 %% gave %v", err)
 	}
 	has(path, "vector(0.001)")
@@ -184,6 +185,11 @@ func TestRulesTakeThisVersion(t *testing.T) {
 		found := strings.Count(string(text), `rules=~"|`) + strings.Count(string(text), `rules!~"|`)
 		if want := strings.Count(string(text), `~"|`+RulesVersion+`"`); found == 0 || found != want {
 			t.Errorf("%s.rules.yaml names the version of pins %d times, %d of them %s", name, found, want, RulesVersion)
+		}
+		for _, loaded := range regexp.MustCompile(`version (\d+) is loaded`).FindAllStringSubmatch(string(text), -1) {
+			if loaded[1] != RulesVersion {
+				t.Errorf("%s.rules.yaml: %s, want %s", name, loaded[0], RulesVersion)
+			}
 		}
 	}
 }

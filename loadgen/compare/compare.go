@@ -45,6 +45,8 @@ type Line struct {
 	Words   string   `json:"words"`
 	Doubts  []string `json:"doubts,omitempty"`
 	step    string   // of a matrix
+	// limits are the ratios that verdicts are made by: each ratio is printed with the digits that show on which side it is.
+	limits []float64
 }
 
 // Side is what one of a pair rests on.
@@ -75,7 +77,8 @@ type Comparison struct {
 	// Failures are what could not be measured on a side, or not always.
 	Failures []Failure `json:"failures,omitempty"`
 	// Cuts are what is missing of a side's run as a whole.
-	Cuts []Cut `json:"cuts,omitempty"`
+	Cuts    []Cut   `json:"cuts,omitempty"`
+	mustSee float64 // Options.MustSee
 }
 
 // familyAlpha is the chance that any pair at all is called different though none is.
@@ -97,6 +100,7 @@ type pair struct {
 // Options are how two results are compared.
 type Options struct {
 	Threshold float64 // differences up to this share do not count
+	MustSee   float64 // the slowdown that Blind will be called with; 0: it will not
 	Beside    string  // a storage class, see Comparison.Beside
 }
 
@@ -114,7 +118,7 @@ func Paths(a, b string, o Options) (*Comparison, error) {
 	if kindA != kindB {
 		return nil, fmt.Errorf("%s is a %s, %s a %s; only equal things can be compared", a, kindA, b, kindB)
 	}
-	c := &Comparison{Kind: kindA, Threshold: threshold, Beside: o.Beside}
+	c := &Comparison{Kind: kindA, Threshold: threshold, Beside: o.Beside, mustSee: o.MustSee}
 	var pairs []pair
 	switch kindA {
 	case "matrix":
@@ -188,7 +192,8 @@ func (c *Comparison) judge(pairs []pair) []Line {
 // judgeAt compares each pair with a confidence.
 func (c *Comparison) judgeAt(alpha float64, pairs []pair) (lines []Line) {
 	for _, p := range pairs {
-		l := Line{Name: p.name, step: p.step, Metric: p.metric, First: p.side(p.a), Second: p.side(p.b), Verdict: TooShort, Doubts: p.doubts}
+		l := Line{Name: p.name, step: p.step, Metric: p.metric, First: p.side(p.a), Second: p.side(p.b), Verdict: TooShort, Doubts: p.doubts,
+			limits: []float64{1, 1 + c.Threshold, 1 / (1 + c.Threshold), 1 + c.mustSee}}
 		if d, ok := p.compare(p.a.values, p.b.values, alpha); ok {
 			l.Difference, l.Verdict = &d, c.verdict(d)
 			l.Superiority, l.Seen = stats.Superiority(positive(p.a.values), positive(p.b.values)), d.LeastBeyond(c.Threshold)

@@ -46,7 +46,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	for _, l := range c.Lines {
 		ratio, least, often := l.ratio(""), "", ""
 		if l.Difference != nil {
-			least, often = words.Percent(l.Seen), fmt.Sprintf("%.0f %%", l.Superiority*100)
+			least, often = l.seen(), fmt.Sprintf("%.0f %%", l.Superiority*100)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", l.Name, l.Metric, ratio, l.Verdict, least, often, strings.Join(l.Doubts, "; "))
 	}
@@ -81,5 +81,6 @@ func (l Line) ratio(none string) string {
 	if d == nil {
 		return none
 	}
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", d.Ratio, d.Low, d.High)
+	apart := func(ratio float64) string { return words.Apart(ratio, 3, l.limits...) }
+	return fmt.Sprintf("%s (%s to %s)", apart(d.Ratio), apart(d.Low), apart(d.High))
 }

@@ -21,19 +21,28 @@ func (l Line) words(p pair) string {
 		return fmt.Sprintf("too few or too uneven %s to say anything: %d and %d%s", p.values, l.First.Values, l.Second.Values, unpaired)
 	}
 	d := l.Difference
-	between := fmt.Sprintf("between %s and %s", words.Change(d.Low), words.Change(d.High))
+	between := fmt.Sprintf("between %s and %s", words.Change(d.Low, l.limits...), words.Change(d.High, l.limits...))
 	if p.of != "" && (l.Verdict == Same || l.Verdict == Unsure) {
 		between = "as a multiple of " + p.of + "'s, " + between
 	}
 	switch l.Verdict {
 	case Slower:
-		return fmt.Sprintf("surely slower: the second's %s is %s, %s; of two %s, one of each, the second's is the slower in %s", time, words.Change(d.Ratio), between, p.values, often(l.Superiority)) + unpaired
+		return fmt.Sprintf("surely slower: the second's %s is %s, %s; of two %s, one of each, the second's is the slower in %s", time, words.Change(d.Ratio, l.limits...), between, p.values, often(l.Superiority)) + unpaired
 	case Faster:
-		return fmt.Sprintf("surely faster: the second's %s is %s, %s; of two %s, one of each, the second's is the faster in %s", time, words.Change(d.Ratio), between, p.values, often(1-l.Superiority)) + unpaired
+		return fmt.Sprintf("surely faster: the second's %s is %s, %s; of two %s, one of each, the second's is the faster in %s", time, words.Change(d.Ratio, l.limits...), between, p.values, often(1-l.Superiority)) + unpaired
 	case Same:
-		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, words.Percent(l.Seen)) + unpaired
+		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, l.seen()) + unpaired
 	}
-	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, words.Percent(l.Seen)) + unpaired
+	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, l.seen()) + unpaired
+}
+
+// seen prints the least slowdown that would have been seen.
+func (l Line) seen() string {
+	var limits []float64
+	for _, limit := range l.limits {
+		limits = append(limits, limit-1)
+	}
+	return words.Percent(l.Seen, limits...)
 }
 
 // often prints a share as a count of a hundred; only a share of 1 is all of them.

@@ -270,10 +270,11 @@ func (w *worker) one(ctx context.Context, o operation) {
 		err = w.profile.run(ctx, w.conn, task{random: w.random, scale: w.config.Scale, worker: w.number})
 	}
 	end := time.Now()
+	gaveUp := err != nil && ctx.Err() != nil && !adapter.FromServer(err)
 	switch {
 	case errors.Is(err, errRefused): // not even sent
 		w.own.unanswered.drop(o)
-	case err != nil && ctx.Err() != nil && !adapter.FromServer(err):
+	case gaveUp:
 		w.own.unanswered.giveUp(o)
 	default:
 		w.own.unanswered.settle(o)
@@ -285,11 +286,12 @@ func (w *worker) one(ctx context.Context, o operation) {
 		return
 	}
 	kind := adapter.Kind(ctx, err)
-	w.own.outages.failed(kind, due, end)
+	w.own.outages.failed(kind, gaveUp, due, end)
 	w.own.outages.answered(due, w.load.Failed(kind, end.Sub(due)))
 	w.own.complain(w.log, kind, err)
-	// After anything but an answer of the server the connection's state is not known.
-	if leaves(kind) || w.conn != nil && w.conn.Rollback(ctx) != nil {
+	// After anything but an answer of the server the connection's state is not known. Another connection may reach a
+	// server that takes what this one refuses.
+	if leaves(kind) || w.own.outages.refusing(end) || w.conn != nil && w.conn.Rollback(ctx) != nil {
 		w.lose()
 	}
 }
@@ -315,7 +317,7 @@ func (w *worker) reach(ctx context.Context, due time.Time) bool {
 		w.lose()
 		kind := adapter.Kind(ctx, err)
 		w.load.Error(kind)
-		w.own.outages.failed(kind, due, time.Now())
+		w.own.outages.failed(kind, false, due, time.Now())
 		w.own.complain(w.log, kind, err)
 	}
 	return true

@@ -245,14 +245,14 @@ func TestOutages(t *testing.T) {
 		}
 	}
 	o.committed(at(1))
-	o.failed(metrics.Deadlock, at(1), at(2))
+	o.failed(metrics.Deadlock, false, at(1), at(2))
 	o.committed(at(2))
 	want(0, 0)
-	o.failed(metrics.Timeout, at(1), at(11)) // due before the last commit
+	o.failed(metrics.Timeout, true, at(1), at(11)) // due before the last commit
 	want(9, 0)
 	o.tick(at(12))
 	want(10, 0)
-	o.failed(metrics.Connection, at(11.5), at(11.6))
+	o.failed(metrics.Connection, false, at(11.5), at(11.6))
 	want(10, 0) // reported late, counted already
 	o.committed(at(11.9))
 	want(10, 1) // the clock of the counter never goes back
@@ -265,7 +265,7 @@ func TestOutages(t *testing.T) {
 	if n := o.settled.Count(); n != 2 {
 		t.Errorf("%d response times are of the minute after", n)
 	}
-	o.failed(metrics.ReadOnly, at(80), at(80.1))
+	o.failed(metrics.ReadOnly, false, at(80), at(80.1))
 	o.stop(at(81))
 	want(11, 2)
 	if last := o.kept[1]; last.Over || last.Took != time.Second || last.Errors[metrics.ReadOnly] != 1 {
@@ -292,7 +292,7 @@ func TestOutageAfterTheClockWasSet(t *testing.T) {
 	due := begunLate(t, now).Add(-2 * time.Second)
 	for _, over := range []bool{false, true} {
 		o := &NewOwnMetrics(prometheus.NewRegistry()).load(metrics.Labels{}).outages
-		o.failed(metrics.Timeout, due, now)
+		o.failed(metrics.Timeout, true, due, now)
 		if over {
 			o.committed(now.Add(time.Second))
 		} else {
@@ -328,7 +328,7 @@ func TestStorageErrors(t *testing.T) {
 		}
 		o := &NewOwnMetrics(prometheus.NewRegistry()).load(metrics.Labels{}).outages
 		began := time.Now()
-		o.failed(kind, began, began.Add(time.Second))
+		o.failed(kind, false, began, began.Add(time.Second))
 		o.committed(began.Add(3 * time.Second))
 		if storage := c.want == metrics.Storage; storage != (len(o.kept) == 1) || storage && (o.kept[0].Took != 3*time.Second || o.kept[0].Errors[metrics.Storage] != 1) {
 			t.Errorf("after %v the outages are %+v", c.err, o.kept)

@@ -18,6 +18,9 @@ const (
 	longOutage = time.Second
 	// aftermath is for how long what is due counts as after an outage.
 	aftermath = time.Minute
+	// refusedTimes is how often something has to fail, in adapter.RefusedFor or more, until errors of any kind are an
+	// outage.
+	refusedTimes = 10
 	// keptOutages bounds the list of a run; the oldest are forgotten. The metrics know all.
 	keptOutages = 100
 )
@@ -44,41 +47,59 @@ func (o Outage) Result() result.Outage {
 	return result.Outage{Began: o.dated, Seconds: o.Took.Seconds(), Over: o.Over, Errors: errors}
 }
 
-// outages finds the outages of a load. One begins with what failed because no server, or its storage, took it: at
-// its intended start, or at the last commit if that was later. It ends with the next commit.
+// outages finds the outages of a load. One is what failed because no server, or its storage, took it, and whatever the
+// error, adapter.RefusedFor without a commit. It begins at the intended start of the first failure since the last commit, or at
+// that commit if it was later, and ends with the next commit.
 type outages struct {
 	without       prometheus.Counter
 	length, after prometheus.Observer
 
 	mu      sync.Mutex
-	began   time.Time // of the outage under way; zero if there is none
-	dated   time.Time // began by the wall clock
-	counted time.Time // what of it is in the counter already
-	errors  map[metrics.ErrorKind]uint64
-	commit  time.Time // the last one
-	over    time.Time // the end of the last outage
-	watched time.Time // the end of the last long one
+	began   time.Time                    // of the outage under way; zero if there is none
+	dated   time.Time                    // began by the wall clock
+	counted time.Time                    // what of it is in the counter already
+	first   time.Time                    // the intended start of the first failure since the last commit; zero if there is none
+	refused uint64                       // failures since then that did not wait for the client's timeout
+	errors  map[metrics.ErrorKind]uint64 // all failures since then
+	commit  time.Time                    // the last one
+	over    time.Time                    // the end of the last outage
+	watched time.Time                    // the end of the last long one
 	kept    []Outage
 	settled stats.Distribution // response times after long outages
 }
 
-// failed notes that something failed, of a transaction that was due then. What another transaction
-// was in the way of (a deadlock) or the statement itself was to blame for is no outage.
-func (o *outages) failed(kind metrics.ErrorKind, due, now time.Time) {
-	if !adapter.Unserved(kind) {
-		return
-	}
+// failed notes that something failed, of a transaction that was due then. gaveUp: nothing answered, until the client's
+// timeout. What another transaction was in the way of (a deadlock) or the statement itself was to blame for is no outage
+// while others are committed.
+func (o *outages) failed(kind metrics.ErrorKind, gaveUp bool, due, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.began.IsZero() {
-		o.began, o.errors = due, map[metrics.ErrorKind]uint64{}
+	if o.first.IsZero() {
+		o.first, o.refused, o.errors = due, 0, map[metrics.ErrorKind]uint64{}
 		if o.commit.After(due) {
-			o.began = o.commit
+			o.first = o.commit
 		}
-		o.counted, o.dated = o.began, dated(o.began, now)
 	}
 	o.errors[kind]++
+	if !gaveUp {
+		o.refused++
+	}
+	if o.began.IsZero() && (adapter.Unserved(kind) || o.refuses(now)) {
+		o.began, o.counted, o.dated = o.first, o.first, dated(o.first, now)
+	}
 	o.count(now)
+}
+
+// refuses reports whether for a while now everything has failed by an answer.
+func (o *outages) refuses(now time.Time) bool {
+	return !o.first.IsZero() && now.Sub(o.first) >= adapter.RefusedFor && o.refused >= refusedTimes
+}
+
+// refusing is refuses for other parts of the driver.
+func (o *outages) refusing(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refuses(now)
 }
 
 // dated is a moment's time by the wall clock as that is now, in UTC. An intended start counts from the load's
@@ -92,11 +113,14 @@ func (o *outages) committed(end time.Time) {
 	if end.After(o.commit) {
 		o.commit = end
 	}
-	if o.began.IsZero() || !end.After(o.began) {
+	if o.first.IsZero() || !end.After(o.first) {
 		return
 	}
-	o.end(end, true)
-	o.over = end
+	if !o.began.IsZero() {
+		o.end(end, true)
+		o.over = end
+	}
+	o.first, o.errors = time.Time{}, nil
 }
 
 // end closes the outage under way.
@@ -113,7 +137,7 @@ func (o *outages) end(at time.Time, over bool) {
 		o.kept = o.kept[1:]
 	}
 	o.kept = append(o.kept, Outage{o.began, took, over, o.errors, o.dated})
-	o.began, o.errors = time.Time{}, nil
+	o.began = time.Time{}
 }
 
 // count brings the counter up to now, while the outage goes on.
@@ -124,8 +148,8 @@ func (o *outages) count(now time.Time) {
 	}
 }
 
-// down reports whether, for a while now, all that is due fails at once: no server takes it. What only takes its time,
-// until its timeout ends it, is slow.
+// down reports whether, for a while now, all that is due fails by an answer, or for want of a server: none takes it.
+// What only takes its time, until its timeout ends it, is slow.
 func (o *outages) down(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,11 +157,11 @@ func (o *outages) down(now time.Time) bool {
 		return false
 	}
 	for kind, n := range o.errors {
-		if kind != metrics.Timeout && n > 0 {
+		if kind != metrics.Timeout && adapter.Unserved(kind) && n > 0 {
 			return true
 		}
 	}
-	return false
+	return o.refuses(now)
 }
 
 // tick is for a scrape in the middle of an outage.

@@ -60,7 +60,7 @@ func NewOwnMetrics(registry prometheus.Registerer) *OwnMetrics {
 			"Age of the oldest transaction that is due and has no answer, from its intended start, in seconds; 0 if there is none. One that timed out here counts until the server answers another or refuses the connection; with --when-down=wait, one that waits for a server counts until it was sent and answered.", labels, nil),
 		without: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadgen_without_commit_seconds_total",
-			Help: "Seconds of outages, those under way included: from the intended start of the first transaction that failed by connection, authentication, timeout, read_only or storage (or from the last commit, if that was later) to the next commit. On reads a commit is a transaction that ended well.",
+			Help: "Seconds of outages, those under way included: from the intended start of the first transaction that failed (or from the last commit, if that was later) to the next commit. An error of the kind connection, authentication, timeout, read_only or storage is an outage by itself; errors of other kinds are one after 10 s, and ten of them, without a commit. On reads a commit is a transaction that ended well.",
 		}, labels),
 		length: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "loadgen_outage_seconds", Help: "How long each outage took that is over, in seconds: what loadgen_without_commit_seconds_total counts. One lost connection is an outage of a fraction of a second.",

@@ -10,7 +10,7 @@ const (
 	Init     Phase = "init"    // tables are being made and filled
 	Warmup   Phase = "warmup"  // running, but caches and connections are still cold
 	Steady   Phase = "steady"  // running
-	Unserved Phase = "down"    // no server takes the load: it refuses, is read-only, or its storage fails; loadgen_errors_total has the kind
+	Unserved Phase = "down"    // no server takes the load: it refuses, is read-only, its storage fails, or it answers nothing but errors; loadgen_errors_total has the kind
 	Stopped  Phase = "stopped" // the tool is not running: not yet, not any more, or between two tries
 )
 

@@ -100,6 +100,6 @@ func NewSet(registry prometheus.Registerer) *Set {
 			"Transactions per second by the tool's own last progress report; 0 while it is down."),
 		address: gauge("loadgen_server_address_info",
 			"Where the load's newest connection was answered from, as the server says: on PostgreSQL its address, on MySQL its host's name, which is its pod's; 1. It stays while no server can be reached, and follows to another one. None on Unix sockets.", "address", "port"),
-		phase: gauge("loadgen_phase", "1 for the phase the load is in, 0 for the others: init, warmup, steady, down (no server takes the load: for a second or more every transaction or connection fails at once, and loadgen_errors_total has the kind), stopped.", "phase"),
+		phase: gauge("loadgen_phase", "1 for the phase the load is in, 0 for the others: init, warmup, steady, down (no server takes the load: every transaction or connection fails by an error, for a second or more, or for 10 s if its kind is serialization, deadlock, timeout or other; loadgen_errors_total has the kind), stopped.", "phase"),
 	}
 }

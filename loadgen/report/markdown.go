@@ -53,7 +53,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "\n## Beside %s\n\n| load | storage class | its p95 | ratio | differs | beyond its p95 | at least |\n|---|---|---:|---:|---|---:|---:|\n", r.Compared)
 		for _, c := range r.Classes {
 			if o := c.Other; o != nil {
-				fmt.Fprintf(&b, "| %s | %s | %s | %.2f | %s | %.1f %% | %.1f %% |\n", c.Load, c.StorageClass, result.Milliseconds(o.P95), o.Ratio,
+				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %.1f %% | %.1f %% |\n", c.Load, c.StorageClass, result.Milliseconds(o.P95), o.RatioText(),
 					map[bool]string{true: "yes", false: "no"}[o.Differs], o.Slower*100, o.SlowerLow*100)
 			}
 		}

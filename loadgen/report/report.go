@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/internal/words"
 	"github.com/plumbline/plumbline/loadgen/result"
 	"github.com/plumbline/plumbline/loadgen/soak"
 	"github.com/plumbline/plumbline/loadgen/stats"
@@ -113,6 +114,14 @@ type Comparison struct {
 	// Slower is the share of this run's transactions beyond the other's p95 (5 % if nothing
 	// changed), SlowerLow its Wilson lower bound at 99 %.
 	Slower, SlowerLow float64
+}
+
+// RatioText prints the ratio; one that differs is seen to.
+func (c Comparison) RatioText() string {
+	if c.Differs {
+		return words.Apart(c.Ratio, 2, 1)
+	}
+	return number(c.Ratio)
 }
 
 // Mark is something that went on for a time.

@@ -315,6 +315,24 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A ratio that differs is not printed as 1.00.
+func TestRatioThatDiffers(t *testing.T) {
+	for _, c := range []struct {
+		Comparison
+		want string
+	}{{Comparison{Ratio: 1.004, Differs: true}, "1.004"}, {Comparison{Ratio: 0.9996, Differs: true}, "0.9996"}, {Comparison{Ratio: 1.2, Differs: true}, "1.20"},
+		{Comparison{Ratio: 1.004}, "1.00"}} {
+		if got := c.RatioText(); got != c.want {
+			t.Errorf("%+v is printed as %s, want %s", c.Comparison, got, c.want)
+		}
+		r := &Report{Compared: "first", Classes: []Class{{Other: &c.Comparison}}}
+		var page, text strings.Builder
+		if err := errors.Join(r.WriteHTML(&page), r.WriteMarkdown(&text)); err != nil || !strings.Contains(page.String(), "<td>"+c.want+"</td>") || !strings.Contains(text.String(), "| "+c.want+" |") {
+			t.Errorf("%s is not on the pages: %v", c.want, err)
+		}
+	}
+}
+
 func TestMarkdownGolden(t *testing.T) {
 	r := New("Soak test", run(1.2))
 	r.Compare("last week", New("", run(1)))

@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -58,8 +59,29 @@ type metadata struct {
 	} `json:"labels"`
 	Annotations struct {
 		Mirror string `json:"kubernetes.io/config.mirror"` // mirrorOf
-		Follow string `json:"plumbline.io/follow"`
+		// Follow is a truth value, as strconv.ParseBool takes them, or yes or no, in letters of either case; see follows.
+		Follow *string `json:"plumbline.io/follow"`
 	} `json:"annotations"`
+}
+
+// follows reports whether the database servers of a pod are to be followed. Of a value that is not understood, odd
+// names it, and they are not: somebody has meant to change what happens without one.
+func (m *metadata) follows() (follow bool, odd string) {
+	if m.Annotations.Follow == nil {
+		return true, ""
+	}
+	switch value := strings.ToLower(strings.TrimSpace(*m.Annotations.Follow)); value {
+	case "yes", "on":
+		return true, ""
+	case "no", "off":
+		return false, ""
+	default:
+		follow, err := strconv.ParseBool(value)
+		if err != nil {
+			return false, "plumbline.io/follow=" + *m.Annotations.Follow
+		}
+		return follow, ""
+	}
 }
 
 type status struct {
@@ -98,7 +120,10 @@ func (n *Node) Claims() map[string]bool {
 }
 
 // Odd implements kube.Object.
-func (*object) Odd() string { return "" }
+func (o *object) Odd() string {
+	_, odd := o.follows()
+	return odd
+}
 
 // Check returns an error for impossible values of a pod.
 func (o *object) Check() error {
@@ -114,8 +139,9 @@ func (n *Node) fromAPI() (pods map[string]Pod, claims map[string][]Pod) {
 	pods, claims = map[string]Pod{}, map[string][]Pod{}
 	statics := map[string][]Pod{}
 	for _, o := range kube.All[*object](n.objects, resource) {
+		follow, _ := o.follows()
 		p := Pod{Namespace: o.Namespace, Name: o.Name, Hostname: o.Name, Claims: o.Spec.claims, Complete: true,
-			Unfollowed: o.Annotations.Follow == "false", containers: map[string]string{}}
+			Unfollowed: !follow, containers: map[string]string{}}
 		if o.Spec.Hostname != "" {
 			p.Hostname = o.Spec.Hostname
 		}

@@ -8,6 +8,7 @@ package fio
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -106,7 +107,8 @@ func New(config Config, load, syncs *metrics.Load, log *slog.Logger, up func()) 
 func (t *Tool) place() []string {
 	c := t.config
 	return []string{
-		"--name=" + files, "--directory=" + c.Directory, "--filename_format=" + files + ".$jobnum",
+		// fio takes a colon for the end of one of several folders.
+		"--name=" + files, "--directory=" + strings.ReplaceAll(c.Directory, ":", `\:`), "--filename_format=" + files + ".$jobnum",
 		"--size=" + c.Size, "--numjobs=" + strconv.Itoa(c.Jobs),
 		"--thread", // one process, so that a kill ends all of it
 	}
@@ -280,12 +282,12 @@ func (t *Tool) Make(ctx context.Context) error {
 
 // Cleanup removes fio's files.
 func (t *Tool) Cleanup() error {
-	names, err := filepath.Glob(filepath.Join(t.config.Directory, files+".*"))
+	names, err := fs.Glob(os.DirFS(t.config.Directory), files+".*") // the folder's own name is no pattern
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := os.Remove(name); err != nil {
+		if err := os.Remove(filepath.Join(t.config.Directory, name)); err != nil {
 			return err
 		}
 	}

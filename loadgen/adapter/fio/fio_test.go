@@ -3,6 +3,7 @@ package fio
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -207,6 +208,42 @@ func TestMake(t *testing.T) {
 }
 
 // What fio complains of is in the error, and is no end of the process.
+// A folder's name may have what fio or a pattern takes for something else: the files are there alone, and go again.
+func TestFolderOfAnyName(t *testing.T) {
+	above := testdb.Folder(t)
+	t.Chdir(above) // where fio makes what it takes for relative
+	for _, name := range []string{"a:b", "ip-10.0.0.7:3260-lun-[1]", "a", "b"} {
+		if err := os.Mkdir(filepath.Join(above, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a:b", "ip-10.0.0.7:3260-lun-[1]"} {
+		folder := filepath.Join(above, name)
+		tool, _, load, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: folder, RW: "randwrite", BlockSize: "4k",
+			Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1, Rate: 100})
+		if err := tool.Make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stop := testload.Start(t, func(ctx context.Context) { tool.Once(ctx) })
+		testload.Await(t, load, 5)
+		stop()
+		if in, err := os.ReadDir(folder); err != nil || len(in) != 1 {
+			t.Errorf("%s holds %v, %v; want one file", name, in, err)
+		}
+		if err := tool.Cleanup(); err != nil {
+			t.Error(err)
+		}
+		if err := filepath.WalkDir(above, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				t.Errorf("%s: there is %s", name, path)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestFailureIsTold(t *testing.T) {
 	tool, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "sideways", BlockSize: "8k",
 		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1})

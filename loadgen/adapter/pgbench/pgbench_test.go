@@ -3,8 +3,10 @@ package pgbench
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,5 +170,13 @@ func TestParseInit(t *testing.T) {
 	}
 	if got := ParseInit("done"); got != nil {
 		t.Errorf("%v from a line without phases", got)
+	}
+}
+
+// A secret that libpq reads from the connection string alone is refused, and stands in no error.
+func TestSecretIsRefused(t *testing.T) {
+	if _, err := New(Config{DSN: "host=db sslpassword=hush"}, nil, slog.New(slog.DiscardHandler), nil); err == nil ||
+		!strings.Contains(err.Error(), "sslpassword") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a key's passphrase: %v", err)
 	}
 }

@@ -229,3 +229,23 @@ func TestBadConfig(t *testing.T) {
 		}
 	}
 }
+
+// What sysbench cannot do as the connection string demands it is refused.
+func TestRefusedTargets(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"u:hush@tcp(db:3306)/shop?tls=skip-verify": "tls=skip-verify",
+		"u:hush@tcp(db:3306)/shop?tls=true":        "tls=true",
+		"u:hush@tcp(db:3306)/shop?tls=preferred":   "",
+		"u:hush@tcp(db:3306)/shop?tls=false":       "",
+		"u:hush@unix(/run/s)/shop":                 "",
+	} {
+		_, err := New(Config{Target: Target{"mysql", dsn}, Script: "oltp_read_only"}, nil, slog.New(slog.DiscardHandler), nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush")) {
+			t.Errorf("%s: %v", dsn, err)
+		}
+	}
+	if _, err := New(Config{Target: Target{"postgres", "host=db sslpassword=hush"}, Script: "oltp_read_only"}, nil, slog.New(slog.DiscardHandler), nil); err == nil ||
+		!strings.Contains(err.Error(), "sslpassword") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a key's passphrase: %v", err)
+	}
+}

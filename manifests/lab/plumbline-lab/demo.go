@@ -32,7 +32,12 @@ func runDemo(ctx context.Context, o options, d demoOptions) (err error) {
 	if err != nil {
 		return endOf(ctx, o, err)
 	}
-	defer func() { err = errors.Join(err, removeLab(o.dir)) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			err = withEndings(o.dir, err)
+		}
+		err = errors.Join(err, removeLab(o.dir))
+	}()
 	fmt.Printf("everything runs after %.0f s; waiting for a steady load\n", time.Since(begin).Seconds())
 	demo, err := newDemo(lab, d)
 	if err != nil {

@@ -178,13 +178,18 @@ func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error 
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var waiting []string
+	var processes []supervise.Process
+	var err error
 	for {
-		processes, err := s.Processes(ctx)
+		// A call that the time cuts off answers nothing: the one before it does.
+		if now, failed := s.Processes(ctx); ctx.Err() == nil || processes == nil {
+			processes, err = now, failed
+		}
 		waiting = waiting[:0]
 		for _, p := range processes {
 			switch {
 			case p.Failed() || p.State.Restarts >= hopeless:
-				return fmt.Errorf("%s ended (%s, %s): %s", p.Name, p.Status, supervise.ExitText(p.ExitCode), lastLines(lab.Dir, p.Name))
+				return fmt.Errorf("%s ended: %s", p.Name, ending(lab.Dir, p))
 			case !p.Up():
 				waiting = append(waiting, p.Name)
 			case !told[p.Name]:
@@ -200,21 +205,61 @@ func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error 
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, lastLines(lab.Dir, "supervisor"))
 			}
-			return fmt.Errorf("not ready within %s: %s; their logs are in %s", wait, strings.Join(waiting, " "), filepath.Join(lab.Dir, "logs"))
+			return fmt.Errorf("not ready within %s: %s; their logs are in %s%s", wait, strings.Join(waiting, " "), filepath.Join(lab.Dir, "logs"), endings(lab.Dir, processes))
 		case <-tick.C:
 		}
 	}
 }
 
-// lastLines returns the end of a process's log on one line, and where the rest is.
+// ending describes how a process ended last, by its own words.
+func ending(dir string, p supervise.Process) string {
+	code := p.ExitCode
+	if n := len(p.State.Recent); n > 0 && p.IsRunning {
+		code = p.State.Recent[n-1].ExitCode
+	}
+	return fmt.Sprintf("%s, %s; %s", p.Status, supervise.ExitText(code), lastLines(dir, p.Name))
+}
+
+// endings describes, each on lines of its own, the processes that have ended by themselves.
+func endings(dir string, processes []supervise.Process) string {
+	var all strings.Builder
+	for _, p := range processes {
+		if p.Failed() || p.State.Restarts > 0 {
+			fmt.Fprintf(&all, "\n%s had ended by itself: %s", p.Name, ending(dir, p))
+		}
+	}
+	return all.String()
+}
+
+// withEndings adds to an error the processes that have ended by themselves: their logs go with the lab.
+func withEndings(dir string, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	processes, asked := supervise.At(dir).Processes(ctx)
+	if asked != nil {
+		return errors.Join(err, asked)
+	}
+	if text := endings(dir, processes); text != "" {
+		return fmt.Errorf("%w%s", err, text)
+	}
+	return err
+}
+
+// lastLines returns the end of what a process has logged itself, beside what its gate has, and where all of it is.
 func lastLines(dir, name string) string {
-	path := filepath.Join(dir, "logs", name+".log")
+	const last = 10
+	path := supervise.LogPath(dir, name)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return fmt.Sprintf("%q (all of it in %s)", strings.Join(lines[max(len(lines)-3, 0):], " | "), path)
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return line == "" || strings.HasPrefix(line, supervise.GatesWords)
+	})
+	if len(lines) == 0 {
+		return "it has logged nothing in " + path
+	}
+	return "the end of " + path + ":\n    " + strings.Join(lines[max(len(lines)-last, 0):], "\n    ")
 }
 
 // postgresBin finds the newest PostgreSQL server on the machine.

@@ -24,6 +24,9 @@ const (
 	tick = 200 * time.Millisecond
 )
 
+// GatesWords begin each line that a gate writes to the log of its process.
+const GatesWords = "plumbline-lab: "
+
 // pause returns how long a process is held back that has ended n times in a window: not the first
 // time, then 2, 4, 8 s and so on.
 func pause(n int) time.Duration {
@@ -79,7 +82,7 @@ func (g *gate) waiting(what string) error {
 	if g.state.Waiting == what {
 		return nil
 	}
-	fmt.Fprintf(g.log, "plumbline-lab: %s %s\n", g.name, what)
+	fmt.Fprintf(g.log, "%s%s %s\n", GatesWords, g.name, what)
 	g.state.Waiting = what
 	return g.enter(Waits)
 }
@@ -188,7 +191,7 @@ func (g *gate) exitCode(ctx context.Context) int {
 	defer cancel()
 	p, err := g.client.Process(ctx, g.name)
 	if err != nil {
-		fmt.Fprintf(g.log, "plumbline-lab: exit code unknown: %v\n", err)
+		fmt.Fprintf(g.log, "%sexit code unknown: %v\n", GatesWords, err)
 		return -1
 	}
 	return p.ExitCode
