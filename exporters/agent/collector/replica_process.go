@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,8 +110,12 @@ func dataconnProcess(args []string, hostname func() string) (*replicaProcess, er
 			return nil, fmt.Errorf("replica's --listen %s: no port with another one after it", listen)
 		}
 		p.Host, p.Port = host, uint16(number)
-		if p.Volume == "" {
+		switch {
+		case p.Volume != "":
+		case p.Backend == "jiva":
 			p.Volume = jivaVolume(hostname())
+		default:
+			p.Volume = directoryVolume(p.Directory)
 		}
 	default:
 		return nil, nil // sync agents and short commands
@@ -142,6 +147,18 @@ func splitArguments(args []string) (options map[string][]string, words []string)
 		options[name] = append(options[name], args[i])
 	}
 	return options, words
+}
+
+// longhornDirectory is what Longhorn calls a replica's directory: the volume's name and a random word.
+var longhornDirectory = regexp.MustCompile(`^(.+)-[0-9a-f]{8}$`)
+
+// directoryVolume takes the volume's name from a replica's directory: Longhorn's engines have it on their command line only
+// since their command line's API 7, of Longhorn 1.4.
+func directoryVolume(directory string) string {
+	if m := longhornDirectory.FindStringSubmatch(filepath.Base(directory)); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // jivaVolume takes the volume's name from the host name of a Jiva replica's pod,

@@ -49,6 +49,11 @@ func TestReplicaCommandLine(t *testing.T) {
 			want: &replicaProcess{Backend: "longhorn-v1", Role: replica.Replica, Volume: "v", Directory: "/data", Host: "::1", Port: 10020, Unix: true},
 		},
 		{
+			name: "replica of Longhorn 1.3, whose command line does not name the volume",
+			line: "/host/var/lib/longhorn/engine-binaries/longhornio-longhorn-engine-v1.3.3/longhorn replica /host/var/lib/longhorn/replicas/pvc-1f0e-c0ed56fd --size 1073741824 --listen 0.0.0.0:10015",
+			want: &replicaProcess{Backend: "longhorn-v1", Role: replica.Replica, Volume: "pvc-1f0e", Directory: "/host/var/lib/longhorn/replicas/pvc-1f0e-c0ed56fd", Host: "0.0.0.0", Port: 10015},
+		},
+		{
 			name: "Jiva's engine",
 			line: "longhorn controller --frontend gotgt --clusterIP 10.0.0.9 pvc-7",
 			want: &replicaProcess{Backend: "jiva", Role: replica.Engine, Volume: "pvc-7", UnseenFrontend: true},
@@ -65,6 +70,7 @@ func TestReplicaCommandLine(t *testing.T) {
 		{name: "nothing", line: ""},
 		{name: "engine without a volume", line: "longhorn-engine controller --frontend socket", problem: "without a volume name"},
 		{name: "replica without a directory", line: "longhorn --volume-name v replica --listen 1.2.3.4:10000", problem: "without a directory"},
+		{name: "replica of an unknown volume", line: "longhorn replica --listen 1.2.3.4:10000 /data", problem: "no volume name"},
 		{name: "replica with a strange address", line: "longhorn --volume-name v replica --listen nowhere /d", problem: "--listen"},
 		{name: "replica on the last port", line: "longhorn --volume-name v replica --listen 1.2.3.4:65535 /d", problem: "no port with another one after it"},
 	} {

@@ -177,13 +177,23 @@ func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
 	return all, len(all) < maxTablespaces
 }
 
-// linked returns where a folder is that a link in the data directory leads to, which may be on another volume. The link
-// is the server's own; it must lead to a folder of the server's, so that it reveals nothing of others. ok reports that
-// there is a link.
+// linked returns where a folder of the data directory is that may be on another volume: a link leads there, or that volume
+// is mounted on it. The link is the server's own; it must lead to a folder of the server's, so that it reveals nothing of
+// others. ok reports that there is a link or a mount.
 func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, ok bool, err error) {
 	target, err := data.Readlink(name)
 	if err != nil {
-		return at, false, nil // a plain folder
+		f, err := data.File(name, foreign.NoLinks)
+		if errors.Is(err, os.ErrNotExist) {
+			return at, false, nil
+		}
+		if err != nil {
+			return at, false, err
+		}
+		if at = p.storageOf(f, filepath.Join(s.DataPath, name)); at.Mount == s.Data.Mount {
+			return Storage{}, false, nil // a plain folder
+		}
+		return at, true, nil
 	}
 	from, how, path := data, foreign.NoSymlinks, filepath.Join(s.DataPath, filepath.Dir(name), target)
 	if filepath.IsAbs(target) {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // Where a file is, is known by the kernel's number of its mount, whatever the file system calls its device; and the
@@ -49,5 +52,56 @@ func TestStorageOf(t *testing.T) {
 		if got.Mount.Device != c.want || got.Mount.Source != c.source || got.Place.Path != c.on {
 			t.Errorf("mount %d: %+v", c.mount, got)
 		}
+	}
+}
+
+// The log and a tablespace of PostgreSQL's may be mounted into the data directory; a plain folder is where the data is.
+func TestMountedLog(t *testing.T) {
+	testkit.NeedRoot(t)
+	for _, name := range []string{"pg_wal", "pg_xlog"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			spaces := filepath.Join(dir, "pg_tblspc")
+			if err := errors.Join(os.Mkdir(name, 0o700), os.MkdirAll(filepath.Join(spaces, "1"), 0o700), os.MkdirAll(filepath.Join(spaces, "2"), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			p := process{root: "/proc", pid: os.Getpid(), dir: fmt.Sprintf("/proc/%d", os.Getpid())}
+			data, err := foreign.WorkingDirectory(p.root, p.pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer data.Close()
+			here, err := data.File(".", foreign.NoLinks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Server{DataPath: dir, Data: p.storageOf(here, dir)}
+			look := func() (log Storage, spaces []Storage) {
+				t.Helper()
+				log, err := postgresLog(p, s, data)
+				spaces, noSpaces := postgresTablespaces(p, s, data)
+				if err := errors.Join(err, noSpaces); err != nil {
+					t.Fatal(err)
+				}
+				return log, spaces
+			}
+			if log, spaces := look(); log != (Storage{}) || len(spaces) != 0 {
+				t.Errorf("plain folders are at %+v and %+v", log, spaces)
+			}
+			for _, at := range []string{filepath.Join(dir, name), filepath.Join(spaces, "2")} {
+				if err := unix.Mount("tmpfs", at, "tmpfs", 0, ""); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+			}
+			log, found := look()
+			if log.Mount.Point != filepath.Join(dir, name) || log.Mount.Device == s.Data.Mount.Device {
+				t.Errorf("the log is at %+v, the data at %+v", log, s.Data)
+			}
+			if len(found) != 1 || found[0].Mount.Point != filepath.Join(spaces, "2") {
+				t.Errorf("the tablespaces are at %+v", found)
+			}
+		})
 	}
 }

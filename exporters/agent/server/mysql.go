@@ -169,13 +169,13 @@ func mysqlTablespaces(p process, s *Server, _ *foreign.Dir) (all []Storage, err 
 // are not read.
 func mysqlInternal(p process, s *Server, data *foreign.Dir) (ports []uint16) {
 	o := options{process: p}
+	if data != nil { // else nothing may be read that can hang
+		o.readFiles()
+	}
 	for _, a := range p.args {
 		if name, value, ok := mysqlOption(a); ok {
 			o.set(name, value)
 		}
-	}
-	if data != nil { // else nothing may be read that can hang
-		o.readFiles()
 	}
 	add := func(ports []uint16, text string) []uint16 {
 		if port, err := strconv.ParseUint(text, 10, 16); err == nil && port != 0 {
@@ -203,12 +203,12 @@ type options struct {
 	files int
 }
 
-// set takes over a setting that matters, unless one of more weight was set.
+// set takes over a setting that matters: of several the last one counts.
 func (o *options) set(name, value string) {
 	if o.value == nil {
 		o.value = map[string]string{}
 	}
-	if _, is := o.value[name]; !is && slices.Contains([]string{"mysqlx-port", "group-replication-local-address", "wsrep-provider-options"}, name) && len(value) <= maxConfigValue {
+	if slices.Contains([]string{"mysqlx-port", "group-replication-local-address", "wsrep-provider-options"}, name) && len(value) <= maxConfigValue {
 		o.value[name] = value
 	}
 }
@@ -231,7 +231,6 @@ func (o *options) readFiles() {
 		return
 	}
 	defer root.Close()
-	slices.Reverse(files) // the last one counts
 	for _, file := range files {
 		o.readFile(root, file, 0)
 	}

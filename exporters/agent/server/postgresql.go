@@ -72,13 +72,16 @@ func setting(args []string, name string) string {
 	return found
 }
 
-// postgresLog returns where pg_wal is, if that is a link.
+// postgresLog returns where pg_wal is, or pg_xlog up to version 9.6, if that is elsewhere.
 func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
-	log, _, err := p.linked(s, data, "pg_wal")
+	log, elsewhere, err := p.linked(s, data, "pg_wal")
+	if err == nil && !elsewhere {
+		log, _, err = p.linked(s, data, "pg_xlog")
+	}
 	return log, err
 }
 
-// postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers.
+// postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers, or mounts.
 // One that cannot be read is left out, and is an error.
 func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage, err error) {
 	names, err := data.Names("pg_tblspc", foreign.NoLinks, maxLinks)

@@ -221,7 +221,7 @@ func TestMySQLFiles(t *testing.T) {
 	}
 }
 
-// A port in an option file is not for clients either.
+// A port in an option file is not for clients either. Of several lines the last one counts.
 func TestOptionFile(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/var/tmp", "my-cnf-test-")
@@ -235,8 +235,8 @@ func TestOptionFile(t *testing.T) {
 	}
 	main, more := filepath.Join(dir, "my.cnf"), filepath.Join(dir, "more", "x.cnf")
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "more"), 0o755),
-		os.WriteFile(main, []byte("[client]\nmysqlx_port=1\n[mysqld]\n!includedir "+filepath.Dir(more)+"\n"), 0o644),
-		os.WriteFile(more, []byte(fmt.Sprintf("[mysqld]\n# mysqlx_port=2\nloose_mysqlx_port = %d\n", port)), 0o644)); err != nil {
+		os.WriteFile(main, []byte("[client]\nmysqlx_port=1\n[mysqld]\nmysqlx_port=3\n!includedir "+filepath.Dir(more)+"\n"), 0o644),
+		os.WriteFile(more, []byte(fmt.Sprintf("[mysqld]\nmysqlx_port=4\nloose_mysqlx_port = %d\n# mysqlx_port=2\n", port)), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	// A shell that waits for its input stands for MySQL, which MariaDB, without the X plugin, does not.
@@ -259,7 +259,7 @@ func TestOptionFile(t *testing.T) {
 		cmd.Wait()
 	})
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.Unread, uint16(port)) {
+		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.Unread, uint16(port)) || slices.Contains(found.Unread, 3) || slices.Contains(found.Unread, 4) {
 			return fmt.Errorf("%+v; its port is %d", found, port)
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
@@ -38,7 +39,7 @@ type Mount struct {
 type Tables struct {
 	// Host is the table of PID 1.
 	Host []Mount
-	// Others are those of containers and other private namespaces.
+	// Others are those of containers and other private namespaces, without the mounts that they only have copies of.
 	Others [][]Mount
 	// named reports for each of Others whether a process there is in a cgroup with a pod's name.
 	named []bool
@@ -53,12 +54,14 @@ type Tables struct {
 	// met are the processes in which the mount namespaces were first met, by the namespace: nearly always one of each
 	// container.
 	met map[string]int
-	// pods are the host's mounts of volumes into pods, set on first use.
+	// pods are the kubelet's mounts of volumes into pods, set on first use.
 	pods map[podVolume][]Mount
 	// points are the host's mounts by their points, set on first use.
 	points map[string]Mount
 	// used are the places that containers use, by device, set on first use.
 	used map[string][]string
+	// own are the seats of the host's mounts.
+	own map[seat]bool
 }
 
 // podVolume is a volume as the kubelet has it below a pod's folder.
@@ -94,6 +97,8 @@ const (
 	// maxUsers bounds what is kept of tables of containers with users of their own, in bytes; of one container half of
 	// what is left.
 	maxUsers = 16 << 20
+	// maxOthers bounds what is kept of all other tables together, in bytes; of one of them half of what is left.
+	maxOthers = 16 << 20
 	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no
 	// more of his are looked at, allDoubts those of all users.
 	maxDoubts = 8
@@ -115,11 +120,15 @@ func ReadTables(root string) (*Tables, error) {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
 	}
 	t.Host, t.sources, t.unread = mounts, append(t.sources, source), source.unread
+	t.own = map[seat]bool{}
+	for _, s := range seats(t.Host) {
+		t.own[s] = true
+	}
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
 	c := containers{procfs: root, walk: pod.NewWalk(root), doubts: map[uint32]int{}}
-	left := maxUsers
+	left, leftOthers := maxUsers, maxOthers
 	for _, pid := range pids {
 		mnt, err := namespace(root, pid, "mnt")
 		if err != nil || seen[mnt] {
@@ -150,6 +159,13 @@ func ReadTables(root string) (*Tables, error) {
 				t.users = append(t.users, mounts)
 			}
 		default:
+			mounts = t.without(mounts)
+			n := bytesOf(mounts)
+			if n > leftOthers/2 {
+				t.cutOff++
+				continue
+			}
+			leftOthers -= n
 			t.Others, t.sources, t.named = append(t.Others, mounts), append(t.sources, source), append(t.named, named)
 		}
 	}
@@ -165,9 +181,34 @@ func ended(root string, pid int) bool {
 // bytesOf is about what a table takes.
 func bytesOf(mounts []Mount) (n int) {
 	for _, m := range mounts {
-		n += len(m.Point) + len(m.Root) + len(m.Source)
+		n += len(m.Point) + len(m.Root) + len(m.Source) + int(unsafe.Sizeof(m))
 	}
 	return n
+}
+
+// without returns a table without the mounts that it only has copies of, the host's. Where a node's mounts leak, each private
+// namespace and each container that is given a folder of the host's has a copy of them all. Roots remain, and what is below
+// the namespace's own.
+func (t *Tables) without(table []Mount) (own []Mount) {
+	all, kept := seats(table), map[int]bool{}
+	for i, m := range table {
+		if !t.own[all[i]] || m.Point == "/" {
+			kept[m.number], kept[m.parent] = true, true
+		}
+	}
+	for _, m := range table {
+		if kept[m.number] {
+			own = append(own, m)
+		}
+	}
+	return own
+}
+
+// seesHost reports whether a table is of a namespace that sees the host's files.
+func (t *Tables) seesHost(table []Mount) bool {
+	root, rooted := holding(t.Host, "/")
+	m, ok := holding(table, "/")
+	return ok && rooted && m.Device == root.Device && m.Root == root.Root
 }
 
 // containers finds pods' containers with users of their own.
@@ -272,10 +313,10 @@ func (t *Tables) At(point string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// kubelet returns the host's mounts of a PersistentVolume into pods, one for each device. The kubelet names them <its
+// kubelet returns the kubelet's mounts of a PersistentVolume into pods, one for each device. The kubelet names them <its
 // folder>/pods/<pod's UID>/volumes/<plugin>/<volume>, with mount at the end for CSI; any plugin will do for anyPlugin.
 // Of a raw block volume it mounts the device's node at <its folder>/plugins/<plugin>/volumeDevices/<volume>/<pod's
-// UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubelets.
+// UID>, with dev before the UID for CSI. Its folder may be anywhere, see kubeletsOf.
 func (t *Tables) kubelet(plugin, name string) []Mount {
 	return t.podVolumes()[podVolume{plugin, name}]
 }
@@ -292,8 +333,16 @@ func (t *Tables) volumes() map[string]bool {
 func (t *Tables) podVolumes() map[podVolume][]Mount {
 	if t.pods == nil {
 		t.pods = map[podVolume][]Mount{}
-		kubelets := t.kubelets()
-		for _, m := range t.Host {
+		table := t.Host
+		kubelets := kubeletsOf(table)
+		// A kubelet may have a mount namespace of its own (OpenShift's kubens.service). Where it has none, others' mounts
+		// of volumes are left over.
+		for i := 0; i < len(t.Others) && len(kubelets) == 0; i++ {
+			if !t.named[i] && t.seesHost(t.Others[i]) {
+				table, kubelets = t.Others[i], kubeletsOf(t.Others[i])
+			}
+		}
+		for _, m := range table {
 			v, folder, raw, ok := podVolumeOf(m.Point)
 			if !ok || m.anybodys() && (raw || !kubelets[folder]) {
 				continue
@@ -312,11 +361,11 @@ func (t *Tables) podVolumes() map[podVolume][]Mount {
 	return t.pods
 }
 
-// kubelets are the folders of kubelets, which differ between distributions. They are found by a pod's volume that not
+// kubeletsOf returns the folders of kubelets, which differ between distributions. They are found by a pod's volume that not
 // every user may have mounted there, such as the token that nearly each pod has.
-func (t *Tables) kubelets() map[string]bool {
+func kubeletsOf(table []Mount) map[string]bool {
 	folders := map[string]bool{}
-	for _, m := range t.Host {
+	for _, m := range table {
 		if found := podFolder.FindString(m.Point); found != "" && !m.anybodys() {
 			folders[strings.TrimSuffix(m.Point, found)] = true
 		}

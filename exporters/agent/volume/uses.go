@@ -26,11 +26,6 @@ func (t *Tables) inUse(p Place, whole bool) bool {
 // of the host's is given the mounts below it, too. Containers outside of pods, such as a kubelet in a container, have
 // folders of the host's for other reasons.
 func (t *Tables) uses() map[string][]string {
-	root, rooted := holding(t.Host, "/")
-	own := map[seat]bool{}
-	for _, s := range seats(t.Host) {
-		own[s] = true
-	}
 	used := map[string][]string{}
 	tables := slices.Clone(t.users)
 	for i, table := range t.Others {
@@ -39,12 +34,12 @@ func (t *Tables) uses() map[string][]string {
 		}
 	}
 	for _, table := range tables {
-		if m, ok := holding(table, "/"); ok && rooted && m.Device == root.Device && m.Root == root.Root {
-			continue // it sees the host's files
+		if t.seesHost(table) {
+			continue
 		}
 		for _, s := range seats(table) {
 			// What is longer than a path can be is in no folder of a volume.
-			if !own[s] && len(s.shows.Path) < unix.PathMax {
+			if !t.own[s] && len(s.shows.Path) < unix.PathMax {
 				used[s.shows.Device] = append(used[s.shows.Device], s.shows.Path)
 			}
 		}

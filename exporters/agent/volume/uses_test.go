@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -290,5 +291,93 @@ func TestManyMountsOfContainers(t *testing.T) {
 	}
 	if all := read(t, proc); (Identity{Directory: "/data", InUse: true}).in(all) == nil {
 		t.Errorf("/data is used by nobody; %d tables are kept", len(all.users))
+	}
+}
+
+// However many mounts leak on a node, and however many namespaces have copies of them, what is kept is bounded, and the
+// containers' own mounts are among it.
+func TestCopiesOfLeakedMounts(t *testing.T) {
+	var leaked strings.Builder
+	copies := func(first int, at string) string {
+		leaked.Reset()
+		for i := range 15000 {
+			fmt.Fprintf(&leaked, "%d %d 0:%d / %s/run/containerd/sandboxes/%0120d/shm rw,nosuid - tmpfs shm rw\n", first+1000+i, first, 100+i, at, i)
+		}
+		return leaked.String()
+	}
+	tables := []string{}
+	for range 20 {
+		tables = append(tables, "32 1 254:1 / / rw - ext4 /dev/vda1 rw\n"+copies(32, ""),
+			"32 1 0:50 / / rw - overlay overlay rw\n33 32 254:1 / /host rw - ext4 /dev/vda1 rw\n34 32 8:16 / /data rw - ext4 /dev/sdb rw\n"+copies(33, "/host"))
+	}
+	proc := others(t, tables...)
+	if err := os.WriteFile(filepath.Join(proc, "1/mountinfo"), []byte(host+copies(22, "")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tables = nil
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	all := read(t, proc)
+	if took := heap() - before; took > 32<<20 {
+		t.Errorf("%d MiB are kept", took>>20)
+	}
+	if len(all.Others) != 40 || all.cutOff != 0 {
+		t.Errorf("%d tables are kept, %d cut off", len(all.Others), all.cutOff)
+	}
+	if (Identity{Directory: "/data", InUse: true}).in(all) == nil {
+		t.Error("/data is used by nobody")
+	}
+	if n := len(all.Others[1]); n != 3 {
+		t.Errorf("of a container %d mounts are kept, want 3", n)
+	}
+}
+
+// What namespaces have of their own is bounded, too, and what is left out counts.
+func TestManyMountsOfNamespaces(t *testing.T) {
+	line := "33 32 0:51 / /" + strings.Repeat("x", 4000) + " rw - tmpfs tmpfs rw\n"
+	table := "32 1 0:50 / / rw - overlay overlay rw\n" + strings.Repeat(line, 900)
+	var tables []string
+	for range 16 {
+		tables = append(tables, table)
+	}
+	all := read(t, others(t, append(tables, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /x rw - ext4 /dev/sdb rw\n")...))
+	kept := 0
+	for _, table := range all.Others {
+		kept += bytesOf(table)
+	}
+	if kept > maxOthers || all.cutOff == 0 || len(all.Others)+all.cutOff != 17 {
+		t.Errorf("%d bytes of %d tables are kept, %d cut off", kept, len(all.Others), all.cutOff)
+	}
+	if (Identity{Directory: "/data", InUse: true}).in(all) == nil {
+		t.Error("/data is used by nobody")
+	}
+}
+
+// A kubelet may mount volumes in a namespace of its own, which sees the host's files; a pod's container is none, and what
+// another namespace has left of volumes is nobody's where the kubelet has none.
+func TestKubeletsOwnNamespace(t *testing.T) {
+	const volumes = "32 1 254:1 / / rw - ext4 /dev/vda1 rw\n33 32 0:60 / /var/lib/kubelet/pods/u/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw\n" +
+		"34 32 8:32 / /var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/sdc rw\n"
+	proc, one := others(t, volumes), Identity{Plugin: csiPlugin, Kubelet: "pvc-1"}
+	if found := one.in(read(t, proc)); found != nil {
+		t.Errorf("in a pod's: %+v", found)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "2/cgroup"), []byte("0::/system.slice/kubens.service\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found := one.in(read(t, proc)); len(found) != 1 || found[0].Device != "8:32" {
+		t.Errorf("in the kubelet's namespace: %+v", found)
+	}
+	own := host + "40 22 0:61 / /var/lib/kubelet/pods/v/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw\n"
+	if err := os.WriteFile(filepath.Join(proc, "1/mountinfo"), []byte(own), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found := one.in(read(t, proc)); found != nil {
+		t.Errorf("left over in a service's: %+v", found)
 	}
 }

@@ -110,7 +110,7 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1), dispersed: i.Disperse != 0}
 		on := 0
 		for _, o := range i.Options {
-			if (o.Name == "diagnostics.latency-measurement" || o.Name == "diagnostics.count-fop-hits") && o.Value == "on" {
+			if (o.Name == "diagnostics.latency-measurement" || o.Name == "diagnostics.count-fop-hits") && slices.Contains(glusterTrue, strings.ToLower(o.Value)) {
 				on++
 			}
 		}
@@ -122,6 +122,10 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 	}
 	return volumes, nil
 }
+
+// glusterTrue are GlusterFS' words for an option that is on; it reports the one that was typed (gf_string2boolean in
+// libglusterfs/src/common-utils.c).
+var glusterTrue = []string{"1", "on", "yes", "true", "enable"}
 
 // place is where a brick is. It identifies the brick however its host is written.
 type place struct{ host, path string }

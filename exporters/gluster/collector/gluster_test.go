@@ -312,3 +312,15 @@ func TestBricksOfIPv6Hosts(t *testing.T) {
 		}
 	}
 }
+
+// GlusterFS reports an option as it was typed, by any of its words for on.
+func TestProfiledByAnyWord(t *testing.T) {
+	const on = "<value>on</value>"
+	for word, want := range map[string]string{"Enable": "1", "1": "1", "true": "1", "off": "0"} {
+		info := edited(t, "volume-info.xml", on, "<value>"+word+"</value>")
+		_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), map[string]string{"volume-info.xml": info}), "all")
+		if text := exposition.Text(t, r); !strings.Contains(text, `plumbline_gluster_volume_profiled{volume="lab-gluster-r3"} `+want+"\n") {
+			t.Errorf("%s: want %s in\n%s", word, want, text)
+		}
+	}
+}

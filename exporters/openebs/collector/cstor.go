@@ -57,15 +57,57 @@ func (s cstorStatus) updated() (time.Time, error) {
 	return time.Parse(time.RFC3339, s.Updated)
 }
 
-// age returns how old the status is, and whether that is known. A time that cannot be parsed is reported when the
-// object arrives, see oddStatus.
-func (s cstorStatus) age() (time.Duration, bool) {
-	updated, err := s.updated()
-	return time.Since(updated), err == nil && !updated.IsZero()
+// cstorAges are how old the status of volumes and of replicas is.
+type cstorAges struct {
+	now time.Time
+	// since is when each status was first seen with the time that it has, by this machine's clock: that of the machine
+	// that wrote it may be ahead.
+	since map[cstorSeen]time.Time
 }
 
-func (s cstorStatus) stale() bool {
-	age, known := s.age()
+// cstorSeen is a status of an object, with its time.
+type cstorSeen struct{ kind, name, updated string }
+
+// next returns the ages at a later time. What is not among these objects any more is forgotten.
+func (a cstorAges) next(now time.Time, volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) cstorAges {
+	b := cstorAges{now, map[cstorSeen]time.Time{}}
+	look := func(seen cstorSeen) {
+		since, known := a.since[seen]
+		if !known {
+			since = now
+		}
+		b.since[seen] = since
+	}
+	for name, v := range volumes {
+		look(v.seen(name))
+	}
+	for name, r := range replicas {
+		look(r.seen(name))
+	}
+	return b
+}
+
+func (o *cstorVolume) seen(name string) cstorSeen {
+	return cstorSeen{"volume", name, o.Status.Updated}
+}
+
+func (o *cstorReplica) seen(name string) cstorSeen {
+	return cstorSeen{"replica", name, o.Status.Updated}
+}
+
+// of returns how old a status is, and whether that is known. A time that cannot be parsed is reported when the object
+// arrives, see oddStatus.
+func (a cstorAges) of(seen cstorSeen) (time.Duration, bool) {
+	updated, err := cstorStatus{Updated: seen.updated}.updated()
+	age := a.now.Sub(updated)
+	if since, ok := a.since[seen]; ok {
+		age = max(age, a.now.Sub(since))
+	}
+	return age, err == nil && !updated.IsZero()
+}
+
+func (a cstorAges) stale(seen cstorSeen) bool {
+	age, known := a.of(seen)
 	return known && age > cstorStale
 }
 
@@ -119,7 +161,10 @@ type cstorPool struct {
 
 func (o *cstorPool) Odd() string { return odd("status.phase", o.Status.Phase, cstorPoolStates) }
 
-type cstor struct{ o Options }
+type cstor struct {
+	o    Options
+	ages cstorAges // of the Update before
+}
 
 // NewCStor makes the collector of cStor's objects.
 func NewCStor(o Options) Collector {
@@ -130,7 +175,7 @@ func NewCStor(o Options) Collector {
 	kube.Follow[cstorVolume](o.Objects, kind("cstorvolumes"), nil)
 	kube.Follow[cstorReplica](o.Objects, kind("cstorvolumereplicas"), nil)
 	kube.Follow[cstorPool](o.Objects, kind("cstorpoolinstances"), nil)
-	return &cstor{o}
+	return &cstor{o: o}
 }
 
 func (c *cstor) Start(context.Context) error { return nil }
@@ -140,8 +185,9 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 	replicas := kube.All[*cstorReplica](c.o.Objects, "cstorvolumereplicas")
 	volumes := kube.All[*cstorVolume](c.o.Objects, "cstorvolumes")
 	// If everything is old, no single target is dead: the last known states stay, and the collector fails.
-	silent := cstorSilent(volumes, replicas)
-	dead := cstorDead(pools, replicas, away(c.o.Objects))
+	c.ages = c.ages.next(time.Now(), volumes, replicas)
+	silent := c.ages.silent(volumes, replicas)
+	dead := c.ages.dead(pools, replicas, away(c.o.Objects))
 	for name, p := range pools {
 		phase := p.Status.Phase
 		if dead[name] && silent == nil {
@@ -154,19 +200,19 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		if p := pools[r.Labels.Pool]; p != nil {
 			node = p.Spec.Host
 		}
-		if (r.Status.stale() || dead[r.Labels.Pool]) && silent == nil {
+		if (c.ages.stale(r.seen(name)) || dead[r.Labels.Pool]) && silent == nil {
 			phase = ""
 		}
 		gauge(ch, exporterkit.ReplicaInfo, 1, volume, name, node, "", "", BackendCStor)
 		states(ch, replicaState, phase, cstorReplicaStates, volume, name, BackendCStor)
 	}
-	connected := cstorConnected(replicas, silent != nil)
+	connected := c.ages.connected(replicas, silent != nil)
 	for name, v := range volumes {
 		gauge(ch, exporterkit.DesiredReplicas, float64(v.Spec.Replicas), name, BackendCStor)
 		if updated, err := v.Status.updated(); err == nil && !updated.IsZero() {
 			gauge(ch, cstorStatusTime, float64(updated.Unix()), name, BackendCStor)
 		}
-		stale := v.Status.stale() && silent == nil
+		stale := c.ages.stale(v.seen(name)) && silent == nil
 		if !stale {
 			states(ch, volumeState, v.Status.Phase, cstorVolumeStates, name, BackendCStor)
 		}
@@ -179,14 +225,14 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		errors.Join(silent, c.o.Objects.Err("cstorvolumes", "cstorvolumereplicas", "cstorpoolinstances")))
 }
 
-// cstorDead are the pools whose manager writes nothing any more, by what it writes all the time: its replicas' status.
+// dead are the pools whose manager writes nothing any more, by what it writes all the time: its replicas' status.
 // Of a pool none of whose replicas has a time it is dead if its node is away.
-func cstorDead(pools map[string]*cstorPool, replicas map[string]*cstorReplica, away func(node string) bool) map[string]bool {
+func (a cstorAges) dead(pools map[string]*cstorPool, replicas map[string]*cstorReplica, away func(node string) bool) map[string]bool {
 	dead, fresh := map[string]bool{}, map[string]bool{}
-	for _, r := range replicas {
-		if _, known := r.Status.age(); known {
+	for name, r := range replicas {
+		if _, known := a.of(r.seen(name)); known {
 			dead[r.Labels.Pool] = true
-			fresh[r.Labels.Pool] = fresh[r.Labels.Pool] || !r.Status.stale()
+			fresh[r.Labels.Pool] = fresh[r.Labels.Pool] || !a.stale(r.seen(name))
 		}
 	}
 	for name, p := range pools {
@@ -195,16 +241,16 @@ func cstorDead(pools map[string]*cstorPool, replicas map[string]*cstorReplica, a
 	return dead
 }
 
-// cstorConnected returns, by volume, how many replicas hold all data and have a target, as their pools report. A volume
+// connected returns, by volume, how many replicas hold all data and have a target, as their pools report. A volume
 // has an entry of 0 if one of its replicas had a target once. Stale states count only if all are stale.
-func cstorConnected(replicas map[string]*cstorReplica, silent bool) map[string]int {
+func (a cstorAges) connected(replicas map[string]*cstorReplica, silent bool) map[string]int {
 	connected := map[string]int{}
-	for _, r := range replicas {
+	for name, r := range replicas {
 		volume := r.Labels.Volume
 		if volume == "" || slices.Contains(cstorUnborn, r.Status.Phase) {
 			continue
 		}
-		if r.Status.Phase == "Healthy" && (silent || !r.Status.stale()) {
+		if r.Status.Phase == "Healthy" && (silent || !a.stale(r.seen(name))) {
 			connected[volume]++
 		} else {
 			connected[volume] += 0
@@ -213,20 +259,20 @@ func cstorConnected(replicas map[string]*cstorReplica, silent bool) map[string]i
 	return connected
 }
 
-// cstorSilent returns an error if nothing was written recently: the API server does not answer, or the machine's clock
+// silent returns an error if nothing was written recently: the API server does not answer, or the machine's clock
 // is wrong.
-func cstorSilent(volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) error {
+func (a cstorAges) silent(volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) error {
 	last := time.Duration(-1)
-	look := func(s cstorStatus) {
-		if age, known := s.age(); known && (last < 0 || age < last) {
+	look := func(seen cstorSeen) {
+		if age, known := a.of(seen); known && (last < 0 || age < last) {
 			last = max(age, 0)
 		}
 	}
-	for _, v := range volumes {
-		look(v.Status.cstorStatus)
+	for name, v := range volumes {
+		look(v.seen(name))
 	}
-	for _, r := range replicas {
-		look(r.Status.cstorStatus)
+	for name, r := range replicas {
+		look(r.seen(name))
 	}
 	if last <= cstorStale {
 		return nil

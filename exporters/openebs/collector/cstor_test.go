@@ -86,3 +86,28 @@ func TestTargetIsDead(t *testing.T) {
 		})
 	}
 }
+
+// The clock of the machine that writes a status may be ahead of this one's: what is not written again is old all the same,
+// and what is written again is not.
+func TestStatusOfTheFuture(t *testing.T) {
+	start := time.Now()
+	ahead := func(d time.Duration) string { return start.Add(time.Hour + d).UTC().Format(time.RFC3339) }
+	dead, lives := &cstorVolume{}, &cstorVolume{}
+	dead.Status.Updated = ahead(0)
+	volumes := map[string]*cstorVolume{"dead": dead, "lives": lives}
+	var ages cstorAges
+	for second := 0; second <= 120; second += 30 {
+		at := time.Duration(second) * time.Second
+		lives.Status.Updated = ahead(at)
+		ages = ages.next(start.Add(at), volumes, nil)
+		if got, want := ages.stale(dead.seen("dead")), at > cstorStale; got != want {
+			t.Errorf("after %s it is stale: %v", at, got)
+		}
+		if ages.stale(lives.seen("lives")) || ages.silent(volumes, nil) != nil {
+			t.Errorf("after %s one that is written is stale, or all are: %v", at, ages.silent(volumes, nil))
+		}
+	}
+	if ages = ages.next(start.Add(time.Hour), map[string]*cstorVolume{"lives": lives}, nil); len(ages.since) != 1 {
+		t.Errorf("what is gone is remembered: %v", ages.since)
+	}
+}

@@ -22,6 +22,9 @@ var (
 		"Whether the driver says that the LVM or ZFS volume is ready: 1 yes, 0 no.", []string{"volume", "backend"}, nil)
 )
 
+// errNoNode is the error of a volume whose node is not known.
+var errNoNode = errors.New("no node, or more than one, has the labels of its node affinity")
+
 // CSI drivers of the local engines.
 const (
 	lvmDriver = "local.csi.openebs.io"
@@ -85,7 +88,8 @@ func (c *localPV) Start(context.Context) error { return nil }
 func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	lvm := kube.All[*lvmVolume](c.o.Objects, "lvmvolumes")
 	zfs := kube.All[*zfsVolume](c.o.Objects, "zfsvolumes")
-	nodeName := nodeNames(c.o.Objects)
+	volumes := kube.All[*placed](c.o.Objects, "persistentvolumes")
+	nodeName, owner := nodeNames(c.o.Objects, volumes), handled(volumes)
 	sent := 0
 	send := func(volume, backend, node, pool, path, device string) {
 		sent++
@@ -93,11 +97,16 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 		gauge(ch, exporterkit.DesiredReplicas, 1, volume, backend)
 		gauge(ch, exporterkit.ReplicaInfo, 1, volume, volume, node, device, "", backend)
 	}
-	for name, v := range kube.All[*placed](c.o.Objects, "persistentvolumes") {
+	for name, v := range volumes {
 		switch {
+		case v.driver != "" && owner[[2]string{v.driver, v.handle}] != name:
+			continue // released and kept: the data is another's now
 		case v.driver == "":
-			device, node := "", nodeName(v.label, v.node)
-			if node == c.o.Node {
+			device, node := "", nodeName(v.on...)
+			switch node {
+			case "":
+				c.untraced.Note(v.path, errNoNode)
+			case c.o.Node:
 				found, err := c.disks.Find(v.path)
 				if errors.Is(err, disk.ErrPending) {
 					continue // it has no series before its disk is known, or known to be unknown
@@ -111,7 +120,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			if o == nil {
 				continue // made a moment ago, or the driver's object is already gone
 			}
-			device, node := "/dev/"+o.Spec.Group+"/"+v.handle, nodeName(nodeIDLabel, o.Spec.Owner)
+			device, node := "/dev/"+o.Spec.Group+"/"+v.handle, nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
 			kernelName, pending := c.kernelName(node, device)
 			if pending {
 				continue
@@ -123,7 +132,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			if o == nil {
 				continue
 			}
-			set, node := path.Join(o.Spec.Pool, v.handle), nodeName(nodeIDLabel, o.Spec.Owner)
+			set, node := path.Join(o.Spec.Pool, v.handle), nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
 			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set)
 			if pending {
 				continue

@@ -1,6 +1,12 @@
 package collector
 
-import "github.com/plumbline/plumbline/exporters/exporterkit/kube"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+)
 
 // nodeIDLabel is of nodes that were given a name of their own for OpenEBS, so that another machine can take their
 // place; it is the owner of their volumes.
@@ -22,16 +28,53 @@ type nodeObject struct {
 
 type nodeMeta struct {
 	kube.Meta
-	Labels struct { // nodeLabels
-		Host string `json:"kubernetes.io/hostname"`
-		Name string `json:"openebs.io/nodename"`
-		ID   string `json:"openebs.io/nodeid"`
-	} `json:"labels"`
+	Labels labelList `json:"labels"`
 }
 
-// label is the value of one of nodeLabels.
+// nodeLabel is a label of a node, and its value.
+type nodeLabel struct{ key, value string }
+
+// labelList are an object's labels, of which all may matter: PersistentVolumes name the ones that an administrator chose.
+type labelList []nodeLabel
+
+// maxNodeLabels bounds the labels that are kept of a node; which ones are left out of more is chance, but for nodeLabels.
+const maxNodeLabels = 128
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *labelList) UnmarshalJSON(text []byte) error {
+	var labels map[string]string
+	if err := json.Unmarshal(text, &labels); err != nil {
+		return err
+	}
+	*l = nil
+	for _, key := range append(slices.Clone(nodeLabels), slices.Collect(maps.Keys(labels))...) {
+		if value, ok := labels[key]; ok && len(*l) < maxNodeLabels {
+			*l = append(*l, nodeLabel{key, value})
+			delete(labels, key)
+		}
+	}
+	return nil
+}
+
+// sharedLabels returns the texts of labels, for kube's sharing of texts.
+func sharedLabels(l []nodeLabel) (texts []*string) {
+	for i := range l {
+		texts = append(texts, &l[i].key, &l[i].value)
+	}
+	return texts
+}
+
+// Shared implements kube's sharing of texts.
+func (o *nodeObject) Shared() []*string { return sharedLabels(o.Labels) }
+
+// label is the value of a label, or "".
 func (o *nodeObject) label(name string) string {
-	return map[string]string{nodeLabels[0]: o.Labels.Host, nodeLabels[1]: o.Labels.Name, nodeLabels[2]: o.Labels.ID}[name]
+	for _, l := range o.Labels {
+		if l.key == name {
+			return l.value
+		}
+	}
+	return ""
 }
 
 // ready reports whether the node's kubelet answers.
@@ -67,24 +110,39 @@ func away(o *kube.Objects) func(node string) bool {
 	return func(node string) bool { return len(ready) > 0 && node != "" && !ready[node] }
 }
 
-// nodeNames returns a function from a label of one node's, and its value, to the node's name. A value that no node has,
-// or more than one, stays as it is.
-func nodeNames(o *kube.Objects) func(label, value string) string {
-	names := map[[2]string]string{}
+// nodeNames returns a function from labels of one node's to the node's name, for those labels that volumes name and for
+// nodeLabels. A value of one of nodeLabels that no node has, or more than one, stays as it is; of other labels it names none.
+func nodeNames(o *kube.Objects, volumes map[string]*placed) func(labels ...nodeLabel) string {
+	named := slices.Clone(nodeLabels)
+	for _, v := range volumes {
+		for _, l := range v.on {
+			if !slices.Contains(named, l.key) {
+				named = append(named, l.key)
+			}
+		}
+	}
+	names := map[nodeLabel]string{}
 	for name, n := range kube.All[*nodeObject](o, "nodes") {
-		for _, label := range nodeLabels {
-			key := [2]string{label, n.label(label)}
-			if _, twice := names[key]; twice || key[1] == "" {
+		for _, label := range named {
+			key := nodeLabel{label, n.label(label)}
+			if _, twice := names[key]; twice || key.value == "" {
 				names[key] = ""
 			} else {
 				names[key] = name
 			}
 		}
 	}
-	return func(label, value string) string {
-		if name := names[[2]string{label, value}]; name != "" {
-			return name
+	return func(labels ...nodeLabel) string {
+		for _, l := range labels {
+			if name := names[l]; name != "" {
+				return name
+			}
 		}
-		return value
+		for _, l := range labels {
+			if slices.Contains(nodeLabels, l.key) {
+				return l.value
+			}
+		}
+		return ""
 	}
 }

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -22,8 +21,9 @@ type persistentVolume struct {
 			Required *struct {
 				Terms []struct {
 					Expressions []struct {
-						Key    string   `json:"key"`
-						Values []string `json:"values"`
+						Key      string   `json:"key"`
+						Operator string   `json:"operator"`
+						Values   []string `json:"values"`
 					} `json:"matchExpressions"`
 				} `json:"nodeSelectorTerms"`
 			} `json:"required"`
@@ -44,9 +44,9 @@ type volumeMeta struct {
 
 // placed is what is kept of a PersistentVolume of one of OpenEBS' engines.
 type placed struct {
-	driver, handle string // of CSI; empty for hostpath
-	path           string // of hostpath
-	label, node    string // a label of the one node it can be used on, and its value
+	driver, handle string      // of CSI; empty for hostpath
+	path           string      // of hostpath
+	on             []nodeLabel // labels of the one node it can be used on
 	bound          bool
 }
 
@@ -57,7 +57,7 @@ func (*persistentVolume) Odd() string { return "" }
 func (*placed) Odd() string { return "" }
 
 // Shared implements kube's sharing of texts.
-func (p *placed) Shared() []*string { return []*string{&p.driver, &p.label, &p.node} }
+func (p *placed) Shared() []*string { return append(sharedLabels(p.on), &p.driver) }
 
 // keep returns what is kept of the volume; nil if it is no engine's of OpenEBS that names its volumes by it.
 func (v *persistentVolume) keep() kube.Object {
@@ -70,26 +70,36 @@ func (v *persistentVolume) keep() kube.Object {
 		}
 	case v.Spec.Local != nil && v.Labels.Kind == "local-hostpath":
 		p.path = v.Spec.Local.Path
-		p.label, p.node = v.node()
+		p.on = v.on()
 	default:
 		return nil
 	}
 	return p
 }
 
-// node is a label of the one node the volume can be used on, and its value; empty if there are several.
-func (v *persistentVolume) node() (label, value string) {
+// maxAffinity bounds the labels that are kept of a volume's node.
+const maxAffinity = 4
+
+// on returns labels of the one node the volume can be used on: the one of nodeLabels that its affinity names, else all,
+// as an administrator may have chosen another (the provisioner's NodeAffinityLabels). There are none if there are several
+// nodes.
+func (v *persistentVolume) on() (labels []nodeLabel) {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return "", ""
+		return nil
 	}
-	for _, term := range v.Spec.NodeAffinity.Required.Terms {
+	terms := v.Spec.NodeAffinity.Required.Terms
+	for _, term := range terms {
 		for _, e := range term.Expressions {
-			if slices.Contains(nodeLabels, e.Key) && len(e.Values) == 1 {
-				return e.Key, e.Values[0]
+			switch {
+			case len(e.Values) != 1:
+			case slices.Contains(nodeLabels, e.Key):
+				return []nodeLabel{{e.Key, e.Values[0]}}
+			case e.Operator == "In" && len(terms) == 1 && len(labels) < maxAffinity:
+				labels = append(labels, nodeLabel{e.Key, e.Values[0]})
 			}
 		}
 	}
-	return "", ""
+	return labels
 }
 
 // followVolumes makes PersistentVolumes known; more than one collector may call it.
@@ -100,27 +110,29 @@ func followVolumes(o *kube.Objects) {
 // mayastorDriver is the CSI driver whose handles are Mayastor's volume UUIDs.
 const mayastorDriver = "io.openebs.csi-mayastor"
 
-// volumeNames returns a function from Mayastor's UUID of a volume to the name of its
-// PersistentVolume: the one that the API server knows, else the one that dynamic
-// provisioning gives. Of several, as after one was made anew by hand, it is always the same:
-// one that is bound, else any, and of these the first by name.
-func volumeNames(o *kube.Objects) func(uuid string) string {
-	names := map[string]string{}
-	if o != nil {
-		volumes := kube.All[*placed](o, "persistentvolumes")
-		for _, name := range slices.Sorted(maps.Keys(volumes)) {
-			v := volumes[name]
-			if v.driver != mayastorDriver {
-				continue
-			}
-			first, taken := names[v.handle]
-			if !taken || !volumes[first].bound && v.bound {
-				names[v.handle] = name
-			}
+// handled returns, by driver and handle, the name of the PersistentVolume that a CSI volume has. Of several, as after one was
+// made anew by hand, it is always the same: one that is bound, else any, and of these the first by name.
+func handled(volumes map[string]*placed) map[[2]string]string {
+	names := map[[2]string]string{}
+	for name, v := range volumes {
+		key := [2]string{v.driver, v.handle}
+		first, taken := names[key]
+		if v.driver != "" && (!taken || v.bound && !volumes[first].bound || v.bound == volumes[first].bound && name < first) {
+			names[key] = name
 		}
 	}
+	return names
+}
+
+// volumeNames returns a function from Mayastor's UUID of a volume to the name of its PersistentVolume: the one that the API
+// server knows, else the one that dynamic provisioning gives.
+func volumeNames(o *kube.Objects) func(uuid string) string {
+	var names map[[2]string]string
+	if o != nil {
+		names = handled(kube.All[*placed](o, "persistentvolumes"))
+	}
 	return func(uuid string) string {
-		if name := names[uuid]; name != "" {
+		if name := names[[2]string{mayastorDriver, uuid}]; name != "" {
 			return name
 		}
 		return "pvc-" + uuid
