@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 			Verdict: Same, Difference: d(1, 0.99, 1.01), Seen: 0.065},
 		"surely slower: the second's time is 5.04 % longer, between 0.03 % longer and 10 % longer; of two runs, one of each, the second's is the slower in 90 of 100 cases": {
 			Verdict: Slower, Difference: d(1.0504, 1.0003, 1.1), Superiority: 0.9, limits: []float64{1, 1.05, 1 / 1.05}},
-		"not told apart: between 5.0 % shorter and 5.03 % longer; a slowdown under 10.2 % could not have been seen": {
+		string(Unsure) + ": between 5.0 % shorter and 5.03 % longer; a slowdown under 10.2 % could not have been seen": {
 			Verdict: Unsure, Difference: d(1.02, 0.95, 1.0503), Seen: 0.102, limits: []float64{1, 1.05, 1 / 1.05, 1.1}},
 		"no difference that counts: between 2.0 % shorter and 5.0 % longer; a slowdown of 8.0 % would have been seen": {
 			Verdict: Same, Difference: d(1.02, 0.98, 1.05), Seen: 0.08, limits: []float64{1, 1.05, 1 / 1.05, 1.1}},

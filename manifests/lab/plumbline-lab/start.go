@@ -235,9 +235,9 @@ func endings(dir string, processes []supervise.Process) string {
 func withEndings(dir string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	processes, asked := supervise.At(dir).Processes(ctx)
-	if asked != nil {
-		return errors.Join(err, asked)
+	processes, failed := supervise.At(dir).Processes(ctx)
+	if failed != nil {
+		return errors.Join(err, failed)
 	}
 	if text := endings(dir, processes); text != "" {
 		return fmt.Errorf("%w%s", err, text)
