@@ -79,7 +79,7 @@ func matchers(t Target, cluster string, named bool) *strings.Replacer {
 		alone, last, before = "{"+of()+"}", ","+of(), of()+","
 	}
 	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
-		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.Class))
+		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.ofServer()))
 }
 
 func (a *asker) text(name string) string {
@@ -125,7 +125,7 @@ func (a *asker) vector(name string) model.Vector {
 		return nil
 	}
 	// A matcher of an empty value takes what has no such label, of whomever it is.
-	for variable, value := range map[string]string{"$volume": a.target.Volume, "$device": a.target.Device, "$class": a.target.Class} {
+	for variable, value := range map[string]string{"$volume": a.target.Volume, "$device": a.target.Device, "$class": a.target.ofServer()} {
 		if value == "" && strings.Contains(questions.Asked[name], variable) {
 			return nil
 		}

@@ -42,7 +42,7 @@ func (f *Finding) knownOfVolume(s *series) {
 		s.add("volume:sync_layer:share5m", l.Seconds, of("layer", l.Name)...)
 	}
 	for _, n := range f.neighbours {
-		s.add("volume:neighbour:share5m", n.share, of("node", n.node, "device", n.device, "kind", n.kind, "user", n.user)...)
+		s.add("volume:neighbour:share5m", n.share, "cluster", t.Cluster, "volume", n.volume, "node", n.node, "device", n.device, "kind", n.kind, "user", n.user)
 	}
 	for _, r := range f.Replicas {
 		is := of("replica", r.Name)
@@ -63,7 +63,7 @@ func (f *Finding) knownOfServer(s *series) {
 	of := func(more ...string) []string {
 		return append([]string{"cluster", t.Cluster, "node", t.Node, "server", t.Server}, more...)
 	}
-	s.add("server:volume:info", 1, of("db_system", t.Engine, "volume", t.Volume, "storageclass", t.Class)...)
+	s.add("server:volume:info", 1, of("db_system", t.Engine, "volume", cmp.Or(t.data, t.Volume), "storageclass", t.ofServer())...)
 	if t.Volume != "" {
 		s.add("server:sync_volume:info", 1, of("volume", t.Volume)...)
 	}
@@ -85,7 +85,7 @@ func (f *Finding) knownOfServer(s *series) {
 	}
 	f.main().add(s, f, of("db_system", t.Engine, "command", command)...)
 	if f.IsControl {
-		s.add("storageclass:control:info", 1, "cluster", t.Cluster, "node", t.Node, "storageclass", t.Class)
+		s.add("storageclass:control:info", 1, "cluster", t.Cluster, "node", t.Node, "storageclass", t.ofServer())
 	}
 	if c := f.Control; c != nil {
 		is := []string{"cluster", t.Cluster, "node", t.Node, "server", c.Server, "db_system", t.Engine}
@@ -93,7 +93,7 @@ func (f *Finding) knownOfServer(s *series) {
 		s.add("storageclass:control:info", 1, "cluster", t.Cluster, "node", t.Node, "storageclass", c.Class)
 		c.Statement.add(s, f, append(is, "command", command)...)
 	}
-	place := []string{"cluster", t.Cluster, "node", t.Node, "storageclass", t.Class}
+	place := []string{"cluster", t.Cluster, "node", t.Node, "storageclass", t.ofServer()}
 	for _, layer := range f.grown {
 		s.add("storageclass:grown_layer:info", 1, append(place, "layer", layer)...)
 	}

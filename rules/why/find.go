@@ -199,10 +199,11 @@ func (a *asker) targets(s Subject) []Target {
 		if !wanted[data] && !wanted[at] || !isMeant(v.Metric) {
 			continue
 		}
-		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["db_system"])}
+		t := Target{Node: string(v.Metric["node"]), Server: string(v.Metric["server"]), Engine: string(v.Metric["db_system"]),
+			data: string(data[1]), class: string(v.Metric["storageclass"])}
 		fill(&t, at)
 		// A log on a volume that has no name here: the data's class is the server's.
-		t.Class = cmp.Or(t.Class, string(v.Metric["storageclass"]))
+		t.Class = cmp.Or(t.Class, t.class)
 		if !slices.Contains(targets, t) {
 			targets = append(targets, t)
 		}
@@ -358,21 +359,30 @@ func (a *asker) complete(f *Finding) {
 	for _, v := range a.vector("grown layer") {
 		f.grown = append(f.grown, string(v.Metric["layer"]))
 	}
+	f.neighbours = a.neighbours()
+	if t.data != "" && t.data != t.Volume {
+		f.neighbours = append(f.neighbours, a.about(Target{Cluster: t.Cluster, Volume: t.data}).neighbours()...)
+	}
+	f.loadExplains = Known(a.number("load explains"))
+	f.hostExplains = t.Server != "" && Known(a.number("host explains"))
+	f.Alerts = a.alerts(f)
+}
+
+// neighbours are who keeps disks below the target's volume busy.
+func (a *asker) neighbours() (all []neighbour) {
 	work := map[[2]model.LabelValue]float64{}
 	for _, v := range a.vector("disk work") {
 		work[[2]model.LabelValue{v.Metric["node"], v.Metric["device"]}] = float64(v.Value)
 	}
 	for _, v := range a.vector("neighbours") {
 		m := v.Metric
-		n := neighbour{string(m["node"]), string(m["device"]), string(m["kind"]), string(m["user"]), float64(v.Value), math.NaN()}
+		n := neighbour{a.target.Volume, string(m["node"]), string(m["device"]), string(m["kind"]), string(m["user"]), float64(v.Value), math.NaN()}
 		if times, known := work[[2]model.LabelValue{m["node"], m["device"]}]; known {
 			n.work = times
 		}
-		f.neighbours = append(f.neighbours, n)
+		all = append(all, n)
 	}
-	f.loadExplains = Known(a.number("load explains"))
-	f.hostExplains = t.Server != "" && Known(a.number("host explains"))
-	f.Alerts = a.alerts(f)
+	return all
 }
 
 // split splits a write and the statements by layer.
@@ -390,7 +400,7 @@ func (a *asker) compare(f *Finding) {
 			classes[string(v.Metric["storageclass"])] = true
 		}
 	}
-	if classes[f.Target.Class] {
+	if classes[f.Target.ofServer()] {
 		f.IsControl = true
 		return
 	}
@@ -517,7 +527,7 @@ func (a *asker) alerts(f *Finding) []Alert {
 		switch {
 		case is("volume", f.Target.Volume):
 		case is("server", f.Target.Server) && onNode:
-		case no("volume") && no("server") && is("storageclass", f.Target.Class) && onNode:
+		case no("volume") && no("server") && is("storageclass", f.Target.ofServer()) && onNode:
 		case no("volume") && no("server") && no("storageclass") && is("node", f.Target.Node) && (no("device") || is("device", f.Target.Device)):
 		default:
 			continue

@@ -168,11 +168,11 @@ func (f *Finding) cpuText() string {
 		f.Target.Node, who, ms(seconds(s.Phases, layers.Runqueue)), ms(s.Mean), pressure)
 }
 
-// neighbour is who keeps a disk below the volume busy: its share of the disk's time, and how many times its usual work
+// neighbour is who keeps a disk below a volume busy: its share of the disk's time, and how many times its usual work
 // the disk does.
 type neighbour struct {
-	node, device, kind, user string
-	share, work              float64
+	volume, node, device, kind, user string
+	share, work                      float64
 }
 
 // neighbourText words who keeps a disk busy.

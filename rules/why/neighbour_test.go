@@ -1,11 +1,13 @@
 package why
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/plumbline/plumbline/rules/layers"
+	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
 // Who keeps a disk below the volume busy is named beside the replica on it, and first where a layer of storage grew: not
@@ -18,11 +20,10 @@ func TestNeighbour(t *testing.T) {
 		reason       Reason
 		want, not    string
 	}{
-		"the device grew": {layers.Device, false, neighbour{"b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
+		"the device grew": {layers.Device, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
 			"its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", ""},
-		"the network grew":     {layers.Network, false, neighbour{"b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
-		"the own load grew":    {layers.Device, true, neighbour{"b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Load, "more to do", "backup"},
-		"the server's own pod": {layers.Device, false, neighbour{"b", "nvme1n1", "pod", "shop/db-1", 0.71, 4.2}, Grown, "grew most", "times its usual"},
+		"the network grew":  {layers.Network, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
+		"the own load grew": {layers.Device, true, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Load, "more to do", "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Finding{At: time.Unix(1e9, 0), Window: 5 * time.Minute, Target: Target{Node: "b", Server: "shop/db-1", Engine: "postgresql", Class: "c", Volume: "v"},
@@ -34,6 +35,51 @@ func TestNeighbour(t *testing.T) {
 			}
 			if v := f.Verdict; v.Reason != c.reason || !strings.Contains(v.Text, c.want) || c.not != "" && strings.Contains(v.Text, c.not) {
 				t.Errorf("%s: %s", v.Reason, v.Text)
+			}
+		})
+	}
+}
+
+// Of a server with its log on a volume of its own, the neighbour is one of the volume that the grown layer is of, whatever
+// the class of the log's.
+func TestNeighbourOfLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		layer      string
+		read, sync float64 // seconds of a commit
+		user       string  // "" if nobody is named
+		busy       string  // whose disk has a neighbour, if not both
+	}{
+		"syncs":                                {layers.Device, 0.001, 0.02, "backup/of-log", ""},
+		"reads for longer than it syncs":       {layers.Device, 0.02, 0.001, "backup/of-data", ""},
+		"the read itself":                      {layers.Read, 0.001, 0.02, "backup/of-data", ""},
+		"flushes, and the data's disk is busy": {layers.Flush, 0.02, 0.001, "", "data"},
+		"reads, and the log's disk is busy":    {layers.Read, 0.02, 0.001, "", "log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := whytest.Healthy()
+			l.More = func(r *whytest.Recording) {
+				const server = `server="split",node="n",db_system="postgresql"`
+				r.Gauge(`server:volume:info{`+server+`,volume="v-data",storageclass="fast"}`, 1)
+				r.Gauge(`server:sync_volume:info{`+server+`,volume="v-log"}`, 1)
+				for _, v := range []string{"data", "log"} {
+					class := map[string]string{"data": "fast", "log": "other"}[v]
+					r.Gauge(fmt.Sprintf(`plumbline_volume_info{node="n",volume="v-%s",namespace="lab",persistentvolumeclaim="%s-split",storageclass=%q,device="dev-%s"}`, v, v, class, v), 1)
+					if c.busy == "" || c.busy == v {
+						r.Gauge(fmt.Sprintf(`volume:neighbour:share5m{volume="v-%s",node="n",device="dev-%s",kind="pod",user="backup/of-%s"}`, v, v, v), 0.7)
+					}
+				}
+				r.Counter(`plumbline_query_phase_seconds_total{`+server+`,command="commit",phase="read"}`, 40*c.read)
+				r.Counter(`plumbline_query_phase_seconds_total{`+server+`,command="commit",phase="sync"}`, 40*c.sync)
+				r.Times(`plumbline_query_duration_seconds{`+server+`,command="commit"}`, 40, c.read+c.sync)
+				r.Gauge(fmt.Sprintf(`storageclass:grown_layer:info{node="n",storageclass="fast",layer=%q}`, c.layer), 1)
+			}
+			f := find(t, l, Subject{Server: "split"})
+			want := Neighbour
+			if c.user == "" {
+				want = Grown
+			}
+			if v := f.Verdict; v.Reason != want || v.User != c.user || !strings.Contains(v.Text, c.user) || f.Target.Volume != "v-log" || f.Target.Class != "other" {
+				t.Errorf("%s of %s: %s", v.Reason, v.User, v.Text)
 			}
 		})
 	}

@@ -7,6 +7,7 @@
 package why
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -29,7 +30,12 @@ type Target struct {
 	Cluster, Node, Server, Engine string
 	// Volume is where commits wait: the volume of the write-ahead log.
 	Volume, Device, Namespace, Claim, Class, Backend string
+	// data and class are the volume of the data, which is Volume or another, and its class, which is the server's.
+	data, class string
 }
+
+// ofServer returns the storage class that the rules have the server in: its data's.
+func (t Target) ofServer() string { return cmp.Or(t.class, t.Class) }
 
 // Layer is a part of a time.
 type Layer struct {

@@ -427,8 +427,8 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 		d.send(ch, diskSeries{device: name, kind: diskRest}, disk.rest)
 		d.send(ch, diskSeries{device: name, kind: diskUnattributed}, disk.without)
 	}
-	for s := range d.sameServers() {
-		ch <- gauge(diskServer, 1, d.options.Node, s.user.kind, s.user.id, s.server)
+	for label, user := range d.sameServers() {
+		ch <- gauge(diskServer, 1, d.options.Node, user.kind, user.id, label)
 	}
 	for reason, name := range diskLosses {
 		ch <- counter(diskLost, float64(d.lost[reason]), d.options.Node, name)
@@ -473,27 +473,24 @@ func (d *disks) export(podOf func(device, uid string) (name, of string)) {
 	d.exported, d.counted = exported, counted
 }
 
-// diskUserServer is a user with series, as it is called there, that is a database server.
-type diskUserServer struct {
-	user   diskUserID
-	server string
-}
-
-// sameServers returns the users with series that are database servers.
-func (d *disks) sameServers() map[diskUserServer]bool {
-	same := map[diskUserServer]bool{}
+// sameServers returns the users with series that are database servers, as they are called there, by the servers' labels.
+func (d *disks) sameServers() map[string]diskUserID {
+	listed := map[diskUserID]bool{}
 	for _, disk := range d.ledger.disks {
-		listed := func(id diskUserID) bool { return disk.users[id] != nil && disk.users[id].listed }
-		for label, id := range d.servers {
-			user, ok := nearest(id, listed)
-			if !ok {
-				continue
-			}
-			if user.kind == diskPod {
-				user.id, _ = podOnDisk(user.id, d.pods, "", nil)
-			}
-			same[diskUserServer{user, label}] = true
+		for id, user := range disk.users {
+			listed[id] = listed[id] || user.listed
 		}
+	}
+	same := map[string]diskUserID{}
+	for label, id := range d.servers {
+		user, ok := nearest(id, func(id diskUserID) bool { return listed[id] })
+		if !ok {
+			continue
+		}
+		if user.kind == diskPod {
+			user.id, _ = podOnDisk(user.id, d.pods, "", nil)
+		}
+		same[label] = user
 	}
 	return same
 }

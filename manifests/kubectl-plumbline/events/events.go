@@ -56,8 +56,11 @@ var (
 )
 
 // kindOf returns what a verdict is reported as; ok is false for one that reports no trouble. A reason that is not known
-// is reported as what its layer is.
-func kindOf(reason why.Reason, layer string) (k kind, ok bool) {
+// is reported as what its layer is, and a neighbour on a replica's disk with the replica.
+func kindOf(reason why.Reason, layer, ofReplica string) (k kind, ok bool) {
+	if reason == why.Neighbour && ofReplica != "" {
+		reason = why.SlowReplica
+	}
 	switch reason {
 	case why.Largest, why.Few, why.Rebuild: // a rebuild takes time from others, who have verdicts of their own then
 		return kind{}, false
@@ -112,7 +115,7 @@ type span struct {
 
 func (s span) lasted() time.Duration { return s.last.Sub(s.first) }
 
-type culprit struct{ layer, replica, device, node string }
+type culprit struct{ layer, replica, device, node, kind, user string }
 
 // group are a kind's verdicts on one object.
 type group struct {
@@ -196,7 +199,7 @@ func (g *group) during(s span) (all []culprit) {
 		}
 	}
 	slices.SortFunc(all, func(a, b culprit) int {
-		return cmp.Or(g.culprits[a].Compare(g.culprits[b]), layers.Compare(a.layer, b.layer), cmp.Compare(a.replica, b.replica), cmp.Compare(a.node, b.node), cmp.Compare(a.device, b.device))
+		return cmp.Or(g.culprits[a].Compare(g.culprits[b]), layers.Compare(a.layer, b.layer), cmp.Compare(a.replica, b.replica), cmp.Compare(a.node, b.node), cmp.Compare(a.device, b.device), cmp.Compare(a.user, b.user))
 	})
 	return all
 }
@@ -221,8 +224,8 @@ func (s Source) groups(ctx context.Context, now time.Time) ([]*group, error) {
 	all := map[string]*group{}
 	var order []*group
 	for _, v := range verdicts {
-		reason, layer := why.Reason(v.Metric["reason"]), string(v.Metric["layer"])
-		k, ok := kindOf(reason, layer)
+		reason := why.Reason(v.Metric["reason"])
+		k, ok := kindOf(reason, string(v.Metric["layer"]), string(v.Metric["replica"]))
 		if !ok {
 			continue
 		}
@@ -233,7 +236,7 @@ func (s Source) groups(ctx context.Context, now time.Time) ([]*group, error) {
 				g = &group{object: o, kind: k, culprits: map[culprit]time.Time{}}
 				all[key], order = g, append(order, g)
 			}
-			g.add(v, reason, layer)
+			g.add(v, reason)
 		}
 	}
 	return order, nil
@@ -248,8 +251,9 @@ func (s Source) judged(ctx context.Context, now time.Time) error {
 	return errors.New("there is no series of Plumbline's rules, and so no verdict: load them (the chart's rules.enabled), and see whether Prometheus selects them")
 }
 
-func (g *group) add(v *model.SampleStream, reason why.Reason, layer string) {
-	c := culprit{layer, string(v.Metric["replica"]), string(v.Metric["device"]), string(v.Metric["culprit_node"])}
+func (g *group) add(v *model.SampleStream, reason why.Reason) {
+	m := v.Metric
+	c := culprit{string(m["layer"]), string(m["replica"]), string(m["device"]), string(m["culprit_node"]), string(m["kind"]), string(m["user"])}
 	for _, p := range v.Values {
 		t := p.Timestamp.Time()
 		if first, ok := g.culprits[c]; !ok || t.Before(first) {

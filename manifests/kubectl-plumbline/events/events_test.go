@@ -196,6 +196,10 @@ func TestKinds(t *testing.T) {
 		{`reason="replica",layer="disk",replica="r-1",volume="pvc-1"`, "ReplicaSlow", "the disk below the slowest replica, replica r-1", true},
 		{`reason="grown",layer="flush"`, "StorageSlow", "the device's cache flush", true},
 		{`reason="grown",layer="sync"`, "StorageSlow", "sync", true},
+		{`reason="neighbour",layer="device",device="sda",culprit_node="n1",kind="pod",user="backup/nightly"`, "StorageSlow",
+			"the device, device sda, on n1, most of its time is backup/nightly (pod)", true},
+		{`reason="neighbour",layer="disk",replica="r-1",device="sda",culprit_node="n2",kind="pod",user="backup/nightly",volume="pvc-1"`, "ReplicaSlow",
+			"replica r-1, device sda, on n2, most of its time is backup/nightly (pod)", true},
 		{`reason="grown",layer="cpu"`, "StatementsSlow", "work on a CPU", false},
 		{`reason="grown",layer="cache"`, "StorageSlow", "the layer cache", true},
 		{`reason="host"`, "StatementsSlow", "reason host", false},
@@ -215,6 +219,24 @@ func TestKinds(t *testing.T) {
 			if !strings.Contains(e.Message, c.words) {
 				t.Errorf("%s: %s", c.verdict, e.Message)
 			}
+		}
+	}
+}
+
+// A replica's slow disk and who keeps it busy are one event, which names both, also without why's sentence.
+func TestNeighbour(t *testing.T) {
+	s := newServer(t)
+	place := `volume="pvc-1",layer="disk",replica="r-2",device="sda",culprit_node="n2"`
+	w := newWriter(t, s, newStore(t, identities+`
+		volume:verdict:confidence{reason="replica",`+place+`} _x10 0.9x100
+		volume:verdict:confidence{reason="neighbour",`+place+`,kind="pod",user="backup/nightly"} _x12 0.75x100
+	`))
+	rounds(t, w, 0, 1500)
+	want(t, s.written(), "PersistentVolumeClaim shop/data-pg-0 Warning ReplicaSlow at 300")
+	const words = "the disk below the slowest replica, replica r-2, device sda, on n2, most of its time is backup/nightly (pod). kubectl plumbline why data-pg-0 -n shop"
+	for _, e := range s.events {
+		if e.Message != words {
+			t.Errorf("got %q, want %q", e.Message, words)
 		}
 	}
 }

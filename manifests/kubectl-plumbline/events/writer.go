@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -238,7 +239,7 @@ func (w *Writer) message(ctx context.Context, e *Event, now time.Time, words *in
 		case err != nil:
 			w.Log.Warn("an event has no sentence of its own", "kind", e.Kind, "namespace", e.Namespace, "name", e.Name, "err", why.Line(err))
 		default:
-			if k, ok := kindOf(f.Verdict.Reason, f.Verdict.Layer); ok && k == e.kind {
+			if k, ok := kindOf(f.Verdict.Reason, f.Verdict.Layer, f.Verdict.Replica); ok && k == e.kind {
 				text = f.Words()
 			}
 		}
@@ -270,6 +271,9 @@ func (e *Event) plain() string {
 	const most = 4
 	var all []string
 	for _, c := range e.culprits {
+		if c.user == "" && slices.ContainsFunc(e.culprits, func(n culprit) bool { return n.user != "" && n.replica == c.replica && n.layer == c.layer }) {
+			continue // its neighbour's part has the same place
+		}
 		var parts []string
 		if c.layer != "" {
 			parts = append(parts, layers.Of(c.layer).Words)
@@ -278,6 +282,9 @@ func (e *Event) plain() string {
 			if p.name != "" {
 				parts = append(parts, p.what+p.name)
 			}
+		}
+		if c.user != "" {
+			parts = append(parts, fmt.Sprintf("most of its time is %s (%s)", c.user, c.kind))
 		}
 		if len(parts) > 0 {
 			all = append(all, strings.Join(parts, ", "))

@@ -13,7 +13,7 @@ import (
 )
 
 // ours are the metrics that rules and dashboards may ask for, whoever exports them.
-var ours = regexp.MustCompile(`^(plumbline_|ebpf_exporter_|loadgen_|node_(disk|time|timex|filesystem|pressure)|cnpg_|mysql_|pg_|kubelet_volume_|container_(fs|pressure)_|up$|scrape_|prometheus_(rule|tsdb)_|longhorn_|openebs_|process_)`)
+var ours = regexp.MustCompile(`^(plumbline_|ebpf_exporter_|loadgen_|node_(boot_time|disk|time|timex|filesystem|pressure)|cnpg_|mysql_|pg_|kubelet_volume_|container_(fs|pressure)_|up$|scrape_|prometheus_(rule|tsdb)_|longhorn_|openebs_|process_)`)
 
 // saveExposition writes what Prometheus stored of every exporter, labels as stored: for each
 // metric one series of each set of label names. tests/contract checks the rules' labels against
