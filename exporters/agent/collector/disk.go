@@ -87,8 +87,8 @@ type disks struct {
 	mu     sync.Mutex
 	ledger *diskLedger
 	pods   map[string]pod.Pod
-	// servers are the users that the database servers are by their processes, by their labels.
-	servers map[string]diskUserID
+	// servers are the users that the database servers' processes are.
+	servers map[int]diskUserID
 	// exported is what series have, and counted the users' totals in it: a pod that takes the place of one of its name
 	// goes on counting in its series.
 	exported map[diskSeries]diskUse
@@ -201,12 +201,12 @@ func (d *disks) take(change func()) (uids []string) {
 	return d.ledger.listedPods()
 }
 
-// runningServers returns which users the database servers are.
-func (d *disks) runningServers() map[string]diskUserID {
-	all := map[string]diskUserID{}
+// runningServers returns which users the database servers' processes are.
+func (d *disks) runningServers() map[int]diskUserID {
+	all := map[int]diskUserID{}
 	for _, s := range d.options.Servers.all() {
 		if path, _, err := blockCgroup(filepath.Join(d.options.ProcFS, strconv.Itoa(s.pid), "cgroup")); err == nil && path != "" {
-			all[s.label] = userOfCgroup(path)
+			all[s.pid] = userOfCgroup(path)
 		}
 	}
 	return all
@@ -417,6 +417,7 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 	if d.options.Volumes != nil {
 		volumes, _ = d.options.Volumes.Known() // the collector volume reports what is wrong with them
 	}
+	servers := d.options.Servers.all() // by their labels of now
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.export(func(device, uid string) (name, of string) { return podOnDisk(uid, d.pods, device, volumes) })
@@ -427,7 +428,7 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 		d.send(ch, diskSeries{device: name, kind: diskRest}, disk.rest)
 		d.send(ch, diskSeries{device: name, kind: diskUnattributed}, disk.without)
 	}
-	for label, user := range d.sameServers() {
+	for label, user := range d.sameServers(servers) {
 		ch <- gauge(diskServer, 1, d.options.Node, user.kind, user.id, label)
 	}
 	for reason, name := range diskLosses {
@@ -474,7 +475,7 @@ func (d *disks) export(podOf func(device, uid string) (name, of string)) {
 }
 
 // sameServers returns the users with series that are database servers, as they are called there, by the servers' labels.
-func (d *disks) sameServers() map[string]diskUserID {
+func (d *disks) sameServers(servers []runningServer) map[string]diskUserID {
 	listed := map[diskUserID]bool{}
 	for _, disk := range d.ledger.disks {
 		for id, user := range disk.users {
@@ -482,15 +483,16 @@ func (d *disks) sameServers() map[string]diskUserID {
 		}
 	}
 	same := map[string]diskUserID{}
-	for label, id := range d.servers {
+	for _, s := range servers {
+		id, known := d.servers[s.pid]
 		user, ok := nearest(id, func(id diskUserID) bool { return listed[id] })
-		if !ok {
+		if !known || !ok {
 			continue
 		}
 		if user.kind == diskPod {
 			user.id, _ = podOnDisk(user.id, d.pods, "", nil)
 		}
-		same[label] = user
+		same[s.label] = user
 	}
 	return same
 }
