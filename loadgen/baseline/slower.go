@@ -24,9 +24,9 @@ func slower(old ruleFile, baselines []Baseline, share float64) error {
 			}
 			was, ok := old.quantile(b, strconv.FormatFloat(pinned, 'f', -1, 64))
 			if ok && q.Value > was*(1+share) {
-				errs = append(errs, fmt.Errorf("%s: the 95th percentile of this run is %.3f ms, %s than the pinned one of %.3f ms, and --refuse-slower allows %.4g %%: "+
+				errs = append(errs, fmt.Errorf("%s: the 95th percentile of this run is %.3f ms, %s %s the pinned one of %.3f ms, and --refuse-slower allows %.4g %%: "+
 					"the old pin stays, without proof that the storage is slower; loadgen compare tests that",
-					b.name(), q.Value*1000, words.Change(q.Value/was, 1+share), was*1000, share*100))
+					b.name(), q.Value*1000, words.Change(q.Value/was, 1+share), words.Beside(q.Value/was), was*1000, share*100))
 			}
 		}
 	}

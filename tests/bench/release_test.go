@@ -229,7 +229,7 @@ func release(t *testing.T, s *kubetest.Server) {
 			t.Fatal(err)
 		}
 	}
-	if err := pin(name, 0.009); err == nil || !strings.Contains(err.Error(), "3.000 ms are pinned") {
+	if err := pin(name, 0.009); err == nil || !strings.Contains(err.Error(), "3.0 times as long as the pinned one of 3.000 ms") {
 		t.Errorf("a pin three times as slow gave %v", err)
 	}
 	for _, change := range [][]string{
