@@ -171,11 +171,14 @@ func (d *disks) look(now time.Time) {
 	lost := make([]uint64, bpf.DiskLostLOSSES)
 	lostErr := addEvents(d.collection.Maps[bpf.DiskMapLosses], lost)
 
-	uids := d.take(func() {
+	uids := func() []string {
+		d.mu.Lock()
+		defer d.mu.Unlock() // also after a panic
 		d.ledger.add(now, used)
 		d.ledger.compare(stats)
 		d.servers, d.lost, d.err = servers, lost, errors.Join(err, statsErr, lostErr)
-	})
+		return d.ledger.listedPods()
+	}()
 	if d.options.Pods == nil {
 		return
 	}
@@ -191,14 +194,6 @@ func (d *disks) look(now time.Time) {
 		}
 	}
 	d.pods = found
-}
-
-// take changes what is exported, and returns the pods with series.
-func (d *disks) take(change func()) (uids []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	change()
-	return d.ledger.listedPods()
 }
 
 // runningServers returns which users the database servers' processes are.
@@ -420,7 +415,7 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 	servers := d.options.Servers.all() // by their labels of now
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.export(func(device, uid string) (name, of string) { return podOnDisk(uid, d.pods, device, volumes) })
+	d.export(volumes)
 	for l, u := range d.exported {
 		d.send(ch, l, u)
 	}
@@ -447,8 +442,8 @@ func (d *disks) send(ch chan<- prometheus.Metric, l diskSeries, u diskUse) {
 	}
 }
 
-// export brings what series have up to date; podOf returns what a pod is called on a device, and its volume there.
-func (d *disks) export(podOf func(device, uid string) (name, of string)) {
+// export brings what series have up to date.
+func (d *disks) export(volumes []volume.Found) {
 	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUse{}
 	for device, disk := range d.ledger.disks {
 		for id, user := range disk.users {
@@ -457,7 +452,7 @@ func (d *disks) export(podOf func(device, uid string) (name, of string)) {
 			}
 			l := diskSeries{device, id.kind, id.id, id.volume}
 			if id.kind == diskPod {
-				l.user, l.volume = podOf(device, id.id)
+				l.user, l.volume = podOnDisk(id.id, d.pods, device, volumes)
 			}
 			sum, begun := exported[l]
 			if !begun {
