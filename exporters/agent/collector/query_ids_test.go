@@ -272,6 +272,20 @@ func TestManyQueryIDs(t *testing.T) {
 	}
 }
 
+// misread is a kernel side that is given a wrong description of one server, whenever that is described.
+type misread struct {
+	kernel
+	number uint32
+	wrong  func(*sighting)
+}
+
+func (k misread) describe(number uint32, s sighting) error {
+	if number == k.number {
+		k.wrong(&s)
+	}
+	return k.kernel.describe(number, s)
+}
+
 // Where identifiers are off, or the server's memory is not laid out as its version's is, statements have none, and that
 // is counted.
 func TestNoQueryIDs(t *testing.T) {
@@ -279,11 +293,11 @@ func TestNoQueryIDs(t *testing.T) {
 	q := startQueryWith(t, QueryOptions{Top: 10})
 	for name, c := range map[string]struct {
 		setting, reason string
-		change          func(*follower)
+		wrong           func(*sighting)
 	}{
-		"off":    {"off", "none", nil},
-		"layout": {"on", "unread", func(fo *follower) { fo.Version = "18" }},
-		"moved":  {"on", "unread", func(fo *follower) { fo.status += 8 }},
+		"off":    {"off", "none", func(*sighting) {}},
+		"layout": {"on", "unread", func(s *sighting) { s.Version = "18" }},
+		"moved":  {"on", "unread", func(s *sighting) { s.status += 8 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pg := servertest.StartPostgres(t, map[string]string{"cluster_name": name, "compute_query_id": c.setting}, nil)
@@ -298,11 +312,8 @@ func TestNoQueryIDs(t *testing.T) {
 				if fo.label != name {
 					continue
 				}
-				wrong := *fo
-				if c.change != nil {
-					c.change(&wrong)
-				}
-				if err := q.kernel.describe(fo.number, wrong.sighting); err != nil {
+				q.fleet.kernel = misread{q.kernel, fo.number, c.wrong}
+				if err := q.fleet.kernel.describe(fo.number, fo.sighting); err != nil {
 					t.Error(err)
 				}
 			}
