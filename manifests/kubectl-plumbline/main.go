@@ -56,6 +56,7 @@ type options struct {
 	predict      ask.Question
 	think        string
 	try          tryOptions
+	top          topOptions
 	output       string // one of answer.Formats; text if it is another
 }
 
@@ -68,12 +69,13 @@ Examples:
   kubectl plumbline why data-shop-1 -n shop        # a claim, layer by layer
   kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
+  kubectl plumbline top data-shop-1 -n shop --by=sync   # PostgreSQL's queries, by the time that they wait for syncs
   sudo plumbline try --for=30s                     # on a machine with a database, with nothing installed: the same answer
   kubectl plumbline try data-shop-1 -n shop --registry=REGISTRY    # a claim's node (or pod/POD, node/NODE), by a Job that is removed
   plumbline try --replay=FILE                      # of a record that --record=FILE made, here or elsewhere
   kubectl plumbline predict data-shop-1 -n shop --to=longhorn-r3   # what its commits would take on another storage class
   kubectl plumbline predict server/shop/shop-1 --to-replicas=1 --clients=8 --windows=24
-  kubectl plumbline why data-shop-1 -n shop -o json | jq '.items[].verdict'   # for programs; also status, predict, verify
+  kubectl plumbline why data-shop-1 -n shop -o json | jq '.items[].verdict'   # for programs; also status, top, predict, verify
   kubectl plumbline mcp -n shop                    # for assistants: a server of the Model Context Protocol
   kubectl plumbline status --prometheus=monitoring/prometheus-operated:9090
   kubectl plumbline why data-shop-1 -n shop --cluster=eu-1         # where Prometheus, Thanos or Mimir has several clusters
@@ -105,6 +107,10 @@ func main() {
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
 	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
 	whyCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS.").Required().StringVar(&o.target)
+	topCommand := app.Command("top", "Which queries of a PostgreSQL server take the time, and in which phase. Ends with 1 if there are none.")
+	topCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of all its servers.").Required().StringVar(&o.target)
+	topCommand.Flag("by", "Order: "+strings.Join(why.Orders[:4], ", ")+" or a phase: "+strings.Join(why.Orders[4:], ", ")+".").Default(why.Orders[0]).EnumVar(&o.top.by, why.Orders...)
+	topCommand.Flag("limit", "How many queries are shown; 0: all.").Default(strconv.Itoa(defaultTop)).UintVar(&o.top.limit)
 	predictCommand := app.Command("predict", "What a database's response times would be on another storage class or number of replicas, with an interval, from what was measured of both; or why that cannot be known. Ends with 1 then.")
 	predictCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
 	predictCommand.Flag("to", "Storage class asked about.").StringVar(&o.predict.Class)
@@ -129,7 +135,7 @@ func main() {
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
 	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant asks status, why, predict and alerts. It only reads.")
 	eventsCommand := app.Command("events", "Writes verdicts as Kubernetes Events on claims and databases' pods, until it is stopped: what the chart runs with verdict.events=true. It has flags of its own, see kubectl plumbline events --help.")
-	for _, c := range []*kingpin.CmdClause{status, whyCommand, tryCommand, predictCommand, verify} {
+	for _, c := range []*kingpin.CmdClause{status, whyCommand, topCommand, tryCommand, predictCommand, verify} {
 		c.Flag("output", "text, json or yaml. manifests/kubectl-plumbline/answer/schema.json describes the document.").Short('o').Default("text").EnumVar(&o.output, append([]string{"text"}, answer.Formats...)...)
 	}
 
@@ -159,6 +165,8 @@ func main() {
 		err = run(o, func(c *cluster) error { return c.status(ctx, os.Stdout, pen) })
 	case whyCommand.FullCommand():
 		err = run(o, func(c *cluster) error { return c.why(ctx, os.Stdout, pen) })
+	case topCommand.FullCommand():
+		err = run(o, func(c *cluster) error { return c.top(ctx, os.Stdout, pen) })
 	case tryCommand.FullCommand():
 		context.AfterFunc(ctx, cancel) // a second interrupt ends the program at once
 		do := func(c *cluster) error { return c.explain(ctx, os.Stdout, pen) }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -39,6 +42,11 @@ type (
 		Target    string `json:"target" jsonschema:"CLAIM, pod/POD, server/SERVER or class/STORAGECLASS."`
 		Namespace string `json:"namespace,omitempty" jsonschema:"Namespace of the claim or pod; the server's --namespace, or the kubeconfig's, if absent."`
 	}
+	topArguments struct {
+		targetArguments
+		By    string `json:"by,omitempty" jsonschema:"Order: time, mean, count, misses or a phase such as sync; time if absent."`
+		Limit uint   `json:"limit,omitempty" jsonschema:"How many queries; 20 if absent."`
+	}
 	predictArguments struct {
 		targetArguments
 		To         string  `json:"to,omitempty" jsonschema:"The other storage class; either this or toReplicas."`
@@ -63,6 +71,14 @@ func (a targetArguments) into(o *options) error {
 		o.namespace = a.Namespace
 	}
 	return a.windowArgument.into(o)
+}
+
+func (a topArguments) into(o *options) error {
+	o.top = topOptions{by: cmp.Or(a.By, why.Orders[0]), limit: cmp.Or(a.Limit, defaultTop)}
+	if !slices.Contains(why.Orders, o.top.by) {
+		return fmt.Errorf("by is %q; want one of %s", a.By, strings.Join(why.Orders, ", "))
+	}
+	return a.targetArguments.into(o)
 }
 
 func (a predictArguments) into(o *options) error {
@@ -94,6 +110,7 @@ func (c *cluster) mcp(ctx context.Context) error {
 	err := errors.Join(
 		addTool[windowArgument](c, server, turn, "status", answer.KindStatus, "Where the agent reports from, which alerts fire, and where commits' time goes on each storage class.", (*cluster).askStatus),
 		addTool[targetArguments](c, server, turn, "why", answer.KindWhy, "Where the time of a database's commits goes: statement, volume, replicas, alerts, and what explains it.", (*cluster).askWhy),
+		addTool[topArguments](c, server, turn, "top", answer.KindTop, "Which queries of a PostgreSQL server take the time, and in which phase.", (*cluster).askTop),
 		addTool[predictArguments](c, server, turn, "predict", answer.KindPredict, "What a database's response times would be on another storage class or number of replicas, with an interval, or why that cannot be known.", (*cluster).askPredict),
 		addTool[windowArgument](c, server, turn, "alerts", answer.KindAlerts, "Which of Plumbline's alerts fire.", (*cluster).askAlerts))
 	if err != nil {

@@ -77,6 +77,16 @@ func serve(t *testing.T, at string, r *whytest.Recording) int64 {
 	return int64(l.Addr().(*net.TCPAddr).Port)
 }
 
+// withQueries adds two queries of server r3, and the text of one.
+func withQueries(r *whytest.Recording) {
+	for id, phase := range map[string]string{"-81": "sync", "82": "cpu"} {
+		of := `server="r3",node="n",db_system="postgresql",queryid="` + id + `"`
+		r.Counter(`plumbline_query_id_statements_total{`+of+`}`, 10)
+		r.Counter(`plumbline_query_id_phase_seconds_total{`+of+`,phase="`+phase+`"}`, 0.1)
+	}
+	r.Gauge(`query:text:info{server="r3",queryid="-81",query="commit"}`, 1)
+}
+
 // The plugin on a real API server, with the rights that the help lists and no more: Prometheus is found and queried
 // through the proxy.
 func TestPlugin(t *testing.T) {
@@ -87,6 +97,7 @@ func TestPlugin(t *testing.T) {
 	lab.More = func(r *whytest.Recording) {
 		r.Gauge(`ALERTS{alertname="ReplicaStuck",alertstate="firing",severity="critical",part_of="plumbline",volume="v-r3"}`, 1)
 		r.Gauge(`ALERTS{alertname="Watchdog",alertstate="firing",severity="none"}`, 1)
+		withQueries(r)
 	}
 	port := serve(t, at, lab.Record())
 	for _, namespace := range []string{"lab", "monitoring"} {
@@ -137,6 +148,9 @@ func TestPlugin(t *testing.T) {
 	statusOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
 		return c.status(ctx, out, why.PlainPen(out))
 	}
+	topOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
+		return c.top(ctx, out, why.PlainPen(out))
+	}
 	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
 	predictOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.predict(ctx, out) }
 	to := func(class string) ask.Question { return ask.Question{Class: class, Windows: 4} }
@@ -164,6 +178,11 @@ func TestPlugin(t *testing.T) {
 		"pod":    {options{target: "pod/r3-pg", namespace: "lab"}, whyOf, "", []string{words}, nil},
 		"class":  {options{target: "class/r3"}, whyOf, "", []string{words}, nil},
 		"named":  {options{target: "server/r3", prometheus: "monitoring/prometheus-operated:9090"}, whyOf, "", []string{words}, nil},
+
+		"top":           {options{target: "data-r3", namespace: "lab", top: topOptions{by: "sync", limit: 1}}, topOf, "", []string{"1 of 2.", "-81", "commit", "s sync"}, []string{"82"}},
+		"top of none":   {options{target: "class/r1"}, topOf, "no query is known", []string{"Server r1: no query has time"}, nil},
+		"top of a pod":  {options{target: "pod/r3-pg", namespace: "lab"}, topOf, "", []string{"-81", "82"}, nil},
+		"top of nobody": {options{target: "class/gold"}, topOf, "nothing is known of it", nil, nil},
 
 		"verify": {options{}, verifyOf, "broken at: agent", []string{"in Prometheus at monitoring/prometheus-operated:9090", "Prometheus has no series of the agent"}, nil},
 

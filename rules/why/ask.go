@@ -78,7 +78,7 @@ func matchers(t Target, cluster string, named bool) *strings.Replacer {
 	if named {
 		alone, last, before = "{"+of()+"}", ","+of(), of()+","
 	}
-	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$volume", of("volume", t.Volume),
+	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$anywhere", of("server", t.Server), "$volume", of("volume", t.Volume),
 		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.ofServer()))
 }
 

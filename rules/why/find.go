@@ -290,25 +290,13 @@ func (a *asker) queries(f *Finding) {
 	if f.Target.Server == "" || len(phases) == 0 {
 		return
 	}
-	counts := a.by("query statements", "queryid")
-	waits, times := map[string]float64{}, map[string]float64{}
-	for _, v := range a.vector("query phases") {
-		id, spent := string(v.Metric["queryid"]), figure(v.Value)
-		if !Known(spent) {
-			continue
-		}
-		times[id] += spent
-		if slices.Contains(phases, string(v.Metric["phase"])) {
-			waits[id] += spent
-		}
+	times, all := a.queryTimes(), 0.0
+	for _, q := range times {
+		all += q.in(phases...)
 	}
-	all := 0.0
-	for _, wait := range waits {
-		all += wait
-	}
-	for id, wait := range waits {
-		if n := counts[id]; id != otherQuery && n > 0 && wait >= leastShare*all && wait > 0 {
-			f.Queries = append(f.Queries, Query{ID: id, Count: n, Mean: times[id] / n, Wait: wait / n, Share: wait / all})
+	for _, q := range times {
+		if wait := q.in(phases...); q.ID != otherQuery && q.Count > 0 && wait >= leastShare*all && wait > 0 {
+			f.Queries = append(f.Queries, Query{ID: q.ID, Count: q.Count, Mean: q.Mean(), Wait: wait / q.Count, Share: wait / all})
 		}
 	}
 	slices.SortFunc(f.Queries, func(x, y Query) int { return cmp.Or(cmp.Compare(y.Share, x.Share), strings.Compare(x.ID, y.ID)) })

@@ -32,6 +32,7 @@ var Formats = []string{"json", "yaml"}
 const (
 	KindWhy     = "WhyList"
 	KindStatus  = "Status"
+	KindTop     = "QueryList"
 	KindPredict = "Prediction"
 	KindVerify  = "Verification"
 	KindAlerts  = "AlertList"

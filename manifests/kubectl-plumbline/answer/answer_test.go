@@ -19,7 +19,7 @@ import (
 
 // documents are those of each kind with every field that there is.
 func documents() map[string]any {
-	all := map[string]any{KindWhy: &Why{}, KindStatus: &Status{}, KindPredict: &Prediction{}, KindVerify: &Verification{}, KindAlerts: &AlertList{}}
+	all := map[string]any{KindWhy: &Why{}, KindStatus: &Status{}, KindTop: &Top{}, KindPredict: &Prediction{}, KindVerify: &Verification{}, KindAlerts: &AlertList{}}
 	for kind, d := range all {
 		v := reflect.ValueOf(d).Elem()
 		schematest.Fill(v)

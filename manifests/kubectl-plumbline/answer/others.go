@@ -164,3 +164,35 @@ func NewPrediction(h Head, windows int, p *predict.Prediction) *Prediction {
 	}
 	return d
 }
+
+// Top is where the time of servers' queries went, the largest first by the order that was requested.
+type Top struct {
+	Head
+	Items []QueryTimes `json:"items"`
+	// Queries is how many there are.
+	Queries int `json:"queries"`
+	// Notes are what is not in the list, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// QueryTimes is a why.QueryTimes.
+type QueryTimes struct {
+	Target      Target   `json:"target"`
+	QueryID     string   `json:"queryId"`
+	Query       string   `json:"query,omitempty"`
+	Count       *float64 `json:"count,omitempty"`
+	MeanSeconds *float64 `json:"meanSeconds,omitempty"`
+	Share       *float64 `json:"share,omitempty"`
+	FileMisses  *float64 `json:"fileMisses,omitempty"`
+	// Phases are the seconds of all its statements.
+	Phases []Layer `json:"phases"`
+}
+
+// NewTop is the document of queries, at most so many.
+func NewTop(head Head, t *why.Top, most int) *Top {
+	d := &Top{Head: head, Items: []QueryTimes{}, Queries: len(t.Queries), Notes: t.Notes()}
+	for _, q := range t.Queries[:most] {
+		d.Items = append(d.Items, QueryTimes{newTarget(q.Target), q.ID, q.Text, figure(q.Count), figure(q.Mean()), figure(q.Share), figure(q.Misses), newLayers(q.Phases)})
+	}
+	return d
+}

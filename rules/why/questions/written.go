@@ -3,7 +3,8 @@
 package questions
 
 // Written are all questions, by name, as they are written: of native histograms. $server, $volume, $device, $node and
-// $class stand for matchers, $cluster for that of the cluster alone, $window for the window. Windows differ from the
+// $class stand for matchers, $anywhere for those of a server without its node, $cluster for that of the cluster alone,
+// $window for the window. Windows differ from the
 // rules' five minutes, so they query measured series. They query the rules' own where an engine's figures have no other
 // common name.
 var Written = map[string]string{
@@ -29,6 +30,9 @@ var Written = map[string]string{
 	// By query, where the server's identifiers are known.
 	"query statements": `sum by (queryid) (increase(plumbline_query_id_statements_total{$server}[$window]))`,
 	"query phases":     `sum by (queryid, phase) (increase(plumbline_query_id_phase_seconds_total{$server}[$window]))`,
+	"query misses":     `sum by (queryid) (increase(plumbline_query_id_file_reads_total{$server,cache="miss"}[$window]))`,
+	"query unknown":    `sum by (reason) (increase(plumbline_query_id_unknown_total{$server}[$window]))`,
+	"query texts":      `query:text:info{$anywhere}`,
 	// Of every server there is: one question, however many.
 	"all commit means":    `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{command="commit",$cluster}[$window])))`,
 	"all statement means": `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{$cluster}[$window])))`,

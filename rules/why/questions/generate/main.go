@@ -61,7 +61,7 @@ func source() ([]byte, error) {
 }
 
 // stands are what stands for matchers and the window while PromQL is parsed.
-var stands = [][2]string{{"$server", `__server__=""`}, {"$volume", `__volume__=""`}, {"$device", `__device__=""`}, {"$node", `__node__=""`},
+var stands = [][2]string{{"$server", `__server__=""`}, {"$anywhere", `__anywhere__=""`}, {"$volume", `__volume__=""`}, {"$device", `__device__=""`}, {"$node", `__node__=""`},
 	{"$class", `__class__=""`}, {"$cluster", `__cluster__=""`}, {"$window", "7m11s"}}
 
 func ask(either histograms.Histograms, question string) (string, error) {
