@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/try"
 )
 
 // cluster is a Kubernetes API server, queried by plain GET requests as with kubectl get --raw.
@@ -38,6 +39,8 @@ type cluster struct {
 	// why.
 	asked string
 	notes io.Writer
+	// looked, if there is one, gets a measurement after each look at the exporters.
+	looked func(*try.Measurement)
 }
 
 func newCluster(config *rest.Config, o options) (*cluster, error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/predict"
 	"github.com/plumbline/plumbline/loadgen/predict/ask"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/try"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -57,6 +59,7 @@ type options struct {
 	think        string
 	try          tryOptions
 	top          topOptions
+	live         bool
 	output       string // one of answer.Formats; text if it is another
 }
 
@@ -69,6 +72,7 @@ Examples:
   kubectl plumbline why data-shop-1 -n shop        # a claim, layer by layer
   kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
+  kubectl plumbline status --live                  # the slowest server of each class, again each second; why, try: each server
   kubectl plumbline top data-shop-1 -n shop --by=sync   # PostgreSQL's queries, by the time that they wait for syncs
   sudo plumbline try --for=30s                     # on a machine with a database, with nothing installed: the same answer
   kubectl plumbline try data-shop-1 -n shop --registry=REGISTRY    # a claim's node (or pod/POD, node/NODE), by a Job that is removed
@@ -126,10 +130,13 @@ func main() {
 	tryCommand.Flag("registry", "Registry of the images agent and blockio, for a target.").Envar("PLUMBLINE_REGISTRY").StringVar(&o.try.registry)
 	tryCommand.Flag("tag", "Their tag; this program's version if empty.").StringVar(&o.try.tag)
 	tryCommand.Flag("pod-namespace", "Namespace of the Job, for a target. Its PodSecurity must be privileged.").Default("kube-system").StringVar(&o.try.in)
-	tryCommand.Flag("for", "How long to measure.").Default("30s").DurationVar(&o.try.span)
+	tryCommand.Flag("for", "How long to measure; with --live until it is left, or 10m.").Default("30s").IsSetByUser(&o.try.spanNamed).DurationVar(&o.try.span)
 	tryCommand.Flag("record", "New file for what was measured: OpenMetrics with timestamps, without any text of a statement. promtool tsdb create-blocks-from openmetrics imports it.").StringVar(&o.try.record)
 	tryCommand.Flag("replay", "Explain such a record instead of measuring. Needs no right.").StringVar(&o.try.replay)
 	tryCommand.Flag("programs", "Folder with plumbline-agent, ebpf_exporter and blockio; that of this program if empty.").StringVar(&o.try.programs)
+	for _, c := range []*kingpin.CmdClause{status, whyCommand, tryCommand} {
+		c.Flag("live", "Show it again each second, on a screen with keys; as text where standard output is no terminal.").BoolVar(&o.live)
+	}
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
@@ -154,7 +161,7 @@ func main() {
 	o.prefer()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if command != mcp.FullCommand() { // each of its calls has its own time
+	if command != mcp.FullCommand() && !o.live { // each call of a tool, and each view, has its own time
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, patience+o.wait+o.try.span)
 		defer stop()
@@ -162,9 +169,19 @@ func main() {
 	pen := why.NewPen(os.Stdout)
 	switch command {
 	case status.FullCommand():
-		err = run(o, func(c *cluster) error { return c.status(ctx, os.Stdout, pen) })
+		err = run(o, func(c *cluster) error {
+			if o.live {
+				return c.liveStatus(ctx)
+			}
+			return c.status(ctx, os.Stdout, pen)
+		})
 	case whyCommand.FullCommand():
-		err = run(o, func(c *cluster) error { return c.why(ctx, os.Stdout, pen) })
+		err = run(o, func(c *cluster) error {
+			if o.live {
+				return c.liveWhy(ctx)
+			}
+			return c.why(ctx, os.Stdout, pen)
+		})
 	case topCommand.FullCommand():
 		err = run(o, func(c *cluster) error { return c.top(ctx, os.Stdout, pen) })
 	case tryCommand.FullCommand():
@@ -212,6 +229,15 @@ const (
 func (o *options) check() error {
 	if o.window < leastWindow || o.window > mostWindow {
 		return fmt.Errorf("--window=%v: want %v to %v", o.window, leastWindow, mostWindow)
+	}
+	if o.live && slices.Contains(answer.Formats, o.output) {
+		return fmt.Errorf("--live is for people: leave out --output=%s", o.output)
+	}
+	if o.live && o.try.replay != "" {
+		return errors.New("--replay measures nothing that --live could show: leave one of them out")
+	}
+	if o.live && !o.try.spanNamed {
+		o.try.span = try.MostSpan
 	}
 	if problems := validation.IsDNS1123Label(o.namespace); o.namespace != "" && len(problems) > 0 {
 		return fmt.Errorf("%q is no name of a namespace: %s", why.Clean(o.namespace), problems[0])

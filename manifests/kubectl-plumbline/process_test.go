@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
@@ -126,4 +129,88 @@ func TestExitCodes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// --live draws a screen on a terminal, which keys work on and which is as it was afterwards; elsewhere it is text.
+func TestLive(t *testing.T) {
+	prometheus := httptest.NewServer(slow().Record().Handler(nil))
+	defer prometheus.Close()
+	program := build(t)
+	arguments := []string{"why", "server/r3", "--live", "--window=20s", "--prometheus-url=" + prometheus.URL}
+
+	// script runs a command on a pseudo terminal, and copies what is typed and drawn.
+	cmd := command(t, "script", "--quiet", "--return", "--command", "stty cols 120 rows 50; exec "+program+" "+strings.Join(arguments, " "), "/dev/null")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	keys, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen, ended := drawn(t, cmd)
+	for _, step := range []struct{ want, keys string }{{"replica r3-2 stands out", "\r"}, {"round trip", "q"}} {
+		testkit.Eventually(t, testkit.Patience, func() error {
+			if text := screen(); !strings.Contains(strings.Join(strings.Fields(text), " "), step.want) {
+				return fmt.Errorf("%q is not in %q", step.want, text)
+			}
+			return nil
+		})
+		io.WriteString(keys, step.keys)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%v: %q", err, screen())
+	}
+	const alternate, back = "\x1b[?1049h", "\x1b[?1049l"
+	if text := screen(); !strings.Contains(text, alternate) || strings.LastIndex(text, back) < strings.LastIndex(text, alternate) {
+		t.Errorf("the terminal is not as it was: %q", text)
+	}
+
+	cmd = command(t, program, arguments...)
+	text, ended := drawn(t, cmd)
+	testkit.Eventually(t, testkit.Patience, func() error {
+		if all := text(); strings.Count(all, "means of 20s") < 2 || strings.Contains(all, "\x1b") {
+			return fmt.Errorf("%q", all)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if out, err := command(t, program, append(arguments, "--output=json")...).CombinedOutput(); err == nil || !strings.Contains(string(out), "--live is for people") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// drawn starts a command, and returns what it has written and how it ends.
+func drawn(t *testing.T, cmd *exec.Cmd) (text func() string, ended <-chan error) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all strings.Builder
+	done := make(chan error, 1)
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := out.Read(b)
+			mu.Lock()
+			all.Write(b[:n])
+			mu.Unlock()
+			if err != nil {
+				done <- cmd.Wait()
+				return
+			}
+		}
+	}()
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return all.String()
+	}, done
 }

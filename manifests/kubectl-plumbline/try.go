@@ -27,6 +27,7 @@ const tried = "plumbline try"
 // tryOptions is the command line of try.
 type tryOptions struct {
 	span           time.Duration
+	spanNamed      bool
 	record, replay string
 	programs       string
 	// target is of a cluster, and empty for this machine. The programs run there in the namespace in, of images that
@@ -58,7 +59,13 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, pen *why.Pen) error 
 			return err
 		}
 	}
-	m, err := c.measure(ctx, o, p)
+	var m *try.Measurement
+	var err error
+	if c.o.live {
+		m, err = c.liveTry(ctx, p)
+	} else {
+		m, err = c.measure(ctx, o, p)
+	}
 	if m == nil {
 		return err
 	}
@@ -129,11 +136,15 @@ func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measureme
 func (c *cluster) look(ctx context.Context, m *try.Measurement, exporters []try.Exporter, claims []why.Subject, began time.Time) error {
 	of := c.o.try.span
 	c.note("Measuring for %v, after %.1f s; an interrupt ends it sooner.", of, c.now().Sub(began).Seconds())
-	progress := func() {
-		if m.Window() >= of || c.notes == nil {
+	progress := func(evaluated bool) {
+		if c.looked != nil && m.Window() > 0 {
+			c.looked(m)
+			return
+		}
+		if !evaluated || m.Window() >= of || c.notes == nil {
 			return // the answer follows
 		}
-		findings, err := findAll(ctx, m, claims)
+		findings, err := findAll(ctx, m, claims, m.Window())
 		if err != nil {
 			c.note("%v of %v: %s", m.Window(), of, why.Line(err))
 			return
@@ -156,20 +167,20 @@ func (c *cluster) leftOut() func(error) {
 }
 
 // findAll returns what is known of each subject, of each database server if there are none.
-func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject) (findings []*why.Finding, err error) {
+func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject, window time.Duration) (findings []*why.Finding, err error) {
 	if len(subjects) == 0 {
 		if subjects, err = why.Servers(ctx, m, m.Last); err != nil {
 			return nil, err
 		}
 	}
 	if len(subjects) == 0 {
-		if broken := why.FollowChain(ctx, m, m.Last, m.Window()).Broken(); broken != nil && broken.Name == "kernel" {
+		if broken := why.FollowChain(ctx, m, m.Last, window).Broken(); broken != nil && broken.Name == "kernel" {
 			return nil, errors.New(broken.Missing + " plumbline-agent --check reports what")
 		}
 		return nil, errors.New("no database server was found; docs/understand/statements.md lists which programs are recognised")
 	}
 	for _, s := range subjects {
-		f, err := why.Find(ctx, m, s, m.Last, m.Window())
+		f, err := why.Find(ctx, m, s, m.Last, window)
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +191,7 @@ func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject) (f
 
 // askTry explains what was measured, the slowest server first.
 func (c *cluster) askTry(ctx context.Context, m *try.Measurement, claims []why.Subject) (*reply, error) {
-	findings, err := findAll(ctx, m, claims)
+	findings, err := findAll(ctx, m, claims, m.Window())
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ func NewPen(f *os.File) *Pen {
 // PlainPen returns a pen without colours.
 func PlainPen(w io.Writer) *Pen { return &Pen{out: w} }
 
+// To returns a pen with the same colours that prints to w.
+func (p *Pen) To(w io.Writer) *Pen { return &Pen{w, p.colours} }
+
 // barWidth is the length of the longest bar.
 const barWidth = 60
 

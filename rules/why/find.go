@@ -27,13 +27,39 @@ func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Dur
 	if err != nil {
 		return nil, err
 	}
-	f := &Finding{At: at, Window: window, Subject: s, Target: a.slowest(targets), Servers: len(targets)}
+	return a.find(s, a.bySlowness(targets)[0], len(targets))
+}
+
+// FindEach describes the targets of a subject, the slowest first and at most so many.
+func FindEach(ctx context.Context, api API, s Subject, at time.Time, window time.Duration, most int) (all []*Finding, err error) {
+	a := newAsker(ctx, api, at, window)
+	targets, err := a.known(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range a.bySlowness(targets)[:min(most, len(targets))] {
+		one := s
+		if len(targets) > 1 && t.Server != "" {
+			one = Subject{Server: t.Server, AllStatements: s.AllStatements}
+		}
+		f, err := a.find(one, t, 1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// find describes a target of a subject that has so many.
+func (a *asker) find(s Subject, t Target, targets int) (*Finding, error) {
+	f := &Finding{At: a.at, Window: a.window, Subject: s, Target: t, Servers: targets}
 	a.about(f.Target).statements(f)
 	a.about(f.Target).complete(f)
 	if *a.err != nil {
 		return nil, *a.err
 	}
-	if err := f.judge(ctx); err != nil {
+	if err := f.judge(a.ctx); err != nil {
 		return nil, err
 	}
 	f.split() // again: the verdict distinguishes a replica's backlog from the network's delay
@@ -61,28 +87,28 @@ func (a *asker) known(s Subject) ([]Target, error) {
 	return targets, nil
 }
 
-// slowest is the target whose commits take longest, or whose statements do if none commits.
-func (a *asker) slowest(targets []Target) Target {
+// bySlowness sorts targets by the mean of their commits, or of their statements if none commits, the largest first.
+func (a *asker) bySlowness(targets []Target) []Target {
 	if len(targets) == 1 {
-		return targets[0]
+		return targets
 	}
 	for _, what := range []string{"all commit means", "all statement means"} {
 		means := map[serverKey]float64{}
 		for _, v := range a.vector(what) {
 			means[keyOf(v.Metric)] = figure(v.Value)
 		}
-		var slowest Target
-		most := math.NaN()
-		for _, t := range targets {
-			if mean, ok := means[t.key()]; ok && Known(mean) && !(mean <= most) {
-				slowest, most = t, mean
+		mean := func(t Target) float64 {
+			if mean, ok := means[t.key()]; ok {
+				return mean
 			}
+			return math.NaN() // the last
 		}
-		if Known(most) {
-			return slowest
+		if slices.ContainsFunc(targets, func(t Target) bool { return Known(mean(t)) }) {
+			slices.SortStableFunc(targets, func(x, y Target) int { return cmp.Compare(mean(y), mean(x)) })
+			break
 		}
 	}
-	return targets[0]
+	return targets
 }
 
 // Classes lists the storage classes that have a database server, by name.

@@ -112,7 +112,7 @@ func Await(ctx context.Context, all []Exporter) error {
 
 // Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
 // evaluated after each evaluation of the rules.
-func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, evaluated func()) error {
+func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, looked func(evaluated bool)) error {
 	next := time.NewTicker(Interval)
 	defer next.Stop()
 	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
@@ -126,9 +126,7 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 		if err != nil {
 			m.note(err)
 		}
-		if due {
-			evaluated()
-		}
+		looked(due)
 		if m.Last.Sub(m.First) >= d {
 			break
 		}
