@@ -48,6 +48,9 @@ type UnidentifiedStatements struct {
 	Count          float64
 }
 
+// digested are the database systems whose queries are distinguished by their own digests.
+var digested = []string{"mysql", "mariadb"}
+
 // Seconds is the time of all its statements.
 func (q QueryTimes) Seconds() float64 { return sum(q.Phases) }
 
@@ -136,8 +139,35 @@ func FindTop(ctx context.Context, api API, subjects []Subject, at time.Time, win
 	return t, nil
 }
 
+// digestTimes are the queries of a MySQL or MariaDB server, in no order, by performance_schema's digests as its exporter
+// exports them. It has times on a CPU (MySQL since 8.0.28) and in waits for locks; all else is the rest.
+func (a *asker) digestTimes() (all []QueryTimes) {
+	spent := a.vector("digests")
+	if len(spent) == 0 {
+		return nil
+	}
+	counts, cpu, locks := a.by("digest statements", "digest"), a.by("digest cpu", "digest"), a.by("digest locks", "digest")
+	for _, v := range spent {
+		id, seconds := string(v.Metric["digest"]), figure(v.Value)
+		if !(seconds > 0) {
+			continue
+		}
+		q := QueryTimes{Target: a.target, ID: id, Text: string(v.Metric["digest_text"]), Count: counts[id], Misses: math.NaN()}
+		for _, part := range []Layer{{layers.CPU, cpu[id]}, {layers.Wait, locks[id]}, {layers.Rest, seconds}} {
+			if part.Seconds = min(part.Seconds, seconds); part.Seconds > 0 {
+				q.Phases, seconds = append(q.Phases, part), seconds-part.Seconds
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
 // queryTimes are the queries of the target's server that spent time or ended, in no order.
 func (a *asker) queryTimes() (all []QueryTimes) {
+	if slices.Contains(digested, a.target.Engine) {
+		return a.digestTimes()
+	}
 	spent := map[string][]Layer{}
 	for _, v := range a.vector("query phases") {
 		if seconds := figure(v.Value); seconds > 0 {
@@ -166,9 +196,15 @@ func (a *asker) queryTimes() (all []QueryTimes) {
 // Notes are what a list of queries does not show, and why: one sentence each.
 func (t *Top) Notes() (notes []string) {
 	for _, s := range t.Servers {
-		if s.Engine != "postgresql" {
-			notes = append(notes, fmt.Sprintf("Server %s: queries of %s are not distinguished, only PostgreSQL's are.", s.Server, s.Engine))
-		} else if !slices.ContainsFunc(t.Queries, func(q QueryTimes) bool { return q.Target.key() == s.key() }) {
+		found := slices.ContainsFunc(t.Queries, func(q QueryTimes) bool { return q.Target.key() == s.key() })
+		switch {
+		case slices.Contains(digested, s.Engine) && found:
+			notes = append(notes, fmt.Sprintf("Server %s: its queries are performance_schema's digests, from mysqld_exporter: CPU, locks and the rest, without the agent's phases.", s.Server))
+		case slices.Contains(digested, s.Engine):
+			notes = append(notes, fmt.Sprintf("Server %s: no digest has time in the last %s; mysqld_exporter exports them with --collect.perf_schema.eventsstatements, on a target with the label server.", s.Server, span(t.Window)))
+		case s.Engine != "postgresql":
+			notes = append(notes, fmt.Sprintf("Server %s: queries of %s are not distinguished.", s.Server, s.Engine))
+		case !found:
 			notes = append(notes, fmt.Sprintf("Server %s: no query has time in the last %s; the agent's --query.top=0 exports none.", s.Server, span(t.Window)))
 		}
 	}
@@ -223,7 +259,11 @@ func (p *Pen) queries(t *Top, shown []QueryTimes) {
 		for i, n := range share(q.Phases, columns) {
 			used[q.Phases[i].Name] = used[q.Phases[i].Name] || n > 0
 		}
-		line := fmt.Sprintf("%s%-20s %6s %9.0f %8s %9s  %s%*s  %s", server(q.Target.Server), q.ID, percent(q.Share), q.Count, dash(q.Mean()), strings.TrimPrefix(count(q.Misses), "count "),
+		misses := "-"
+		if Known(q.Misses) {
+			misses = count(q.Misses)
+		}
+		line := fmt.Sprintf("%s%-20s %6s %9.0f %8s %9s  %s%*s  %s", server(q.Target.Server), q.ID, percent(q.Share), q.Count, dash(q.Mean()), misses,
 			p.stack(q.Phases, columns), topBar-columns, "", cut(q.Text, topText))
 		fmt.Fprintln(p.out, strings.TrimRight(line, " "))
 	}

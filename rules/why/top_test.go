@@ -73,11 +73,42 @@ func TestTop(t *testing.T) {
 	}
 }
 
+// MySQL's queries are its digests, whose time is the CPU's, that of locks, and the rest.
+func TestTopOfMySQL(t *testing.T) {
+	r := whytest.Healthy().Record()
+	r.Gauge(`plumbline_server_info{server="my",node="n",db_system="mysql"}`, 1)
+	for id, q := range map[string]struct{ perSecond, seconds, cpu, locks float64 }{"aa": {10, 0.4, 0.1, 0.2}, "bb": {5, 0.1, 0, 0}, "cc": {1, 0.01, 0.02, 0.02}} {
+		of := `{server="my",schema="s",digest="` + id + `",digest_text="SELECT ?"}`
+		r.Counter(`mysql_perf_schema_events_statements_total`+of, q.perSecond)
+		r.Counter(`mysql_perf_schema_events_statements_seconds_total`+of, q.seconds)
+		r.Counter(`mysql_perf_schema_events_statements_cpu_time_seconds_total`+of, q.cpu)
+		r.Counter(`mysql_perf_schema_events_statements_lock_time_seconds_total`+of, q.locks)
+	}
+	top, err := FindTop(t.Context(), r, []Subject{{Server: "my"}}, whytest.End, 20*time.Second, "time")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	PlainPen(&b).Top(top, 20)
+	flat := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{"aa 78 200 40 - ccccc", "SELECT ?", "bb 20 100 20 - ", "cc 2 20 10.0 - c SELECT", "without the agent's phases"} {
+		if !strings.Contains(flat, want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
+	for _, q := range top.Queries {
+		if spent := map[string]float64{"aa": 8, "bb": 2, "cc": 0.2}[q.ID]; math.Abs(q.Seconds()-spent) > 0.01 {
+			t.Errorf("%s: %v s, want %v", q.ID, q.Seconds(), spent)
+		}
+	}
+}
+
 // Of a server without queries, or of another database, the reason is given; an unknown one is an error.
 func TestTopOfNone(t *testing.T) {
 	for server, c := range map[string]struct{ engine, want string }{
 		"r1": {"postgresql", "Server r1: no query has time in the last 20 s; the agent's --query.top=0 exports none."},
-		"r3": {"mysql", "Server r3: queries of mysql are not distinguished, only PostgreSQL's are."},
+		"r3": {"redis", "Server r3: queries of redis are not distinguished."},
+		"r4": {"mariadb", "Server r4: no digest has time in the last 20 s; mysqld_exporter exports them with --collect.perf_schema.eventsstatements, on a target with the label server."},
 	} {
 		top := &Top{Window: 20 * time.Second, Servers: []Target{{Server: server, Engine: c.engine}}}
 		if notes := top.Notes(); len(notes) != 1 || notes[0] != c.want {

@@ -121,7 +121,11 @@ func (f *Finding) queriesText() string {
 	if len(named) == 0 {
 		return ""
 	}
-	return "waiting most for it, by queryid: " + strings.Join(named, ", ")
+	by := "queryid"
+	if slices.Contains(digested, f.Target.Engine) {
+		by = "digest"
+	}
+	return "waiting most for it, by " + by + ": " + strings.Join(named, ", ")
 }
 
 func (f *Finding) statementWords(name string) string {

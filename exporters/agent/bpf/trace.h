@@ -37,7 +37,7 @@ struct trace_event {
 	u64 middle;      /* statement: wake-up, else its start; wait: wake-up; request: when its driver got it, or 0 */
 	u64 request;     /* request: address; wait: what woke the task; operation: its number on its connection */
 	u64 request_end; /* wait: when that one ended; statement: when the task had a CPU for it, else its start */
-	u64 offset;      /* request: on the device, in bytes; operation: in the volume */
+	u64 offset;      /* request: on the device, in bytes; operation: in the volume; statement: its query identifier, or 0 */
 	u64 call_offset; /* request: where in the file its call reads or writes; all ones without an offset */
 	u32 size;        /* bytes */
 	u32 of;          /* statement, server's wait: the server; request: its device; operation: its process's slot */

@@ -48,7 +48,7 @@ func startTraced(t testing.TB, o TraceOptions) *traced {
 func startTracer(t testing.TB, o TraceOptions) *traced {
 	t.Helper()
 	testkit.NeedBPF(t)
-	a := &traced{t: t, options: Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary(), Trace: o, Tracing: &Tracing{}}}
+	a := &traced{t: t, options: Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: testBoundary(), Trace: o, Tracing: &Tracing{}, Query: QueryOptions{Top: 10}}}
 	a.tracer = a.start(NewTrace).(*tracer)
 	return a
 }
@@ -200,7 +200,7 @@ func tracedServerOn(t testing.TB, a *traced, filled string, mountAt func(string)
 		t.Fatal(err)
 	}
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": tracedName, "autovacuum": "off", "max_wal_size": "64MB", "min_wal_size": "32MB",
-		"wal_init_zero": filled, "wal_recycle": filled, "checkpoint_timeout": "1h", "wal_writer_delay": "10s"}, func(data string) { logOn(t, data, mount) })
+		"wal_init_zero": filled, "wal_recycle": filled, "checkpoint_timeout": "1h", "wal_writer_delay": "10s", "compute_query_id": "on"}, func(data string) { logOn(t, data, mount) })
 	waitForServer(t, a.query, tracedName)
 	c := pg.Connect(t)
 	run(t, c, "create table t (s text)")
@@ -209,6 +209,24 @@ func tracedServerOn(t testing.TB, a *traced, filled string, mountAt func(string)
 		run(t, c, commitOf8KB)
 	}
 	return pg, c
+}
+
+// wantQuery fails unless all chains have the identifier that the server gives a statement.
+func wantQuery(t *testing.T, c *pgx.Conn, statement string, chains []*trace.Chain) {
+	t.Helper()
+	rows, err := c.Query(context.Background(), "explain (verbose) "+statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chain := range chains {
+		if want := fmt.Sprintf("Query Identifier: %d", chain.QueryID); !slices.Contains(lines, want) {
+			t.Fatalf("%q is not in %q", want, lines)
+		}
+	}
 }
 
 // tracedName is the server's label: other tests of this kind may run beside.
@@ -249,6 +267,7 @@ func TestTraceDelays(t *testing.T) {
 		chains := a.settled(tracedName, begin)
 		// A commit whose request is over before it gets to sleep did not wait.
 		wantExact(t, chains, commits*9/10)
+		wantQuery(t, c, commitOf8KB, chains)
 		wantShown(t, a, uint64(len(chains)))
 	})
 	t.Run("one range", func(t *testing.T) {

@@ -70,7 +70,7 @@ func (b *builder) forgot(h *history, since uint64) bool {
 
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
-	c := &Chain{Server: e.Of, Command: e.What, PID: e.Pid, Woken: e.Start, Root: &Span{Layer: layers.CPU, What: "statement", Start: e.Start, End: e.End}}
+	c := &Chain{Server: e.Of, Command: e.What, QueryID: int64(e.Offset), PID: e.Pid, Woken: e.Start, Root: &Span{Layer: layers.CPU, What: "statement", Start: e.Start, End: e.End}}
 	if e.Middle > 0 {
 		c.Woken = min(e.Middle, e.Start)
 	}

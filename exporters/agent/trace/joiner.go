@@ -99,6 +99,7 @@ type Chain struct {
 	Request string
 	Server  uint32 // the server's number
 	Command uint8  // enum command of the server's protocol
+	QueryID int64  // the server's identifier of the statement's query; 0 if it is not known
 	// ServerName and CommandName are for reports; code that knows them sets them.
 	ServerName, CommandName string
 	PID                     uint32

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/plumbline/plumbline/rules/layers"
 )
@@ -111,8 +112,12 @@ func TestCommit(t *testing.T) {
 	s.flush(0xf, 175, 190)
 	s.request(0xb, 170, 0, 191, func(e *Event) { e.Size = 0 })
 	s.wait(1, waitSync, 165, 192, 195, byRequest(0xb, 191))
-	s.statement(1, 50, 200)
-	want(t, s.chain(), Exact, nil, map[string]uint64{
+	s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, End: 200 * us, Offset: 1<<64 - 7})
+	c := s.chain()
+	if id := c.Report(time.Time{}).QueryID; id != "-7" {
+		t.Errorf("query %q", id)
+	}
+	want(t, c, Exact, nil, map[string]uint64{
 		layers.CPU: 50 + 5 + 5, layers.Runqueue: 9 + 3, layers.FileSystem: 10 + 1 + 5 + 1, layers.Queue: 10 + 5 + 1, layers.Device: 30 + 15,
 	})
 }

@@ -129,7 +129,7 @@ the statement that waited has the same trace number.</p>
 </body>
 </html>
 {{- define "one"}}
-<h2>{{.Server}}: {{.Command}}, {{time .Seconds}}</h2>
+<h2>{{.Server}}: {{.Command}}, {{time .Seconds}}{{with .QueryID}}, query {{.}}{{end}}</h2>
 <p class="small">{{.Start.UTC.Format "2006-01-02 15:04:05.000000"}} UTC, trace {{.TraceID}}, <span class="{{.Verdict}}">{{.Verdict}}</span>{{range .Reasons}} {{.}}{{end}}{{if .WakeupSeconds}}; its bytes woke the server's task {{time .WakeupSeconds}} before{{end}}<br>
 {{range .Shares}}{{.Layer}} {{time .Seconds}} ({{printf "%.0f" .Percent}} %) {{end}}</p>
 <table>

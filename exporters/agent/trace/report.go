@@ -1,14 +1,19 @@
 package trace
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Statement is a chain as people and programs read it: without the statement's text, which is never collected. If the
 // chain is a replica's request, Server is the replica and Command what is requested.
 type Statement struct {
-	Request bool      `json:"replica_request,omitempty"`
-	TraceID string    `json:"trace_id"`
-	Server  string    `json:"server"`
-	Command string    `json:"command"`
+	Request bool   `json:"replica_request,omitempty"`
+	TraceID string `json:"trace_id"`
+	Server  string `json:"server"`
+	Command string `json:"command"`
+	// QueryID is PostgreSQL's identifier of the statement's query, as pg_stat_statements has it; empty if it is not known.
+	QueryID string    `json:"queryid,omitempty"`
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds"`
 	// WakeupSeconds is from when its bytes woke the server's task until Start; 0 if that is not known.
@@ -37,6 +42,9 @@ func (c *Chain) Report(boot time.Time) Statement {
 	s := Statement{
 		Request: c.Request != "", TraceID: c.ID(), Server: c.ServerName, Command: c.CommandName, Start: boot.Add(time.Duration(c.Root.Start)), Seconds: seconds(c.Duration()),
 		WakeupSeconds: seconds(c.Root.Start - c.Woken), Verdict: c.Verdict(), Reasons: c.Reasons, Layers: map[string]float64{},
+	}
+	if c.QueryID != 0 {
+		s.QueryID = strconv.FormatInt(c.QueryID, 10)
 	}
 	for layer, ns := range c.Root.Shares() {
 		s.Layers[layer] = seconds(ns)

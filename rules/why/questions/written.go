@@ -33,6 +33,11 @@ var Written = map[string]string{
 	"query misses":     `sum by (queryid) (increase(plumbline_query_id_file_reads_total{$server,cache="miss"}[$window]))`,
 	"query unknown":    `sum by (reason) (increase(plumbline_query_id_unknown_total{$server}[$window]))`,
 	"query texts":      `query:text:info{$anywhere}`,
+	// By MySQL's digest, as mysqld_exporter has it of performance_schema.
+	"digests":           `sum by (digest, digest_text) (increase(mysql_perf_schema_events_statements_seconds_total{$anywhere}[$window]))`,
+	"digest statements": `sum by (digest) (increase(mysql_perf_schema_events_statements_total{$anywhere}[$window]))`,
+	"digest cpu":        `sum by (digest) (increase(mysql_perf_schema_events_statements_cpu_time_seconds_total{$anywhere}[$window]))`,
+	"digest locks":      `sum by (digest) (increase(mysql_perf_schema_events_statements_lock_time_seconds_total{$anywhere}[$window]))`,
 	// Of every server there is: one question, however many.
 	"all commit means":    `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{command="commit",$cluster}[$window])))`,
 	"all statement means": `histogram_avg(sum by (cluster, node, server) (rate(plumbline_query_duration_seconds{$cluster}[$window])))`,

@@ -500,6 +500,7 @@ static __noinline int trace_statement(struct backend *b, struct task_struct *tas
 		return 0;
 	e->middle = b->start - b->wakeup;
 	e->request_end = b->start + b->first_queued;
+	e->offset = b->query_id;
 	e->of = b->server;
 	e->pid = task->pid;
 	e->what = request & COMMAND_BITS;

@@ -202,6 +202,9 @@ func (e *Exporter) spans(s trace.Statement) *pb.ResourceSpans {
 			span.Name, span.Kind = s.Command, pb.Span_SPAN_KIND_SERVER
 			if !s.Request {
 				span.Attributes = append(span.Attributes, text("db.operation.name", s.Command), number("plumbline.wakeup_seconds", s.WakeupSeconds))
+				if s.QueryID != "" {
+					span.Attributes = append(span.Attributes, text("plumbline.queryid", s.QueryID))
+				}
 			}
 			span.Attributes = append(span.Attributes, text("plumbline.verdict", string(s.Verdict)), text("plumbline.reasons", reasons(s)))
 		}

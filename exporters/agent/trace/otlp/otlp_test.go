@@ -24,7 +24,7 @@ import (
 
 func statement(server string) trace.Statement {
 	return trace.Statement{
-		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", Start: time.Unix(1000, 0), Seconds: 0.01, WakeupSeconds: 3e-5,
+		TraceID: "000102030405060708090a0b0c0d0e0f", Server: server, Command: "commit", QueryID: "-7", Start: time.Unix(1000, 0), Seconds: 0.01, WakeupSeconds: 3e-5,
 		Verdict: trace.Exact, Layers: map[string]float64{layers.CPU: 0.01},
 		Steps: []trace.Step{
 			{Depth: 0, Layer: layers.CPU, What: "statement", Seconds: 0.01},
@@ -111,14 +111,17 @@ func TestExport(t *testing.T) {
 	if all[0].Name != "commit" {
 		t.Errorf("the statement's span is %s", all[0].Name)
 	}
-	wakeup := -1.0
+	wakeup, query := -1.0, ""
 	for _, a := range all[0].Attributes {
 		if a.Key == "plumbline.wakeup_seconds" {
 			wakeup = a.Value.GetDoubleValue()
 		}
+		if a.Key == "plumbline.queryid" {
+			query = a.Value.GetStringValue()
+		}
 	}
-	if wakeup != 3e-5 {
-		t.Errorf("the wake-up before the statement took %v s", wakeup)
+	if wakeup != 3e-5 || query != "-7" {
+		t.Errorf("the wake-up before the statement took %v s, its query is %q", wakeup, query)
 	}
 	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1, 0, 0) })
 }
