@@ -130,6 +130,7 @@ func main() {
 	tryCommand.Flag("registry", "Registry of the images agent and blockio, for a target.").Envar("PLUMBLINE_REGISTRY").StringVar(&o.try.registry)
 	tryCommand.Flag("tag", "Their tag; this program's version if empty.").StringVar(&o.try.tag)
 	tryCommand.Flag("pod-namespace", "Namespace of the Job, for a target. Its PodSecurity must be privileged.").Default("kube-system").StringVar(&o.try.in)
+	tryCommand.Flag("break-down", "Measure the nodes of the volume's replicas, too (Longhorn), for a CLAIM or pod/POD: what a replica's process and disk take.").BoolVar(&o.try.breakDown)
 	tryCommand.Flag("for", "How long to measure; with --live until it is left, or 10m.").Default("30s").IsSetByUser(&o.try.spanNamed).DurationVar(&o.try.span)
 	tryCommand.Flag("record", "New file for what was measured: OpenMetrics with timestamps, without any text of a statement. promtool tsdb create-blocks-from openmetrics imports it.").StringVar(&o.try.record)
 	tryCommand.Flag("replay", "Explain such a record instead of measuring. Needs no right.").StringVar(&o.try.replay)

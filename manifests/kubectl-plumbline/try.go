@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -33,6 +34,8 @@ type tryOptions struct {
 	// target is of a cluster, and empty for this machine. The programs run there in the namespace in, of images that
 	// registry and tag name.
 	target, in, registry, tag string
+	// breakDown means that the nodes of the volumes' replicas are measured, too.
+	breakDown bool
 }
 
 func (o tryOptions) check() error {
@@ -41,6 +44,8 @@ func (o tryOptions) check() error {
 		return usageError{fmt.Errorf("--for=%v: want %v to %v", o.span, leastTry, try.MostSpan)}
 	case o.replay != "" && (o.record != "" || o.target != ""):
 		return usageError{errors.New("--replay measures nothing: leave out --record and the target")}
+	case o.breakDown && (o.target == "" || strings.HasPrefix(o.target, "node/")):
+		return usageError{errors.New("--break-down measures the nodes of a volume's replicas: want CLAIM or pod/POD")}
 	case o.target != "" && o.registry == "":
 		return usageError{errors.New("--registry is empty: give the registry that your images were pushed to, as the chart's value image.registry")}
 	case len(validation.IsDNS1123Label(o.in)) > 0:

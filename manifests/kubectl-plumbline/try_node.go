@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -44,7 +45,12 @@ type place struct {
 	claims []why.Subject
 	// volumes names the claims' volumes, as the agent's identity file does.
 	volumes []map[string]string
+	// replicas are the other nodes that have replicas of these volumes.
+	replicas []string
 }
+
+// tryJob is a Job that measures a node; pod is its pod once that runs.
+type tryJob struct{ name, node, pod string }
 
 // pod is what is read of a pod.
 type pod struct {
@@ -131,125 +137,212 @@ func (c *cluster) place(ctx context.Context, target string) (p place, err error)
 	}
 	p.node = user.Spec.NodeName
 	for _, claim := range claims {
-		volume, err := c.volume(ctx, s.Namespace, claim, user.Metadata.UID)
+		volume, handle, err := c.volume(ctx, s.Namespace, claim, user.Metadata.UID)
 		if err != nil {
 			return p, err
 		}
+		if c.o.try.breakDown {
+			nodes, err := c.replicaNodes(ctx, volume["backend"], handle)
+			if err != nil {
+				return p, err
+			}
+			p.replicas = append(p.replicas, nodes...)
+		}
 		p.claims, p.volumes = append(p.claims, why.Subject{Namespace: s.Namespace, Claim: claim}), append(p.volumes, volume)
 	}
+	slices.Sort(p.replicas)
+	p.replicas = slices.DeleteFunc(slices.Compact(p.replicas), func(node string) bool { return node == p.node })
 	return p, nil
 }
 
-// volume names a claim's volume for the agent, by where the kubelet mounts it for a pod.
-func (c *cluster) volume(ctx context.Context, namespace, claim, uid string) (map[string]string, error) {
+// longhornDriver is the CSI driver of Longhorn.
+const longhornDriver = "driver.longhorn.io"
+
+// replicaNodes returns the nodes that have replicas of a volume.
+func (c *cluster) replicaNodes(ctx context.Context, driver, handle string) (nodes []string, err error) {
+	if driver != longhornDriver {
+		c.note("Which nodes have replicas of volume %s is not known: --break-down knows Longhorn's (%s) alone, not %s.", handle, longhornDriver, driver)
+		return nil, nil
+	}
+	var list struct {
+		Items []struct{ Spec struct{ NodeID string } }
+	}
+	err = c.get(ctx, "/apis/longhorn.io/v1beta2/replicas", url.Values{"labelSelector": {"longhornvolume=" + handle}}, &list)
+	if err != nil {
+		return nil, fmt.Errorf("--break-down needs to list replicas.longhorn.io: %w", err)
+	}
+	for _, r := range list.Items {
+		if r.Spec.NodeID != "" { // it has a place
+			nodes = append(nodes, r.Spec.NodeID)
+		}
+	}
+	return nodes, nil
+}
+
+// volume names a claim's volume for the agent, by where the kubelet mounts it for a pod. handle is its CSI driver's name of
+// it.
+func (c *cluster) volume(ctx context.Context, namespace, claim, uid string) (named map[string]string, handle string, err error) {
 	var bound struct {
 		Spec struct{ VolumeName, StorageClassName string }
 	}
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+claim, nil, &bound); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	name := bound.Spec.VolumeName
 	if name == "" {
-		return nil, fmt.Errorf("claim %s/%s has no volume yet", namespace, claim)
+		return nil, "", fmt.Errorf("claim %s/%s has no volume yet", namespace, claim)
 	}
 	var volume struct {
 		Spec struct {
-			CSI      *struct{ Driver string }
+			CSI      *struct{ Driver, VolumeHandle string }
 			Local    *struct{ Path string }
 			HostPath *struct{ Path string }
 		}
 	}
 	if err := c.get(ctx, "/api/v1/persistentvolumes/"+name, nil, &volume); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	named := map[string]string{"volume": name, "namespace": namespace, "persistentvolumeclaim": claim, "storageclass": bound.Spec.StorageClassName, "backend": "disk"}
+	named, handle = map[string]string{"volume": name, "namespace": namespace, "persistentvolumeclaim": claim, "storageclass": bound.Spec.StorageClassName, "backend": "disk"}, name
 	plugins := "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~"
 	switch v := volume.Spec; {
 	case v.CSI != nil:
-		named["mountpoint"], named["backend"] = plugins+"csi/"+name+"/mount", v.CSI.Driver
+		named["mountpoint"], named["backend"], handle = plugins+"csi/"+name+"/mount", v.CSI.Driver, v.CSI.VolumeHandle
 	case v.Local != nil:
 		named["mountpoint"] = plugins + "local-volume/" + name
 	case v.HostPath != nil:
 		named["directory"] = v.HostPath.Path
 	default:
-		return nil, fmt.Errorf("volume %s of claim %s/%s is neither of a CSI driver nor local nor a folder of the node: it cannot be found there; try node/NODE", name, namespace, claim)
+		return nil, "", fmt.Errorf("volume %s of claim %s/%s is neither of a CSI driver nor local nor a folder of the node: it cannot be found there; try node/NODE", name, namespace, claim)
 	}
-	return named, nil
+	return named, handle, nil
 }
 
-// measureNode has the programs run on the place's node, measures there, and removes them.
+// measureNode has the programs run on the place's node and on those of replicas, measures there, and removes them. What
+// cannot run on a replica's node is noted, and that node left out.
 func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.Measurement, error) {
 	m, err := try.New(c.leftOut())
 	if err != nil {
 		return nil, err
 	}
 	began := c.now()
-	name := "plumbline-try-" + utilrand.String(8)
-	job, template, err := o.job(name, p)
-	if err != nil {
-		return nil, err
-	}
-	remove := func() error {
+	var jobs []*tryJob
+	remove := func() (err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 		defer cancel()
-		path := "/apis/batch/v1/namespaces/" + o.in + "/jobs/" + name
-		err := c.send(ctx, http.MethodDelete, path, url.Values{"propagationPolicy": {"Background"}}, nil, &struct{}{})
-		if err != nil && !answered(err, http.StatusNotFound) {
-			return fmt.Errorf("removing what was made: %w; it ends by itself, or: kubectl delete job %s --namespace %s", err, name, o.in)
+		for _, j := range jobs {
+			err = errors.Join(err, c.removeJob(ctx, o.in, j.name))
 		}
-		return nil
+		return err
 	}
-	if err := c.makeJob(ctx, o.in, job, template); err != nil {
-		// Unless the request was answered, the API server may have made it all the same.
-		if status := (*statusError)(nil); !errors.As(err, &status) || status.code/100 != 4 {
-			err = errors.Join(err, remove())
+	for _, node := range append([]string{p.node}, p.replicas...) {
+		j := &tryJob{name: "plumbline-try-" + utilrand.String(8), node: node}
+		err := c.startJob(ctx, o, p, j)
+		if err == nil {
+			jobs = append(jobs, j)
+			c.note("Made Job %s in namespace %s; its pod measures on node %s.", j.name, o.in, node)
+		} else if node == p.node {
+			return nil, err
+		} else {
+			c.leaveOut(node, err)
 		}
-		return nil, err
 	}
-	c.note("Made Job %s in namespace %s; its pod measures on node %s.", name, o.in, p.node)
-	err = c.measureBy(ctx, m, p, o, name, began)
+	err = c.measureBy(ctx, m, p, o, jobs, began)
 	switch left := remove(); {
 	case err != nil:
 		return nil, errors.Join(err, left)
 	case left != nil:
 		c.note("%s", why.Line(left)) // what was measured is worth no less
 	default:
-		c.note("Removed Job %s.", name)
+		for _, j := range jobs {
+			c.note("Removed Job %s.", j.name)
+		}
 	}
 	return m, nil
 }
 
-// measureBy measures by the pod of a Job.
-func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, job string, began time.Time) error {
-	begin, stop := context.WithTimeout(ctx, beginning)
-	defer stop()
-	name, err := c.awaitPod(begin, o.in, job)
+// leaveOut notes that a replica's node is not measured.
+func (c *cluster) leaveOut(node string, err error) {
+	c.note("Node %s, which has a replica, is not measured: %s", why.Clean(node), why.Line(err))
+}
+
+// startJob makes a Job, and none if that fails.
+func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j *tryJob) error {
+	if j.node != p.node {
+		p.volumes = nil // they are not mounted there
+	}
+	job, template, err := o.job(j.name, j.node, p.volumes)
 	if err != nil {
 		return err
 	}
+	err = c.makeJob(ctx, o.in, job, template)
+	// Unless the request was answered, the API server may have made it all the same.
+	if status := (*statusError)(nil); err != nil && (!errors.As(err, &status) || status.code/100 != 4) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
+		defer cancel()
+		err = errors.Join(err, c.removeJob(ctx, o.in, j.name))
+	}
+	return err
+}
+
+// removeJob removes a Job with its pod, if it is there.
+func (c *cluster) removeJob(ctx context.Context, namespace, name string) error {
+	path := "/apis/batch/v1/namespaces/" + namespace + "/jobs/" + name
+	err := c.send(ctx, http.MethodDelete, path, url.Values{"propagationPolicy": {"Background"}}, nil, &struct{}{})
+	if err != nil && !answered(err, http.StatusNotFound) {
+		return fmt.Errorf("removing what was made: %w; it ends by itself, or: kubectl delete job %s --namespace %s", err, name, namespace)
+	}
+	return nil
+}
+
+// measureBy measures by the pods of Jobs, the first of which is the place's node's.
+func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, jobs []*tryJob, began time.Time) error {
 	// A redirect would be followed with the user's token, whatever host it leads to.
 	client := *c.client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	at := func(port string) string {
-		return c.base.JoinPath("api/v1/namespaces", o.in, "pods", name+":"+port, "proxy", "metrics").String()
+	begin, stop := context.WithTimeout(ctx, beginning)
+	defer stop()
+	var all []try.Exporter
+	for _, j := range jobs {
+		exporters, err := c.awaitJob(begin, o.in, j, &client)
+		switch {
+		case err == nil:
+			all = append(all, exporters...)
+		case j.node == p.node:
+			return err
+		default:
+			c.leaveOut(j.node, err)
+		}
 	}
-	agent, blockio := try.Targets(p.node)
-	all := []try.Exporter{{URL: at("9437"), Client: &client, Target: agent}, {URL: at("9435"), Client: &client, Target: blockio}}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	begin, stop = context.WithTimeout(ctx, beginning)
-	defer stop()
-	go c.watchPod(ctx, o.in, job, cancel)
-	if err = try.Await(begin, all); err == nil {
-		err = c.look(ctx, m, all, p.claims, began)
-	}
+	go c.watchPod(ctx, o.in, jobs[0].name, cancel)
+	err := c.look(ctx, m, all, p.claims, began)
 	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it
 	}
-	if errors.Is(err, try.ErrRefused) {
-		return lackRights(o.in, err)
-	}
 	return err
+}
+
+// awaitJob returns the exporters of a Job's pod once they answer.
+func (c *cluster) awaitJob(ctx context.Context, namespace string, j *tryJob, client *http.Client) (all []try.Exporter, err error) {
+	if j.pod, err = c.awaitPod(ctx, namespace, j.name); err != nil {
+		return nil, err
+	}
+	at := func(port string) string {
+		return c.base.JoinPath("api/v1/namespaces", namespace, "pods", j.pod+":"+port, "proxy", "metrics").String()
+	}
+	agent, blockio := try.Targets(j.node)
+	all = []try.Exporter{{URL: at("9437"), Client: client, Target: agent}, {URL: at("9435"), Client: client, Target: blockio}}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go c.watchPod(ctx, namespace, j.name, cancel)
+	if err = try.Await(ctx, all); errors.Is(err, try.ErrRefused) {
+		err = lackRights(namespace, err)
+	}
+	if ended := (*podError)(nil); err != nil && errors.As(context.Cause(ctx), &ended) {
+		return nil, ended
+	}
+	return all, err
 }
 
 // noPod is the state of a Job without a pod.
@@ -261,8 +354,8 @@ type podError struct{ text string }
 func (e *podError) Error() string { return e.text }
 
 // job renders the Job, and a Pod of its template.
-func (o tryOptions) job(name string, p place) (job, made []byte, err error) {
-	volumes, err := json.Marshal(map[string]any{"volumes": p.volumes})
+func (o tryOptions) job(name, node string, named []map[string]string) (job, made []byte, err error) {
+	volumes, err := json.Marshal(map[string]any{"volumes": named})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,7 +363,7 @@ func (o tryOptions) job(name string, p place) (job, made []byte, err error) {
 		return fmt.Sprintf("%s/%s:%s", strings.TrimSuffix(o.registry, "/"), of, cmp.Or(o.tag, release))
 	}
 	values := map[string]any{"Deadline": int((o.span + patience).Seconds())}
-	for key, text := range map[string]string{"Name": name, "Node": p.node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio")} {
+	for key, text := range map[string]string{"Name": name, "Node": node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio")} {
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			return nil, nil, err

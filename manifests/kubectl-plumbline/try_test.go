@@ -36,10 +36,10 @@ func TestNothingFound(t *testing.T) {
 // A volume is named by where the kubelet has it. The API server is a fake one.
 func TestVolumeOfClaim(t *testing.T) {
 	for source, want := range map[string]map[string]string{
-		`"csi":{"driver":"driver.longhorn.io"}`: {"mountpoint": "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~csi/pv-1/mount", "backend": "driver.longhorn.io"},
-		`"local":{"path":"/mnt/a"}`:             {"mountpoint": "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~local-volume/pv-1", "backend": "disk"},
-		`"hostPath":{"path":"/mnt/a"}`:          {"directory": "/mnt/a", "backend": "disk"},
-		`"nfs":{"server":"a"}`:                  nil,
+		`"csi":{"driver":"driver.longhorn.io","volumeHandle":"lh-1"}`: {"mountpoint": "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~csi/pv-1/mount", "backend": "driver.longhorn.io"},
+		`"local":{"path":"/mnt/a"}`:                                   {"mountpoint": "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~local-volume/pv-1", "backend": "disk"},
+		`"hostPath":{"path":"/mnt/a"}`:                                {"directory": "/mnt/a", "backend": "disk"},
+		`"nfs":{"server":"a"}`:                                        nil,
 	} {
 		answers := map[string]string{
 			"/api/v1/namespaces/shop/persistentvolumeclaims/data": `{"spec":{"volumeName":"pv-1","storageClassName":"fast"}}`,
@@ -51,7 +51,7 @@ func TestVolumeOfClaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := (&cluster{base: base, client: api.Client()}).volume(t.Context(), "shop", "data", "1-2")
+		got, handle, err := (&cluster{base: base, client: api.Client()}).volume(t.Context(), "shop", "data", "1-2")
 		if want == nil {
 			if err == nil || !strings.Contains(err.Error(), "volume pv-1 of claim shop/data is neither") {
 				t.Errorf("%s: %v, %v", source, got, err)
@@ -59,6 +59,9 @@ func TestVolumeOfClaim(t *testing.T) {
 			continue
 		}
 		maps.Copy(want, map[string]string{"volume": "pv-1", "namespace": "shop", "persistentvolumeclaim": "data", "storageclass": "fast"})
+		if wantHandle := map[bool]string{true: "lh-1", false: "pv-1"}[strings.Contains(source, "lh-1")]; handle != wantHandle {
+			t.Errorf("%s: its driver's name is %q, want %q", source, handle, wantHandle)
+		}
 		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: %v, %v; want %v", source, got, err, want)
 		}

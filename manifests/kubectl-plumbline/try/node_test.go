@@ -1,6 +1,7 @@
 package try_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -36,9 +37,20 @@ import (
 const address = "192.0.2.7"
 
 var (
+	// statuses are those of pods on nodes with a status of their own.
+	statuses = map[string]string{"broken": "phase: Pending\ncontainerStatuses: [{name: agent, image: a, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull, message: gone}}}]"}
+
 	jobs = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
+
+// addressOf is that of a fake node's pods.
+func addressOf(node string) string {
+	if node == "there" {
+		return "192.0.2.8"
+	}
+	return address
+}
 
 // objects reads objects of YAML.
 func objects(t *testing.T, text string) (all []*unstructured.Unstructured) {
@@ -60,10 +72,6 @@ func fakeNode(t *testing.T, s *kubetest.Server, status string, run func(*unstruc
 	ctx, cancel := context.WithCancel(t.Context())
 	var wait sync.WaitGroup
 	t.Cleanup(func() { cancel(); wait.Wait() })
-	var state map[string]any
-	if err := yaml.Unmarshal([]byte(status), &state); err != nil {
-		t.Fatal(err)
-	}
 	one := func(job unstructured.Unstructured) error {
 		template, _, err := unstructured.NestedMap(job.Object, "spec", "template")
 		if err != nil {
@@ -79,6 +87,11 @@ func fakeNode(t *testing.T, s *kubetest.Server, status string, run func(*unstruc
 		}
 		if run != nil {
 			run(pod)
+		}
+		node, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
+		var state map[string]any
+		if err := yaml.Unmarshal([]byte(cmp.Or(statuses[node], strings.ReplaceAll(status, address, addressOf(node)))), &state); err != nil {
+			return err
 		}
 		pod.Object["status"] = state
 		_, err = s.Client.Resource(pods).Namespace(job.GetNamespace()).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
@@ -176,32 +189,8 @@ func noJob(t *testing.T, s *kubetest.Server) {
 func TestClaim(t *testing.T) {
 	s, kubeconfig := shopping(t)
 	dir := programs(t)
-	if text, err := exec.Command(testkit.Tool(t, "ip"), "address", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
 	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
-	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
-		volumes := filepath.Join(t.TempDir(), "volumes.yaml")
-		if err := os.WriteFile(volumes, []byte(pod.GetAnnotations()["plumbline.io/volumes"]), 0o600); err != nil {
-			t.Error(err)
-		}
-		args, environment := agentOf(t, pod)
-		for i, arg := range args {
-			args[i] = strings.ReplaceAll(arg, "/etc/plumbline/volumes.yaml", volumes)
-		}
-		for _, line := range [][]string{
-			append([]string{"plumbline-agent", "--web.listen-address=" + address + ":9437"}, args...),
-			{"ebpf_exporter", "--web.listen-address=" + address + ":9435", "--config.names=blkio", "--config.dir=" + filepath.Join(dir, "blockio")},
-		} {
-			cmd := exec.Command(filepath.Join(dir, line[0]), line[1:]...)
-			cmd.Env = append(os.Environ(), environment...)
-			if err := cmd.Start(); err != nil {
-				t.Error(err)
-				return
-			}
-			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		}
-	})
+	fakeNode(t, s, running, runs(t, dir))
 	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
@@ -227,6 +216,149 @@ func TestClaim(t *testing.T) {
 	}
 	if text := errs.String(); !strings.Contains(text, "it ends by itself, or: kubectl delete job plumbline-try-") {
 		t.Errorf("what is left is not reported")
+	}
+}
+
+// runs returns what runs the programs of a pod at its node's address.
+func runs(t *testing.T, dir string) func(pod *unstructured.Unstructured) {
+	t.Helper()
+	for _, node := range []string{"here", "there"} {
+		if text, err := exec.Command(testkit.Tool(t, "ip"), "address", "replace", addressOf(node)+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	return func(pod *unstructured.Unstructured) {
+		node, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
+		if statuses[node] != "" {
+			return
+		}
+		address := addressOf(node)
+		volumes := filepath.Join(t.TempDir(), "volumes.yaml")
+		if err := os.WriteFile(volumes, []byte(pod.GetAnnotations()["plumbline.io/volumes"]), 0o600); err != nil {
+			t.Error(err)
+		}
+		args, environment := agentOf(t, pod)
+		for i, arg := range args {
+			args[i] = strings.ReplaceAll(arg, "/etc/plumbline/volumes.yaml", volumes)
+		}
+		for _, line := range [][]string{
+			append([]string{"plumbline-agent", "--web.listen-address=" + address + ":9437"}, args...),
+			{"ebpf_exporter", "--web.listen-address=" + address + ":9435", "--config.names=blkio", "--config.dir=" + filepath.Join(dir, "blockio")},
+		} {
+			cmd := exec.Command(filepath.Join(dir, line[0]), line[1:]...)
+			cmd.Env = append(os.Environ(), environment...)
+			if err := cmd.Start(); err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		}
+	}
+}
+
+// longhorn is a claim on a Longhorn volume with replicas on three nodes, of which one cannot run the programs, and one
+// without a place yet.
+const longhorn = `
+apiVersion: v1
+kind: Node
+metadata: {name: there}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: broken}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-2}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: r3, csi: {driver: driver.longhorn.io, volumeHandle: lh-2}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: long, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], storageClassName: r3, volumeName: pv-2, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: longdb, namespace: shop}
+spec:
+  nodeName: here
+  containers: [{name: db, image: db}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: long}}]
+status: {phase: Running}
+`
+
+// With --break-down the nodes of the volume's replicas are measured, too; one that cannot be is named, and the answer is
+// given all the same.
+func TestBreakDown(t *testing.T) {
+	s, kubeconfig := shopping(t)
+	dir := programs(t)
+	s.ApplyCRDs(kubetest.Definition("longhorn.io", "Replica", "v1beta2"))
+	s.Namespace("longhorn-system")
+	s.Apply(objects(t, longhorn)...)
+	for name, node := range map[string]string{"lh-2-r-1": "here", "lh-2-r-2": "there", "lh-2-r-3": "broken", "lh-2-r-4": "", "lh-9-r-1": "elsewhere"} {
+		s.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "longhorn.io/v1beta2", "kind": "Replica",
+			"metadata": map[string]any{"name": name, "namespace": "longhorn-system", "labels": map[string]any{"longhornvolume": name[:4]}},
+			"spec":     map[string]any{"nodeID": node}}})
+	}
+	pod, err := s.Client.Resource(pods).Namespace("shop").Get(t.Context(), "longdb", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := "/var/lib/kubelet/pods/" + string(pod.GetUID()) + "/volumes/kubernetes.io~csi/pv-2/mount"
+	files := t.TempDir()
+	for _, line := range []string{"mkdir -p " + mount, "mount --bind " + files + " " + mount} {
+		if text, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, text)
+		}
+	}
+	t.Cleanup(func() {
+		if text, err := exec.Command("umount", "--lazy", mount).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+		os.RemoveAll("/var/lib/kubelet/pods/" + string(pod.GetUID()))
+	})
+	busy(t, database(t, mount, "long"), 1, "select 1")
+	fakeNode(t, s, running, runs(t, dir))
+
+	record := filepath.Join(t.TempDir(), "record.om")
+	cmd, out, errs := plumbline(t, "try", "long", "--break-down", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json", "--record="+record)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	noJob(t, s)
+	if f := only(t, out.Bytes()); f.Name != "shop/long" || f.Target.Node != "here" || f.Target.Volume != "pv-2" || f.Target.Backend == "" {
+		t.Errorf("%+v", f)
+	}
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`up{instance="here",job="plumbline-agent",node="here"} 1`, `up{instance="there",job="plumbline-blockio",node="there"} 1`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in the record", want)
+		}
+	}
+	if strings.Contains(string(text), `node="broken"`) || strings.Contains(string(text), "elsewhere") {
+		t.Error("nodes are in the record that were not measured")
+	}
+	said := errs.String()
+	for _, want := range []string{"measures on node here", "measures on node there", "Node broken, which has a replica, is not measured: the image of container agent cannot be pulled: ErrImagePull: gone"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not reported", want)
+		}
+	}
+	if made, removed := strings.Count(said, "Made Job"), strings.Count(said, "Removed Job"); made != 3 || removed != 3 {
+		t.Errorf("%d Jobs made, %d removed", made, removed)
+	}
+
+	// Of another driver the nodes are not known, which is noted; a node has no volume.
+	cmd, _, errs = plumbline(t, "try", "data", "--break-down", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--tag=none", "--for=10s", "--pod-namespace=none")
+	if err := cmd.Run(); err == nil || !strings.Contains(errs.String(), "knows Longhorn's (driver.longhorn.io) alone, not disk") {
+		t.Errorf("%v", err)
+	}
+	cmd, _, errs = plumbline(t, "try", "node/here", "--break-down", "--registry=registry.example.org")
+	if err := cmd.Run(); err == nil || !strings.Contains(errs.String(), "want CLAIM or pod/POD") {
+		t.Errorf("%v", err)
 	}
 }
 
