@@ -110,24 +110,36 @@ func (p *Pen) Stacks(findings []*Finding) {
 	}
 }
 
-// Words prints the findings' words.
+// Words prints the findings' words, each part of them on a line of its own.
 func (p *Pen) Words(findings ...*Finding) {
 	for _, f := range findings {
-		p.wrap("- " + f.Words())
+		p.words("- ", f)
+	}
+}
+
+// words prints a finding's words: the first line begins with a mark, and the others are indented.
+func (p *Pen) words(mark string, f *Finding) {
+	for i, part := range f.parts() {
+		if i > 0 {
+			fmt.Fprint(p.out, "  ")
+		} else {
+			part = mark + part
+		}
+		p.wrap(part)
 	}
 }
 
 // wrap prints a text in lines of at most 110 columns, all but the first indented.
 func (p *Pen) wrap(text string) {
-	const columns = 110
+	const columns, indent = 110, 4
 	line := 0
 	for i, word := range strings.Fields(text) {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
 		case line+1+n > columns:
-			fmt.Fprint(p.out, "\n  ")
-			line = 2
+			fmt.Fprint(p.out, "\n"+strings.Repeat(" ", indent))
+			line = indent
 		default:
 			fmt.Fprint(p.out, " ")
 			line++
@@ -142,7 +154,7 @@ func (p *Pen) wrap(text string) {
 // the control, alerts, and what is not measured.
 func (p *Pen) Why(f *Finding) {
 	t := f.Target
-	p.wrap(f.Words() + ".")
+	p.words("", f)
 	fmt.Fprintln(p.out)
 	fmt.Fprintf(p.out, "Means of the last %s, to %s. ", span(f.Window), f.At.UTC().Format("2006-01-02 15:04:05 UTC"))
 	if t.Server != "" {

@@ -81,15 +81,18 @@ func (f *Finding) Name() string {
 	return t.Class
 }
 
-// Words is the finding in one sentence, or a few.
-func (f *Finding) Words() string {
+// Words is the finding in one sentence.
+func (f *Finding) Words() string { return strings.Join(f.parts(), "; ") }
+
+// parts are those of its sentence: what takes how long, what explains it, and what is to be known besides.
+func (f *Finding) parts() []string {
 	name := f.Name()
 	if f.Verdict.Reason == Stalled || f.Verdict.Reason == Few || f.Verdict.Reason == Lock && f.main().Count < leastSamples() {
 		parts := []string{name + ": " + f.Verdict.Text}
 		if f.Verdict.Reason != Few && f.Target.Server != "" && f.main().Count < leastSamples() {
 			parts = append(parts, few(f.what()+"s", f.main().Count, f))
 		}
-		return strings.Join(append(parts, f.tail()...), "; ")
+		return append(parts, f.tail()...)
 	}
 	var parts []string
 	if f.Target.Server != "" {
@@ -109,7 +112,7 @@ func (f *Finding) Words() string {
 	if text := f.unusual(); text != "" {
 		parts = append(parts, text)
 	}
-	return strings.Join(append(parts, f.tail()...), "; ")
+	return append(parts, f.tail()...)
 }
 
 // queriesText names the queries that wait most for the layer to blame.

@@ -144,13 +144,13 @@ func (s screen) cursor(all []*why.Finding) int {
 	return max(0, slices.IndexFunc(all, func(f *why.Finding) bool { return key(f) == s.selected }))
 }
 
-// orders are what the findings can be ordered by: their time, what is stalled, their names, or a layer that one has.
+// orders are what the findings can be ordered by: their time, what is stalled, their names, or a layer in which one has a microsecond or more.
 func (s screen) orders() []string {
 	var used []string
 	for _, f := range s.view.Findings {
 		_, _, parts := f.Main()
 		for _, l := range parts {
-			if l.Seconds > 0 && !slices.Contains(used, l.Name) {
+			if l.Seconds >= time.Microsecond.Seconds() && !slices.Contains(used, l.Name) {
 				used = append(used, l.Name)
 			}
 		}

@@ -76,7 +76,7 @@ func TestScreen(t *testing.T) {
 		{[]any{"j", "k", "up"}, ">r3, r1, local", stands},
 		{[]any{"s", "s"}, ">local, r1, r3", "by name"},
 		{[]any{"s", "s", "S", "S"}, ">r3, r1, local", "by time"},
-		{[]any{"S"}, ">r1, r3, local", "by rest"},
+		{[]any{"S"}, ">r1, r3, local", "by disk"},
 		{[]any{"down", "s", "s"}, " local,>r1, r3", "r1 commits take"},
 		{[]any{"enter"}, "", "round trip"},
 		{[]any{"enter", "esc"}, ">r3, r1, local", stands},
