@@ -2,4 +2,4 @@
 // built from disk.bpf.c.
 package disk
 
-//go:generate go tool bpf2go -tags linux -target amd64,arm64 -cc clang-14 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -type source -type lost Disk disk.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -cc clang-14 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -type source -type lost Disk disk.bpf.c

@@ -2,4 +2,4 @@
 // types.
 package dispatcher
 
-//go:generate go tool bpf2go -tags linux -target amd64,arm64 -cc clang-14 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -type follower Dispatcher dispatcher.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -cc clang-14 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -type follower Dispatcher dispatcher.bpf.c
