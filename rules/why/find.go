@@ -322,7 +322,7 @@ func (a *asker) queries(f *Finding) {
 	}
 	for _, q := range times {
 		if wait := q.in(phases...); q.ID != otherQuery && q.Count > 0 && wait >= leastShare*all && wait > 0 {
-			f.Queries = append(f.Queries, Query{ID: q.ID, Count: q.Count, Mean: q.Mean(), Wait: wait / q.Count, Share: wait / all})
+			f.Queries = append(f.Queries, Query{ID: q.ID, Count: q.Count, Mean: q.Mean(), Wait: wait / q.Count, Share: wait / all, Before: q.Before, Grown: q.Grown()})
 		}
 	}
 	slices.SortFunc(f.Queries, func(x, y Query) int { return cmp.Or(cmp.Compare(y.Share, x.Share), strings.Compare(x.ID, y.ID)) })

@@ -36,6 +36,8 @@ type QueryTimes struct {
 	// Count is how many of its statements ended in the window, Misses how many of their file reads the page cache
 	// did not have; NaN if that is unknown.
 	Count, Misses float64
+	// Before is the mean of one statement in the hour before the last one; NaN if that is unknown.
+	Before float64
 	// Phases are the seconds of all its statements, by phase.
 	Phases []Layer
 	// Share is its part of the time of all queries of the servers.
@@ -46,6 +48,20 @@ type QueryTimes struct {
 type UnidentifiedStatements struct {
 	Server, Reason string
 	Count          float64
+}
+
+// grownQuery is how many times as long as before a query's statement takes, if that is worth a word.
+const grownQuery = 1.5
+
+// Grown reports whether a statement of the query takes far longer than it did.
+func (q QueryTimes) Grown() bool { return q.Before > 0 && q.Mean() > grownQuery*q.Before }
+
+// known is a value of a map; NaN if it has none.
+func known(values map[string]float64, id string) float64 {
+	if v, ok := values[id]; ok {
+		return v
+	}
+	return math.NaN()
 }
 
 // digested are the database systems whose queries are distinguished by their own digests.
@@ -146,13 +162,13 @@ func (a *asker) digestTimes() (all []QueryTimes) {
 	if len(spent) == 0 {
 		return nil
 	}
-	counts, cpu, locks := a.by("digest statements", "digest"), a.by("digest cpu", "digest"), a.by("digest locks", "digest")
+	counts, before, cpu, locks := a.by("digest statements", "digest"), a.by("digest before", "digest"), a.by("digest cpu", "digest"), a.by("digest locks", "digest")
 	for _, v := range spent {
 		id, seconds := string(v.Metric["digest"]), figure(v.Value)
 		if !(seconds > 0) {
 			continue
 		}
-		q := QueryTimes{Target: a.target, ID: id, Text: string(v.Metric["digest_text"]), Count: counts[id], Misses: math.NaN()}
+		q := QueryTimes{Target: a.target, ID: id, Text: string(v.Metric["digest_text"]), Count: counts[id], Misses: math.NaN(), Before: known(before, id)}
 		for _, part := range []Layer{{layers.CPU, cpu[id]}, {layers.Wait, locks[id]}, {layers.Rest, seconds}} {
 			if part.Seconds = min(part.Seconds, seconds); part.Seconds > 0 {
 				q.Phases, seconds = append(q.Phases, part), seconds-part.Seconds
@@ -178,16 +194,13 @@ func (a *asker) queryTimes() (all []QueryTimes) {
 	if len(spent) == 0 {
 		return nil
 	}
-	counts, misses, texts := a.by("query statements", "queryid"), a.by("query misses", "queryid"), map[string]string{}
+	counts, misses, before, texts := a.by("query statements", "queryid"), a.by("query misses", "queryid"), a.by("query before", "queryid"), map[string]string{}
 	for _, v := range a.vector("query texts") {
 		texts[string(v.Metric["queryid"])] = string(v.Metric["query"])
 	}
 	for id, phases := range spent {
 		slices.SortFunc(phases, func(x, y Layer) int { return layers.Compare(x.Name, y.Name) })
-		q := QueryTimes{Target: a.target, ID: id, Text: texts[id], Count: counts[id], Misses: math.NaN(), Phases: phases}
-		if n, known := misses[id]; known {
-			q.Misses = n
-		}
+		q := QueryTimes{Target: a.target, ID: id, Text: texts[id], Count: counts[id], Misses: known(misses, id), Before: known(before, id), Phases: phases}
 		all = append(all, q)
 	}
 	return all
@@ -253,7 +266,7 @@ func (p *Pen) queries(t *Top, shown []QueryTimes) {
 		}
 		server = func(name string) string { return fmt.Sprintf("%-*s  ", width, name) }
 	}
-	fmt.Fprintf(p.out, "%s%-20s %6s %9s %8s %9s  %-*s  %s\n", server("server"), "queryid", "time %", "calls", "ms a one", "misses", topBar, "where the time goes", "query")
+	fmt.Fprintf(p.out, "%s%-20s %6s %9s %8s %8s %9s  %-*s  %s\n", server("server"), "queryid", "time %", "calls", "ms a one", "before", "misses", topBar, "where the time goes", "query")
 	for _, q := range shown {
 		columns := max(1, int(math.Round(q.Seconds()/longest*topBar)))
 		for i, n := range share(q.Phases, columns) {
@@ -263,7 +276,7 @@ func (p *Pen) queries(t *Top, shown []QueryTimes) {
 		if Known(q.Misses) {
 			misses = count(q.Misses)
 		}
-		line := fmt.Sprintf("%s%-20s %6s %9.0f %8s %9s  %s%*s  %s", server(q.Target.Server), q.ID, percent(q.Share), q.Count, dash(q.Mean()), misses,
+		line := fmt.Sprintf("%s%-20s %6s %9.0f %8s %8s %9s  %s%*s  %s", server(q.Target.Server), q.ID, percent(q.Share), q.Count, dash(q.Mean()), dash(q.Before), misses,
 			p.stack(q.Phases, columns), topBar-columns, "", cut(q.Text, topText))
 		fmt.Fprintln(p.out, strings.TrimRight(line, " "))
 	}

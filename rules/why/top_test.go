@@ -18,8 +18,8 @@ func withQueries() *whytest.Lab {
 			"-81": {10, 2, 40, 0}, "82": {100, 1, 0, 3}, "other": {1, 1, 1, 0},
 		} {
 			of := `server="r3",node="n",db_system="postgresql",queryid="` + id + `"`
-			r.Counter(`plumbline_query_id_statements_total{`+of+`}`, q.perSecond)
-			r.Counter(`plumbline_query_id_phase_seconds_total{`+of+`,phase="cpu"}`, q.perSecond*q.cpu/1000)
+			r.CounterThen(`plumbline_query_id_statements_total{`+of+`}`, 10, q.perSecond)
+			r.CounterThen(`plumbline_query_id_phase_seconds_total{`+of+`,phase="cpu"}`, 0.02, q.perSecond*q.cpu/1000)
 			r.Counter(`plumbline_query_id_phase_seconds_total{`+of+`,phase="sync"}`, q.perSecond*q.sync/1000)
 			r.Counter(`plumbline_query_id_file_reads_total{`+of+`,cache="miss"}`, q.perSecond*q.misses)
 		}
@@ -55,13 +55,13 @@ func TestTop(t *testing.T) {
 			continue
 		}
 		q := top.Queries[0]
-		if math.Abs(q.Count-200) > 1 || math.Abs(q.Mean()-0.042) > 1e-6 || math.Abs(q.in("sync")/q.Count-0.04) > 1e-6 || q.Misses != 0 || len(q.Phases) != 2 {
+		if math.Abs(q.Count-200) > 1 || math.Abs(q.Mean()-0.042) > 1e-6 || math.Abs(q.in("sync")/q.Count-0.04) > 1e-6 || q.Misses != 0 || len(q.Phases) != 2 || !q.Grown() || top.Queries[1].Grown() {
 			t.Errorf("%+v", q)
 		}
 		var b strings.Builder
 		PlainPen(&b).Top(top, 2)
 		flat := strings.Join(strings.Fields(b.String()), " ")
-		for _, want := range []string{"; 2 of 3.", "-81 80 200 42 0 csss", "update t?set n = n + $1 ?[31m where id = $2", "82 19 2000 1.0 6000 ccccc", "c cpu s sync",
+		for _, want := range []string{"; 2 of 3.", "-81 80 200 42 2.0 0 csss", "update t?set n = n + $1 ?[31m where id = $2", "82 19 2000 1.00 2.0 6000 ccccc", "c cpu s sync",
 			"- Server r3: 20 statements in other have no identifier; the server gives them none: compute_query_id is off"} {
 			if !strings.Contains(flat, want) {
 				t.Errorf("%q is not in:\n%s", want, b.String())
@@ -91,7 +91,7 @@ func TestTopOfMySQL(t *testing.T) {
 	var b strings.Builder
 	PlainPen(&b).Top(top, 20)
 	flat := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{"aa 78 200 40 - ccccc", "SELECT ?", "bb 20 100 20 - ", "cc 2 20 10.0 - c SELECT", "without the agent's phases"} {
+	for _, want := range []string{"aa 78 200 40 - - ccccc", "SELECT ?", "bb 20 100 20 - - ", "cc 2 20 10.0 - - c SELECT", "without the agent's phases"} {
 		if !strings.Contains(flat, want) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
 		}

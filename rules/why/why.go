@@ -98,6 +98,9 @@ type Query struct {
 	// Count is how many of its statements ended in the window, Mean what one took, and Wait how much of that was in the
 	// phases that wait for the layer to blame, in seconds. Share is its part of all statements' time there.
 	Count, Mean, Wait, Share float64
+	// Before is the mean in the hour before the last one, NaN if that is unknown; Grown means that it was far less.
+	Before float64
+	Grown  bool
 }
 
 // Control is the same statement on the control class of the same node.

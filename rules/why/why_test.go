@@ -379,15 +379,19 @@ func TestQueriesThatWait(t *testing.T) {
 			"-81": {10, 2, 40}, "82": {10, 3, 9}, "83": {10, 0, 10}, "84": {10, 0, 8}, "85": {10, 100, 1}, "other": {10, 1, 32},
 		} {
 			of := `server="r3",node="n",db_system="postgresql",queryid="` + id + `"`
-			r.Counter(`plumbline_query_id_statements_total{`+of+`}`, q.perSecond)
-			r.Counter(`plumbline_query_id_phase_seconds_total{`+of+`,phase="cpu"}`, q.perSecond*q.cpu/1000)
+			r.CounterThen(`plumbline_query_id_statements_total{`+of+`}`, 5, q.perSecond)
+			before := 5 * (q.cpu + q.sync) / 1000
+			if id == "-81" {
+				before = 5 * 0.002
+			}
+			r.CounterThen(`plumbline_query_id_phase_seconds_total{`+of+`,phase="cpu"}`, before, q.perSecond*q.cpu/1000)
 			r.Counter(`plumbline_query_id_phase_seconds_total{`+of+`,phase="sync"}`, q.perSecond*q.sync/1000)
 		}
 		r.Counter(`plumbline_query_id_phase_seconds_total{server="r1",node="n",queryid="86",phase="sync"}`, 5)
 	}
 	f := find(t, l, Subject{Class: "r3"})
 	Checked(t, f)
-	const want = "; waiting most for it, by queryid: -81 (40 of its 42 ms, 40 % of all), 83 (10 of its 10 ms, 10 % of all), 82 (9.0 of its 12 ms, 9 % of all)"
+	const want = "; waiting most for it, by queryid: -81 (40 of its 42 ms, which were 2.0 an hour before; 40 % of all), 83 (10 of its 10 ms; 10 % of all), 82 (9.0 of its 12 ms; 9 % of all)"
 	if words := f.Words(); f.Verdict.Reason != SlowReplica || !strings.Contains(words, want) {
 		t.Errorf("%v: %s\nwant %s", f.Verdict, words, want)
 	}

@@ -119,7 +119,11 @@ func (f *Finding) parts() []string {
 func (f *Finding) queriesText() string {
 	var named []string
 	for _, q := range f.Queries {
-		named = append(named, fmt.Sprintf("%s (%s of its %s ms, %.0f %% of all)", q.ID, ms(q.Wait), ms(q.Mean), 100*q.Share))
+		before := ""
+		if q.Grown {
+			before = fmt.Sprintf(", which were %s an hour before", ms(q.Before))
+		}
+		named = append(named, fmt.Sprintf("%s (%s of its %s ms%s; %.0f %% of all)", q.ID, ms(q.Wait), ms(q.Mean), before, 100*q.Share))
 	}
 	if len(named) == 0 {
 		return ""

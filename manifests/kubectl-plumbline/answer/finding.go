@@ -112,6 +112,8 @@ type Query struct {
 	MeanSeconds *float64 `json:"meanSeconds,omitempty"`
 	WaitSeconds *float64 `json:"waitSeconds,omitempty"`
 	Share       *float64 `json:"share,omitempty"`
+	// MeanSecondsBefore is of the hour before the last one.
+	MeanSecondsBefore *float64 `json:"meanSecondsBefore,omitempty"`
 }
 
 // Control is a why.Control.
@@ -201,7 +203,7 @@ func NewFinding(f *why.Finding) Finding {
 			figure(r.LastShare), figure(r.Unread), figure(r.Stopped)})
 	}
 	for _, q := range f.Queries {
-		d.Queries = append(d.Queries, Query{q.ID, figure(q.Count), figure(q.Mean), figure(q.Wait), figure(q.Share)})
+		d.Queries = append(d.Queries, Query{q.ID, figure(q.Count), figure(q.Mean), figure(q.Wait), figure(q.Share), figure(q.Before)})
 	}
 	if s := f.Stall; s != nil {
 		d.Stall = &Stall{s.Layer, s.Replica, s.Node, s.Device, figure(s.Seconds)}

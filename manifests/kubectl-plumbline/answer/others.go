@@ -184,6 +184,8 @@ type QueryTimes struct {
 	MeanSeconds *float64 `json:"meanSeconds,omitempty"`
 	Share       *float64 `json:"share,omitempty"`
 	FileMisses  *float64 `json:"fileMisses,omitempty"`
+	// MeanSecondsBefore is of the hour before the last one.
+	MeanSecondsBefore *float64 `json:"meanSecondsBefore,omitempty"`
 	// Phases are the seconds of all its statements.
 	Phases []Layer `json:"phases"`
 }
@@ -192,7 +194,7 @@ type QueryTimes struct {
 func NewTop(head Head, t *why.Top, most int) *Top {
 	d := &Top{Head: head, Items: []QueryTimes{}, Queries: len(t.Queries), Notes: t.Notes()}
 	for _, q := range t.Queries[:most] {
-		d.Items = append(d.Items, QueryTimes{newTarget(q.Target), q.ID, q.Text, figure(q.Count), figure(q.Mean()), figure(q.Share), figure(q.Misses), newLayers(q.Phases)})
+		d.Items = append(d.Items, QueryTimes{newTarget(q.Target), q.ID, q.Text, figure(q.Count), figure(q.Mean()), figure(q.Share), figure(q.Misses), figure(q.Before), newLayers(q.Phases)})
 	}
 	return d
 }

@@ -30,12 +30,14 @@ var Written = map[string]string{
 	// By query, where the server's identifiers are known.
 	"query statements": `sum by (queryid) (increase(plumbline_query_id_statements_total{$server}[$window]))`,
 	"query phases":     `sum by (queryid, phase) (increase(plumbline_query_id_phase_seconds_total{$server}[$window]))`,
+	"query before":     `sum by (queryid) (rate(plumbline_query_id_phase_seconds_total{$server}[1h] offset 1h)) / (sum by (queryid) (rate(plumbline_query_id_statements_total{$server}[1h] offset 1h)) > 0)`,
 	"query misses":     `sum by (queryid) (increase(plumbline_query_id_file_reads_total{$server,cache="miss"}[$window]))`,
 	"query unknown":    `sum by (reason) (increase(plumbline_query_id_unknown_total{$server}[$window]))`,
 	"query texts":      `query:text:info{$anywhere}`,
 	// By MySQL's digest, as mysqld_exporter has it of performance_schema.
 	"digests":           `sum by (digest, digest_text) (increase(mysql_perf_schema_events_statements_seconds_total{$anywhere}[$window]))`,
 	"digest statements": `sum by (digest) (increase(mysql_perf_schema_events_statements_total{$anywhere}[$window]))`,
+	"digest before":     `sum by (digest) (rate(mysql_perf_schema_events_statements_seconds_total{$anywhere}[1h] offset 1h)) / (sum by (digest) (rate(mysql_perf_schema_events_statements_total{$anywhere}[1h] offset 1h)) > 0)`,
 	"digest cpu":        `sum by (digest) (increase(mysql_perf_schema_events_statements_cpu_time_seconds_total{$anywhere}[$window]))`,
 	"digest locks":      `sum by (digest) (increase(mysql_perf_schema_events_statements_lock_time_seconds_total{$anywhere}[$window]))`,
 	// Of every server there is: one question, however many.

@@ -53,12 +53,14 @@ func NewRecording() *Recording {
 }
 
 // Add records a series given as a metric with labels: value of each sample.
-func (r *Recording) Add(metric string, sample func(i int, s *Point)) {
+func (r *Recording) Add(metric string, sample func(i int, s *Point)) { r.add(metric, nil, sample) }
+
+// add is Add with samples of before.
+func (r *Recording) add(metric string, samples []chunks.Sample, sample func(i int, s *Point)) {
 	lset := parse(metric)
 	if r.Cluster != "" {
 		lset = labels.NewBuilder(lset).Set("cluster", r.Cluster).Labels()
 	}
-	var samples []chunks.Sample
 	for i := range recordingSize {
 		s := &Point{t: End.Add(-time.Duration(recordingSize-1-i) * recordingEvery).UnixMilli()}
 		sample(i, s)
@@ -75,6 +77,17 @@ func (r *Recording) Gauge(metric string, value float64) {
 // Counter records a counter that grows by so much a second.
 func (r *Recording) Counter(metric string, perSecond float64) {
 	r.Add(metric, func(i int, s *Point) { s.Value = float64(i) * recordingEvery.Seconds() * perSecond })
+}
+
+// CounterThen records a counter that grew by before a second in the hour before the last one, and by perSecond since the
+// recording begins.
+func (r *Recording) CounterThen(metric string, before, perSecond float64) {
+	var samples []chunks.Sample
+	const every, hour = 30 * time.Second, time.Hour
+	for ago := 2 * hour; ago >= hour; ago -= every {
+		samples = append(samples, &Point{t: End.Add(-ago).UnixMilli(), Value: (2*hour - ago).Seconds() * before})
+	}
+	r.add(metric, samples, func(i int, s *Point) { s.Value = hour.Seconds()*before + float64(i)*recordingEvery.Seconds()*perSecond })
 }
 
 // Times records a histogram of so many operations a second, all of which take as long.
