@@ -41,6 +41,10 @@ spec:
   storage: {size: 1Gi, storageClass: ` + control + `}
   stopDelay: 10
   smartShutdownTimeout: 5
+  # With no CPU left a probe takes long, and a pod that is not ready has no address.
+  probes:
+    readiness: {timeoutSeconds: 30, failureThreshold: 10}
+    liveness: {timeoutSeconds: 30, failureThreshold: 10}
   postgresql: {parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}}
   bootstrap: {initdb: {database: app, owner: app, dataChecksums: true}}`
 
