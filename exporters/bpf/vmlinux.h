@@ -274,6 +274,8 @@ struct pt_regs {
 	u64 regs[31];
 	s32 syscallno;
 };
+#else
+struct pt_regs; /* exporters/agent/bpf/arch.h has both */
 #endif
 
 struct sched_info {

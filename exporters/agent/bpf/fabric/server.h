@@ -24,7 +24,7 @@ enum server_room {
 
 #include "fabric.h"
 #include "../followed.h"
-#include "../query/arch.h"
+#include "../arch.h"
 #include "../socket.h"
 #include "login.h"
 #include "message.h"
@@ -229,33 +229,22 @@ static __always_inline bool call_bytes(struct cursor *u)
 {
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct user_message m = {};
+	int nr = SYSCALL_NR(regs);
 
-	switch (SYSCALL_NR(regs)) {
-	case NR_read:
-	case NR_recvfrom:
-		if (!u->to_target)
-			return false;
-		break;
-	case NR_write:
-	case NR_sendto:
-		if (u->to_target)
-			return false;
-		break;
-	case NR_readv:
-	case NR_writev:
+	if (IS_CALL(nr, readv) || IS_CALL(nr, writev)) {
 		u->vector = ARG2(regs);
 		u->segments = ARG3(regs);
 		return true;
-	case NR_recvmsg:
-	case NR_sendmsg:
+	}
+	if (IS_CALL(nr, recvmsg) || IS_CALL(nr, sendmsg)) {
 		if (bpf_probe_read_user(&m, sizeof(m), (void *)ARG2(regs)))
 			return false;
 		u->vector = m.vector;
 		u->segments = m.segments;
 		return true;
-	default:
-		return false;
 	}
+	if (u->to_target ? !IS_CALL(nr, read) && !IS_CALL(nr, recvfrom) : !IS_CALL(nr, write) && !IS_CALL(nr, sendto))
+		return false;
 	u->position = ARG2(regs);
 	u->left = u->total;
 	return true;

@@ -8,7 +8,7 @@
 #ifndef __QUERY_CLOCK_H__
 #define __QUERY_CLOCK_H__
 
-#include "arch.h"
+#include "../arch.h"
 #include "state.h"
 #include "cost.h"
 #include "query_id.h"

@@ -10,7 +10,7 @@
 #ifndef __QUERY_SYNCS_H__
 #define __QUERY_SYNCS_H__
 
-#include "arch.h"
+#include "../arch.h"
 #include "state.h"
 
 /* How many places each server has in the maps below. */

@@ -7,7 +7,7 @@
 #ifndef __QUERY_TLS_H__
 #define __QUERY_TLS_H__
 
-#include "arch.h"
+#include "../arch.h"
 #include "state.h"
 
 #define TLS_HANDSHAKE 0x16

@@ -5,7 +5,7 @@
 #ifndef __QUERY_WAKES_H__
 #define __QUERY_WAKES_H__
 
-#include "arch.h"
+#include "../arch.h"
 #include "state.h"
 
 #define TASK_UNINTERRUPTIBLE 0x2

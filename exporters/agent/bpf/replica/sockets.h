@@ -7,7 +7,7 @@
 #ifndef __PLUMBLINE_SOCKETS_H__
 #define __PLUMBLINE_SOCKETS_H__
 
-#include "../query/arch.h"
+#include "../arch.h"
 #include "track.h"
 
 /* The socket behind a file descriptor of the current task, 0 if it is none. */
@@ -26,16 +26,16 @@ static __always_inline struct sock *sock_of_fd(u32 fd)
 /* The buffer of the current task's call; 0 if it is none of these. */
 static __always_inline u64 receive_buffer(struct pt_regs *regs)
 {
-	long call = SYSCALL_NR(regs);
+	int nr = SYSCALL_NR(regs);
 
-	return call == NR_read || call == NR_recvfrom ? ARG2(regs) : 0;
+	return IS_CALL(nr, read) || IS_CALL(nr, recvfrom) ? ARG2(regs) : 0;
 }
 
 static __always_inline u64 send_buffer(struct pt_regs *regs)
 {
-	long call = SYSCALL_NR(regs);
+	int nr = SYSCALL_NR(regs);
 
-	return call == NR_write || call == NR_sendto ? ARG2(regs) : 0;
+	return IS_CALL(nr, write) || IS_CALL(nr, sendto) ? ARG2(regs) : 0;
 }
 
 /* Does a whole request begin at this address? */

@@ -15,7 +15,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "../../../bpf/request.h"
-#include "../query/arch.h"
+#include "../arch.h"
 #include "../trace.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -60,15 +60,10 @@ static __always_inline u64 call_offset(struct task_struct *task)
 	if (!task->mm)
 		return NO_OFFSET;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	switch (SYSCALL_NR(regs)) {
-	case NR_pread64:
-	case NR_pwrite64:
-	case NR_preadv:
-	case NR_pwritev:
-	case NR_preadv2:
-	case NR_pwritev2:
+	int nr = SYSCALL_NR(regs);
+	if (IS_CALL(nr, pread64) || IS_CALL(nr, pwrite64) || IS_CALL(nr, preadv) || IS_CALL(nr, pwritev) ||
+		IS_CALL(nr, preadv2) || IS_CALL(nr, pwritev2))
 		return ARG4(regs);
-	}
 	return NO_OFFSET;
 }
 
