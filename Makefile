@@ -193,11 +193,12 @@ test: build ## All that a change can break, as CI runs it; what cannot run here 
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
 	@tools/postgresql $(POSTGRESQL)
-	@tools/unstable mysql valkey
+	@tools/unstable mysql valkey $(UNRELEASED)
 	@$(MAKE) --no-print-directory lint
 	@tools/test
 
 .PHONY: test-all
+test-all: UNRELEASED := postgresql-19
 test-all: test e2e-kubernetes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
 	@$(MAKE) --no-print-directory kernels KERNELS=all
 	@$(MAKE) --no-print-directory pictures

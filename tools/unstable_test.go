@@ -19,10 +19,11 @@ func unstableBox(t *testing.T, failures string) (script string, environment []st
 	write(t, filepath.Join(box, "checkout", "tools", "sysroot"), `#!/bin/sh
 echo "$@" >>`+box+`/asked
 [ "$(wc -l <`+box+`/asked)" -gt `+failures+` ] || exit 1
-mkdir -p "$4/usr/sbin" "$4/var/lib/dpkg/info"
-printf '#!/bin/sh\necho mysqld\n' >"$4/usr/sbin/mysqld"
-chmod 755 "$4/usr/sbin/mysqld"
-cat >"$4/var/lib/dpkg/status" <<END
+for root; do case $root in /*) break ;; esac done
+mkdir -p "$root/usr/sbin" "$root/var/lib/dpkg/info"
+printf '#!/bin/sh\necho mysqld\n' >"$root/usr/sbin/mysqld"
+chmod 755 "$root/usr/sbin/mysqld"
+cat >"$root/var/lib/dpkg/status" <<END
 Package: mysql-server-core
 Status: install ok installed
 Architecture: all
@@ -37,7 +38,7 @@ END
 // What Debian's mirrors do not give at once is tried again; what is there is not fetched again.
 func TestUnstable(t *testing.T) {
 	script, environment := unstableBox(t, "2")
-	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\nvalkey - missing\n" {
+	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("before: exit code %d, %q", code, out)
 	}
 	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "mysql: 9.0-1 of Debian's unstable suite\n" {
@@ -50,12 +51,16 @@ func TestUnstable(t *testing.T) {
 	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "" {
 		t.Errorf("the second time: exit code %d, %q", code, out)
 	}
-	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\nvalkey - missing\n" {
+	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("it lists %q", out)
 	}
 	asked := read(t, filepath.Join(filepath.Dir(checkout), "asked"))
 	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
 		t.Errorf("of tools/sysroot: %s", asked)
+	}
+	run(t, environment, script, "postgresql-19")
+	if asked = read(t, filepath.Join(filepath.Dir(checkout), "asked")); !strings.Contains(asked, "--suite=sid,experimental --with-dependencies --without=debconf,") {
+		t.Errorf("of tools/sysroot for what is in experimental: %s", asked)
 	}
 	if out, code := run(t, environment, script, "mysql", "nonsense"); code == 0 || !strings.Contains(out, "no server nonsense; there are: ") {
 		t.Errorf("of another name: exit code %d, %q", code, out)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,6 +38,8 @@ const Owner = "postgres"
 type Options struct {
 	// Initdb and Postgres are the program files, see Tool.
 	Initdb, Postgres string
+	// Root, if not empty, is a folder in which the programs are run as in a root of their own. It has Dir as /run.
+	Root string
 	// Dir is an empty folder of the user Owner to put everything in, which Stop leaves there;
 	// if empty, one below /var/tmp (a disk, not memory) that Stop removes.
 	Dir string
@@ -59,6 +62,7 @@ type Server struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	keep  bool
+	root  string
 }
 
 // Tool returns the path of one of PostgreSQL's programs: from PATH, else of the newest version
@@ -88,7 +92,7 @@ func Start(o Options) (*Server, error) {
 		}
 	}
 	s := &Server{Dir: dir, Data: filepath.Join(dir, "data"), Log: filepath.Join(dir, "log"),
-		ended: make(chan struct{}), keep: o.Dir != ""}
+		ended: make(chan struct{}), keep: o.Dir != "", root: o.Root}
 	if err := s.start(o, who); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -107,7 +111,7 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 	if o.Prepare != nil {
 		o.Prepare(s.Data)
 	}
-	args := []string{"-D", s.Data, "-p", strconv.Itoa(s.Port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
+	args := []string{"-D", s.inside(s.Data), "-p", strconv.Itoa(s.Port), "-k", s.inside(s.Dir), "-c", "listen_addresses=127.0.0.1"}
 	for k, v := range o.Settings {
 		args = append(args, "-c", k+"="+v)
 	}
@@ -117,7 +121,7 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(o.Postgres, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who, Chroot: s.root}
 	cmd.Dir = elsewhere
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -131,10 +135,18 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 	return s.await()
 }
 
+// inside is how the server sees a path below its folder.
+func (s *Server) inside(path string) string {
+	if s.root == "" {
+		return path
+	}
+	return "/run" + strings.TrimPrefix(path, s.Dir)
+}
+
 // makeData makes the data directory.
 func (s *Server) makeData(o Options, who *syscall.Credential) error {
 	if o.Template == "" {
-		return initialise(o.Initdb, s.Data, who)
+		return initialise(o.Initdb, s.inside(s.Data), s.root, who)
 	}
 	if out, err := exec.Command("cp", "-a", o.Template, s.Data).CombinedOutput(); err != nil {
 		return fmt.Errorf("copying %s: %w\n%s", o.Template, err, out)
@@ -142,9 +154,9 @@ func (s *Server) makeData(o Options, who *syscall.Credential) error {
 	return nil
 }
 
-func initialise(program, data string, who *syscall.Credential) error {
+func initialise(program, data, root string, who *syscall.Credential) error {
 	initdb := exec.Command(program, "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who, Chroot: root}
 	initdb.Dir = elsewhere
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
@@ -164,7 +176,7 @@ func Template(initdb, path string) error {
 	}
 	defer os.RemoveAll(dir)
 	data := filepath.Join(dir, "data")
-	if err := initialise(initdb, data, who); err != nil {
+	if err := initialise(initdb, data, "", who); err != nil {
 		return err
 	}
 	// The path may be on another file system.

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,10 +32,30 @@ func StartPostgres(t testing.TB, settings map[string]string, prepare func(data s
 	return startPostgres(t, pgserver.Options{Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Settings: settings, Prepare: prepare})
 }
 
+// Unstable are the versions that Debian has in no stable suite, as far as tools/unstable got them.
+func Unstable() (majors []int) {
+	found, _ := filepath.Glob(filepath.Join(testkit.Root(), "build", "postgresql-*"))
+	for _, path := range found {
+		if major, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "postgresql-")); err == nil {
+			majors = append(majors, major)
+		}
+	}
+	return majors
+}
+
 // StartPostgresOf is StartPostgres with a server of another version, which tools/postgresql got.
 func StartPostgresOf(t testing.TB, major int, settings map[string]string, prepare func(data string)) *Postgres {
 	t.Helper()
 	testkit.NeedRoot(t)
+	if name := fmt.Sprintf("postgresql-%d", major); slices.Contains(Unstable(), major) {
+		dir := workDir(t, "pg", owner(t))
+		root := rootOf(t, name, dir)
+		for _, path := range []string{"/dev", "/etc/passwd"} { // what initdb looks for
+			mount(t, path, filepath.Join(root, path), 0)
+		}
+		bin := fmt.Sprintf("/usr/lib/postgresql/%d/bin/", major)
+		return startPostgres(t, pgserver.Options{Root: root, Dir: dir, Initdb: bin + "initdb", Postgres: bin + "postgres", Settings: settings, Prepare: prepare})
+	}
 	from, err := filepath.EvalSymlinks(filepath.Join(testkit.Root(), "build", "postgresql", strconv.Itoa(major)))
 	if err != nil {
 		testkit.Skip(t, fmt.Sprintf("needs PostgreSQL %d; `tools/postgresql %d` gets it", major, major))
@@ -53,7 +75,9 @@ func StartPostgresOf(t testing.TB, major int, settings map[string]string, prepar
 func startPostgres(t testing.TB, o pgserver.Options) *Postgres {
 	t.Helper()
 	testkit.NeedRoot(t)
-	o.Dir = workDir(t, "pg", owner(t))
+	if o.Dir == "" {
+		o.Dir = workDir(t, "pg", owner(t))
+	}
 	s, err := pgserver.Start(o)
 	if err != nil {
 		t.Fatal(err)
