@@ -92,8 +92,8 @@ func TestTools(t *testing.T) {
 		tool, arguments string
 		want            []string // of the text
 	}{
-		{"status", `{}`, []string{"ReplicaStuck", "replica r3-2 stands out", "heard of"}},
-		{"alerts", `{}`, []string{"critical ReplicaStuck: " + why.Clean(bad)}},
+		{"status", `{}`, []string{"ReplicaStuck", "replica r3-2 stands out", "the agent reports"}},
+		{"alerts", `{}`, []string{"critical ReplicaStuck (0s): " + why.Clean(bad)}},
 		{"why", `{"target": "data-r3"}`, []string{"lab/data-r3 commits take 7.3 times local's", "replica r3-2 stands out"}},
 		{"why", `{"target": "data-r3", "namespace": "lab", "window": "30s"}`, []string{"lab/data-r3 commits take"}},
 		{"predict", `{"target": "server/r1", "to": "r3", "windows": 4}`, []string{"r1, from r1 to r3"}},
