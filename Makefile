@@ -251,7 +251,7 @@ faults: build ## Every process of a lab killed and stopped, disks filled, peers 
 	@$(GO) run ./tests/faults
 
 .PHONY: stalls
-stalls: build ## Engine, replica and disks made to stand still: what says so, how soon, whom it names; about 15 minutes.
+stalls: build ## Stalls of engine, replica and disks: what reports them, how soon, and which place it names; about 15 minutes.
 	@$(GO) run ./tests/faults --stalls
 
 .PHONY: regressions

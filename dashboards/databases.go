@@ -63,7 +63,7 @@ func postgresWork() []panel {
 			view:    graph{max: 1, every: slowly},
 		},
 		{
-			title: "Time in data files",
+			title: "Sessions in data files",
 			ask:   "How long do sessions wait for data files?", empty: "no PostgreSQL",
 			text:  "Seconds per second the sessions spent reading and writing data files (needs track_io_timing). 1 is one session that does nothing else. The log is not in it.",
 			width: 6, height: 8, unit: times,
@@ -116,7 +116,7 @@ func postgresWaits() []panel {
 		{
 			title: "What active sessions wait for",
 			ask:   "What do the sessions wait for?", empty: "no PostgreSQL",
-			text:  "Active sessions by their wait event's type. IO: the volume. LWLock WALWrite and IO WALSync: another session's flush of the log. Lock: other transactions. Client: the application. An empty type is working, not waiting. \"not told\": CloudNativePG without the query pg_stat_activity, which its monitoring can be given.",
+			text:  "Active sessions by their wait event's type. IO: the volume. LWLock WALWrite and IO WALSync: another session's flush of the log. Lock: other transactions. Client: the application. An empty type is working, not waiting. \"not reported\": CloudNativePG without the query pg_stat_activity, which its monitoring can be given.",
 			width: 6, height: 8, unit: count,
 			queries: []query{{`sum by (server, wait_event_type) (server:active_sessions:sum{server=~"$server"})`, "{{server}} {{wait_event_type}}"}},
 			view:    graph{stacked: true, every: slowly},
@@ -138,7 +138,7 @@ func postgresWaits() []panel {
 			view:    graph{every: slowly},
 		},
 		{
-			title: "Replication lag",
+			title: "Standby replay lag",
 			ask:   "Does a standby keep up?", empty: "no PostgreSQL",
 			text:  "How far a standby's replay is behind its primary; 0 on a primary. It grows when the standby's volume is slower than the primary's.",
 			width: 6, height: 8, unit: seconds,
@@ -204,7 +204,7 @@ func mysqlLog() []panel {
 			view:    graph{every: slowly},
 		},
 		{
-			title: "Row locks",
+			title: "Statements waiting for row locks",
 			ask:   "Do statements wait for each other?", empty: "no MySQL or MariaDB",
 			text:  "Seconds per second that statements waited for row locks. 1 is one statement that always waits. High while the volume is slow: locks are held for the length of a commit.",
 			width: 6, height: 8, unit: times,

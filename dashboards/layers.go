@@ -82,7 +82,7 @@ var ranked = slices.Concat(layers.All[len(layers.All)-1:], layers.All[:len(layer
 
 // suspectStates are all that suspect may be.
 func suspectStates() []state {
-	all := []state{{noSuspect, "none", sky}, {suspectOther, "another layer", text}, {stuckOther, "another layer stuck", vermillion}}
+	all := []state{{noSuspect, "none", sky}, {suspectOther, "another layer", text}, {stuckOther, "another layer stalled", vermillion}}
 	for i, name := range layers.Besides {
 		all = append(all, state{suspectBeside + i, name, text})
 	}

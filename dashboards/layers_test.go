@@ -62,8 +62,8 @@ func TestSuspect(t *testing.T) {
 		{is{"gpu", "cpu"}, nil, "cpu"},
 		{is{"disk", "rest"}, nil, "disk"},
 		{is{"queue", "network"}, nil, "network"},
-		{is{"disk"}, is{"device"}, "device stuck"},
-		{is{"disk"}, is{"gpu"}, "another layer stuck"},
+		{is{"disk"}, is{"device"}, "device stalled"},
+		{is{"disk"}, is{"gpu"}, "another layer stalled"},
 	} {
 		if got := at(c.suspects, c.stalled); got != c.want {
 			t.Errorf("suspects %v, stalls %v: shown as %s, want %s", c.suspects, c.stalled, got, c.want)

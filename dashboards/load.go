@@ -145,7 +145,7 @@ func loadLimits() []panel {
 func loadBaseline() []panel {
 	return []panel{
 		{
-			title: "95th percentile against the pinned one",
+			title: "95th percentile against the baseline's",
 			ask:   "Is a load slower than when all was well?", empty: "no baseline pinned: run loadgen baseline",
 			text:  "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable.",
 			width: 12, height: 8, unit: "x",

@@ -38,7 +38,7 @@ func overview() page {
 		rows: []row{
 			{title: "Which class is slow, and in which layer (last 2 minutes)", panels: []panel{classTiles(), classBars(), firingAlerts()}},
 			{title: "What changed", panels: []panel{changes(), suspectsOverTime()}},
-			{title: "In flight and stuck", panels: stuckVolumes()},
+			{title: "In flight and stalled", panels: stuckVolumes()},
 			{title: "What the users of a class see", panels: responseGraphs()},
 			{title: "What the storage adds", panels: storageGraphs()},
 			{title: "Which volume", panels: []panel{slowestVolumes(), stragglers()}},
@@ -52,7 +52,7 @@ func classTiles() panel {
 		ask:   "Is this class slow, how slow beside the plain disk, which layer is suspect, and are its replicas healthy?",
 		text: "p99 is the load's response time from the moment a transaction was due, or without a load the statements' own; the ratio compares mean responses with the control class's. " +
 			"Both over the last two minutes, and missing if those had no answer. The suspect is the rules' verdict (server:verdict:confidence), if anything stands out, " +
-			"or what has answered nothing for over five seconds: it is stuck. Replicas are those of the volume with the least. " +
+			"or what has answered nothing for over five seconds: it is stalled. Replicas are those of the volume with the least. " +
 			"Good: a p99 that your users accept, a ratio near 1, none, 100 %. Not so: follow the tile's link. Of several clusters the worst is shown.",
 		empty: "unknown", width: columns, height: 6, unit: times,
 		queries: []query{
@@ -77,8 +77,8 @@ func classBars() panel {
 		ask:   "Where does a statement's time go on each class, at this moment?",
 		text: "One bar for each class, from the client to the slowest replica's disk, over the last two minutes; how syncs and reads divide into the layers below is as in the last five. " +
 			"wait is for locks and for other sessions' flush of the log, volume the kernel's queue, the device and what is not split further. The split is a ratio of means, not measured per statement. " +
-			"A class without a bar completes no statements: see what is stuck, below. Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
-		empty: "no statements: no agent beside a database, or no work", width: 16, height: 10, unit: seconds,
+			"A class without a bar completes no statements: see what is stalled, below. Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
+		empty: "no statements: no agent beside a database, or no work", width: 14, height: 10, unit: seconds,
 		queries: statementBars(),
 		view:    bars{label: "storageclass", colours: statementColours, links: []link{classToQuery}},
 	}
@@ -89,11 +89,11 @@ func firingAlerts() panel {
 		title: "Firing alerts",
 		ask:   "What has Plumbline found?",
 		text: "Plumbline's alerts that fire now, without those for information. Good: none. Each has a runbook, linked in Alertmanager; " +
-			"start with the one that is about statements, the others are often its causes.",
-		empty: "none", width: 8, height: 10, unit: times,
-		queries: []query{{`count by (alertname, severity) (ALERTS{alertstate="firing", severity!="info", ` + ourAlerts + `})`, "Times"}},
+			"start with the one on the lowest layer: DeviceStalled, then ReplicaStuck, EngineStalled, StatementStuck. Where is its node, database server and claim.",
+		empty: "none", width: 10, height: 10, unit: times,
+		queries: []query{{`count by (alertname, severity, where) (label_join(ALERTS{alertstate="firing", severity!="info", ` + ourAlerts + `}, "where", " ", "node", "server", "persistentvolumeclaim"))`, "Times"}},
 		view: grid{
-			labels:  []labelColumn{{"alertname", "Alert", 196, nil}, {"severity", "Severity", 90, nil}},
+			labels:  []labelColumn{{"alertname", "Alert", 170, nil}, {"where", "Where", 120, nil}, {"severity", "Severity", 90, nil}},
 			columns: []valueColumn{{times, nil}}, sort: "Times",
 		},
 	}
@@ -103,7 +103,7 @@ func suspectsOverTime() panel {
 	return panel{
 		title: "Suspect layer of each class",
 		ask:   "Since when is a layer suspect, and did it change?",
-		text: "The layer in which a volume stands still (stuck), else the rules' verdict, if anything stands out. Good: nothing. " +
+		text: "The layer in which a volume is stalled, else the rules' verdict, if anything stands out. Good: nothing. " +
 			"host: the control class got slower, too. rebuild: a replica is being rebuilt. load: there is more to do, and storage is probably not to blame. another layer: storageclass:suspect:info or volume:stalled_seconds:max has its name. Growth is of means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
 		empty: "no volumes are known", width: 12, height: 8, unit: times,
 		queries: []query{{suspect(), "{{storageclass}}"}},
@@ -132,10 +132,10 @@ func responseGraphs() []panel {
 			view:    graph{max: 1, limit: &limit{0.01, 0.1}, links: []link{classToQuery}},
 		},
 		{
-			title: "95th percentile against the pinned one",
+			title: "95th percentile against the baseline's",
 			ask:   "Is a class slower than it was when all was well?",
 			text: "The canary's p95 divided by that of the baseline, which loadgen baseline measured. Good: near 1. " +
-				"Above 1.5 the class got slower than it was; the alert CanarySlow says which layer grew.",
+				"Above 1.5 the class got slower than it was. The alert CanarySlow, which goes by more than this ratio, can fire from 1.15 on; its text names the layer that grew.",
 			empty: "no baseline pinned: run loadgen baseline", width: 8, height: 8, unit: "x",
 			queries: []query{{`max by (storageclass) (loadgen:response_per_pinned:ratio_p95_5m{storageclass=~"$storageclass"}) >= 0`, "{{storageclass}}"}},
 			view:    graph{limit: &limit{1.5, 3}, links: []link{classToQuery}},
@@ -155,7 +155,7 @@ func storageGraphs() []panel {
 			view:    graph{log: true, limit: &limit{2, 5}, links: []link{classToQuery}},
 		},
 		{
-			title: "Block write (5 min)",
+			title: "Mean block write (5 min)",
 			ask:   "How long does a write to the class's volumes take?",
 			text:  "Mean over five minutes, from the write's start to its completion on the block device. Good: below 2 ms on SSDs, below 10 ms replicated over a network.",
 			width: 8, height: 8, unit: seconds,

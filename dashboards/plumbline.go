@@ -26,7 +26,7 @@ func trust() []panel {
 		{
 			title: "Targets down",
 			ask:   "Is something of Plumbline not scraped?", empty: "none",
-			text:  "Targets that Prometheus cannot scrape now and that gave Plumbline's or a database's metrics within the last day. Good: 0. Panels whose data they give are empty or stand still; see Prometheus' page of targets for the reason.",
+			text:  "Targets that Prometheus cannot scrape now and that gave Plumbline's or a database's metrics within the last day. Good: 0. Panels whose data they give are empty or old; see Prometheus' page of targets for the reason.",
 			width: 4, height: 8, unit: count,
 			queries: []query{{`count((up == 0) and on (instance, job) (` + ourTargets + `)) or vector(0)`, "down"}},
 			view:    number{&limit{1, 3}},
@@ -62,9 +62,9 @@ func trust() []panel {
 			view:    states{[]state{{0, "missing on a machine", vermillion}, {1, "there", sky}}},
 		},
 		{
-			title: "Work that is not counted",
+			title: "CPUs of statements that are not counted",
 			ask:   "Does a server work for clients whose statements are not seen?",
-			text:  "CPUs that PostgreSQL processes with a client use while the agent hears nothing of their sockets. Good: 0. Above: their statements are missing from all panels.",
+			text:  "CPUs that PostgreSQL processes with a client use while the agent receives no events from their sockets. Good: 0. Above: their statements are missing from all panels.",
 			width: 12, height: 10, unit: times,
 			queries: []query{{`sum by (server) (rate(plumbline_query_uncounted_cpu_seconds_total{node=~"$node"}[$__rate_interval]))`, "{{server}}"}},
 			view:    graph{limit: &limit{0.01, 0.1}},

@@ -13,7 +13,7 @@ func queryToDisk() page {
 		variables: append(volumeVariables(), serverVariables()...),
 		rows: []row{
 			{title: "Now (last 2 minutes)", panels: querySummary()},
-			{title: "In flight and stuck", panels: inFlight()},
+			{title: "In flight and stalled", panels: inFlight()},
 			{title: "Where the time goes", panels: queryStacks()},
 			{title: "Latency, one time axis: statement, volume, replica", panels: latencyMaps()},
 		},
@@ -40,7 +40,7 @@ func selectedOver(of ofStatements, more, window string) string {
 func querySummary() []panel {
 	return []panel{
 		{
-			title: "Statements",
+			title: "Statements a second",
 			ask:   "How much does the database do?", empty: "no statements",
 			text:  "Statements per second of the selected servers. A fall together with a rise of the time beside it is a slow server, not less work.",
 			width: 4, height: 4, unit: perSec,
@@ -48,7 +48,7 @@ func querySummary() []panel {
 			view:    number{},
 		},
 		{
-			title: "Mean",
+			title: "Mean statement time",
 			ask:   "How long does a statement take?", empty: "no statements",
 			text:  "Mean time of a statement, commit included. The phases below add up to it.",
 			width: 4, height: 4, unit: seconds,
@@ -80,7 +80,7 @@ func querySummary() []panel {
 			view:    number{&limit{0.005, 0.05}},
 		},
 		{
-			title: "Replica lag, 5 min",
+			title: "Slow replica, 5 min",
 			ask:   "Does one replica hold the others up?", empty: "no replicas",
 			text:  "How much longer a write's round trip to the slowest replica takes than to the fastest, over five minutes. Above a few ms one replica is slow: open Replicas in the menu at the head, which keeps the claim and the time.",
 			width: 4, height: 4, unit: seconds,

@@ -150,7 +150,7 @@ func replicaWaits() []panel {
 		{
 			title: "Oldest request without an answer",
 			ask:   "Does a replica hang?", empty: "no replicas that the agent sees",
-			text:  "Good: below 0.1 s. One that grows second by second: the replica hangs; the engine gives it up at its time-out (Longhorn: 8 s), until then every write waits.",
+			text:  "Good: below 0.1 s. One that grows second by second: the replica hangs; the engine drops it at its time-out (Longhorn: 8 s), and until then every write waits.",
 			width: 8, height: 8, unit: seconds,
 			queries: []query{{named(`max by (volume, address) (plumbline_replica_oldest_request_seconds{volume=~"$volume"})`), "{{replica}}"}},
 			view:    graph{limit: &limit{1, 8}},
@@ -264,7 +264,7 @@ func replicaSpace() []panel {
 		{
 			title: "Rebuilds under way",
 			ask:   "How far is a rebuild?", empty: "none",
-			text:  "How much of a running rebuild is done. Writes are slower while it does. One that stands still: look at the source replica's disk and the network.",
+			text:  "How much of a running rebuild is done. Writes are slower while it does. One that is stalled: look at the source replica's disk and the network.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{`max by (volume, replica) (replica:rebuild_progress:ratio{volume=~"$volume"})`, "{{replica}}"}},
 			view:    graph{max: 1},

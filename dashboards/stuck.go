@@ -6,10 +6,10 @@ import "fmt"
 func stuckVolumes() []panel {
 	return []panel{
 		{
-			title: "Volumes that stand still",
-			ask:   "Does anything stand still, and where?", empty: "none",
+			title: "Stalled volumes",
+			ask:   "Is anything stalled, and where?", empty: "none",
 			text: "The lowest layer of each volume that has had requests for over five seconds and answers none, and where it is. Good: none. " +
-				"After fifteen seconds an alert names it; its runbook says what to type. Nothing in a volume's own status needs to be wrong.",
+				"An alert names it within a minute, or 100 s where only node_exporter runs; its runbook has what to type. Nothing in a volume's own status needs to be wrong.",
 			width: columns, height: 6, unit: times,
 			queries: []query{{`max by (storageclass, namespace, persistentvolumeclaim, layer, replica, node, device) (volume:stalled_seconds:max` + withClassOfStalled + `)`, "For"}},
 			view: grid{
@@ -21,8 +21,8 @@ func stuckVolumes() []panel {
 		},
 		{
 			title: "Longest read, write or sync under way",
-			ask:   "Which database server is stuck?",
-			text:  "For how long a process of a database server has been in one read, write or sync, the ten longest. Good: well below a second. One that grows second by second is stuck: other panels move only when something ends.",
+			ask:   "Which database server is stalled?",
+			text:  "For how long a process of a database server has been in one read, write or sync, the ten longest. Good: well below a second. One that grows second by second is stalled: other panels move only when something ends.",
 			width: 12, height: 8, unit: seconds,
 			queries: []query{{`topk(10, max by (node, server) (plumbline_server_longest_wait_seconds{phase=~"read|write|sync"}))`, "{{server}} {{node}}"}},
 			view:    graph{limit: &limit{5, 15}, links: []link{serverToDatabase}},
@@ -30,7 +30,7 @@ func stuckVolumes() []panel {
 		{
 			title: "Devices that complete nothing",
 			ask:   "Which block device hangs?",
-			text:  "For how long a block device has had requests and completed none, the ten longest. Good: 0. One that grows: see what lies on it in its alert; all that does stands still.",
+			text:  "For how long a block device has had requests and completed none, the ten longest. Good: 0. One that grows: see what lies on it in its alert; all that does is stalled.",
 			width: 12, height: 8, unit: seconds,
 			queries: []query{{`topk(10, max by (node, device) (plumbline_device_stalled_seconds))`, "{{node}} {{device}}"}},
 			view:    graph{limit: &limit{5, 15}},
@@ -55,7 +55,7 @@ func inFlight() []panel {
 			title: "Average active sessions, by phase",
 			ask:   "How busy is the database, and with what?", empty: "no statements",
 			text: "How many sessions were at work at each moment, by what they did: the statements' seconds per second, which go on while a statement runs. " +
-				"Good: fewer than the node's CPUs, mostly cpu. A layer of sync, read or write as high as there are sessions: the storage stands still. wait: locks.",
+				"Good: fewer than the node's CPUs, mostly cpu. A layer of sync, read or write as high as there are sessions: the storage is stalled. wait: locks.",
 			width: 12, height: 9, unit: times,
 			queries: []query{{`sum by (phase) ` + selected(phases, ""), "{{phase}}"}},
 			view:    graph{stacked: true, colours: phaseColours},
@@ -71,14 +71,14 @@ func inFlight() []panel {
 		{
 			title: "Oldest statement, by phase",
 			ask:   "Is a statement older than it should be, and what does it do?", empty: "no statements",
-			text:  "The age of the oldest statement that is in a phase now. A long query may be old and healthy; see the panel below for what is stuck. Old in client: nobody fetches its rows.",
+			text:  "The age of the oldest statement that is in a phase now. A long query may be old and healthy; see the panel below for what is stalled. Old in client: nobody fetches its rows.",
 			width: 6, height: 9, unit: seconds,
 			queries: []query{{`max by (phase) ` + nowWithMany("plumbline_query_oldest_seconds", "storageclass:query_oldest_seconds:max"), "{{phase}}"}},
 			view:    graph{log: true, colours: phaseColours},
 		},
 		{
 			title: "Longest single wait, by server",
-			ask:   "Is a process of the server stuck in one call?", empty: "none waits",
+			ask:   "Is a process of the server stalled in one call?", empty: "none waits",
 			text:  "For how long a process of the server, background ones included, has been in one uninterrupted read, write or sync. Good: well below a second. Above 15 s StatementStuck fires.",
 			width: 8, height: 8, unit: seconds,
 			queries: []query{{`max by (node, server, phase) ` + now("plumbline_server_longest_wait_seconds", `, phase=~"read|write|sync"`), "{{server}} {{phase}}"}},
@@ -103,7 +103,7 @@ func inFlight() []panel {
 			view: graph{limit: &limit{5, 15}},
 		},
 		{
-			title: "Devices that complete none of their requests",
+			title: "Devices that complete nothing",
 			ask:   "Does a volume's device still complete what it has?",
 			text:  "For how long a volume's block device has had requests and completed none. Good: 0. Where it grows and nothing below is old, the device's own driver or client hangs. How many it has: Requests in flight on Volumes.",
 			width: 8, height: 8, unit: seconds,

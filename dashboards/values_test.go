@@ -356,10 +356,10 @@ func TestValues(t *testing.T) {
 
 // notFromRules are the panels without a value where all is well, however many metrics there are.
 var notFromRules = []string{
-	`plumbline-load, "95th percentile against the pinned one"`, // no baseline
+	`plumbline-load, "95th percentile against the baseline's"`, // no baseline
 	`plumbline-load, "Comparable with the baseline"`,
-	`plumbline-overview, "95th percentile against the pinned one"`,
-	`plumbline-overview, "Volumes that stand still"`,
+	`plumbline-overview, "95th percentile against the baseline's"`,
+	`plumbline-overview, "Stalled volumes"`,
 	`plumbline-replicas, "Replicas against the volume's others"`, // six hours of past
 	`plumbline-replicas, "Disks against their peers"`,
 	`plumbline-replicas, "Grades"`,

@@ -187,7 +187,7 @@ func capacity() []panel {
 		{
 			title: "File system used",
 			ask:   "Will a claim be full soon?", empty: "no kubelet is scraped",
-			text:  "Share of each claim's file system that is in use, from the kubelet. Above 90 % expand the claim; a full one stops the database.",
+			text:  "Share of each claim's file system that is in use, from the kubelet. Above 80 % and growing, expand the claim; VolumeAlmostFull pages at 97 %. A full one stops the database.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{`max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{namespace=~"$namespace", persistentvolumeclaim=~"$pvc"} / (kubelet_volume_stats_capacity_bytes > 0))
 and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `}`, "{{persistentvolumeclaim}}"}},

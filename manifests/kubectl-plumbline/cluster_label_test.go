@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 		"verify": func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) },
 	}
 	for command, c := range map[string]struct{ want, not []string }{
-		"status":  {[]string{"heard of on 1 of 2 Linux nodes", "CanarySlow", "r3 commits take 2.8 times"}, []string{"ReplicaStuck"}},
+		"status":  {[]string{"reports from 1 of 2 Linux nodes", "CanarySlow", "r3 commits take 2.8 times"}, []string{"ReplicaStuck"}},
 		"why":     {[]string{"r3 commits take 2.8 times local's: of 6.1 ms"}, []string{"servers"}},
 		"predict": {[]string{"r3, from r3 to r1"}, nil},
 		"verify":  {[]string{"The chain is whole.", "found    agent       1 scraped"}, []string{"MISSING"}},

@@ -115,7 +115,7 @@ func TestWhyDocumentOfPod(t *testing.T) {
 	c.o.target, c.o.namespace = "pod/p", "lab"
 	d, text, err := document[answer.Why](t, c, (*cluster).askWhy)
 	if err != nil || len(d.Items) != 2 || d.Items[1].Target.Server != "r1" || len(d.Unknown) != 1 || d.Unknown[0] != "claim lab/gone" ||
-		!strings.Contains(text, "claim lab/gone: Prometheus knows nothing of it") {
+		!strings.Contains(text, "claim lab/gone: Prometheus has nothing of it") {
 		t.Errorf("%+v, %v\n%s", d, err, text)
 	}
 }
@@ -134,7 +134,7 @@ func TestStatusDocument(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	// Two alerts of one sentence are one line for a person.
-	if strings.Count(text, "CanarySlow: It is slow.") != 1 || d.Alerts.Firing[0].StorageClass == d.Alerts.Firing[1].StorageClass {
+	if strings.Count(text, "CanarySlow (0s): It is slow.") != 1 || d.Alerts.Firing[0].StorageClass == d.Alerts.Firing[1].StorageClass {
 		t.Errorf("%+v\n%s", d.Alerts.Firing, text)
 	}
 	if d.Agents.Unknown == "" || d.Agents.Silent != nil || d.Agents.LinuxNodes != nil || d.Agents.Heard == nil {

@@ -134,7 +134,7 @@ func TestHostileWords(t *testing.T) {
 						return err
 					}
 					all, err := c.firing(t.Context(), p)
-					tellAlerts(out, all)
+					tellAlerts(out, all, c.now())
 					return err
 				},
 			} {

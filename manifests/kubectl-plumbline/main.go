@@ -63,7 +63,7 @@ type options struct {
 	output       string // one of answer.Formats; text if it is another
 }
 
-const examples = `Says where the time of databases' commits goes, and what stands in the way of Plumbline.
+const examples = `Shows where the time of databases' commits goes, and what Plumbline lacks to measure it.
 
 Examples:
   kubectl plumbline check                          # before anything is installed: which nodes will work
@@ -73,7 +73,7 @@ Examples:
   kubectl plumbline why pod/shop-1 -n shop         # the claims of a pod
   kubectl plumbline why class/longhorn-r3          # the slowest server of a storage class
   kubectl plumbline status --live                  # the slowest server of each class, again each second; why, try: each server
-  kubectl plumbline top data-shop-1 -n shop --by=sync   # PostgreSQL's queries, by the time that they wait for syncs
+  kubectl plumbline top data-shop-1 -n shop --by=sync   # its queries, by the time that they wait for syncs
   sudo plumbline try --for=30s                     # on a machine with a database, with nothing installed: the same answer
   kubectl plumbline try data-shop-1 -n shop --registry=REGISTRY    # a claim's node (or pod/POD, node/NODE), by a Job that is removed
   plumbline try --replay=FILE                      # of a record that --record=FILE made, here or elsewhere
@@ -86,9 +86,9 @@ Examples:
   kubectl port-forward -n monitoring svc/prometheus-operated 9090 &
   kubectl plumbline status --prometheus-url=http://127.0.0.1:9090   # where proxying to services is not allowed
 
-Prometheus is asked through the API server's proxy, which needs the right to "get" services/proxy in its namespace and,
-to find it, to "list" services. What else the user may not read is said to be unknown, and the rest is told; with
---prometheus-url nothing else is needed, but for check. Nothing is changed; of all commands events writes Events, and
+Plumbline queries Prometheus through the API server's proxy, which needs the right to "get" services/proxy in its
+namespace and, to find it, to "list" services. What else the user may not read is shown as unknown; all else is shown.
+With --prometheus-url no right is needed, but for check. Nothing is changed; of all commands events writes Events, and
 try TARGET makes a Job and removes it.
 
 Exit codes: 0, answered; 1, the answer is no (verify: something is missing; predict: it cannot be known; check: a node
@@ -105,20 +105,20 @@ func main() {
 	app.Flag("context", "The kubeconfig's context.").StringVar(&o.context)
 	app.Flag("namespace", "Namespace of the claim or pod; the context's own if empty.").Short('n').StringVar(&o.namespace)
 	app.Flag("prometheus", "NAMESPACE/SERVICE:PORT of Prometheus; looked for if empty.").Envar("PLUMBLINE_PROMETHEUS").IsSetByUser(&o.prometheusFlag).StringVar(&o.prometheus)
-	app.Flag("prometheus-url", "Prometheus' own address, to ask it past the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").IsSetByUser(&o.urlFlag).StringVar(&o.url)
-	app.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
+	app.Flag("prometheus-url", "Address of Prometheus, if not through the API server.").Envar("PLUMBLINE_PROMETHEUS_URL").IsSetByUser(&o.urlFlag).StringVar(&o.url)
+	app.Flag("cluster", "Value of the label cluster of the series to query, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
 	app.Flag("window", "How far back the means go.").Default("5m").DurationVar(&o.window)
 	status := app.Command("status", "What measures, what fires, and each storage class in a sentence.")
 	whyCommand := app.Command("why", "Where the time of a database's commits goes: statement, volume, replicas, alerts.")
-	whyCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS.").Required().StringVar(&o.target)
-	topCommand := app.Command("top", "Which queries of a PostgreSQL server take the time, and in which phase. Ends with 1 if there are none.")
-	topCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of all its servers.").Required().StringVar(&o.target)
+	whyCommand.Arg("target", "CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS.").Required().StringVar(&o.target)
+	topCommand := app.Command("top", "Which queries of a database take the time, and in which phase: PostgreSQL's by their identifier, MySQL's by the digests of mysqld_exporter. Ends with 1 if there are none.")
+	topCommand.Arg("target", "CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS: of all its servers.").Required().StringVar(&o.target)
 	topCommand.Flag("by", "Order: "+strings.Join(why.Orders[:4], ", ")+" or a phase: "+strings.Join(why.Orders[4:], ", ")+".").Default(why.Orders[0]).EnumVar(&o.top.by, why.Orders...)
 	topCommand.Flag("limit", "How many queries are shown; 0: all.").Default(strconv.Itoa(defaultTop)).UintVar(&o.top.limit)
 	predictCommand := app.Command("predict", "What a database's response times would be on another storage class or number of replicas, with an interval, from what was measured of both; or why that cannot be known. Ends with 1 then.")
-	predictCommand.Arg("target", "CLAIM, pod/POD, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
-	predictCommand.Flag("to", "Storage class asked about.").StringVar(&o.predict.Class)
-	predictCommand.Flag("to-replicas", "Number of replicas asked about, of the storage backend that the server is on.").IntVar(&o.predict.Replicas)
+	predictCommand.Arg("target", "CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
+	predictCommand.Flag("to", "The other storage class.").StringVar(&o.predict.Class)
+	predictCommand.Flag("to-replicas", "The other number of replicas, of the storage backend that the server is on.").IntVar(&o.predict.Replicas)
 	predictCommand.Flag("windows", "How many windows are looked at, up to now; each as long as --window.").Default(strconv.Itoa(defaultWindows)).IntVar(&o.predict.Windows)
 	predictCommand.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&o.predict.Clients)
 	predictCommand.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&o.predict.Cores)
@@ -141,7 +141,7 @@ func main() {
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
-	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant asks status, why, predict and alerts. It only reads.")
+	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant calls status, why, predict and alerts. It only reads.")
 	eventsCommand := app.Command("events", "Writes verdicts as Kubernetes Events on claims and databases' pods, until it is stopped: what the chart runs with verdict.events=true. It has flags of its own, see kubectl plumbline events --help.")
 	for _, c := range []*kingpin.CmdClause{status, whyCommand, topCommand, tryCommand, predictCommand, verify} {
 		c.Flag("output", "text, json or yaml. manifests/kubectl-plumbline/answer/schema.json describes the document.").Short('o').Default("text").EnumVar(&o.output, append([]string{"text"}, answer.Formats...)...)

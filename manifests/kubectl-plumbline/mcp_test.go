@@ -93,8 +93,8 @@ func TestTools(t *testing.T) {
 		tool, arguments string
 		want            []string // of the text
 	}{
-		{"status", `{}`, []string{"ReplicaStuck", "replica r3-2 stands out", "heard of"}},
-		{"alerts", `{}`, []string{"critical ReplicaStuck: " + why.Clean(bad)}},
+		{"status", `{}`, []string{"ReplicaStuck", "replica r3-2 stands out", "the agent reports"}},
+		{"alerts", `{}`, []string{"critical ReplicaStuck (0s): " + why.Clean(bad)}},
 		{"why", `{"target": "data-r3"}`, []string{"lab/data-r3 commits take 7.3 times local's", "replica r3-2 stands out"}},
 		{"why", `{"target": "data-r3", "namespace": "lab", "window": "30s"}`, []string{"lab/data-r3 commits take"}},
 		{"top", `{"target": "data-r3", "by": "sync", "limit": 1}`, []string{"1 of 2.", "-81"}},

@@ -173,9 +173,10 @@ func TestPlugin(t *testing.T) {
 	}{
 		"check": {options{}, check, "not fit: 2 nodes", []string{"1 of 4 nodes work, 1 in part, 2 do not", "5.4.0-200-generic", "architecture ppc64le",
 			"not Linux", "Prometheus operator: not there", "longhorn-r3              Longhorn: engine and each replica", "BTF"}, nil},
-		"status": {options{}, statusOf, "", []string{"heard of on 1 of 4 Linux nodes", "critical ReplicaStuck: Replica r3-2 does not answer.", words}, []string{"Watchdog"}},
+		"status": {options{}, statusOf, "", []string{"reports from 1 of 4 Linux nodes", "critical ReplicaStuck (0s): Replica r3-2 does not answer. https://example.org/rules/runbooks/stall.md#replicastuck", words}, []string{"Watchdog"}},
 		"claim":  {options{target: "data-r3", namespace: "lab"}, whyOf, "", []string{"lab/data-r3 commits take 7.3 times local's: of 16 ms, 15 wait for sync", words, "ReplicaStuck (critical)", "round trip"}, nil},
 		"pod":    {options{target: "pod/r3-pg", namespace: "lab"}, whyOf, "", []string{words}, nil},
+		"volume": {options{target: "volume/v-r3"}, whyOf, "", []string{"v-r3 commits take 7.3 times local's", words}, nil},
 		"class":  {options{target: "class/r3"}, whyOf, "", []string{words}, nil},
 		"named":  {options{target: "server/r3", prometheus: "monitoring/prometheus-operated:9090"}, whyOf, "", []string{words}, nil},
 
@@ -194,7 +195,7 @@ func TestPlugin(t *testing.T) {
 		"claim without a volume":  {options{target: "data-new", namespace: "lab"}, whyOf, "has no volume yet", nil, nil},
 		"no such claim":           {options{target: "data-r4", namespace: "lab"}, whyOf, `"data-r4" not found`, nil, nil},
 		"no such pod":             {options{target: "pod/x", namespace: "lab"}, whyOf, `"x" not found`, nil, nil},
-		"no such kind":            {options{target: "volume/x"}, whyOf, "want claim, pod, server or class", nil, nil},
+		"no such kind":            {options{target: "tape/x"}, whyOf, "want claim, pod, volume, server or class", nil, nil},
 		"Prometheus named badly":  {options{target: "class/r3", prometheus: "prometheus:9090"}, whyOf, "want NAMESPACE/SERVICE:PORT", nil, nil},
 		"Prometheus is not there": {options{target: "class/r3", prometheus: "lab/prometheus:9090"}, whyOf, "404", nil, nil},
 	} {

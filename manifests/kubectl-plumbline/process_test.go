@@ -92,7 +92,7 @@ func TestExitCodes(t *testing.T) {
 
 		{"why -o json " + url, exitUsage, "", "target"},
 		{"why class/r3 -o xml " + url, exitUsage, "", "xml"},
-		{"why volume/x -o json " + url, exitUsage, "", "no kind"},
+		{"why tape/x -o json " + url, exitUsage, "", "no kind"},
 		{"why ../x -o json " + url, exitUsage, "", "no kind"},
 		{"why A_B -o json " + url, exitUsage, "", "no name of a claim"},
 		{"why x -n ../y -o json " + url, exitUsage, "", "no name of a namespace"},

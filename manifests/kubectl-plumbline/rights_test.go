@@ -65,11 +65,11 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 		answers   map[string]string
 		want, not []string
 	}{
-		"no right": {nil, []string{"heard of: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Not on"}},
+		"no right": {nil, []string{"reports: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Missing:"}},
 		"no machine": {map[string]string{"/api/v1/nodes": `{"items":[{"metadata":{"name":"n"},"status":{"nodeInfo":{"operatingSystem":"linux"}}},
 			{"metadata":{"name":"fargate","labels":{"eks.amazonaws.com/compute-type":"fargate"}},"status":{"nodeInfo":{"operatingSystem":"linux"}}}]}`},
-			[]string{"heard of on 1 of 1 Linux nodes"}, []string{"Not on"}},
-		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"heard of: 1. None is of kubectl's cluster", "--context"}, []string{"Not on", "of 1 Linux nodes"}},
+			[]string{"reports from 1 of 1 Linux nodes"}, []string{"Missing:"}},
+		"another cluster": {map[string]string{"/api/v1/nodes": elsewhere}, []string{"reports: 1. None is of kubectl's cluster", "--context"}, []string{"Missing:", "of 1 Linux nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder

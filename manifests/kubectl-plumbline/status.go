@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
@@ -54,7 +56,7 @@ func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 	}
 	write := func(w io.Writer, pen *why.Pen, bars bool) {
 		tellAgents(w, d.Agents)
-		tellAlerts(w, d.Alerts)
+		tellAlerts(w, d.Alerts, now)
 		fmt.Fprintln(w)
 		if len(classes) == 0 {
 			fmt.Fprintln(w, "no database server with a known volume is measured")
@@ -89,10 +91,10 @@ func (c *cluster) measuring(ctx context.Context, api why.API) (a answer.Agents, 
 		return a, err
 	case err != nil:
 		// Prometheus knows all else.
-		a.Unknown = "Nodes unknown, and so those on which it is not: " + why.Line(err)
+		a.Unknown = "Nodes unknown, and so those from which it does not: " + why.Line(err)
 		return a, nil
 	case len(a.Heard) > 0 && !slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(a.Heard, n.Metadata.Name) }):
-		a.Unknown = "None is of kubectl's cluster, so that those on which it is not are unknown. --context chooses another cluster."
+		a.Unknown = "None is of kubectl's cluster, so that those from which it does not are unknown. --context chooses another cluster."
 		return a, nil
 	}
 	a.Silent, a.LinuxNodes = []string{}, new(int)
@@ -110,12 +112,12 @@ func (c *cluster) measuring(ctx context.Context, api why.API) (a answer.Agents, 
 
 func tellAgents(w io.Writer, a answer.Agents) {
 	if a.Unknown != "" {
-		fmt.Fprintf(w, "Nodes on which the agent is heard of: %d. %s\n", len(a.Heard), a.Unknown)
+		fmt.Fprintf(w, "Nodes from which the agent reports: %d. %s\n", len(a.Heard), a.Unknown)
 		return
 	}
-	fmt.Fprintf(w, "The agent is heard of on %d of %d Linux nodes.\n", *a.LinuxNodes-len(a.Silent), *a.LinuxNodes)
+	fmt.Fprintf(w, "The agent reports from %d of %d Linux nodes.\n", *a.LinuxNodes-len(a.Silent), *a.LinuxNodes)
 	if len(a.Silent) > 0 {
-		fmt.Fprintf(w, "Not on %s: see `kubectl plumbline check`, and %s\n", some(a.Silent), why.Pods)
+		fmt.Fprintf(w, "Missing: %s. See `kubectl plumbline check`, and %s\n", some(a.Silent), why.Pods)
 	}
 }
 
@@ -134,21 +136,22 @@ func (c *cluster) askAlerts(ctx context.Context) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &answer.AlertList{Head: c.head(answer.KindAlerts, c.now())}
+	now := c.now()
+	d := &answer.AlertList{Head: c.head(answer.KindAlerts, now)}
 	if d.Alerts, err = c.firing(ctx, prometheus); err != nil {
 		return nil, err
 	}
 	if d.Alerts.Unknown != "" {
 		return nil, errors.New(d.Alerts.Unknown)
 	}
-	return &reply{document: d, words: func(w io.Writer) { tellAlerts(w, d.Alerts) }}, nil
+	return &reply{document: d, words: func(w io.Writer) { tellAlerts(w, d.Alerts, now) }}, nil
 }
 
 // firing lists Plumbline's alerts.
 func (c *cluster) firing(ctx context.Context, p promv1.API) (all answer.Alerts, err error) {
 	found, err := p.Alerts(ctx)
 	if err != nil && ctx.Err() != nil {
-		return all, fmt.Errorf("asking Prometheus for alerts: %w", err)
+		return all, fmt.Errorf("reading alerts from Prometheus: %w", err)
 	}
 	if err != nil {
 		// A store need not have rules of its own, as where vmalert or a ruler evaluates them.
@@ -161,7 +164,10 @@ func (c *cluster) firing(ctx context.Context, p promv1.API) (all answer.Alerts, 
 			all.Firing = append(all.Firing, newAlert(a))
 		}
 	}
-	slices.SortFunc(all.Firing, func(a, b answer.Alert) int { return strings.Compare(alertLine(a), alertLine(b)) })
+	slices.SortFunc(all.Firing, func(a, b answer.Alert) int { // of each severity, the newest first
+		began := func(a answer.Alert) time.Time { return *cmp.Or(a.Since, &time.Time{}) }
+		return cmp.Or(strings.Compare(a.Severity, b.Severity), began(b).Compare(began(a)), strings.Compare(a.Name, b.Name), strings.Compare(a.Summary, b.Summary))
+	})
 	return all, nil
 }
 
@@ -177,11 +183,7 @@ func newAlert(a promv1.Alert) answer.Alert {
 	return alert
 }
 
-func alertLine(a answer.Alert) string {
-	return fmt.Sprintf("  %-8s %s: %s", a.Severity, a.Name, a.Summary)
-}
-
-func tellAlerts(w io.Writer, all answer.Alerts) {
+func tellAlerts(w io.Writer, all answer.Alerts, now time.Time) {
 	switch {
 	case all.Unknown != "":
 		fmt.Fprintln(w, all.Unknown)
@@ -191,11 +193,19 @@ func tellAlerts(w io.Writer, all answer.Alerts) {
 		return
 	}
 	fmt.Fprintln(w, "Firing:")
-	last := ""
+	shown := map[string]bool{"": true}
 	for _, a := range all.Firing {
-		if line := alertLine(a); line != last {
-			fmt.Fprintln(w, line)
-			last = line
+		name := a.Name
+		if a.Since != nil {
+			name += fmt.Sprintf(" (%s)", max(0, now.Sub(*a.Since)).Truncate(time.Second))
+		}
+		if key := a.Severity + a.Name + a.Summary; !shown[key] {
+			fmt.Fprintf(w, "  %-8s %s: %s\n", a.Severity, name, a.Summary)
+			shown[key] = true
+		}
+		if !shown[a.RunbookURL] {
+			fmt.Fprintf(w, "           %s\n", a.RunbookURL)
+			shown[a.RunbookURL] = true
 		}
 	}
 }

@@ -22,19 +22,21 @@ func subject(target, namespace string) (kind string, s why.Subject, err error) {
 		kind, name = "claim", target
 	}
 	if name == "" {
-		return "", s, usageError{fmt.Errorf("%q names nothing; want CLAIM, pod/POD, server/SERVER or class/STORAGECLASS", target)}
+		return "", s, usageError{fmt.Errorf("%q names nothing; want CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS", target)}
 	}
 	switch kind {
 	case "claim", "pvc", "persistentvolumeclaim":
 		kind, s = "claim", why.Subject{Namespace: namespace, Claim: name}
 	case "pod":
 		s = why.Subject{Namespace: namespace, Pod: name}
+	case "volume", "pv", "persistentvolume": // as alerts name it
+		return "volume", why.Subject{Volume: name}, nil
 	case "server":
 		return kind, why.Subject{Server: name}, nil
 	case "class", "storageclass", "sc":
 		return "class", why.Subject{Class: name}, nil
 	default:
-		return "", s, usageError{fmt.Errorf("%q: no kind %q; want claim, pod, server or class", target, kind)}
+		return "", s, usageError{fmt.Errorf("%q: no kind %q; want claim, pod, volume, server or class", target, kind)}
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return "", s, usageError{fmt.Errorf("%q is no name of a %s: %s", name, kind, problems[0])}
@@ -60,7 +62,7 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 	case "pod":
 		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
 		if c.untold(err) {
-			c.note("The pod's claims are asked of Prometheus, and of several servers why tells the slowest: %s", why.Line(err))
+			c.note("The pod's claims are those that Prometheus has, and of several servers why explains the slowest: %s", why.Line(err))
 			break
 		}
 		if err != nil {
@@ -111,7 +113,7 @@ func (c *cluster) askWhy(ctx context.Context) (*reply, error) {
 	}
 	write := func(w io.Writer, finding func(*why.Finding)) {
 		for _, name := range d.Unknown {
-			fmt.Fprintf(w, "%s: Prometheus knows nothing of it\n", name)
+			fmt.Fprintf(w, "%s: Prometheus has nothing of it\n", name)
 		}
 		for i, f := range findings {
 			if i > 0 {

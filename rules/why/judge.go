@@ -299,11 +299,11 @@ func (s *Stall) text(t Target) string {
 		layers.Network:    fmt.Sprintf("nothing has come back from replica %s, which has no request that old: the network to it has been silent", s.Replica),
 		layers.Engine:     "the storage backend of volume " + t.Volume + " has answered nothing, and no replica keeps it waiting,",
 		layers.HostDisk:   fmt.Sprintf("the host's disk %s below its device has completed nothing", s.Device),
-		layers.Device:     fmt.Sprintf("its block device %s on %s has completed nothing, and nothing below it is known to stand still,", s.Device, s.Node),
-		layers.FileSystem: "a process of the server has been in one read, write or sync, and no device is known to stand still,",
+		layers.Device:     fmt.Sprintf("its block device %s on %s has completed nothing, and nothing below it is known to be stalled,", s.Device, s.Node),
+		layers.FileSystem: "a process of the server has been in one read, write or sync, and no device is known to be stalled,",
 	}[s.Layer]
 	if what == "" {
-		what = layers.Of(s.Layer).Words + " has stood still"
+		what = layers.Of(s.Layer).Words + " has been stalled"
 	}
-	return fmt.Sprintf("it stands still: %s for %.0f s", what, s.Seconds)
+	return fmt.Sprintf("it is stalled: %s for %.0f s", what, s.Seconds)
 }

@@ -177,7 +177,7 @@ func TestStories(t *testing.T) {
 				r.Gauge(`ALERTS{alertname="DeviceStalled",alertstate="firing",severity="critical",volume="v-r3",node="n",device="dev-r3"}`, 1)
 				r.Gauge(`ALERTS{alertname="CanarySlow",alertstate="firing",severity="warning",storageclass="r1",node="n"}`, 1)
 			}
-		}, Stalled, "device", "", "r3: it stands still: its block device dev-r3 on n has completed nothing, and nothing below it is known to stand still, for 23 s; " +
+		}, Stalled, "device", "", "r3: it is stalled: its block device dev-r3 on n has completed nothing, and nothing below it is known to be stalled, for 23 s; " +
 			"no statement ended in the last 20 s; firing: DeviceStalled"},
 		"too few": {"r1", func(l *whytest.Lab) { l.PerSecond["r1"] = 0.5 }, Few, "", "", "r1: only 10 commits ended in the last 20 s: too few to judge"},
 	} {
@@ -336,7 +336,7 @@ func TestUnknownLayers(t *testing.T) {
 	l.More = func(r *whytest.Recording) {
 		r.Gauge(`volume:stalled_seconds:max{volume="v-r3",layer="fabric",node="n",device=""}`, 23)
 	}
-	if v := find(t, l, Subject{Class: "r3"}).Verdict; v.Layer != "fabric" || !strings.Contains(v.Text, "the layer fabric has stood still for 23 s") {
+	if v := find(t, l, Subject{Class: "r3"}).Verdict; v.Layer != "fabric" || !strings.Contains(v.Text, "the layer fabric has been stalled for 23 s") {
 		t.Errorf("verdict %+v", v)
 	}
 }

@@ -22,6 +22,13 @@ import (
 // example is the configuration that users begin with and the lab runs.
 func example(t *testing.T) map[string]any {
 	t.Helper()
+	config, _ := values(t)
+	return config
+}
+
+// values are the example's configuration and its templates, by the names of their files.
+func values(t *testing.T) (config map[string]any, templates map[string]string) {
+	t.Helper()
 	path := filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack", "alertmanager.yaml")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -29,13 +36,14 @@ func example(t *testing.T) map[string]any {
 	}
 	var values struct {
 		Alertmanager struct {
-			Config map[string]any `yaml:"config"`
+			Config        map[string]any    `yaml:"config"`
+			TemplateFiles map[string]string `yaml:"templateFiles"`
 		} `yaml:"alertmanager"`
 	}
 	if err := yaml.Unmarshal(data, &values); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	return values.Alertmanager.Config
+	return values.Alertmanager.Config, values.Alertmanager.TemplateFiles
 }
 
 // manager is an Alertmanager with the example, whose receivers call us.
@@ -44,6 +52,7 @@ type manager struct {
 
 	mu       sync.Mutex
 	received map[string][]labels // by receiver
+	texts    []string            // of messages, as the example's template writes them
 }
 
 func startManager(t *testing.T) *manager {
@@ -52,15 +61,23 @@ func startManager(t *testing.T) *manager {
 	m := &manager{address: testkit.FreeAddress(t), received: map[string][]labels{}}
 	hook := httptest.NewServer(m)
 	t.Cleanup(hook.Close)
-	config := example(t)
+	config, templates := values(t)
 	for _, r := range config["receivers"].([]any) {
-		r.(map[string]any)["webhook_configs"] = []any{map[string]any{"url": hook.URL, "send_resolved": false}}
+		r := r.(map[string]any)
+		r["webhook_configs"] = []any{map[string]any{"url": hook.URL, "send_resolved": false}}
+		r["slack_configs"] = []any{map[string]any{"api_url": hook.URL + "/slack", "channel": "x", "text": `{{ template "plumbline.text" . }}`}}
+	}
+	folder := t.TempDir()
+	config["templates"] = []string{filepath.Join(folder, "*.tmpl")} // as the chart has it for its own folder
+	for name, text := range templates {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	data, err := yaml.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
 	file := filepath.Join(folder, "alertmanager.yml")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -115,14 +132,18 @@ func (m *manager) call(method, path string, send, answer any) error {
 // ServeHTTP takes what a receiver is sent.
 func (m *manager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	var message struct {
-		Receiver string
-		Alerts   []struct{ Labels labels }
+		Receiver    string
+		Alerts      []struct{ Labels labels }
+		Attachments []struct{ Text string } // of Slack's
 	}
 	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, a := range message.Attachments {
+		m.texts = append(m.texts, a.Text)
+	}
 	for _, a := range message.Alerts {
 		m.received[message.Receiver] = append(m.received[message.Receiver], a.Labels)
 	}

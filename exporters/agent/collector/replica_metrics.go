@@ -43,7 +43,7 @@ var (
 
 	replicaOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",
 		"Age of the oldest request to a replica without an answer, in seconds; 0 if there is none. "+
-			"Answers that have arrived and that the engine does not read are not waited for, nor those to requests of which it has sent a part only: then the engine stands still, not the replica.", replicaLabelNames, nil)
+			"Answers that have arrived and that the engine does not read are not waited for, nor those to requests of which it has sent a part only: then the engine is stalled, not the replica.", replicaLabelNames, nil)
 	replicaOldestService = prometheus.NewDesc("plumbline_replica_oldest_service_seconds",
 		"Age of the oldest request that the replica has not answered, in seconds, as the replica's side sees it; 0 if there is none. "+
 			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second.", replicaLabelNames, nil)

@@ -98,7 +98,7 @@ func (w *watchedSocket) count(s *replica.SocketState, c *replica.Connection, now
 	}
 }
 
-// stopped is for how long a process has been standing still, as of the latest look.
+// stopped is for how long a process has been stopped, as of the latest look.
 type stopped struct {
 	since, age, switches uint64
 }

@@ -197,7 +197,7 @@ func TestKinds(t *testing.T) {
 		{`reason="grown",layer="flush"`, "StorageSlow", "the device's cache flush", true},
 		{`reason="grown",layer="sync"`, "StorageSlow", "sync", true},
 		{`reason="neighbour",layer="device",device="sda",culprit_node="n1",kind="pod",user="backup/nightly"`, "StorageSlow",
-			"the device, device sda, on n1, most of its time is backup/nightly (pod)", true},
+			"device sda, on n1, most of its time is backup/nightly (pod)", true},
 		{`reason="neighbour",layer="disk",replica="r-1",device="sda",culprit_node="n2",kind="pod",user="backup/nightly",volume="pvc-1"`, "ReplicaSlow",
 			"replica r-1, device sda, on n2, most of its time is backup/nightly (pod)", true},
 		{`reason="grown",layer="cpu"`, "StatementsSlow", "work on a CPU", false},

@@ -275,7 +275,7 @@ func (e *Event) plain() string {
 			continue // its neighbour's part has the same place
 		}
 		var parts []string
-		if c.layer != "" {
+		if c.layer != "" && (c.layer != layers.Device || c.device == "") {
 			parts = append(parts, layers.Of(c.layer).Words)
 		}
 		for _, p := range []struct{ what, name string }{{"replica ", c.replica}, {"device ", c.device}, {"on ", c.node}} {

@@ -296,7 +296,7 @@ func (n *node) stallDisk(disk *rig.SlowDisk, pages *pager) {
 	var first notice
 	testkit.Eventually(n.t, patience, func() error {
 		for _, one := range pages.since("page", began) {
-			// The device itself, what stands still on it, or a server that waits for it.
+			// The device itself, what is stalled on it, or a server that waits for it.
 			if one.labels["device"] == filepath.Base(disk.Device) || one.labels["storageclass"] == held || strings.HasPrefix(one.labels["server"], "db-"+held+"/") {
 				first = one
 				return nil

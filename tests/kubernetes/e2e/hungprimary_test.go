@@ -42,7 +42,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 	defer func() {
 		n.kubectl("delete", "namespace", "shop", "--timeout=5m")
 		testkit.Eventually(n.t, patience, n.none(`plumbline_server_info{server=~"shop/.*"}`))
-		// The databases of the class held stood still as well.
+		// The databases of the class held were stalled as well.
 		n.awaitDatabases()
 		testkit.Eventually(n.t, patience, n.none(`volume:stalled_seconds:max`))
 	}()
@@ -129,8 +129,8 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		}
 		words := n.plumbline("why", "--namespace=shop", "shop-1")
 		n.note("kubectl plumbline why: %s", words)
-		if !strings.Contains(words, "stands still") {
-			n.t.Error("kubectl plumbline why does not say that it stands still")
+		if !strings.Contains(words, "it is stalled") {
+			n.t.Error("kubectl plumbline why does not report that it is stalled")
 		}
 		// The person's part, while the volume still hangs.
 		n.kubectl("delete", "pod", "shop-1", "--namespace=shop", "--grace-period=0", "--force")

@@ -20,7 +20,7 @@ func (n *node) runRunbooks() {
 	n.t.Helper()
 	pod := n.kubectl("get", "pods", "--namespace=plumbline-node", "--selector=app.kubernetes.io/name=plumbline-agent", "--output=jsonpath={.items[0].metadata.name}")
 	// The baseline was pinned by a job of the runbook's name already.
-	words := strings.NewReplacer("NAMESPACE", "db-"+held, "CANARY", "postgresql-"+held, "POD", pod, "create job pin-1", "create job runbook-1")
+	words := strings.NewReplacer("--namespace plumbline ", "--namespace plumbline-node ", "NAMESPACE", "db-"+held, "CANARY", "postgresql-"+held, "POD", pod, "create job pin-1", "create job runbook-1")
 	defer n.try("delete", "job", "runbook-1", "--namespace=db-"+held, "--ignore-not-found")
 	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "runbooks", "*.md"))
 	n.must(err)
