@@ -31,6 +31,8 @@ TOOLS_PACKAGES := base-files postgresql sysbench fio
 IMAGES := agent blockio longhorn-exporter openebs-exporter loadgen kubectl-plumbline $(if $(TOOLS),loadgen-tools)
 IMAGE_FILES := image-binaries $(if $(TOOLS),image-tools)
 BIN := build/bin
+# The plugin has the version whose images it starts (kubectl plumbline try).
+BUILD_PLUGIN = $(GO) build -ldflags '-s -w -X main.release=$(VERSION)'
 
 .PHONY: help
 help: ## List the targets.
@@ -69,11 +71,11 @@ build: programs ## Build Plumbline's own programs.
 	@$(GO) build -o $(BIN)/loadgen ./loadgen
 	@$(GO) build -o $(BIN)/longhorn-bridge ./manifests/lab/longhorn-bridge
 	@$(GO) build -o $(BIN)/plumbline-lab ./manifests/lab/plumbline-lab
-	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
+	@$(BUILD_PLUGIN) -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 
 .PHONY: kubectl-plumbline
-kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, verify, status, why, predict, mcp.
-	@$(GO) build -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
+kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, verify, status, why, predict, try, mcp.
+	@$(BUILD_PLUGIN) -o $(BIN)/kubectl-plumbline ./manifests/kubectl-plumbline
 	@echo "$(BIN)/kubectl-plumbline: put it into a folder of your PATH, then kubectl plumbline --help"
 
 .PHONY: generate
@@ -160,7 +162,7 @@ PLUGIN_PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 .PHONY: plugins
 plugins: ## kubectl's plugin for every platform, into build/plugin.
 	@for platform in $(PLUGIN_PLATFORMS); do \
-		GOOS=$${platform%-*} GOARCH=$${platform#*-} $(GO) build -trimpath -ldflags '-s -w -X main.release=$(VERSION)' \
+		GOOS=$${platform%-*} GOARCH=$${platform#*-} $(BUILD_PLUGIN) -trimpath \
 			-o build/plugin/$$platform/kubectl-plumbline ./manifests/kubectl-plumbline; \
 	done
 

@@ -54,7 +54,7 @@ func (p *program) addBaseline() {
 		"loadgen baseline --targets=targets.yaml --profile=wal-commit --rate=5 --over=24h --output=baseline.rules.yaml",
 		"loadgen baseline --targets=targets.yaml --over=24h --expected-window='nightly backup 02:00-02:30 UTC' --output=baseline.rules.yaml",
 		"LOADGEN_DSN=... loadgen baseline --database=db/shop --storageclass=longhorn-r3 --kubernetes.prometheusrule=db/plumbline-baseline")
-	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas, and server where a class has several.").StringVar(&r.targets)
+	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas, and database where a class has several.").StringVar(&r.targets)
 	c.Flag("storageclass", "Instead of --targets: the storage class of the one server to measure.").StringVar(&r.one.StorageClass)
 	c.Flag("database", "Its name, as its canary has it; without, the pin is for all databases of the class.").StringVar(&r.one.Database)
 	c.Flag("engine", "Its database engine.").Default("postgres").EnumVar(&r.one.Engine, driver.Engines...)
@@ -76,7 +76,7 @@ func (p *program) addBaseline() {
 	c.Flag("scale", "The canary's scale.").Default("1").IntVar(&config.Driver.Scale)
 	c.Flag("warmup", "Warm-up before the measurement.").Default("30s").DurationVar(&config.Driver.Warmup)
 	c.Flag("duration", "Measure at least this long.").Default("10m").DurationVar(&config.Least)
-	c.Flag("max-duration", "Measure at most this long.").Default("1h").DurationVar(&config.Most)
+	c.Flag("max-duration", "Measure at most this long; 0: an hour, or --duration if that is longer.").Default("0").DurationVar(&config.Most)
 	c.Flag("precision", "Measure until the 95th percentile is known to this share of itself, with 95 % confidence.").Default("0.05").Float64Var(&config.Precision)
 	c.Flag("over", "Measure exactly this long, whatever the precision: 24h has the peaks of a day.").DurationVar(&r.over)
 	c.Flag("expected-window", "A time at which a class is known to be slow, for its alerts to wait: [CLASS=]NAME [Mon] HH:MM-HH:MM UTC. Repeatable.").StringsVar(&windows)
@@ -98,8 +98,11 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 	case r.file != "" && r.record != "" && outfile.Same(r.file, r.record):
 		return nil, fmt.Errorf("--output and --record are one file, %s", r.file)
 	}
-	if r.over > 0 {
+	switch {
+	case r.over > 0:
 		r.config.Least, r.config.Most = r.over, r.over
+	case r.config.Most == 0:
+		r.config.Most = max(time.Hour, r.config.Least)
 	}
 	if r.targets != "" {
 		return matrix.ReadDatabases(r.targets)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/loadgen/adapter"
 	"github.com/plumbline/plumbline/loadgen/baseline"
 	"github.com/plumbline/plumbline/loadgen/driver"
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
@@ -48,6 +50,27 @@ func TestBaselineKeepsItsRecord(t *testing.T) {
 	}
 	if _, err := os.Stat(r.file); err == nil {
 		t.Error("it was pinned")
+	}
+}
+
+// A pin may measure longer than --max-duration is by default, as the charts' value baseline.duration may be any: such a
+// command line gets as far as the database, which is not there.
+func TestBaselineDurations(t *testing.T) {
+	for arguments, reaches := range map[string]bool{
+		"--duration=24h":                    true,
+		"--duration=24h --over=2h":          true,
+		"--duration=30m --max-duration=40m": true,
+		"--duration=30m --max-duration=20m": false,
+	} {
+		p := newProgram()
+		line := append(strings.Fields(arguments), "--storageclass=fast", "--dsn=host="+t.TempDir(), "--output="+filepath.Join(t.TempDir(), "baseline.rules.yaml"))
+		if _, err := p.Flags.Parse(append([]string{"baseline"}, line...)); err != nil {
+			t.Fatal(err)
+		}
+		var unreached *adapter.ConnectionError
+		if err := p.chosen(t.Context(), slog.New(slog.DiscardHandler)); errors.As(err, &unreached) != reaches || err == nil {
+			t.Errorf("%s: %v, want that the database is reached for: %t", arguments, err, reaches)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Every container of loadgen that the chart starts has arguments that loadgen takes, whatever word a canary's engine is
 // given by.
 func TestArgumentsOfTheChart(t *testing.T) {
-	arguments := []string{"--set=baseline.enabled=true"}
+	arguments := []string{"--set=baseline.enabled=true", "--set=baseline.extraArgs={--over=24h,--cluster=eu}"}
 	engines := []string{"", "postgresql", "postgres", "mysql"}
 	for i, engine := range engines {
 		canary := fmt.Sprintf("--set=canaries[%d].", i)

@@ -110,7 +110,7 @@ func (p *program) addReport() {
 		"loadgen report --folder=soak --html=soak.html --prometheus=http://127.0.0.1:9090",
 		"loadgen report --matrix=today.json --html=today.html",
 		"loadgen report --folder=soak --compare=last-week --html=soak.html --markdown=soak.md",
-		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='statement=server:query_seconds:mean5m'")
+		"loadgen report --folder=soak --prometheus=http://127.0.0.1:9090 --layer='response p99=storageclass:query_seconds:p99_5m'")
 	c.Flag("folder", "The soak's folder.").StringVar(&folder)
 	c.Flag("matrix", "Instead of a soak: the JSON of a matrix (--output).").StringVar(&result)
 	c.Flag("compare", "Folder of another soak to compare with.").StringVar(&other)

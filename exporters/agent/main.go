@@ -38,7 +38,7 @@ func run(args []string) int {
 	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").String()
 	controls := app.Flags.Flag("control.class", `A storage class that the others are compared with, as only the host can slow it; may be repeated, and be a list with commas. On Kubernetes also each StorageClass with the label or annotation plumbline.io/control: "true".`).
 		Envar("CONTROL_CLASSES").Strings()
-	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 20 KB of kernel memory per CPU.`).
+	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 18 KB of kernel memory per CPU.`).
 		Default("32").IntVar(&opts.Query.MaxServers)
 	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
 		Default("10s").DurationVar(&opts.Query.ScanInterval)

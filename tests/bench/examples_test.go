@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,12 +88,18 @@ func examples(t *testing.T, s *kubetest.Server) {
 // stack checks the values for kube-prometheus-stack as far as they are fields of the objects that the chart makes of
 // them; the chart itself is in no package registry.
 func stack(t *testing.T, s *kubetest.Server) {
-	values := readValues(t, filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack", "values.yaml"))
+	folder := filepath.Join(testkit.Root(), "manifests", "kube-prometheus-stack")
+	required, recommended := readValues(t, filepath.Join(folder, "required.yaml")), readValues(t, filepath.Join(folder, "recommended.yaml"))
 	s.Namespace("monitoring")
-	spec, ok, err := unstructured.NestedMap(values, "prometheus", "prometheusSpec")
+	spec, ok, err := unstructured.NestedMap(recommended, "prometheus", "prometheusSpec")
 	if err != nil || !ok {
 		t.Fatalf("no prometheusSpec: %v", err)
 	}
+	least, ok, err := unstructured.NestedMap(required, "prometheus", "prometheusSpec")
+	if err != nil || !ok {
+		t.Fatalf("no prometheusSpec: %v", err)
+	}
+	maps.Copy(spec, least)
 	for _, chart := range []string{"rule", "podMonitor", "serviceMonitor", "probe", "scrapeConfig"} {
 		key := chart + "SelectorNilUsesHelmValues"
 		if spec[key] != false {
@@ -117,7 +124,7 @@ func stack(t *testing.T, s *kubetest.Server) {
 	if err != nil {
 		t.Errorf("prometheusSpec of a cluster whose data goes to Thanos: %v", err)
 	}
-	endpoint := func(path ...string) any {
+	endpoint := func(values map[string]any, path ...string) any {
 		list, ok, err := unstructured.NestedSlice(values, path...)
 		if err != nil || !ok {
 			t.Fatalf("%v: %v", path, err)
@@ -129,8 +136,8 @@ func stack(t *testing.T, s *kubetest.Server) {
 		"metadata": map[string]any{"name": "stack", "namespace": "monitoring"},
 		"spec": map[string]any{"selector": map[string]any{}, "endpoints": []any{map[string]any{
 			"port":              "metrics",
-			"relabelings":       endpoint("prometheus-node-exporter", "prometheus", "monitor", "relabelings"),
-			"metricRelabelings": endpoint("kubelet", "serviceMonitor", "cAdvisorMetricRelabelings"),
+			"relabelings":       endpoint(required, "prometheus-node-exporter", "prometheus", "monitor", "relabelings"),
+			"metricRelabelings": endpoint(recommended, "kubelet", "serviceMonitor", "cAdvisorMetricRelabelings"),
 		}}},
 	}}
 	if err := s.DryRun(monitor); err != nil {

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -104,5 +105,30 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 	if checked < 400 {
 		t.Errorf("only %d names of targets, packages, files, commands, flags and tests were found", checked)
+	}
+}
+
+// A plugin that somebody builds from a checkout has the version that make push gives the images, which kubectl plumbline
+// try starts.
+func TestVersionOfThePlugin(t *testing.T) {
+	chart, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^appVersion: (\S+)$`).FindSubmatch(chart)
+	if version == nil {
+		t.Fatal("Chart.yaml has no appVersion")
+	}
+	for _, target := range []string{"kubectl-plumbline", "build", "plugins"} {
+		command := exec.Command("make", "--dry-run", target)
+		command.Dir = testkit.Root()
+		steps, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, steps)
+		}
+		built := regexp.MustCompile(`go build ((?:[^\n]|\\\n)*) \./manifests/kubectl-plumbline\b`).FindAllSubmatch(steps, -1)
+		if len(built) != 1 || !strings.Contains(string(built[0][1]), "-X main.release="+string(version[1])) {
+			t.Errorf("make %s builds the plugin by %q, want one with the release %s", target, built, version[1])
+		}
 	}
 }

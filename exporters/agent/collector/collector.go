@@ -94,7 +94,7 @@ type Entry struct {
 func All() []Entry {
 	return []Entry{
 		// Before query and replica, whose programs write to its ring.
-		{"trace", "Statements followed through the layers, one by one: which part of a commit is which layer's, and the slowest as pictures at /slowest. Needs the collector query; costs 2 us for each sleep and block request.", false, NewTrace},
+		{"trace", "Statements followed through the layers, one by one: which part of a commit is which layer's, and the slowest as pictures at /slowest. Needs the collector query; costs 1 us for each sleep and block request.", false, NewTrace},
 		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
 		{"device", "Which block devices have requests and complete none.", true, NewDevice},
 		{"disk", "Who uses which disk: requests, bytes and time in the device by pod, replica and the kernel's own work.", true, NewDisk},

@@ -25,7 +25,7 @@ import (
 // QueryOptions are the query collector's own options.
 type QueryOptions struct {
 	// MaxServers bounds the servers with series of their own; further ones share
-	// server="other". Each takes 20 KB of kernel memory per CPU; 0 is defaultServers.
+	// server="other". Each takes 18 KB of kernel memory per CPU; 0 is defaultServers.
 	MaxServers int
 	// ScanInterval is how often processes are scanned, apart from the times the kernel reports that a server began or
 	// ended; 0 is defaultScanInterval.

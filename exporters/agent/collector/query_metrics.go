@@ -16,8 +16,8 @@ import (
 )
 
 // The query collector's metrics. server is NAMESPACE/POD of a server in a pod, else the server's own name (PostgreSQL's
-// cluster_name), else its engine and data directory, see query_names.go; engine is postgresql, mysql, mariadb or redis.
-// command is select, insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking,
+// cluster_name), else its db_system and data directory, see query_names.go; db_system is postgresql, mysql, mariadb or
+// redis. command is select, insert, update, delete, begin, commit, rollback, copy or other; of Redis read, write, blocking,
 // transaction, scripting, pubsub, connection, admin or other.
 var (
 	// From the arrival of a statement (the wake-up for it) until the server is ready for the
