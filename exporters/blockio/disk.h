@@ -4,10 +4,11 @@
 
 #define BLKIO_NAME_LEN 32 /* the kernel's DISK_NAME_LEN */
 
-/* blkio_is_nvme reports whether name is an NVMe namespace's. */
+/* blkio_is_nvme reports whether name is an NVMe namespace's: a number follows, unlike in nvmesh/volume. */
 static __always_inline bool blkio_is_nvme(const char *name)
 {
-	return name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'e';
+	return name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'e' && name[4] >= '0' &&
+	       name[4] <= '9';
 }
 
 /* blkio_nvme_head turns the name of a path to an NVMe multipath namespace into that of the

@@ -54,6 +54,7 @@ func TestNVMeNames(t *testing.T) {
 		"nvme12c3n45":                      "nvme12n45",
 		"nvme255c255n255":                  "nvme255n255",
 		"sdc":                              "sdc",
+		"nvmesh/csi-8d1c4f22":              "nvmesh/csi-8d1c4f22",
 		"mmcblk0boot0":                     "mmcblk0boot0",
 		"pxd!pxd1060966104541797131":       "pxd!pxd1060966104541797131",
 		strings.Repeat("c", nameLen-1):     strings.Repeat("c", nameLen-1),

@@ -278,11 +278,13 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 		return !f.denied[id]
 	}
 	again := lookAgain
-	switch complete := fo.label != "" && len(fo.Ports) > 0 && fo.DataDirectory != "" && !fo.unanswered(); {
+	switch complete := fo.label != "" && len(fo.Ports) > 0 && !fo.Waits && fo.DataDirectory != "" && !fo.unanswered(); {
 	case complete:
 	case !fo.settled(now):
 		// Most come up at once, and one that never does must not cost more and more.
 		again = now.Sub(fo.since) / 4
+	case fo.Waits:
+		again = lookAgain / 30
 	default:
 		again = lookAgain / 10 // something is missing that may yet come
 	}
@@ -344,7 +346,7 @@ func (s *sighting) shareNumber() {
 
 // settled reports whether a server has come up, or will not listen.
 func (fo *follower) settled(now time.Time) bool {
-	return fo.label != "" && (len(fo.Ports) > 0 || now.Sub(fo.since) > settleTime)
+	return fo.label != "" && (len(fo.Ports) > 0 && !fo.Waits || now.Sub(fo.since) > settleTime)
 }
 
 // key is the account of the server.

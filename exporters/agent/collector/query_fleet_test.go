@@ -329,8 +329,8 @@ func TestFleetWithoutSymbol(t *testing.T) {
 // A fully known server is looked at again only after a while, one that comes up often, and one that lacks something now
 // and then.
 func TestFleetDue(t *testing.T) {
-	whole, starting, partial := running(1, "a", 1), running(2, ""), running(3, "b", 2)
-	whole.DataDirectory = "/data"
+	whole, starting, partial, waits := running(1, "a", 1), running(2, ""), running(3, "b", 2), running(4, "c", 4567)
+	whole.DataDirectory, waits.DataDirectory, waits.Waits = "/data", "/data", true
 	for _, c := range []struct {
 		s     sighting
 		after time.Duration
@@ -339,6 +339,7 @@ func TestFleetDue(t *testing.T) {
 		{whole, lookAgain - time.Second, false}, {whole, lookAgain, true},
 		{starting, time.Millisecond, true},
 		{partial, time.Second, false}, {partial, lookAgain / 10, true},
+		{waits, time.Millisecond, true}, {waits, time.Second, true}, {waits, lookAgain / 10, true},
 	} {
 		f, _ := testFleet(3)
 		if !f.due(c.s.ID, begin) {

@@ -203,7 +203,8 @@ func (s *Server) sortPorts() {
 		isOther := kinds[s.Engine].isOther
 		return slices.Contains(s.Internal, port) || slices.Contains(s.Unread, port) || isOther != nil && isOther(port, ports)
 	}
-	if slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) }) { // what listens serves somebody
+	s.Waits = len(ports) > 0 && !slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) })
+	if !s.Waits { // what listens serves somebody
 		s.Ports = slices.DeleteFunc(s.Ports, other)
 		s.Listening = slices.DeleteFunc(s.Listening, func(at netip.AddrPort) bool { return other(at.Port()) })
 	}

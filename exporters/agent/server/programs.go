@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -66,20 +67,27 @@ func NewPrograms(more ...string) (Programs, error) {
 	return p, nil
 }
 
+// versioned is a version at the end of a program's name, as of Redis Enterprise's redis-server-7.2. The kernel may have
+// cut it short.
+var versioned = regexp.MustCompile(`-[0-9][0-9.]*$`)
+
 // Of returns the engine of a process by its name (/proc/PID/comm).
-func (p Programs) Of(name string) (Engine, bool) {
-	engine, ok := known.comms[comm(name)]
-	if !ok {
-		engine, ok = p.more.comms[comm(name)]
+func (p Programs) Of(name string) (engine Engine, ok bool) {
+	for _, n := range []string{name, versioned.ReplaceAllString(name, "")} {
+		for _, all := range []names{known, p.more} {
+			if engine, ok = all.comms[comm(n)]; ok {
+				return engine, true
+			}
+		}
 	}
-	return engine, ok
+	return "", false
 }
 
 // OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice
 // has an underscore at the end.
 func (p Programs) OfFile(path string) (Engine, bool) {
 	name := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
-	for _, n := range []string{name, strings.TrimRight(name, "_")} {
+	for _, n := range []string{name, strings.TrimRight(name, "_"), versioned.ReplaceAllString(name, "")} {
 		for _, all := range []names{known, p.more} {
 			if engine, ok := all.files[n]; ok {
 				return engine, true

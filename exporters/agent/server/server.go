@@ -41,6 +41,9 @@ type Server struct {
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// Waits is true if none of its ports is one that its kind has for clients, which a Galera node opens last: all of
+	// them are in Ports then.
+	Waits bool
 	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
 	Internal []uint16
 	// Unread are ports on which clients speak a protocol that is not read, and is counted as lost; likewise.

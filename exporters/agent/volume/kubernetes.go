@@ -185,8 +185,7 @@ func (v *persistentVolume) keep(node string) kube.Object {
 	case v.Spec.CSI != nil:
 		// Wherever it is mounted: only the kubelet of its node has it below this name.
 		kept.plugin, kept.here = csiPlugin, false
-		if handle := v.Spec.CSI.Handle; strings.HasPrefix(kept.backend, "longhorn") && handle != "" && handle != v.Name {
-			// Longhorn's own name of the volume, which its exporters use.
+		if handle := v.Spec.CSI.Handle; slices.Contains(ownNames, kept.backend) && handle != "" {
 			kept.volume = handle
 		}
 	case v.Spec.Local != nil:
@@ -235,6 +234,8 @@ var (
 		"zfs.csi.openebs.io":        "localpv-zfs",
 		"openebs.io/local-hostpath": "localpv-hostpath",
 		"openebs.io/local-device":   "localpv-device",
+		"openebs.io/cstor":          "cstor", // of before their CSI drivers: iSCSI's source
+		"openebs.io/jiva":           "jiva",
 		"pxd.portworx.com":          "portworx",
 		"disk.csi.azure.com":        "azure-disk",
 		"rancher.io/local-path":     "local-path",
@@ -244,6 +245,10 @@ var (
 		"scaleIO":                   "scaleio",
 	}
 )
+
+// ownNames are the backends whose handle of a volume is their own name of it, which their exporters use and their wire
+// has: that of the PersistentVolume may be another one, as after a restore.
+var ownNames = []string{"longhorn-v1", "longhorn-v2", "cstor", "jiva"}
 
 // longhornV2 is Longhorn's driver with its second engine.
 const longhornV2 = "driver.longhorn.io v2"

@@ -93,6 +93,18 @@ const volumesYAML = `
     claimRef: {namespace: db, name: data-pg-12}
     hostPath: {path: /var/snap/pvc-16}
     nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
+- metadata: {name: velero-clone-1}
+  spec:
+    claimRef: {namespace: db, name: data-pg-13}
+    csi: {driver: cstor.csi.openebs.io, volumeHandle: pvc-17}
+- metadata: {name: velero-clone-2}
+  spec:
+    claimRef: {namespace: db, name: data-pg-14}
+    csi: {driver: jiva.csi.openebs.io, volumeHandle: pvc-18}
+- metadata: {name: pvc-19, labels: {openebs.io/cas-type: jiva}, annotations: {pv.kubernetes.io/provisioned-by: openebs.io/provisioner-iscsi}}
+  spec:
+    claimRef: {namespace: db, name: data-pg-15}
+    iscsi: {targetPortal: "10.0.0.1:3260", iqn: "iqn.2016-09.com.openebs.jiva:pvc-19", lun: 0}
 `
 
 func TestIdentityOfPersistentVolume(t *testing.T) {
@@ -109,12 +121,15 @@ func TestIdentityOfPersistentVolume(t *testing.T) {
 		// Each node has some folder of that name: it is where it is used.
 		"pvc-9": {Volume: "pvc-9", Directory: "/srv/pvc-9", InUse: true, Namespace: "db", PersistentVolumeClaim: "data-pg-7", Backend: "hostpath"},
 		// The node's name and its label are two things.
-		"pvc-3":  {Volume: "pvc-3", Directory: "/opt/local-path-provisioner/pvc-3", InUse: true, elsewhere: true, Namespace: "db", PersistentVolumeClaim: "data-pg-2", StorageClass: "local-path", Backend: "local-path"},
-		"pvc-10": {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local"},
-		"pvc-13": {Volume: "pvc-13", Kubelet: "pvc-13", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-9", Backend: "longhorn-v2"},
-		"pvc-14": {Volume: "pvc-14", Kubelet: "pvc-14", Plugin: localPlugin, Directory: "/opt/local-path-provisioner/pvc-14", Namespace: "db", PersistentVolumeClaim: "data-pg-10", Backend: "local-path"},
-		"pvc-15": {Volume: "pvc-15", Kubelet: "pvc-15", Plugin: localPlugin, Directory: "/dev/sdx", Namespace: "db", PersistentVolumeClaim: "data-pg-11", Backend: "localpv-device"},
-		"pvc-16": {Volume: "pvc-16", Directory: "/var/snap/pvc-16", Namespace: "db", PersistentVolumeClaim: "data-pg-12", Backend: "hostpath"},
+		"pvc-3":          {Volume: "pvc-3", Directory: "/opt/local-path-provisioner/pvc-3", InUse: true, elsewhere: true, Namespace: "db", PersistentVolumeClaim: "data-pg-2", StorageClass: "local-path", Backend: "local-path"},
+		"pvc-10":         {Volume: "pvc-10", Kubelet: "pvc-10", Plugin: localPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-8", Backend: "local"},
+		"pvc-13":         {Volume: "pvc-13", Kubelet: "pvc-13", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-9", Backend: "longhorn-v2"},
+		"pvc-14":         {Volume: "pvc-14", Kubelet: "pvc-14", Plugin: localPlugin, Directory: "/opt/local-path-provisioner/pvc-14", Namespace: "db", PersistentVolumeClaim: "data-pg-10", Backend: "local-path"},
+		"pvc-15":         {Volume: "pvc-15", Kubelet: "pvc-15", Plugin: localPlugin, Directory: "/dev/sdx", Namespace: "db", PersistentVolumeClaim: "data-pg-11", Backend: "localpv-device"},
+		"velero-clone-1": {Volume: "pvc-17", Kubelet: "velero-clone-1", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-13", Backend: "cstor"},
+		"velero-clone-2": {Volume: "pvc-18", Kubelet: "velero-clone-2", Plugin: csiPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-14", Backend: "jiva"},
+		"pvc-19":         {Volume: "pvc-19", Kubelet: "pvc-19", Plugin: anyPlugin, Namespace: "db", PersistentVolumeClaim: "data-pg-15", Backend: "jiva"},
+		"pvc-16":         {Volume: "pvc-16", Directory: "/var/snap/pvc-16", Namespace: "db", PersistentVolumeClaim: "data-pg-12", Backend: "hostpath"},
 	}
 	for _, o := range objects {
 		var v persistentVolume
