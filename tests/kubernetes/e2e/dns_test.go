@@ -19,6 +19,8 @@ type names struct {
 	mu        sync.Mutex
 	addresses map[string][4]byte
 	read      time.Time
+	// reading is closed when the read that is under way has ended; nil if there is none.
+	reading chan struct{}
 }
 
 // serveNames answers questions by UDP on the node's address.
@@ -29,15 +31,17 @@ func (n *node) serveNames() {
 	n.t.Cleanup(func() { socket.Close() })
 	s := &names{n: n, addresses: map[string][4]byte{}}
 	go func() {
-		question := make([]byte, 1500)
 		for {
+			question := make([]byte, 1500)
 			size, from, err := socket.ReadFrom(question)
 			if err != nil {
 				return // the end of the test
 			}
-			if answer, err := s.answer(question[:size]); err == nil {
-				socket.WriteTo(answer, from)
-			}
+			go func() {
+				if answer, err := s.answer(question[:size]); err == nil {
+					socket.WriteTo(answer, from)
+				}
+			}()
 		}
 	}()
 }
@@ -61,15 +65,42 @@ func (s *names) answer(question []byte) ([]byte, error) {
 	return reply.Pack()
 }
 
-// find looks a Service up. The API server is asked at most once a second: a Service that is its
-// pods moves with them.
+// find looks a Service up. What is known is answered at once, however long the API server takes on a node without CPU
+// left, and read again meanwhile, at most once a second: a Service that is its pods moves with them.
 func (s *names) find(name string) (address [4]byte, ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if address, ok = s.addresses[name]; time.Since(s.read) < time.Second || !strings.HasSuffix(name, ".svc.cluster.local") {
+	address, ok = s.addresses[name]
+	ours := strings.HasSuffix(name, ".svc.cluster.local")
+	if ours && s.reading == nil && time.Since(s.read) >= time.Second {
+		s.reading = make(chan struct{})
+		go s.look()
+	}
+	reading := s.reading
+	s.mu.Unlock()
+	if ok || !ours || reading == nil {
 		return address, ok
 	}
+	<-reading
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	address, ok = s.addresses[name]
+	return address, ok
+}
+
+// look reads all Services.
+func (s *names) look() {
+	found, err := s.services()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.addresses = found
+	}
 	s.read = time.Now()
+	close(s.reading)
+	s.reading = nil
+}
+
+func (s *names) services() (map[string][4]byte, error) {
 	var list struct {
 		Items []struct {
 			Metadata struct {
@@ -81,10 +112,13 @@ func (s *names) find(name string) (address [4]byte, ok bool) {
 		}
 	}
 	text, err := s.n.try("get", "services,endpointslices.discovery.k8s.io", "--all-namespaces", "--output=json")
-	if err != nil || json.Unmarshal([]byte(text), &list) != nil {
-		return address, false
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &list)
 	}
-	clear(s.addresses)
+	if err != nil {
+		return nil, err
+	}
+	addresses := map[string][4]byte{}
 	for _, i := range list.Items {
 		service, ip := i.Metadata.Name, i.Spec.ClusterIP
 		// A Service without an address of its own is its pods; one is enough here.
@@ -93,10 +127,9 @@ func (s *names) find(name string) (address [4]byte, ok bool) {
 		}
 		key := service + "." + i.Metadata.Namespace + ".svc.cluster.local"
 		// Services come first: the address of the Service stays.
-		if ip := net.ParseIP(ip).To4(); ip != nil && s.addresses[key] == [4]byte{} {
-			s.addresses[key] = [4]byte(ip)
+		if ip := net.ParseIP(ip).To4(); ip != nil && addresses[key] == [4]byte{} {
+			addresses[key] = [4]byte(ip)
 		}
 	}
-	address, ok = s.addresses[name]
-	return address, ok
+	return addresses, nil
 }
