@@ -305,7 +305,13 @@ func TestBreakDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	mount := "/var/lib/kubelet/pods/" + string(pod.GetUID()) + "/volumes/kubernetes.io~csi/pv-2/mount"
-	files := t.TempDir()
+	files, err := os.MkdirTemp("/var/tmp", "long-") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(files, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range []string{"mkdir -p " + mount, "mount --bind " + files + " " + mount} {
 		if text, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", line, err, text)
@@ -316,8 +322,9 @@ func TestBreakDown(t *testing.T) {
 			t.Errorf("%v: %s", err, text)
 		}
 		os.RemoveAll("/var/lib/kubelet/pods/" + string(pod.GetUID()))
+		os.RemoveAll(files)
 	})
-	busy(t, database(t, mount, "long"), 1, "select 1")
+	busy(t, database(t, files, "long"), 1, "select 1")
 	fakeNode(t, s, running, runs(t, dir))
 
 	record := filepath.Join(t.TempDir(), "record.om")
