@@ -2,11 +2,13 @@ package alerting
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,4 +80,50 @@ alerting: {alertmanagers: [{static_configs: [{targets: [%q]}]}]}
 	if m.sent("ticket", nil) || m.sent("page", labels{"severity": "info"}) {
 		t.Errorf("alerts went to the wrong receiver: %v", m.received)
 	}
+}
+
+// Two incidents are two pages, whatever kind of thing they are of: who acknowledges one has not acknowledged the other.
+func TestTwoIncidentsAreTwoPages(t *testing.T) {
+	t.Parallel()
+	all := fired(t)
+	m := startManager(t)
+	pages := map[string]bool{}
+	for name, of := range all {
+		first := of[0]
+		if first["severity"] != "critical" {
+			continue
+		}
+		pages[name] = true
+		second := maps.Clone(first)
+		for label := range second {
+			if !slices.Contains([]string{"alertname", "severity", "part_of"}, label) {
+				second[label] += "-2"
+			}
+		}
+		m.post(t, first, second)
+	}
+	if len(pages) < 8 {
+		t.Fatalf("only %d alerts page", len(pages))
+	}
+	testkit.Eventually(t, testkit.Patience, func() error {
+		var groups []struct {
+			Receiver struct{ Name string }
+			Alerts   []struct{ Labels labels }
+		}
+		if err := m.call(http.MethodGet, "/api/v2/alerts/groups", nil, &groups); err != nil {
+			return err
+		}
+		n := map[string]int{}
+		for _, g := range groups {
+			if g.Receiver.Name == "page" {
+				n[g.Alerts[0].Labels["alertname"]]++
+			}
+		}
+		for name := range pages {
+			if n[name] != 2 {
+				return fmt.Errorf("two of %s, with no label in common, are %d pages", name, n[name])
+			}
+		}
+		return nil
+	})
 }

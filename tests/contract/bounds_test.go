@@ -235,6 +235,66 @@ func TestWindowsHoldTwoScrapes(t *testing.T) {
 	compare(t, "windows.txt", found, "a window too short for scrapes of a minute")
 }
 
+// isRate reports whether an expression's value is so much a second, or a histogram of it.
+func isRate(e parser.Expr) bool {
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		return strings.Contains(e.Name, ":rate")
+	case *parser.ParenExpr:
+		return isRate(e.Expr)
+	case *parser.SubqueryExpr:
+		return isRate(e.Expr)
+	case *parser.AggregateExpr:
+		return isRate(e.Expr)
+	case *parser.BinaryExpr:
+		if e.Op == parser.DIV {
+			return isRate(e.LHS) && !isRate(e.RHS)
+		}
+		return isRate(e.LHS) || isRate(e.RHS) && !e.Op.IsSetOperator() && !e.Op.IsComparisonOperator()
+	case *parser.Call:
+		switch e.Func.Name {
+		case "rate", "irate", "increase":
+			return true
+		case "histogram_avg", "histogram_quantile", "histogram_fraction", "count_over_time", "timestamp":
+			return false
+		}
+		return slices.ContainsFunc(e.Args, isRate)
+	}
+	return false
+}
+
+// Slowness makes what is slow rare, so that a floor of so many a second silences what it should report. Each floor
+// counts what takes budget:time_spent:ratio_min all the same, or is listed with the reason why slowness cannot get
+// below it.
+func TestFloorsOfRates(t *testing.T) {
+	const spent = "budget:time_spent:ratio_min"
+	found, passed := map[string]string{}, 0
+	for _, r := range everyRule(t) {
+		parser.Inspect(parsed(t, r.Expr), func(n parser.Node, _ []parser.Node) error {
+			e, ok := n.(*parser.BinaryExpr)
+			if !ok || !e.Op.IsComparisonOperator() {
+				return nil
+			}
+			of, limit := e.LHS, e.RHS
+			if of.Type() == parser.ValueTypeScalar {
+				of, limit = limit, of
+			}
+			switch {
+			case limit.Type() != parser.ValueTypeScalar || limit.String() == "0" || !isRate(of):
+			case strings.Contains(limit.String(), spent):
+				passed++
+			default:
+				found[fmt.Sprintf("%s%s %s %s %s", r.Record, r.Alert, metrics(of), e.Op, limit)] = ""
+			}
+			return nil
+		})
+	}
+	if passed < 8 || len(found) < 10 {
+		t.Fatalf("only %d floors and %d that slowness passes were seen", len(found), passed)
+	}
+	compare(t, "floors.txt", found, "a floor of a rate below which slowness may fall")
+}
+
 // Every metric of our exporters is read by a rule, a dashboard or a program, or is listed with the reason why it
 // exists.
 func TestEveryMetricIsRead(t *testing.T) {
