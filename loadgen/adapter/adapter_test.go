@@ -186,6 +186,44 @@ func TestRetryThatNeverWorks(t *testing.T) {
 	}
 }
 
+// While a server's address takes no packets, each try waits for it in vain: the server is down in the tries as in the
+// pauses. A try that lasts is at work.
+func TestRetryThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSupervisor(0)
+		s.Load.SetPhase(metrics.Init)
+		ended := make(chan error)
+		began := time.Now()
+		back := began.Add(10 * time.Minute)
+		go func() {
+			ended <- s.Retry(t.Context(), "making tables", func(ctx context.Context) error {
+				if time.Now().Before(back) {
+					Sleep(ctx, connectTimeout)
+					return &ConnectionError{context.DeadlineExceeded}
+				}
+				Sleep(ctx, time.Hour)
+				return nil
+			})
+		}()
+		for at := time.Duration(0); at < time.Hour; at += time.Second {
+			synctest.Wait()
+			want := metrics.Unserved
+			if at < connectTimeout || at > back.Sub(began)+connectTimeout+lastBackoff+LongTry {
+				want = metrics.Init
+			} else if at > back.Sub(began) {
+				want = s.Load.Phase() // of either
+			}
+			if got := s.Load.Phase(); got != want {
+				t.Fatalf("phase %s after %v, want %s", got, at, want)
+			}
+			time.Sleep(time.Second)
+		}
+		if err := <-ended; err != nil || s.Load.Phase() != metrics.Init {
+			t.Errorf("phase %s in the end, %v", s.Load.Phase(), err)
+		}
+	})
+}
+
 func TestProcess(t *testing.T) {
 	var out, errs []string
 	p := Process{Command: []string{"sh", "-c", "echo one; echo $EXTRA; printf half; echo oops >&2; kill -9 $$"}, Env: []string{"EXTRA=two"},
