@@ -102,6 +102,37 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
+// A folder with more than any soak writes costs no more memory.
+func TestMostKept(t *testing.T) {
+	full := &Data{Every: time.Second, Plan: Plan{Interval: time.Second}, Samples: make([]Sample, mostKept)}
+	if err := (&collector{data: full}).add(Sample{}); err == nil || len(full.Samples) != mostKept {
+		t.Errorf("%d samples, %v", len(full.Samples), err)
+	}
+	folder := t.TempDir()
+	s, _, err := open(folder, longPlan(1), evening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for second := range 3 {
+		if err := s.sample(sampleAt(evening.Add(time.Duration(second)*time.Second), "r3", 1, time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	d := &Data{}
+	taken := 0
+	file, err := os.Open(filepath.Join(folder, samplesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := lines(file, samplesFile, d, func(Sample) error { taken++; return errMost }); !errors.Is(err, errMost) || taken != 1 {
+		t.Errorf("%d lines are read, %v", taken, err)
+	}
+}
+
 // Half a line that a kill left is ended when the soak goes on, counted as lost and reported once; a whole one that
 // lacks only its end is not lost, and the data of the folder names the file and the line.
 func TestHalfALineIsTold(t *testing.T) {
