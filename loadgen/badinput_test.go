@@ -52,6 +52,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"matrix", "wal", "--targets=" + targets, "--output=" + one, "--html=" + filepath.Dir(one) + "/./" + filepath.Base(one)}, "is given for two things"},
 		{[]string{"baseline", "--targets=" + targets, "--database=db/shop", "--record=" + one}, "--database and --replicas are of --storageclass"},
 		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--record=" + one}, "--output and --record are one file"},
+		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--rate=0.1"}, "--rate=0.1 is too low for a pin"},
 		{[]string{"canary", "--rate=NaN"}, "rate, connections"},
 		{[]string{"canary", "--rate=Inf"}, "rate, connections"},
 		{[]string{"nothing"}, "nothing"},
@@ -59,6 +60,27 @@ func TestBadInput(t *testing.T) {
 		out, err := exec.Command(binary(t), c.args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "hush") || strings.Count(string(out), "\n") > 1 {
 			t.Errorf("%v: %v\n%s", c.args, err, out)
+		}
+	}
+}
+
+// A matrix that claims more rounds than there is room for, or rows of others, is refused by the field's name.
+func TestBadMatrix(t *testing.T) {
+	t.Parallel()
+	for what, want := range map[string]string{
+		`"repeat":1000000000000000000,"rows":[{"round":1}`: "repeat is 1000000000000000000",
+		`"repeat":-1,"rows":[{"round":1}`:                  "repeat is -1",
+		`"repeat":4,"rows":[{"round":1},{"round":5}`:       "rows[1].round is 5; want 0 to 4",
+	} {
+		path := filepath.Join(t.TempDir(), "matrix.json")
+		if err := os.WriteFile(path, []byte(`{"matrix":"wal","targets":[{"storageclass":"c"}],`+what+`]}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"compare", path, path}, {"report", "--matrix=" + path}, {"export", "--folder=" + t.TempDir(), path}} {
+			out, err := exec.Command(binary(t), args...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), path+": "+want) || strings.Contains(string(out), "panic") {
+				t.Errorf("%v: %v\n%s", args, err, out)
+			}
 		}
 	}
 }

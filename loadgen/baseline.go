@@ -54,11 +54,11 @@ func (p *program) addBaseline() {
 		"loadgen baseline --targets=targets.yaml --profile=wal-commit --rate=5 --over=24h --output=baseline.rules.yaml",
 		"loadgen baseline --targets=targets.yaml --over=24h --expected-window='nightly backup 02:00-02:30 UTC' --output=baseline.rules.yaml",
 		"LOADGEN_DSN=... loadgen baseline --database=db/shop --storageclass=longhorn-r3 --kubernetes.prometheusrule=db/plumbline-baseline")
-	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn, engine, replicas, and database where a class has several.").StringVar(&r.targets)
+	c.Flag("targets", "YAML file with the storage classes: targets, each with storageclass, dsn or dsn_file, engine, replicas, and database where a class has several.").StringVar(&r.targets)
 	c.Flag("storageclass", "Instead of --targets: the storage class of the one server to measure.").StringVar(&r.one.StorageClass)
 	c.Flag("database", "Its name, as its canary has it; without, the pin is for all databases of the class.").StringVar(&r.one.Database)
 	c.Flag("engine", "Its database engine.").Default("postgres").EnumVar(&r.one.Engine, driver.Engines...)
-	c.Flag("dsn", "Its connection string.").Envar("LOADGEN_DSN").StringVar(&r.one.DSN)
+	dsnFlag(c, "Its connection string.", &r.one.DSN)
 	c.Flag("replicas", "How many copies its class keeps; for whoever reads the pin.").IntVar(&r.one.Replicas)
 	c.Flag("output", "Rules file to write; the previous ones are kept as FILE.1, FILE.2 and so on.").StringVar(&r.file)
 	c.Flag("record", "Also write all that was measured to this file, as JSON, also of a run that is no fit baseline: loadgen compare takes two of them. What lacks a class, as of an interrupted run, goes to FILE.partial.").StringVar(&r.record)
@@ -81,7 +81,7 @@ func (p *program) addBaseline() {
 	c.Flag("over", "Measure exactly this long, whatever the precision: 24h has the peaks of a day.").DurationVar(&r.over)
 	c.Flag("expected-window", "A time at which a class is known to be slow, for its alerts to wait: [CLASS=]NAME [Mon] HH:MM-HH:MM UTC. Repeatable.").StringsVar(&windows)
 	c.Flag("expected-slowness", "How many times the pinned p95 is no surprise in expected windows; what is slower fires then, too.").Default("3").Float64Var(&expected)
-	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run; it is said in the file.").BoolVar(&config.Force)
+	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run, which is said in the file, or if the rate is too low for alerts.").BoolVar(&config.Force)
 }
 
 // check completes the flags' configuration, or returns what they lack.
@@ -95,6 +95,8 @@ func (r *baselineRun) check() ([]matrix.Target, error) {
 		return nil, errors.New("give either --targets or --storageclass")
 	case r.targets != "" && (r.one.Database != "" || r.one.Replicas != 0):
 		return nil, errors.New("--database and --replicas are of --storageclass: with --targets they stand in the file")
+	case (r.file != "" || r.object != "") && !r.config.Force && r.config.Driver.Rate < baseline.LeastRate:
+		return nil, fmt.Errorf("--rate=%g is too low for a pin: CanarySlow never judges a canary of less than %.3f/s; --force pins it all the same", r.config.Driver.Rate, baseline.LeastRate)
 	case r.file != "" && r.record != "" && outfile.Same(r.file, r.record):
 		return nil, fmt.Errorf("--output and --record are one file, %s", r.file)
 	}

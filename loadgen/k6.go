@@ -25,8 +25,7 @@ func (p *program) addK6() {
 	l.addGenerators(c)
 	c.Flag("path", "A k6 built with xk6-sql and its drivers for postgres and mysql.").Default("k6").StringVar(&config.Path)
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Engine, driver.Engines...)
-	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@tcp(host:port)/database.").
-		Envar("LOADGEN_DSN").StringVar(&config.DSN)
+	dsnFlag(c, "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@tcp(host:port)/database.", &config.DSN)
 	c.Flag("query", "Statement to run.").Default("select 1").StringVar(&config.Query)
 	c.Flag("profile", "Value of the label profile.").Default("query").StringVar(&l.labels.Profile)
 	c.Flag("rate", "Statements per second to offer, by all generators.").Default("10").Float64Var(&config.Rate)

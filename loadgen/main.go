@@ -110,6 +110,18 @@ func addLoad(c *kingpin.CmdClause, tool string) *load {
 	return l
 }
 
+// dsnFlag adds the flag of a connection string. What comes out of a file, such as a Secret's key, often ends with a line
+// end, which is none of it.
+func dsnFlag(c *kingpin.CmdClause, help string, into *string) {
+	c.Flag("dsn", help).Envar("LOADGEN_DSN").SetValue(trimmed{into})
+}
+
+// trimmed is a flag's value without blanks and line ends around it.
+type trimmed struct{ into *string }
+
+func (t trimmed) Set(text string) error { *t.into = strings.TrimSpace(text); return nil }
+func (t trimmed) String() string        { return *t.into }
+
 // giveUp is how long a server or a tool may take to be there if somebody waits for the result.
 func (l *load) giveUp() time.Duration {
 	if l.once > 0 {

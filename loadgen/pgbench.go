@@ -26,8 +26,7 @@ func (p *program) addPgbench() {
 	l = addLoad(c, "pgbench")
 	c.Flag("path", "The pgbench program.").Default("pgbench").StringVar(&config.Path)
 	c.Flag("profile", "Value of the label profile; the name of the script if empty.").StringVar(&l.labels.Profile)
-	c.Flag("dsn", "PostgreSQL connection string, URL or database name; what it leaves open comes from PGHOST, PGUSER and so on.").
-		Envar("LOADGEN_DSN").StringVar(&config.DSN)
+	dsnFlag(c, "PostgreSQL connection string, URL or database name; what it leaves open comes from PGHOST, PGUSER and so on.", &config.DSN)
 	c.Flag("rate", "Transactions per second to offer; 0: as many as possible, without response times.").Default("50").Float64Var(&config.Rate)
 	c.Flag("clients", "Connections.").Default("4").IntVar(&config.Clients)
 	c.Flag("jobs", "Threads of pgbench.").Default("1").IntVar(&config.Jobs)

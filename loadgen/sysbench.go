@@ -27,8 +27,7 @@ func (p *program) addSysbench() {
 	l = addLoad(c, "sysbench")
 	c.Flag("path", "The sysbench program.").Default("sysbench").StringVar(&config.Path)
 	c.Flag("engine", "Database engine.").Default("postgres").EnumVar(&config.Target.Engine, driver.Engines...)
-	c.Flag("dsn", "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database.").
-		Envar("LOADGEN_DSN").StringVar(&config.Target.DSN)
+	dsnFlag(c, "Connection string: for PostgreSQL key=value pairs, a URL or a database name, completed from PGHOST, PGUSER and so on; for MySQL user:password@unix(/path)/database.", &config.Target.DSN)
 	c.Flag("script", "sysbench's test to run.").Default("oltp_read_write").EnumVar(&config.Script, sysbench.Scripts...)
 	c.Flag("rate", "Events per second to offer; 0: as many as possible, without response times.").Default("20").Float64Var(&config.Rate)
 	c.Flag("threads", "Threads, each with a connection.").Default("4").IntVar(&config.Threads)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -186,6 +188,44 @@ func TestRetryThatNeverWorks(t *testing.T) {
 	}
 }
 
+// While a server's address takes no packets, each try waits for it in vain: the server is down in the tries as in the
+// pauses. A try that lasts is at work.
+func TestRetryThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSupervisor(0)
+		s.Load.SetPhase(metrics.Init)
+		ended := make(chan error)
+		began := time.Now()
+		back := began.Add(10 * time.Minute)
+		go func() {
+			ended <- s.Retry(t.Context(), "making tables", func(ctx context.Context) error {
+				if time.Now().Before(back) {
+					Sleep(ctx, connectTimeout)
+					return &ConnectionError{context.DeadlineExceeded}
+				}
+				Sleep(ctx, time.Hour)
+				return nil
+			})
+		}()
+		for at := time.Duration(0); at < time.Hour; at += time.Second {
+			synctest.Wait()
+			want := metrics.Unserved
+			if at < connectTimeout || at > back.Sub(began)+connectTimeout+lastBackoff+LongTry {
+				want = metrics.Init
+			} else if at > back.Sub(began) {
+				want = s.Load.Phase() // of either
+			}
+			if got := s.Load.Phase(); got != want {
+				t.Fatalf("phase %s after %v, want %s", got, at, want)
+			}
+			time.Sleep(time.Second)
+		}
+		if err := <-ended; err != nil || s.Load.Phase() != metrics.Init {
+			t.Errorf("phase %s in the end, %v", s.Load.Phase(), err)
+		}
+	})
+}
+
 func TestProcess(t *testing.T) {
 	var out, errs []string
 	p := Process{Command: []string{"sh", "-c", "echo one; echo $EXTRA; printf half; echo oops >&2; kill -9 $$"}, Env: []string{"EXTRA=two"},
@@ -196,6 +236,12 @@ func TestProcess(t *testing.T) {
 	}
 	if strings.Join(out, ",") != "one,two" || strings.Join(errs, ",") != "oops" {
 		t.Errorf("output %q, %q; half a line of a killed program must not be taken for a line", out, errs)
+	}
+	t.Setenv("LOADGEN_TEST", "left over")
+	out = nil
+	p = Process{Command: []string{"sh", "-c", "echo ${LOADGEN_TEST-unset} $EXTRA"}, Env: []string{"EXTRA=two"}, Unset: []string{"LOADGEN_TEST"}, Stdout: func(l string) { out = append(out, l) }}
+	if err := p.Run(t.Context()); err != nil || strings.Join(out, ",") != "unset two" {
+		t.Errorf("the environment is %q, %v", out, err)
 	}
 	p.Command = []string{"/nowhere/tool"}
 	if err := p.Run(t.Context()); !NotStarted(err) {
@@ -394,9 +440,16 @@ func TestPlain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (&Reached{config, c.secure}).Plain(c.dsn); got != c.want {
+		if got := (&Reached{config: config, secure: c.secure}).Plain(c.dsn); got != c.want {
 			t.Errorf("%q became\n%s, want\n%s", c.dsn, got, c.want)
 		}
+	}
+	config, err := PostgresConfig("host=db.example hostaddr=192.0.2.7 user=me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (&Reached{config: config, address: "192.0.2.7"}).Plain(""); !strings.Contains(got, " host='db.example' hostaddr='192.0.2.7' ") {
+		t.Errorf("the address is not in %s", got)
 	}
 }
 
@@ -414,8 +467,53 @@ func TestHostAddress(t *testing.T) {
 			t.Errorf("%s: %+v, %v", dsn, config, err)
 		}
 	}
-	if _, err := PostgresConfig("host=a,b hostaddr=192.0.2.7 user=u"); err == nil || !strings.Contains(err.Error(), "hostaddr has 1 addresses; want one for each host, of which there are 2") {
+	if _, err := PostgresConfig("host=a,b hostaddr=192.0.2.7 user=u"); err == nil || !strings.Contains(err.Error(), "hostaddr, or PGHOSTADDR, has 1 addresses; want one for each host, of which there are 2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// The address may come from the environment or a service, and goes before a socket; a string's goes before a service's,
+// and that before the environment's, as with libpq. A host of either is the certificate's name.
+func TestHostAddressOfTheEnvironment(t *testing.T) {
+	services := filepath.Join(t.TempDir(), "services")
+	if err := os.WriteFile(services, []byte("[address]\nhostaddr=192.0.2.8\n[both]\nhost=db.example\nhostaddr=192.0.2.8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ dsn, variable, value, host, address string }{
+		{"user=u dbname=d", "PGHOSTADDR", "192.0.2.7", "192.0.2.7", ""},
+		{"shop", "PGHOSTADDR", "192.0.2.7", "192.0.2.7", ""},
+		{"host=db.example user=u", "PGHOSTADDR", "192.0.2.7", "db.example", "192.0.2.7:5432"},
+		{"host=db.example hostaddr=192.0.2.9 user=u", "PGHOSTADDR", "192.0.2.7", "db.example", "192.0.2.9:5432"},
+		{"host=/run/postgresql user=u", "PGHOSTADDR", "192.0.2.7", "192.0.2.7", ""},
+		{"postgresql://u@/d?host=/run/postgresql", "PGHOSTADDR", "192.0.2.7", "192.0.2.7", ""},
+		{"service=address", "", "", "192.0.2.8", ""},
+		{"service=address", "PGHOSTADDR", "192.0.2.7", "192.0.2.8", ""},
+		{"service=both", "", "", "db.example", "192.0.2.8:5432"},
+		{"user=u", "PGSERVICE", "both", "db.example", "192.0.2.8:5432"},
+		{"postgresql:///d?service=both", "", "", "db.example", "192.0.2.8:5432"},
+	} {
+		t.Run(c.dsn+" "+c.variable, func(t *testing.T) {
+			for _, variable := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGPORT"} {
+				t.Setenv(variable, "")
+			}
+			t.Setenv("PGSERVICEFILE", services)
+			if c.variable != "" {
+				t.Setenv(c.variable, c.value)
+			}
+			config, err := PostgresConfig(c.dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config.Host != c.host || config.RuntimeParams["hostaddr"] != "" {
+				t.Errorf("the host is %s, want %s; %v are for the server", config.Host, c.host, config.RuntimeParams)
+			}
+			if c.address == "" {
+				return
+			}
+			if at, err := config.LookupFunc(t.Context(), c.host); err != nil || len(at) != 1 || at[0] != c.address {
+				t.Errorf("%s is at %v, %v; want %s", c.host, at, err, c.address)
+			}
+		})
 	}
 }
 

@@ -24,22 +24,33 @@ const connectTimeout = 10 * time.Second
 // PostgresConfig reads a connection string, a bare database name, or "" for the PG*
 // environment alone. Its error never repeats a password.
 func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
+	config, _, err := postgresConfig(dsn)
+	return config, err
+}
+
+// postgresConfig also reports whether the hosts have addresses, so that their names are not looked up.
+func postgresConfig(dsn string) (config *pgx.ConnConfig, addressed bool, err error) {
 	if dsn != "" && !strings.Contains(dsn, "=") && !strings.Contains(dsn, "://") {
-		dsn = "dbname='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(dsn) + "'"
+		dsn = "dbname=" + quoted(dsn)
 	}
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, refusal(dsn)
+	if config, err = pgx.ParseConfig(dsn); err != nil {
+		return nil, false, refusal(dsn)
 	}
-	addresses := config.RuntimeParams["hostaddr"]
-	if addresses != "" && !hasHost(dsn) {
+	// As by libpq: from the string, else from the service, else from the environment, which pgx leaves out.
+	addresses, given := config.RuntimeParams["hostaddr"]
+	if !given {
+		addresses = os.Getenv("PGHOSTADDR")
+	}
+	addressed = addresses != ""
+	// An address goes before a socket, which pgx takes as its default also where a service names no host.
+	if addressed && (!hasHost(dsn) || strings.HasPrefix(config.Host, "/")) {
 		if config, err = pgx.ParseConfig(withHost(dsn, addresses)); err != nil {
-			return nil, refusal(dsn)
+			return nil, false, refusal(dsn)
 		}
 		addresses = ""
 	}
 	if err := lookUp(config, addresses); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// Else the client sends the server parameters that only libpq knows, and the server refuses.
 	name := cmp.Or(config.RuntimeParams["application_name"], config.RuntimeParams["fallback_application_name"], "loadgen")
@@ -48,7 +59,7 @@ func PostgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	if strings.EqualFold(config.RuntimeParams["client_encoding"], "auto") {
 		delete(config.RuntimeParams, "client_encoding")
 	}
-	return config, nil
+	return config, addressed, nil
 }
 
 // libpqOnly are the parameters of libpq's connection strings that are not the server's, and that pgx does not know:
@@ -58,9 +69,9 @@ var libpqOnly = []string{"hostaddr", "fallback_application_name", "keepalives", 
 	"ssl_max_protocol_version", "sslkeylogfile", "load_balance_hosts", "scram_client_key", "scram_server_key", "authtype", "tty",
 	"oauth_issuer", "oauth_client_id", "oauth_client_secret", "oauth_scope"}
 
-// hasHost reports whether a connection string, or the environment, names a host.
+// hasHost reports whether a connection string, or the environment, names a host or a service, which may have one.
 func hasHost(dsn string) bool {
-	if os.Getenv("PGHOST") != "" {
+	if given := parameters(dsn); cmp.Or(os.Getenv("PGHOST"), os.Getenv("PGSERVICE"), given["host"], given["service"]) != "" {
 		return true
 	}
 	if isURL(dsn) {
@@ -69,17 +80,16 @@ func hasHost(dsn string) bool {
 		if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
 			rest = rest[i+1:]
 		}
-		return rest != "" && !strings.ContainsAny(rest[:1], "/?") || strings.Contains(rest, "?host=") || strings.Contains(rest, "&host=")
+		return rest != "" && !strings.ContainsAny(rest[:1], "/?")
 	}
-	pairs, err := keyValues(dsn)
-	return err == nil && slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == "host" || p[0] == "service" })
+	return false
 }
 
 // withHost adds a host to a connection string.
 func withHost(dsn, host string) string {
 	switch {
 	case !isURL(dsn):
-		return dsn + " host='" + host + "'"
+		return dsn + " host=" + quoted(host)
 	case strings.Contains(dsn, "?"):
 		return dsn + "&host=" + url.QueryEscape(host)
 	}
@@ -105,7 +115,7 @@ func lookUp(config *pgx.ConnConfig, list string) error {
 	}
 	addresses := strings.Split(list, ",")
 	if len(places) != len(addresses) {
-		return fmt.Errorf("connection string: hostaddr has %d addresses; want one for each host, of which there are %d", len(addresses), len(places))
+		return fmt.Errorf("connection string: hostaddr, or PGHOSTADDR, has %d addresses; want one for each host, of which there are %d", len(addresses), len(places))
 	}
 	for i := range places {
 		places[i].address = addresses[i]

@@ -80,10 +80,14 @@ func splitPassword(dsn string) (rest, password string, err error) {
 			password = pair[1]
 			continue
 		}
-		value := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(pair[1])
-		kept = append(kept, pair[0]+"='"+value+"'")
+		kept = append(kept, pair[0]+"="+quoted(pair[1]))
 	}
 	return strings.Join(kept, " "), password, nil
+}
+
+// quoted is a value as it stands among libpq's key = 'value' pairs.
+func quoted(value string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value) + "'"
 }
 
 // blanks are what separates keys and values, for libpq and pgx.

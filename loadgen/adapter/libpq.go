@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -20,11 +20,18 @@ import (
 type Reached struct {
 	config *pgx.ConnConfig
 	secure bool
+	// address is where it was reached, if its host's name is not looked up.
+	address string
 }
+
+// Resolved are variables of libpq's environment of which all is in what Plain returns, or that are of no account. lib/pq
+// would read them again, and refuses some.
+var Resolved = []string{"PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGSERVICEFILE",
+	"PGGSSENCMODE", "PGGSSDELEGATION", "PGGSSLIB", "PGKRBSRVNAME", "PGSSLCOMPRESSION"}
 
 // Reach connects to the first server of a connection string that is taken by it, and ends the connection.
 func Reach(ctx context.Context, dsn string) (*Reached, error) {
-	config, err := PostgresConfig(dsn)
+	config, addressed, err := postgresConfig(dsn)
 	if err != nil {
 		return nil, Final(err)
 	}
@@ -42,9 +49,13 @@ func Reach(ctx context.Context, dsn string) (*Reached, error) {
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = h.host, h.port, h.tls, nil
 		c, err := pgx.ConnectConfig(ctx, one)
 		if err == nil {
-			_, secure := c.PgConn().Conn().(*tls.Conn)
+			r := &Reached{config: one}
+			_, r.secure = c.PgConn().Conn().(*tls.Conn)
+			if at, ok := c.PgConn().Conn().RemoteAddr().(*net.TCPAddr); ok && addressed {
+				r.address = at.AddrPort().Addr().Unmap().String()
+			}
 			_ = c.Close(ctx)
-			return &Reached{one, secure}, nil
+			return r, nil
 		}
 		if at := (place{h.host, h.port}); !slices.Contains(tried, at) {
 			tried, failed = append(tried, at), append(failed, err)
@@ -71,7 +82,7 @@ func fallbacks(config *pgx.ConnConfig) (all []*tlsHost) {
 // one it was made of.
 func (r *Reached) Plain(dsn string) string {
 	c := r.config
-	values := map[string]string{"host": c.Host, "port": strconv.Itoa(int(c.Port)), "user": c.User, "password": c.Password, "dbname": c.Database}
+	values := map[string]string{"host": c.Host, "hostaddr": r.address, "port": strconv.Itoa(int(c.Port)), "user": c.User, "password": c.Password, "dbname": c.Database}
 	maps.Copy(values, c.RuntimeParams)
 	if c.ConnectTimeout > 0 {
 		values["connect_timeout"] = strconv.Itoa(int(c.ConnectTimeout.Seconds()))
@@ -90,7 +101,7 @@ func (r *Reached) Plain(dsn string) string {
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if values[key] != "" {
-			pairs = append(pairs, fmt.Sprintf("%s='%s'", key, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(values[key])))
+			pairs = append(pairs, key+"="+quoted(values[key]))
 		}
 	}
 	return strings.Join(pairs, " ")

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,8 +24,8 @@ const maxLine = 64 << 10
 type Process struct {
 	// Command is the program and its arguments.
 	Command []string
-	// Env is added to the environment of loadgen.
-	Env []string
+	// Env is added to the environment of loadgen, from which Unset is taken.
+	Env, Unset []string
 	// Dir is its working directory.
 	Dir string
 	// Files are its further open files, from descriptor 3 on.
@@ -53,9 +55,15 @@ func (p *Process) Run(ctx context.Context) error {
 	return <-done
 }
 
+// unset reports whether the process does not get a variable, NAME=VALUE, of loadgen's environment.
+func (p *Process) unset(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains(p.Unset, name)
+}
+
 func (p *Process) run(ctx context.Context) error {
 	cmd := exec.Command(p.Command[0], p.Command[1:]...)
-	cmd.Env, cmd.Dir, cmd.ExtraFiles = append(cmd.Environ(), p.Env...), p.Dir, p.Files
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = append(slices.DeleteFunc(cmd.Environ(), p.unset), p.Env...), p.Dir, p.Files
 	// A group of its own keeps a terminal's ^C from it, so that it can end in good order; no
 	// new session, which would make a log on a terminal device its controlling terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

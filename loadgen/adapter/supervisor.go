@@ -21,6 +21,9 @@ const (
 	lastBackoff  = 15 * time.Second
 	// healthyAfter is how long a tool must have worked for the back-off to start afresh.
 	healthyAfter = 10 * time.Second
+	// LongTry is how long a try of Retry lasts that has got somewhere. One that only waits for a server to connect or to
+	// answer ends before, by time-outs of connectTimeout and the like.
+	LongTry = time.Minute
 	// downTick is how often the transactions that fall due during an outage are counted.
 	downTick = 250 * time.Millisecond
 )
@@ -232,14 +235,16 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Retry calls f with growing pauses until it succeeds, logging and counting each failure by its kind, or until ctx
-// ends. While no server takes a connection, or after RefusedFor of nothing but failures, that is the phase of the pauses.
-// An error wrapped by Final is not retried.
+// ends. From when no server takes a connection, or after RefusedFor of nothing but failures, that is the phase until f
+// succeeds or lasts for LongTry: also while f waits for a server whose address takes no packets. An error wrapped by
+// Final is not retried.
 func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Context) error) error {
-	backoff, began := firstBackoff, time.Now()
+	backoff, began, working := firstBackoff, time.Now(), s.Load.Phase()
+	defer func() { s.phase(working) }()
 	var failing time.Time
 	for {
 		tried := time.Now()
-		err := f(ctx)
+		err := s.try(ctx, working, f)
 		if err == nil {
 			return nil
 		}
@@ -253,23 +258,38 @@ func (s *Supervisor) Retry(ctx context.Context, what string, f func(context.Cont
 		if s.gaveUp(began) {
 			return fmt.Errorf("%s failed for %s: %w", what, s.GiveUp, err)
 		}
-		kind, phase := Kind(ctx, err), s.Load.Phase()
+		kind := Kind(ctx, err)
 		s.Load.Error(kind)
 		s.Log.Warn(what+" failed; it is tried again", "kind", string(kind), "err", err, "pause", backoff)
-		// One that has worked for long has got somewhere.
-		if failing.IsZero() || time.Since(tried) > RefusedFor {
+		if failing.IsZero() || time.Since(tried) >= LongTry {
 			failing = time.Now()
 		}
 		if Unserved(kind) || time.Since(failing) >= RefusedFor {
 			s.phase(metrics.Unserved)
 		}
-		slept := Sleep(ctx, backoff)
-		s.phase(phase)
-		if !slept {
+		if !Sleep(ctx, backoff) {
 			return ctx.Err()
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
+}
+
+// try calls f, and sets the phase to working if that lasts for LongTry.
+func (s *Supervisor) try(ctx context.Context, working metrics.Phase, f func(context.Context) error) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	watching.Go(func() {
+		timer := time.NewTimer(LongTry)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			s.phase(working)
+		case <-over:
+		}
+	})
+	return f(ctx)
 }
 
 func (s *Supervisor) gaveUp(began time.Time) bool {

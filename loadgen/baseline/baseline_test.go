@@ -3,9 +3,12 @@ package baseline
 import (
 	"context"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +181,46 @@ func TestPrecise(t *testing.T) {
 	}
 	if !precise(load.Tally(), 0.05) {
 		t.Error("100,000 samples are")
+	}
+}
+
+// Prometheus takes the pins of classes and databases whose names meet: it refuses a file in which two groups have the
+// same name.
+func TestNamesThatMeet(t *testing.T) {
+	t.Parallel()
+	var baselines []Baseline
+	for _, names := range [][2]string{{"longhorn", "r3-shop"}, {"longhorn-r3", "shop"}, {"a", "b c"}, {"a b", "c"}, {"a b c", ""}, {"a", `"b" c`}, {`a "b`, `c"`}} {
+		baselines = append(baselines, Baseline{StorageClass: names[0], Database: names[1], Result: result.Result{Tool: "canary", Profile: "tpcb-like", TargetRate: 10}})
+	}
+	var text strings.Builder
+	if err := WriteRules(&text, baselines, "loadgen 1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "baseline.rules.yaml")
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(testkit.Tool(t, "promtool"), "check", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// LeastRate is that of the rules.
+func TestLeastRate(t *testing.T) {
+	text, err := os.ReadFile("../../rules/canary.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := math.Inf(1)
+	for _, m := range regexp.MustCompile(`loadgen:responses:rate30m\) \* 1800 >= (\d+)\)`).FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, n/1800)
+	}
+	if least != LeastRate {
+		t.Errorf("the rules judge from %v transactions per second on, LeastRate is %v", least, LeastRate)
 	}
 }
 

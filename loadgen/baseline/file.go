@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 	"github.com/plumbline/plumbline/loadgen/internal/outfile"
 )
 
@@ -72,7 +72,7 @@ func readPins(path string) (old ruleFile, text []byte, err error) {
 	if !outfile.Replaces(path) {
 		return old, nil, nil // such as the standard output
 	}
-	text, err = os.ReadFile(path)
+	text, err = given.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return old, nil, nil
 	}

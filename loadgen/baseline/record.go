@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -100,7 +99,7 @@ func (r *Record) Lacks() (words string, lacks bool) {
 
 // ReadRecord reads what WriteRecord wrote.
 func ReadRecord(path string) (*Record, error) {
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -13,6 +14,10 @@ import (
 // pin would mean something else to them: another profile under the old name, another quantile. The
 // rules refuse pins of other versions (label rules), and the alert BaselineRefused fires.
 const RulesVersion = "2"
+
+// LeastRate is the lowest rate of a canary, per second, at which the rules ever have as many transactions as they judge by:
+// 200 in half an hour.
+const LeastRate = 200.0 / 1800
 
 // ruleFile is a Prometheus rules file.
 type ruleFile struct {
@@ -50,9 +55,9 @@ func pins(baselines []Baseline, at time.Time) ruleFile {
 	var file ruleFile
 	for _, b := range baselines {
 		r := b.Result
-		g := group{Name: "baseline-" + r.Profile + "-" + b.StorageClass}
+		g := group{Name: "baseline " + r.Profile + " " + word(b.StorageClass)}
 		if b.Database != "" {
-			g.Name += "-" + b.Database
+			g.Name += " " + word(b.Database)
 		}
 		// more is a further label and its value, if it is not empty.
 		add := func(record, expr, more, moreValue string) {
@@ -84,6 +89,14 @@ func pins(baselines []Baseline, at time.Time) ruleFile {
 		file.Groups = append(file.Groups, g)
 	}
 	return file
+}
+
+// word is a name as one word of a group's name: Prometheus refuses a file in which two groups have the same.
+func word(name string) string {
+	if strings.ContainsAny(name, ` "`) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // summary describes in a line or two for each baseline what it rests on.

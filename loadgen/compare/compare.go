@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/baseline"
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 	"github.com/plumbline/plumbline/loadgen/soak"
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
@@ -166,7 +167,7 @@ func kind(path string) (string, error) {
 		}
 		return "soak", nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return "", err
 	}

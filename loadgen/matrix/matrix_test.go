@@ -333,6 +333,26 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+// Steps and rounds whose numbers meet are not taken for each other: step a1 in round 1, and step a in round 11.
+func TestTurnsThatMeet(t *testing.T) {
+	run := func(step, class string, round int, mean float64) Row {
+		return Row{Step: step, StorageClass: class, Round: round, CPUIdle: 1, Result: &result.Result{Seconds: 60, Completed: 2000, Service: result.Latency{Mean: mean}}}
+	}
+	r := Report{Repeat: 11, Targets: []Target{{StorageClass: "disk", Local: true}, {StorageClass: "r3"}},
+		Rows: []Row{run("a", "disk", 11, 0.1), run("a1", "r3", 1, 0.01), run("a", "r3", 11, 0.2)}}
+	r.judge()
+	if d := r.Rows[1].Doubts; len(d) != 0 {
+		t.Errorf("step a1 is compared with the local disk's step a: %v", d)
+	}
+	var page strings.Builder
+	if err := r.WriteMarkdown(&page); err != nil {
+		t.Fatal(err)
+	}
+	if text := page.String(); !strings.Contains(text, "| 2.00 |") || strings.Contains(text, "| 0.10 |") {
+		t.Errorf("the page has other ratios to the local disk:\n%s", text)
+	}
+}
+
 // A class may have several databases where each is measured, and only there.
 func TestReadDatabases(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "targets.yaml")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -21,6 +20,9 @@ import (
 	"github.com/plumbline/plumbline/loadgen/internal/logged"
 	"github.com/plumbline/plumbline/loadgen/result"
 )
+
+// mostRounds is how many rounds a matrix may have: each step on each class has room for all of them.
+const mostRounds = 1000
 
 // SchemaVersion is that of schema.json, which describes the JSON of a report. It is raised when a field
 // goes or means something else.
@@ -47,7 +49,7 @@ type Report struct {
 
 // Read reads what WriteJSON wrote, also of versions before SchemaVersion, and also from a job's log.
 func Read(path string) (*Report, error) {
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +76,14 @@ func Read(path string) (*Report, error) {
 	}
 	if r.Schema > SchemaVersion {
 		return nil, fmt.Errorf("%s: written by a later version, with schema %d; this one knows %d", path, r.Schema, SchemaVersion)
+	}
+	if r.Repeat < 0 || r.Repeat > mostRounds {
+		return nil, fmt.Errorf("%s: repeat is %d; want 0 to %d", path, r.Repeat, mostRounds)
+	}
+	for i, row := range r.Rows {
+		if most := max(r.Repeat, 1); row.Round < 0 || row.Round > most {
+			return nil, fmt.Errorf("%s: rows[%d].round is %d; want 0 to %d, as repeat has it", path, i, row.Round, most)
+		}
 	}
 	if len(r.Classes) == 0 {
 		r.sumUpClasses()
@@ -171,13 +181,21 @@ const (
 	betterThan    = 0.9  // of the local disk's latency, to be suspicious
 )
 
+// turn is one round of a step, in which each class has a row.
+type turn struct {
+	step  string
+	round int
+}
+
+func (row *Row) turn() turn { return turn{row.Step, row.Round} }
+
 // judge notes in each row what makes it doubtful.
 func (r *Report) judge() {
-	local := map[string]*Row{}
+	local := map[turn]*Row{}
 	for i := range r.Rows {
 		for _, t := range r.Targets {
 			if t.Local && t.StorageClass == r.Rows[i].StorageClass {
-				local[fmt.Sprint(r.Rows[i].Step, r.Rows[i].Round)] = &r.Rows[i]
+				local[r.Rows[i].turn()] = &r.Rows[i]
 			}
 		}
 	}
@@ -206,7 +224,7 @@ func (r *Report) judge() {
 				doubt("cache suspected: a table of %.0f MB fits into memory", size)
 			}
 		}
-		if l := local[fmt.Sprint(row.Step, row.Round)]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {
+		if l := local[row.turn()]; l != nil && l != row && l.Result != nil && row.Result.Service.Mean < betterThan*l.Result.Service.Mean {
 			if row.step.reads() {
 				doubt("cache suspected: faster than the local disk")
 			} else {
@@ -271,11 +289,11 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "- %s: %s%s\n", t.StorageClass, copies(t.Replicas), map[bool]string{true: ", the local disk the others are compared with"}[t.Local])
 	}
 	b.WriteString("\n| step | storage class | per second | MB/s | mean | p50 | p99 | to local | limit | doubts |\n|---|---|---:|---:|---:|---:|---:|---:|---|---|\n")
-	local := map[string]float64{}
+	local := map[turn]float64{}
 	for _, row := range r.Rows {
 		for _, t := range r.Targets {
 			if t.Local && t.StorageClass == row.StorageClass && row.Result != nil {
-				local[fmt.Sprint(row.Step, row.Round)] = row.Result.Service.Mean
+				local[row.turn()] = row.Result.Service.Mean
 			}
 		}
 	}
@@ -302,7 +320,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if row.MBPerSecond > 0 {
 			bandwidth = fmt.Sprintf("%.1f", row.MBPerSecond)
 		}
-		if m := local[fmt.Sprint(row.Step, row.Round)]; m > 0 {
+		if m := local[row.turn()]; m > 0 {
 			ratio = fmt.Sprintf("%.2f", l.Mean/m)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", row.Step, row.StorageClass, perSecond(row.Result.Rate), bandwidth,

@@ -111,6 +111,9 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	if !slices.Contains(Orders, r.order()) {
 		return nil, fmt.Errorf("unknown order %q; there are %s", r.Order, strings.Join(Orders, ", "))
 	}
+	if r.Repeat > mostRounds {
+		return nil, fmt.Errorf("repeat must not be above %d", mostRounds)
+	}
 	if r.Repeat < 0 || r.Wait < 0 || r.Cooldown < 0 || r.MaxWarmup < 0 {
 		return nil, fmt.Errorf("repeat, wait, cool-down and warm-up must not be below 0")
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 )
 
 // Target is one storage class to try.
@@ -63,7 +63,7 @@ func ReadDatabases(path string) ([]Target, error) {
 
 // readTargets reads targets, of which no two may have the same key.
 func readTargets(path string, key func(Target) string) ([]Target, error) {
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,11 @@ func checkTargets(targets []Target, folder string, key func(Target) string) erro
 	return nil
 }
 
-// readDSN reads the connection string from its file, if it is in one.
+// readDSN reads the connection string from its file, if it is in one. Line ends around it, as files and blocks of YAML
+// have them, are none of it.
 func (t *Target) readDSN(folder string) error {
 	if t.DSNFile == "" {
+		t.DSN = strings.TrimSpace(t.DSN)
 		return nil
 	}
 	if t.DSN != "" {
@@ -133,7 +135,7 @@ func (t *Target) readDSN(folder string) error {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folder, path)
 	}
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("dsn_file: %w", err)
 	}

@@ -27,6 +27,10 @@ func TestDSNFile(t *testing.T) {
 	const dsn = "postgresql://app:it's%2Fsecret@postgresql-r3-rw:5432/app"
 	uri := write("uri", dsn+"\n")
 	write("empty", " \n")
+	block := write("block.yaml", "targets:\n  - storageclass: a\n    dsn: |\n      "+dsn+"\n")
+	if targets, err := ReadTargets(block); err != nil || targets[0].DSN != dsn {
+		t.Errorf("a block's dsn is %+v, %v", targets, err)
+	}
 	for _, name := range []string{uri, "uri"} { // a relative path starts at the targets' folder
 		got, err := ReadTargets(write("targets.yaml", "targets:\n  - {storageclass: r3, dsn_file: "+name+"}\n"))
 		if err != nil || len(got) != 1 || got[0].DSN != dsn {

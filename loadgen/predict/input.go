@@ -97,9 +97,6 @@ type Operation struct {
 	Bytes float64 `json:"bytes,omitempty"`
 }
 
-// mostInput is the longest file that is read.
-const mostInput = 64 << 20
-
 // Read reads an input and checks it.
 func Read(r io.Reader) (*Input, error) {
 	var in Input
@@ -119,12 +116,9 @@ func ReadClass(r io.Reader) (Class, error) {
 }
 
 func decode(r io.Reader, into any) error {
-	text, err := io.ReadAll(&io.LimitedReader{R: r, N: mostInput + 1})
-	switch {
-	case err != nil:
+	text, err := given.ReadAll(r)
+	if err != nil {
 		return err
-	case len(text) > mostInput:
-		return fmt.Errorf("longer than %d MiB", mostInput>>20)
 	}
 	if err := given.Decode(text, into, true, 1); err != nil {
 		return fmt.Errorf("%w (it is %s)", err, given.What(text))

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 )
 
 const (
@@ -183,7 +185,11 @@ func queryPiece(ctx context.Context, server, query string, from, to time.Time, s
 			}
 		}
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+	text, err := given.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &body); err != nil {
 		return nil, fmt.Errorf("the server answers %s with something else than JSON", answer.Status)
 	}
 	if body.Status != "success" {

@@ -17,7 +17,7 @@ func Read(from io.Reader) ([]Part, error) { return ReadFrom(from, "") }
 // a log between. name is what the place that they are read from is called. What cannot be read is an error; the others
 // are returned with it.
 func ReadFrom(from io.Reader, name string) ([]Part, error) {
-	text, err := io.ReadAll(from)
+	text, err := given.ReadAll(from)
 	if err != nil {
 		return nil, err
 	}

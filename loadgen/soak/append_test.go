@@ -16,12 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// filling is a file on a disk that has room for so many bytes more, and of which nothing may be taken back if it is
-// stubborn.
+// filling is a file on a disk that has room for so many bytes more, and for later once that was too little. Nothing may
+// be taken back of it if it is stubborn.
 type filling struct {
 	*os.File
 	room     int
 	stubborn bool
+	later    int
 }
 
 func (f *filling) Write(b []byte) (int, error) {
@@ -30,7 +31,7 @@ func (f *filling) Write(b []byte) (int, error) {
 		return f.File.Write(b)
 	}
 	n, err := f.File.Write(b[:f.room])
-	f.room = 0
+	f.room, f.later = f.later, 0
 	if err == nil {
 		err = syscall.ENOSPC
 	}
@@ -59,7 +60,7 @@ func TestHalfWritten(t *testing.T) {
 			}
 			var disks []*filling
 			for _, l := range []*lineFile{s.samples.file, s.events} {
-				disk := &filling{l.on.(*os.File), 1 << 20, c.stubborn}
+				disk := &filling{File: l.on.(*os.File), room: 1 << 20, stubborn: c.stubborn}
 				l.on, disks = disk, append(disks, disk)
 			}
 			keep := func(second int) error {
@@ -98,6 +99,37 @@ func TestHalfWritten(t *testing.T) {
 				t.Errorf("%d lines are torn, want %d", d.Torn, c.torn)
 			}
 		})
+	}
+}
+
+// A folder with more than any soak writes costs no more memory.
+func TestMostKept(t *testing.T) {
+	full := &Data{Every: time.Second, Plan: Plan{Interval: time.Second}, Samples: make([]Sample, mostKept)}
+	if err := (&collector{data: full}).add(Sample{}); err == nil || len(full.Samples) != mostKept {
+		t.Errorf("%d samples, %v", len(full.Samples), err)
+	}
+	folder := t.TempDir()
+	s, _, err := open(folder, longPlan(1), evening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for second := range 3 {
+		if err := s.sample(sampleAt(evening.Add(time.Duration(second)*time.Second), "r3", 1, time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	d := &Data{}
+	taken := 0
+	file, err := os.Open(filepath.Join(folder, samplesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := lines(file, samplesFile, d, func(Sample) error { taken++; return errMost }); !errors.Is(err, errMost) || taken != 1 {
+		t.Errorf("%d lines are read, %v", taken, err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *Soak) fault(ctx context.Context, f Fault) {
 	s.note(FaultEvent, f.Name, End, detail)
 }
 
-// do does a fault at its time. It returns whether it did, and why it failed.
+// do does a fault at its time, if the folder has its beginning. It returns whether it did, and why it failed.
 func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
 	// After a suspend the time is seen only when a timer fires.
 	slack := max(s.plan.Interval, longestWait)
@@ -58,7 +58,12 @@ func (s *Soak) do(ctx context.Context, f Fault) (done bool, failed string) {
 		s.note(FaultEvent, f.Name, Failed, missed)
 		return false, ""
 	}
-	s.note(FaultEvent, f.Name, Begin, "")
+	if err := s.note(FaultEvent, f.Name, Begin, ""); err != nil {
+		// Killed in it, the next start would not mend it.
+		s.log.Error("fault not done", "fault", f.Name, "err", err)
+		_ = s.note(FaultEvent, f.Name, Failed, unrecorded)
+		return false, ""
+	}
 	s.faults.WithLabelValues(f.Name).Set(1) // from its command's beginning on, as in the report
 	if err := s.command(ctx, f.Do); err != nil {
 		s.log.Error("fault failed", "fault", f.Name, "err", err)
@@ -105,7 +110,7 @@ func (s *Soak) happened(fault string) (done, ended bool, failed string) {
 		switch {
 		case e.What == Begin:
 			done = true
-		case e.What == End, e.Detail == missed:
+		case e.What == End, e.Detail == missed, e.Detail == unrecorded:
 			ended = true
 		case e.What == Failed:
 			failed = e.Detail

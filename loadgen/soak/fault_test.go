@@ -1,7 +1,9 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -123,6 +126,42 @@ func TestLateFault(t *testing.T) {
 		if begins, missed := events(d, FaultEvent, "short", Begin) == 1, events(d, FaultEvent, "short", Failed) == 1; begins != done || missed == done {
 			t.Errorf("%s late: events %+v", late, d.Events)
 		}
+	}
+}
+
+// A fault whose beginning a full disk does not take is not done: after a kill nothing would mend it. The next start does
+// it neither, however early that is.
+func TestUnrecordedFault(t *testing.T) {
+	for name, more := range map[string]int{"for good": 0, "for the beginning alone": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			flag := filepath.Join(t.TempDir(), "done")
+			plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"touch", flag}, Undo: []string{"false"}})
+			folder := begun(t, plan, time.Now())
+			s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk := &filling{File: s.store.events.on.(*os.File), later: more}
+			s.store.events.on = disk
+			s.fault(t.Context(), plan.Faults[0])
+			if _, err := os.Stat(flag); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a fault that is not recorded is done: %v", err)
+			}
+			if n := testutil.ToFloat64(s.unsaved); n < 1 || testutil.ToFloat64(s.faults.WithLabelValues("slow disk")) != 0 {
+				t.Errorf("%v events are counted as lost, and the fault is reported as in effect", n)
+			}
+			if err := s.store.close(); err != nil {
+				t.Error(err)
+			}
+			if more == 0 {
+				return
+			}
+			start(t, folder, plan)()
+			d := read(t, folder)
+			if begins, failed := events(d, FaultEvent, "slow disk", Begin), events(d, FaultEvent, "slow disk", Failed); begins != 0 || failed != 1 {
+				t.Errorf("events %+v", d.Events)
+			}
+		})
 	}
 }
 

@@ -8,8 +8,9 @@ import (
 const (
 	// Over is the detail of a soak's end that came with the end of its plan.
 	Over = "over"
-	// missed is the detail of a fault that was never done.
-	missed = "its time came while the soak was not running"
+	// missed and unrecorded are the details of a fault that was never done.
+	missed     = "its time came while the soak was not running"
+	unrecorded = "its beginning could not be written to the soak's folder, and so it was not done"
 )
 
 // isOver reports whether a soak has run to the end of its plan.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plumbline/plumbline/loadgen/driver"
+	"github.com/plumbline/plumbline/loadgen/internal/given"
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/metrics"
 )
@@ -65,7 +65,7 @@ type Fault struct {
 
 // ReadPlan reads and checks a YAML file. duration replaces the plan's, unless it is 0.
 func ReadPlan(path string, duration time.Duration) (*Plan, error) {
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,12 @@ const most = 100_000
 // rereads is how often a folder is read anew because a file got another name meanwhile.
 const rereads = 5
 
+// mostKept is how many samples, and how many events, are kept of a folder at the most. No soak comes near.
+const mostKept = 20 * most
+
+// errMost is the error of a file that has more.
+var errMost = fmt.Errorf("more than %d samples or events; the rest is left out", mostKept)
+
 // mostTorn is how many lines that cannot be read are named.
 const mostTorn = 5
 
@@ -109,7 +115,7 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 // readState reads all but the samples.
 func readState(folder string) (*Data, error) {
 	path := filepath.Join(folder, stateFile)
-	text, err := os.ReadFile(path)
+	text, err := given.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +135,17 @@ func readState(folder string) (*Data, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return d, lines(file, eventsFile, d, func(e Event) { d.Events = append(d.Events, e) })
+	err = lines(file, eventsFile, d, func(e Event) error {
+		if len(d.Events) >= mostKept {
+			return errMost
+		}
+		d.Events = append(d.Events, e)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return d, nil
 }
 
 // collector puts samples together that end in the same interval.
@@ -153,10 +169,13 @@ func (c *collector) read(path string) error {
 	return lines(from, filepath.Base(path), c.data, c.add)
 }
 
-func (c *collector) add(s Sample) {
+func (c *collector) add(s Sample) error {
+	if len(c.data.Samples)+len(c.open) >= mostKept {
+		return errMost
+	}
 	if c.data.Every == c.data.Plan.Interval {
 		c.data.Samples = append(c.data.Samples, s)
-		return
+		return nil
 	}
 	key := [2]string{s.Load, s.StorageClass}
 	o := c.open[key]
@@ -166,7 +185,7 @@ func (c *collector) add(s Sample) {
 	}
 	if o == nil {
 		c.open[key] = &s
-		return
+		return nil
 	}
 	o.Time = s.Time
 	o.Offered, o.Completed, o.Failed, o.Skipped = o.Offered+s.Offered, o.Completed+s.Completed, o.Failed+s.Failed, o.Skipped+s.Skipped
@@ -174,6 +193,7 @@ func (c *collector) add(s Sample) {
 	o.Response.Merge(&s.Response)
 	o.Service.Merge(&s.Service)
 	o.Outages = append(o.Outages, s.Outages...)
+	return nil
 }
 
 func (c *collector) keep(s *Sample) {
@@ -203,8 +223,9 @@ func (c *collector) end() {
 	slices.SortStableFunc(c.data.Samples, func(a, b Sample) int { return a.Time.Compare(b.Time) })
 }
 
-// lines calls take with each line's value; those that cannot be read are counted, the first with the file's name.
-func lines[T any](from io.Reader, name string, d *Data, take func(T)) error {
+// lines calls take with each line's value, until it fails; those that cannot be read are counted, the first with the
+// file's name.
+func lines[T any](from io.Reader, name string, d *Data, take func(T) error) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	var line []byte
 	for number := 1; ; number++ {
@@ -226,7 +247,9 @@ func lines[T any](from io.Reader, name string, d *Data, take func(T)) error {
 				d.TornAt = append(d.TornAt, fmt.Sprintf("%s:%d", name, number))
 			}
 		default:
-			take(one)
+			if err := take(one); err != nil {
+				return err
+			}
 		}
 		if err == io.EOF {
 			return nil

@@ -264,9 +264,12 @@ func (t *told) news(d *driver.Driver, ended bool) (news []result.Outage) {
 	return news
 }
 
-func (s *Soak) note(kind, name, what, detail string) {
+// note logs an event and keeps it; the error is counted and logged.
+func (s *Soak) note(kind, name, what, detail string) error {
 	s.log.Info("soak: "+kind, "name", name, "what", what, "detail", detail)
-	s.saved(s.store.event(Event{time.Now().UTC(), kind, name, what, detail}))
+	err := s.store.event(Event{time.Now().UTC(), kind, name, what, detail})
+	s.saved(err)
+	return err
 }
 
 // saved counts and logs what could not be written, as on a full disk; the soak goes on.

@@ -9,13 +9,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/result"
 )
 
-const (
-	// startGrace is for how long after a soak's beginning a database may still be starting, which is no outage then.
-	startGrace = time.Minute
-	// longTry is how long a try lasts that was at work on the tables, and ends the outage before it though it fails
-	// later.
-	longTry = time.Minute
-)
+// startGrace is for how long after a soak's beginning a database may still be starting, which is no outage then.
+const startGrace = time.Minute
 
 // unreached are the times in which a load could not begin because its class was not reached. Nothing was due in them,
 // so that the driver knows of no outage. One begins when a try fails, and ends when one begins that does not.
@@ -27,7 +22,7 @@ type unreached struct {
 func (u *unreached) tried(ctx context.Context, began, ended time.Time, err error) error {
 	n := len(u.outages)
 	down := n > 0 && !u.outages[n-1].Over
-	atWork := err == nil || !driver.Unreached(err) && ended.Sub(began) >= longTry
+	atWork := err == nil || !driver.Unreached(err) && ended.Sub(began) >= adapter.LongTry
 	if down && atWork {
 		u.outages[n-1].Seconds, u.outages[n-1].Over = began.Sub(u.outages[n-1].Began).Seconds(), true
 		down = false

@@ -150,7 +150,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 			"K6_PROMETHEUS_RW_TREND_AS_NATIVE_HISTOGRAM=true")
 	}
 	p := adapter.Process{
-		Command: append(command, path), Env: env, Files: []*os.File{write}, Stop: syscall.SIGINT, Grace: stopGrace,
+		Command: append(command, path), Env: env, Unset: adapter.Resolved, Files: []*os.File{write}, Stop: syscall.SIGINT, Grace: stopGrace,
 		Stdout: r.summary.Line, Stderr: r.complaint, Started: func(pid int) { t.pid.Store(int64(pid)) },
 	}
 	err = p.Run(ctx)

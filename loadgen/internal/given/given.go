@@ -1,4 +1,4 @@
-// Package given reads the JSON files that people give to commands. Its errors name the place of what is wrong, and what
+// Package given reads the files that people give to commands. Its errors name the place of what is wrong, and what
 // it is instead of what is wanted.
 package given
 
@@ -8,12 +8,44 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// Longest is how many bytes a text may have: some days of a baseline's record are a tenth of it.
+const Longest = 256 << 20
+
+// ReadFile is ReadAll of a file.
+func ReadFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := ReadAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
+}
+
+// ReadAll reads a whole text. One that is longer than Longest, such as a device without an end, is an error.
+func ReadAll(from io.Reader) ([]byte, error) { return readAll(from, Longest) }
+
+func readAll(from io.Reader, longest int) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, int64(longest)+1))
+	if err == nil && len(text) > longest {
+		err = fmt.Errorf("longer than %d bytes", longest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
 
 // Decode reads one JSON value. With strict, a field that is not known is an error. Errors name the line, the column and
 // the field; line is the first one's number.

@@ -51,3 +51,22 @@ func TestWhat(t *testing.T) {
 		}
 	}
 }
+
+// zeros is a file without an end.
+type zeros struct{ read int }
+
+func (z *zeros) Read(b []byte) (int, error) {
+	z.read += len(b)
+	return len(b), nil
+}
+
+// Of a file without an end no more is read than is taken; one that is as long as may be is.
+func TestReadAll(t *testing.T) {
+	var z zeros
+	if _, err := readAll(&z, 1000); err == nil || err.Error() != "longer than 1000 bytes" || z.read > 4000 {
+		t.Errorf("%v after %d bytes", err, z.read)
+	}
+	if text, err := readAll(strings.NewReader(strings.Repeat("x", 1000)), 1000); err != nil || len(text) != 1000 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
