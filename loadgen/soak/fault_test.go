@@ -135,7 +135,7 @@ func TestUnrecordedFault(t *testing.T) {
 	for name, more := range map[string]int{"for good": 0, "for the beginning alone": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
 			flag := filepath.Join(t.TempDir(), "done")
-			plan := unreachedPlan(t, Fault{Name: "slow disk", For: 30 * time.Minute, Do: []string{"touch", flag}, Undo: []string{"false"}})
+			plan := unreachedPlan(t, Fault{Name: "slow disk", Do: []string{"touch", flag}})
 			folder := begun(t, plan, time.Now())
 			s, err := Open(folder, plan, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 			if err != nil {
