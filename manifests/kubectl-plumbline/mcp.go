@@ -39,7 +39,7 @@ type (
 	}
 	targetArguments struct {
 		windowArgument
-		Target    string `json:"target" jsonschema:"CLAIM, pod/POD, server/SERVER or class/STORAGECLASS."`
+		Target    string `json:"target" jsonschema:"CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS."`
 		Namespace string `json:"namespace,omitempty" jsonschema:"Namespace of the claim or pod; the server's --namespace, or the kubeconfig's, if absent."`
 	}
 	topArguments struct {
