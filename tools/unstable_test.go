@@ -54,13 +54,14 @@ func TestUnstable(t *testing.T) {
 	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("it lists %q", out)
 	}
-	asked := read(t, filepath.Join(filepath.Dir(checkout), "asked"))
+	list := filepath.Join(filepath.Dir(checkout), "asked")
+	asked := read(t, list)
 	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
 		t.Errorf("of tools/sysroot: %s", asked)
 	}
 	run(t, environment, script, "postgresql-19")
-	if asked = read(t, filepath.Join(filepath.Dir(checkout), "asked")); !strings.Contains(asked, "--suite=sid,experimental --with-dependencies --without=debconf,") {
-		t.Errorf("of tools/sysroot for what is in experimental: %s", asked)
+	if text := read(t, list); !strings.Contains(text, "--suite=sid,experimental --with-dependencies --without=debconf,") {
+		t.Errorf("of tools/sysroot for what is in experimental: %s", text)
 	}
 	if out, code := run(t, environment, script, "mysql", "nonsense"); code == 0 || !strings.Contains(out, "no server nonsense; there are: ") {
 		t.Errorf("of another name: exit code %d, %q", code, out)
