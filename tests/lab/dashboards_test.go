@@ -31,7 +31,7 @@ var notHere = map[string]string{
 	"plumbline-databases/Dirty pages":                           other,
 	"plumbline-databases/Redo log written":                      other,
 	"plumbline-databases/Syncs and waits for the log":           other,
-	"plumbline-databases/Row locks":                             other,
+	"plumbline-databases/Statements waiting for row locks":      other,
 	"plumbline-databases/Lag behind the source":                 "needs a MySQL replica",
 	"plumbline-load/Faults in effect":                           other,
 	"plumbline-load/Soak done":                                  other,

@@ -30,7 +30,6 @@ var notOnNode = map[string]string{
 	"plumbline-itself/Things that are not identified":               "all is identified",
 	"plumbline-overview/Sync overhead of replication (5 min)":       replicas,
 	"plumbline-overview/Volumes with a straggling replica (5 min)":  replicas,
-	"plumbline-overview/Volumes without all their replicas":         replicas,
 	"plumbline-queries/Texts":                                       "no exporter exports texts",
 	"plumbline-query-to-disk/Oldest request below the volume":       replicas,
 	"plumbline-query-to-disk/Slow replica, 5 min":                   replicas,
