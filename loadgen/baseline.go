@@ -81,7 +81,7 @@ func (p *program) addBaseline() {
 	c.Flag("over", "Measure exactly this long, whatever the precision: 24h has the peaks of a day.").DurationVar(&r.over)
 	c.Flag("expected-window", "A time at which a class is known to be slow, for its alerts to wait: [CLASS=]NAME [Mon] HH:MM-HH:MM UTC. Repeatable.").StringsVar(&windows)
 	c.Flag("expected-slowness", "How many times the pinned p95 is no surprise in expected windows; what is slower fires then, too.").Default("3").Float64Var(&expected)
-	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run, which is said in the file, or if the rate is too low for alerts.").BoolVar(&config.Force)
+	c.Flag("force", "Write the file even if failures or lack of CPU spoilt the run, which the file notes, or if the rate is too low for alerts.").BoolVar(&config.Force)
 }
 
 // check completes the flags' configuration, or returns what they lack.

@@ -101,18 +101,13 @@ func (c *cluster) liveStatus(ctx context.Context) error {
 		return err
 	}
 	return c.live(ctx, func(ctx context.Context) (findings []*why.Finding, err error) {
-		now := c.now()
-		classes, err := why.Classes(ctx, api, now)
-		for _, class := range classes {
-			f, failed := why.Find(ctx, api, why.Subject{Class: class}, now, c.o.window)
-			if failed == nil {
+		err = c.classes(ctx, api, c.now(), func(_ string, f *why.Finding, _ error) {
+			if f != nil {
 				findings = append(findings, f)
-			} else if !errors.Is(failed, why.ErrUnknown) {
-				return nil, failed
 			}
-		}
+		})
 		if err == nil && len(findings) == 0 {
-			err = errors.New("no database server with a known volume is measured")
+			err = errors.New(noServer)
 		}
 		return findings, err
 	})

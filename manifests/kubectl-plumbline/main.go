@@ -141,7 +141,7 @@ func main() {
 	check := app.Command("check", "Which nodes' kernels and settings will work. Ends with 1 if one will not, or if that cannot be known.")
 	verify := app.Command("verify", "Whether statements, phases, volumes and claims are joined, and if not, what is missing. Ends with 1 then. What `helm test` runs.")
 	verify.Flag("wait", "How long to wait for what is missing, as after an installation.").Default("0s").DurationVar(&o.wait)
-	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant calls status, why, predict and alerts. It only reads.")
+	mcp := app.Command("mcp", "A server of the Model Context Protocol on standard input and output, by which an assistant calls status, why, top, predict and alerts. It only reads.")
 	eventsCommand := app.Command("events", "Writes verdicts as Kubernetes Events on claims and databases' pods, until it is stopped: what the chart runs with verdict.events=true. It has flags of its own, see kubectl plumbline events --help.")
 	for _, c := range []*kingpin.CmdClause{status, whyCommand, topCommand, tryCommand, predictCommand, verify} {
 		c.Flag("output", "text, json or yaml. manifests/kubectl-plumbline/answer/schema.json describes the document.").Short('o').Default("text").EnumVar(&o.output, append([]string{"text"}, answer.Formats...)...)

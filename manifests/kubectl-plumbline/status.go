@@ -22,6 +22,25 @@ func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
 	return c.give(ctx, w, pen, (*cluster).askStatus)
 }
 
+// noServer is what there is to report without any class.
+const noServer = "no database server with a known volume is measured"
+
+// classes calls each with the finding of each storage class' slowest server, or with why there is none.
+func (c *cluster) classes(ctx context.Context, api why.API, at time.Time, each func(class string, f *why.Finding, unknown error)) error {
+	classes, err := why.Classes(ctx, api, at)
+	if err != nil {
+		return err
+	}
+	for _, class := range classes {
+		f, err := why.Find(ctx, api, why.Subject{Class: class}, at, c.o.window)
+		if err != nil && !errors.Is(err, why.ErrUnknown) {
+			return err
+		}
+		each(class, f, err)
+	}
+	return nil
+}
+
 func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 	prometheus, api, err := c.oneCluster(ctx)
 	if err != nil {
@@ -35,31 +54,26 @@ func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 	if d.Alerts, err = c.firing(ctx, prometheus); err != nil {
 		return nil, err
 	}
-	classes, err := why.Classes(ctx, api, now)
-	if err != nil {
-		return nil, err
-	}
 	var findings []*why.Finding
-	for _, class := range classes {
+	err = c.classes(ctx, api, now, func(class string, f *why.Finding, unknown error) {
 		one := answer.Class{StorageClass: class}
-		f, err := why.Find(ctx, api, why.Subject{Class: class}, now, c.o.window)
-		switch {
-		case errors.Is(err, why.ErrUnknown):
-			one.Unknown = why.Line(err)
-		case err != nil:
-			return nil, err
-		default:
+		if f != nil {
 			finding := answer.NewFinding(f)
 			findings, one.Finding = append(findings, f), &finding
+		} else {
+			one.Unknown = why.Line(unknown)
 		}
 		d.Classes = append(d.Classes, one)
+	})
+	if err != nil {
+		return nil, err
 	}
 	write := func(w io.Writer, pen *why.Pen, bars bool) {
 		tellAgents(w, d.Agents)
 		tellAlerts(w, d.Alerts, now)
 		fmt.Fprintln(w)
-		if len(classes) == 0 {
-			fmt.Fprintln(w, "no database server with a known volume is measured")
+		if len(d.Classes) == 0 {
+			fmt.Fprintln(w, noServer)
 			return
 		}
 		fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)

@@ -49,8 +49,8 @@ type place struct {
 	replicas []string
 }
 
-// tryJob is a Job that measures a node; pod is its pod once that runs.
-type tryJob struct{ name, node, pod string }
+// tryJob is a Job that measures a node.
+type tryJob struct{ name, node string }
 
 // pod is what is read of a pod.
 type pod struct {
@@ -225,7 +225,7 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		return nil, err
 	}
 	began := c.now()
-	var jobs []*tryJob
+	var jobs []tryJob
 	remove := func() (err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 		defer cancel()
@@ -235,7 +235,7 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		return err
 	}
 	for _, node := range append([]string{p.node}, p.replicas...) {
-		j := &tryJob{name: "plumbline-try-" + utilrand.String(8), node: node}
+		j := tryJob{name: "plumbline-try-" + utilrand.String(8), node: node}
 		err := c.startJob(ctx, o, p, j)
 		if err == nil {
 			jobs = append(jobs, j)
@@ -266,7 +266,7 @@ func (c *cluster) leaveOut(node string, err error) {
 }
 
 // startJob makes a Job, and none if that fails.
-func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j *tryJob) error {
+func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j tryJob) error {
 	if j.node != p.node {
 		p.volumes = nil // they are not mounted there
 	}
@@ -295,7 +295,7 @@ func (c *cluster) removeJob(ctx context.Context, namespace, name string) error {
 }
 
 // measureBy measures by the pods of Jobs, the first of which is the place's node's.
-func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, jobs []*tryJob, began time.Time) error {
+func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, jobs []tryJob, began time.Time) error {
 	// A redirect would be followed with the user's token, whatever host it leads to.
 	client := *c.client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -324,12 +324,13 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 }
 
 // awaitJob returns the exporters of a Job's pod once they answer.
-func (c *cluster) awaitJob(ctx context.Context, namespace string, j *tryJob, client *http.Client) (all []try.Exporter, err error) {
-	if j.pod, err = c.awaitPod(ctx, namespace, j.name); err != nil {
+func (c *cluster) awaitJob(ctx context.Context, namespace string, j tryJob, client *http.Client) (all []try.Exporter, err error) {
+	pod, err := c.awaitPod(ctx, namespace, j.name)
+	if err != nil {
 		return nil, err
 	}
 	at := func(port string) string {
-		return c.base.JoinPath("api/v1/namespaces", namespace, "pods", j.pod+":"+port, "proxy", "metrics").String()
+		return c.base.JoinPath("api/v1/namespaces", namespace, "pods", pod+":"+port, "proxy", "metrics").String()
 	}
 	agent, blockio := try.Targets(j.node)
 	all = []try.Exporter{{URL: at("9437"), Client: client, Target: agent}, {URL: at("9435"), Client: client, Target: blockio}}

@@ -72,24 +72,22 @@ func NewPrograms(more ...string) (Programs, error) {
 var versioned = regexp.MustCompile(`-[0-9][0-9.]*$`)
 
 // Of returns the engine of a process by its name (/proc/PID/comm).
-func (p Programs) Of(name string) (engine Engine, ok bool) {
-	for _, n := range []string{name, versioned.ReplaceAllString(name, "")} {
-		for _, all := range []names{known, p.more} {
-			if engine, ok = all.comms[comm(n)]; ok {
-				return engine, true
-			}
-		}
-	}
-	return "", false
+func (p Programs) Of(name string) (Engine, bool) {
+	return p.find(func(n names) map[string]Engine { return n.comms }, comm(name), comm(versioned.ReplaceAllString(name, "")))
 }
 
 // OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice
 // has an underscore at the end.
 func (p Programs) OfFile(path string) (Engine, bool) {
 	name := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
-	for _, n := range []string{name, strings.TrimRight(name, "_"), versioned.ReplaceAllString(name, "")} {
-		for _, all := range []names{known, p.more} {
-			if engine, ok := all.files[n]; ok {
+	return p.find(func(n names) map[string]Engine { return n.files }, name, strings.TrimRight(name, "_"), versioned.ReplaceAllString(name, ""))
+}
+
+// find returns the engine of the first of some names that is known.
+func (p Programs) find(of func(names) map[string]Engine, all ...string) (Engine, bool) {
+	for _, name := range all {
+		for _, some := range []names{known, p.more} {
+			if engine, ok := of(some)[name]; ok {
 				return engine, true
 			}
 		}

@@ -68,9 +68,9 @@ const (
 
 // screen is the state of what is drawn.
 type screen struct {
-	pen           *why.Pen
-	view          View
-	width, height int
+	pen    *why.Pen
+	view   View
+	height int
 	// order is an index of orders; selected the key of the database that the cursor is on.
 	order    int
 	selected string
@@ -90,7 +90,7 @@ func (s screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			s.view = m
 		}
 	case tea.WindowSizeMsg:
-		s.width, s.height = m.Width, m.Height
+		s.height = m.Height // the terminal cuts lines
 	case tea.KeyMsg:
 		return s.key(m.String())
 	}
@@ -144,7 +144,8 @@ func (s screen) cursor(all []*why.Finding) int {
 	return max(0, slices.IndexFunc(all, func(f *why.Finding) bool { return key(f) == s.selected }))
 }
 
-// orders are what the findings can be ordered by: their time, what is stalled, their names, or a layer in which one has a microsecond or more.
+// orders are what the findings can be ordered by: their time, what is stalled, their names, or a layer in which one has
+// a microsecond or more.
 func (s screen) orders() []string {
 	var used []string
 	for _, f := range s.view.Findings {

@@ -31,7 +31,7 @@ func view(t *testing.T) View {
 // typed is a screen after messages: views, sizes, and names of keys.
 func typed(t *testing.T, messages ...any) screen {
 	t.Helper()
-	var model tea.Model = screen{pen: why.PlainPen(nil), height: 40, width: 120}
+	var model tea.Model = screen{pen: why.PlainPen(nil), height: 40}
 	for _, m := range messages {
 		if name, ok := m.(string); ok {
 			named := map[string]tea.KeyType{"up": tea.KeyUp, "down": tea.KeyDown, "enter": tea.KeyEnter, "esc": tea.KeyEsc, "pgdown": tea.KeyPgDown, " ": tea.KeySpace}
@@ -87,8 +87,8 @@ func TestScreen(t *testing.T) {
 			t.Errorf("%v: %s, want %s with %q in:\n%s", c.keys, got, c.names, c.words, s.View())
 		}
 	}
-	for _, key := range []string{"q"} {
-		if _, quit := typed(t, v).Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(key)}); quit == nil {
+	for _, key := range []tea.KeyMsg{{Type: tea.KeyRunes, Runes: []rune("q")}, {Type: tea.KeyCtrlC}} {
+		if _, quit := typed(t, v).Update(key); quit == nil {
 			t.Errorf("%s does not quit", key)
 		}
 	}

@@ -111,7 +111,7 @@ func Await(ctx context.Context, all []Exporter) error {
 }
 
 // Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
-// evaluated after each evaluation of the rules.
+// looked after each look, with whether the rules were evaluated.
 func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, looked func(evaluated bool)) error {
 	next := time.NewTicker(Interval)
 	defer next.Stop()

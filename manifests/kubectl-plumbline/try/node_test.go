@@ -348,13 +348,13 @@ func TestBreakDown(t *testing.T) {
 	if strings.Contains(string(text), `node="broken"`) || strings.Contains(string(text), "elsewhere") {
 		t.Error("nodes are in the record that were not measured")
 	}
-	said := errs.String()
+	notes := errs.String()
 	for _, want := range []string{"measures on node here", "measures on node there", "Node broken, which has a replica, is not measured: the image of container agent cannot be pulled: ErrImagePull: gone"} {
-		if !strings.Contains(said, want) {
+		if !strings.Contains(notes, want) {
 			t.Errorf("%q is not reported", want)
 		}
 	}
-	if made, removed := strings.Count(said, "Made Job"), strings.Count(said, "Removed Job"); made != 3 || removed != 3 {
+	if made, removed := strings.Count(notes, "Made Job"), strings.Count(notes, "Removed Job"); made != 3 || removed != 3 {
 		t.Errorf("%d Jobs made, %d removed", made, removed)
 	}
 
