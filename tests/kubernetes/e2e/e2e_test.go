@@ -145,8 +145,10 @@ func TestOnNode(t *testing.T) {
 				n.followLonghorn(v)
 			}
 		})
-		part("a slow replica is named, in an event, too", func() { n.slowReplica(replicated) })
+		recovered := func() {}
+		part("a slow replica is named, in an event, too", func() { recovered = n.slowReplica(replicated) })
 		part("faults that an operator meets", func() { n.longhornFaults(replicated) })
+		part("the slow replica's event has an end", func() { recovered() })
 		n.uninstallLonghornBenches()
 		step("databases on Longhorn deleted, nothing of their volumes left")
 		part("the first publication: PostgreSQL", func() { n.publish("dalibo") })

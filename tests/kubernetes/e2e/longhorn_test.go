@@ -225,8 +225,9 @@ func (n *node) longhornProcess(wanted func(words []string) bool) int {
 	return 0
 }
 
-// slowReplica stops a replica's process for half of the time until the verdict, kubectl plumbline why and an event on the claim name it.
-func (n *node) slowReplica(v longhornVolume) {
+// slowReplica stops a replica's process for half of the time until the verdict, kubectl plumbline why and an event on the claim name it. It
+// returns a check of the event that ends this, which takes minutes.
+func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 	n.t.Helper()
 	slow := v.replicas[1]
 	began := time.Now()
@@ -263,7 +264,7 @@ func (n *node) slowReplica(v longhornVolume) {
 	testkit.Eventually(n.t, 3*patience, events("ReplicaSlow"))
 	mended = true
 	n.must(mend())
-	testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered"))
+	return func() { testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered")) }
 }
 
 // publications are experiments on Longhorn beside the control, with their charts' values.
