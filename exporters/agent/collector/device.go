@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,7 +61,7 @@ type deviceCounts struct {
 }
 
 // diskstats reads the counts of all devices (Documentation/admin-guide/iostats.rst), and how many lines it does not
-// understand. Discards are counted since Linux 4.18, flushes since 5.5.
+// understand. The paths to an NVMe namespace count as the namespace, which is the disk that is mounted. Discards are counted since Linux 4.18, flushes since 5.5.
 func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 	const name, reads, read, writes, written, inFlight, discards, discarded, flushes, least = 2, 3, 5, 7, 9, 11, 14, 16, 18, 14
 	const sector = 512
@@ -93,7 +95,34 @@ func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 		all = append(all, d)
 		return true
 	})
-	return all, unread, err
+	return withoutPaths(all), unread, err
+}
+
+// nvmePath is the name of a path to an NVMe namespace that several controllers lead to: nvme0c1n2 leads to nvme0n2.
+var nvmePath = regexp.MustCompile(`^(nvme[0-9]+)c[0-9]+(n[0-9]+)$`)
+
+// withoutPaths removes the paths to NVMe namespaces. Before Linux 6.2 these count all requests, which are added up for
+// the namespace then. Later it counts them, too.
+func withoutPaths(all []deviceCounts) []deviceCounts {
+	paths := map[string]deviceCounts{} // by the namespace
+	all = slices.DeleteFunc(all, func(d deviceCounts) bool {
+		name := nvmePath.FindStringSubmatch(d.name)
+		if name == nil {
+			return false
+		}
+		sum := paths[name[1]+name[2]]
+		sum.inFlight, sum.completed = sum.inFlight+d.inFlight, sum.completed+d.completed
+		sum.requests, sum.bytes = sum.requests+d.requests, sum.bytes+d.bytes
+		paths[name[1]+name[2]] = sum
+		return true
+	})
+	for i, d := range all {
+		if sum, ok := paths[d.name]; ok && d.inFlight == 0 && d.completed == 0 {
+			sum.name = d.name
+			all[i] = sum
+		}
+	}
+	return all
 }
 
 // deviceState is what was seen of one device.

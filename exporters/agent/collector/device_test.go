@@ -116,6 +116,26 @@ func TestDiskstatsLines(t *testing.T) {
 	}
 }
 
+// The paths to an NVMe namespace count as the namespace: they alone do before Linux 6.2, later both.
+func TestPathsOfNVMe(t *testing.T) {
+	proc := t.TempDir()
+	text := `   0       0 nvme0c0n1 34706049 74843 4815165730 93876201 4187610 1925219 6989322264 47813633 3 45557635 118897696
+   0       0 nvme0c1n1 1 0 8 1 2 0 16 1 1 1 1
+ 259       1 nvme0n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+   0       0 nvme1c1n2 70 0 560 1 30 0 240 1 2 1 1
+ 259       2 nvme1n2 60 0 480 1 30 0 240 1 1 1 1
+   0       0 nvme2c0n1 5 0 40 1 0 0 0 1 0 1 1
+`
+	if err := os.WriteFile(filepath.Join(proc, "diskstats"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, unread, err := diskstats(proc)
+	want := []deviceCounts{{"nvme0n1", 4, 38893662, 38893662, (4815165730 + 6989322264 + 24) * 512}, {"nvme1n2", 1, 90, 90, 720 * 512}}
+	if err != nil || unread != 0 || !slices.Equal(got, want) {
+		t.Errorf("%v, %d lines not understood, %v; want %v", got, unread, err, want)
+	}
+}
+
 // unidentifiedValue is what a collector exports of what it could not identify.
 func unidentifiedValue(t *testing.T, c Collector, kind, reason string) float64 {
 	t.Helper()

@@ -345,6 +345,9 @@ func (q *query) complete(s server.Server) sighting {
 	}
 	q.mu.Lock()
 	fo := q.fleet.followers[s.ID]
+	if fo != nil && fo.Program != s.Program {
+		fo = nil // a script of the server's name that has become the server
+	}
 	if fo != nil {
 		c.waitEvent, c.noWaitEvent = fo.waitEvent, fo.noWaitEvent
 		c.status, c.noStatus = fo.status, fo.noStatus

@@ -126,6 +126,16 @@ func fileOf(f *os.File) (File, error) {
 	return file, err
 }
 
+// Born returns when the directory was made, in nanoseconds since 1970; 0 if its file system does not keep that.
+func (d *Dir) Born() int64 {
+	var s unix.Statx_t
+	err := unix.Statx(int(d.file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_BTIME, &s)
+	if err != nil || s.Mask&unix.STATX_BTIME == 0 {
+		return 0
+	}
+	return s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
+}
+
 // Filesystem returns what is known of the file system that the directory is on.
 func (d *Dir) Filesystem() (unix.Statfs_t, error) {
 	var s unix.Statfs_t

@@ -54,11 +54,7 @@ func (p process) readFiles(s *Server) error {
 	}
 	s.Data = p.storageOf(here, directory)
 	s.Owned = here.Uid == p.user || here.Uid == 0
-	if fs, err := data.Filesystem(); err == nil {
-		// Device numbers change with each attachment; the file system's own number and the directory's do not.
-		sum := sha256.Sum256(fmt.Appendf(nil, "%x %d %s", fs.Fsid.Val, here.Ino, directory))
-		s.DataID = hex.EncodeToString(sum[:16])
-	}
+	s.DataID = dataID(data, here, directory)
 	if k.name != nil && s.Name == "" {
 		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
 	}
@@ -74,6 +70,28 @@ func (p process) readFiles(s *Server) error {
 		}
 	}
 	return errors.Join(noLog, noTablespaces)
+}
+
+// dataID returns a server's DataID. Device numbers change with each attachment; a file system's own number and the
+// directory's do not, and if the former is a device number in disguise, the time when the directory was made.
+func dataID(data *foreign.Dir, here foreign.File, path string) string {
+	fs, err := data.Filesystem()
+	if err != nil {
+		return ""
+	}
+	own := fmt.Sprintf("%x", fs.Fsid.Val)
+	if born := data.Born(); born != 0 && isDeviceNumber(fs.Fsid, here.Dev) {
+		own = fmt.Sprintf("born %d", born)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", own, here.Ino, path))
+	return hex.EncodeToString(sum[:16])
+}
+
+// isDeviceNumber reports whether a file system's number is that of its device, as XFS and F2FS have it: the kernel's
+// encoding (include/linux/kdev_t.h, huge_encode_dev).
+func isDeviceNumber(id unix.Fsid, device uint64) bool {
+	major, minor := unix.Major(device), unix.Minor(device)
+	return id.Val[1] == 0 && uint32(id.Val[0]) == minor&0xff|major<<8|minor&^0xff<<12
 }
 
 // isDataDirectory reports whether a server's working directory is its data directory, which it may become yet.

@@ -247,8 +247,8 @@ var proxies = func() map[string]bool {
 	all := map[string]bool{}
 	for _, name := range []string{
 		"pgbouncer", "pgcat", "odyssey", "pgpool", "pgagroal", "pgdog", "supavisor", // poolers
-		"proxysql", "mysqlrouter", "maxscale", "vtgate", "nutcracker", "predixy", "cloud-sql-proxy", "cloud_sql_proxy",
-		"haproxy", "envoy", "cilium-envoy", "linkerd2-proxy", "nginx", "traefik", "socat",
+		"proxysql", "mysqlrouter", "maxscale", "vtgate", "nutcracker", "predixy", "cloud-sql-proxy", "cloud_sql_proxy", "alloydb-auth-proxy",
+		"haproxy", "envoy", "cilium-envoy", "linkerd2-proxy", "ztunnel", "nginx", "traefik", "socat", "teleport", "toxiproxy-server",
 		"docker-proxy", "rootlesskit", "rootlessport", "slirp4netns", "pasta", "kube-proxy", "klipper-lb", "kubectl",
 		"ssh", "sshd", "sshd-session", "systemd", "systemd-socket-proxyd",
 	} {

@@ -95,7 +95,7 @@ func TestStrangersListen(t *testing.T) {
 	pid, mine, end := listenAs(t, "mystery-database", "0.0.0.0:5432", "[::]:6379", "0.0.0.0:8080")
 	_, another, _ := listenAs(t, "another", "0.0.0.0:5432", "[::]:33060")
 	namespaces := []string{mine, another}
-	for name, address := range map[string]string{"pgbouncer": "0.0.0.0:5432", "postgres": "[::]:5432", "mariadbd": "0.0.0.0:3306", "systemd-socket-proxyd": "0.0.0.0:6379",
+	for name, address := range map[string]string{"pgbouncer": "0.0.0.0:5432", "postgres": "[::]:5432", "mariadbd": "0.0.0.0:3306", "systemd-socket-proxyd": "0.0.0.0:6379", "alloydb-auth-proxy": "[::]:5432",
 		"elsewhere": "0.0.0.0:33060"} {
 		_, namespace, _ := listenAs(t, name, address)
 		namespaces = append(namespaces, namespace)

@@ -38,7 +38,7 @@ func NewScanner(procfs string, calls *foreign.Calls) *Scanner {
 	return &Scanner{procfs: procfs, calls: calls, looks: newLooks()}
 }
 
-// Candidate is a process with a server's name that is no child of another one.
+// Candidate is a process with a server's name that is no part of another one.
 type Candidate struct {
 	ID
 	Engine Engine
@@ -53,7 +53,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 	}
 	var problems []error
 	var unread int64
-	found := map[int]stat{}
+	found, parents := map[int]stat{}, map[int]int{}
 	for _, pid := range pids {
 		st, err := newProcess(s.procfs, pid).stat()
 		if err != nil {
@@ -65,6 +65,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 			}
 			continue
 		}
+		parents[pid] = st.parent
 		if _, ok := s.Programs.Of(st.comm); ok {
 			found[pid] = st
 		}
@@ -74,11 +75,12 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 	scripts := map[int]bool{} // whether a process is a script, by its number
 	for pid, st := range found {
 		engine, _ := s.Programs.Of(st.comm)
-		if parent, ok := found[st.parent]; ok {
-			other, _ := s.Programs.Of(parent.comm)
-			if other == engine && !s.script(scripts, st.parent, pid) {
-				continue
-			}
+		of := func(pid int) (Engine, int) {
+			engine, _ := s.Programs.Of(found[pid].comm)
+			return engine, parents[pid]
+		}
+		if s.partOf(scripts, pid, engine, of) {
+			continue
 		}
 		candidates = append(candidates, Candidate{ID{pid, st.startTicks}, engine})
 	}
@@ -103,9 +105,34 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	if !ok {
 		return c, false
 	}
-	parent, _ := newProcess(s.procfs, st.parent).stat() // if it has ended, it is none
-	other, _ := s.Programs.Of(parent.comm)
-	return c, (other != engine || s.script(map[int]bool{}, st.parent, pid)) && !s.startedServer(pid, engine)
+	of := func(pid int) (Engine, int) {
+		st, _ := newProcess(s.procfs, pid).stat() // if it has ended, it is none
+		engine, _ := s.Programs.Of(st.comm)
+		return engine, st.parent
+	}
+	return c, !s.partOf(map[int]bool{}, pid, engine, of) && !s.startedServer(pid, engine)
+}
+
+// maxAncestors bounds how many ancestors of a process are looked at.
+const maxAncestors = 8
+
+// partOf reports whether a process is a part of a server of its engine, which is its parent or, in the same cgroup, an
+// ancestor with other programs between them: a Galera node that copies another one's data runs a second mysqld for a
+// while, by a script. of returns which engine a process has the name of, and its parent.
+func (s *Scanner) partOf(scripts map[int]bool, pid int, engine Engine, of func(pid int) (Engine, int)) bool {
+	_, ancestor := of(pid)
+	for depth := range maxAncestors {
+		if ancestor <= 1 {
+			return false
+		}
+		other, next := of(ancestor)
+		if other == engine && !s.script(scripts, ancestor, pid) {
+			group := newProcess(s.procfs, pid).group()
+			return depth == 0 || group != "" && group == newProcess(s.procfs, ancestor).group()
+		}
+		ancestor = next
+	}
+	return false
 }
 
 // script reports whether a parent of a server's process, which has a server's name, too, is none itself but a script of
@@ -218,6 +245,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, error) {
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
+		server.Program = exe
 		if e, ok := s.Programs.OfFile(exe); ok {
 			server.Engine = e
 		}

@@ -24,6 +24,7 @@ type fixture struct {
 	args        []string
 	exe         string
 	ports       []int
+	group       string // its cgroup
 }
 
 // scanner returns a Scanner that waits for what a busy machine takes its time for.
@@ -55,7 +56,7 @@ func (f fixture) write(t *testing.T, root string) {
 		}
 	}
 	status := fmt.Sprintf("Name:\tx\nUid:\t1\t%d\t1\t1\n", os.Geteuid())
-	for name, text := range map[string]string{"stat": stat, "status": status, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table + connections, "maps": ""} {
+	for name, text := range map[string]string{"stat": stat, "status": status, "cmdline": strings.Join(f.args, "\x00") + "\x00", "net/tcp": table + connections, "maps": "", "cgroup": f.group} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +124,22 @@ func TestScan(t *testing.T) {
 			{pid: 86, parent: 85, comm: "mysqld_safe", exe: "/usr/bin/dash", args: []string{"/bin/sh", "/usr/bin/mysqld_safe"}},
 			{pid: 87, parent: 86, comm: "mysqld", exe: "/usr/sbin/mysqld", args: []string{"/usr/sbin/mysqld"}, ports: []int{3306}},
 		}, []string{"mysql  [3306]"}},
+		{"a Galera node that copies another one's data", []fixture{
+			{pid: 130, parent: 1, comm: "mysqld", args: []string{"mysqld"}, ports: []int{3306}, group: "0::/pxc\n"},
+			{pid: 131, parent: 130, comm: "sh", args: []string{"sh", "-c", "wsrep_sst_xtrabackup-v2 --role joiner"}, group: "0::/pxc\n"},
+			{pid: 132, parent: 131, comm: "wsrep_sst_xtrab", args: []string{"bash", "-ue", "/usr/bin/wsrep_sst_xtrabackup-v2"}, group: "0::/pxc\n"},
+			{pid: 133, parent: 132, comm: "mysqld", args: []string{"mysqld", "--skip-networking", "--read_only=OFF"}, group: "0::/pxc\n"},
+		}, []string{"mysql  [3306]"}},
+		{"a server that another one's script has started in another container", []fixture{
+			{pid: 135, parent: 1, comm: "mysqld", args: []string{"mysqld"}, ports: []int{3306}, group: "0::/one\n"},
+			{pid: 136, parent: 135, comm: "sh", args: []string{"sh", "-c", "nsenter"}, group: "0::/one\n"},
+			{pid: 137, parent: 136, comm: "mysqld", args: []string{"mysqld"}, ports: []int{3307}, group: "0::/two\n"},
+		}, []string{"mysql  [3306]", "mysql  [3307]"}},
+		{"two below one supervisor", []fixture{
+			{pid: 140, parent: 1, comm: "supervisord", args: []string{"supervisord"}, group: "0::/both\n"},
+			{pid: 141, parent: 140, comm: "mysqld", args: []string{"mysqld"}, ports: []int{3306}, group: "0::/both\n"},
+			{pid: 142, parent: 140, comm: "mysqld", args: []string{"mysqld"}, ports: []int{3307}, group: "0::/both\n"},
+		}, []string{"mysql  [3306]", "mysql  [3307]"}},
 		{"runs of MySQL's that serve nobody", []fixture{
 			{pid: 90, parent: 1, comm: "mysqld", args: []string{"mysqld", "--initialize=1"}},
 			{pid: 91, parent: 1, comm: "mysqld", args: []string{"mysqld", "--initialize_insecure=ON"}},

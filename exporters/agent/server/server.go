@@ -41,6 +41,8 @@ type Server struct {
 	Ports []uint16
 	// Listening are the addresses it listens on, the wildcards among them; at most 16.
 	Listening []netip.AddrPort
+	// Program is its program's file, as it sees it; empty if unknown. A script that has a server's name becomes another.
+	Program string
 	// Waits is true if none of its ports is one that its kind has for clients, which a Galera node opens last: all of
 	// them are in Ports then.
 	Waits bool

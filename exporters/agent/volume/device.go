@@ -114,13 +114,24 @@ func (d Devices) Below(device string, host *Tables) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// BelowMount is Below for what a mount's disk is: a btrfs may have several.
+// BelowMount is Below for what a mount's disk is: a btrfs may have several, and an XFS others for its log.
 func (d Devices) BelowMount(m Mount, device string, host *Tables) []string {
 	seen := map[string]bool{}
 	d.below(device, host, seen, maxDepth)
 	if m.Type == "btrfs" && !m.raw {
 		for _, member := range d.members(m) {
 			d.below(member, host, seen, maxDepth)
+		}
+	}
+	if m.extra != "" && !m.raw {
+		for source := range strings.SplitSeq(m.extra, ",") {
+			number, err := d.numberOf(source)
+			if err != nil {
+				continue
+			}
+			if extra, err := d.disk(number, m); err == nil {
+				d.below(extra, host, seen, maxDepth)
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))

@@ -15,8 +15,8 @@ import (
 
 // Identity names one volume in Kubernetes' terms.
 type Identity struct {
-	// Mountpoint is where the volume is mounted, in any mount namespace of the node. The
-	// volume exists while something is mounted there.
+	// Mountpoint is where the volume is mounted, in the host's mount namespace or else in any other one of the node, if
+	// all that have something there have the same. The volume exists while something is mounted there.
 	Mountpoint string `yaml:"mountpoint"`
 	// Directory is, instead, a folder on a file system that the volume shares with others.
 	Directory string `yaml:"directory"`
@@ -96,7 +96,7 @@ func parse(text []byte) ([]Identity, error) {
 	if err := d.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	seen := map[string]bool{}
+	seen, points := map[string]bool{}, map[string]bool{}
 	for n, i := range content.Volumes {
 		if err := i.check(); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", n+1, err)
@@ -104,7 +104,10 @@ func parse(text []byte) ([]Identity, error) {
 		if seen[i.Volume] {
 			return nil, fmt.Errorf("entry %d: volume %s is named twice", n+1, i.Volume)
 		}
-		seen[i.Volume] = true
+		if i.Mountpoint != "" && points[i.Mountpoint] {
+			return nil, fmt.Errorf("entry %d: volume %s: mountpoint %s is another volume's", n+1, i.Volume, i.Mountpoint)
+		}
+		seen[i.Volume], points[i.Mountpoint] = true, true
 	}
 	return content.Volumes, nil
 }

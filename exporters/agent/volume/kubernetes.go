@@ -51,6 +51,10 @@ func (k *Kubernetes) Identities(near Near) ([]Identity, error) {
 	identities := make([]Identity, len(volumes))
 	for i, v := range volumes {
 		identities[i] = v.identity()
+		if near.Claims[v.namespace+"/"+v.claim] && v.elsewhere {
+			// A pod that runs here proves that it is this node that the volume names otherwise.
+			identities[i].elsewhere, identities[i].InUse = false, false
+		}
 	}
 	k.latest, k.revision, k.near = placeable(identities), revision, near
 	return k.latest, nil

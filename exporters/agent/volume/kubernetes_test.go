@@ -186,6 +186,16 @@ func TestHostPathOfANodeByAnotherName(t *testing.T) {
 	is("one folder on two nodes")
 	put("used", "n1", "/srv/local/one")
 	is("one of them by its name", "used=vda")
+
+	// A container that uses only a part of the folder proves nothing; that a pod with the claim runs here does.
+	put("used", "n1.example", "/srv/local")
+	is("a part is used")
+	node := NewNode(proc, sys, k)
+	node.Pods = &podsOf{claims: map[string]bool{"db/used": true, "db/twin": false}}
+	found, err := node.Find()
+	if err != nil || len(found) != 1 || found[0].Volume != "used" || found[0].Disk != "vda" {
+		t.Errorf("with its pod: %+v, %v", found, err)
+	}
 }
 
 // A volume goes by the claim that it is bound to now: kept and given to a claim of another name, or in another

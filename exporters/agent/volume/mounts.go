@@ -29,6 +29,8 @@ type Mount struct {
 	Source string
 	// Root is the part of the file system that is seen at Point; not / for bind mounts.
 	Root string
+	// extra are the devices besides Source's that an XFS keeps its log or its files' data on, separated by commas.
+	extra string
 	// number is the mount's, and parent that of the mount that it is mounted on.
 	number, parent int
 	// raw is set if the node of a device is seen at Point, and no file system: Root is its name in /dev then.
@@ -274,6 +276,10 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 		}
 		if f != nil {
 			m := Mount{Point: unescape(fields[point]), Device: fields[device], Type: unescape(rest[0]), Source: unescape(rest[1]), Root: unescape(fields[inner])}
+			const options = 2
+			if m.Type == "xfs" && len(rest) > options {
+				m.extra = devicesOfXFS(unescape(rest[options]))
+			}
 			m.number, _ = strconv.Atoi(fields[number])
 			m.parent, _ = strconv.Atoi(fields[parent])
 			f(m)
@@ -282,6 +288,18 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 	})
 	source.digest = digest.Sum64()
 	return source, err
+}
+
+// devicesOfXFS returns the devices that an XFS' options name, see xfs(5).
+func devicesOfXFS(options string) string {
+	var devices []string
+	for option := range strings.SplitSeq(options, ",") {
+		name, device, _ := strings.Cut(option, "=")
+		if name == "logdev" || name == "rtdev" {
+			devices = append(devices, device)
+		}
+	}
+	return strings.Join(devices, ",")
 }
 
 // unchanged reports whether a namespace still has the mounts that it had.
@@ -300,17 +318,24 @@ func unescape(s string) string {
 
 var unescaper = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
 
-// At returns what is mounted exactly at point, in the host's namespace or in another. Of
+// At returns what is mounted exactly at point in the host's namespace or, if nothing is, all that others have there. Of
 // several mounts on top of each other the last is the one that is seen.
-func (t *Tables) At(point string) (Mount, bool) {
-	for _, table := range append([][]Mount{t.Host}, t.Others...) {
-		for i := len(table) - 1; i >= 0; i-- {
-			if table[i].Point == point {
-				return table[i], true
+func (t *Tables) At(point string) (mounts []Mount) {
+	for n, table := range append([][]Mount{t.Host}, t.Others...) {
+		for _, m := range slices.Backward(table) {
+			if m.Point != point {
+				continue
 			}
+			if n == 0 {
+				return []Mount{m}
+			}
+			if !slices.ContainsFunc(mounts, func(other Mount) bool { return other.Device == m.Device && other.Root == m.Root }) {
+				mounts = append(mounts, m)
+			}
+			break
 		}
 	}
-	return Mount{}, false
+	return mounts
 }
 
 // kubelet returns the kubelet's mounts of a PersistentVolume into pods, one for each device. The kubelet names them <its

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,5 +61,24 @@ func TestSourceOfMount(t *testing.T) {
 	// One with a number of its own needs no source.
 	if disk, err := NewDevices(proc, sys).Of(Mount{Point: "/x", Device: "7:2", Type: "fuseblk", Source: "/dev/sda"}); disk != "loop2" || err != nil {
 		t.Errorf("by its number it is on %q, %v", disk, err)
+	}
+}
+
+// An XFS that has its log on a device of its own is on that one, too.
+func TestLogDeviceOfXFS(t *testing.T) {
+	testkit.NeedRoot(t) // to make nodes
+	proc, sys := machine(t)
+	rooted(t, proc)
+	dev := filepath.Join(proc, "1", "root", "dev")
+	if err := errors.Join(os.Mkdir(dev, 0o755), unix.Mknod(filepath.Join(dev, "fast1"), unix.S_IFBLK|0o600, int(unix.Mkdev(254, 1)))); err != nil {
+		t.Fatal(err)
+	}
+	line := "36 25 7:2 / /data rw,noatime - xfs /dev/loop2 rw,attr2,logbufs=8,logdev=/dev/fast1,rtdev=/dev/gone,noquota\n"
+	if err := os.WriteFile(filepath.Join(proc, "8", "mountinfo"), []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found, err := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "orders", Mountpoint: "/data"}}}).Find()
+	if err != nil || len(found) != 1 || found[0].Disk != "loop2" || !slices.Equal(found[0].Below, []string{"loop2", "vda"}) {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

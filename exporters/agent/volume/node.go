@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
 // Source names volumes: an identity file, or the Kubernetes API.
@@ -230,6 +232,8 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 		case why != nil && f.Disk == "":
 			err = why
 		case why != nil:
+		case f.Disk != "" && at.Mountpoint != "" && f.Place != place:
+			return Found{}, mount, fmt.Errorf("containers have two at %s, on %s and %s: %w may be meant; give its directory on the host instead", foreign.Path(at.Mountpoint), f.Disk, disk, errAmbiguous)
 		case f.Disk != "" && (f.Place.Device != m.Device || m.raw && f.Place != place):
 			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is %w, which a pod has named so", f.Disk, disk, errAmbiguous)
 		default:
@@ -264,15 +268,11 @@ func (i Identity) in(t *Tables) []Mount {
 			return mounts
 		}
 	}
-	var m Mount
-	var ok bool
-	if i.Directory != "" {
-		m, ok = t.Holding(i.Directory)
-		ok = ok && (!i.InUse || t.inUse(m.place(i.Directory), i.elsewhere))
-	} else {
-		m, ok = t.At(i.Mountpoint)
+	if i.Directory == "" {
+		return t.At(i.Mountpoint)
 	}
-	if !ok {
+	m, ok := t.Holding(i.Directory)
+	if !ok || i.InUse && !t.inUse(m.place(i.Directory), i.elsewhere) {
 		return nil
 	}
 	return []Mount{m}

@@ -155,6 +155,7 @@ func TestIdentityFile(t *testing.T) {
 		"volumes: [{volume: a, mountpoint: /a, directory: /a}]":               "give either mountpoint or directory",
 		"volumes: [{mountpoint: /a}]":                                         "entry 1: volume is empty",
 		"volumes: [{volume: a, mountpoint: /a}, {volume: a, mountpoint: /b}]": "entry 2: volume a is named twice",
+		"volumes: [{volume: a, mountpoint: /a}, {volume: b, mountpoint: /a}]": "entry 2: volume b: mountpoint /a is another volume's",
 		"volumes: [{volume: a, mount: /a}]":                                   "field mount not found",
 	} {
 		put(text)
@@ -169,6 +170,30 @@ func TestIdentityFile(t *testing.T) {
 	put("volumes: [{volume: b, mountpoint: /b}, {volume: c, directory: /c}]")
 	if i, err := file.Identities(Near{}); err != nil || len(i) != 2 {
 		t.Errorf("a mended file: %v %v", i, err)
+	}
+}
+
+// A mountpoint that two containers have, with something else at each, is neither's.
+func TestMountpointOfTwoContainers(t *testing.T) {
+	proc, sys := machine(t)
+	second := func(line string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(proc, "8", "mountinfo"), []byte(line), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func() ([]Found, error) {
+		return NewNode(proc, sys, fixed{identities: []Identity{{Volume: "r3", Mountpoint: "/mnt/longhorn"}}}).Find()
+	}
+	second("42 1 7:2 / /mnt/longhorn rw - ext4 /dev/loop2 rw\n")
+	if found, err := find(); err != nil || len(found) != 1 || found[0].Disk != "loop2" {
+		t.Errorf("the same in both: %+v, %v", found, err)
+	}
+	for _, line := range []string{"42 1 254:1 / /mnt/longhorn rw - ext4 /dev/vda1 rw\n", "42 1 7:2 /part /mnt/longhorn rw - ext4 /dev/loop2 rw\n"} {
+		second(line)
+		if found, err := find(); !errors.Is(err, errAmbiguous) || len(found) != 0 || !strings.Contains(err.Error(), "/mnt/longhorn") {
+			t.Errorf("%s: %+v, %v", line, found, err)
+		}
 	}
 }
 

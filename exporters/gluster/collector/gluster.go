@@ -41,6 +41,8 @@ type Options struct {
 type Gluster struct {
 	o      Options
 	finder *disk.Finder
+	// untraced are the bricks of this machine whose disks are not found.
+	untraced *disk.Untraced
 	// next is where the next poll goes on with the volumes' own commands; only polls use it.
 	next int
 
@@ -76,7 +78,7 @@ const (
 
 // New makes the collector; Run lets it poll.
 func New(o Options) *Gluster {
-	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, errors: map[string]float64{}}
+	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, untraced: disk.NewUntraced(o.Log, "gluster"), errors: map[string]float64{}}
 	for _, c := range []string{askVersion, askPool, askInfo, askStatus, askProfile, askHeal} {
 		g.errors[c] = 0
 	}
@@ -147,11 +149,7 @@ func (g *Gluster) brick(name string, local, arbiter bool) *brick {
 	b := &brick{name: name, node: at.host, address: name, local: local, arbiter: arbiter}
 	if local {
 		b.node = g.o.Node
-		device, err := g.finder.Wait(at.path)
-		if err != nil {
-			g.o.Log.Debug("brick's device is unknown", "brick", label.Value(name), "err", err)
-		}
-		b.device = device
+		b.device, b.noDevice = g.finder.Wait(at.path)
 	}
 	return b
 }
@@ -176,11 +174,15 @@ func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 		}
 	}
 	for _, v := range volumes {
+		bricks := map[string]int{} // by their address
+		for _, b := range v.bricks {
+			bricks[ports[of{v.name, placeOf(b.name)}]]++
+		}
 		for _, b := range v.bricks {
 			// A node that is away is not in the answer, nor are its bricks.
 			address, is := ports[of{v.name, placeOf(b.name)}]
 			b.up = &is
-			if is {
+			if is && bricks[address] == 1 {
 				b.address = address
 			}
 		}
@@ -271,6 +273,7 @@ func (g *Gluster) Update(ch chan<- prometheus.Metric) error {
 	for _, v := range g.volumes {
 		g.send(ch, v)
 	}
+	g.untraced.Send(ch)
 	return g.err
 }
 
@@ -286,6 +289,7 @@ func (g *Gluster) send(ch chan<- prometheus.Metric, v *volume) {
 		if g.o.Bricks == "local" && !b.local {
 			continue
 		}
+		g.untraced.Note(placeOf(b.name).path, b.noDevice)
 		gauge(ch, exporterkit.ReplicaInfo, 1, v.name, b.name, b.node, b.device, b.address, backend)
 		if b.up != nil {
 			gauge(ch, brickUp, truth(*b.up), v.name, b.name)

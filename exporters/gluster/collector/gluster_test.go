@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -310,6 +311,28 @@ func TestBricksOfIPv6Hosts(t *testing.T) {
 		if got := placeOf(name); got != want {
 			t.Errorf("%s is at %q, want %q", name, got, want)
 		}
+	}
+}
+
+// Bricks of a volume that one process serves, by one port, keep addresses of their own. Those whose disks are not found
+// are counted.
+func TestBricksOfOneProcess(t *testing.T) {
+	one := strings.NewReplacer("60916", "50942", "51484", "50942")
+	folder := filepath.Join("testdata", "healthy")
+	text, err := os.ReadFile(filepath.Join(folder, status))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r := polled(t, fake(t, folder, map[string]string{status: one.Replace(string(text))}), "all")
+	got := exposition.Text(t, r)
+	for i := range 3 {
+		brick := fmt.Sprintf("127.25.2.200:/var/lib/plumbline-lab/classes/gluster-r3/replicas/%d/brick", i+1)
+		if !strings.Contains(got, fmt.Sprintf("plumbline_volume_replica_info{address=%q,", brick)) {
+			t.Errorf("no address %s in\n%s", brick, got)
+		}
+	}
+	if want := "plumbline_untraced_paths{collector=\"gluster\"} 3"; !strings.Contains(got, want) {
+		t.Errorf("no %s in\n%s", want, got)
 	}
 }
 

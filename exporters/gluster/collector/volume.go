@@ -42,9 +42,12 @@ func (v *volume) inherit(old *volume, now time.Time) {
 // brick is one brick of a volume.
 type brick struct {
 	name, node, device string
-	// address is host:port of its process, or the name while there is none: it is never shared.
+	// address is host:port of its process, or the name while there is none or if the process serves other bricks of the
+	// volume, too (cluster.brick-multiplex): it is never shared.
 	address        string
 	local, arbiter bool
+	// noDevice is why its disk is not known, if it is this machine's.
+	noDevice error
 	// up is nil if it is not known.
 	up *bool
 	// total is nil if the brick did not answer or nothing is counted.

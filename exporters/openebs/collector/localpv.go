@@ -121,7 +121,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue // made a moment ago, or the driver's object is already gone
 			}
 			device, node := "/dev/"+o.Spec.Group+"/"+v.handle, nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
-			kernelName, pending := c.kernelName(node, device)
+			kernelName, pending := c.kernelName(node, device, false)
 			if pending {
 				continue
 			}
@@ -133,7 +133,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue
 			}
 			set, node := path.Join(o.Spec.Pool, v.handle), nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
-			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set)
+			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set, true)
 			if pending {
 				continue
 			}
@@ -146,14 +146,18 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path;
-// empty on other nodes and for a ZFS data set that is no block device. It is pending until the
+// empty on other nodes and for a ZFS data set, which may be no block device. It is pending until the
 // first look at it.
-func (c *localPV) kernelName(node, path string) (name string, pending bool) {
+func (c *localPV) kernelName(node, path string, dataSet bool) (name string, pending bool) {
 	if node != c.o.Node {
 		return "", false
 	}
 	name, err := c.disks.Device(path)
-	return name, errors.Is(err, disk.ErrPending)
+	pending = errors.Is(err, disk.ErrPending)
+	if !pending && !dataSet {
+		c.untraced.Note(path, err)
+	}
+	return name, pending
 }
 
 func (c *localPV) Check(context.Context) []exporterkit.CheckResult { return nil }
