@@ -189,11 +189,11 @@ func TestHostPathOfANodeByAnotherName(t *testing.T) {
 
 	// A container that uses only a part of the folder proves nothing; that a pod with the claim runs here does.
 	put("used", "n1.example", "/srv/local")
-	is("a part is used")
+	is("a part is used", "twin=vda")
 	node := NewNode(proc, sys, k)
 	node.Pods = &podsOf{claims: map[string]bool{"db/used": true, "db/twin": false}}
 	found, err := node.Find()
-	if err != nil || len(found) != 1 || found[0].Volume != "used" || found[0].Disk != "vda" {
+	if err != nil || len(found) != 2 || found[1].Volume != "used" || found[1].Disk != "vda" {
 		t.Errorf("with its pod: %+v, %v", found, err)
 	}
 }

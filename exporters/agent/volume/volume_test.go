@@ -189,7 +189,7 @@ func TestMountpointOfTwoContainers(t *testing.T) {
 	if found, err := find(); err != nil || len(found) != 1 || found[0].Disk != "loop2" {
 		t.Errorf("the same in both: %+v, %v", found, err)
 	}
-	for _, line := range []string{"42 1 254:1 / /mnt/longhorn rw - ext4 /dev/vda1 rw\n", "42 1 7:2 /part /mnt/longhorn rw - ext4 /dev/loop2 rw\n"} {
+	for _, line := range []string{"42 1 254:1 /srv/local/two /mnt/longhorn rw - ext4 /dev/vda1 rw\n", "42 1 7:2 /part /mnt/longhorn rw - ext4 /dev/loop2 rw\n"} {
 		second(line)
 		if found, err := find(); !errors.Is(err, errAmbiguous) || len(found) != 0 || !strings.Contains(err.Error(), "/mnt/longhorn") {
 			t.Errorf("%s: %+v, %v", line, found, err)
