@@ -61,7 +61,8 @@ type deviceCounts struct {
 }
 
 // diskstats reads the counts of all devices (Documentation/admin-guide/iostats.rst), and how many lines it does not
-// understand. The paths to an NVMe namespace count as the namespace, which is the disk that is mounted. Discards are counted since Linux 4.18, flushes since 5.5.
+// understand. The paths to an NVMe namespace count as the namespace, which is the disk that is mounted. Discards are
+// counted since Linux 4.18, flushes since 5.5.
 func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 	const name, reads, read, writes, written, inFlight, discards, discarded, flushes, least = 2, 3, 5, 7, 9, 11, 14, 16, 18, 14
 	const sector = 512

@@ -24,19 +24,15 @@ func TestDataIDOfAnotherDevice(t *testing.T) {
 	} else {
 		t.Log("the kernel has no XFS loaded")
 	}
-	home, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, mount := range types {
 		t.Run(name, func(t *testing.T) {
 			id := func(at string) (string, uint64) {
 				t.Helper()
-				if err := os.Chdir(at); err != nil { // not t.Chdir, which keeps the former one open
+				procfs := t.TempDir()
+				if err := errors.Join(os.Mkdir(filepath.Join(procfs, "7"), 0o755), os.Symlink(at, filepath.Join(procfs, "7", "cwd"))); err != nil {
 					t.Fatal(err)
 				}
-				defer os.Chdir(home)
-				dir, err := foreign.WorkingDirectory("/proc", os.Getpid())
+				dir, err := foreign.WorkingDirectory(procfs, 7)
 				if err != nil {
 					t.Fatal(err)
 				}

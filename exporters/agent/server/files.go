@@ -80,8 +80,10 @@ func dataID(data *foreign.Dir, here foreign.File, path string) string {
 		return ""
 	}
 	own := fmt.Sprintf("%x", fs.Fsid.Val)
-	if born := data.Born(); born != 0 && isDeviceNumber(fs.Fsid, here.Dev) {
-		own = fmt.Sprintf("born %d", born)
+	if isDeviceNumber(fs.Fsid, here.Dev) {
+		if born := data.Born(); born != 0 {
+			own = fmt.Sprintf("born %d", born)
+		}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", own, here.Ino, path))
 	return hex.EncodeToString(sum[:16])

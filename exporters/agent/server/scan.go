@@ -73,13 +73,13 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 	s.unread.Store(unread)
 	var candidates []Candidate
 	scripts := map[int]bool{} // whether a process is a script, by its number
+	of := func(pid int) (Engine, int) {
+		engine, _ := s.Programs.Of(found[pid].comm)
+		return engine, parents[pid]
+	}
 	for pid, st := range found {
 		engine, _ := s.Programs.Of(st.comm)
-		of := func(pid int) (Engine, int) {
-			engine, _ := s.Programs.Of(found[pid].comm)
-			return engine, parents[pid]
-		}
-		if s.partOf(scripts, pid, engine, of) {
+		if s.partOf(scripts, pid, st.parent, engine, of) {
 			continue
 		}
 		candidates = append(candidates, Candidate{ID{pid, st.startTicks}, engine})
@@ -110,7 +110,7 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 		engine, _ := s.Programs.Of(st.comm)
 		return engine, st.parent
 	}
-	return c, !s.partOf(map[int]bool{}, pid, engine, of) && !s.startedServer(pid, engine)
+	return c, !s.partOf(map[int]bool{}, pid, st.parent, engine, of) && !s.startedServer(pid, engine)
 }
 
 // maxAncestors bounds how many ancestors of a process are looked at.
@@ -118,9 +118,9 @@ const maxAncestors = 8
 
 // partOf reports whether a process is a part of a server of its engine, which is its parent or, in the same cgroup, an
 // ancestor with other programs between them: a Galera node that copies another one's data runs a second mysqld for a
-// while, by a script. of returns which engine a process has the name of, and its parent.
-func (s *Scanner) partOf(scripts map[int]bool, pid int, engine Engine, of func(pid int) (Engine, int)) bool {
-	_, ancestor := of(pid)
+// while, by a script. The search begins at ancestor, the parent. of returns which engine a process has the name of, and
+// its parent.
+func (s *Scanner) partOf(scripts map[int]bool, pid, ancestor int, engine Engine, of func(pid int) (Engine, int)) bool {
 	for depth := range maxAncestors {
 		if ancestor <= 1 {
 			return false

@@ -125,11 +125,7 @@ func (d Devices) BelowMount(m Mount, device string, host *Tables) []string {
 	}
 	if m.extra != "" && !m.raw {
 		for source := range strings.SplitSeq(m.extra, ",") {
-			number, err := d.numberOf(source)
-			if err != nil {
-				continue
-			}
-			if extra, err := d.disk(number, m); err == nil {
+			if extra, err := d.Of(Mount{Point: m.Point, Device: "0:0", Source: source}); err == nil {
 				d.below(extra, host, seen, maxDepth)
 			}
 		}

@@ -42,16 +42,22 @@ func TestUsersMountIsNoVolume(t *testing.T) {
 	}
 }
 
+// blockDevice gives the made-up machine's PID 1 a root whose /dev has the node of a block device.
+func blockDevice(t *testing.T, proc, name string, number uint64) {
+	t.Helper()
+	testkit.NeedRoot(t) // to make nodes
+	rooted(t, proc)
+	dev := filepath.Join(proc, "1", "root", "dev")
+	if err := errors.Join(os.Mkdir(dev, 0o755), unix.Mknod(filepath.Join(dev, name), unix.S_IFBLK|0o600, int(number))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A mount's source names its device only for some kinds of file systems; for others the user who mounted it chooses the
 // source.
 func TestSourceOfMount(t *testing.T) {
-	testkit.NeedRoot(t) // to make nodes
 	proc, sys := machine(t)
-	rooted(t, proc)
-	dev := filepath.Join(proc, "1", "root", "dev")
-	if err := errors.Join(os.Mkdir(dev, 0o755), unix.Mknod(filepath.Join(dev, "plumbline-disk"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 2)))); err != nil {
-		t.Fatal(err)
-	}
+	blockDevice(t, proc, "plumbline-disk", unix.Mkdev(7, 2))
 	for kind, want := range map[string]string{"btrfs": "loop2", "": "loop2", "fuse": "", "fuse.btrfs": "", "tmpfs": "", "overlay": "", "nfs4": ""} {
 		disk, err := NewDevices(proc, sys).Of(Mount{Point: "/x", Device: "0:99", Type: kind, Source: "/dev/plumbline-disk"})
 		if disk != want || errors.Is(err, ErrNoDevice) != (want == "") {
@@ -66,13 +72,8 @@ func TestSourceOfMount(t *testing.T) {
 
 // An XFS that has its log on a device of its own is on that one, too.
 func TestLogDeviceOfXFS(t *testing.T) {
-	testkit.NeedRoot(t) // to make nodes
 	proc, sys := machine(t)
-	rooted(t, proc)
-	dev := filepath.Join(proc, "1", "root", "dev")
-	if err := errors.Join(os.Mkdir(dev, 0o755), unix.Mknod(filepath.Join(dev, "fast1"), unix.S_IFBLK|0o600, int(unix.Mkdev(254, 1)))); err != nil {
-		t.Fatal(err)
-	}
+	blockDevice(t, proc, "fast1", unix.Mkdev(254, 1))
 	line := "36 25 7:2 / /data rw,noatime - xfs /dev/loop2 rw,attr2,logbufs=8,logdev=/dev/fast1,rtdev=/dev/gone,noquota\n"
 	if err := os.WriteFile(filepath.Join(proc, "8", "mountinfo"), []byte(line), 0o644); err != nil {
 		t.Fatal(err)

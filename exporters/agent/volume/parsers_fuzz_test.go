@@ -57,7 +57,7 @@ func FuzzMountinfo(f *testing.F) {
 			t.Errorf("%q is said to lie in %q", path, m.Point)
 		}
 		if m := tables.At(path); len(m) > 0 && m[0].Point != path {
-			t.Errorf("%q is said to be at %q", path, m[0].Point)
+			t.Errorf("%q is found at %q", path, m[0].Point)
 		}
 		tables.kubelet(csiPlugin, path)
 	})

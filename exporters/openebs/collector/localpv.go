@@ -121,10 +121,11 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue // made a moment ago, or the driver's object is already gone
 			}
 			device, node := "/dev/"+o.Spec.Group+"/"+v.handle, nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
-			kernelName, pending := c.kernelName(node, device, false)
-			if pending {
+			kernelName, err := c.kernelName(node, device)
+			if errors.Is(err, disk.ErrPending) {
 				continue
 			}
+			c.untraced.Note(device, err)
 			send(name, BackendLVM, node, o.Spec.Group, device, kernelName)
 			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
 		case v.driver == zfsDriver:
@@ -133,8 +134,8 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue
 			}
 			set, node := path.Join(o.Spec.Pool, v.handle), nodeName(nodeLabel{nodeIDLabel, o.Spec.Owner})
-			kernelName, pending := c.kernelName(node, "/dev/zvol/"+set, true)
-			if pending {
+			kernelName, err := c.kernelName(node, "/dev/zvol/"+set)
+			if errors.Is(err, disk.ErrPending) {
 				continue
 			}
 			send(name, BackendZFS, node, o.Spec.Pool, set, kernelName)
@@ -145,19 +146,13 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 	return exporterkit.Outcome(sent, c.o.Objects.Err("persistentvolumes", "lvmvolumes", "zfsvolumes"))
 }
 
-// kernelName is the kernel's name of a device on this node, which udev links to from path;
-// empty on other nodes and for a ZFS data set, which may be no block device. It is pending until the
-// first look at it.
-func (c *localPV) kernelName(node, path string, dataSet bool) (name string, pending bool) {
+// kernelName is the kernel's name of a device on this node, which udev links to from path; empty on other nodes. A ZFS
+// data set that is no block device has none. The error is disk.ErrPending until the first look at it.
+func (c *localPV) kernelName(node, path string) (string, error) {
 	if node != c.o.Node {
-		return "", false
+		return "", nil
 	}
-	name, err := c.disks.Device(path)
-	pending = errors.Is(err, disk.ErrPending)
-	if !pending && !dataSet {
-		c.untraced.Note(path, err)
-	}
-	return name, pending
+	return c.disks.Device(path)
 }
 
 func (c *localPV) Check(context.Context) []exporterkit.CheckResult { return nil }
