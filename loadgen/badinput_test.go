@@ -44,10 +44,10 @@ func TestBadInput(t *testing.T) {
 		{[]string{"predict", "--server=shop"}, "--from-file"},
 		{[]string{"predict", "--from-file=/nowhere.json"}, "/nowhere.json"},
 		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--to=r3"}, "--server"},
-		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--server=shop"}, "say where to"},
+		{[]string{"predict", "--prometheus=http://127.0.0.1:1", "--server=shop"}, "name a target"},
 		{[]string{"probe", "--directory=/nowhere", "--storageclass=r3"}, "/nowhere"},
 		{[]string{"report", "--matrix=/nowhere.json", "--compare=/nowhere"}, "--compare, --prometheus and --layer are of a soak"},
-		{[]string{"report", "--folder=/nowhere", "--layer=a=b"}, "--layer is asked of --prometheus"},
+		{[]string{"report", "--folder=/nowhere", "--layer=a=b"}, "--layer requires --prometheus"},
 		{[]string{"report", "--folder=/nowhere", "--html=" + one, "--markdown=" + one}, one + " is given for two things"},
 		{[]string{"matrix", "wal", "--targets=" + targets, "--output=" + one, "--html=" + filepath.Dir(one) + "/./" + filepath.Base(one)}, "is given for two things"},
 		{[]string{"baseline", "--targets=" + targets, "--database=db/shop", "--record=" + one}, "--database and --replicas are of --storageclass"},
@@ -112,7 +112,7 @@ func TestWrongPassword(t *testing.T) {
 					return fmt.Errorf("%v authentication errors\n%s", n, s.log())
 				}
 				if log := s.log(); !strings.Contains(log, "password authentication failed") {
-					return fmt.Errorf("the cause is not told:\n%s", log)
+					return fmt.Errorf("the log lacks the cause:\n%s", log)
 				}
 				return nil
 			})
@@ -158,7 +158,7 @@ func TestFullDisk(t *testing.T) {
 		s := start(t, []string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + disk, "--rw=write", "--size=32m", "--buffered"})
 		testkit.Eventually(t, testkit.Patience, func() error {
 			if log := s.log(); !strings.Contains(log, "No space left on device") {
-				return fmt.Errorf("the cause is not told:\n%s", log)
+				return fmt.Errorf("the log lacks the cause:\n%s", log)
 			}
 			m, err := s.scrape()
 			if err != nil {

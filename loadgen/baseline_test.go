@@ -108,7 +108,7 @@ func TestBaselinePartialRecord(t *testing.T) {
 	var log strings.Builder
 	setAside(r.record, describeRecord, slog.New(slog.NewTextHandler(&log, nil)))
 	if text := log.String(); !strings.Contains(text, partial+".1") || !strings.Contains(text, "1 of 2 classes") {
-		t.Errorf("told is %s", text)
+		t.Errorf("the log is %s", text)
 	}
 	if _, err := os.Stat(partial); err == nil {
 		t.Error("it is there still")

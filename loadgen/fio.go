@@ -17,7 +17,7 @@ func (p *program) addFio() {
 		config fio.Config
 		keep   bool
 	)
-	c := p.add("fio", "Run fio on a directory, without end, and export its latencies. Service times only: fio does not tell when an I/O was meant to start.",
+	c := p.add("fio", "Run fio on a directory, without end, and export its latencies. Service times only: fio does not report when an I/O was meant to start.",
 		func(ctx context.Context, log *slog.Logger) error {
 			return p.runFio(ctx, log, l, config, keep)
 		},

@@ -16,7 +16,7 @@ import (
 // addGenerators adds the flags of a load that several generators make together, each on a machine of its own.
 func (l *load) addGenerators(c *kingpin.CmdClause) {
 	c.Flag("generators", "How many generators make this load together; each offers its part of --rate. `loadgen merge` adds up what they print.").Default("1").IntVar(&l.generator.Of)
-	c.Flag("generator", "Which of them this one is, from 0. Kubernetes' indexed jobs say it by themselves.").Default("0").Envar("JOB_COMPLETION_INDEX").IntVar(&l.generator.Number)
+	c.Flag("generator", "Which of them this one is, from 0. Kubernetes' indexed jobs set it by themselves.").Default("0").Envar("JOB_COMPLETION_INDEX").IntVar(&l.generator.Number)
 }
 
 // divide makes a rate this generator's part of it.

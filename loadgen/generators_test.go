@@ -64,7 +64,7 @@ func TestGenerators(t *testing.T) {
 					t.Fatalf("%s: %d results, %v", path, len(some), err)
 				}
 				if got, want := some[0].TargetRate, c.rate/float64(c.of); math.Abs(got-want) > 1e-9 {
-					t.Errorf("a generator is asked for %v/s, want %v", got, want)
+					t.Errorf("a generator's target is %v/s, want %v", got, want)
 				}
 				all, completed = append(all, some...), completed+some[0].Completed
 			}

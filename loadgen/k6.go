@@ -17,7 +17,7 @@ func (p *program) addK6() {
 		l      *load
 		config k6.Config
 	)
-	c := p.add("k6", "Run a SQL statement at a fixed rate with k6 and xk6-sql, without end. Service times only: k6 does not tell how long an iteration waited.",
+	c := p.add("k6", "Run a SQL statement at a fixed rate with k6 and xk6-sql, without end. Service times only: k6 does not report how long an iteration waited.",
 		func(ctx context.Context, log *slog.Logger) error { return p.runK6(ctx, log, l, config) },
 		"loadgen k6 --storageclass=longhorn-r3 --rate=10 --dsn='host=127.0.0.1 dbname=shop sslmode=disable' --query='select count(*) from orders'",
 		"loadgen k6 --engine=mysql --dsn='shop@tcp(127.0.0.1:3306)/shop' --remote-write=http://127.0.0.1:9090/api/v1/write")

@@ -105,7 +105,7 @@ func addLoad(c *kingpin.CmdClause, tool string) *load {
 	c.Flag("warmup", "How long the load counts as warming up after each start.").Default("30s").DurationVar(&l.warmup)
 	c.Flag("penalty", "Response time counted for a transaction that failed or was skipped, if it did not take longer. One that waits for a connection when the load ends counts with the time it waited.").
 		Default("10s").DurationVar(&l.options.Penalty)
-	c.Flag("once", "Run once for this long after the warm-up, print the result and exit, instead of running for ever and exporting metrics. Told to end before, it prints what there is, with a note, and its exit code is 1.").DurationVar(&l.once)
+	c.Flag("once", "Run once for this long after the warm-up, print the result and exit, instead of running for ever and exporting metrics. If it is stopped before, it prints what there is, with a note, and its exit code is 1.").DurationVar(&l.once)
 	c.Flag("json", "With --once: print the result as JSON.").BoolVar(&l.json)
 	return l
 }

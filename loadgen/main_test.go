@@ -150,7 +150,7 @@ func TestCanaryOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"canary kv-select", "200.00/s asked", "response", "p99", "per 1,000"} {
+	for _, want := range []string{"canary kv-select", "200.00/s requested", "response", "p99", "per 1,000"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in the result:\n%s", want, out)
 		}

@@ -69,7 +69,7 @@ func (p *program) addMatrix() {
 	c.Flag("output", "Write the whole result to this file, as JSON. After each run what there is of it, without layers, goes to FILE.partial, and stays there if the matrix is interrupted.").StringVar(&out)
 	c.Flag("html", "Write the result to this file, as a page that needs nothing else.").StringVar(&html)
 	c.Flag("prometheus", "Address of a Prometheus that watches the classes, for the layers of each run's time and what its limit was.").StringVar(&prometheus)
-	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
+	c.Flag("cluster", "Value of the label cluster of the series that are queried, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&clusterNamed).StringVar(&cluster)
 	c.Flag("pod", "NAMESPACE/NAME of the pod that this runs in: fio's layers are those of the ephemeral volume that it has of a class.").StringVar(&r.Pod)
 	c.Flag("fio.path", "The fio program.").Default("fio").StringVar(&r.FIO)
 	c.Flag("pgbench.path", "The pgbench program.").Default("pgbench").StringVar(&r.Pgbench)

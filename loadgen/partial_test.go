@@ -103,7 +103,7 @@ func TestMatrixPartial(t *testing.T) {
 			t.Errorf("it gave %v", err)
 		}
 		if !strings.Contains(log.String(), "an earlier run did not come to its end") || !strings.Contains(log.String(), partial+".1") || !strings.Contains(log.String(), c.told) {
-			t.Errorf("told is\n%s", log)
+			t.Errorf("the log is\n%s", log)
 		}
 		there(partial+".2", c.second)
 		if c.found == "" {
@@ -161,7 +161,7 @@ func TestMatrixAsksOnce(t *testing.T) {
 		}
 	}})
 	if err := runMatrix(t.Context(), r, "wal", targets, "", ""); err == nil || before.Load() != 1 {
-		t.Errorf("asked %d times before the first run (%v)\n%s", before.Load(), err, log)
+		t.Errorf("%d requests before the first run (%v)\n%s", before.Load(), err, log)
 	}
 	server.Close()
 	log.Reset()

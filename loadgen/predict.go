@@ -14,7 +14,7 @@ import (
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules/why"
 )
 
@@ -23,7 +23,7 @@ type predictRun struct {
 	file, prometheus   string
 	fromClass, toClass string
 	save               string
-	question           ask.Question
+	question           input.Question
 	// cluster is the value of the label cluster to query, if it is named: it may be named "".
 	cluster         string
 	clusterNamed    bool
@@ -43,14 +43,14 @@ func (p *program) addPredict() {
 		"loadgen predict --from-file=shop.json --from-class-file=local.json --to-class-file=longhorn-r3.json")
 	c.Flag("from-file", "What was measured, as a file (loadgen/predict/schema.json), instead of Prometheus.").StringVar(&r.file)
 	c.Flag("prometheus", "URL of a Prometheus that has Plumbline's series.").Envar("PLUMBLINE_PROMETHEUS_URL").StringVar(&r.prometheus)
-	c.Flag("cluster", "Value of the label cluster of the series that are asked about, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&r.clusterNamed).StringVar(&r.cluster)
+	c.Flag("cluster", "Value of the label cluster of the series that are queried, where Prometheus has several clusters'; --cluster= for those without the label.").IsSetByUser(&r.clusterNamed).StringVar(&r.cluster)
 	c.Flag("server", "The database server, as the agent calls it.").StringVar(&r.question.Subject.Server)
-	c.Flag("to", "Storage class asked about.").StringVar(&r.question.Class)
-	c.Flag("to-replicas", "Number of replicas asked about, of the storage backend that the server is on.").IntVar(&r.question.Replicas)
+	c.Flag("to", "Storage class to predict for.").StringVar(&r.question.Class)
+	c.Flag("to-replicas", "Number of replicas to predict for, of the storage backend that the server is on.").IntVar(&r.question.Replicas)
 	c.Flag("window", "Length of each window that is looked at.").Default("5m").DurationVar(&r.question.Window)
 	c.Flag("windows", "How many windows, up to now.").Default("12").IntVar(&r.question.Windows)
 	c.Flag("from-class-file", "Measurements of the class that the server is on, of loadgen probe, in the place of others. Both classes must be measured in the same way.").StringVar(&r.fromClass)
-	c.Flag("to-class-file", "Measurements of the class asked about, of loadgen probe, in the place of others.").StringVar(&r.toClass)
+	c.Flag("to-class-file", "Measurements of the class to predict for, of loadgen probe, in the place of others.").StringVar(&r.toClass)
 	c.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&r.clients)
 	c.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&r.question.Cores)
 	c.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&r.think, "", string(predict.Exponential), string(predict.Constant))

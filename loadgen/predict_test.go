@@ -12,7 +12,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/internal/testdb"
 	"github.com/plumbline/plumbline/loadgen/predict"
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
@@ -59,7 +59,7 @@ func TestPredictCluster(t *testing.T) {
 	defer server.Close()
 	for cluster, want := range map[string]string{"": "", "eu": "", "us": `"", "eu"`, "none": `"", "eu"`} {
 		r := predictRun{prometheus: server.URL, cluster: cluster, clusterNamed: cluster != "none"}
-		r.question = ask.Question{Subject: why.Subject{Server: "r3"}, Class: "r1", Window: 20 * time.Second, Windows: 4}
+		r.question = input.Question{Subject: why.Subject{Server: "r3"}, Class: "r1", Window: 20 * time.Second, Windows: 4}
 		in, err := r.input(t.Context())
 		if want == "" && (err != nil || len(in.Workload.Windows) != 4) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--cluster=NAME")) {
 			t.Errorf("cluster %q: %+v, %v", cluster, in, err)

@@ -41,7 +41,7 @@ func TestPublished(t *testing.T) {
 		}
 		delete(listed, page)
 		if !public.Match(text) || !strings.Contains(string(text), "\n## What cannot be compared\n") {
-			t.Errorf("%s does not say where it was published, or what cannot be compared", page)
+			t.Errorf("%s lacks where it was published, or what cannot be compared", page)
 		}
 		lines := repeated.FindAllStringSubmatch(string(text), -1)
 		if len(lines) == 0 {

@@ -93,7 +93,7 @@ func (p *program) addReport() {
 			case result != "" && (other != "" || server != "" || len(layers) > 0):
 				return errors.New("--compare, --prometheus and --layer are of a soak: a matrix has its own layers, and `loadgen compare` compares two")
 			case len(layers) > 0 && server == "":
-				return errors.New("--layer is asked of --prometheus, which is not given")
+				return errors.New("--layer requires --prometheus")
 			}
 			files := []string{html}
 			if markdown != "-" {

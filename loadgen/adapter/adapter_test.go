@@ -136,7 +136,7 @@ func TestSleepAfterTheEnd(t *testing.T) {
 	cancel()
 	for range 100 {
 		if Sleep(ctx, -time.Second) {
-			t.Fatal("said to go on")
+			t.Fatal("it returns true after the context ended")
 		}
 	}
 }
@@ -353,7 +353,7 @@ func TestKind(t *testing.T) {
 		{&mysql.MySQLError{Number: 3100, Message: "Error on observer while running replication hook 'before_commit'."}, metrics.ReadOnly},
 		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `database is not accepting commands that assign new transaction IDs to avoid wraparound data loss in database "shop"`}, metrics.ReadOnly},
 		{&pgconn.PgError{Severity: "ERROR", Code: "54000", Message: `index row size 2712 exceeds maximum 2704 for index "i"`}, metrics.Other},
-		{Told(errors.New("pgbench: exit status 1"), `connection to server on socket "/x" failed: FATAL:  password authentication failed for user "a"`), metrics.Authentication},
+		{ToolError(errors.New("pgbench: exit status 1"), `connection to server on socket "/x" failed: FATAL:  password authentication failed for user "a"`), metrics.Authentication},
 		{errors.New("strange"), metrics.Other},
 	} {
 		if got := Kind(t.Context(), fmt.Errorf("it: %w", c.err)); got != c.want {

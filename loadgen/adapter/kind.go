@@ -143,29 +143,29 @@ func cause(ctx context.Context, err error) metrics.ErrorKind {
 		errors.Is(err, sql.ErrConnDone), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return metrics.Connection
 	}
-	return told(err)
+	return kindOfTool(err)
 }
 
-// told returns the kind of an error that a tool has put in words.
-func told(err error) metrics.ErrorKind {
-	var said *toldError
-	if errors.As(err, &said) {
-		return said.kind
+// kindOfTool returns the kind of an error that has a load tool's message, other of an error without one.
+func kindOfTool(err error) metrics.ErrorKind {
+	var of *toolError
+	if errors.As(err, &of) {
+		return of.kind
 	}
 	return metrics.Other
 }
 
-// toldError is an error in a tool's words.
-type toldError struct {
+// toolError is an error with the kind of a load tool's message.
+type toolError struct {
 	err  error
 	kind metrics.ErrorKind
 }
 
-func (e *toldError) Error() string { return e.err.Error() }
-func (e *toldError) Unwrap() error { return e.err }
+func (e *toolError) Error() string { return e.err.Error() }
+func (e *toolError) Unwrap() error { return e.err }
 
-// Told notes the kind of an error by the words of the tool.
-func Told(err error, words string) error { return &toldError{err, KindOf(words)} }
+// ToolError returns err with the kind of the tool's message.
+func ToolError(err error, message string) error { return &toolError{err, KindOf(message)} }
 
 var (
 	authenticationWords = []string{"authentication failed", "no password supplied", "no pg_hba.conf entry", "is not permitted to log in", "rejects connection",

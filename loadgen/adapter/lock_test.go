@@ -111,7 +111,7 @@ func TestAloneWithoutSecond(t *testing.T) {
 					t.Errorf("%v; done %d times, closed %d times", err, done, lock.closed)
 				}
 				if !strings.Contains(log.String(), "no second connection") {
-					t.Errorf("the log says %q", &log)
+					t.Errorf("the log is %q", &log)
 				}
 			})
 		})
@@ -144,7 +144,7 @@ func TestAlone(t *testing.T) {
 				t.Errorf("done %d times, closed %d times", done, c.lock.closed)
 			}
 			if (log.Len() > 0) != (c.log != "") || !strings.Contains(log.String(), c.log) {
-				t.Errorf("the log says %q, want %q", &log, c.log)
+				t.Errorf("the log is %q, want %q", &log, c.log)
 			}
 			if c.lock.waits[0] != 0 {
 				t.Errorf("the first try waits %v", c.lock.waits[0])

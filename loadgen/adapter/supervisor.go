@@ -97,7 +97,7 @@ func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) 
 		s.Load.Ended(ended.Reason, words(ended.Err))
 		ever = ever || worked > 0
 		if !ever && ended.Refused {
-			return fmt.Errorf("the load tool refuses what it is asked to do, and is not tried again: %w", ended.Err)
+			return fmt.Errorf("the load tool refuses its options, and is not tried again: %w", ended.Err)
 		}
 		// One that works and never gets through its warm-up has no result either.
 		if ever && patience == s.GiveUp {

@@ -109,11 +109,11 @@ func summary(baselines []Baseline, version string, at time.Time) []string {
 		for _, x := range b.Result.Response.Quantiles {
 			if x.Q == pinned {
 				lines = append(lines, fmt.Sprintf("%s%s: %d transactions in %.0f s; p95 %.3f ms, with 95 %% confidence from %.3f to %.3f ms%s", b.name(), replicas(b.Replicas),
-					b.Result.Completed, b.Result.Seconds, x.Value*1000, x.Low*1000, x.High*1000, map[bool]string{false: ": NOT as precise as asked for"}[b.Precise]))
+					b.Result.Completed, b.Result.Seconds, x.Value*1000, x.Low*1000, x.High*1000, map[bool]string{false: ": NOT as precise as required"}[b.Precise]))
 			}
 		}
 		if b.Hours == nil {
-			lines = append(lines, b.name()+": too short to tell how hours differ, which takes six of them")
+			lines = append(lines, b.name()+": too short to compare hours, which takes six of them")
 		} else {
 			lines = append(lines, fmt.Sprintf("%s: the slowest hour was %.2f times the whole; hours wander by %.2f, one standard deviation", b.name(), b.Hours.Max, b.Hours.Slow))
 		}

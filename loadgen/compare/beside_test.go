@@ -80,9 +80,9 @@ func TestBeside(t *testing.T) {
 			alone++
 		}
 	}
-	t.Logf("of 20: a busier machine called a slower class in %d, +10 %% told in %d, by the times alone in %d", wrong, told, alone)
+	t.Logf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, told, alone)
 	if wrong > 3 || told < 19 || alone > 6 {
-		t.Errorf("of 20: a busier machine called a slower class in %d, +10 %% told in %d, by the times alone in %d", wrong, told, alone)
+		t.Errorf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, told, alone)
 	}
 	busier, err := Paths(sharedSoak(t, random, 1000, 1, 1), sharedSoak(t, random, 1000, 1.3, 1), Options{Threshold: 0.05, Beside: "local"})
 	if err != nil {
@@ -97,7 +97,7 @@ func TestBeside(t *testing.T) {
 		t.Errorf("the machine was a third slower: %+v", busier.References)
 	}
 	if d := busier.Lines[0].Doubts; len(d) != 1 || !strings.HasPrefix(d[0], "local itself is slower: 1.") {
-		t.Errorf("nothing is said of the class beside it: %q", d)
+		t.Errorf("no doubt names the class beside it: %q", d)
 	}
 }
 

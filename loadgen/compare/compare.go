@@ -179,7 +179,7 @@ func kind(path string) (string, error) {
 	case err == nil && known.Kind == baseline.RecordKind:
 		return "baseline", nil
 	case err != nil && yaml.Unmarshal(text, &known) == nil && len(known.Groups) > 0:
-		return "", fmt.Errorf("%s: pins do not tell how sure they are; compare what loadgen baseline --record writes", path)
+		return "", fmt.Errorf("%s: pins have no confidence intervals; compare what loadgen baseline --record writes", path)
 	}
 	return "matrix", nil
 }

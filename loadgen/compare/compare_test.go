@@ -228,7 +228,7 @@ func TestSoaks(t *testing.T) {
 		}
 	}
 	if wrong > 2 {
-		t.Errorf("%d of 10 pairs of equal soaks are told apart", wrong)
+		t.Errorf("%d of 10 pairs of equal soaks are called different", wrong)
 	}
 	c, err := Paths(makeSoak(t, random, 4320, 1), makeSoak(t, random, 4320, 1.1), Options{Threshold: 0.02})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/soak"
 )
 
-// told returns the lines of a comparison that report that a side is not whole. What is in JSON is the same.
-func told(t *testing.T, a, b string) (lines []string) {
+// cuts returns the lines of a comparison that report that a side is not whole. What is in JSON is the same.
+func cuts(t *testing.T, a, b string) (lines []string) {
 	t.Helper()
 	c, err := Paths(a, b, Options{Threshold: 0.05})
 	if err != nil {
@@ -33,7 +33,7 @@ func told(t *testing.T, a, b string) (lines []string) {
 		}
 	}
 	if strings.Contains(object.String(), `"cuts"`) != (len(lines) > 0) {
-		t.Errorf("told are %q, and in JSON:\n%s", lines, &object)
+		t.Errorf("the lines are %q, and in JSON:\n%s", lines, &object)
 	}
 	return lines
 }
@@ -42,7 +42,7 @@ func told(t *testing.T, a, b string) (lines []string) {
 func expect(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("told is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -82,10 +82,10 @@ func TestCutSoak(t *testing.T) {
 			"- the " + side + " is not whole: soak: its last sample is of 1h0m0s after its beginning, and planned are 2h0m0s.",
 		}
 	}
-	expect(t, told(t, whole, whole))
-	expect(t, told(t, whole, cut), want("second")...)
-	expect(t, told(t, cut, whole), want("first")...)
-	expect(t, told(t, cut, cut), append(want("first"), want("second")...)...)
+	expect(t, cuts(t, whole, whole))
+	expect(t, cuts(t, whole, cut), want("second")...)
+	expect(t, cuts(t, cut, whole), want("first")...)
+	expect(t, cuts(t, cut, cut), append(want("first"), want("second")...)...)
 }
 
 // A comparison reports an interrupted matrix by its source.
@@ -93,10 +93,10 @@ func TestCutMatrix(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	whole, cut := run(random, 6, map[string]float64{"r1": 1, "r3": 1}), run(random, 4, map[string]float64{"r1": 1, "r3": 1})
 	whole.Source, cut.Source = "A test.", "A test. Interrupted after 8 of 12 runs."
-	expect(t, told(t, save(t, whole), save(t, whole)))
-	expect(t, told(t, save(t, cut), save(t, whole)), "- the first is not whole: matrix wal: interrupted after 8 of 12 runs.")
+	expect(t, cuts(t, save(t, whole), save(t, whole)))
+	expect(t, cuts(t, save(t, cut), save(t, whole)), "- the first is not whole: matrix wal: interrupted after 8 of 12 runs.")
 	cut.Source = "Of others: Interrupted after 8 of 12 runs. And more."
-	expect(t, told(t, save(t, whole), save(t, cut)))
+	expect(t, cuts(t, save(t, whole), save(t, cut)))
 }
 
 // The record of a baseline that lacks classes is no whole one.
@@ -114,6 +114,6 @@ func TestCutBaseline(t *testing.T) {
 		return path
 	}
 	whole, partial := write(0), write(3)
-	expect(t, told(t, whole, whole))
-	expect(t, told(t, whole, partial), "- the second is not whole: baseline: 1 of 3 classes were measured to the end.")
+	expect(t, cuts(t, whole, whole))
+	expect(t, cuts(t, whole, partial), "- the second is not whole: baseline: 1 of 3 classes were measured to the end.")
 }

@@ -97,9 +97,9 @@ func TestRates(t *testing.T) {
 				told++
 			}
 		}
-		t.Logf("%s: %d of %d equal ones told apart, +10 %% called slower in %d", c.name, wrong, c.trials, told)
+		t.Logf("%s: %d of %d equal ones called different, +10 %% called slower in %d", c.name, wrong, c.trials, told)
 		if wrong > c.wrong {
-			t.Errorf("%s: %d of %d equal ones are told apart, want at most %d", c.name, wrong, c.trials, c.wrong)
+			t.Errorf("%s: %d of %d equal ones are called different, want at most %d", c.name, wrong, c.trials, c.wrong)
 		}
 		if told < c.told {
 			t.Errorf("%s: +10 %% is called slower in %d of %d, want at least %d", c.name, told, c.trials, c.told)

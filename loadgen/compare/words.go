@@ -18,7 +18,7 @@ func (l Line) words(p pair) string {
 		unpaired = fmt.Sprintf("; %d and %d have none of %s's beside them and are left out", l.First.Unpaired, l.Second.Unpaired, p.of)
 	}
 	if l.Difference == nil {
-		return fmt.Sprintf("too few or too uneven %s to say anything: %d and %d%s", p.values, l.First.Values, l.Second.Values, unpaired)
+		return fmt.Sprintf("too few or too uneven %s for a verdict: %d and %d%s", p.values, l.First.Values, l.Second.Values, unpaired)
 	}
 	d := l.Difference
 	between := fmt.Sprintf("between %s and %s", words.Change(d.Low, l.limits...), words.Change(d.High, l.limits...))

@@ -32,7 +32,7 @@ func TestWords(t *testing.T) {
 			Verdict: Unsure, Difference: d(1.02, 0.95, 1.0503), Seen: 0.102, limits: []float64{1, 1.05, 1 / 1.05, 1.1}},
 		"no difference that counts: between 2.0 % shorter and 5.0 % longer; a slowdown of 8.0 % would have been seen": {
 			Verdict: Same, Difference: d(1.02, 0.98, 1.05), Seen: 0.08, limits: []float64{1, 1.05, 1 / 1.05, 1.1}},
-		"too few or too uneven runs to say anything: 3 and 6": {Verdict: TooShort, First: Side{Values: 3}, Second: Side{Values: 6}},
+		"too few or too uneven runs for a verdict: 3 and 6": {Verdict: TooShort, First: Side{Values: 3}, Second: Side{Values: 6}},
 	} {
 		if got := l.words(pair{values: "runs"}); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -143,7 +143,7 @@ func TestBaselines(t *testing.T) {
 	for want, second := range map[string]string{
 		"the profile on class 0 is tpcb-like and wal-commit": save(t, profile),
 		"the rate on class 0 is 10 and 20":                   save(t, rate),
-		"pins do not tell how sure they are":                 rules,
+		"pins have no confidence intervals":                  rules,
 		"not a baseline's record":                            save(t, baseline.Record{Kind: baseline.RecordKind}),
 		"a baseline, ":                                       save(t, run(random, 4, map[string]float64{"r1": 1})),
 	} {

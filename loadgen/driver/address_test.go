@@ -76,10 +76,10 @@ func TestServerAddress(t *testing.T) {
 	second.Start()
 	await(t, registry, secondIP+" 5432")
 	if at, err := Address(t.Context(), "postgres", dsn); err != nil || at != secondIP+":5432" {
-		t.Errorf("asked where it answers, it says %q, %v", at, err)
+		t.Errorf("over TCP it returns %q, %v", at, err)
 	}
 	if at, err := Address(t.Context(), "postgres", second.DSN()); err != nil || at != "" {
-		t.Errorf("asked over a socket where it answers, it says %q, %v", at, err)
+		t.Errorf("over a socket it returns %q, %v", at, err)
 	}
 	stop()
 	if got := reached(t, registry); got != "" {

@@ -160,7 +160,7 @@ func saturationIsSaid(t *testing.T) error {
 	server.Stall(time.Second)
 	testkit.Eventually(t, testkit.Patience, func() error {
 		if _, connections := r.Saturated(); !connections {
-			return fmt.Errorf("not said to be saturated")
+			return fmt.Errorf("not reported as saturated")
 		}
 		return nil
 	})

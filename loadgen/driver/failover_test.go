@@ -101,7 +101,7 @@ func TestFailover(t *testing.T) {
 	}
 	for _, id := range book.committed {
 		if standby.Count(fmt.Sprint("select count(*) from ledger where id = ", id)) != 1 {
-			t.Errorf("commit %d was told, and the new primary does not have it", id)
+			t.Errorf("commit %d was reported, and the new primary does not have it", id)
 		}
 		if t.Failed() {
 			break

@@ -83,7 +83,7 @@ func fillingResumes(t *testing.T, engine, dsn string, size int, count func(strin
 			t.Errorf("%d tellers", n)
 		}
 		if testutil.ToFloat64(filled) != 1 {
-			t.Error("not said to be filled")
+			t.Error("not reported as filled")
 		}
 	}
 	if n := count("select max(id) from loadgen_accounts"); n != 2*accountsPerScale {

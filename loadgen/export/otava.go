@@ -115,7 +115,7 @@ func read(results []string) ([]*history, error) {
 		}
 		bad = append(bad, r.Damaged...)
 		if r.Time.IsZero() {
-			bad = append(bad, fmt.Errorf("%s: began, or measured, is missing: it does not say when it was measured", path))
+			bad = append(bad, fmt.Errorf("%s: began, or measured, is missing: the time of the measurement is unknown", path))
 			continue
 		}
 		for _, l := range r.Levels {

@@ -162,7 +162,7 @@ func TestOtavaRefuses(t *testing.T) {
 		"is it one result twice":         {first, first},
 		"not of the same thing":          {first, save(t, in, "faster.json", faster)},
 		"would both be called":           {save(t, in, "twins.json", twins)},
-		"does not say when":              {save(t, in, "timeless.json", record(time.Time{}, 0.002, 5))},
+		"the time of the measurement":    {save(t, in, "timeless.json", record(time.Time{}, 0.002, 5))},
 		"no such file":                   {filepath.Join(in, "none.json")},
 		"not a matrix's result (loadgen": {save(t, in, "other.json", map[string]int{"a": 1})},
 	} {

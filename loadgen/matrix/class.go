@@ -65,7 +65,7 @@ func (r *Report) sumUpClasses() {
 		if t.StorageClass != reference {
 			r.compareClass(&c)
 		}
-		c.say()
+		c.judge()
 		r.Classes = append(r.Classes, c)
 	}
 }
@@ -118,8 +118,8 @@ func roundMean(steps [][]float64, round int) float64 {
 	return math.Exp(sum / float64(len(steps)))
 }
 
-// say sets a class's verdict and its sentence.
-func (c *Class) say() {
+// judge sets a class's verdict and its sentence.
+func (c *Class) judge() {
 	d := c.Difference
 	rounds := plural(c.Rounds, "round")
 	on := func(last float64) string { return fmt.Sprintf("%s on %s", words.Beside(last), c.Reference) }
@@ -130,7 +130,7 @@ func (c *Class) say() {
 		c.Verdict, c.Words = "not measured", "it and "+c.Reference+" have no round in which both have measured all their common steps"
 	case d == nil:
 		c.Verdict = "too few rounds"
-		c.Words = fmt.Sprintf("an operation's time was %s %s, in %s; how sure that is cannot be said of fewer than %d",
+		c.Words = fmt.Sprintf("an operation's time was %s %s, in %s; how sure that is cannot be computed from fewer than %d",
 			words.Change(c.Ratio), on(c.Ratio), rounds, stats.LeastRepeats)
 	case d.Low > 1:
 		c.Verdict = "surely slower"

@@ -92,7 +92,7 @@ var Matrices = map[string]Matrix{
 		},
 	},
 	"cnpg-local-ssd": {
-		Source: "Setiawan: CloudNativePG on a local SSD and on Longhorn with 1 and 2 replicas; pgbench at scale 100, its three scripts, 1 to 100 clients for 60 s each. Which script the article calls read-write is not told: simple-update here.",
+		Source: "Setiawan: CloudNativePG on a local SSD and on Longhorn with 1 and 2 replicas; pgbench at scale 100, its three scripts, 1 to 100 clients for 60 s each. The article does not name the script that it calls read-write: simple-update here.",
 		Steps: slices.Concat(pgbenchScripts("select-only", 100, time.Minute, 1, 10, 25, 50, 100),
 			pgbenchScripts("simple-update", 100, time.Minute, 1, 10, 25, 50, 100), pgbenchScripts("tpcb-like", 100, time.Minute, 1, 10, 25, 50, 100)),
 	},

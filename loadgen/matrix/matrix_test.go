@@ -165,7 +165,7 @@ func TestRun(t *testing.T) {
 		case row.Result.Completed == 0 || row.Result.Service.Quantile(0.99) <= 0 || row.Result.Seconds < 1.4:
 			t.Errorf("%s: %+v", row.Step, row.Result)
 		case row.Step == "pgbench 4 clients" && !strings.Contains(strings.Join(row.Doubts, ";"), "2 clients instead of 4"):
-			t.Errorf("doubts %q do not tell that there were 2 clients", row.Doubts)
+			t.Errorf("doubts %q do not report that there were 2 clients", row.Doubts)
 		case strings.HasPrefix(row.Step, "fio") && row.MBPerSecond <= 0:
 			t.Errorf("%s: no bandwidth", row.Step)
 		}
@@ -182,7 +182,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := validate(t, schema(t), report); err != nil {
-		t.Errorf("the result is not as schema.json says: %v", err)
+		t.Errorf("the result does not match schema.json: %v", err)
 	}
 	for _, row := range report.Rows {
 		if row.Ended.Before(row.Began) || row.Began.Before(report.Began) || row.Error == "" && row.Generator <= 0 {
@@ -285,7 +285,7 @@ func TestRunSaves(t *testing.T) {
 			t.Errorf("saved with %d rows, %d classes: %s", len(part.Rows), len(part.Classes), part.Source)
 		}
 		if _, err := validate(t, schema(t), part); err != nil {
-			t.Errorf("what is saved is not as schema.json says: %v", err)
+			t.Errorf("what is saved does not match schema.json: %v", err)
 		}
 		return errors.New("no space left")
 	}

@@ -49,7 +49,7 @@ func nothing(t *testing.T, writes int, want string) {
 	}
 	report := Report{Rows: []Row{row}}
 	if report.Failed() == nil {
-		t.Error("it is not told as failed")
+		t.Error("it is not reported as failed")
 	}
 }
 

@@ -134,9 +134,9 @@ func TestClassRates(t *testing.T) {
 			told++
 		}
 	}
-	t.Logf("%d of 400 equal classes told apart, +10 %% in %d", wrong, told)
+	t.Logf("%d of 400 equal classes called different, +10 %% in %d", wrong, told)
 	if wrong > 32 || told < 300 {
-		t.Errorf("%d of 400 equal classes are told apart, +10 %% in %d", wrong, told)
+		t.Errorf("%d of 400 equal classes are called different, +10 %% in %d", wrong, told)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestPage(t *testing.T) {
 	first := strings.Index(text, `<div class="class">`)
 	for _, want := range []string{"<b>longhorn-r3: ", "surely slower", "with 95 % confidence between", "network in 12 of 12 runs"} {
 		if i := strings.Index(text, want); i < first || i > first+700 {
-			t.Errorf("%q is not in the first lines, which say what a reader came for", want)
+			t.Errorf("%q is not in the first lines, which have what a reader came for", want)
 		}
 	}
 	for _, want := range []string{"A &lt;test&gt;.", "no &lt;room&gt;", "network 2.00 ms, 67 %", "a write: 3.00 ms", "unknown: no layers were recorded", "not measured",
@@ -177,7 +177,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if !strings.Contains(once, "how sure the figures are is unknown") || strings.Contains(once, `class="range"`) || strings.Contains(once, "95 % confidence") {
-		t.Error("a page of one round speaks of intervals, or does not say that there are none")
+		t.Error("a page of one round has intervals, or does not state that there are none")
 	}
 	// Everything drawn is on the axis, the range around its dot, and 1 is to the left of 3.
 	var last float64
@@ -238,7 +238,7 @@ func TestReadBack(t *testing.T) {
 	}
 	r := simulated(6)
 	if _, err := validate(t, schema(t), r); err != nil {
-		t.Errorf("not as schema.json says: %v", err)
+		t.Errorf("does not match schema.json: %v", err)
 	}
 	write(r)
 	back, err := Read(path)

@@ -90,7 +90,7 @@ func (r *Runner) follow(ctx context.Context, target Target, row *Row) (after fun
 		case after == before:
 			row.address = before
 		case after == "":
-			row.moved = "no server says where it answers after the run, as one did before"
+			row.moved = "no server reports its address after the run, as one did before"
 		case before != "":
 			row.moved = "another server answered after the run than before it"
 		}
@@ -103,7 +103,7 @@ func (r *Runner) answers(ctx context.Context, target Target) string {
 	defer stop()
 	address, err := driver.Address(ctx, target.Engine, target.DSN)
 	if err != nil {
-		r.Log.Warn("the database does not say where it answers", "storageclass", target.StorageClass, "err", err)
+		r.Log.Warn("the database does not report its address", "storageclass", target.StorageClass, "err", err)
 	}
 	return address
 }

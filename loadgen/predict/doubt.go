@@ -85,5 +85,5 @@ func (f *fitted) waitsToRead(i int) bool {
 func (f *fitted) unread(there flow, i int) bool { return f.waitsToRead(i) && there.kinds[i].reads == 0 }
 
 func noReadThere() *Refusal {
-	return &Refusal{Unmeasured, "no read was measured of the class asked about", "measure it, such as with loadgen probe --readers=4"}
+	return &Refusal{Unmeasured, "no read was measured of the class to predict for", "measure it, such as with loadgen probe --readers=4"}
 }

@@ -184,9 +184,9 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 	}
 	f.storage.flush = visits(f.flush, f.scale, ops)
 	if !(f.needed >= leastNeeded && f.needed <= mostNeeded) {
-		said := fmt.Sprintf("which is %.2g times what the class's own measurements say", f.needed)
+		said := fmt.Sprintf("which is %.2g times what the class's own measurements give", f.needed)
 		if !finite(f.needed) {
-			said = "and the class's own measurements say next to nothing"
+			said = "and the class's own measurements give next to nothing"
 		}
 		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, %s", ms(flush), said),
 			"measure class and workload at the same time and at the same load"}

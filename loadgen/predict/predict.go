@@ -177,7 +177,7 @@ func (f *fitted) perSecond(r run) float64 {
 
 // like picks the windows of the class in which its load was like that of the workload there.
 func (f *fitted) like(in *Input) ([]Load, *Refusal) {
-	next := fmt.Sprintf("put the workload's load on a volume of %s for a while, such as loadgen probe --storageclass=%s, or loadgen pgbench, and ask again", in.To.Name, in.To.Name)
+	next := fmt.Sprintf("put the workload's load on a volume of %s for a while, such as loadgen probe --storageclass=%s, or loadgen pgbench, and predict again", in.To.Name, in.To.Name)
 	if len(in.To.Windows) == 0 {
 		return nil, &Refusal{Unmeasured, "nothing was measured of class " + in.To.Name, next}
 	}
@@ -220,7 +220,7 @@ func (f *fitted) on(windows []Load) (flow, *Refusal) {
 	there.storage = storage{}
 	for name, n := range f.flush {
 		if _, ok := ops[name]; n > 0 && !ok {
-			return there, &Refusal{Unmeasured, "no operation of kind " + name + " was measured of the class asked about", "measure both classes in the same way"}
+			return there, &Refusal{Unmeasured, "no operation of kind " + name + " was measured of the class to predict for", "measure both classes in the same way"}
 		}
 	}
 	there.storage.flush = visits(f.flush, f.scale, ops)
@@ -255,7 +255,7 @@ func (f *fitted) room(w Workload, out run) *Refusal {
 	}
 	if f.clients == 0 && w.Sessions > 0 && out.underWay > mostCPU*float64(w.Sessions) {
 		return &Refusal{Saturation, fmt.Sprintf("%.0f statements would be under way at once, of %d sessions: statements would come more slowly than they do now, or wait before they reach the server", out.underWay, w.Sessions),
-			"if the sessions wait for their answers, say how many work: --clients"}
+			"if the sessions wait for their answers, set how many work: --clients"}
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (f *fitted) storable(w Workload, ops map[string]Operation, windows int) *Re
 			f.hold(i, &Refusal{Caches, fmt.Sprintf("%s waits to write without a sync: when a page cache makes a writer wait is not known of another class", t.kind), "look at the memory that the server may use"})
 		case reads > mostReads && !w.SameCache:
 			f.hold(i, &Refusal{Caches, fmt.Sprintf("%.0f %% of the time of %s is reading: which reads the caches of another class and its node answer is not known", 100*reads, t.kind),
-				"if as many reach storage there (as much memory, no cache of the storage's own), say --same-cache"})
+				"if as many reach storage there (as much memory, no cache of the storage's own), set --same-cache"})
 		case reads > mostReads && !known:
 			f.hold(i, &Refusal{Unmeasured, t.kind + " reads, and no read of the class that it is on was measured", measureIt + " --readers"})
 		}
@@ -143,7 +143,7 @@ func (f *fitted) believable(i int) *Refusal {
 		return noNumber(t.kind)
 	}
 	if !(t.response.beyond(0.5, f.simulated(i, 0.5)) <= mostOff) {
-		return &Refusal{Unexplained, fmt.Sprintf("the model says %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
+		return &Refusal{Unexplained, fmt.Sprintf("the model gives %s for the median of %s where the workload is now, and %s were measured", ms(f.simulated(i, 0.5)), t.kind, ms(t.response.Quantile(0.5))),
 			"is the number of sessions right (--clients)? Measure workload and class at the same time"}
 	}
 	return nil

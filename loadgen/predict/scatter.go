@@ -106,14 +106,14 @@ func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]s
 		for i, name := range c.Pooled {
 			names[i] = label.Value(name)
 		}
-		p.Notes = append(p.Notes, fmt.Sprintf("volumes of the storage classes %s are taken together: which of them it would be is not asked (--to)", strings.Join(names, ", ")))
+		p.Notes = append(p.Notes, fmt.Sprintf("volumes of the storage classes %s are taken together: --to with a class predicts for one of them", strings.Join(names, ", ")))
 	}
-	switch n := p.told(volumes, spread); n {
+	switch n := p.countUsable(volumes, spread); n {
 	case 1:
 		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on one volume: others of it may differ", class))
 		return
 	case 2:
-		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on two volumes, which tell little of others: the interval holds fewer than nine of ten of these", class))
+		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on two volumes, which are weak evidence of others: the interval holds fewer than nine of ten of these", class))
 	default:
 		p.Notes = append(p.Notes, fmt.Sprintf("class %s was measured on %d volumes: the interval is for any of them", class, n))
 	}
@@ -142,8 +142,8 @@ func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]s
 	}
 }
 
-// told returns how many of the volumes give numbers, for the kind of statement for which the fewest do.
-func (p *Prediction) told(volumes []volume, spread []map[float64]scatter) int {
+// countUsable returns how many of the volumes give numbers, for the kind of statement for which the fewest do.
+func (p *Prediction) countUsable(volumes []volume, spread []map[float64]scatter) int {
 	least := len(volumes)
 	for i, s := range p.Statements {
 		if i < len(spread) && s.Refusal == nil {

@@ -37,7 +37,7 @@ func TestVolumesDiffer(t *testing.T) {
 	}{
 		"two that differ":       {[]float64{0.002, 0.008}, true, "these differ: the median of commit would be"},
 		"one of five that does": {[]float64{0.002, 0.002, 0.002, 0.002, 0.008}, true, "on volume 4"},
-		"two alike":             {[]float64{0.004, 0.0042}, false, "measured on two volumes, which tell little of others"},
+		"two alike":             {[]float64{0.004, 0.0042}, false, "measured on two volumes, which are weak evidence of others"},
 		"three alike":           {[]float64{0.004, 0.0042, 0.0038}, false, "measured on 3 volumes"},
 		"one":                   {[]float64{0.004}, false, "measured on one volume: others of it may differ"},
 	} {

@@ -33,7 +33,7 @@ func TestPrometheusHistory(t *testing.T) {
 				to, endErr := strconv.ParseInt(q.FormValue("end"), 10, 64)
 				step, stepErr := time.ParseDuration(q.FormValue("step"))
 				if err != nil || endErr != nil || stepErr != nil {
-					t.Errorf("asked for %v", q.Form)
+					t.Errorf("the query is %v", q.Form)
 					return
 				}
 				for at := from; at <= to; at += int64(step.Seconds()) {
@@ -47,17 +47,17 @@ func TestPrometheusHistory(t *testing.T) {
 		r := New("", run(1))
 		r.AddPrometheus(t.Context(), server.URL, nil)
 		server.Close()
-		var told []string
+		var notes []string
 		for _, n := range r.Notes {
 			if strings.Contains(n, historyQuery) {
-				told = append(told, n)
+				notes = append(notes, n)
 			}
 		}
 		switch {
-		case c.want == "" && len(told) > 0, c.want != "" && len(told) != 1:
-			t.Errorf("%s: told is %q", name, told)
-		case c.want != "" && !strings.Contains(told[0], c.want+"layers, alerts and restarts of that time are not known"):
-			t.Errorf("%s: told is %q, want %q", name, told[0], c.want)
+		case c.want == "" && len(notes) > 0, c.want != "" && len(notes) != 1:
+			t.Errorf("%s: notes are %q", name, notes)
+		case c.want != "" && !strings.Contains(notes[0], c.want+"layers, alerts and restarts of that time are not known"):
+			t.Errorf("%s: the note is %q, want %q", name, notes[0], c.want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestSuspendIsNoOutage(t *testing.T) {
 	// Killed between the two lines of it: all that comes later is not explained by it.
 	v = New("", steady(minuted(1, soak.MachineEvent, soak.Suspended, soak.Begin, "for 50s"))).Verdict()
 	if text := strings.Join(v.Sentences, "\n"); !strings.Contains(text, unexplained) {
-		t.Errorf("half told: %q", v.Sentences)
+		t.Errorf("after half a suspension: %q", v.Sentences)
 	}
 }
 

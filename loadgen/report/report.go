@@ -270,7 +270,7 @@ func (r *Report) marks(d *soak.Data) {
 					r.Marks[i].From, r.Marks[i].To = e.Time, r.Marks[i].From
 				}
 				if e.Detail == soak.Killed || e.Kind == soak.FaultEvent && e.Detail != "" {
-					r.Marks[i].tell(e.Detail)
+					r.Marks[i].addDetail(e.Detail)
 					r.note("%s %s from %s on: %s", e.Kind, e.Name, clock(r.Marks[i].From), e.Detail)
 				}
 			}
@@ -282,7 +282,7 @@ func (r *Report) marks(d *soak.Data) {
 			m.To = m.From
 			continue
 		}
-		if m.tell("not over at the last sample"); m.To.Before(m.From) {
+		if m.addDetail("not over at the last sample"); m.To.Before(m.From) {
 			m.To = m.From
 		}
 	}
@@ -314,8 +314,8 @@ func (r *Report) marks(d *soak.Data) {
 	r.Marks = others
 }
 
-// tell adds to a mark's detail.
-func (m *Mark) tell(more string) {
+// addDetail adds to a mark's detail.
+func (m *Mark) addDetail(more string) {
 	if m.Detail != "" {
 		more = m.Detail + "; " + more
 	}

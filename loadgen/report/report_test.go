@@ -101,7 +101,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if ratio := r3.Changes[0].After / r3.Changes[0].Before; ratio < 1.35 || ratio > 1.65 {
-		t.Errorf("a step of 50 %% is told as %v", ratio)
+		t.Errorf("a step of 50 %% is reported as %v", ratio)
 	}
 	if r3.Failed == 0 || r.Done != 1 {
 		t.Errorf("failed %d, done %v", r3.Failed, r.Done)
@@ -122,7 +122,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if want := []string{"canary on r3 for 3.2s: 3.2 s without a commit; 7 connection, 1 timeout", "canary on r3 for 2s: 2.0 s without a commit; 3 read_only; not over at the load's end"}; !slices.Equal(outages, want) {
-		t.Errorf("outages are told as %q, want %q", outages, want)
+		t.Errorf("outages are reported as %q, want %q", outages, want)
 	}
 	v := r.Verdict()
 	if want := []string{
@@ -452,7 +452,7 @@ func TestAlertsOfALongSoak(t *testing.T) {
 		}
 		step, err := time.ParseDuration(q.FormValue("step"))
 		if err != nil || step < time.Second || step > time.Minute {
-			t.Errorf("alerts are asked for every %q", q.FormValue("step"))
+			t.Errorf("alerts are queried every %q", q.FormValue("step"))
 			step = time.Minute
 		}
 		start, end := seconds("start"), seconds("end")

@@ -59,7 +59,7 @@ func (r *Report) Verdict() Verdict {
 		case m.Kind == soak.MachineEvent && m.Name == soak.Suspended:
 			v.add(fmt.Sprintf("the soak's machine was suspended between %s and %s, %s: nothing was due then, and it is no outage of a database", clock(m.From), clock(m.To), m.Detail))
 		case m.Kind == soak.MachineEvent:
-			v.Sentences = append(v.Sentences, fmt.Sprintf("the clock of the soak's machine was set between %s and %s, %s: what is told of that time may be of another.", clock(m.From), clock(m.To), m.Detail))
+			v.Sentences = append(v.Sentences, fmt.Sprintf("the clock of the soak's machine was set between %s and %s, %s: what is reported of that time may be of another.", clock(m.From), clock(m.To), m.Detail))
 		}
 	}
 	return v

@@ -226,7 +226,7 @@ func (r Result) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s %s\tdatabase %s, storage class %s\n", r.Tool, r.Profile, dash(r.Database), dash(r.StorageClass))
 	if r.TargetRate > 0 {
-		fmt.Fprintf(t, "rate\t%.2f/s completed of %.2f/s asked, over %.1f s\n", r.Rate, r.TargetRate, r.Seconds)
+		fmt.Fprintf(t, "rate\t%.2f/s completed of %.2f/s requested, over %.1f s\n", r.Rate, r.TargetRate, r.Seconds)
 	} else {
 		fmt.Fprintf(t, "rate\t%.2f/s completed, as many as possible, over %.1f s\n", r.Rate, r.Seconds)
 	}

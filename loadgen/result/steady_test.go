@@ -14,7 +14,7 @@ func TestSteady(t *testing.T) {
 		"at once":       {func(int) float64 { return 1000 }, [2]int{6, 7}},
 		"fills a cache": {func(s int) float64 { return 100 + 900*min(float64(s)/20, 1) }, [2]int{14, 27}},
 		"rises on":      {func(s int) float64 { return 100 * float64(s+1) * float64(s+1) }, [2]int{0, 0}},
-		"stands still":  {func(int) float64 { return 0 }, [2]int{0, 0}},
+		"stalls":        {func(int) float64 { return 0 }, [2]int{0, 0}},
 		"few events":    {func(s int) float64 { return 3 + float64(s%2) }, [2]int{6, 8}},
 	} {
 		var s steadiness

@@ -171,10 +171,10 @@ func TestHalfALineIsTold(t *testing.T) {
 	write(eventsFile, `{"time":"2026-11-23T22:00:00Z","kind":"phase","name":"whole","what":"begin"}`)
 	lost, log := begin()
 	if lost != 1 || strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, filepath.Join(folder, samplesFile)) {
-		t.Errorf("%v lost, want 1; told:\n%s", lost, log)
+		t.Errorf("%v lost, want 1; the log:\n%s", lost, log)
 	}
 	if lost, log := begin(); lost != 0 || log != "" {
-		t.Errorf("told again: %v lost, %s", lost, log)
+		t.Errorf("logged again: %v lost, %s", lost, log)
 	}
 	// Longer than any line that is read.
 	write(samplesFile, strings.Repeat("\x00", longestLine+10)+"\n")

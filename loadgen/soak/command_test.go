@@ -112,7 +112,7 @@ func TestNoCommand(t *testing.T) {
 func TestLastWordsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	if err := command(t.Context(), []string{"sh", "-c", "printf 'one line\\nno such replica'; exit 3"}, time.Hour); err == nil || err.Error() != "sh: exit status 3: no such replica" {
-		t.Errorf("a command that fails is told as %v", err)
+		t.Errorf("a command that fails returns %v", err)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestMendingIsTriedAgain(t *testing.T) {
 		t.Errorf("mending was tried as %q, %v", tries, err)
 	}
 	if n := events(read(t, folder), FaultEvent, "slow disk", Unmended); n != 0 {
-		t.Errorf("a fault that was mended is told as not mended %d times", n)
+		t.Errorf("a fault that was mended is recorded as not mended %d times", n)
 	}
 }
 
@@ -59,11 +59,11 @@ func TestUnmendedFaultStays(t *testing.T) {
 	start(t, folder, plan)() // stopped at once: one try
 	d := read(t, folder)
 	if ends, unmended := events(d, FaultEvent, "slow disk", End), events(d, FaultEvent, "slow disk", Unmended); ends != 0 || unmended != 1 {
-		t.Errorf("a fault that was not mended has %d ends and is told as not mended %d times", ends, unmended)
+		t.Errorf("a fault that was not mended has %d ends and is recorded as not mended %d times", ends, unmended)
 	}
 	for _, e := range d.Events {
 		if e.What == Unmended && !strings.Contains(e.Detail, "no such disk") {
-			t.Errorf("why it was not mended is told as %q", e.Detail)
+			t.Errorf("why it was not mended is recorded as %q", e.Detail)
 		}
 	}
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
@@ -94,11 +94,11 @@ func TestNotDoneNorMended(t *testing.T) {
 		stop() // mended once
 		d := read(t, folder)
 		if ends, unmended := events(d, FaultEvent, "slow disk", End), events(d, FaultEvent, "slow disk", Unmended); ends != 1 || unmended != 0 {
-			t.Errorf("%s: %d ends, told as not mended %d times", name, ends, unmended)
+			t.Errorf("%s: %d ends, recorded as not mended %d times", name, ends, unmended)
 		}
 		for _, e := range d.Events {
 			if e.Kind == FaultEvent && e.What == End && (!strings.Contains(e.Detail, failed.Detail) || !strings.Contains(e.Detail, "sh: exit status 4: nothing to mend")) {
-				t.Errorf("%s: the end is told as %q", name, e.Detail)
+				t.Errorf("%s: the end is recorded as %q", name, e.Detail)
 			}
 		}
 	}

@@ -79,6 +79,6 @@ func TestSuspendIsNoted(t *testing.T) {
 		t.Fatalf("events %+v", all)
 	}
 	if took := all[1].Time.Sub(all[0].Time); took < time.Hour || took > time.Hour+time.Minute {
-		t.Errorf("it is told to have lasted %s", took)
+		t.Errorf("it is recorded to have lasted %s", took)
 	}
 }

@@ -104,7 +104,7 @@ func TestNoLocks(t *testing.T) {
 			t.Errorf("%v: at its end %v", c.err, err)
 		}
 		if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), path+": "+c.err.Error()) {
-			t.Errorf("%v: told\n%s", c.err, &log)
+			t.Errorf("%v: logged\n%s", c.err, &log)
 		}
 	}
 }

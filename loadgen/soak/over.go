@@ -29,7 +29,7 @@ func (e Event) endsPlan() bool { return e.Kind == SoakEvent && e.What == End && 
 // stay does nothing more in a soak that is over, but mend what was not mended, until ctx ends: who starts it again and
 // again, as a cluster does, shall find it running.
 func (s *Soak) stay(ctx context.Context) error {
-	s.log.Info("the soak is over: nothing more is measured or recorded; its metrics are served until it is told to end. For another soak take another folder",
+	s.log.Info("the soak is over: nothing more is measured or recorded; its metrics are served until it is stopped. For another soak take another folder",
 		"began", s.began, "ended", s.began.Add(s.plan.Duration))
 	s.progress.Set(1)
 	var mending sync.WaitGroup

@@ -115,10 +115,10 @@ func TestMissedFaultIsToldOnce(t *testing.T) {
 	}
 	d := read(t, folder)
 	if n := events(d, FaultEvent, "missed", Failed); n != 1 {
-		t.Errorf("a fault that was missed is told %d times", n)
+		t.Errorf("a fault that was missed is recorded %d times", n)
 	}
 	if n := events(d, FaultEvent, "beyond the end", Failed); n != 0 {
-		t.Errorf("a fault that is not of the soak is told %d times", n)
+		t.Errorf("a fault that is not of the soak is recorded %d times", n)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	cancel()
 	testkit.Eventually(t, testkit.Patience, func() error {
 		if asked.Load() == before {
-			return errors.New("the soak does not ask the clock whether it is over")
+			return errors.New("the soak does not read the clock to see whether it is over")
 		}
 		_, err := os.Stat(mending)
 		return err

@@ -52,11 +52,11 @@ type running struct {
 	name, class string
 	load        *metrics.Load
 	driver      *driver.Driver
-	told        *told
+	recorded    *recordedOutages
 }
 
-// told is when the last of a load's outages began that the folder has.
-type told struct {
+// recordedOutages has when the last of a load's outages began that the folder has.
+type recordedOutages struct {
 	mu    sync.Mutex
 	until time.Time
 }
@@ -169,7 +169,7 @@ func (s *Soak) run(ctx context.Context, name string, l Load, t matrix.Target) {
 		return
 	}
 	load.ResetTally()
-	r := running{name, t.StorageClass, load, d, &told{}}
+	r := running{name, t.StorageClass, load, d, &recordedOutages{}}
 	s.mu.Lock()
 	s.loads[r] = true
 	s.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *Soak) phase(ctx context.Context, p Phase) {
 func (s *Soak) sample(ctx context.Context) {
 	tick := time.NewTicker(s.plan.Interval)
 	defer tick.Stop()
-	told := time.Now()
+	logged := time.Now()
 	before, err := s.presently()
 	if err != nil {
 		s.log.Error("suspends and steps of the clock are not seen", "err", err)
@@ -230,8 +230,8 @@ func (s *Soak) sample(ctx context.Context) {
 		}
 		share := min(now.Sub(s.began).Seconds()/s.plan.Duration.Seconds(), 1)
 		s.progress.Set(share)
-		if now.Sub(told) >= progressEvery {
-			told = now
+		if now.Sub(logged) >= progressEvery {
+			logged = now
 			s.log.Info("soaking", "done", fmt.Sprintf("%.1f %%", share*100), "left", (s.plan.Duration - now.Sub(s.began)).Round(time.Second))
 		}
 	}
@@ -246,12 +246,12 @@ func (s *Soak) keep(r running, at time.Time, ended bool) {
 		v.Failed += n
 	}
 	v.Saturated, _ = r.driver.Saturated()
-	v.Outages = r.told.news(r.driver, ended)
+	v.Outages = r.recorded.news(r.driver, ended)
 	s.saved(s.store.sample(v))
 }
 
 // news are the outages that ended since the last call, and at the load's end the one that did not.
-func (t *told) news(d *driver.Driver, ended bool) (news []result.Outage) {
+func (t *recordedOutages) news(d *driver.Driver, ended bool) (news []result.Outage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all, _ := d.Outages()

@@ -291,7 +291,7 @@ func TestOwedMendingAndDownServer(t *testing.T) {
 		}
 	}
 	if !strings.Contains(detail, "no such replica") {
-		t.Errorf("a fault's failure is told as %q", detail)
+		t.Errorf("a fault's failure is recorded as %q", detail)
 	}
 	if last := d.Events[len(d.Events)-1]; last.Kind != SoakEvent || last.Detail != "over" {
 		t.Errorf("the last event is %+v", last)

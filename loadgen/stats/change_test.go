@@ -32,7 +32,7 @@ func TestChanges(t *testing.T) {
 		}
 		extra += len(got) - 2
 		if r := got[0].After / got[0].Before; r < 1.2 || r > 1.4 {
-			t.Errorf("a step of 30 %% is told as %v", r)
+			t.Errorf("a step of 30 %% is reported as %v", r)
 		}
 	}
 	// A chance outlier beside a step is now and then found as a step of its own.

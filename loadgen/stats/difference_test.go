@@ -53,12 +53,12 @@ func TestCoverage(t *testing.T) {
 			}
 		}
 		if wrong > c.most {
-			t.Errorf("%s: %d of %d equal pairs are told apart", c.name, wrong, trials)
+			t.Errorf("%s: %d of %d equal pairs are called different", c.name, wrong, trials)
 		}
 		if told < trials*6/10 {
-			t.Errorf("%s: a difference of %.1f %% is told in %d of %d", c.name, least*100, told, trials)
+			t.Errorf("%s: a difference of %.1f %% is found in %d of %d", c.name, least*100, told, trials)
 		}
-		t.Logf("%s: %d false of %d, %.1f %% told in %d", c.name, wrong, trials, least*100, told)
+		t.Logf("%s: %d false of %d, %.1f %% found in %d", c.name, wrong, trials, least*100, told)
 	}
 	if _, ok := Independent([]float64{1, 2, 3}, []float64{1, 2, 3, 4}, 0.05); ok {
 		t.Error("three runs were compared")

@@ -45,7 +45,7 @@ func TestQuantilesAgainstSortedSamples(t *testing.T) {
 		want := all[int(math.Ceil(q*float64(len(all))))-1]
 		got := d.Quantile(q)
 		if ratio := float64(got) / float64(want); ratio < 0.984 || ratio > 1.016 {
-			t.Errorf("q%v = %v, sorted samples say %v", q, got, want)
+			t.Errorf("q%v = %v, of the sorted samples %v", q, got, want)
 		}
 		low, high := d.Interval(q)
 		if low > got || high < got {
@@ -57,7 +57,7 @@ func TestQuantilesAgainstSortedSamples(t *testing.T) {
 	}
 	above := 20000 - slices.IndexFunc(all, func(v time.Duration) bool { return v > 3*time.Millisecond })
 	if got := int(d.Above(3 * time.Millisecond)); got < above*95/100 || got > above*105/100 {
-		t.Errorf("%d above 3 ms, sorted samples say %d", got, above)
+		t.Errorf("%d above 3 ms, of the sorted samples %d", got, above)
 	}
 }
 

@@ -47,7 +47,7 @@ func (d *Distribution) UnmarshalJSON(text []byte) error {
 		n += s[1]
 	}
 	if n != w.N {
-		return fmt.Errorf("distribution: %d in slots, %d said", n, w.N)
+		return fmt.Errorf("distribution: %d in slots, n is %d", n, w.N)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (n node) judge() (verdict, why string) {
 	case !ok:
 		return doesNot, fmt.Sprintf("kernel %q is no version that is understood", info.KernelVersion)
 	case kernel.less(leastBlockio) && backported.MatchString(info.KernelVersion):
-		return partly, "Red Hat's kernel has many features of later ones; not tried: plumbline-agent --check on the node tells"
+		return partly, "Red Hat's kernel has many features of later ones; not tried: run plumbline-agent --check on the node"
 	case kernel.less(leastBlockio):
 		return doesNot, fmt.Sprintf("the kernel is older than %s: neither statements nor block times", leastBlockio)
 	case kernel.less(leastAgent[info.Architecture]):
@@ -153,8 +153,8 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 		fmt.Fprintln(w, text)
 	}
 	fmt.Fprint(w, `Not to be known without a pod on each node: whether the kernel has BTF (/sys/kernel/btf/vmlinux), whether
-lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent asks for.
-Once it is installed, the agent says it of its node: kubectl -n NAMESPACE exec POD -- /plumbline-agent --check
+lockdown or a security module refuses BPF, and whether admission lets a pod have what the agent requires.
+Once it is installed, the agent reports it for its node: kubectl -n NAMESPACE exec POD -- /plumbline-agent --check
 `)
 	var problems []string
 	if len(unfit) > 0 {
@@ -190,7 +190,7 @@ func judged(w io.Writer, nodes []node) int {
 	if count[doesNot] > 0 {
 		fmt.Fprintf(w, ", %d do not", count[doesNot])
 	}
-	fmt.Fprintln(w, ", by what their objects say.")
+	fmt.Fprintln(w, ", as far as their objects show.")
 	return count[doesNot]
 }
 

@@ -35,10 +35,10 @@ type cluster struct {
 	mostAnswer int64
 	// silent also accepts a Prometheus without any series of Plumbline, to find out why it has none.
 	silent bool
-	// asked is the Prometheus that was chosen, as its user would name it; notes, if there is one, gets which it is and
+	// chosen is the Prometheus that was chosen, as its user would name it; notes, if there is one, gets which it is and
 	// why.
-	asked string
-	notes io.Writer
+	chosen string
+	notes  io.Writer
 	// looked, if there is one, gets a measurement after each look at the exporters.
 	looked func(*try.Measurement)
 }
@@ -77,10 +77,10 @@ func answered(err error, code int) bool {
 // refused reports whether the API server forbids it to the user.
 func refused(err error) bool { return answered(err, http.StatusForbidden) }
 
-// untold reports whether the API server does not show the user if an object exists, while Prometheus may know it: it
+// unknown reports whether the API server does not show the user if an object exists, while Prometheus may know it: it
 // does not know the user or refuses, or there is none. With an address of Prometheus' own, it is also true if the API
 // server fails.
-func (c *cluster) untold(err error) bool {
+func (c *cluster) unknown(err error) bool {
 	if c.o.url != "" {
 		return err != nil && !answered(err, http.StatusNotFound)
 	}
@@ -143,7 +143,7 @@ func (c *cluster) claim(ctx context.Context, namespace, name string) error {
 		Spec struct{ VolumeName string }
 	}
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+name, nil, &claim); err != nil {
-		if c.untold(err) {
+		if c.unknown(err) {
 			return nil // Prometheus reports whether it knows it
 		}
 		return err
@@ -218,7 +218,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if len(body) > mostQuery {
-			return nil, fmt.Errorf("a query of %d bytes is too long to be asked by GET", len(body))
+			return nil, fmt.Errorf("a query of %d bytes is too long for GET", len(body))
 		}
 		request = request.Clone(request.Context())
 		request.Method, request.Body, request.ContentLength = http.MethodGet, nil, 0

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
@@ -54,7 +54,7 @@ func TestCluster(t *testing.T) {
 			return c.why(ctx, out, why.PlainPen(out))
 		},
 		"predict": func(ctx context.Context, c *cluster, out *strings.Builder) error {
-			c.o.target, c.o.predict = "class/r3", ask.Question{Class: "r1", Windows: 4}
+			c.o.target, c.o.predict = "class/r3", input.Question{Class: "r1", Windows: 4}
 			return c.predict(ctx, out)
 		},
 		"verify": func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) },
@@ -74,12 +74,12 @@ func TestCluster(t *testing.T) {
 			}
 			for _, want := range c.want {
 				if !strings.Contains(out.String(), want) {
-					t.Errorf("%q is not said:\n%s", want, &out)
+					t.Errorf("%q is missing:\n%s", want, &out)
 				}
 			}
 			for _, not := range c.not {
 				if strings.Contains(out.String(), not) {
-					t.Errorf("%q is said:\n%s", not, &out)
+					t.Errorf("%q is printed:\n%s", not, &out)
 				}
 			}
 			wrong := central(t)

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
@@ -163,7 +163,7 @@ func TestStatusDocument(t *testing.T) {
 // A prediction has its figures, or its refusal and exit code.
 func TestPredictionDocument(t *testing.T) {
 	of := func(target, to string) (answer.Prediction, string, error) {
-		c := at(t, lab(), options{target: target, predict: ask.Question{Class: to, Windows: 4}})
+		c := at(t, lab(), options{target: target, predict: input.Question{Class: to, Windows: 4}})
 		return document[answer.Prediction](t, c, (*cluster).askPredict)
 	}
 	d, text, err := of("server/r1", "r3")
@@ -208,8 +208,8 @@ func TestNoDocument(t *testing.T) {
 	for name, o := range map[string]options{
 		"unknown":       {target: "class/gold"},
 		"no target":     {target: "pod/"},
-		"nowhere":       {target: "class/r3", predict: ask.Question{Windows: 4}},
-		"no Prometheus": {target: "class/r3", predict: ask.Question{Class: "r1", Windows: 4}, url: away},
+		"nowhere":       {target: "class/r3", predict: input.Question{Windows: 4}},
+		"no Prometheus": {target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}, url: away},
 	} {
 		for command, do := range map[string]asker{"why": (*cluster).askWhy, "predict": (*cluster).askPredict, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts} {
 			c := at(t, lab(), o)
@@ -238,7 +238,7 @@ func TestHostileDocument(t *testing.T) {
 	r.Gauge(`plumbline_unidentified_objects{node=`+quoted+`,kind=`+quoted+`,reason=`+quoted+`}`, 1)
 	handler := r.Handler(map[string]map[string]string{bad: {"summary": bad, "runbook_url": bad}})
 	for command, do := range map[string]asker{"why": (*cluster).askWhy, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts, "verify": (*cluster).askVerify, "predict": (*cluster).askPredict} {
-		c := at(t, handler, options{target: "class/r3", predict: ask.Question{Class: "r1", Windows: 4}})
+		c := at(t, handler, options{target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}})
 		if command == "alerts" {
 			reply, err := c.askAlerts(t.Context())
 			if err != nil || !strings.Contains(fmt.Sprintf("%+v", reply.document), why.Clean(bad)) {
@@ -259,7 +259,7 @@ func TestNamesAreNoPaths(t *testing.T) {
 		c := refusing(t, nil)
 		c.o.target, c.o.namespace = o.target, "lab"
 		// It is refused as a wrong command line, before any request.
-		if _, err := c.ask(t); !errors.As(err, &usageError{}) {
+		if _, err := c.runWhy(t); !errors.As(err, &usageError{}) {
 			t.Errorf("%s: %v", o.target, err)
 		}
 	}

@@ -102,7 +102,7 @@ func (c *cluster) find(ctx context.Context) (promv1.API, error) {
 
 // choose notes which Prometheus is queried, and why that one.
 func (c *cluster) choose(where, how string) {
-	c.asked = why.Clean(where)
+	c.chosen = why.Clean(where)
 	c.note("Prometheus is %s, %s.", where, how)
 }
 

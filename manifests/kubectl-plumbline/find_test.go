@@ -50,8 +50,8 @@ func fake(t *testing.T, services ...called) (c *cluster, notes *bytes.Buffer) {
 	return &cluster{o: options{target: "class/r3", window: 20 * time.Second}, base: base, client: server.Client(), notes: notes, now: func() time.Time { return whytest.End }}, notes
 }
 
-// ask runs why on the fake's class r3.
-func (c *cluster) ask(t *testing.T) (string, error) {
+// runWhy runs why on the fake's class r3.
+func (c *cluster) runWhy(t *testing.T) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	err := c.why(t.Context(), &out, why.PlainPen(&out))
@@ -86,8 +86,8 @@ func TestChosen(t *testing.T) {
 			if err != nil {
 				said = err.Error()
 			}
-			if (err == nil) != (c.asked != "") || err == nil && (f.asked != c.asked || !strings.Contains(said, "Prometheus is "+c.asked)) {
-				t.Errorf("asked %q, want %q: %v", f.asked, c.asked, err)
+			if (err == nil) != (c.asked != "") || err == nil && (f.chosen != c.asked || !strings.Contains(said, "Prometheus is "+c.asked)) {
+				t.Errorf("the Prometheus is %q, want %q: %v", f.chosen, c.asked, err)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(said, want) {
@@ -98,7 +98,7 @@ func TestChosen(t *testing.T) {
 	}
 	f, notes := fake(t, called{"evil/p:9090", lab()}, called{"monitoring/p:9090", lab()})
 	f.o.prometheus = "monitoring/p:9090"
-	if out, err := f.ask(t); err != nil || !strings.Contains(out, "r3 commits") || !strings.Contains(notes.String(), "monitoring/p:9090, as --prometheus") {
+	if out, err := f.runWhy(t); err != nil || !strings.Contains(out, "r3 commits") || !strings.Contains(notes.String(), "monitoring/p:9090, as --prometheus") {
 		t.Errorf("the one that is named: %v\n%s%s", err, notes, out)
 	}
 	f.o.url = "http://127.0.0.1:9"
@@ -107,8 +107,8 @@ func TestChosen(t *testing.T) {
 	}
 	f.o.prometheusFlag = true
 	f.o.prefer()
-	if _, err := f.findPrometheus(t.Context()); err != nil || f.asked != "monitoring/p:9090" {
-		t.Errorf("named on the command line, another by the environment: %s, %v", f.asked, err)
+	if _, err := f.findPrometheus(t.Context()); err != nil || f.chosen != "monitoring/p:9090" {
+		t.Errorf("named on the command line, another by the environment: %s, %v", f.chosen, err)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestHostileWords(t *testing.T) {
 				var out, errors strings.Builder
 				err := do(c, &out)
 				if err != nil {
-					tell(&errors, err)
+					printError(&errors, err)
 				}
 				for what, text := range map[string]string{"notes": notes.String(), "out": out.String(), "errors": errors.String()} {
 					if strings.ContainsAny(text, "\x1b\x07\u202e") || strings.Contains(text, "\nkubectl-plumbline: all is well") {
@@ -176,12 +176,12 @@ func TestHanging(t *testing.T) {
 		c, notes := fake(t, services...)
 		c.patience = patience
 		began := time.Now()
-		out, err := c.ask(t)
+		out, err := c.runWhy(t)
 		if took := time.Since(began); took > 20*patience {
 			return fmt.Errorf("it took %v, %d services of %v each", took, len(services), patience)
 		}
-		if err != nil || !strings.Contains(out, "r3 commits") || c.asked != "monitoring/p:9090" {
-			return fmt.Errorf("asked %s: %w\n%s", c.asked, err, out)
+		if err != nil || !strings.Contains(out, "r3 commits") || c.chosen != "monitoring/p:9090" {
+			return fmt.Errorf("the Prometheus is %s: %w\n%s", c.chosen, err, out)
 		}
 		if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", patience); !strings.Contains(notes.String(), want) {
 			return fmt.Errorf("%q is not reported: %s", want, notes)
@@ -191,7 +191,7 @@ func TestHanging(t *testing.T) {
 
 	c, _ := fake(t, called{"a/p:9090", hangs})
 	c.patience = 200 * time.Millisecond
-	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "a/p:9090: no answer within 200ms") || !strings.Contains(err.Error(), "--prometheus=") {
+	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "a/p:9090: no answer within 200ms") || !strings.Contains(err.Error(), "--prometheus=") {
 		t.Errorf("only one that hangs: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func TestRedirect(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.notes = nil
-			if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "redirect") {
+			if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "redirect") {
 				t.Errorf("%s: %v", name, err)
 			}
 			if mu.Lock(); len(asked) > 0 {
@@ -68,11 +68,11 @@ func TestEndless(t *testing.T) {
 	})
 	c, _ := fake(t, called{"a/p:9090", endless})
 	c.patience, c.mostAnswer = testkit.Patience, 8<<20
-	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
+	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
 		t.Errorf("by its label: %v", err)
 	}
 	c.o.prometheus = "a/p:9090"
-	if _, err := c.ask(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
+	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
 		t.Errorf("by its name: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/try"
 	"github.com/plumbline/plumbline/rules/why"
@@ -55,7 +55,7 @@ type options struct {
 	clusterNamed bool
 	window, wait time.Duration
 	target       string
-	predict      ask.Question
+	predict      input.Question
 	think        string
 	try          tryOptions
 	top          topOptions
@@ -211,7 +211,7 @@ func main() {
 		err = run(o, func(c *cluster) error { return c.mcp(ctx) })
 	}
 	if err != nil {
-		tell(os.Stderr, err)
+		printError(os.Stderr, err)
 		cancel()
 		if errors.As(err, &usageError{}) {
 			os.Exit(exitUsage)
@@ -257,8 +257,8 @@ func (o *options) prefer() {
 	}
 }
 
-// tell prints an error, which may contain what servers returned.
-func tell(w io.Writer, err error) {
+// printError prints an error, which may contain what servers returned.
+func printError(w io.Writer, err error) {
 	fmt.Fprintln(w, program+":", why.Line(err))
 }
 

@@ -142,7 +142,7 @@ func TestTools(t *testing.T) {
 		}
 	}
 	if strayed.Load() > 0 {
-		t.Error("another address was asked")
+		t.Error("another address got a request")
 	}
 	if _, text := call(t, session, "why", map[string]any{"target": "class/r3"}); !strings.Contains(text, "r3 commits") {
 		t.Errorf("after all that: %s", text)
@@ -317,7 +317,7 @@ func TestProtocolEndsWhileAsking(t *testing.T) {
 	select {
 	case <-asked:
 	case <-ctx.Done():
-		t.Fatal("Prometheus is not asked")
+		t.Fatal("Prometheus gets no query")
 	}
 	l.in.Close()
 	for l.out.Scan() {
@@ -345,7 +345,7 @@ func TestProtocolBounds(t *testing.T) {
 	large := func(*cluster, context.Context) (*reply, error) {
 		return &reply{document: strings.Repeat("x", mostDocument)}, nil
 	}
-	if _, _, err := c.call(t.Context(), windowArgument{}.into, large); err == nil || !strings.Contains(err.Error(), "ask about less") {
+	if _, _, err := c.call(t.Context(), windowArgument{}.into, large); err == nil || !strings.Contains(err.Error(), "narrow it") {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 	"github.com/plumbline/plumbline/tests/kubetest"
@@ -153,7 +153,7 @@ func TestPlugin(t *testing.T) {
 	}
 	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
 	predictOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.predict(ctx, out) }
-	to := func(class string) ask.Question { return ask.Question{Class: class, Windows: 4} }
+	to := func(class string) input.Question { return input.Question{Class: class, Windows: 4} }
 	// The role is known to the API server a little after it is made, and what may not be read is no error to most
 	// commands.
 	testkit.Eventually(t, testkit.Patience, func() error {
@@ -190,7 +190,7 @@ func TestPlugin(t *testing.T) {
 		"predict": {options{target: "server/r1", predict: to("r3")}, predictOf, "", []string{"r1, from r1 to r3", "commit median", "there ("}, nil},
 		"predict what is not measured": {options{target: "class/r1", predict: to("gold")}, predictOf, "no prediction",
 			[]string{"no prediction. Nothing was measured of class gold."}, []string{" ms"}},
-		"predict to nowhere": {options{target: "data-r3", namespace: "lab"}, predictOf, "say where to", nil, nil},
+		"predict to nowhere": {options{target: "data-r3", namespace: "lab"}, predictOf, "name a target", nil, nil},
 
 		"claim without a volume":  {options{target: "data-new", namespace: "lab"}, whyOf, "has no volume yet", nil, nil},
 		"no such claim":           {options{target: "data-r4", namespace: "lab"}, whyOf, `"data-r4" not found`, nil, nil},
@@ -208,12 +208,12 @@ func TestPlugin(t *testing.T) {
 			flat := strings.Join(strings.Fields(out), " ")
 			for _, want := range c.want {
 				if !strings.Contains(flat, strings.Join(strings.Fields(want), " ")) {
-					t.Errorf("%q is not said:\n%s", want, out)
+					t.Errorf("%q is missing:\n%s", want, out)
 				}
 			}
 			for _, not := range c.not {
 				if strings.Contains(flat, not) {
-					t.Errorf("%q is said:\n%s", not, out)
+					t.Errorf("%q is printed:\n%s", not, out)
 				}
 			}
 		})

@@ -27,7 +27,7 @@ func (c *cluster) askPredict(ctx context.Context) (*reply, error) {
 		return nil, err
 	}
 	if len(subjects) > 1 {
-		return nil, fmt.Errorf("%s has %d claims: ask about the one of its write-ahead log", asked, len(subjects))
+		return nil, fmt.Errorf("%s has %d claims: name the one of its write-ahead log", asked, len(subjects))
 	}
 	_, api, err := c.oneCluster(ctx)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestExitCodes(t *testing.T) {
 		{"why class/r3 --window=9000h " + url, exitUsage, "", "--window"},
 		{"status --prometheus=p --kubeconfig=" + kubeconfig(t, nil), exitUsage, "", "NAMESPACE/SERVICE:PORT"},
 		{"status --prometheus-url=http://reader:secret@%zz", exitUsage, "", "--prometheus-url"},
-		{"predict class/r3 -o json " + url, exitUsage, "", "say where to"},
+		{"predict class/r3 -o json " + url, exitUsage, "", "name a target"},
 		{"check -o json " + url, exitUsage, "", "-o"},
 		{"explain", exitUsage, "", "explain"},
 	} {

@@ -40,7 +40,7 @@ func (c *cluster) give(ctx context.Context, w io.Writer, pen *why.Pen, do asker)
 
 // head is what a document of this kind begins with.
 func (c *cluster) head(kind string, at time.Time) answer.Head {
-	h := answer.Head{APIVersion: answer.Version, Kind: kind, Time: at.UTC(), WindowSeconds: c.o.window.Seconds(), Prometheus: c.asked}
+	h := answer.Head{APIVersion: answer.Version, Kind: kind, Time: at.UTC(), WindowSeconds: c.o.window.Seconds(), Prometheus: c.chosen}
 	if c.o.clusterNamed {
 		cluster := why.Clean(c.o.cluster)
 		h.Cluster = &cluster

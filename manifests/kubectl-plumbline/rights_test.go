@@ -40,17 +40,17 @@ func refusing(t *testing.T, answers map[string]string) *cluster {
 	return &cluster{o: options{url: prometheus.URL, window: 20 * time.Second}, base: base, client: api.Client(), now: func() time.Time { return whytest.End }}
 }
 
-// told fails unless a text has all of these words and none of the others, and no control characters.
-func told(t *testing.T, text string, want, not []string) {
+// expect fails unless a text has all of these words and none of the others, and no control characters.
+func expect(t *testing.T, text string, want, not []string) {
 	t.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q is not said:\n%s", w, text)
+			t.Errorf("%q is missing:\n%s", w, text)
 		}
 	}
 	for _, n := range append(not, "\x1b") {
 		if strings.Contains(text, n) {
-			t.Errorf("%q is said:\n%s", n, text)
+			t.Errorf("%q is printed:\n%s", n, text)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 			if err := refusing(t, c.answers).status(t.Context(), &out, why.PlainPen(&out)); err != nil {
 				t.Fatal(err)
 			}
-			told(t, out.String(), append(c.want, "No alert of Plumbline fires.", "r3 commits take"), c.not)
+			expect(t, out.String(), append(c.want, "No alert of Plumbline fires.", "r3 commits take"), c.not)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestCheckWithFewRights(t *testing.T) {
 			if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
-			told(t, out.String(), c.want, c.not)
+			expect(t, out.String(), c.want, c.not)
 		})
 	}
 }
@@ -114,7 +114,7 @@ func TestWhyWithFewRights(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "lab/data-r3 commits take", "pod/r3-pg": "commits take"} {
 		c := refusing(t, nil)
 		c.o.target, c.o.namespace = target, "lab"
-		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+		if out, err := c.runWhy(t); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", target, err, out)
 		}
 	}
@@ -140,7 +140,7 @@ func TestWhyWithoutAnswers(t *testing.T) {
 			c := refusing(t, nil)
 			c.base, c.client = base, api.Client()
 			c.o.target, c.o.namespace = target, "lab"
-			if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+			if out, err := c.runWhy(t); err != nil || !strings.Contains(out, want) {
 				t.Errorf("%s: %s: %v\n%s", name, target, err, out)
 			}
 		}
@@ -148,7 +148,7 @@ func TestWhyWithoutAnswers(t *testing.T) {
 	for target, want := range map[string]string{"data-r3": "404", "pod/r3-pg": "pod lab/r3-pg mounts no claim"} {
 		c := refusing(t, map[string]string{claim: "", pod: `{}`})
 		c.o.target, c.o.namespace = target, "lab"
-		if out, err := c.ask(t); err == nil || !strings.Contains(err.Error(), want) {
+		if out, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q\n%s", target, err, want, out)
 		}
 	}
@@ -163,7 +163,7 @@ func TestWhyOfAnotherCluster(t *testing.T) {
 			"/api/v1/namespaces/lab/pods/r3-pg": `{"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"elsewhere"}}]}}`, "/api/v1/namespaces/lab/persistentvolumeclaims/data-r3": ""})
 		c.base, c.client = other.base, other.client
 		c.o.target, c.o.namespace, c.o.cluster, c.o.clusterNamed = target, "lab", "eu", true
-		if out, err := c.ask(t); err != nil || !strings.Contains(out, want) {
+		if out, err := c.runWhy(t); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", target, err, out)
 		}
 	}
@@ -186,7 +186,7 @@ func TestNoCluster(t *testing.T) {
 	if err := run(o, status); err != nil {
 		t.Fatal(err)
 	}
-	told(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
+	expect(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
 
 	// No kubeconfig names a namespace, which is reported.
 	o.target = "data-r3"
@@ -195,14 +195,14 @@ func TestNoCluster(t *testing.T) {
 		o.namespace = namespace
 		err := run(o, func(c *cluster) error {
 			c.now, c.notes = func() time.Time { return whytest.End }, &notes
-			_, err := c.ask(t)
+			_, err := c.runWhy(t)
 			return err
 		})
 		if (err == nil) != (namespace == "lab") {
 			t.Errorf("in namespace %q: %v", namespace, err)
 		}
 		if said := strings.Contains(notes.String(), "The namespace is"); said != (want != "") || !strings.Contains(notes.String(), want) {
-			t.Errorf("in namespace %q it says %q, want %q", namespace, notes.String(), want)
+			t.Errorf("in namespace %q it prints %q, want %q", namespace, notes.String(), want)
 		}
 	}
 }

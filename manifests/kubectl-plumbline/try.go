@@ -205,7 +205,7 @@ func (c *cluster) askTry(ctx context.Context, m *try.Measurement, claims []why.S
 		_, y, _ := b.Main()
 		return cmp.Compare(y, x) // without a mean, which is NaN, last
 	})
-	c.asked, c.o.window = tried, m.Window()
+	c.chosen, c.o.window = tried, m.Window()
 	d := &answer.Why{Head: c.head(answer.KindWhy, m.Last)}
 	for _, f := range findings {
 		d.Items = append(d.Items, answer.NewFinding(f))

@@ -50,16 +50,16 @@ func (c *cluster) askVerify(ctx context.Context) (*reply, error) {
 }
 
 func (c *cluster) verified(v *answer.Verification, chain *why.Chain) *reply {
-	r := &reply{document: v, text: func(w io.Writer, _ *why.Pen) error { c.tell(w, chain); return nil }}
+	r := &reply{document: v, text: func(w io.Writer, _ *why.Pen) error { c.print(w, chain); return nil }}
 	if broken := chain.Broken(); broken != nil {
 		r.no = fmt.Errorf("the chain from a statement to its claim is broken at: %s", broken.Name)
 	}
 	return r
 }
 
-// tell prints what was found, and what to do about what is missing.
-func (c *cluster) tell(w io.Writer, chain *why.Chain) {
-	fmt.Fprintf(w, "From a statement to its claim, in Prometheus at %s, over %s:\n\n", c.asked, model.Duration(c.o.window))
+// print prints what was found, and what to do about what is missing.
+func (c *cluster) print(w io.Writer, chain *why.Chain) {
+	fmt.Fprintf(w, "From a statement to its claim, in Prometheus at %s, over %s:\n\n", c.chosen, model.Duration(c.o.window))
 	for _, l := range chain.Links {
 		if l.Found != "" {
 			fmt.Fprintf(w, "  found    %-11s %s\n", l.Name, l.Found)

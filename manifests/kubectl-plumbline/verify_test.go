@@ -209,7 +209,7 @@ func TestVerify(t *testing.T) {
 				flat := strings.Join(strings.Fields(out), " ")
 				for _, want := range c.want {
 					if !strings.Contains(flat, want) {
-						return fmt.Errorf("%q is not said:\n%s", want, out)
+						return fmt.Errorf("%q is missing:\n%s", want, out)
 					}
 				}
 				return nil

@@ -17,11 +17,11 @@ func TestWarnings(t *testing.T) {
 		fmt.Fprint(w, strings.Replace(answer.body.String(), `"status":"success"`, `"status":"success","warnings":["receive-0: connection refused\u001b[2J","PromQL info: ignored a histogram"]`, 1))
 	})
 	c, notes := fake(t, called{"a/p:9090", partly})
-	if _, err := c.ask(t); err != nil {
+	if _, err := c.runWhy(t); err != nil {
 		t.Fatal(err)
 	}
 	if said := notes.String(); strings.Count(said, "receive-0: connection refused?[2J") != 1 || strings.Contains(said, "PromQL") {
-		t.Errorf("said: %q", said)
+		t.Errorf("printed: %q", said)
 	}
 }
 

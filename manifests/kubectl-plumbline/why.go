@@ -61,7 +61,7 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 		}
 	case "pod":
 		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
-		if c.untold(err) {
+		if c.unknown(err) {
 			c.note("The pod's claims are those that Prometheus has, and of several servers why explains the slowest: %s", why.Line(err))
 			break
 		}

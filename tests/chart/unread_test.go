@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plumbline/plumbline/dashboards"
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules"
 	"github.com/plumbline/plumbline/rules/histograms"
 	"github.com/plumbline/plumbline/rules/why"
@@ -131,7 +131,7 @@ func TestExampleDropsNothingRead(t *testing.T) {
 	for _, one := range pages {
 		check(one.Where(), one.Fill(dashboards.Intervals{Rate: "1m", Range: "5m"}, nil))
 	}
-	for _, q := range slices.Concat(why.Queries(), ask.Queries()) {
+	for _, q := range slices.Concat(why.Queries(), input.Queries()) {
 		check("kubectl plumbline", q)
 	}
 	if selectors < 1000 {

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/manifests/lab/table"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/metricsdoc"
@@ -174,8 +174,8 @@ func collect(t *testing.T) (expressions []expression, recorded map[string]bool) 
 	for _, query := range why.Queries() {
 		expressions = append(expressions, expression{"rules/why", query})
 	}
-	for _, query := range ask.Queries() {
-		expressions = append(expressions, expression{"loadgen/predict/ask", query})
+	for _, query := range input.Queries() {
+		expressions = append(expressions, expression{"loadgen/predict/input", query})
 	}
 	spec, err := table.ReadSpec(filepath.Join(testkit.Root(), "manifests", "lab", "table.yaml"))
 	if err != nil {

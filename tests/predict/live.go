@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/loadgen/predict"
-	"github.com/plumbline/plumbline/loadgen/predict/ask"
+	"github.com/plumbline/plumbline/loadgen/predict/input"
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/promapi"
 )
@@ -66,7 +66,7 @@ func live(ctx context.Context, o options) (*table, error) {
 			if from.class == to.class {
 				continue
 			}
-			q := ask.Question{Subject: why.Subject{Server: from.server}, Class: to.class, SameCache: true, At: at, Window: o.window, Windows: o.windows}
+			q := input.Question{Subject: why.Subject{Server: from.server}, Class: to.class, SameCache: true, At: at, Window: o.window, Windows: o.windows}
 			in, err := q.Input(ctx, api)
 			if err != nil {
 				return nil, fmt.Errorf("%s to %s: %w", from.class, to.class, err)

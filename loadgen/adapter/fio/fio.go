@@ -156,7 +156,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 	p := adapter.Process{
 		Command: append([]string{t.config.Path}, t.arguments()...), Env: []string{"LC_ALL=C"},
 		Stop: syscall.SIGINT, Grace: stopGrace,
-		Stdout: split.line, Stderr: func(line string) { t.log.Debug("fio says", "line", line); r.note(line) },
+		Stdout: split.line, Stderr: func(line string) { t.log.Debug("line of fio", "line", line); r.note(line) },
 		Started: func(pid int) { t.pid.Store(int64(pid)) },
 	}
 	err := p.Run(ctx)
@@ -176,7 +176,7 @@ func (t *Tool) Once(ctx context.Context) adapter.Ended {
 }
 
 func (r *run) message(line string) {
-	r.log.Debug("fio says", "line", line)
+	r.log.Debug("line of fio", "line", line)
 	r.note(line)
 }
 

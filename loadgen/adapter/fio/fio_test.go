@@ -136,7 +136,7 @@ func TestLive(t *testing.T) {
 	got := load.Tally()
 	t.Logf("counted %d requests, fio %d", got.Completed, tool.Total())
 	if got.Completed != tool.Total() || got.Lost != 0 || got.ParseErrors != 0 {
-		t.Errorf("counted %d, lost %d, parse errors %d; fio says %d", got.Completed, got.Lost, got.ParseErrors, tool.Total())
+		t.Errorf("counted %d, lost %d, parse errors %d; fio reports %d", got.Completed, got.Lost, got.ParseErrors, tool.Total())
 	}
 	// One sync after each write, but for those under way at the end.
 	if n := syncs.Tally().Completed; n > got.Completed || n+8 < got.Completed {

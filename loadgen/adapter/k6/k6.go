@@ -104,7 +104,7 @@ type run struct {
 	seen      atomic.Uint64
 	summary   Summary
 	lastWords string
-	told      time.Time
+	reported  time.Time
 }
 
 // Once runs k6 until it ends or ctx does.
@@ -189,7 +189,7 @@ func (r *run) point(line string) {
 
 // complaint logs k6's errors, but not each of a flood, and keeps the first, to report it if k6 ends.
 func (r *run) complaint(line string) {
-	r.log.Debug("k6 says", "line", line)
+	r.log.Debug("line of k6", "line", line)
 	if !strings.Contains(line, "level=error") {
 		return
 	}
@@ -197,8 +197,8 @@ func (r *run) complaint(line string) {
 	if r.lastWords == "" {
 		r.lastWords = text
 	}
-	if time.Since(r.told) >= complaintPause {
-		r.told = time.Now()
+	if time.Since(r.reported) >= complaintPause {
+		r.reported = time.Now()
 		r.log.Warn("k6 reports an error; more within 10 s are only counted", "line", text)
 	}
 }
@@ -212,7 +212,7 @@ func (r *run) ended(err error) adapter.Ended {
 		r.mu.Unlock()
 		if got := r.seen.Load(); got < r.summary.Completed {
 			r.load.Lost(r.summary.Completed - got)
-			r.log.Error("k6 did iterations it did not tell of", "iterations", r.summary.Completed-got)
+			r.log.Error("k6 did iterations it did not report", "iterations", r.summary.Completed-got)
 		}
 	}
 	// k6's codes of a configuration that it does not take, and of a script that fails before its first iteration.

@@ -96,7 +96,7 @@ func TestLive(t *testing.T) {
 	got, own := load.Tally(), tool.Total()
 	t.Logf("counted %d iterations, k6 %d", got.Completed, own.Completed)
 	if !own.Seen || got.Completed != own.Completed || got.Lost != 0 || got.ParseErrors != 0 || got.Response.Count() != 0 {
-		t.Errorf("counted %d, lost %d, parse errors %d; k6 says %+v (%v)", got.Completed, got.Lost, got.ParseErrors, own, ended.Err)
+		t.Errorf("counted %d, lost %d, parse errors %d; k6 reports %+v (%v)", got.Completed, got.Lost, got.ParseErrors, own, ended.Err)
 	}
 	if written.Load() == 0 {
 		t.Error("k6 wrote nothing to the remote-write address")

@@ -1,5 +1,5 @@
 // Runs one SQL statement at a fixed rate: an open loop, as far as there are free VUs. What finds
-// none is dropped, which k6 counts; k6 does not tell how long an iteration waited.
+// none is dropped, which k6 counts; k6 does not report how long an iteration waited.
 import exec from "k6/execution";
 import sql from "k6/x/sql";
 import mysql from "k6/x/sql/driver/mysql";
@@ -20,8 +20,8 @@ function kindOf(error) {
   return found ? found[0] : "other";
 }
 
-// When this VU last told of an error.
-let told = 0;
+// When this VU last reported an error.
+let reported = 0;
 
 export const options = {
   scenarios: {
@@ -37,15 +37,15 @@ export const options = {
   },
 };
 
-// The iteration's own duration is the measure; the tag says whether it counts as a failure.
+// The iteration's own duration is the measure; the tag marks whether it counts as a failure.
 export default function () {
   exec.vu.metrics.tags.failed = "no";
   try {
     db.query(__ENV.LOADGEN_QUERY);
   } catch (error) {
     exec.vu.metrics.tags.failed = kindOf(String(error));
-    if (Date.now() - told > 10000) {
-      told = Date.now();
+    if (Date.now() - reported > 10000) {
+      reported = Date.now();
       console.error(String(error));
     }
   }

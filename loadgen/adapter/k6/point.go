@@ -45,7 +45,7 @@ func ParsePoint(line string) (p Point, ok bool, err error) {
 	switch l.Metric {
 	case "iteration_duration": // milliseconds
 		if v := l.Data.Value; v < 0 || v > math.MaxInt64/1e6 {
-			return p, false, fmt.Errorf("k6 tells of an iteration of %v ms", v)
+			return p, false, fmt.Errorf("k6 reports an iteration of %v ms", v)
 		}
 		p.Done, p.Duration = true, time.Duration(l.Data.Value*float64(time.Millisecond))
 		switch l.Data.Tags["failed"] {
@@ -59,7 +59,7 @@ func ParsePoint(line string) (p Point, ok bool, err error) {
 		}
 	case "dropped_iterations":
 		if v := l.Data.Value; v < 0 || v > 1e9 || v != math.Trunc(v) {
-			return p, false, fmt.Errorf("k6 tells of %v dropped iterations", v)
+			return p, false, fmt.Errorf("k6 reports %v dropped iterations", v)
 		}
 		p.Dropped = uint64(l.Data.Value)
 	default:

@@ -39,7 +39,7 @@ func (t *Tool) Init(ctx context.Context) error {
 			return adapter.Final(err)
 		}
 		if there.scale > 0 {
-			t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "asked", t.config.Scale)
+			t.log.Warn("pgbench's tables have another scale and are made afresh", "scale", there.scale, "configured", t.config.Scale)
 		}
 		_, err = t.make(ctx, there)
 		return err
@@ -91,7 +91,7 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 	var last string
 	var phases []InitPhase
 	p := adapter.Process{Command: command, Env: t.env, Stop: syscall.SIGTERM, Grace: stopGrace, Stderr: func(line string) {
-		t.log.Debug("pgbench says", "line", line)
+		t.log.Debug("line of pgbench", "line", line)
 		if strings.HasPrefix(line, "pgbench: error: ") || strings.HasPrefix(line, "pgbench: fatal: ") {
 			last = line
 		}
@@ -104,7 +104,7 @@ func (t *Tool) make(ctx context.Context, there tables) ([]InitPhase, error) {
 		return nil, errors.Join(adapter.Final(err), t.done(ctx))
 	}
 	if err != nil {
-		failed := adapter.Told(adapter.Describe("pgbench --initialize", err, last), last)
+		failed := adapter.ToolError(adapter.Describe("pgbench --initialize", err, last), last)
 		if last != "" && adapter.KilledBy(err) == 0 && !strings.Contains(last, "ERROR:") && adapter.KindOf(last) == metrics.Other && !transient.MatchString(last) {
 			failed = errors.Join(adapter.Final(failed), t.done(ctx)) // such as a scale that it does not take
 		}
@@ -165,7 +165,7 @@ func (t tables) foreign(asked int) error {
 	case asked == 0:
 		return fmt.Errorf("pgbench's tables exist with scale %d, and loadgen did not make them, so that it does not make them afresh: %s", t.scale, instead)
 	}
-	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: ask for scale %[1]d, %[3]s", t.scale, asked, instead)
+	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: set scale %[1]d, %[3]s", t.scale, asked, instead)
 }
 
 // existing looks at the tables. pgbench makes the primary keys last, so they distinguish a complete set from the rest

@@ -67,7 +67,7 @@ func TestCountsEqualPgbenchsOwn(t *testing.T) {
 	t.Logf("completed %d and skipped %d, pgbench %d and %d; p99 response %v service %v", got.Completed, got.Skipped[metrics.Late], want.Processed, want.Skipped,
 		got.Response.Quantile(0.99), got.Service.Quantile(0.99))
 	if got.Completed != want.Processed || got.Skipped[metrics.Late] != want.Skipped || got.Errors[metrics.Other] != want.Failed {
-		t.Errorf("counted %d completed, %d skipped; pgbench says %+v", got.Completed, got.Skipped[metrics.Late], want)
+		t.Errorf("counted %d completed, %d skipped; pgbench reports %+v", got.Completed, got.Skipped[metrics.Late], want)
 	}
 	if got.Offered != want.Processed+want.Skipped || got.ParseErrors != 0 || got.Lost != 0 {
 		t.Errorf("offered %d, parse errors %d, lost %d", got.Offered, got.ParseErrors, got.Lost)
@@ -90,7 +90,7 @@ func TestClosedLoop(t *testing.T) {
 	stop()
 	got := r.load.Tally()
 	if own := r.tool.Total(); got.Completed != own.Processed || got.Service.Count() != got.Completed || got.Response.Count() != 0 {
-		t.Errorf("completed %d, %d service and %d response times; pgbench says %+v", got.Completed, got.Service.Count(), got.Response.Count(), own)
+		t.Errorf("completed %d, %d service and %d response times; pgbench reports %+v", got.Completed, got.Service.Count(), got.Response.Count(), own)
 	}
 }
 
@@ -223,15 +223,15 @@ func TestInitOfAnotherScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := scale(); n != 2 {
-		t.Errorf("the tables have scale %d, asked was 2", n)
+		t.Errorf("the tables have scale %d, want 2", n)
 	}
 	r.db.Exec("comment on table pgbench_branches is null") // as if somebody else had made them
 	if err := r.tool.Init(t.Context()); err != nil {
-		t.Errorf("tables of the scale asked for: %v", err)
+		t.Errorf("tables of the configured scale: %v", err)
 	}
 	r.tool.config.Scale = 1
 	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "scale 2, not 1") {
-		t.Errorf("somebody's tables of scale 2, asked for 1: %v", err)
+		t.Errorf("somebody's tables of scale 2, configured 1: %v", err)
 	}
 	if n := scale(); n != 2 {
 		t.Errorf("somebody's tables of scale 2 have scale %d now", n)
@@ -288,7 +288,7 @@ func TestInitLeavesOthers(t *testing.T) {
 			t.Error(err)
 		}
 		if got := count("pgbench_branches"); got != scale || noted() != 0 {
-			t.Errorf("scale %d, asked for %d, %d notes", got, scale, noted())
+			t.Errorf("scale %d, want %d, %d notes", got, scale, noted())
 		}
 		r.tool.config.Path = path
 	}
@@ -324,7 +324,7 @@ func TestInitWithoutMarks(t *testing.T) {
 	}
 	r.tool.config.Scale = 1
 	if err := r.tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "loadgen did not make them") {
-		t.Errorf("of tables that are not marked, with another scale asked for: %v", err)
+		t.Errorf("of tables that are not marked, with another scale configured: %v", err)
 	}
 }
 

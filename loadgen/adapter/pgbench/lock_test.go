@@ -74,7 +74,7 @@ func TestInitOfTwo(t *testing.T) {
 		}
 	}
 	if n := r.db.Count("select count(*) from pgbench_branches"); n != 2 {
-		t.Errorf("the tables have scale %d, asked was 2", n)
+		t.Errorf("the tables have scale %d, want 2", n)
 	}
 	if _, err := os.Stat(again); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the second made the tables again: %v", err)
@@ -127,7 +127,7 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 		return nil
 	})
 	if err != nil || !strings.Contains(log.String(), "too many connections") {
-		t.Errorf("%v; the log says %s", err, &log)
+		t.Errorf("%v; the log is %s", err, &log)
 	}
 }
 

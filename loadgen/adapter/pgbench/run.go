@@ -142,7 +142,7 @@ func (r *run) stderr(line string) {
 		text, ok = strings.CutPrefix(line, "pgbench: fatal: ")
 	}
 	if !ok || strings.HasPrefix(text, "Run was aborted") {
-		r.log.Debug("pgbench says", "line", line)
+		r.log.Debug("line of pgbench", "line", line)
 		if !ok && r.lastWords == "" && !strings.HasPrefix(line, "starting vacuum") {
 			r.lastWords = strings.TrimSpace(line) // of become, if there is no such program
 		}

@@ -32,6 +32,6 @@ func TestMarkThatWaits(t *testing.T) {
 	tool.config.Script = "oltp_insert"
 	tool.noteChange(t.Context())
 	if tool.noted || !strings.Contains(log.String(), "another test would take them as they are") {
-		t.Errorf("noted: %v; the log says %q", tool.noted, &log)
+		t.Errorf("noted: %v; the log is %q", tool.noted, &log)
 	}
 }

@@ -60,7 +60,7 @@ func TestInitOfTwo(t *testing.T) {
 				Do(t.Context(), func(context.Context) error { t.Error("done beside the first"); return nil })
 			name := map[string]string{"postgres": "postgres", "mysql": "test"}[engine]
 			if err == nil || !strings.Contains(err.Error(), "another loadgen makes sysbench's tables in the database "+name+",") {
-				t.Errorf("who waits in vain is told %v", err)
+				t.Errorf("waiting in vain returns %v", err)
 			}
 			open, err := os.OpenFile(gate, os.O_RDWR, 0)
 			if err != nil {
@@ -76,7 +76,7 @@ func TestInitOfTwo(t *testing.T) {
 				}
 			}
 			if n := count("select count(*) from sbtest2"); n != 500 {
-				t.Errorf("the second table has %d rows, asked were 500", n)
+				t.Errorf("the second table has %d rows, want 500", n)
 			}
 			if _, err := os.Stat(again); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the second made the tables again: %v", err)

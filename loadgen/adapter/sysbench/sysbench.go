@@ -234,7 +234,7 @@ func (r *run) ended(err error) adapter.Ended {
 		r.Tool.mu.Unlock()
 		if got := r.completed.Load(); got < r.summary.Events {
 			r.load.Lost(r.summary.Events - got)
-			r.log.Error("sysbench did events it did not tell of", "events", r.summary.Events-got)
+			r.log.Error("sysbench did events it did not report", "events", r.summary.Events-got)
 		}
 	}
 	refused := r.completed.Load() == 0 && adapter.ExitCode(err) > 0 && own(r.lastWords)
@@ -402,7 +402,7 @@ func (t *Tool) prepare(ctx context.Context) error {
 		return adapter.Final(err)
 	}
 	if err != nil {
-		failed := adapter.Told(adapter.Describe("sysbench prepare", err, last), last)
+		failed := adapter.ToolError(adapter.Describe("sysbench prepare", err, last), last)
 		if adapter.KilledBy(err) == 0 && own(strings.TrimPrefix(last, "FATAL: ")) {
 			return adapter.Final(failed)
 		}

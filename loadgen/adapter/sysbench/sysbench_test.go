@@ -184,7 +184,7 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 	got, own := r.load.Tally(), r.tool.Total()
 	t.Logf("counted %d events, sysbench %d", got.Completed, own.Events)
 	if !own.Seen || got.Completed != own.Events || got.ParseErrors != 0 || got.Lost != 0 {
-		t.Errorf("counted %d, parse errors %d, lost %d; sysbench says %+v (%v)", got.Completed, got.ParseErrors, got.Lost, own, ended.Err)
+		t.Errorf("counted %d, parse errors %d, lost %d; sysbench reports %+v (%v)", got.Completed, got.ParseErrors, got.Lost, own, ended.Err)
 	}
 	if got.Service.Mean() <= 0 || got.Response.Mean() < got.Service.Mean() {
 		t.Errorf("mean response %v s, service %v s", got.Response.Mean(), got.Service.Mean())

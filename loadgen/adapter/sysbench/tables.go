@@ -106,8 +106,8 @@ func (c Config) plan(there map[int]table, interrupted making) (fit bool, drop []
 			return false, nil, fmt.Errorf("%s%d exists without its secondary index, and loadgen did not make it: its making may not be over, or was "+
 				"with --create_secondary=off; wait for its end, take another database, or drop it (sysbench %s cleanup)", prefix, n, c.Script)
 		case err == nil:
-			err = fmt.Errorf("%s%d exists with %s, and loadgen did not make it; asked for are %d tables of %d rows: "+
-				"ask for as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.size(), c.Tables, c.TableSize, c.Script)
+			err = fmt.Errorf("%s%d exists with %s, and loadgen did not make it; configured are %d tables of %d rows: "+
+				"configure as many as there are, take another database, or drop the tables (sysbench %s cleanup)", prefix, n, one.size(), c.Tables, c.TableSize, c.Script)
 		}
 	}
 	if err != nil {

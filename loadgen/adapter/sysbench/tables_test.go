@@ -51,22 +51,22 @@ func TestInitOfAnotherSize(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rows(1) != 800 || tables() != 1 {
-				t.Errorf("%d tables, the first with %d rows; asked was one of 800", tables(), rows(1))
+				t.Errorf("%d tables, the first with %d rows; want one of 800", tables(), rows(1))
 			}
 			tool.config.Tables = 3
 			if err := tool.Init(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if tables() != 3 || rows(3) != 800 {
-				t.Errorf("%d tables, the third with %d rows; asked were 3 of 800", tables(), rows(3))
+				t.Errorf("%d tables, the third with %d rows; want 3 of 800", tables(), rows(3))
 			}
 			disown("sbtest2")
 			if err := tool.Init(t.Context()); err != nil {
-				t.Errorf("tables as asked for: %v", err)
+				t.Errorf("tables as configured: %v", err)
 			}
 			tool.config.TableSize = 700
 			if err := tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "sbtest2 exists with a last key of 800") {
-				t.Errorf("somebody's table of 800 rows, asked for 700: %v", err)
+				t.Errorf("somebody's table of 800 rows, configured 700: %v", err)
 			}
 			if tables() != 3 || rows(1) != 800 || rows(2) != 800 {
 				t.Errorf("of 3 tables %d are left, with %d and %d rows", tables(), rows(1), rows(2))
@@ -136,7 +136,7 @@ func TestInitLeavesOthers(t *testing.T) {
 					t.Error(err)
 				}
 				if got := count("select count(*) from sbtest2"); got != rows || noted() != 0 {
-					t.Errorf("%d rows, asked for %d, %d notes", got, rows, noted())
+					t.Errorf("%d rows, want %d, %d notes", got, rows, noted())
 				}
 			}
 			again(500)
@@ -165,7 +165,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"none":                         {there: nil},
 		"ours":                         {there: map[int]table{1: ours(10), 2: ours(10)}, fit: true},
-		"more than asked for":          {there: map[int]table{1: ours(10), 2: ours(10), 3: other(7)}, fit: true},
+		"more than configured":         {there: map[int]table{1: ours(10), 2: ours(10), 3: other(7)}, fit: true},
 		"ours of another size":         {there: map[int]table{1: ours(9), 2: ours(10), 3: ours(9)}, drop: []int{1, 2, 3}},
 		"ours that are too large":      {there: map[int]table{1: ours(11), 2: ours(11)}, drop: []int{1, 2}},
 		"ours beside another":          {there: map[int]table{1: ours(9), 2: ours(9), 3: other(9)}, drop: []int{1, 2}},
@@ -210,7 +210,7 @@ func TestInitWithoutMarks(t *testing.T) {
 	}
 	tool.config.TableSize = 400
 	if err := tool.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "loadgen did not make it") {
-		t.Errorf("of tables that are not marked, with another size asked for: %v", err)
+		t.Errorf("of tables that are not marked, with another size configured: %v", err)
 	}
 }
 
@@ -295,7 +295,7 @@ func TestTablesThatChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := rows(); n != 500 {
-					t.Errorf("%s begins with %d rows, 500 were asked for", script, n)
+					t.Errorf("%s begins with %d rows, want 500", script, n)
 				}
 				before := r.load.Tally().Completed
 				stop := testload.Start(t, func(ctx context.Context) { r.tool.Once(ctx) })
@@ -314,7 +314,7 @@ func TestTablesThatChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := rows(); n != 500 {
-				t.Errorf("after inserts and deletes there are %d rows, 500 were asked for", n)
+				t.Errorf("after inserts and deletes there are %d rows, want 500", n)
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func locked(file *os.File) bool {
 		return false
 	}
 	if err = cmp.Or(err, unlocked); err != nil {
-		tell(file.Name(), err)
+		warnUnlocked(file.Name(), err)
 	}
 	open, err := file.Stat()
 	if err != nil {
@@ -115,12 +115,12 @@ func locked(file *os.File) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// told are the files of which it was logged that they are not locked.
-var told sync.Map
+// warned are the files for which warnUnlocked logged that they are not locked.
+var warned sync.Map
 
-// tell logs it once of each.
-func tell(name string, err error) {
-	if _, before := told.LoadOrStore(name, true); !before {
+// warnUnlocked logs once for each file that it is not locked.
+func warnUnlocked(name string, err error) {
+	if _, before := warned.LoadOrStore(name, true); !before {
 		slog.Warn("a file is written without a lock, so that nothing keeps another loadgen from writing it, too", "file", name, "err", err)
 	}
 }

@@ -47,7 +47,7 @@ func TestLeftover(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, path, "yesterday")
-	if err := errors.Join(os.WriteFile(beside, []byte("half of to"), 0o400), Write(path, says("today"))); err != nil {
+	if err := errors.Join(os.WriteFile(beside, []byte("half of to"), 0o400), Write(path, writes("today"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "today")
@@ -61,7 +61,7 @@ func TestInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	called := false
-	err := File{Path: path, Before: func() error { called = true; return nil }}.Write(says("today"))
+	err := File{Path: path, Before: func() error { called = true; return nil }}.Write(writes("today"))
 	for _, err := range []error{err, Check(path)} {
 		if err == nil || !strings.Contains(err.Error(), beside+" is in the way") {
 			t.Errorf("it gave %v", err)
@@ -81,7 +81,7 @@ func TestSomebodyElses(t *testing.T) {
 	if err := errors.Join(os.WriteFile(beside, nil, 0o644), os.Chown(beside, 12345, 12345)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, says("today")); err == nil || !strings.Contains(err.Error(), beside+" is in the way") {
+	if err := Write(path, writes("today")); err == nil || !strings.Contains(err.Error(), beside+" is in the way") {
 		t.Errorf("it gave %v", err)
 	}
 	if err := os.Remove(beside); err != nil {
@@ -104,12 +104,12 @@ func TestAtWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	patience = 0
-	if err := Write(path, says("today")); !errors.Is(err, errAtWork) {
+	if err := Write(path, writes("today")); !errors.Is(err, errAtWork) {
 		t.Errorf("it gave %v", err)
 	}
 	patience = time.Minute
 	written := make(chan error, 1)
-	go func() { written <- Write(path, says("today")) }()
+	go func() { written <- Write(path, writes("today")) }()
 	if err := errors.Join(os.Rename(other.Name(), path), other.Close(), <-written); err != nil {
 		t.Error(err)
 	}
@@ -128,7 +128,7 @@ func TestBefore(t *testing.T) {
 		}
 		return broken
 	}}
-	if err := f.Write(says("today")); !errors.Is(err, broken) {
+	if err := f.Write(writes("today")); !errors.Is(err, broken) {
 		t.Errorf("it gave %v", err)
 	}
 	has(t, path, "yesterday")
@@ -138,7 +138,7 @@ func TestBefore(t *testing.T) {
 func TestOwner(t *testing.T) {
 	testkit.NeedRoot(t)
 	path, _ := old(t)
-	if err := errors.Join(os.Chown(path, 12345, 54321), os.Chmod(path, 0o600), Write(path, says("today"))); err != nil {
+	if err := errors.Join(os.Chown(path, 12345, 54321), os.Chmod(path, 0o600), Write(path, writes("today"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "today")
@@ -161,7 +161,7 @@ func TestMountedFile(t *testing.T) {
 		t.Errorf("it gave %v", err)
 	}
 	has(t, inside, "yesterday")
-	if err := errors.Join(Check(path), Write(path, says("today"))); err != nil {
+	if err := errors.Join(Check(path), Write(path, writes("today"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, inside, "today")
@@ -182,16 +182,16 @@ func TestFolderThatTakesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("no space left")
-	if err := Write(path, func(w io.Writer) error { return errors.Join(says("half of tod")(w), full) }); !errors.Is(err, full) {
+	if err := Write(path, func(w io.Writer) error { return errors.Join(writes("half of tod")(w), full) }); !errors.Is(err, full) {
 		t.Errorf("it gave %v", err)
 	}
 	has(t, path, "yesterday")
-	if err := errors.Join(Check(path), Write(path, says("today"))); err != nil {
+	if err := errors.Join(Check(path), Write(path, writes("today"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, inside, "today")
 	other := filepath.Join(folder, "other.json")
-	for _, err := range []error{Check(other), Write(other, says("x"))} {
+	for _, err := range []error{Check(other), Write(other, writes("x"))} {
 		if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), other) {
 			t.Errorf("a new file there gave %v", err)
 		}

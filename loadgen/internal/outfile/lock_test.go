@@ -38,13 +38,13 @@ func TestWithoutLocks(t *testing.T) {
 		path, beside := old(t)
 		for _, text := range []string{"today", "tomorrow"} {
 			// And what a killed loadgen left is no other one at work.
-			if err := errors.Join(os.WriteFile(beside, []byte("half of to"), 0o600), Check(path), Write(path, says(text))); err != nil {
+			if err := errors.Join(os.WriteFile(beside, []byte("half of to"), 0o600), Check(path), Write(path, writes(text))); err != nil {
 				t.Fatalf("%v: %v", cause, err)
 			}
 			has(t, path, text)
 		}
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), beside) || !strings.Contains(log.String(), cause.Error()) {
-			t.Errorf("%v is told %d times:\n%s", cause, n, log)
+			t.Errorf("%v is logged %d times:\n%s", cause, n, log)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestAtWorkOnNFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	patience = 0
-	if err := Write(path, says("today")); !errors.Is(err, errAtWork) {
+	if err := Write(path, writes("today")); !errors.Is(err, errAtWork) {
 		t.Errorf("it gave %v", err)
 	}
 	if _, err := os.Stat(beside); err != nil || log.Len() > 0 {
@@ -84,7 +84,7 @@ func TestAtWorkOnNFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	patience = time.Minute
-	if err := Write(path, says("today")); err != nil {
+	if err := Write(path, writes("today")); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "today")
@@ -110,7 +110,7 @@ func TestSynced(t *testing.T) {
 		return f.Sync()
 	}
 	defer func() { fsync = (*os.File).Sync }()
-	if err := Write(path, says("today")); err != nil {
+	if err := Write(path, writes("today")); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{beside + " while there is yesterday", filepath.Dir(path) + " while there is today"}
@@ -126,7 +126,7 @@ func TestSynced(t *testing.T) {
 			}
 			return f.Sync()
 		}
-		err := Write(path, func(w io.Writer) error { return says("today")(w) })
+		err := Write(path, func(w io.Writer) error { return writes("today")(w) })
 		if errors.Is(err, cause) != fails {
 			t.Errorf("%v: %v", cause, err)
 		}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// says returns a function that writes a text.
-func says(text string) func(io.Writer) error {
+// writes returns a function that writes a text.
+func writes(text string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
@@ -42,17 +42,17 @@ func TestWrite(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("to check made the file")
 	}
-	if err := Write(path, says("yesterday")); err != nil {
+	if err := Write(path, writes("yesterday")); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "yesterday")
 	full := errors.New("no space left")
-	err := Write(path, func(w io.Writer) error { return errors.Join(says("half of tod")(w), full) })
+	err := Write(path, func(w io.Writer) error { return errors.Join(writes("half of tod")(w), full) })
 	if !errors.Is(err, full) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a full disk gave %v", err)
 	}
 	has(t, path, "yesterday")
-	if err := errors.Join(os.Chmod(path, 0o640), Check(path), Write(path, says("today"))); err != nil {
+	if err := errors.Join(os.Chmod(path, 0o640), Check(path), Write(path, writes("today"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "today")
@@ -72,7 +72,7 @@ func TestCheckRefuses(t *testing.T) {
 		if err := Check(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s is refused by %v", path, err)
 		}
-		if err := Write(path, says("x")); err == nil || !strings.Contains(err.Error(), path) {
+		if err := Write(path, writes("x")); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s is written with %v", path, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestCheckRefuses(t *testing.T) {
 // A link stays one, and what it leads to is replaced.
 func TestLink(t *testing.T) {
 	path, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "link")
-	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o644), os.Symlink(path, link), Check(link), Write(link, says("new"))); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o644), os.Symlink(path, link), Check(link), Write(link, writes("new"))); err != nil {
 		t.Fatal(err)
 	}
 	has(t, path, "new")
@@ -95,7 +95,7 @@ func TestLinkToNothing(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "there", "file"), filepath.Join(folder, "here", "link")
 	err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Mkdir(filepath.Dir(link), 0o755), os.Symlink("../there/second", link),
-		os.Symlink("file", filepath.Join(folder, "there", "second")), Check(link), Write(link, says("new")), os.Remove(filepath.Join(folder, "there", "second")))
+		os.Symlink("file", filepath.Join(folder, "there", "second")), Check(link), Write(link, writes("new")), os.Remove(filepath.Join(folder, "there", "second")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestUmask(t *testing.T) {
 	defer syscall.Umask(before)
 	for _, c := range []struct{ mode, want fs.FileMode }{{0, 0o640}, {0o644, 0o644}} {
 		f := File{Path: filepath.Join(folder, c.want.String()), Mode: c.mode}
-		if err := f.Write(says("x")); err != nil {
+		if err := f.Write(writes("x")); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(f.Path)
@@ -131,7 +131,7 @@ func TestStreams(t *testing.T) {
 	const inside = "OUTFILE_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
 		_, err := os.Stdout.WriteString("one ")
-		if err := errors.Join(err, Check("/dev/stdout"), Write("/dev/stdout", says("two "))); err != nil || Replaces("/dev/stdout") {
+		if err := errors.Join(err, Check("/dev/stdout"), Write("/dev/stdout", writes("two "))); err != nil || Replaces("/dev/stdout") {
 			fmt.Fprintln(os.Stderr, "it was not written to:", err)
 			os.Exit(1)
 		}
@@ -158,7 +158,7 @@ func TestStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, path, "one two three")
-	if err := errors.Join(Check("/dev/null"), Write("/dev/null", says("x"))); err != nil || Replaces("/dev/null") {
+	if err := errors.Join(Check("/dev/null"), Write("/dev/null", writes("x"))); err != nil || Replaces("/dev/null") {
 		t.Errorf("/dev/null: %v", err)
 	}
 }

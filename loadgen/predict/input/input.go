@@ -1,6 +1,6 @@
-// Package ask queries a Prometheus that has Plumbline's series for the input of a prediction: a server's statements,
+// Package input queries a Prometheus that has Plumbline's series for the input of a prediction: a server's statements,
 // and the requests of the block devices of its class and of another.
-package ask
+package input
 
 import (
 	"context"
@@ -44,7 +44,7 @@ const mostWindows = 288
 func (q Question) Check() error {
 	switch {
 	case (q.Class == "") == (q.Replicas == 0):
-		return errors.New("say where to: either a storage class or a number of replicas")
+		return errors.New("name a target: either a storage class or a number of replicas")
 	case q.Replicas < 0 || q.Clients < 0 || q.ThinkTime < 0:
 		return errors.New("replicas, clients and think time must not be below 0")
 	case q.Windows < 1 || q.Windows > mostWindows || q.Window < 10*time.Second:
@@ -67,7 +67,7 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 		for _, t := range targets {
 			names = append(names, t.Server)
 		}
-		return nil, fmt.Errorf("%s has %d servers (%s): ask about one, server/SERVER", q.Subject, len(targets), strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s has %d servers (%s): name one, server/SERVER", q.Subject, len(targets), strings.Join(names, ", "))
 	}
 	t := targets[0]
 	if t.Server == "" {
@@ -76,7 +76,7 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 	if t.Volume == "" {
 		return nil, fmt.Errorf("%s is on no volume that is known: see kubectl plumbline verify", q.Subject)
 	}
-	a := &asker{ctx: ctx, api: api, q: q, cluster: t.Cluster, asked: map[int64]places{}}
+	a := &querier{ctx: ctx, api: api, q: q, cluster: t.Cluster, cached: map[int64]places{}}
 	in := &predict.Input{Version: predict.Version, From: predict.Class{Name: t.Class}, To: predict.Class{Name: q.Class, Replicas: q.Replicas},
 		Workload: predict.Workload{Name: t.Server, Engine: t.Engine, Clients: q.Clients, Think: q.Think, ThinkSeconds: q.ThinkTime.Seconds(), SameCache: q.SameCache}}
 	if q.Class == "" {
@@ -118,20 +118,20 @@ func (q Question) Input(ctx context.Context, api why.API) (*predict.Input, error
 // key is a block device among all clusters and nodes.
 type key struct{ cluster, node, device string }
 
-// asker runs the queries. It keeps the first error and queries nothing after it.
-type asker struct {
+// querier runs the queries. It keeps the first error and queries nothing after it.
+type querier struct {
 	ctx context.Context
 	api why.API
 	q   Question
 	// cluster is the server's.
 	cluster string
-	// asked are the places that were queried, by time.
-	asked map[int64]places
-	err   error
+	// cached are the places that were queried, by time.
+	cached map[int64]places
+	err    error
 }
 
 // vector runs a query at a time.
-func (a *asker) vector(text string, at time.Time) model.Vector {
+func (a *querier) vector(text string, at time.Time) model.Vector {
 	if a.err != nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (a *asker) vector(text string, at time.Time) model.Vector {
 }
 
 // histograms queries histograms, of either kind, by their labels without the bound.
-func (a *asker) histograms(name string, of map[string]string, at time.Time) map[model.Fingerprint]found {
+func (a *querier) histograms(name string, of map[string]string, at time.Time) map[model.Fingerprint]found {
 	all := map[model.Fingerprint]found{}
 	for _, s := range a.vector(matchers(of).Replace(questions[name].native), at) {
 		if s.Histogram != nil {
@@ -181,7 +181,7 @@ type found struct {
 	h      predict.Histogram
 }
 
-func (a *asker) number(name string, t why.Target) float64 {
+func (a *querier) number(name string, t why.Target) float64 {
 	text := matchers(a.of(t)).Replace(questions[name].native)
 	for _, s := range a.vector(text, a.q.At) {
 		if v := float64(s.Value); v > 0 && !math.IsInf(v, 1) {
@@ -191,12 +191,12 @@ func (a *asker) number(name string, t why.Target) float64 {
 	return 0
 }
 
-func (a *asker) of(t why.Target) map[string]string {
+func (a *querier) of(t why.Target) map[string]string {
 	return map[string]string{"server": a.within(t.Cluster, labels("node", t.Node, "server", t.Server)), "window": duration(a.q.Window)}
 }
 
 // within adds the matcher of the cluster to query, or of the target's if all are; "" is any then.
-func (a *asker) within(cluster, matchers string) string {
+func (a *querier) within(cluster, matchers string) string {
 	matcher := labels("cluster", cluster)
 	if name, named := why.Only(a.api); named {
 		matcher = fmt.Sprintf("cluster=%q", name)
@@ -208,7 +208,7 @@ func (a *asker) within(cluster, matchers string) string {
 }
 
 // statements are those of a server in the window that ends then.
-func (a *asker) statements(t why.Target, at time.Time) predict.Window {
+func (a *querier) statements(t why.Target, at time.Time) predict.Window {
 	w := predict.Window{Seconds: a.q.Window.Seconds()}
 	phases := map[string]map[string]float64{}
 	for _, s := range a.vector(matchers(a.of(t)).Replace(questions["phases"].native), at) {
@@ -231,7 +231,7 @@ func (a *asker) statements(t why.Target, at time.Time) predict.Window {
 }
 
 // requests are those of a window's devices.
-func (a *asker) requests(s span) map[key]predict.Load {
+func (a *querier) requests(s span) map[key]predict.Load {
 	all := map[key]predict.Load{}
 	spots := slices.Concat(s.source, s.others)
 	if len(spots) == 0 {

@@ -1,4 +1,4 @@
-package ask
+package input
 
 import (
 	"fmt"
@@ -81,8 +81,8 @@ func TestRefuses(t *testing.T) {
 		change func(*Question)
 		want   string
 	}{
-		"no target":      {func(q *Question) { q.Class = "" }, "say where to"},
-		"two targets":    {func(q *Question) { q.Replicas = 3 }, "say where to"},
+		"no target":      {func(q *Question) { q.Class = "" }, "name a target"},
+		"two targets":    {func(q *Question) { q.Replicas = 3 }, "name a target"},
 		"no such server": {func(q *Question) { q.Subject = why.Subject{Server: "x"} }, "nothing is known of it"},
 		"windows":        {func(q *Question) { q.Windows = 0 }, "windows"},
 	} {
@@ -123,7 +123,7 @@ func TestOneServer(t *testing.T) {
 	identity := `node="n",volume="v-2",namespace="lab",persistentvolumeclaim="data-2",storageclass="r1",backend="b"`
 	r.Gauge(`server:volume:info{server="second",db_system="postgresql",`+identity+`}`, 1)
 	r.Gauge(`plumbline_volume_info{`+identity+`,device="dev-2",pod="p"}`, 1)
-	if _, err := asked().Input(t.Context(), r); err == nil || !strings.Contains(err.Error(), "ask about one") {
+	if _, err := asked().Input(t.Context(), r); err == nil || !strings.Contains(err.Error(), "name one") {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package ask
+package input
 
 // podKey is a pod of the queried cluster, empty if it is not known.
 type podKey struct{ namespace, pod string }

@@ -1,4 +1,4 @@
-package ask
+package input
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ const (
 
 // few keeps, of more than mostVolumes, those whose load is nearest to that of the server's device in the same windows.
 // It returns how many there were, 0 if all are looked at.
-func (a *asker) few(spans []span) int {
+func (a *querier) few(spans []span) int {
 	far := map[volumeKey][]float64{}
 	for _, s := range spans {
 		for _, o := range s.others {
@@ -61,7 +61,7 @@ func (a *asker) few(spans []span) int {
 }
 
 // loads are how many writes and flushes a second each device had in the window that ends then.
-func (a *asker) loads(at time.Time) map[key]float64 {
+func (a *querier) loads(at time.Time) map[key]float64 {
 	all := map[key]float64{}
 	everywhere := matchers(map[string]string{"cluster": a.within(a.cluster, ""), "window": duration(a.q.Window)})
 	// Some nodes' histograms may be native, and others' classic.

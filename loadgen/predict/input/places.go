@@ -1,4 +1,4 @@
-package ask
+package input
 
 import (
 	"cmp"
@@ -35,8 +35,8 @@ type places struct {
 }
 
 // places queries where volumes were, once for each time.
-func (a *asker) places(at time.Time) places {
-	if p, ok := a.asked[at.UnixNano()]; ok {
+func (a *querier) places(at time.Time) places {
+	if p, ok := a.cached[at.UnixNano()]; ok {
 		return p
 	}
 	p := places{map[place]mounted{}, disks{}, map[volumeKey]float64{}}
@@ -59,7 +59,7 @@ func (a *asker) places(at time.Time) places {
 			p.of[place{k, volumeOf(m)}] = mounted{pod, string(m["storageclass"]), string(m["backend"])}
 		}
 	}
-	a.asked[at.UnixNano()] = p
+	a.cached[at.UnixNano()] = p
 	return p
 }
 
@@ -105,7 +105,7 @@ type span struct {
 
 // spans are all windows, the latest first. A device's name may be another volume's after one was attached anew: so its
 // volume is queried at each window's begin and end.
-func (a *asker) spans(t why.Target) []span {
+func (a *querier) spans(t why.Target) []span {
 	var all []span
 	source := volumeKey{t.Cluster, t.Volume}
 	for i := range a.q.Windows {
