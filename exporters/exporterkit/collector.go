@@ -65,11 +65,11 @@ type setDescs struct{ duration, success, panics, timeouts, dropped *prometheus.D
 func newSetDescs() setDescs {
 	return setDescs{
 		duration: prometheus.NewDesc("plumbline_scrape_collector_duration_seconds",
-			"Time a collector took to answer this scrape, in seconds; if it has not answered yet, the time since it was asked.", []string{"collector"}, nil),
+			"Time a collector took to answer this scrape, in seconds; if it has not answered yet, the time since its update began.", []string{"collector"}, nil),
 		success: prometheus.NewDesc("plumbline_scrape_collector_success",
 			"Whether a collector answered this scrape without an error: 1 yes, 0 no.", []string{"collector"}, nil),
 		panics: prometheus.NewDesc("plumbline_scrape_collector_panics_total",
-			"Times a collector panicked while it was asked; it is asked again at the next scrape.", []string{"collector"}, nil),
+			"Times a collector panicked; the next scrape updates it again.", []string{"collector"}, nil),
 		timeouts: prometheus.NewDesc("plumbline_scrape_collector_timeouts_total",
 			"Scrapes that were answered without all of a collector's series, because it had not returned in time or still has not since an earlier scrape.", []string{"collector"}, nil),
 		dropped: prometheus.NewDesc("plumbline_scrape_collector_dropped_series_total",
@@ -116,7 +116,7 @@ func (s *Set) each(f func(prometheus.Metric)) {
 	slices.SortFunc(members, func(a, b *member) int { return strings.Compare(a.name, b.name) })
 	asked := make([]*update, len(members))
 	for i, m := range members {
-		asked[i] = m.ask()
+		asked[i] = m.request()
 	}
 	merged := newMerge(s.once)
 	for i, m := range members {

@@ -64,8 +64,8 @@ func (m *member) replace(c Collector) {
 	m.collector, m.running = c, nil
 }
 
-// ask starts an Update, or joins the one under way.
-func (m *member) ask() *update {
+// request starts an Update, or joins the one under way.
+func (m *member) request() *update {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.running == nil {
@@ -144,7 +144,7 @@ func (m *member) giveUp(r *run, rendered *rendering) {
 // cameLate ends a run that was given up: the next scrape starts a new one.
 func (m *member) cameLate(r *run, err error) {
 	m.logResult(err)
-	m.set.log.Info("collector returned after it was given up; it is asked again", "collector", m.name, "after", time.Since(r.began).Round(time.Millisecond))
+	m.set.log.Info("collector returned after it was given up; the next scrape updates it again", "collector", m.name, "after", time.Since(r.began).Round(time.Millisecond))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.countResult(0, err)

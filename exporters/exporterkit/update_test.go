@@ -84,7 +84,7 @@ func TestPanicIsRecovered(t *testing.T) {
 		t.Errorf("the panic is in the log %d times, want once:\n%s", n, &log)
 	}
 	if !strings.Contains(log.String(), "update_test.go") {
-		t.Errorf("the log does not say where:\n%s", &log)
+		t.Errorf("the log lacks the place:\n%s", &log)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestStandingErrorIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	var err error
 	set := NewSet(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	set.Add("asks", updateFunc(func(chan<- prometheus.Metric) error { return err }))
+	set.Add("first", updateFunc(func(chan<- prometheus.Metric) error { return err }))
 	set.Add("other", updateFunc(func(chan<- prometheus.Metric) error { return fmt.Errorf("server away") }))
 	registry := registryOf(set)
 	for _, step := range []struct {
@@ -130,16 +130,16 @@ func TestStandingErrorIsLoggedOnce(t *testing.T) {
 			exposition.Text(t, registry)
 		}
 		for line, want := range map[string]int{
-			`level=ERROR msg="collector failed" collector=asks`:           step.failed,
-			`level=DEBUG msg="collector failed as before" collector=asks`: step.as,
-			`level=INFO msg="collector no longer fails" collector=asks`:   step.over,
-			`level=DEBUG msg="collector has no data" collector=asks`:      step.noData,
+			`level=ERROR msg="collector failed" collector=first`:           step.failed,
+			`level=DEBUG msg="collector failed as before" collector=first`: step.as,
+			`level=INFO msg="collector no longer fails" collector=first`:   step.over,
+			`level=DEBUG msg="collector has no data" collector=first`:      step.noData,
 		} {
 			if n := strings.Count(log.String(), line); n != want {
 				t.Errorf("%.100v: %d lines %s, want %d:\n%.2000s", step.err, n, line, want, &log)
 			}
 		}
-		if n := len(set.members["asks"].standing); n > maxStanding {
+		if n := len(set.members["first"].standing); n > maxStanding {
 			t.Errorf("%d bytes of an error are kept, want at most %d", n, maxStanding)
 		}
 	}
@@ -223,17 +223,17 @@ func TestHangingCollector(t *testing.T) {
 		}
 	}
 	if n := h.calls.Load(); n != 1 {
-		t.Errorf("asked %d times while it hung", n)
+		t.Errorf("updated %d times while it hung", n)
 	}
 	close(h.gate)
 	testkit.Eventually(t, testkit.Patience, func() error {
 		if text := exposition.Text(t, registry); !strings.Contains(text, state("success", "hangs", 1)+"\n") || !strings.Contains(text, `"late-999"`) {
-			return fmt.Errorf("it is not asked again:\n%.2000s", text)
+			return fmt.Errorf("it is not updated again:\n%.2000s", text)
 		}
 		return nil
 	})
 	if n := h.calls.Load(); n != 2 {
-		t.Errorf("asked %d times, want once more after it came back", n)
+		t.Errorf("updated %d times, want once more after it came back", n)
 	}
 	testkit.Eventually(t, testkit.Patience, func() error {
 		if now := runtime.NumGoroutine(); now > before {
@@ -264,7 +264,7 @@ func TestScrapesShareAnUpdate(t *testing.T) {
 	h := &hanging{gate: make(chan struct{})}
 	set := NewSetWithTimeout(slog.New(slog.DiscardHandler), patient)
 	set.Add("slow", h)
-	first, second := set.members["slow"].ask(), set.members["slow"].ask()
+	first, second := set.members["slow"].request(), set.members["slow"].request()
 	if first.run != second.run || !first.joined || !second.joined {
 		t.Fatal("the second scrape has an Update of its own, or none")
 	}
@@ -273,7 +273,7 @@ func TestScrapesShareAnUpdate(t *testing.T) {
 	if n := len(first.answer.series); n != 1001 || first.answer.late {
 		t.Errorf("%d series, late %t", n, first.answer.late)
 	}
-	if third := set.members["slow"].ask(); third.run == first.run {
+	if third := set.members["slow"].request(); third.run == first.run {
 		t.Error("a later scrape gets the answer of an earlier one")
 	}
 }
@@ -315,7 +315,7 @@ func TestScrapesAtOnce(t *testing.T) {
 	})
 	scrapes.Wait()
 	if calls.Load() == 0 {
-		t.Error("never asked")
+		t.Error("never updated")
 	}
 }
 

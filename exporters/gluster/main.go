@@ -32,13 +32,13 @@ func main() {
 	app.Flags.Flag("bricks", "Which bricks to export: all of the cluster's, or only this machine's.").Default("all").EnumVar(&opts.Bricks, "all", "local")
 	app.Flags.Flag("gluster.command", "GlusterFS's command line program.").Default("gluster").StringVar(&opts.CLI.Command)
 	app.Flags.Flag("gluster.option", "Option put before each of its commands, as --glusterd-sock=PATH or --remote-host=NAME; may be repeated.").StringsVar(&opts.CLI.Options)
-	app.Flags.Flag("poll.interval", "Mean time between two polls, and how long one asks for single volumes' counts and heals at the most; the next one goes on.").
+	app.Flags.Flag("poll.interval", "Mean time between two polls, and how long one queries single volumes' counts and heals at the most; the next one goes on.").
 		Default("30s").DurationVar(&opts.Interval)
 	app.Flags.Flag("poll.timeout", "Time after which a command is given up.").Default("10s").DurationVar(&opts.CLI.Timeout)
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
 	app.Flags.Flag("path.rootfs", "Root of the file system that holds the bricks.").Default("/").StringVar(&opts.RootFS)
-	check := app.Flags.Flag("check", "Ask everything once, say what answers, and exit.").Bool()
+	check := app.Flags.Flag("check", "Query everything once, print what answers, and exit.").Bool()
 	opts.CLI.Pause = lockPause
 	opts.Log = app.Parse(os.Args[1:])
 	if err := run(app, opts, *check); err != nil {

@@ -37,7 +37,7 @@ func main() {
 	app.Flags.Flag("kubernetes.kubeconfig", "Kubeconfig file; without one the pod's own service account is used.").StringVar(&cluster.config)
 	app.Flags.Flag("kubernetes.namespace", "Namespace of Longhorn's objects.").Default("longhorn-system").StringVar(&cluster.namespace)
 	app.Flags.Flag("kubernetes.node", "Poll only engines attached to this node and export only replicas on it; empty for all.").StringVar(&cluster.node)
-	app.Flags.Flag("grpc.tls-dir", "Directory with ca.crt, tls.crt and tls.key, as in Longhorn's Secret longhorn-grpc-tls, for instance managers that ask for it; read again at each connection. The certificate's name is longhorn-backend.longhorn-system in every namespace.").
+	app.Flags.Flag("grpc.tls-dir", "Directory with ca.crt, tls.crt and tls.key, as in Longhorn's Secret longhorn-grpc-tls, for instance managers that require it; read again at each connection. The certificate's name is longhorn-backend.longhorn-system in every namespace.").
 		StringVar(&cluster.tlsDir)
 	app.Flags.Flag("poll.engine-interval", "Time between two calls to an engine; under its window of one second, or windows are missed.").
 		Default("800ms").DurationVar(&poll.EngineInterval)
@@ -46,7 +46,7 @@ func main() {
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
 	app.Flags.Flag("path.rootfs", "Root of the file system that holds the replicas' directories.").Default("/").StringVar(&opts.RootFS)
-	check := app.Flags.Flag("check", "Ask every engine and replica once, say which answer, and exit.").Bool()
+	check := app.Flags.Flag("check", "Query every engine and replica once, print which answer, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
 		enabled[e.Name] = app.Flags.Flag("collector."+e.Name, e.Help).Default(fmt.Sprint(e.Default)).Bool()

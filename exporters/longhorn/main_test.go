@@ -33,7 +33,7 @@ func TestCommandLine(t *testing.T) {
 			app := exporterkit.New("longhorn_exporter", "Test.", "127.0.0.1:0")
 			err := run(app, collector.Options{Log: slog.New(slog.DiscardHandler)}, test.poll, test.cluster, test.targets, test.on, true)
 			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("error %v, want one that says %q", err, test.err)
+				t.Errorf("error %v, want one with %q", err, test.err)
 			}
 		})
 	}

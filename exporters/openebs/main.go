@@ -37,7 +37,7 @@ func main() {
 	app.Flags.Flag("poll.timeout", "Time after which a poll is given up.").Default("4s").DurationVar(&opts.Timeout)
 	useKube := app.Flags.Flag("kubernetes", "Observe the objects of the Kubernetes cluster this runs on, or of --kubernetes.kubeconfig.").Bool()
 	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "Kubeconfig file; without one the pod's own service account is used.").String()
-	check := app.Flags.Flag("check", "Ask everything once, say what answers, and exit.").Bool()
+	check := app.Flags.Flag("check", "Query everything once, print what answers, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
 		enabled[e.Name] = app.Flags.Flag("collector."+e.Name, e.Help).Default(fmt.Sprint(e.Default)).Bool()

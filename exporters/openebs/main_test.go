@@ -30,7 +30,7 @@ func TestCommandLine(t *testing.T) {
 			test.opts.Log = slog.New(slog.DiscardHandler)
 			err := run(app, test.opts, all, test.kubernetes, test.kubeconfig, true)
 			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("error %v, want one that says %q", err, test.err)
+				t.Errorf("error %v, want one with %q", err, test.err)
 			}
 		})
 	}

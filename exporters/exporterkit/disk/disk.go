@@ -27,7 +27,7 @@ type Finder struct {
 // disk, because that is where requests queue. A path that is a block device is its own. It never waits: it returns
 // ErrPending until the answer is there.
 func (f *Finder) Find(path string) (string, error) {
-	return f.looks.ask("disk of "+path, func() (string, error) { return f.diskOf(path) })
+	return f.looks.get("disk of "+path, func() (string, error) { return f.diskOf(path) })
 }
 
 // Wait is Find for the background: it gives a first look some time to return.
@@ -38,7 +38,7 @@ func (f *Finder) Wait(path string) (string, error) {
 // Device returns the kernel's name of a device from the path of a link to it, as udev makes them.
 // It never waits, as Find.
 func (f *Finder) Device(path string) (string, error) {
-	return f.looks.ask("device "+path, func() (string, error) { return f.deviceAt(path) })
+	return f.looks.get("device "+path, func() (string, error) { return f.deviceAt(path) })
 }
 
 // open opens a file of any kind without touching it. Links are followed as if RootFS were the root.

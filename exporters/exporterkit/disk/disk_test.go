@@ -79,7 +79,7 @@ func TestSourceOfAnybody(t *testing.T) {
 	}
 	defer unix.Unmount(data, unix.MNT_DETACH) //nolint:errcheck // the folder goes with the test
 	if disk, err := f.diskOf("/data"); disk != "" || err == nil || !strings.Contains(err.Error(), "tmpfs") {
-		t.Errorf("a tmpfs that says it comes from a disk is on %q (%v)", disk, err)
+		t.Errorf("a tmpfs whose source is a disk is on %q (%v)", disk, err)
 	}
 	for kind, want := range map[string]bool{"btrfs": true, "tmpfs": false, "fuse.sshfs": false, "fuse": false, "overlay": false, "nfs4": false, "zfs": false, "": false} {
 		if SourceTells(kind) != want {

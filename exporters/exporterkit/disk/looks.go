@@ -46,8 +46,8 @@ type look struct {
 	err      error
 }
 
-// ask returns what is known. It starts a look if nothing is known or the result is old.
-func (l *looks) ask(key string, call func() (string, error)) (string, error) {
+// get returns what is known. It starts a look if nothing is known or the result is old.
+func (l *looks) get(key string, call func() (string, error)) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[key]
@@ -82,9 +82,9 @@ func (l *looks) ask(key string, call func() (string, error)) (string, error) {
 	return k.result, k.err
 }
 
-// wait is ask, but waits for a first look.
+// wait is get, but waits for a first look.
 func (l *looks) wait(key string, call func() (string, error)) (string, error) {
-	result, err := l.ask(key, call)
+	result, err := l.get(key, call)
 	if !errors.Is(err, ErrPending) {
 		return result, err
 	}
@@ -100,7 +100,7 @@ func (l *looks) wait(key string, call func() (string, error)) (string, error) {
 		case <-time.After(patience):
 		}
 	}
-	return l.ask(key, call)
+	return l.get(key, call)
 }
 
 // work takes looks until none is left.

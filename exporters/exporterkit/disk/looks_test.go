@@ -20,15 +20,15 @@ func TestLookThatHangs(t *testing.T) {
 	gate := make(chan struct{})
 	calls := make(chan string, 10)
 	hangs := func() (string, error) { calls <- "x"; <-gate; return "sda", nil }
-	if _, err := l.ask("hangs", hangs); !errors.Is(err, ErrPending) {
-		t.Fatalf("the first ask gives %v", err)
+	if _, err := l.get("hangs", hangs); !errors.Is(err, ErrPending) {
+		t.Fatalf("the first get returns %v", err)
 	}
 	<-calls
 	l.mu.Lock()
 	l.known["hangs"].asked = time.Now().Add(-2 * patience)
 	l.mu.Unlock()
 	for range 5 {
-		if _, err := l.ask("hangs", hangs); !errors.Is(err, ErrHangs) {
+		if _, err := l.get("hangs", hangs); !errors.Is(err, ErrHangs) {
 			t.Fatalf("it hangs, and gives %v", err)
 		}
 		if _, err := l.wait("hangs", hangs); !errors.Is(err, ErrHangs) {
@@ -43,7 +43,7 @@ func TestLookThatHangs(t *testing.T) {
 	}
 	close(gate)
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if disk, err := l.ask("hangs", hangs); disk != "sda" || err != nil {
+		if disk, err := l.get("hangs", hangs); disk != "sda" || err != nil {
 			return fmt.Errorf("after it answered: %q, %w", disk, err)
 		}
 		return nil
@@ -54,7 +54,7 @@ func TestLookThatHangs(t *testing.T) {
 	l.mu.Unlock()
 	gate = make(chan struct{})
 	defer close(gate)
-	if disk, err := l.ask("hangs", hangs); disk != "sda" || err != nil {
+	if disk, err := l.get("hangs", hangs); disk != "sda" || err != nil {
 		t.Errorf("while it is looked at again: %q, %v", disk, err)
 	}
 }
@@ -65,7 +65,7 @@ func TestLooksAreBounded(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	for i := range 3 * maxRemembered / 2 {
-		_, _ = l.ask(fmt.Sprint(i), func() (string, error) { <-gate; return "", nil })
+		_, _ = l.get(fmt.Sprint(i), func() (string, error) { <-gate; return "", nil })
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func TestManyLooks(t *testing.T) {
 	testkit.Eventually(t, testkit.Patience, func() error {
 		var missing error
 		for i := range 100 * maxUnderWay {
-			if result, err := l.ask(fmt.Sprint(i), func() (string, error) { return fmt.Sprint(i), nil }); err != nil || result != fmt.Sprint(i) {
+			if result, err := l.get(fmt.Sprint(i), func() (string, error) { return fmt.Sprint(i), nil }); err != nil || result != fmt.Sprint(i) {
 				missing = fmt.Errorf("path %d: %q, %w", i, result, err)
 			}
 		}

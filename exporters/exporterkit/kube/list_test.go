@@ -199,7 +199,7 @@ func TestListsAndChanges(t *testing.T) {
 			for i, asked := range s.asked {
 				streamed := strings.Contains(asked, "sendInitialEvents")
 				if !strings.Contains(asked, "watch=true") && !strings.Contains(asked, "limit=") || streamed && i > 0 && !s.streams {
-					t.Errorf("asked for %s", asked)
+					t.Errorf("the request is %s", asked)
 				}
 				if strings.Contains(asked, "resourceVersion=11") {
 					last = i
@@ -320,7 +320,7 @@ func TestSelect(t *testing.T) {
 	defer s.mu.Unlock()
 	for i, want := range []string{"labelSelector=of+in+%28x%29", "labelSelector=of+in+%28x%2Cy%29"} {
 		if len(s.asked) != 2 || !strings.Contains(s.asked[i], want) {
-			t.Errorf("asked for %q, want %s", s.asked, want)
+			t.Errorf("the requests are %q, want %s", s.asked, want)
 		}
 	}
 }

@@ -97,8 +97,8 @@ func (c CLI) run(ctx context.Context, args ...string) ([]byte, error) {
 	return out.kept.Bytes(), nil
 }
 
-// ask runs one command with --xml and decodes its answer.
-func (c CLI) ask(ctx context.Context, into any, args ...string) error {
+// query runs one command with --xml and decodes its answer.
+func (c CLI) query(ctx context.Context, into any, args ...string) error {
 	out, err := c.call(ctx, append([]string{"--xml"}, args...)...)
 	if err != nil {
 		return err

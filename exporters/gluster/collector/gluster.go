@@ -88,11 +88,11 @@ func New(o Options) *Gluster {
 // list queries the started volumes and their bricks.
 func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 	var pool poolList
-	if err := g.o.CLI.ask(ctx, &pool, "pool", "list"); err != nil {
+	if err := g.o.CLI.query(ctx, &pool, "pool", "list"); err != nil {
 		return nil, g.failed(ctx, askPool, "", err)
 	}
 	var info volumeInfo
-	if err := g.o.CLI.ask(ctx, &info, "volume", "info"); err != nil {
+	if err := g.o.CLI.query(ctx, &info, "volume", "info"); err != nil {
 		return nil, g.failed(ctx, askInfo, "", err)
 	}
 	var volumes []*volume
@@ -156,7 +156,7 @@ func (g *Gluster) brick(name string, local, arbiter bool) *brick {
 
 func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 	var status volumeStatus
-	if err := g.o.CLI.ask(ctx, &status, "volume", "status", "all"); err != nil {
+	if err := g.o.CLI.query(ctx, &status, "volume", "status", "all"); err != nil {
 		_ = g.failed(ctx, askStatus, "", err)
 		return
 	}
@@ -197,7 +197,7 @@ func (g *Gluster) profile(ctx context.Context, v *volume) {
 	totals := map[place]*stats{}
 	var profile volumeProfile
 	// Cumulative leaves alone the interval of those who read the incremental values.
-	if err := g.o.CLI.ask(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
+	if err := g.o.CLI.query(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
 		_ = g.failed(ctx, askProfile, v.name, err)
 		profile.Bricks = nil
 	}
@@ -324,7 +324,7 @@ func (g *Gluster) Check(ctx context.Context) []exporterkit.CheckResult {
 		results = append(results, exporterkit.CheckResult{Part: "version", Err: errors.New("it is not known, so there are no latencies; see the log")})
 	}
 	for _, v := range g.volumes {
-		if !g.asks(v) {
+		if !g.queries(v) {
 			continue
 		}
 		counted := len(slices.DeleteFunc(slices.Clone(v.bricks), func(b *brick) bool { return b.total == nil }))

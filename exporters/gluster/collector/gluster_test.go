@@ -181,7 +181,7 @@ func TestCallsThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cli := CLI{Command: test.command, Timeout: test.timeout}
 			var answer poolList
-			if err := cli.ask(context.Background(), &answer, "pool", "list"); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := cli.query(context.Background(), &answer, "pool", "list"); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})

@@ -14,13 +14,13 @@ var (
 	up = prometheus.NewDesc("plumbline_gluster_up",
 		"Whether glusterd answered the last poll with its list of volumes: 1 yes, 0 no.", nil, nil)
 	lastPoll = prometheus.NewDesc("plumbline_gluster_last_poll_timestamp_seconds",
-		"When the poll began that asked for the volumes and the states of the bricks that are shown, in seconds since 1970.", nil, nil)
+		"When the poll began that read the volumes and the states of the bricks that are shown, in seconds since 1970.", nil, nil)
 	errorsTotal = prometheus.NewDesc("plumbline_gluster_errors_total",
 		"Commands of GlusterFS's command line program that failed, timed out, or gave an answer that could not be used.", []string{"command"}, nil)
 	profiled = prometheus.NewDesc("plumbline_gluster_volume_profiled",
 		"Whether the volume counts its file operations (gluster volume profile V start): 1 yes, 0 no.", []string{"volume"}, nil)
 	brickUp = prometheus.NewDesc("plumbline_gluster_brick_up",
-		"Whether a brick's process runs, as its node's glusterd says: 1 yes, 0 no or the node is away.", []string{"volume", "replica"}, nil)
+		"Whether a brick's process runs, as its node's glusterd reports: 1 yes, 0 no or the node is away.", []string{"volume", "replica"}, nil)
 	fops = prometheus.NewDesc("plumbline_gluster_fops_total",
 		"File operations a brick has done, by kind (WRITE, READ, FSYNC and others).", []string{"volume", "replica", "fop"}, nil)
 	fopSeconds = prometheus.NewDesc("plumbline_gluster_fop_seconds_total",

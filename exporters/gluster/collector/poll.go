@@ -76,15 +76,15 @@ func (g *Gluster) askVolumes(ctx context.Context, volumes []*volume, until time.
 		g.next %= len(commands) * len(volumes) // there were more volumes before
 		v, ask := volumes[g.next/len(commands)], commands[g.next%len(commands)]
 		g.next++
-		if g.asks(v) {
+		if g.queries(v) {
 			ask(ctx, v)
 		}
 	}
 }
 
-// asks reports whether this exporter queries the volume's profile and heals. Each such command takes a lock on all
+// queries reports whether this exporter queries the volume's profile and heals. Each such command takes a lock on all
 // machines. With --bricks=local a volume without a brick here is therefore left to the machines that have one.
-func (g *Gluster) asks(v *volume) bool {
+func (g *Gluster) queries(v *volume) bool {
 	return g.o.Bricks != "local" || slices.ContainsFunc(v.bricks, func(b *brick) bool { return b.local })
 }
 

@@ -70,7 +70,7 @@ func TestVolumesAreAskedInTurn(t *testing.T) {
 	for _, volume := range []string{"lab-gluster-r3", "second"} {
 		for _, command := range []string{"profile " + volume, "heal " + volume} {
 			if n := strings.Count(string(made), "volume "+command+" "); n != 1 {
-				t.Errorf("%q was asked %d times in 4 polls:\n%s", command, n, made)
+				t.Errorf("%q was run %d times in 4 polls:\n%s", command, n, made)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func TestAnswersGetOld(t *testing.T) {
 	}
 	g.poll(t.Context(), 0) // queries the profile only
 	if !shown() {
-		t.Error("the heals are gone because they were not asked for")
+		t.Error("the heals are gone because the poll did not query them")
 	}
 	g.poll(t.Context(), 0) // and this one for the heals
 	g.volumes[0].healedAt = time.Now().Add(-maxAge)
@@ -108,7 +108,7 @@ func TestInherit(t *testing.T) {
 		}
 	}
 	if v.profiledAt != now || v.healedAt != now {
-		t.Error("when it was asked is forgotten")
+		t.Error("the time of its queries is forgotten")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLockIsHeld(t *testing.T) {
 				cli := CLI{Timeout: time.Minute, Pause: pause, Command: script(t, fmt.Sprintf(
 					`echo >> %s; if [ $(wc -l < %s) -le %d ]; then %s; fi; echo '<?xml version="1.0"?><cliOutput><opRet>0</opRet></cliOutput>'`,
 					calls, calls, refusals, refusal))}
-				return cli.ask(t.Context(), &poolList{}, "pool", "list")
+				return cli.query(t.Context(), &poolList{}, "pool", "list")
 			}
 			if err := ask(1, time.Millisecond); err != nil {
 				t.Errorf("held once: %v", err)
@@ -160,6 +160,6 @@ func TestLockIsHeld(t *testing.T) {
 	}
 	cli := CLI{Timeout: time.Minute, Command: script(t, "echo Locking failed on n2. >&2; exit 1")}
 	if _, err := cli.call(t.Context(), "volume", "heal"); !errors.Is(err, errLocked) {
-		t.Errorf("error %v does not say that a lock is held", err)
+		t.Errorf("error %v does not report that a lock is held", err)
 	}
 }

@@ -141,7 +141,7 @@ func TestV2(t *testing.T) {
 	})
 	mean := s[`plumbline_longhorn_engine_sampled_write_seconds_total{volume="vol"}`] / s[`plumbline_longhorn_engine_sampled_writes_total{volume="vol"}`]
 	if math.Abs(mean-500e-6) > 1e-9 {
-		t.Errorf("mean write latency is %v s, the rates say 500 us", mean)
+		t.Errorf("mean write latency is %v s, by the rates 500 us", mean)
 	}
 	// Answers under way are still being written: new ones, not changed ones.
 	f.set(func() {

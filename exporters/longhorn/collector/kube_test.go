@@ -216,7 +216,7 @@ func TestOddVolume(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(log.String(), "lastDegradedAt"); n != 1 || !strings.Contains(log.String(), "name=bad") {
-		t.Errorf("the log tells of it %d times, not once:\n%s", n, log.String())
+		t.Errorf("the log has it %d times, not once:\n%s", n, log.String())
 	}
 }
 

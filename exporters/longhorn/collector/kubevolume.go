@@ -24,7 +24,7 @@ var (
 	volumeDegraded = prometheus.NewDesc("plumbline_longhorn_volume_degraded_since_timestamp_seconds",
 		"When the volume became degraded, in seconds since 1970; only while it is.", []string{"volume"}, nil)
 	volumeReplicas = prometheus.NewDesc("plumbline_longhorn_volume_replicas",
-		"The volume's replicas by what Longhorn's objects say of them, attached or not: healthy, failed, new (scheduled, not yet rebuilt), unscheduled, or unreachable (on a node that is gone or not ready, whatever was last written of it).", []string{"volume", "state"}, nil)
+		"The volume's replicas by their state in Longhorn's objects, attached or not: healthy, failed, new (scheduled, not yet rebuilt), unscheduled, or unreachable (on a node that is gone or not ready, whatever was last written of it).", []string{"volume", "state"}, nil)
 )
 
 var replicaStates = []string{"healthy", "failed", "new", "unscheduled", "unreachable"}

@@ -48,7 +48,7 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 		select {
 		case <-w.fleet.list()[0].asked:
 		case <-time.After(testkit.Patience):
-			t.Fatalf("%s: nothing was asked", what)
+			t.Fatalf("%s: no request was made", what)
 		}
 		testkit.Eventually(t, testkit.Patience, func() error {
 			s, _ := w.scrape()

@@ -30,7 +30,7 @@ var (
 	replicaSnapshotBytes = prometheus.NewDesc("plumbline_longhorn_replica_snapshot_bytes",
 		"Space the replica's snapshots take on its disk, in bytes.", []string{"volume", "replica"}, nil)
 	replicaRevision = prometheus.NewDesc("plumbline_longhorn_replica_revision_counter",
-		"The replica's count of writes, by which Longhorn tells which replica is newest; absent where it is disabled.", []string{"volume", "replica"}, nil)
+		"The replica's count of writes, by which Longhorn decides which replica is newest; absent where it is disabled.", []string{"volume", "replica"}, nil)
 	replicaSampledReads = prometheus.NewDesc("plumbline_longhorn_replica_sampled_reads_total",
 		"V2 only: reads the engine sent to the replica, integrated from the rates the SPDK service publishes every 3 s.", []string{"volume", "replica"}, nil)
 	replicaSampledWrites = prometheus.NewDesc("plumbline_longhorn_replica_sampled_writes_total",

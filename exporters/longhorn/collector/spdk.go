@@ -34,7 +34,7 @@ type spdkEngine struct {
 
 func newSPDKEngine(t Target, d *dialer) (engineAPI, error) {
 	if t.Manager == "" {
-		return nil, errors.New("a V2 engine can only be asked through its instance manager")
+		return nil, errors.New("a V2 engine can only be queried through its instance manager")
 	}
 	spdk, freeSPDK, err := d.get(managerAddress(t.Manager, spdkPort))
 	if err != nil {

@@ -44,7 +44,7 @@ func TestReadTargets(t *testing.T) {
 			case test.err == "" && err != nil:
 				t.Error(err)
 			case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), path)):
-				t.Errorf("error %v, want one that names %s and says %q", err, path, test.err)
+				t.Errorf("error %v, want one that names %s and has %q", err, path, test.err)
 			}
 		})
 	}

@@ -223,9 +223,9 @@ func (v *volume) pollState(ctx context.Context, api engineAPI) {
 func (v *volume) checkState(state *enginerpc.Volume) error {
 	switch {
 	case state.GetName() != v.target.Volume:
-		return badAnswer("the engine says its volume is %q", label.Value(state.GetName()))
+		return badAnswer("the engine reports its volume as %q", label.Value(state.GetName()))
 	case state.Size < 0 || state.Size > maxSize:
-		return badAnswer("the engine says its volume has %d bytes", state.Size)
+		return badAnswer("the engine reports its volume to have %d bytes", state.Size)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // state. The manager of a replica's pool, in another pod, writes the replica's state, and calls it offline as soon as
 // no target is connected to it. The pools' states count only where the volume's manager writes none.
 var cstorStatusTime = prometheus.NewDesc("plumbline_openebs_volume_status_timestamp_seconds",
-	"When the volume's own manager last wrote its state, in seconds since 1970. Where that is over 90 seconds ago, the target's pod is dead or cut off: the state is left out, and healthy replicas are those that their pools say a target is connected to.",
+	"When the volume's own manager last wrote its state, in seconds since 1970. Where that is over 90 seconds ago, the target's pod is dead or cut off: the state is left out, and healthy replicas are those whose pools report that a target is connected to them.",
 	[]string{"volume", "backend"}, nil)
 
 // cstorStale is how long a volume's or replica's status holds: its manager writes it at each resync, whether it changed
@@ -277,7 +277,7 @@ func (a cstorAges) silent(volumes map[string]*cstorVolume, replicas map[string]*
 	if last <= cstorStale {
 		return nil
 	}
-	return fmt.Errorf("no cStor volume or replica was written for %s: the API server does not tell of them, their managers are all dead, or this machine's clock is wrong; states are as of then",
+	return fmt.Errorf("no cStor volume or replica was written for %s: the API server does not report them, their managers are all dead, or this machine's clock is wrong; states are as of then",
 		last.Round(time.Second))
 }
 

@@ -51,7 +51,7 @@ func TestTargetIsDead(t *testing.T) {
 		// The API server does not answer, or the clock is wrong: known states stay.
 		"all are old":            {"Healthy", old, healthyOf(old), true, true, "2", true},
 		"all are old, no answer": {"Error", old, []any{"Healthy", old, "Offline", old}, true, true, "1", true},
-		"replicas are not told":  {"Error", now, nil, true, true, "", false},
+		"no replicas":            {"Error", now, nil, true, true, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Options{Log: slog.New(slog.DiscardHandler)}
@@ -73,7 +73,7 @@ func TestTargetIsDead(t *testing.T) {
 			}
 			text := exposition.Text(t, registry)
 			if test.count == "" && strings.Contains(text, "\n"+healthy) {
-				t.Errorf("healthy replicas are counted that nobody tells of:\n%s", text)
+				t.Errorf("healthy replicas are counted that nothing reports:\n%s", text)
 			}
 			for line, want := range map[string]bool{
 				fmt.Sprintf(state, test.phase): test.known, written: test.timely, desired: true,

@@ -66,7 +66,7 @@ func (d *devices) refresh(ctx context.Context, nodes []restNode) {
 		known.polls++
 		if !known.underWay && (known.names == nil || known.polls >= deviceEvery) {
 			known.underWay = true
-			go d.ask(ctx, n.ID, known)
+			go d.fetch(ctx, n.ID, known)
 		}
 	}
 	for name := range d.nodes {
@@ -76,8 +76,8 @@ func (d *devices) refresh(ctx context.Context, nodes []restNode) {
 	}
 }
 
-// ask lists a node's block devices. If that fails, the ones known before stay.
-func (d *devices) ask(parent context.Context, node string, known *nodeDevices) {
+// fetch lists a node's block devices. If that fails, the ones known before stay.
+func (d *devices) fetch(parent context.Context, node string, known *nodeDevices) {
 	d.slots <- struct{}{}
 	defer func() { <-d.slots }()
 	ctx, cancel := context.WithTimeout(parent, d.timeout)

@@ -61,7 +61,7 @@ func TestDevicesArePending(t *testing.T) {
 	}
 	d.refresh(t.Context(), []restNode{node})
 	if name, pending := d.name("node-1", "/dev/disk/by-id/d1"); name != "" || !pending {
-		t.Errorf("a node that is being asked: %q, %v", name, pending)
+		t.Errorf("a node whose list is under way: %q, %v", name, pending)
 	}
 	close(gate)
 	testkit.Eventually(t, testkit.Patience, func() error {

@@ -62,7 +62,7 @@ func (f *fakeMayastor) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case code != 0:
-		http.Error(w, "told to fail", code)
+		http.Error(w, "made to fail", code)
 	case raw != "":
 		fmt.Fprint(w, raw)
 	case !ok || err != nil:

@@ -61,7 +61,7 @@ func TestNoRedirect(t *testing.T) {
 	registry := mayastorRegistry(t, &fakeMayastor{url: server.URL}, "mayastor")
 	rises(t, func() string { return exposition.Text(t, registry) }, `plumbline_openebs_mayastor_errors_total{reason="status"}`)
 	if n := asked.Load(); n > 0 {
-		t.Errorf("the other server was asked %d times", n)
+		t.Errorf("the other server got %d requests", n)
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 	ioErrors = prometheus.NewDesc("plumbline_openebs_ioengine_errors_total",
 		"Calls to the node's io-engine that failed: answer (it cannot be true), status (the call was refused), timeout, unavailable.", []string{"node", "reason"}, nil)
 	ioReason = prometheus.NewDesc("plumbline_openebs_child_state_reason",
-		"Why a replica is not in use, as its volume's target says: 1 for the reason that holds; absent if there is none.", []string{"volume", "replica", "reason"}, nil)
+		"Why a replica is not in use, as its volume's target reports: 1 for the reason that holds; absent if there is none.", []string{"volume", "replica", "reason"}, nil)
 	ioTotal = prometheus.NewDesc("plumbline_openebs_rebuild_bytes",
 		"Size of what the rebuild under way has to look at, in bytes.", []string{"volume", "replica"}, nil)
 	ioRecovered = prometheus.NewDesc("plumbline_openebs_rebuild_recovered_bytes",
@@ -148,7 +148,7 @@ func (n *ioNode) run(ctx context.Context, o Options) {
 		call, cancel := context.WithTimeout(ctx, o.Timeout)
 		var nexuses []nexus
 		var stats map[string]rebuildStats
-		err := exporterkit.Recovered(func() (err error) { nexuses, stats, err = ask(call, conn); return err })
+		err := exporterkit.Recovered(func() (err error) { nexuses, stats, err = listNexuses(call, conn); return err })
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -162,8 +162,8 @@ func (n *ioNode) run(ctx context.Context, o Options) {
 	}
 }
 
-// ask lists the node's nexuses and the statistics of the rebuilds under way.
-func ask(ctx context.Context, conn *grpc.ClientConn) ([]nexus, map[string]rebuildStats, error) {
+// listNexuses returns the node's nexuses and the statistics of the rebuilds under way.
+func listNexuses(ctx context.Context, conn *grpc.ClientConn) ([]nexus, map[string]rebuildStats, error) {
 	invoke := func(method string, request []byte) ([]byte, error) {
 		var reply []byte
 		err := conn.Invoke(ctx, "/mayastor.v1.NexusRpc/"+method, &request, &reply)

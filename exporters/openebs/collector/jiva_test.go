@@ -71,7 +71,7 @@ func TestJivaControllerIsDead(t *testing.T) {
 			}})
 			text := exposition.Text(t, registry)
 			if !strings.Contains(text, `state="`+phase+`",volume="pvc-jiva"} 1`) {
-				t.Errorf("phase %s is not told of:\n%s", phase, text)
+				t.Errorf("phase %s is not reported:\n%s", phase, text)
 			}
 			if strings.Contains(text, "\n"+healthy) != (test.want != "") || !strings.Contains(text+"\n"+healthy, "\n"+healthy+test.want) {
 				t.Errorf("want %q healthy replicas:\n%s", test.want, text)

@@ -19,7 +19,7 @@ var (
 		"A LocalPV volume: its node, the volume group or ZFS pool it is in (empty for hostpath), and its path: the directory, the LVM device, or the ZFS data set. Always 1.",
 		[]string{"volume", "backend", "node", "pool", "path"}, nil)
 	localState = prometheus.NewDesc("plumbline_openebs_localpv_ready",
-		"Whether the driver says that the LVM or ZFS volume is ready: 1 yes, 0 no.", []string{"volume", "backend"}, nil)
+		"Whether the driver reports that the LVM or ZFS volume is ready: 1 yes, 0 no.", []string{"volume", "backend"}, nil)
 )
 
 // errNoNode is the error of a volume whose node is not known.

@@ -20,7 +20,7 @@ func FuzzVolumes(f *testing.F) {
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			// Pages may never end: that it gives up is what is tested.
 			if asked++; asked > 100 {
-				t.Fatal("over 100 pages of one answer were asked for")
+				t.Fatal("over 100 pages of one answer were requested")
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer)), Request: r, Header: http.Header{}}, nil
 		})}
