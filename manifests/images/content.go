@@ -29,7 +29,7 @@ func (d *Dockerfile) Content(context string) (map[string]string, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("COPY %s: %w; the Dockerfile's first lines say what makes it", source, err)
+			return nil, fmt.Errorf("COPY %s: %w; the Dockerfile's first lines have the command that makes it", source, err)
 		}
 	}
 	maps.Copy(content, d.Files)

@@ -66,7 +66,7 @@ func TestFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Image(context, "amd64"); err == nil || !strings.Contains(err.Error(), "COPY tree/: ") || !strings.Contains(err.Error(), "the Dockerfile's first lines say what makes it") {
+	if _, err := d.Image(context, "amd64"); err == nil || !strings.Contains(err.Error(), "COPY tree/: ") || !strings.Contains(err.Error(), "the Dockerfile's first lines have the command that makes it") {
 		t.Errorf("without the folder: %v", err)
 	}
 	write(t, filepath.Join(context, "tree/bin/one"), "of the tree")
@@ -241,10 +241,10 @@ func TestPush(t *testing.T) {
 	// The chart's values name the chart's images alone: it refuses others.
 	values, err := os.ReadFile(filepath.Join(root, "build/images/values.yaml"))
 	if err != nil || !strings.Contains(string(values), "    agent: sha256:") || !strings.Contains(string(values), "    loadgen-tools: sha256:") || !strings.Contains(string(output), "/loadgen-tools:v1@sha256:") {
-		t.Errorf("%v, values:\n%s\nit says:\n%s", err, values, output)
+		t.Errorf("%v, values:\n%s\noutput:\n%s", err, values, output)
 	}
 	if !strings.Contains(string(output), fmt.Sprint(reference)) {
-		t.Errorf("it says %s", output)
+		t.Errorf("it prints %s", output)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestPrograms(t *testing.T) {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	write(t, filepath.Join(context, "text"), "\x7fELF, says the text")
+	write(t, filepath.Join(context, "text"), "\x7fELF, a text")
 	for _, c := range []struct{ file, arch, want string }{
 		{"amd64", "amd64", ""}, {"arm64", "arm64", ""}, {"text", "arm64", ""},
 		{"amd64", "arm64", "COPY amd64: a program for EM_X86_64 in an image for arm64"},

@@ -27,7 +27,7 @@ func debianPackages(statuses [][]byte, osRelease []byte) ([]cyclonedx.Component,
 			return nil, err
 		}
 		if distribution["ID"] == "" || distribution["VERSION_ID"] == "" {
-			return nil, fmt.Errorf("package %s: /etc/os-release does not say of which distribution (ID, VERSION_ID)", p.Name)
+			return nil, fmt.Errorf("package %s: /etc/os-release does not name its distribution (ID, VERSION_ID)", p.Name)
 		}
 		purl := fmt.Sprintf("pkg:deb/%s/%s@%s?arch=%s&distro=%s-%s", distribution["ID"], url.QueryEscape(p.Name), url.QueryEscape(p.Version), p.Architecture,
 			distribution["ID"], distribution["VERSION_ID"])

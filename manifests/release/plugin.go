@@ -55,9 +55,9 @@ func (r release) plugin() error {
 	m.Metadata.Name = strings.TrimPrefix(plugin, "kubectl-")
 	m.Spec.Version = "v" + r.version
 	m.Spec.Homepage = "https://github.com/plumbline/plumbline"
-	m.Spec.ShortDescription = "Say where the time of databases' commits goes"
-	m.Spec.Description = "Says in words where the time of a database's commits goes on Kubernetes storage: statement, volume,\nreplicas, alerts. " +
-		"It asks the cluster's Prometheus, which has the series and rules of Plumbline.\n\"check\" says before anything is installed which nodes will work.\n"
+	m.Spec.ShortDescription = "Show where the time of databases' commits goes"
+	m.Spec.Description = "Reports in words where the time of a database's commits goes on Kubernetes storage: statement, volume,\nreplicas, alerts. " +
+		"It queries the cluster's Prometheus, which has the series and rules of Plumbline.\n\"check\" reports before anything is installed which nodes will work.\n"
 	m.Spec.Caveats = "All but \"check\" needs Plumbline on the cluster, and the right to get services/proxy where Prometheus runs.\n"
 	for _, p := range platforms {
 		program, err := os.ReadFile(filepath.Join(r.root, "build", "plugin", p[0]+"-"+p[1], plugin))

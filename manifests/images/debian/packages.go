@@ -113,7 +113,7 @@ func (s System) verify(packages []string, named map[string]bool) error {
 			continue
 		}
 		if file := fields[len(fields)-1]; named[file] {
-			return fmt.Errorf("%s is not as its package brought it: dpkg --verify says %q", file, strings.TrimSpace(line))
+			return fmt.Errorf("%s is not as its package brought it: dpkg --verify reports %q", file, strings.TrimSpace(line))
 		}
 	}
 	if said == "" && failed != nil {

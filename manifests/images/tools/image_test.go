@@ -66,7 +66,7 @@ func TestForeign(t *testing.T) {
 		testkit.Skip(t, "downloads 110 MB of Debian's packages")
 	}
 	if runtime.GOARCH == "arm64" {
-		t.Log("this machine's own architecture is arm64: TestImage says all of it")
+		t.Log("this machine's own architecture is arm64: TestImage covers all of it")
 		return
 	}
 	emulator := testkit.Tool(t, "qemu-aarch64")
@@ -288,7 +288,7 @@ func (i unpacked) checkPrograms(t *testing.T) {
 		{[]string{"fio", "--name=wal", "--directory=" + i.tmp, "--rw=write", "--bs=8k", "--size=1m", "--fdatasync=1", "--thread", "--unlink=1"}, "issued rwts: total=0,128,0,"},
 	} {
 		if said, err := i.run(c.arguments...); err != nil || !strings.Contains(said, c.says) {
-			t.Errorf("%v: %v, says not %q:\n%s", c.arguments, err, c.says, said)
+			t.Errorf("%v: %v, not %q:\n%s", c.arguments, err, c.says, said)
 		}
 	}
 }

@@ -170,7 +170,7 @@ func TestAgentTraces(t *testing.T) {
 		}
 		command := project["processes"].(map[string]any)["agent"].(map[string]any)["command"].(string)
 		if got := slices.Contains(strings.Fields(command), "--collector.trace"); got != traces {
-			t.Errorf("asked for: %v; the agent's command: %s", traces, command)
+			t.Errorf("traces: %v; the agent's command: %s", traces, command)
 		}
 	}
 }

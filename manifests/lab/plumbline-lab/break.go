@@ -45,7 +45,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 			return nil
 		case <-tick.C:
 			if err := t.tellBroken(ctx, b); err != nil && ctx.Err() == nil {
-				fmt.Println("not told:", err)
+				fmt.Println("not known:", err)
 			}
 		}
 	}

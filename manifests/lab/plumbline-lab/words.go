@@ -20,8 +20,8 @@ type teller struct {
 	lab *config.Lab
 	api promv1.API
 	pen *why.Pen
-	// told are the verdicts that were last put into words, by class.
-	told map[string]why.Verdict
+	// printed are the verdicts that were last put into words, by class.
+	printed map[string]why.Verdict
 }
 
 func newTeller(lab *config.Lab) (*teller, error) {
@@ -67,7 +67,7 @@ func (t *teller) live(ctx context.Context) error {
 	}
 	t.pen.Stacks(findings)
 	t.say(slices.DeleteFunc(findings, func(f *why.Finding) bool {
-		before, ok := t.told[f.Target.Class]
+		before, ok := t.printed[f.Target.Class]
 		return ok && before.Same(f.Verdict)
 	}))
 	return nil
@@ -76,7 +76,7 @@ func (t *teller) live(ctx context.Context) error {
 func (t *teller) say(findings []*why.Finding) {
 	t.pen.Words(findings...)
 	for _, f := range findings {
-		t.told[f.Target.Class] = f.Verdict
+		t.printed[f.Target.Class] = f.Verdict
 	}
 }
 

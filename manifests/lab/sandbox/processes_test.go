@@ -67,7 +67,7 @@ func TestHeadlessProcess(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	go func() { ended <- cmd.Wait() }()
 	if err != nil || line != "entered\n" {
-		t.Fatalf("the process says %q, %v", line, err)
+		t.Fatalf("the process prints %q, %v", line, err)
 	}
 	testkit.Eventually(t, testkit.Patience, func() error {
 		p, err := procfs.NewProc(cmd.Process.Pid)

@@ -98,7 +98,7 @@ func (g *gate) again(ctx context.Context) error {
 	}
 	switch {
 	case asked != "":
-		g.state.Asked = append(g.state.Asked[max(0, len(g.state.Asked)-kept+1):], asked)
+		g.state.Requested = append(g.state.Requested[max(0, len(g.state.Requested)-kept+1):], asked)
 	case !isStopped(g.dir, g.name):
 		r := Restart{Time: time.Now(), ExitCode: g.exitCode(ctx)}
 		g.state.Recent = append(g.state.Recent[max(0, len(g.state.Recent)-kept+1):], r)

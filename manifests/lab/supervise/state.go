@@ -34,8 +34,8 @@ type State struct {
 	Restarts int `json:"restarts"`
 	// Recent are the last of these, the latest last.
 	Recent []Restart `json:"recent,omitempty"`
-	// Asked are the last starts that were requested, with what requested them.
-	Asked []string `json:"asked,omitempty"`
+	// Requested are the last starts that were requested, with what requested them.
+	Requested []string `json:"asked,omitempty"`
 }
 
 // Restart is a start after an exit that nobody requested.
@@ -137,7 +137,7 @@ func (p Process) Describe(dir string) string {
 			parts = append(parts, fmt.Sprintf("held back for %s, as it ends again and again", last.Pause))
 		}
 	}
-	for _, because := range p.State.Asked {
+	for _, because := range p.State.Requested {
 		parts = append(parts, "started anew for "+because)
 	}
 	if len(parts) == 0 {

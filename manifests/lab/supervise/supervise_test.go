@@ -88,8 +88,8 @@ func TestGate(t *testing.T) {
 	if err := markAsked(dir, "agent", "a person"); err != nil {
 		t.Fatal(err)
 	}
-	if s := open(); s.Life != 3 || s.Restarts != 1 || !slices.Equal(s.Asked, []string{"a person"}) {
-		t.Errorf("after a restart that was asked for: %+v", s)
+	if s := open(); s.Life != 3 || s.Restarts != 1 || !slices.Equal(s.Requested, []string{"a person"}) {
+		t.Errorf("after a requested restart: %+v", s)
 	}
 
 	if err := markStopped(dir, "agent"); err != nil {
@@ -117,7 +117,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("started again: %+v", s)
 	}
 	if text := log.String(); !strings.Contains(text, "ended with exit code") || !strings.Contains(text, "stopped on purpose") {
-		t.Errorf("the log says %q", text)
+		t.Errorf("the log is %q", text)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestDescribe(t *testing.T) {
 		"restarted": {Process{Name: "a", IsRunning: true, State: State{Life: 3, Phase: Runs, Restarts: 2, Recent: recent}}, []string{"a: started again 2 times", "exit code -1 (a signal)", "held back for 2s", "log: /lab/logs/a.log"}},
 		"stopped":   {Process{Name: "a", IsRunning: true, Stopped: true, State: State{Life: 2, Phase: Waits}}, []string{"a: stopped on purpose", "plumbline-lab start a"}},
 		"waits":     {Process{Name: "a", IsRunning: true, State: State{Life: 2, Phase: Waits, Waiting: "waits for b"}}, []string{"not started yet: waits for b"}},
-		"asked":     {Process{Name: "a", IsRunning: true, State: State{Life: 2, Phase: Runs, Asked: []string{"the restart of b"}}}, []string{"started anew for the restart of b"}},
+		"requested": {Process{Name: "a", IsRunning: true, State: State{Life: 2, Phase: Runs, Requested: []string{"the restart of b"}}}, []string{"started anew for the restart of b"}},
 	} {
 		text := c.p.Describe("/lab")
 		if c.want == nil && text != "" {
