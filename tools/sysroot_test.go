@@ -11,7 +11,7 @@ import (
 )
 
 // mirror makes a PATH whose apt-get has made-up packages of Debian: each name with a file's path, of arm64. It writes the lines of
-// the sources that it is given, and what is asked of it, into files of the folder.
+// the sources that it is given, and its arguments, into files of the folder.
 func mirror(t *testing.T, packages map[string]string) (folder string, environment []string) {
 	t.Helper()
 	testkit.Tool(t, "dpkg-deb")
@@ -48,7 +48,7 @@ case " $* " in
 	echo 'Debian http://mirror.test/debian-security/ sid-security main'
 	echo 'Else http://else.test/debian/ sid main' ;;
 *' update '*) [ ! -e `+folder+`/broken ] ;;
-*' install '* | *' download '*) echo "$*" >`+folder+`/asked; cp `+folder+`/*.deb "$archives" ;;
+*' install '* | *' download '*) echo "$*" >`+folder+`/arguments; cp `+folder+`/*.deb "$archives" ;;
 *) exit 1 ;;
 esac
 `)
@@ -131,8 +131,8 @@ func TestSuite(t *testing.T) {
 	if sources := read(t, filepath.Join(folder, "sources")); !strings.HasSuffix(sources, "http://mirror.test/debian/ bookworm main\n") || strings.Count(sources, "\n") != 1 {
 		t.Errorf("sources: %s", sources)
 	}
-	if asked := read(t, filepath.Join(folder, "asked")); !strings.HasSuffix(asked, " download tool\n") {
-		t.Errorf("asked for: %s", asked)
+	if arguments := read(t, filepath.Join(folder, "arguments")); !strings.HasSuffix(arguments, " download tool\n") {
+		t.Errorf("arguments: %s", arguments)
 	}
 }
 

@@ -38,7 +38,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// TestVersions asks every program that is in build/bin for its version and compares it with its pin.
+// TestVersions reads the version of every program that is in build/bin and compares it with its pin.
 func TestVersions(t *testing.T) {
 	list, code := run(t, nil, "./build", "--list")
 	if code != 0 {
@@ -72,7 +72,7 @@ func TestVersions(t *testing.T) {
 				arguments = []string{"--version"}
 			}
 			if said, code := run(t, nil, path, arguments...); code != 0 || !strings.Contains(said, version) {
-				t.Errorf("pinned %s, the program says (exit %d): %s", version, code, said)
+				t.Errorf("pinned %s, the program prints (exit %d): %s", version, code, said)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func pin(t *testing.T, folder, name, version string) {
 	write(t, filepath.Join(folder, "tools", name, "go.sum"), "")
 }
 
-// built runs the program in build/bin and returns what it says.
+// built runs the program in build/bin and returns what it prints.
 func built(t *testing.T, folder, name string) string {
 	t.Helper()
 	said, _ := run(t, nil, filepath.Join(folder, "build", "bin", name))
@@ -124,24 +124,24 @@ func TestBuildsOnlyWhatChanged(t *testing.T) {
 		t.Fatalf("first run (exit %d): %s", code, said)
 	}
 	if one := built(t, folder, "one"); one != "1.2.3" {
-		t.Errorf("one says %q", one)
+		t.Errorf("one prints %q", one)
 	}
 	if said, code := run(t, environment, script, "one", "two"); code != 0 || said != "" {
-		t.Errorf("second run has nothing to do and nothing to say, but exit %d: %s", code, said)
+		t.Errorf("second run has nothing to do and nothing to print, but exit %d: %s", code, said)
 	}
 	pin(t, folder, "two", "v1.3.0")
 	if said, code := run(t, environment, script, "one", "two"); code != 0 || !strings.Contains(said, "once: two\n") {
 		t.Errorf("after another pin of two (exit %d): %s", code, said)
 	}
 	if two := built(t, folder, "two"); two != "1.3.0" {
-		t.Errorf("two says %q after its pin became 1.3.0", two)
+		t.Errorf("two prints %q after its pin became 1.3.0", two)
 	}
 	pin(t, folder, "two", "v1.2.3")
 	if said, code := run(t, environment, script, "two"); code != 0 || said != "" {
 		t.Errorf("the old pin is still in the cache, but exit %d: %s", code, said)
 	}
 	if two := built(t, folder, "two"); two != "1.2.3" {
-		t.Errorf("two says %q after its pin went back to 1.2.3", two)
+		t.Errorf("two prints %q after its pin went back to 1.2.3", two)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestCross(t *testing.T) {
 	}
 	said, code := run(t, nil, testkit.Tool(t, "qemu-aarch64"), program, "--version")
 	if code != 0 || want == "" || !strings.Contains(said, want) || !strings.Contains(said, "linux/arm64") {
-		t.Errorf("pinned %s, the program says (exit %d): %s", want, code, said)
+		t.Errorf("pinned %s, the program prints (exit %d): %s", want, code, said)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestOneFailureLosesOnlyItself(t *testing.T) {
 		}
 	}
 	if two := built(t, folder, "two"); two != "1.2.3" {
-		t.Errorf("two says %q", two)
+		t.Errorf("two prints %q", two)
 	}
 	if _, err := os.Lstat(filepath.Join(folder, "build", "bin", "one")); err == nil {
 		t.Error("build/bin has a program that was not built")
@@ -269,7 +269,7 @@ func TestSimultaneousBuilds(t *testing.T) {
 	}
 	group.Wait()
 	if one, two := built(t, folder, "one"), built(t, folder, "two"); one != "1.2.3" || two != "1.2.3" {
-		t.Errorf("one says %q, two says %q", one, two)
+		t.Errorf("one prints %q, two prints %q", one, two)
 	}
 	// One key's folder and log, and the lock: no half-built program, no progress pipe.
 	for _, name := range []string{"one", "two"} {

@@ -17,8 +17,8 @@ func unstableBox(t *testing.T, failures string) (script string, environment []st
 	script = filepath.Join(box, "checkout", "tools", "unstable")
 	write(t, script, read(t, "unstable"))
 	write(t, filepath.Join(box, "checkout", "tools", "sysroot"), `#!/bin/sh
-echo "$@" >>`+box+`/asked
-[ "$(wc -l <`+box+`/asked)" -gt `+failures+` ] || exit 1
+echo "$@" >>`+box+`/calls
+[ "$(wc -l <`+box+`/calls)" -gt `+failures+` ] || exit 1
 for root; do case $root in /*) break ;; esac done
 mkdir -p "$root/usr/sbin" "$root/var/lib/dpkg/info"
 printf '#!/bin/sh\necho mysqld\n' >"$root/usr/sbin/mysqld"
@@ -54,7 +54,7 @@ func TestUnstable(t *testing.T) {
 	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("it lists %q", out)
 	}
-	list := filepath.Join(filepath.Dir(checkout), "asked")
+	list := filepath.Join(filepath.Dir(checkout), "calls")
 	asked := read(t, list)
 	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
 		t.Errorf("of tools/sysroot: %s", asked)
