@@ -49,7 +49,7 @@ func (d *database) bench(o options, args ...string) benched {
 	value := func(line *regexp.Regexp) float64 {
 		m := line.FindSubmatch(out)
 		if m == nil {
-			d.t.Fatalf("pgbench told nothing like %s:\n%s", line, out)
+			d.t.Fatalf("pgbench printed nothing like %s:\n%s", line, out)
 		}
 		v, err := strconv.ParseFloat(string(m[1]), 64)
 		d.t.Check(err)
@@ -108,8 +108,8 @@ func agreePgbench(t *rig.Scope, o options) {
 		agent := (s - seconds) / b.transactions
 		woken := (d.wakeup(after) - d.wakeup(before)) / b.transactions
 		// Nearly all are seen: what arrives may be another task's to handle.
-		seen, client := told(t, output, "client")
-		_, both := told(t, output, "both")
+		seen, client := printed(t, output, "client")
+		_, both := printed(t, output, "both")
 		client *= w.statements
 		both *= w.statements
 		what := "pgbench's mean latency, " + w.name
@@ -122,11 +122,11 @@ func agreePgbench(t *rig.Scope, o options) {
 	}
 }
 
-// told is a count, and a mean in seconds, that a bpftrace script printed on a line with a name.
-func told(t *rig.Scope, output, name string) (count, mean float64) {
+// printed is a count, and a mean in seconds, that a bpftrace script printed on a line with a name.
+func printed(t *rig.Scope, output, name string) (count, mean float64) {
 	m := regexp.MustCompile(`(?m)^` + name + ` (\d+) (\d+)$`).FindStringSubmatch(output)
 	if m == nil {
-		t.Fatalf("bpftrace told nothing of %s: %s", name, output)
+		t.Fatalf("bpftrace printed nothing of %s: %s", name, output)
 	}
 	n, err := strconv.ParseFloat(m[1], 64)
 	t.Check(err)
@@ -181,7 +181,7 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	})
 	bc, bs := blocks()
 	output := tracer.Stop()
-	said := func(name string) (count, mean float64) { return told(t, output, name) }
+	said := func(name string) (count, mean float64) { return printed(t, output, name) }
 	c, s := d.all(after)
 	n, mean := said("query")
 	agree(t, o, "bpftrace, TPC-B: uprobes' statements and the agent's", n, mean, c-count, (s-seconds)/(c-count))

@@ -62,13 +62,13 @@ func (a *Agent) await(ctx context.Context) error {
 		m, err := a.Scrape(ctx)
 		if err == nil {
 			if m.Sum("plumbline_scrape_collector_success", "collector", "query") != 1 {
-				return errors.New("the agent's query collector does not work; its log says why")
+				return errors.New("the agent's query collector does not work; its log has the reason")
 			}
 			return nil
 		}
 		select {
 		case <-a.ended:
-			return errors.New("the agent ended at once; its log says why")
+			return errors.New("the agent ended at once; its log has the reason")
 		case <-ctx.Done():
 			return fmt.Errorf("the agent does not answer: %w", err)
 		case <-time.After(50 * time.Millisecond):

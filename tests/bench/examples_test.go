@@ -202,7 +202,7 @@ func TestThanos(t *testing.T) {
 		for _, one := range given {
 			// The operator makes the rulers' service.
 			if m := addresses.FindStringSubmatch(one); m != nil && !services[m[1]] && m[1] != "thanos-ruler-operated" {
-				t.Errorf("%s asks %s, which is no service", o.GetName(), one)
+				t.Errorf("%s queries %s, which is no service", o.GetName(), one)
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func pins(t *testing.T, s *kubetest.Server) {
 		t.Fatal(err)
 	}
 	if suspended, _, _ := unstructured.NestedBool(job.Object, "spec", "suspend"); !suspended {
-		t.Error("the schedule runs without being asked for")
+		t.Error("the schedule runs although it is not enabled")
 	}
 	pod, _, _ := unstructured.NestedMap(job.Object, "spec", "jobTemplate", "spec", "template")
 	pod["apiVersion"], pod["kind"] = "v1", "Pod"

@@ -92,7 +92,7 @@ func identity(t *testing.T, s *kubetest.Server) {
 	}
 	for name, f := range families {
 		if value(f, "server", "uid:"+uid) != nil {
-			t.Errorf("%s is told under the provisional name, too", name)
+			t.Errorf("%s is exported under the provisional name, too", name)
 		}
 	}
 

@@ -93,7 +93,7 @@ func release(t *testing.T, s *kubetest.Server) {
 	text = must("install", "plumbline", chart(t), "--set="+registry)
 	for _, want := range []string{"What to look at", "pod-security.kubernetes.io/enforce=privileged", "No canary is configured"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the notes do not say %q:\n%s", want, text)
+			t.Errorf("the notes lack %q:\n%s", want, text)
 		}
 	}
 	installed := ours(t, s)

@@ -17,7 +17,7 @@ var details = []string{"phase", "op", "le", "quantile", "load", "size", "command
 
 // allowed are alerts for which each value of a label is an incident of its own, or whose purpose is to report it.
 var allowed = map[string]string{
-	"StallLocated layer":     "it is there to tell the layer, and asks for nothing",
+	"StallLocated layer":     "it is there to report the layer, and requires no action",
 	"ReplicaStuck address":   "a replica has one, and some have no other name",
 	"BlockLatencyShifted op": "reads and writes are slow for reasons of their own",
 	"ClockTrouble pod":       "node_exporter's own, of which there is one on a node",

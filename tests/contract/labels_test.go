@@ -332,7 +332,7 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 		})
 	}
 	if len(asked) < 100 {
-		t.Fatalf("only %d metrics are asked for; the test does not see the rules", len(asked))
+		t.Fatalf("only %d metrics are queried; the test does not see the rules", len(asked))
 	}
 	backends := backendMetrics(t)
 	for _, folder := range []string{"lab", "cluster"} {
@@ -349,17 +349,17 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 			}
 			i := slices.IndexFunc(why, func(r *reason) bool { return r.pattern.MatchString(name) })
 			if i < 0 {
-				t.Errorf("%s/series.txt lacks %s, and missing.txt does not say why", folder, name)
+				t.Errorf("%s/series.txt lacks %s, and missing.txt lacks the reason", folder, name)
 				continue
 			}
 			why[i].used = true
 		}
 		for _, r := range why {
 			if !r.used {
-				t.Errorf("%s/missing.txt: nothing that is asked for and lacking matches %s", folder, r.pattern)
+				t.Errorf("%s/missing.txt: nothing that is queried and lacking matches %s", folder, r.pattern)
 			}
 		}
-		t.Logf("%s: of %d metrics that are asked for %d are in the fixture", folder, len(asked), n)
+		t.Logf("%s: of %d metrics that are queried %d are in the fixture", folder, len(asked), n)
 	}
 }
 

@@ -233,7 +233,7 @@ func parseFailSlow(out []byte) (map[string]float64, error) {
 	}
 	for level := range peersOf {
 		if found[level+" well ratios 0"] < 100 {
-			return nil, fmt.Errorf("no %s has a ratio, promtool says\n%.4000s", level, out)
+			return nil, fmt.Errorf("no %s has a ratio, promtool prints\n%.4000s", level, out)
 		}
 	}
 	return found, nil

@@ -87,7 +87,7 @@ func write(path string, rules []string, windows []baseline.Window, kind noise, s
 	quantiles := day.quantiles(0.5, 0.9, 0.95)
 	hours := day.hours(windows)
 	if hours == nil {
-		return fmt.Errorf("a day of %s noise tells nothing of its hours", kind.name)
+		return fmt.Errorf("a day of %s noise has no figures of its hours", kind.name)
 	}
 	fmt.Fprintf(w, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n", strings.Join(rules, ", "))
 	line := func(series, values string) { fmt.Fprintf(w, "  - {series: '%s', values: '%s'}\n", series, values) }

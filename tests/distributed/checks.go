@@ -200,12 +200,12 @@ func (s *stack) sameAlerts(ctx context.Context, e *engine) {
 		var problems []error
 		for _, k := range slices.Sorted(maps.Keys(here)) {
 			if !there[k] {
-				problems = append(problems, fmt.Errorf("%s has not told %s", e.name, k))
+				problems = append(problems, fmt.Errorf("%s has not sent %s", e.name, k))
 			}
 		}
 		for _, k := range slices.Sorted(maps.Keys(there)) {
 			if !here[k] {
-				problems = append(problems, fmt.Errorf("only %s tells %s", e.name, k))
+				problems = append(problems, fmt.Errorf("only %s has sent %s", e.name, k))
 			}
 		}
 		return errors.Join(problems...)
@@ -236,9 +236,9 @@ func (s *stack) alarmed(ctx context.Context, e *engine, file *rows.File, stall t
 			s.t.Errorf("%s of a cluster in which all is well", k)
 		}
 	}
-	s.t.Logf("%s of cluster %s is told by %s %.0f s after the disk stood still: %d volumes or devices", alert, damaged.name, e.name, after.Seconds(), len(on))
+	s.t.Logf("%s of cluster %s is reported by %s %.0f s after the disk stalled: %d volumes or devices", alert, damaged.name, e.name, after.Seconds(), len(on))
 	file.Add(section, e.name+": alert", "alert", alert, "seconds from the stall to Alertmanager", fmt.Sprintf("%.0f", after.Seconds()),
-		"clusters told", damaged.name)
+		"clusters reported", damaged.name)
 }
 
 // samePages makes every query of the dashboards on both: what has an answer on one has it on the other.

@@ -28,13 +28,13 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("distributed", "The rules on Thanos: two clusters, pairs of Prometheus in agent mode, three receivers, two rulers, one store; a receiver, a router and a ruler are killed while a disk stands still. About ten minutes. "+
+	app := kingpin.New("distributed", "The rules on Thanos: two clusters, pairs of Prometheus in agent mode, three receivers, two rulers, one store; a receiver, a router and a ruler are killed while a disk stalls. About ten minutes. "+
 		"Beside them VictoriaMetrics with classic histograms. It needs the programs in build/bin (tools/build prometheus alertmanager thanos victoria-metrics vmalert). Examples:\n"+
 		"  distributed\n  distributed --calm=6m --results=/tmp/results")
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("results", "The folder that takes the figures.").Default("build/results").StringVar(&o.results)
-	app.Flag("calm", "How long all is well before the disk stands still; the rules' windows are five minutes.").Default("5m30s").DurationVar(&o.calm)
+	app.Flag("calm", "How long all is well before the disk stalls; the rules' windows are five minutes.").Default("5m30s").DurationVar(&o.calm)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	began := time.Now()
@@ -79,7 +79,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 
 	damaged.player.Go(stalledAt)
 	stall := time.Now()
-	t.Logf("the disk stands still; a receiver, a router and a ruler are killed")
+	t.Logf("the disk stalls; a receiver, a router and a ruler are killed")
 	for _, name := range []string{"receive-1", "route-1", "rule-1"} {
 		s.processes[name].Kill()
 	}

@@ -25,8 +25,8 @@ type fault struct {
 	begin, end func(l *lab) error
 	// seen are PromQL conditions of the fault, well those after its end.
 	seen, well []string
-	// told, if not nil, returns more to report.
-	told func(l *lab) string
+	// more, if not nil, returns more to report.
+	more func(l *lab) string
 }
 
 // try makes a fault and its end and adds a row.
@@ -86,8 +86,8 @@ func (l *lab) try(f fault, out *rows.File) error {
 	if f.again != "" {
 		text = fmt.Sprintf("%s started again by the supervisor and ready after %.1f s; ", f.again, again.Seconds()) + text
 	}
-	if f.told != nil {
-		text += "; " + f.told(l)
+	if f.more != nil {
+		text += "; " + f.more(l)
 	}
 	if err != nil {
 		text = "NOT AS EXPECTED: " + strings.ReplaceAll(err.Error(), "\n", "; ")

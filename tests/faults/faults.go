@@ -82,7 +82,7 @@ func (l *lab) faults() []fault {
 			seen:     []string{failing("local")},
 			well:     []string{alive("local"), `pg_up{server="local"} == 1`}},
 		fault{name: "kill -9 of a database server", class: "longhorn-r3", again: "longhorn-r3-postgresql",
-			expected: "the load tells; the supervisor starts it again, it recovers on its volume, the load comes back",
+			expected: "the load reports it; the supervisor starts it again, it recovers on its volume, the load comes back",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-postgresql", syscall.SIGKILL) },
 			seen:     []string{failing("longhorn-r3")},
 			well:     []string{alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
@@ -104,7 +104,7 @@ func (l *lab) faults() []fault {
 			end:      func(l *lab) error { return l.start("longhorn-r3-replica-1") },
 			well:     []string{healthy(3), alive("longhorn-r3")}},
 		fault{name: "disk full: all of the database's volume taken by another file", class: "longhorn-r3",
-			expected: "the server stops for want of room for its log, the load tells; with room again it recovers",
+			expected: "the server stops for want of room for its log, the load reports it; with room again it recovers",
 			begin:    func(l *lab) error { return l.fill("longhorn-r3") },
 			seen:     []string{failing("longhorn-r3")},
 			end:      func(l *lab) error { return l.empty("longhorn-r3") },
@@ -117,7 +117,7 @@ func (l *lab) faults() []fault {
 			expected: "each exporter is up all the time, in little memory",
 			begin:    func(l *lab) error { return l.hostile() },
 			seen:     []string{`min(min_over_time(up{job=~"plumbline-agent|longhorn-exporter|loadgen"}[30s])) == 1`}, well: []string{alive("local")},
-			told: func(l *lab) string { return l.growth() }},
+			more: func(l *lab) string { return l.growth() }},
 		fault{name: "garbage into the database's socket and the replicas' data ports", class: "longhorn-r3",
 			expected: "counted as not understood; statements and replicas go on to be counted",
 			begin:    func(l *lab) error { return l.garbage() },
@@ -129,7 +129,7 @@ func (l *lab) faults() []fault {
 			end:      func(l *lab) error { return l.signal("longhorn-r3-engine", syscall.SIGCONT) },
 			well:     []string{`plumbline_longhorn_engine_up == 1`, healthy(3), alive("longhorn-r3")}},
 		fault{name: "kill -9 of the engine", class: "longhorn-r3", again: "longhorn-r3-engine",
-			expected: "the load tells; replicas, engine, bridge, volume and database, started anew in this order by the supervisor, find what was committed",
+			expected: "the load reports it; replicas, engine, bridge, volume and database, started anew in this order by the supervisor, find what was committed",
 			begin:    func(l *lab) error { return l.signal("longhorn-r3-engine", syscall.SIGKILL) },
 			seen:     []string{failing("longhorn-r3")},
 			well:     []string{`plumbline_longhorn_engine_up == 1`, healthy(3), alive("longhorn-r3"), `pg_up{server="longhorn-r3"} == 1`}},
@@ -157,7 +157,7 @@ func (l *lab) faults() []fault {
 			// Prometheus the same moment with another value, not an older one.
 			seen: []string{`increase(prometheus_target_scrapes_sample_duplicate_timestamp_total[3m]) > 0`},
 			well: []string{alive("local"), alive("longhorn-r3")},
-			told: func(l *lab) string { return l.longest() }})
+			more: func(l *lab) string { return l.longest() }})
 	}
 	return all
 }

@@ -29,7 +29,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("faults", "Breaks a lab of its own, fault by fault, and tells what was seen and what was lost.\n\n"+
+	app := kingpin.New("faults", "Breaks a lab of its own, fault by fault, and reports what was seen and what was lost.\n\n"+
 		"Needs root. Its rows go to build/results/faults.jsonl. Examples:\n  faults\n  faults --only='agent|replica' --keep\n  faults --only=outage --outage=10m\n  faults --stalls --only=engine")
 	app.HelpFlag.Short('h')
 	var o options
@@ -41,7 +41,7 @@ func main() {
 	app.Flag("keep", "Leave the lab running at the end.").BoolVar(&o.keep)
 	app.Flag("outage", "How long Prometheus is down in the fault outage.").Default("2m").DurationVar(&o.outage)
 	app.Flag("set-clock", "Also step the machine's clock by 40 s and back; not where others rely on it.").BoolVar(&o.clock)
-	app.Flag("stalls", "Instead, make things stand still, and tell what says so, how soon, and whom it names; about 15 minutes.").BoolVar(&o.stalls)
+	app.Flag("stalls", "Instead, make things stall, and report what detects it, how soon, and what it names; about 15 minutes.").BoolVar(&o.stalls)
 	app.Flag("deadline", "How long a condition may take to be seen.").Default("2m").DurationVar(&o.deadline)
 	app.Flag("folder", "Where the rows go.").Default("build/results").StringVar(&o.folder)
 	kingpin.MustParse(app.Parse(os.Args[1:]))

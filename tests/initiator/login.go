@@ -76,7 +76,7 @@ func (s *Session) login(target string, o Options) error {
 	}
 	for key, want := range map[string]bool{"HeaderDigest": o.HeaderDigest, "DataDigest": o.DataDigest} {
 		if want && keys[key] != digest[true] {
-			return fmt.Errorf("asked for %s=%s, the target says %q", key, digest[true], keys[key])
+			return fmt.Errorf("requested %s=%s, the target answers %q", key, digest[true], keys[key])
 		}
 	}
 	a := &s.agreed

@@ -53,7 +53,7 @@ func (s *Session) handle(p *pdu) error {
 		}
 		return nil
 	case opAsync:
-		return errors.New("the target says that it ends the connection, or something else that this initiator does not know")
+		return errors.New("an asynchronous message of the target: the connection's end, or one that this initiator does not know")
 	case opReject:
 		return fmt.Errorf("rejected, for reason %#x", p.header[2])
 	}

@@ -57,7 +57,7 @@ func (d demos) run(ctx context.Context, series []string) (failed int, err error)
 		}
 		if err != nil || code != 0 {
 			failed++
-			say("%s: the demo did not come to its end (exit code %d, %v); console and page are in %s", k.release, code, err, d.guest.share)
+			logf("%s: the demo did not come to its end (exit code %d, %v); console and page are in %s", k.release, code, err, d.guest.share)
 		}
 	}
 	return failed, nil
@@ -86,7 +86,7 @@ func (d *demos) one(ctx context.Context, k kernel) (int, error) {
 		return 0, err
 	}
 	defer leave()
-	say("booting %s for a demo", k.release)
+	logf("booting %s for a demo", k.release)
 	began := time.Now()
 	code, err := boot(ctx, d.guest)
 	if err == nil && code == 0 {
@@ -94,6 +94,6 @@ func (d *demos) one(ctx context.Context, k kernel) (int, error) {
 			err = fmt.Errorf("it wrote no page: %w", err)
 		}
 	}
-	say("%s: %.0f s", k.release, time.Since(began).Seconds())
+	logf("%s: %.0f s", k.release, time.Since(began).Seconds())
 	return code, err
 }

@@ -140,7 +140,7 @@ func (s *store) list(ctx context.Context) ([]kernel, error) {
 
 // folder returns where a kernel lies unpacked, and downloads it first if it is not in the cache. Older ones of its
 // series go.
-func (s *store) folder(ctx context.Context, k kernel, say func(string, ...any)) (string, error) {
+func (s *store) folder(ctx context.Context, k kernel, logf func(string, ...any)) (string, error) {
 	unlock, err := s.lock("kernels")
 	if err != nil {
 		return "", err
@@ -155,7 +155,7 @@ func (s *store) folder(ctx context.Context, k kernel, say func(string, ...any)) 
 	for _, l := range left {
 		os.RemoveAll(l)
 	}
-	say("downloading Debian's %s", k.release)
+	logf("downloading Debian's %s", k.release)
 	temporary, err := os.MkdirTemp(s.dir, "new-")
 	if err != nil {
 		return "", err

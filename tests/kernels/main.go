@@ -151,8 +151,8 @@ func printList(ctx context.Context, arch string) error {
 	return err
 }
 
-// say prints progress.
-func say(format string, args ...any) {
+// logf prints progress.
+func logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s kernels: %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
@@ -170,13 +170,13 @@ func prepare(ctx context.Context, arch string, series []string) (chosen []kernel
 		return nil, nil, "", err
 	}
 	for _, k := range chosen {
-		folder, err := s.folder(ctx, k, say)
+		folder, err := s.folder(ctx, k, logf)
 		if err != nil {
 			return nil, nil, "", err
 		}
 		folders = append(folders, folder)
 	}
-	root, err = s.root(ctx, say)
+	root, err = s.root(ctx, logf)
 	return chosen, folders, root, err
 }
 
@@ -207,7 +207,7 @@ func bootOne(ctx context.Context, g guest, series string, diskMiB int) (int, err
 	if g.init, err = buildProgram(ctx, work, g.arch, "init"); err != nil {
 		return 0, err
 	}
-	say("booting %s", g.release)
+	logf("booting %s", g.release)
 	return boot(ctx, g)
 }
 

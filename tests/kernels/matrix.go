@@ -131,7 +131,7 @@ func (m matrix) one(ctx context.Context, to *measured) (err error) {
 		if err = m.boot(ctx, to); !errors.Is(err, errCrashed) {
 			return err
 		}
-		say("%s, attempt %d: %v", to.kernel.release, try+1, err)
+		logf("%s, attempt %d: %v", to.kernel.release, try+1, err)
 	}
 	return err
 }
@@ -143,16 +143,16 @@ func (m matrix) boot(ctx context.Context, to *measured) error {
 		return err
 	}
 	defer leave()
-	say("%s: booting %s", to.kernel.series, to.kernel.release)
+	logf("%s: booting %s", to.kernel.series, to.kernel.release)
 	began := time.Now()
 	code, err := boot(ctx, m.guest)
 	if err != nil {
 		return err
 	}
 	if code != 0 {
-		return fmt.Errorf("the measuring program in the guest of %s ended with %d; %s says why", to.kernel.release, code, filepath.Join(share, consoleLog))
+		return fmt.Errorf("the measuring program in the guest of %s ended with %d; %s has the reason", to.kernel.release, code, filepath.Join(share, consoleLog))
 	}
-	say("%s: done after %.0f s", to.kernel.series, time.Since(began).Seconds())
+	logf("%s: done after %.0f s", to.kernel.series, time.Since(began).Seconds())
 	text, err := os.ReadFile(filepath.Join(share, "booted"))
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ type progress string
 // Write gets whole lines.
 func (p progress) Write(line []byte) (int, error) {
 	if text, ok := strings.CutPrefix(string(line), "guest: "); ok {
-		say("%s: %s", string(p), strings.TrimSpace(text))
+		logf("%s: %s", string(p), strings.TrimSpace(text))
 	}
 	return len(line), nil
 }

@@ -23,7 +23,7 @@ func TestNotWorking(t *testing.T) {
 		}
 	}
 	if strings.Contains(text.String(), "no blockio") {
-		t.Errorf("blockio is said not to work:\n%s", &text)
+		t.Errorf("blockio is reported not to work:\n%s", &text)
 	}
 }
 

@@ -23,7 +23,7 @@ func foreign(arch string) bool { return arch != runtime.GOARCH }
 
 // root returns the folder that is the guest's root: the machine's own, or, for another architecture, one of Debian's
 // packages.
-func (s *store) root(ctx context.Context, say func(string, ...any)) (string, error) {
+func (s *store) root(ctx context.Context, logf func(string, ...any)) (string, error) {
 	if !foreign(s.arch) {
 		return "/", nil
 	}
@@ -42,7 +42,7 @@ func (s *store) root(ctx context.Context, say func(string, ...any)) (string, err
 	if _, err := os.Stat(folder); err == nil {
 		return folder, copyUsers("/etc", filepath.Join(folder, "etc"))
 	}
-	say("downloading Debian's %s for %s: %s", suite, s.arch, strings.Join(rootPackages, " "))
+	logf("downloading Debian's %s for %s: %s", suite, s.arch, strings.Join(rootPackages, " "))
 	temporary := filepath.Join(s.dir, "newroot") // locked: no other process uses it
 	if err := errors.Join(os.RemoveAll(temporary), os.Mkdir(temporary, 0o755)); err != nil {
 		return "", err

@@ -13,8 +13,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// tells waits until the lab's status has words on a process.
-func tells(t *testing.T, name string, words ...string) {
+// awaitStatus waits until the lab's status has words on a process.
+func awaitStatus(t *testing.T, name string, words ...string) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
 		out, err := command("status").CombinedOutput()
@@ -32,7 +32,7 @@ func tells(t *testing.T, name string, words ...string) {
 			}
 			return nil
 		}
-		return fmt.Errorf("status says nothing of %s", name)
+		return fmt.Errorf("status has nothing on %s", name)
 	})
 }
 
@@ -59,16 +59,16 @@ func TestDiedIsStartedAgain(t *testing.T) {
 	life := isUp(t, "agent", 0)
 	signal(t, process(t, dir, agent), syscall.SIGKILL)
 	life = isUp(t, "agent", life)
-	tells(t, "agent", "started again once", "exit code -1 (a signal)", filepath.Join(dir, "logs", "agent.log"))
+	awaitStatus(t, "agent", "started again once", "exit code -1 (a signal)", filepath.Join(dir, "logs", "agent.log"))
 
 	signal(t, process(t, dir, agent), syscall.SIGKILL)
 	life = isUp(t, "agent", life)
-	tells(t, "agent", "started again 2 times", "held back for 2s, as it ends again and again")
+	awaitStatus(t, "agent", "started again 2 times", "held back for 2s, as it ends again and again")
 
 	if out, err := command("stop", "--signal=9", "agent").CombinedOutput(); err != nil {
 		t.Fatalf("stop: %v\n%s", err, out)
 	}
-	tells(t, "agent", "stopped on purpose", "plumbline-lab start agent", "started again 2 times")
+	awaitStatus(t, "agent", "stopped on purpose", "plumbline-lab start agent", "started again 2 times")
 	const window = 10 // seconds, many times what a start takes
 	eventually(t, "no scrape of the agent", func() error {
 		n, err := number(prometheus, fmt.Sprintf(`max(max_over_time(up{job="plumbline-agent"}[%ds]))`, window))

@@ -78,7 +78,7 @@ func TestKilledBreakIsHealed(t *testing.T) {
 		_ = cmd.Wait()
 		healed, err := command("heal").CombinedOutput()
 		if err != nil || !strings.Contains(string(healed), "healed: break "+kind) {
-			t.Errorf("heal: %v\n%s\nbreak had said:\n%s", err, healed, out.Bytes())
+			t.Errorf("heal: %v\n%s\nbreak printed:\n%s", err, healed, out.Bytes())
 		}
 		if s := state(replica); s == "T" || len(groups()) > 0 {
 			t.Errorf("healed of %s the replica is in state %s, cgroups %v", kind, s, groups())

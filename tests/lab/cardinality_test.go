@@ -104,9 +104,9 @@ func TestCardinality(t *testing.T) {
 	}
 	for what, limit := range budget {
 		got := seen[what]
-		t.Logf("%s: %d series said (budget %d), %d recorded (budget %d)", what, got.said, limit.said, got.recorded, limit.recorded)
+		t.Logf("%s: %d series exported (budget %d), %d recorded (budget %d)", what, got.said, limit.said, got.recorded, limit.recorded)
 		if got.said > limit.said || got.recorded > limit.recorded {
-			t.Errorf("%s costs %d series said and %d recorded; the budget is %d and %d", what, got.said, got.recorded, limit.said, limit.recorded)
+			t.Errorf("%s costs %d series exported and %d recorded; the budget is %d and %d", what, got.said, got.recorded, limit.said, limit.recorded)
 		}
 	}
 }

@@ -57,7 +57,7 @@ var notHere = map[string]string{
 
 const texts = "postgres_exporter exports no texts unless it is configured to"
 
-const other = "the lab has no MySQL unless asked for, no soak and no baseline"
+const other = "the lab has no MySQL by default, no soak and no baseline"
 
 func readExpressions(t *testing.T) []dashboards.Expression {
 	t.Helper()

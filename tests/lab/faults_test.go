@@ -44,7 +44,7 @@ func TestFaultsOfAPlan(t *testing.T) {
 	eventually(t, "three replicas", is("RW RW RW"))
 	fault("kill")
 	eventually(t, "the killed replica is given up", is("RW RW ERR"))
-	tells(t, "longhorn-r3-replica-3", "stopped on purpose")
+	awaitStatus(t, "longhorn-r3-replica-3", "stopped on purpose")
 	fault("rebuild")
 	whole()
 	fault("rebuild")

@@ -192,7 +192,7 @@ var onlyReplicated = map[string]bool{"volume:healthy_replicas:count": true}
 // changes from minute to minute, and may be slow ones, is shown to no tracer (blkio.bpf.c).
 func TestBlockioAgreesWithNodeExporter(t *testing.T) {
 	running(t)
-	devices := ask(t, prometheus, `plumbline_volume_info{storageclass="local"}`)
+	devices := mustQuery(t, prometheus, `plumbline_volume_info{storageclass="local"}`)
 	if len(devices) != 1 {
 		t.Fatalf("want one device of class local, have %v", devices)
 	}
@@ -366,8 +366,8 @@ func TestEngineIsStartedAgain(t *testing.T) {
 		}
 		return err
 	})
-	tells(t, "longhorn-r3-engine", "started again once")
-	tells(t, "longhorn-r3-volume", "started anew for the restart of longhorn-r3-engine")
+	awaitStatus(t, "longhorn-r3-engine", "started again once")
+	awaitStatus(t, "longhorn-r3-volume", "started anew for the restart of longhorn-r3-engine")
 }
 
 // A second lab in the same place is refused and leaves the first alone.
@@ -404,7 +404,7 @@ func TestKilledLab(t *testing.T) {
 	}
 	for _, want := range []string{"longhorn-r1 commits take", "local (the control) commits take"} {
 		if !strings.Contains(strings.Join(strings.Fields(string(out)), " "), want) || !strings.Contains(string(text), want) {
-			t.Errorf("the demo or its page does not say %q:\n%s", want, out)
+			t.Errorf("the demo or its page lacks %q:\n%s", want, out)
 		}
 	}
 	restored(t, dir, portBase)

@@ -12,8 +12,8 @@ import (
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
-// ask returns the result of an instant query.
-func ask(t *testing.T, url, expr string) model.Vector {
+// mustQuery returns the result of an instant query.
+func mustQuery(t *testing.T, url, expr string) model.Vector {
 	t.Helper()
 	v, err := query(url, expr)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestMetricsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(old) != text {
-		t.Errorf("METRICS.md is not what the sources say; run make generate\n%s", difference(string(old), text))
+		t.Errorf("METRICS.md does not match the sources; run make generate\n%s", difference(string(old), text))
 	}
 }
 

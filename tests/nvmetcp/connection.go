@@ -72,16 +72,16 @@ func (c *connection) serve() {
 	}
 	var end *endError
 	if errors.As(err, &end) {
-		c.tell(end.status)
+		c.terminate(end.status)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		c.target.o.Log("queue %d of %s: %v", c.queue, c.RemoteAddr(), err)
 	}
 }
 
-// tell sends the host the reason why the connection ends, and has the host end it: the end that closes a connection
-// with unread data may lose what it sent last.
-func (c *connection) tell(status uint16) {
+// terminate sends the host the reason why the connection ends, and has the host end it: the end that closes a
+// connection with unread data may lose what it sent last.
+func (c *connection) terminate(status uint16) {
 	p := newPDU(kindTargetEnds)
 	p.setWord(8, status)
 	if c.send(p) == nil && c.SetReadDeadline(time.Now().Add(endTime)) == nil {
@@ -150,11 +150,11 @@ func (c *connection) take(r *request) error {
 	}
 	r.tag = c.lastTag
 	c.transfers[r.tag] = r
-	return c.ask(r)
+	return c.requestData(r)
 }
 
-// ask requests more of a command's data.
-func (c *connection) ask(r *request) error {
+// requestData requests more of a command's data.
+func (c *connection) requestData(r *request) error {
 	n := min(len(r.data)-r.asked, maxR2T)
 	p := newPDU(kindR2T)
 	p.setWord(8, r.id())
@@ -172,7 +172,7 @@ func (c *connection) place(p *pdu, n int) ([]byte, error) {
 	}
 	r := c.transfers[p.word(10)]
 	if r == nil || r.id() != p.word(8) {
-		return nil, fatal(endInvalidHeader, "data for command %d, tag %d, that nobody asked for", p.word(8), p.word(10))
+		return nil, fatal(endInvalidHeader, "data for command %d, tag %d, that nobody requested", p.word(8), p.word(10))
 	}
 	if int(p.long(12)) != r.got || int(p.long(16)) != n || r.got+n > r.asked || n > maxHostData {
 		return nil, fatal(endDataOutOfRange, "%d bytes for command %d at %d, and %d to %d were awaited", n, r.id(), p.long(12), r.got, r.asked)
@@ -188,13 +188,13 @@ func (c *connection) takeData(p *pdu) error {
 	r.got += len(p.data)
 	r.damaged = r.damaged || p.damaged
 	if p.has(flagLast) != (r.got == r.asked) {
-		return fatal(endSequence, "the data that was asked for ends at %d, not %d", r.got, r.asked)
+		return fatal(endSequence, "the requested data ends at %d, not %d", r.got, r.asked)
 	}
 	switch {
 	case r.got < r.asked:
 		return nil
 	case r.got < len(r.data):
-		return c.ask(r)
+		return c.requestData(r)
 	}
 	delete(c.transfers, r.tag)
 	return c.do(r)

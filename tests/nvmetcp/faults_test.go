@@ -46,7 +46,7 @@ func TestDamageOnTheWayThere(t *testing.T) {
 		{"the command's header", 1, 1, true},
 		{"the command's data", 2, 1, false},
 		{"their digest", 3, 1, false},
-		{"the header of data that the target asked for", 2, 300, true},
+		{"the header of data that the target requested", 2, 300, true},
 		{"that data", 3, 300, false},
 		{"the last data", 15, 300, false},
 	} {
@@ -173,7 +173,7 @@ func TestViolations(t *testing.T) {
 		{"data for another command", data(id+1, tag, 0, 512, 512, 0), endInvalidHeader},
 		{"data with another tag", data(id, tag+1, 0, 512, 512, 0), endInvalidHeader},
 		{"data from elsewhere", data(id, tag, 512, 512, 512, 0), endDataOutOfRange},
-		{"another length than is told", data(id, tag, 0, 1024, 512, 0), endDataOutOfRange},
+		{"another length than announced", data(id, tag, 0, 1024, 512, 0), endDataOutOfRange},
 		{"too much at once", data(id, tag, 0, 2*maxHostData, 2*maxHostData, flagLast), endDataOutOfRange},
 		{"an end too early", data(id, tag, 0, 512, 512, flagLast), endSequence},
 		{"no data", data(id, tag, 0, 0, 0, 0), endInvalidHeader},

@@ -235,7 +235,7 @@ func (q *hostQueue) giveData(p *pdu) error {
 	t := q.tasks[p.word(8)]
 	from, n := int(p.long(12)), int(p.long(16))
 	if t == nil || from+n > len(t.command.Write) || n == 0 {
-		return fmt.Errorf("the target asks for %d bytes at %d of command %d", n, from, p.word(8))
+		return fmt.Errorf("the target requests %d bytes at %d of command %d", n, from, p.word(8))
 	}
 	t.R2Ts++
 	if q.silent.Load() {

@@ -101,7 +101,7 @@ func writeAndRead(t *testing.T, h *Host, f *os.File, lba uint64, blocks, r2ts in
 		t.Fatalf("writing %d blocks: %v", blocks, err)
 	}
 	if w.R2Ts != r2ts {
-		t.Errorf("%d blocks were asked for in %d parts, not %d", blocks, w.R2Ts, r2ts)
+		t.Errorf("%d blocks were requested in %d parts, not %d", blocks, w.R2Ts, r2ts)
 	}
 	if err := h.Flush(1); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestShort(t *testing.T) {
 			}
 		}
 		if short != c.want {
-			t.Errorf("every %d, always %v, asked for %v: %d of 4", c.o.ShortEvery, c.o.AlwaysShort, c.asked, short)
+			t.Errorf("every %d, always %v, requested %v: %d of 4", c.o.ShortEvery, c.o.AlwaysShort, c.asked, short)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (o options) ended(ctx context.Context, postmaster int, before time.Duration
 func number(line *regexp.Regexp, out []byte) (float64, error) {
 	m := line.FindSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("pgbench told nothing like %s:\n%s", line, out)
+		return 0, fmt.Errorf("pgbench printed nothing like %s:\n%s", line, out)
 	}
 	return strconv.ParseFloat(string(m[1]), 64)
 }

@@ -132,13 +132,13 @@ func (o options) compare(ctx context.Context, workload string, s server) (map[st
 	return results, nil
 }
 
-// tell prints progress.
-func tell(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// logf prints progress.
+func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // measure runs the load once with a tracer attached, and returns what it gave.
 func (o options) measure(ctx context.Context, mode, workload string, s server) (result, error) {
 	var r result
-	err := rig.Run(tell, func(t *rig.Scope) {
+	err := rig.Run(logf, func(t *rig.Scope) {
 		o.observe(ctx, t, mode, s)
 		var err error
 		r, err = o.load(ctx, workload, s)

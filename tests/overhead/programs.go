@@ -24,7 +24,7 @@ type programCost struct {
 // themselves: so apart from the rounds that are compared.
 func (o options) programs(ctx context.Context, workload string, s server) (costs []programCost, err error) {
 	const runTime, runs = "plumbline_bpf_run_seconds_total", "plumbline_bpf_runs_total"
-	err = rig.Run(tell, func(t *rig.Scope) {
+	err = rig.Run(logf, func(t *rig.Scope) {
 		a, err := agentproc.Start(ctx, o.agent, append(slices.Clone(o.agentFlags), "--bpf.stats")...)
 		t.Check(err)
 		t.Cleanup(func() { t.Check(a.Stop()) })

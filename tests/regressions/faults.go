@@ -33,7 +33,7 @@ var storage = layers.Names(layers.IsStorage)
 var faults = []fault{
 	{name: "doubled-load", class: "longhorn-r1", what: "another pgbench at 40/s", begin: doubledLoad},
 	{name: "lock-storm", class: "longhorn-r1", what: "a table the canary needs is locked for 300 ms of each 400", suspects: []string{layers.Wait}, begin: lockStorm},
-	{name: "delayed-replica", class: "longhorn-r3", what: "one of three replicas stands still for half of each 40 ms", suspects: storage, begin: delayedReplica},
+	{name: "delayed-replica", class: "longhorn-r3", what: "one of three replicas is stopped for half of each 40 ms", suspects: storage, begin: delayedReplica},
 	{name: "slow-disk", class: "longhorn-r1", what: "the replica's disk does 30 writes/s", suspects: storage, begin: slowDisk},
 	{name: "cpu-hog", class: "local", what: "four busy loops a CPU, each in a session of its own", host: true, begin: hog},
 }

@@ -31,7 +31,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("regressions", "Damages a running lab in known ways and tells which alerts fire, with which suspect, and how soon.\n\n"+
+	app := kingpin.New("regressions", "Damages a running lab in known ways and reports which alerts fire, with which suspect, and how soon.\n\n"+
 		"The lab needs the classes local, longhorn-r1 and longhorn-r3 and a canary. It takes two hours or so: an alert must have ended before the next damage to its class. Example, as root:\n"+
 		"  make lab-up\n  regressions --fault=cpu-hog --fault=lock-storm")
 	app.HelpFlag.Short('h')
@@ -96,7 +96,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d kinds of damage were not told right", wrong)
+		return fmt.Errorf("%d kinds of damage were not reported right", wrong)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 	for time.Now().Before(end) {
 		answer, err := w.Alerts(ctx)
 		if err != nil {
-			slog.Warn("Prometheus does not tell its alerts; trying again", "err", err)
+			slog.Warn("Prometheus does not return its alerts; trying again", "err", err)
 		}
 		for _, a := range answer.Alerts {
 			name, key := string(a.Labels["alertname"]), a.Labels.String()
@@ -61,7 +61,7 @@ func (w *watch) firings(ctx context.Context, began time.Time, deadline time.Dura
 			known[key] = true
 			f := firing{name, string(a.Labels["storageclass"]), "", string(cmp.Or(a.Labels["database"], a.Labels["server"])), time.Since(began)}
 			if f.suspect, err = w.suspect(ctx, f); err != nil {
-				slog.Warn("Prometheus does not tell the suspect", "err", err)
+				slog.Warn("Prometheus does not return the suspect", "err", err)
 			}
 			slog.Info("fires", "alert", f.String())
 			seen = append(seen, f)

@@ -8,7 +8,7 @@ import (
 
 func TestExpectsAlert(t *testing.T) {
 	for text, want := range map[string]bool{
-		`{name: nothing asked}`:                                                                               false,
+		`{name: nothing tested}`:                                                                              false,
 		`{alert_rule_test: [{alertname: A, eval_time: 1m}]}`:                                                  false,
 		`{alert_rule_test: [{alertname: A, eval_time: 1m, exp_alerts: []}]}`:                                  false,
 		`{alert_rule_test: [{alertname: A, eval_time: 1m}, {alertname: A, eval_time: 9m, exp_alerts: [{}]}]}`: true,

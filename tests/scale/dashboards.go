@@ -48,8 +48,8 @@ func (p *prometheus) chosen(ctx context.Context, variables map[string][]dashboar
 	return all, nil
 }
 
-// asked is how long the dashboards' queries took for a selection.
-type asked struct {
+// queryTimes is how long the dashboards' queries took for a selection.
+type queryTimes struct {
 	selection string
 	seconds   []float64
 	// slowest is the place of the slowest query, page the slowest page: the sum of its queries.
@@ -58,8 +58,9 @@ type asked struct {
 	failed        []string
 }
 
-// ask makes each query of the dashboards, one after the other, as Grafana does: over the time measured, or at its end.
-func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked, error) {
+// timeQueries makes each query of the dashboards, one after the other, as Grafana does: over the time measured, or
+// at its end.
+func (p *prometheus) timeQueries(ctx context.Context, o options, class string) ([]queryTimes, error) {
 	all, err := dashboards.Expressions(o.dashboards)
 	if err != nil {
 		return nil, err
@@ -69,13 +70,13 @@ func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked,
 	if err != nil {
 		return nil, err
 	}
-	var results []asked
+	var results []queryTimes
 	for _, s := range selections(class) {
 		values, err := p.chosen(ctx, variables, s.choice, time.Now().Add(-o.measure))
 		if err != nil {
 			return nil, err
 		}
-		a := asked{selection: s.name}
+		a := queryTimes{selection: s.name}
 		pages, most := map[string]float64{}, 0.0
 		end := time.Now()
 		window := promv1.Range{Start: end.Add(-o.measure), End: end, Step: o.interval / 2}
@@ -107,7 +108,7 @@ func (p *prometheus) ask(ctx context.Context, o options, class string) ([]asked,
 	return results, nil
 }
 
-func (a asked) cells() []string {
+func (a queryTimes) cells() []string {
 	failed := "none"
 	if len(a.failed) > 0 {
 		failed = fmt.Sprintf("%d: %s", len(a.failed), strings.Join(a.failed, "; "))

@@ -43,6 +43,6 @@ func TestVariablesAreFilledAsByGrafana(t *testing.T) {
 		t.Errorf("have %v, want %v", values["page"], want)
 	}
 	if want := []string{`/api/v1/label/volume/values info{class=~".*",pvc=~"data-0"}`}; !slices.Equal(asked, want) {
-		t.Errorf("asked %q, want %q", asked, want)
+		t.Errorf("queried %q, want %q", asked, want)
 	}
 }

@@ -130,7 +130,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		fmt.Fprintln(out, strings.Join(got.cells(), " | "))
 	}
 	slog.Info("the dashboards' queries are made")
-	answers, err := p.ask(ctx, o, s.Class)
+	answers, err := p.timeQueries(ctx, o, s.Class)
 	if err != nil {
 		return errors.Join(err, file.Close()) // what was measured so far
 	}

@@ -131,7 +131,7 @@ func (n *neighbourhood) fake(folder string, root string, args ...string) int {
 	testkit.Eventually(n.t, testkit.Patience, func() error {
 		line, _, ended := strings.Cut(p.Log.String(), "\n")
 		if !ended {
-			return fmt.Errorf("the fake has not said its port: %q", line)
+			return fmt.Errorf("the fake has not printed its port: %q", line)
 		}
 		var err error
 		port, err = strconv.Atoi(line)

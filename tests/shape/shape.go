@@ -123,7 +123,7 @@ func Read(ctx context.Context, lab, class string) (*Shape, error) {
 		s.split(job, families, others)
 	}
 	if len(s.Volume) < 3 {
-		return nil, errors.New("the lab's agent, ebpf_exporter and longhorn_exporter do not all tell of the volume")
+		return nil, errors.New("the lab's agent, ebpf_exporter and longhorn_exporter do not all report the volume")
 	}
 	return s, nil
 }

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	app := kingpin.New("slowdisk", "Mounts an ext4 on a loop device whose file is on a file system of this program, which holds back what reaches the disk, "+
-		"until it is interrupted. Needs root and FUSE. Example:\n  slowdisk --at=/var/tmp/slow --flush=5ms\nand, once that says that the folder is there, in another terminal:\n  LAB_DIR=/var/tmp/slow/lab make lab-up")
+		"until it is interrupted. Needs root and FUSE. Example:\n  slowdisk --at=/var/tmp/slow --flush=5ms\nand, once that prints that the folder is there, in another terminal:\n  LAB_DIR=/var/tmp/slow/lab make lab-up")
 	app.HelpFlag.Short('h')
 	at := app.Flag("at", "A folder that is not there yet, for the file system; beside it a folder of its name with -disk has the disk's file. Both go at the end.").Required().String()
 	size := app.Flag("size", "Size of the disk; its file is sparse.").Default("24GiB").Bytes()

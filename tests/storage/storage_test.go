@@ -85,7 +85,7 @@ func compare(t *testing.T, l *lab, classes []string, own tool) {
 		}
 		t.Logf("%s: %.3f ms, the system's own tool %.3f ms, ratio %.3f", rule, ours*1e3, their*1e3, ours/their)
 		if math.IsNaN(ours/their) || math.Abs(ours/their-1) > agreement {
-			t.Errorf("%s is %.3f ms where the system's own tool says %.3f ms", rule, ours*1e3, their*1e3)
+			t.Errorf("%s is %.3f ms where the system's own tool reports %.3f ms", rule, ours*1e3, their*1e3)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (g glusterTool) means(t *testing.T) map[string]float64 {
 		}
 	}
 	if len(means) != 6 {
-		t.Fatalf("the profile tells of %d kinds of operations of 3 bricks, want WRITE and FSYNC of each", len(means))
+		t.Fatalf("the profile has %d kinds of operations of 3 bricks, want WRITE and FSYNC of each", len(means))
 	}
 	return means
 }

@@ -31,7 +31,7 @@ type agent struct {
 
 // startAgent starts the agent and returns once it answers.
 func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
-	say("starting the agent")
+	logf("starting the agent")
 	a := &agent{out: out, process: rig.Start(t, exec.Command(o.agent, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
 		"--nvme.server="+filepath.Base(o.target),
 		// The emulator is slow.
@@ -44,7 +44,7 @@ func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 	for name, f := range map[string]*outcome.Feature{"query": &out.Query, "replica": &out.Replica, "nvme": &out.NVMe, "iscsi": &out.ISCSI} {
 		if f.Works = m.Sum("plumbline_scrape_collector_success", "collector", name) == 1; !f.Works {
 			f.Why = reason(a.process.Log.String(), name)
-			say("%s does not work here: %s", name, f.Why)
+			logf("%s does not work here: %s", name, f.Why)
 		}
 	}
 	return a
@@ -57,7 +57,7 @@ func reason(log, about string) string {
 			return strings.TrimSpace(line[:min(len(line), 600)])
 		}
 	}
-	return "its log does not say why"
+	return "its log lacks the reason"
 }
 
 // scrape reads the agent's metrics. A collector that works does not answer too late, which would look as if all were
@@ -86,7 +86,7 @@ func (a *agent) metrics(t *rig.Scope) agentproc.Metrics {
 
 func (a *agent) stop() {
 	a.process.Stop()
-	say("the agent's log: %s", a.process.Log)
+	logf("the agent's log: %s", a.process.Log)
 }
 
 // settled returns the metrics once f's value is want, or, if it never is, once it has not changed for a while: for what
@@ -130,7 +130,7 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 	}
 	for _, program := range m["plumbline_bpf_missed_runs_total"].GetMetric() {
 		if n := program.GetCounter().GetValue(); n > 0 {
-			say("missed: %v %v", program.Label, n)
+			logf("missed: %v %v", program.Label, n)
 		}
 	}
 	out.Missed = uint64(m.Sum("plumbline_bpf_missed_runs_total"))
@@ -143,7 +143,7 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
 		for _, one := range m["plumbline_"+name+"_total"].GetMetric() {
 			if n := one.GetCounter().GetValue(); n > 0 {
-				say("lost: %s %v %v", name, one.Label, n)
+				logf("lost: %s %v %v", name, one.Label, n)
 			}
 		}
 	}

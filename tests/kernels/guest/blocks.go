@@ -32,7 +32,7 @@ type blocks struct {
 
 // startBlocks starts it, before anything uses the disk; nil if it does not work here.
 func startBlocks(t *rig.Scope, out *outcome.Outcome) *blocks {
-	say("starting blockio")
+	logf("starting blockio")
 	url, process := rig.StartBlockio(t)
 	b := &blocks{url: url}
 	err := testkit.Await(rig.Patience, func() error {
@@ -48,7 +48,7 @@ func startBlocks(t *rig.Scope, out *outcome.Outcome) *blocks {
 	select {
 	case <-process.Done:
 		out.Blockio.Why = last(process.Log.String())
-		say("blockio does not work here: %s", out.Blockio.Why)
+		logf("blockio does not work here: %s", out.Blockio.Why)
 		return nil
 	default:
 	}
@@ -162,7 +162,7 @@ func (b *blocks) settled(t *rig.Scope, device, when string, truth []outcome.Coun
 	_ = testkit.Await(time.Minute, equal) // what is not equal then is reported as it is
 	for i := range truth {
 		truth[i].What += " (" + when + ")"
-		say("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)
+		logf("%s: %d counted of %d", truth[i].What, truth[i].Counted, truth[i].Truth)
 	}
 	return truth
 }

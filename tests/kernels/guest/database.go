@@ -114,7 +114,7 @@ type database struct {
 
 // measureDatabase compares the statements in a server's log with the agent's.
 func measureDatabase(t *rig.Scope, o options, a *agent, out *outcome.Outcome) {
-	say("starting PostgreSQL")
+	logf("starting PostgreSQL")
 	d := startDatabase(t, o.template, a)
 	defer func() { t.Check(d.Stop()) }()
 	ctx := context.Background()
@@ -129,7 +129,7 @@ func measureDatabase(t *rig.Scope, o options, a *agent, out *outcome.Outcome) {
 	d.await(t, encrypted(d.URL))
 	before := d.agent.metrics(t)
 	for _, k := range kinds {
-		say("%d statements: %s", o.statements, k.what)
+		logf("%d statements: %s", o.statements, k.what)
 		out.Statements = append(out.Statements, d.count(t, k.what, func() error {
 			return together(func() error { return k.make(ctx, d.URL, o.statements/clients) })
 		}))
@@ -137,7 +137,7 @@ func measureDatabase(t *rig.Scope, o options, a *agent, out *outcome.Outcome) {
 	var after agentproc.Metrics
 	// A machine that pauses once a nap's clock has started, and before the server is asleep, makes the sleep shorter.
 	for out.Waited, out.Slept = 0, 0; out.Slept == 0 || out.Short() && len(out.Statements) < len(kinds)+5; {
-		say("%d naps of %s", naps, nap)
+		logf("%d naps of %s", naps, nap)
 		awake := d.agent.metrics(t)
 		out.Statements = append(out.Statements, d.count(t, "naps", func() error {
 			return connected(ctx, d.URL, naps, func(c *pgx.Conn) error {
@@ -198,7 +198,7 @@ func (d *database) count(t *rig.Scope, what string, make func() error) outcome.C
 	truth := d.logged(t) - logged
 	m := d.agent.settled(t, before+float64(truth), statements)
 	c := outcome.Count{What: what, Truth: truth, Counted: uint64(statements(m) - before)}
-	say("%s: %d counted of %d", what, c.Counted, c.Truth)
+	logf("%s: %d counted of %d", what, c.Counted, c.Truth)
 	return c
 }
 

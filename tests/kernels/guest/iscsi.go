@@ -24,9 +24,9 @@ func measureISCSI(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	if !out.ISCSI.Works {
 		return
 	}
-	say("%d iSCSI targets", iscsiTargets)
-	t.Check(rig.Run(say, func(t *rig.Scope) { useISCSI(t, a, &out.ISCSIPaths) }))
-	t.Check(rig.Run(say, func(t *rig.Scope) { useUserISCSI(t, a, &out.ISCSIPaths) }))
+	logf("%d iSCSI targets", iscsiTargets)
+	t.Check(rig.Run(logf, func(t *rig.Scope) { useISCSI(t, a, &out.ISCSIPaths) }))
+	t.Check(rig.Run(logf, func(t *rig.Scope) { useUserISCSI(t, a, &out.ISCSIPaths) }))
 }
 
 func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
@@ -52,7 +52,7 @@ func useISCSI(t *rig.Scope, a *agent, out *outcome.Remote) {
 	targets.SlowLink(slowLink, 0)
 	targets.Connect()
 	n.follow(t)
-	say("scans while a disk is set up anew: %d", targets.ScanWhileSetUp(slowLink, 40))
+	logf("scans while a disk is set up anew: %d", targets.ScanWhileSetUp(slowLink, 40))
 	a.flickered = true
 	n.leave(t)
 }

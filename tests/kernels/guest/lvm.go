@@ -21,7 +21,7 @@ func (b *blocks) measureLVM(t *rig.Scope, out *outcome.Outcome) {
 	if b == nil {
 		return
 	}
-	say("logical volumes")
+	logf("logical volumes")
 	t.Check(call("modprobe", "-a", "dm-mod", "dm-thin-pool"))
 	lvm := func(command ...string) { t.Check(call(append(command, "--config="+lvmSettings)...)) }
 	lvm("pvcreate", "--quiet", "--force", "--force", "--yes", disk)

@@ -33,7 +33,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("guest", "Measures how exact agent and blockio are on this kernel. Overwrites "+disk+": for guests of tests/kernels, which says how to call it.")
+	app := kingpin.New("guest", "Measures how exact agent and blockio are on this kernel. Overwrites "+disk+": for guests of tests/kernels; see there.")
 	var o options
 	app.Flag("agent", "The agent's program.").Required().ExistingFileVar(&o.agent)
 	app.Flag("target", "The program of tests/nvmetcp/target.").Required().ExistingFileVar(&o.target)
@@ -52,13 +52,13 @@ func main() {
 	}
 }
 
-// say prints progress.
-func say(format string, args ...any) { fmt.Printf("guest: "+format+"\n", args...) }
+// logf prints progress.
+func logf(format string, args ...any) { fmt.Printf("guest: "+format+"\n", args...) }
 
 func run(o options) error {
 	began := time.Now()
 	var out outcome.Outcome
-	if err := rig.Run(say, func(t *rig.Scope) { measure(t, o, &out) }); err != nil {
+	if err := rig.Run(logf, func(t *rig.Scope) { measure(t, o, &out) }); err != nil {
 		return err
 	}
 	out.Seconds = time.Since(began).Seconds()

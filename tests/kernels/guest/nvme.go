@@ -23,9 +23,9 @@ func measureNVMe(t *rig.Scope, a *agent, target string, out *outcome.Outcome) {
 	if !out.NVMe.Works {
 		return
 	}
-	say("%d NVMe/TCP targets", nvmeTargets)
-	t.Check(rig.Run(say, func(t *rig.Scope) { useNVMe(t, a, &out.NVMePaths) }))
-	t.Check(rig.Run(say, func(t *rig.Scope) { useUserNVMe(t, a, target, &out.NVMePaths) }))
+	logf("%d NVMe/TCP targets", nvmeTargets)
+	t.Check(rig.Run(logf, func(t *rig.Scope) { useNVMe(t, a, &out.NVMePaths) }))
+	t.Check(rig.Run(logf, func(t *rig.Scope) { useUserNVMe(t, a, target, &out.NVMePaths) }))
 }
 
 func useNVMe(t *rig.Scope, a *agent, out *outcome.Remote) {
@@ -66,7 +66,7 @@ func (n *nvmePaths) switchPaths(t *rig.Scope) {
 		rig.Eventually(t, rig.Patience, func() error {
 			m, err := n.agent.scrape()
 			if err == nil && m.Sum("plumbline_volume_path_state", "volume", "pvc-"+nvmeSharedUUID, "path", n.targets.Of(i).Address, "ana_state", state) != 1 {
-				err = fmt.Errorf("the path to %s is not told as %s: %v", n.targets.Of(i).Address, state, m["plumbline_volume_path_state"])
+				err = fmt.Errorf("the path to %s is not reported as %s: %v", n.targets.Of(i).Address, state, m["plumbline_volume_path_state"])
 			}
 			return err
 		})
@@ -101,7 +101,7 @@ func (n *nvmePaths) switchPaths(t *rig.Scope) {
 		}
 		n.compare(t, fmt.Sprintf("path %d's writes", turn+1), remoteRequests, func(now agentproc.Metrics) float64 { return path(now, use) - path(m, use) })
 		if other := first + second - use; path(n.agent.metrics(t), other) != path(m, other) {
-			t.Fatalf("writes are told of a path that is not used")
+			t.Fatalf("writes are reported for a path that is not used")
 		}
 		n.targets.Allow(first+second-use, true)
 	}

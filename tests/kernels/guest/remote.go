@@ -72,7 +72,7 @@ func (n *remotePaths) leave(t *rig.Scope) {
 	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if left := m.Sum("plumbline_volume_path_state", "volume", n.volume); err == nil && left > 0 {
-			err = fmt.Errorf("%v paths are still told of", left)
+			err = fmt.Errorf("%v paths are still reported", left)
 		}
 		return err
 	})
@@ -145,7 +145,7 @@ func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i 
 			rig.Eventually(t, rig.Patience, func() error {
 				now, err := n.agent.scrape()
 				if err == nil && told(now) == 0 {
-					err = fmt.Errorf("the %s's end does not tell of %s's device %d", end, n.volume, i)
+					err = fmt.Errorf("the %s's end does not report %s's device %d", end, n.volume, i)
 				}
 				return err
 			})
@@ -185,7 +185,7 @@ func (n *remotePaths) fail(t *rig.Scope) {
 func (n *remotePaths) compare(t *rig.Scope, what string, made uint64, f func(agentproc.Metrics) float64) {
 	c := outcome.Count{What: what, Truth: made}
 	c.Counted = uint64(f(n.agent.settled(t, float64(made), f)))
-	say("%s: %d counted of %d", c.What, c.Counted, c.Truth)
+	logf("%s: %d counted of %d", c.What, c.Counted, c.Truth)
 	n.out.Commands = append(n.out.Commands, c)
 }
 
@@ -272,7 +272,7 @@ func (n *remotePaths) diskBusy(t *rig.Scope, i int) float64 {
 
 func (n *remotePaths) note(what string, d outcome.Delay) {
 	d.What = what
-	say("%s of %.0f ms: %s", what, 1e3*d.Put, d)
+	logf("%s of %.0f ms: %s", what, 1e3*d.Put, d)
 	n.out.Delays = append(n.out.Delays, d)
 }
 
@@ -324,7 +324,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 		if request < 3 {
 			return fmt.Errorf("the oldest request is %.1f s old", request)
 		}
-		say("a cut link: the oldest request on that path is %.1f s old", request)
+		logf("a cut link: the oldest request on that path is %.1f s old", request)
 		return nil
 	})
 	n.targets.CutLink(cut, false)

@@ -22,9 +22,9 @@ func measureReplicas(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	if !out.Replica.Works {
 		return
 	}
-	say("%d writes and reads of a Longhorn volume with %d replicas", requests, replicas)
+	logf("%d writes and reads of a Longhorn volume with %d replicas", requests, replicas)
 	// A scope of its own: its processes end here, and leave the disk.
-	t.Check(rig.Run(say, func(t *rig.Scope) { useVolume(t, a, out) }))
+	t.Check(rig.Run(logf, func(t *rig.Scope) { useVolume(t, a, out) }))
 }
 
 func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
@@ -40,7 +40,7 @@ func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 		}
 		return err
 	})
-	say("engine and replicas are followed within %.1f s", time.Since(started).Seconds())
+	logf("engine and replicas are followed within %.1f s", time.Since(started).Seconds())
 	v.IO(requests, depth, func(i int) error { return v.Write(int64(i)*blockSize, blockSize) })
 	v.IO(requests, depth, func(i int) error { return v.Read(int64(i)*blockSize, blockSize) })
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	} {
 		f := func(m agentproc.Metrics) float64 { return m.Sum(c.metric, "op", c.op) }
 		counted := uint64(f(a.settled(t, float64(c.truth), f)))
-		say("%s: %d counted of %d", c.what, counted, c.truth)
+		logf("%s: %d counted of %d", c.what, counted, c.truth)
 		out.Requests = append(out.Requests, outcome.Count{What: c.what, Truth: c.truth, Counted: counted})
 	}
 }

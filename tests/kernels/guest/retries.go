@@ -92,7 +92,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	if b == nil {
 		return
 	}
-	say("a disk that fails")
+	logf("a disk that fails")
 	var before agentproc.Metrics
 	rig.Eventually(t, rig.Patience, func() (err error) {
 		before, err = b.scrape()
@@ -111,14 +111,14 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	seen := outcome.Delay{What: "time of all attempts", Put: attempts.Seconds(), Truth: took.Seconds(), Waited: took.Seconds()}
 	now, seconds := b.retried(t, d)
 	count.Counted, seen.Seen = uint64(now-retries), seconds-atDevice
-	say("retries: %d counted of %d; %.0f ms at the device of %.0f", count.Counted, count.Truth, 1e3*seen.Seen, 1e3*seen.Put)
+	logf("retries: %d counted of %d; %.0f ms at the device of %.0f", count.Counted, count.Truth, 1e3*seen.Seen, 1e3*seen.Put)
 	out.Retries = outcome.Remote{Commands: []outcome.Count{count}, Delays: []outcome.Delay{seen}}
 
 	d.fail(t, scsiRefuses)
 	retries, _ = b.retried(t, d)
 	_, refused := d.read(t)
 	now, _ = b.retried(t, d)
-	say("%d refused at once, %.0f counted as retries", refused, now-retries)
+	logf("%d refused at once, %.0f counted as retries", refused, now-retries)
 	// The emulator may pause for a while just then.
 	if refused < retryReads/2 || now-retries > float64(refused)/4 {
 		t.Fatalf("of %d requests refused at once, %.0f are counted as retries", refused, now-retries)

@@ -15,7 +15,7 @@ import (
 // stuck prints what a command that did not end was doing: a Go program's goroutines, and what each thread of the
 // machine waits for in the kernel. It prints on the console, as what hangs may be the files.
 func stuck(c *exec.Cmd, ended <-chan error) {
-	fmt.Println("init: the command is not done; it is asked for its goroutines")
+	fmt.Println("init: the command is not done; its goroutines are dumped")
 	_ = c.Process.Signal(unix.SIGQUIT)
 	select {
 	case <-ended:

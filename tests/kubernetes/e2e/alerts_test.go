@@ -137,7 +137,7 @@ var storage = layers.Names(layers.IsStorage)
 
 var suspect = regexp.MustCompile(`suspect is ([a-z_ -]+)\.`)
 
-// suspect is whom an alert suspects: what its summary says.
+// suspect is what an alert suspects, from its summary.
 func (a alert) suspect() string {
 	found := suspect.FindStringSubmatch(a.Annotations["summary"])
 	if found == nil {
@@ -163,7 +163,7 @@ func (n *node) hogCPU() {
 	look := func() {
 		found, err := n.firing("CanarySlow", "BlockLatencyShifted", "WalSyncSlow", "QueueDominates")
 		if err != nil {
-			return // a busy Prometheus; the next look will tell
+			return // a busy Prometheus; the next look will show
 		}
 		for _, a := range found {
 			if a.ActiveAt.Before(began) {
@@ -203,7 +203,7 @@ func (n *node) hogCPU() {
 }
 
 // slowDisk holds back the disk of the class held until its canary is found slow: the alert must
-// say where and why.
+// name the place and the cause.
 func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 	n.t.Helper()
 	began := time.Now()
@@ -236,7 +236,7 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 		}
 		return nil
 	})
-	// What a person asks then says the same of the claim: where it is, which alert fires, and that it is the disk.
+	// The plugin then reports the same of the claim: where it is, which alert fires, and that it is the disk.
 	said := n.plumbline("why", "--namespace=db-held", pod)
 	n.t.Log(said)
 	for _, part := range []string{"db-held/" + pod, "CanarySlow", "device"} {
@@ -263,7 +263,7 @@ func (n *node) verdictsAreEvents(claim string) {
 		}
 		return nil
 	})
-	n.say("events.txt", "%s", events)
+	n.keepLine("events.txt", "%s", events)
 	testkit.Eventually(n.t, time.Minute, n.none(`plumbline_events_lost_total{reason!="namespace"} > 0 or plumbline_events_pending > 0`))
 }
 

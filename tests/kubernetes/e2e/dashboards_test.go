@@ -36,8 +36,8 @@ var notOnNode = map[string]string{
 	"plumbline-query-to-disk/Statement and layers together (5 min)": replicas,
 	"plumbline-query-to-disk/Sync overhead, 5 min":                  replicas,
 	"plumbline-query-to-disk/Times of writes to the replicas":       replicas,
-	"plumbline-volumes/Size of the volume":                          "only an engine tells it",
-	"plumbline-volumes/Pods that wait for I/O":                      "the kubelet tells it on cgroup v2 alone",
+	"plumbline-volumes/Size of the volume":                          "only an engine reports it",
+	"plumbline-volumes/Pods that wait for I/O":                      "the kubelet reports it on cgroup v2 alone",
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	soak     = "no soak runs"
 )
 
-// reason says why a panel has no data here; "" if it must have.
+// reason returns why a panel has no data here; "" if it must have.
 func reason(place string) string {
 	if strings.HasPrefix(place, "plumbline-replicas/") {
 		return replicas

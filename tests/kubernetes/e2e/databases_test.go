@@ -25,7 +25,7 @@ const (
 )
 
 // holdDisk makes the disk of the class held: a loop device on a file of a file system of this
-// process, which holds back what it is asked for.
+// process, which holds back its requests.
 func (n *node) holdDisk() *rig.SlowDisk {
 	n.t.Helper()
 	disk, err := rig.NewSlowDisk(n.t, n.path("disk"), 4<<30)
@@ -87,7 +87,7 @@ func (n *node) awaitPostgreSQL(class string) {
 }
 
 // punctual gives the canaries real-time priority, out of the pods' share of the CPUs: on a machine
-// that does other things they would find themselves late, and say so instead of measuring.
+// that does other things they would be late, and report that instead of measuring.
 func (n *node) punctual() {
 	n.t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -136,8 +136,8 @@ func TestOnNode(t *testing.T) {
 		n.runRunbooks()
 	})
 	part("CPU hogged: nobody's storage is blamed", func() { pin(); n.hogCPU() })
-	part("machine, pod and limited pod: the CPU limit is told", n.besideMachine)
-	part("matrix on both classes: the slow one is told, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
+	part("machine, pod and limited pod: the CPU limit is reported", n.besideMachine)
+	part("matrix on both classes: the slow one is named, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })
 	part("verdicts are events of the claim, begun and ended", func() { n.verdictsAreEvents(slowed) })
 	part("Longhorn", func() {
 		n.installLonghorn()
@@ -262,7 +262,7 @@ func (n *node) followQuery() {
 	}
 }
 
-// logCost tells what all this takes: series by job, and each program's memory.
+// logCost logs what all this takes: series by job, and each program's memory.
 func (n *node) logCost() {
 	n.t.Helper()
 	for _, expression := range []string{

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ours are the metrics that rules and dashboards may ask for, whoever exports them.
+// ours are the metrics that rules and dashboards may query, whatever exports them.
 var ours = regexp.MustCompile(`^(plumbline_|ebpf_exporter_|loadgen_|node_(boot_time|disk|time|timex|filesystem|pressure)|cnpg_|mysql_|pg_|kubelet_volume_|container_(fs|pressure)_|up$|scrape_|prometheus_(rule|tsdb)_|longhorn_|openebs_|process_)`)
 
 // saveExposition writes what Prometheus stored of every exporter, labels as stored: for each

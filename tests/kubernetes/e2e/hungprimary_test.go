@@ -100,7 +100,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		s, err := w.look()
 		n.must(err)
 		n.note("%4.0f s the oldest transaction waits for %.0f s", time.Since(began).Seconds(), s.oldest)
-		// The disk has the volumes of three servers, and one page tells of it, with their claims.
+		// The disk has the volumes of three servers, and one page reports it, with their claims.
 		for _, expression := range []string{`server:stuck_seconds:max{server="shop/shop-1"} > 30`, `volume:stalled_seconds:max{volume="` + n.volumeOf("shop", "shop-1") + `"} > 30`} {
 			testkit.Eventually(n.t, time.Minute, n.some(expression))
 		}
@@ -110,9 +110,9 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		for _, a := range alerts {
 			text += a.Annotations["summary"] + " " + a.Annotations["description"]
 		}
-		n.note("the page says: %s", text)
+		n.note("the page: %s", text)
 		if !strings.Contains(text, "shop/shop-1") || strings.Contains(text, "shop/shop-2") {
-			n.t.Error("the page does not tell the hung claim from the other one")
+			n.t.Error("the page does not distinguish the hung claim from the other one")
 		}
 		testkit.Eventually(n.t, time.Second, n.none(`server:stuck_seconds:max{server="shop/shop-2"} > 30`))
 		// Its probes see the hung disk or not, by what they meet there.
@@ -156,14 +156,14 @@ func (n *node) shop(path string) string {
 	return text
 }
 
-// note says what happens to the primary.
+// note logs what happens to the primary.
 func (n *node) note(format string, a ...any) {
 	n.t.Helper()
-	n.say("hungprimary.txt", format, a...)
+	n.keepLine("hungprimary.txt", format, a...)
 }
 
-// say logs a line, and leaves it in a file of build/e2e.
-func (n *node) say(file, format string, a ...any) {
+// keepLine logs a line, and leaves it in a file of build/e2e.
+func (n *node) keepLine(file, format string, a ...any) {
 	n.t.Helper()
 	line := fmt.Sprintf(format, a...)
 	n.t.Log(line)

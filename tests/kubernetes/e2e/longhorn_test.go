@@ -195,7 +195,7 @@ func (n *node) followLonghorn(v longhornVolume) {
 	for _, expression := range expressions {
 		testkit.Eventually(n.t, patience, n.some(expression))
 	}
-	n.say("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
+	n.keepLine("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
 }
 
 // replicaProcess returns the process of a replica: its folder is on the node by the name that the instance manager started it with.
@@ -239,10 +239,10 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 		}
 	}()
 	testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
-	n.say("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
+	n.keepLine("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
 	testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
 	why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
-	n.say("longhorn.txt", "%s", why)
+	n.keepLine("longhorn.txt", "%s", why)
 	if !strings.Contains(why, slow) {
 		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, why)
 	}
@@ -254,7 +254,7 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 			}
 			for line := range strings.Lines(events) {
 				if strings.Contains(line, reason) && strings.Contains(line, slow) {
-					n.say("longhorn.txt", "after %.0f s: %s", time.Since(began).Seconds(), strings.TrimSpace(line))
+					n.keepLine("longhorn.txt", "after %.0f s: %s", time.Since(began).Seconds(), strings.TrimSpace(line))
 					return nil
 				}
 			}
@@ -296,7 +296,7 @@ func (n *node) publish(name string) {
 		}
 	}
 	for _, c := range report.Classes {
-		n.say("longhorn.txt", "%s, %s: %s; %s; limits %v", name, c.StorageClass, c.Verdict, c.Words, c.Limits)
+		n.keepLine("longhorn.txt", "%s, %s: %s; %s; limits %v", name, c.StorageClass, c.Verdict, c.Words, c.Limits)
 		if slices.Contains(longhornClasses, c.StorageClass) && c.Verdict != "surely slower" {
 			n.t.Errorf("%s is %s", c.StorageClass, c.Verdict)
 		}

@@ -48,9 +48,9 @@ spec:
   postgresql: {parameters: {shared_buffers: 64MB, max_wal_size: 512MB, checkpoint_timeout: 30s}}
   bootstrap: {initdb: {database: app, owner: app, dataChecksums: true}}`
 
-// besideMachine asks what Kubernetes costs a database: the same PostgreSQL on the node itself, in a pod, the same over encrypted
-// connections, which is what a client gets there unless it says otherwise, and in a pod with a limit of CPU, on the same disk, by a
-// matrix from the node. That the limited one is slower is surely seen, and that it waits for a CPU.
+// besideMachine measures what Kubernetes costs a database: the same PostgreSQL on the node itself, in a pod, the same over
+// encrypted connections, which is what a client gets there by default, and in a pod with a limit of CPU, on the same
+// disk, by a matrix from the node. That the limited one is slower is surely seen, and that it waits for a CPU.
 func (n *node) besideMachine() {
 	n.t.Helper()
 	// The node's own server and pgbench get their part of the CPUs.
@@ -96,7 +96,7 @@ func (n *node) besideMachine() {
 		if row.Layers == nil {
 			// With no CPU left, a scrape may fail.
 			missing++
-			n.say("machine.txt", "%s, round %d, %s has no layers: %s", row.Step, row.Round, row.StorageClass, row.NoLayers)
+			n.keepLine("machine.txt", "%s, round %d, %s has no layers: %s", row.Step, row.Round, row.StorageClass, row.NoLayers)
 			continue
 		}
 		layers := fmt.Sprintf("a %s %.3f ms", row.Layers.Of, 1e3*row.Layers.Mean)
@@ -109,11 +109,11 @@ func (n *node) besideMachine() {
 		if row.Layers.Of != "statement" {
 			n.t.Errorf("%s on %s has the layers of a %s", row.Step, row.StorageClass, row.Layers.Of)
 		}
-		n.say("machine.txt", "%s, round %d, %s: %.0f/s, mean %.2f ms; limit %s (%s); %s", row.Step, row.Round, row.StorageClass, row.Result.Rate,
+		n.keepLine("machine.txt", "%s, round %d, %s: %.0f/s, mean %.2f ms; limit %s (%s); %s", row.Step, row.Round, row.StorageClass, row.Result.Rate,
 			1e3*row.Result.Service.Mean, row.Limit.What, row.Limit.Because, layers)
 	}
 	for _, c := range report.Classes {
-		n.say("machine.txt", "%s: %s; %s; limits %v", c.StorageClass, c.Verdict, c.Words, c.Limits)
+		n.keepLine("machine.txt", "%s: %s; %s; limits %v", c.StorageClass, c.Verdict, c.Words, c.Limits)
 		if c.StorageClass == "limited" && c.Verdict != "surely slower" {
 			n.t.Errorf("a pod of three tenths of a CPU is %s", c.Verdict)
 		}

@@ -95,7 +95,7 @@ func startNode(t *testing.T) *node {
 // lingerVariable names a file: a run that failed keeps its node until that file is there.
 const lingerVariable = "PLUMBLINE_E2E_LINGER"
 
-// linger keeps the node of a run that failed for somebody to look at, if that was asked for.
+// linger keeps the node of a run that failed for somebody to look at, if that was requested.
 func (n *node) linger() {
 	file := os.Getenv(lingerVariable)
 	if file == "" || !n.t.Failed() {

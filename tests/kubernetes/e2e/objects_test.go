@@ -60,7 +60,7 @@ spec:
 `
 
 // heldClass is the storage class whose disk the test can hold back. Its volumes are of the kind
-// local, of which the kubelet tells how full they are.
+// local, of which the kubelet reports how full they are.
 const heldClass = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -193,7 +193,7 @@ spec:
   podMetricsEndpoints: [{port: web}]
 `
 
-// hog is a pod that keeps the CPUs busy, and asked for so much of them that the databases beside
+// hog is a pod that keeps the CPUs busy, and requests so much of them that the databases beside
 // it get little. It has a grace period: without one the API forgets a pod before its container has ended, and what then
 // gives the pods precedence gives it to the hog, which keeps the container runtime from ever ending it.
 const hog = `

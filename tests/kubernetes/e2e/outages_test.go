@@ -117,7 +117,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// outage does what makes one, waits until that is over and the minute after it, too, and tells what the watcher saw: how long
+// outage does what makes one, waits until that is over and the minute after it, too, and logs what the watcher saw: how long
 // nothing was committed, what failed, and the response times before and after. It was not longer than what happened took.
 func (w *watcher) outage(what string, happens func()) {
 	n := w.n

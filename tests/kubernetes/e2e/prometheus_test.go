@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// api asks Prometheus; into is what the answer's data is read into.
+// api queries Prometheus; into is what the answer's data is read into.
 func (n *node) api(path string, into any) error {
 	if n.prometheus == "" {
 		address, err := n.try("get", "pod", "prometheus-e2e-0", "--namespace=monitoring", "--output=jsonpath={.status.podIP}")

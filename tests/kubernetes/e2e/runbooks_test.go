@@ -40,7 +40,7 @@ func (n *node) runRunbooks() {
 			if said, err := n.try(strings.Fields(command)...); err != nil {
 				n.t.Errorf("%s: %v", filepath.Base(file), err)
 			} else if strings.TrimSpace(said) == "" {
-				n.t.Errorf("%s: kubectl %s says nothing", filepath.Base(file), command)
+				n.t.Errorf("%s: kubectl %s prints nothing", filepath.Base(file), command)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/plumbline/plumbline/tests/kubetest"
 )
 
-// folderVariable tells the test inside the namespaces which folder is its own.
+// folderVariable gives the test inside the namespaces its own folder.
 const folderVariable = "PLUMBLINE_E2E_FOLDER"
 
 // TestMain runs the tests in namespaces of their own (network, mounts, processes, host name),

@@ -91,7 +91,7 @@ func use(t *rig.Scope, program, initiator string, target ...string) {
 		t.Errorf("after it: %v", err)
 	}
 	if log := targets.Program.Log.String(); strings.Count(log, "\n") != 2 { // where it listens, and what cannot be read
-		t.Errorf("the target says:\n%s", log)
+		t.Errorf("the target's log:\n%s", log)
 	}
 }
 

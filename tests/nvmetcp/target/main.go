@@ -27,7 +27,7 @@ func main() {
 	app.Flag("queues", "I/O queues of each controller.").Default("8").IntVar(&o.Queues)
 	app.Flag("workers", "How many commands of one queue are done at once.").Default("4").IntVar(&o.Workers)
 	app.Flag("short-every", "Which reads end without a response; none if negative.").Default("2").IntVar(&o.ShortEvery)
-	app.Flag("always-short", "Also if the host has not asked for no flow control, as SPDK does.").BoolVar(&o.AlwaysShort)
+	app.Flag("always-short", "Also if the host has not disabled flow control, as SPDK does.").BoolVar(&o.AlwaysShort)
 	app.Flag("bad-lba", "The first block that fails.").Uint64Var(&o.BadLBA)
 	app.Flag("bad-blocks", "How many fail.").Uint64Var(&o.BadBlocks)
 	kingpin.MustParse(app.Parse(os.Args[1:]))

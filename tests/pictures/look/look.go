@@ -40,8 +40,8 @@ type Finding struct {
 // Remedies are what to do, for each kind of finding.
 var Remedies = map[string]string{
 	"error":   "the panel's query or setting is refused: open the panel's inspector",
-	"query":   "Grafana's data source refused a query: its log and Prometheus' say why",
-	"empty":   "give the panel a text for when it is empty (panel.empty), or the story the series that it asks for",
+	"query":   "Grafana's data source refused a query: its log and Prometheus' have the reason",
+	"empty":   "give the panel a text for when it is empty (panel.empty), or the story the series that it queries",
 	"-∞":      "a threshold's range is shown in place of a value: use a fixed colour and value mappings",
 	"NaN":     "keep means over nothing out of the query (>= 0)",
 	"cut":     "shorten the text, or make the panel or column wider",

@@ -60,7 +60,7 @@ func TestLook(t *testing.T) {
 					t.Errorf("found, and it is well: %+v", f)
 				}
 				if Remedies[f.What] == "" {
-					t.Errorf("nothing is said to do about %q", f.What)
+					t.Errorf("no remedy is given for %q", f.What)
 				}
 			}
 			for _, f := range want {

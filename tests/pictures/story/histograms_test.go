@@ -41,7 +41,7 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, tell(t, "slow-replica"), after, c.exact)
+			compare(t, memory(t, "slow-replica"), after, c.exact)
 		})
 	}
 }

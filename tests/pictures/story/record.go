@@ -30,15 +30,15 @@ type Recorded struct{ promql.Series }
 
 // Record makes the samples of a story and what the rules record of them; root is the checkout's.
 func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
-	m, err := s.tell(ctx, root)
+	m, err := s.evaluate(ctx, root)
 	if err != nil {
 		return nil, err
 	}
 	return recorded(m), nil
 }
 
-// tell makes the samples and evaluates all rules over them; root is the checkout's folder.
-func (s *Story) tell(ctx context.Context, root string) (*ruler.Memory, error) {
+// evaluate makes the samples and evaluates all rules over them; root is the checkout's folder.
+func (s *Story) evaluate(ctx context.Context, root string) (*ruler.Memory, error) {
 	all, err := rules.All()
 	if err != nil {
 		return nil, err

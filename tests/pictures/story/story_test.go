@@ -115,7 +115,7 @@ func TestHistograms(t *testing.T) {
 // What the rules record of a story is what happens in it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	all := recorded(tell(t, "slow-replica"))
+	all := recorded(memory(t, "slow-replica"))
 	at := func(name string, want map[string]string, when time.Time) bool {
 		return slices.ContainsFunc(all, func(r Recorded) bool {
 			if r.Metric.Get("__name__") != name {
@@ -165,7 +165,7 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	}
 	for name, classes := range want {
 		for class, number := range classes {
-			result := ask(t, name, strings.NewReplacer("$cluster", ".*", "$storageclass", class).Replace(all[at].Text))
+			result := instant(t, name, strings.NewReplacer("$cluster", ".*", "$storageclass", class).Replace(all[at].Text))
 			if len(result) != 1 || result[0].F != number {
 				t.Errorf("%s: the suspect of %s is %v, want state %g", name, class, result, number)
 			}
@@ -173,8 +173,8 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	}
 }
 
-// told are the stories with what all rules record of them, each made once, by the first test that needs it.
-var told = func() map[string]func() (*ruler.Memory, error) {
+// evaluated are the stories with what all rules record of them, each made once, by the first test that needs it.
+var evaluated = func() map[string]func() (*ruler.Memory, error) {
 	all := map[string]func() (*ruler.Memory, error){}
 	for _, name := range Names() {
 		all[name] = sync.OnceValues(func() (*ruler.Memory, error) {
@@ -182,27 +182,27 @@ var told = func() map[string]func() (*ruler.Memory, error) {
 			if err != nil {
 				return nil, err
 			}
-			return s.tell(context.Background(), testkit.Root())
+			return s.evaluate(context.Background(), testkit.Root())
 		})
 	}
 	return all
 }()
 
-// tell returns a story with what the rules record of it.
-func tell(t *testing.T, story string) *ruler.Memory {
+// memory returns a story with what the rules record of it.
+func memory(t *testing.T, story string) *ruler.Memory {
 	t.Helper()
-	m, err := told[story]()
+	m, err := evaluated[story]()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// ask evaluates an expression at a story's end.
-func ask(t *testing.T, story, expr string) promql.Vector {
+// instant evaluates an expression at a story's end.
+func instant(t *testing.T, story, expr string) promql.Vector {
 	t.Helper()
 	engine := ruler.NewEngine()
-	query, err := engine.NewInstantQuery(t.Context(), stored.Find(tell(t, story).Find), nil, expr, End)
+	query, err := engine.NewInstantQuery(t.Context(), stored.Find(memory(t, story).Find), nil, expr, End)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}

@@ -75,7 +75,7 @@ func TestOneVerdict(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := api{ruler.NewEngine(), tell(t, name)}
+			a := api{ruler.NewEngine(), memory(t, name)}
 			judged := map[why.Reason]bool{}
 			schema := schematest.Compile(t, answer.Schema)
 			for at := End.Add(-Shown + 10*time.Minute); !at.After(End); at = at.Add(2 * time.Minute) {
