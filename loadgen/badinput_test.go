@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"matrix", "wal", "--targets=" + targets, "--output=" + one, "--html=" + filepath.Dir(one) + "/./" + filepath.Base(one)}, "is given for two things"},
 		{[]string{"baseline", "--targets=" + targets, "--database=db/shop", "--record=" + one}, "--database and --replicas are of --storageclass"},
 		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--record=" + one}, "--output and --record are one file"},
-		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--rate=0.1"}, "--rate=0.1 is too low for a pin"},
+		{[]string{"baseline", "--targets=" + targets, "--output=" + one, "--rate=0.02"}, "--rate=0.02 is too low for a pin"},
 		{[]string{"canary", "--rate=NaN"}, "rate, connections"},
 		{[]string{"canary", "--rate=Inf"}, "rate, connections"},
 		{[]string{"nothing"}, "nothing"},

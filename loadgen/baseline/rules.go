@@ -16,8 +16,8 @@ import (
 const RulesVersion = "2"
 
 // LeastRate is the lowest rate of a canary, per second, at which the rules ever have as many transactions as they judge by:
-// 200 in half an hour.
-const LeastRate = 200.0 / 1800
+// 50 in half an hour.
+const LeastRate = 50.0 / 1800
 
 // ruleFile is a Prometheus rules file.
 type ruleFile struct {
