@@ -27,6 +27,24 @@ type alert struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
+// The alerts that name a query that got slower find it by the same expression: a record would cost more than its copies.
+func TestSlowerQuery(t *testing.T) {
+	expression := regexp.MustCompile(`printf "([^"]*budget:slower_query:share[^"]*)"`)
+	copies := map[string]int{}
+	for _, path := range ruletests.Files(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range expression.FindAllStringSubmatch(string(text), -1) {
+			copies[match[1]]++
+		}
+	}
+	if len(copies) != 1 {
+		t.Errorf("there are %d forms of it, want one: %v", len(copies), copies)
+	}
+}
+
 // Every alert explains what is wrong, why and what to do, waits long enough to survive a scrape that fails, and is
 // tested both firing and silent.
 func TestAlertPolicy(t *testing.T) {
