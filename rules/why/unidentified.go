@@ -39,7 +39,7 @@ var advice = map[string][2]string{
 	"claim not_mounted":     {"running pods use claims that are mounted nowhere below the kubelet's folder", "Does the agent see the host's mounts? It needs hostPID. Else report the volume's source: kubectl get persistentvolume VOLUME -o yaml"},
 	"claim ambiguous":       {"claims may be either of two devices or folders", inLog},
 	"claim device":          {"the devices of claims are not found", inLog},
-	"process cgroup":        {"containers are in a cgroup of the kubelet's whose name is not understood, so that their volumes and servers belong to no pod", "Report such a line: cat /proc/PID/cgroup on the node."},
+	"process cgroup":        {"containers are in cgroups that show no pod, so that their volumes and servers belong to none", "See whether the agent may list pods. Else report such a line: cat /proc/PID/cgroup on the node."},
 	"process pod":           {"containers are of pods that neither the API server nor the kubelet's folders know", "May the agent list pods? kubectl auth can-i list pods --as=system:serviceaccount:NAMESPACE:plumbline-agent"},
 	"path nvme":             {"disks over NVMe over Fabrics have a form in sysfs that is not understood", "Report it: ls -l /sys/class/nvme/*/ on the node."},
 	"path iscsi":            {"disks over iSCSI have a form in sysfs that is not understood", "Report it: ls -l /sys/block on the node."},

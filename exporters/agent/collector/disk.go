@@ -201,7 +201,7 @@ func (d *disks) runningServers() map[int]diskUserID {
 	all := map[int]diskUserID{}
 	for _, s := range d.options.Servers.all() {
 		if path, _, err := blockCgroup(filepath.Join(d.options.ProcFS, strconv.Itoa(s.pid), "cgroup")); err == nil && path != "" {
-			all[s.pid] = userOfCgroup(path)
+			all[s.pid] = d.userOfCgroup(path)
 		}
 	}
 	return all
@@ -307,15 +307,17 @@ func (d *disks) user(key bpf.DiskUsageKey) (id diskUserID, named bool) {
 			path.WriteByte('/')
 			path.WriteString(text(group.Names[i][:]))
 		}
-		id = userOfCgroup(path.String())
+		id = d.userOfCgroup(path.String())
 	}
-	d.groups[key.Cgroup] = id
+	if id.kind != diskCgroup { // a container's pod may be listed yet
+		d.groups[key.Cgroup] = id
+	}
 	return id, true
 }
 
 // userOfCgroup returns who the cgroup with a path is, which only root made.
-func userOfCgroup(path string) diskUserID {
-	if id, ok := pod.InGroup(path); ok {
+func (d *disks) userOfCgroup(path string) diskUserID {
+	if id, ok := d.options.Pods.InGroup(path); ok {
 		return diskUserID{kind: diskPod, id: id.UID}
 	}
 	path = strings.Trim(path, "/")
@@ -343,7 +345,7 @@ func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaB
 		if err != nil {
 			continue
 		}
-		group, _ := nearest(userOfCgroup(path), func(id diskUserID) bool { _, there := used[r.device][id]; return there })
+		group, _ := nearest(d.userOfCgroup(path), func(id diskUserID) bool { _, there := used[r.device][id]; return there })
 		all = append(all, replicaBytes{device: r.device, group: group, replica: diskUserID{diskReplica, r.name, r.volume}, bytes: bytes - before})
 	}
 	d.processes = now

@@ -17,6 +17,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
@@ -348,7 +349,7 @@ func TestLoopOfAnotherNamespace(t *testing.T) {
 	script := `mount "$0" "$1" && truncate -s 32M "$1/disk" && losetup --find --show "$1/disk"`
 	inner := must(t, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "/dev/"+outer, at)
 	undone(t, "losetup", "--detach", inner)
-	tables, err := volume.ReadTables("/proc")
+	tables, err := volume.ReadTables("/proc", pod.NewWalk("/proc"))
 	if err != nil {
 		t.Fatal(err)
 	}

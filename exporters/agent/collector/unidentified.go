@@ -26,7 +26,7 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 	"Objects of this node that could not be identified, so that what is measured of them has no name, or is not measured: 0 where all is understood. "+
 		"claim: PersistentVolumeClaims of running pods of which no bound volume is known (unknown), that are not mounted where the kubelet mounts volumes (not_mounted), "+
 		"that may be either of two devices or folders (ambiguous), or whose device cannot be found (device); those on no block device are in plumbline_volumes_without_device. "+
-		"process: containers, by a process of each, in a cgroup that has the kubelet's name but none of a pod's form (cgroup), or of a pod that neither the API server nor the kubelet's folders know (pod). "+
+		"process: containers, by a process of each, in a cgroup that has the kubelet's name but none of a pod's form, or in any container if none of the node is known to be in a pod (cgroup), or of a pod that neither the API server nor the kubelet's folders know (pod). "+
 		"server: database servers that are followed whose data directory is not known (data_directory), is on no block device (device), or on one and in no known volume (volume), as on a disk of the machine's own. "+
 		"replica: replicas whose folder is on no block device that is known (device). "+
 		"path: disks over NVMe over Fabrics (nvme) or iSCSI (iscsi) that are in sysfs in a form that is not understood. "+

@@ -51,7 +51,12 @@ var (
 //   - it is the outermost one with a pod's name, so that cgroups made within a pod stay in that pod;
 //   - the kernel lists the process there, in the hierarchy that PID 1 has mounted. A path in /proc/PID/cgroup is relative to
 //     the reader's own cgroup namespace, and does not show what is above it.
-type cgroups struct{ procfs string }
+type cgroups struct {
+	procfs string
+	// pods returns the UIDs of pods by the runtime's numbers of their containers; nil if these are not known. Pods have no cgroups if
+	// the kubelet makes none for them (--cgroups-per-qos=false).
+	pods func() map[string]string
+}
 
 // hierarchy is the place of a hierarchy below PID 1's mounts.
 type hierarchy struct {
@@ -89,7 +94,7 @@ func (c cgroups) proven(pid int, text string, find finder) (ID, error) {
 	var problem error
 	for line := range strings.Lines(text) {
 		controllers, at := split(line)
-		n, ok := named(at)
+		n, ok := c.named(at)
 		if !ok {
 			continue
 		}
@@ -109,29 +114,6 @@ func split(line string) (controllers, at string) {
 	_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 	controllers, at, _ = strings.Cut(rest, ":")
 	return controllers, at
-}
-
-// InGroup returns the pod that the path of a cgroup names, from the root of its hierarchy; ok is false if it names none.
-// It proves nothing: the caller knows that only root made what is on that path.
-func InGroup(at string) (id ID, ok bool) {
-	n, ok := named(at)
-	return n.id, ok
-}
-
-// Named reports whether a process is in a cgroup that has the name of a kubelet's cgroup for a pod. It proves nothing,
-// and costs little.
-func Named(procfs string, pid int) bool {
-	text, err := cgroups{procfs}.text(pid)
-	if err != nil {
-		return false // it has ended
-	}
-	for line := range strings.Lines(text) {
-		_, at := split(line)
-		if _, ok := named(at); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // hostRoot is the root of PID 1's files or, without the right to enter it (CAP_SYS_PTRACE), the agent's own.
@@ -164,16 +146,17 @@ type names struct {
 	parts []string
 	// pod is which of the parts is the pod's, and end where ends what the kubelet and the runtime made.
 	pod, end int
-	// both is set if the part is the container's cgroup, too.
+	// both is set if the part is the container's cgroup, too, or instead.
 	both bool
 	id   ID
 	// relative is set if it is not known what is above the parts.
 	relative bool
 }
 
-// named parses the path of a cgroup; ok reports whether a part of it has a pod's name. It proves nothing.
-func named(at string) (n names, ok bool) {
-	if !strings.Contains(at, "pod") {
+// named parses the path of a cgroup; ok reports whether a part of it has a pod's name or, if none has, the number of a
+// pod's container. It proves nothing.
+func (c cgroups) named(at string) (n names, ok bool) {
+	if c.pods == nil && !strings.Contains(at, "pod") {
 		return n, false
 	}
 	for strings.HasPrefix(at, "/../") {
@@ -181,7 +164,7 @@ func named(at string) (n names, ok bool) {
 	}
 	n.parts = strings.Split(strings.Trim(path.Clean(at), "/"), "/")
 	if n.pod = slices.IndexFunc(n.parts, podGroup.MatchString); n.pod < 0 {
-		return n, false
+		return n, c.pods != nil && n.numbered(c.pods())
 	}
 	n.id, n.both = idOf(n.parts[n.pod])
 	n.end = n.pod + 1
@@ -192,6 +175,17 @@ func named(at string) (n names, ok bool) {
 		}
 	}
 	return n, true
+}
+
+// numbered finds the outermost part that is the cgroup of one of these containers.
+func (n *names) numbered(pods map[string]string) bool {
+	for i, part := range n.parts {
+		if m := containerGroup.FindStringSubmatch(part); m != nil && pods[m[1]] != "" {
+			n.pod, n.end, n.both, n.id = i, i+1, true, ID{UID: pods[m[1]], Container: m[1]}
+			return true
+		}
+	}
+	return false
 }
 
 // prove returns an error unless these names are those of the process's cgroup in one hierarchy, and made by the
@@ -283,7 +277,7 @@ func member(list string, pid int) error {
 // search returns the way to the folder that has a pod's cgroup, from the root of a hierarchy.
 func search(root, group string) (string, error) {
 	found, ok := "", false
-	eachPod(root, func(name, way string) bool {
+	eachGroup(root, func(name, way string) bool {
 		if ok = name == group; ok {
 			found = way
 		}
@@ -300,9 +294,9 @@ func nowhere(group string) error {
 	return fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, foreign.Text(group, foreign.MaxLabel))
 }
 
-// eachPod calls f with the name of each cgroup that is called as a pod's and the way to the folder that has it, until f
-// returns false: through root's folders only, and not into a pod's.
-func eachPod(root string, f func(name, way string) bool) {
+// eachGroup calls f with the name of each cgroup that is called as a pod's or a container's and the way to the folder
+// that has it, until f returns false: through root's folders only, and not into a pod's.
+func eachGroup(root string, f func(name, way string) bool) {
 	type folder struct {
 		way   string
 		depth int
@@ -317,10 +311,10 @@ func eachPod(root string, f func(name, way string) bool) {
 			if !e.IsDir() {
 				continue
 			}
+			if contains(e.Name()) && !f(e.Name(), todo[n].way) {
+				return
+			}
 			if podGroup.MatchString(e.Name()) {
-				if !f(e.Name(), todo[n].way) {
-					return
-				}
 				continue
 			}
 			way := path.Join(todo[n].way, e.Name())

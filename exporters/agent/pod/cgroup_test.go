@@ -128,11 +128,11 @@ func TestPodOfProcess(t *testing.T) {
 			}
 			tr.write("7/cgroup", c.lines+"\n")
 			tr.cgroup(c.group, 70, 7)
-			got, err := cgroups{tr.proc}.of(7)
+			got, err := cgroups{procfs: tr.proc}.of(7)
 			if got != c.want || err != nil {
 				t.Errorf("%+v, %v; want %+v", got, err, c.want)
 			}
-			if named := Named(tr.proc, 7); named != (c.want != ID{}) || Named(tr.proc, 8) {
+			if named := NewWalk(tr.proc).Named(7); named != (c.want != ID{}) || NewWalk(tr.proc).Named(8) {
 				t.Errorf("called as a pod's: %v", named)
 			}
 		})
@@ -196,7 +196,7 @@ func TestFakePods(t *testing.T) {
 			tr.write("1/root/sys/fs/cgroup/cgroup.controllers", "")
 			tr.write("7/cgroup", c.line+"\n")
 			c.make(tr)
-			got, err := cgroups{tr.proc}.of(7)
+			got, err := cgroups{procfs: tr.proc}.of(7)
 			if got != (ID{}) || !errors.Is(err, ErrUntrusted) {
 				t.Errorf("%+v, %v; want none, and that it is not trusted", got, err)
 			}
@@ -217,7 +217,7 @@ func TestPodWithUserNamespace(t *testing.T) {
 	tr.cgroup("system.slice/containerd.service/"+colon("burstable"), 8)
 	tr.chown("system.slice/containerd.service", "/"+colon("burstable"))
 	for _, pid := range []int{7, 8} {
-		if got, err := (cgroups{tr.proc}).of(pid); got != (ID{anyUID, number}) || err != nil {
+		if got, err := (cgroups{procfs: tr.proc}).of(pid); got != (ID{anyUID, number}) || err != nil {
 			t.Errorf("process %d: %+v, %v", pid, got, err)
 		}
 	}
@@ -289,7 +289,7 @@ func testRealCgroups(t *testing.T, base, name string, user int, want ID, ways []
 		if err := os.WriteFile(filepath.Join(base, ways[len(ways)-1], "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, err := cgroups{"/proc"}.of(cmd.Process.Pid)
+		got, err := cgroups{procfs: "/proc"}.of(cmd.Process.Pid)
 		if got != want || errors.Is(err, ErrUntrusted) != (user != 0) {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}

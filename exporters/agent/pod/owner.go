@@ -14,7 +14,7 @@ import (
 // It proves nothing, costs little and is never empty. Root of a service or of an LXC container that makes cgroups and
 // calls them as containers is several owners.
 func Owner(procfs string, pid int) string {
-	text, err := cgroups{procfs}.text(pid)
+	text, err := cgroups{procfs: procfs}.text(pid)
 	if err != nil || text == "" {
 		return "no cgroup" // it has ended
 	}

@@ -60,10 +60,13 @@ type Node struct {
 
 	// reading is held while the folders of logs are read, which may hang.
 	reading sync.Mutex
-	// mu guards logged, which is the content of the folders of logs at read.
-	mu     sync.Mutex
-	logged map[string]Pod
-	read   time.Time
+	// mu guards logged, which is the content of the folders of logs at read, and numbers, which are those of containers
+	// at a revision of the pods.
+	mu       sync.Mutex
+	logged   map[string]Pod
+	read     time.Time
+	numbers  map[string]string
+	revision uint64
 }
 
 // rereadAfter is how long the content of the folders of logs is valid; processes may come and go quickly.
@@ -73,27 +76,60 @@ const rereadAfter = time.Second
 // before they are run. The calls are for what may hang.
 func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *Node {
 	follow(objects, node)
-	return &Node{cgroups: cgroups{procfs}, objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods"), readLogs: fromLogs}
+	n := &Node{objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods"), readLogs: fromLogs}
+	n.cgroups = cgroups{procfs, n.ofContainers}
+	return n
+}
+
+// ofContainers returns the UIDs of pods by the runtime's numbers of their containers, as far as the API server has
+// listed them.
+func (n *Node) ofContainers() map[string]string {
+	revision := n.objects.Revision(resource)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if revision == 0 || revision != n.revision {
+		n.numbers, n.revision = map[string]string{}, revision
+		pods, _ := n.fromAPI()
+		for uid, p := range pods {
+			for number := range p.containers {
+				n.numbers[number] = uid
+			}
+		}
+	}
+	return n.numbers
 }
 
 // Of returns the pod and container that a process is in, or the zero ID of one in no pod. The error is ErrUntrusted if
 // it only seems to be in one.
 func (n *Node) Of(pid int) (ID, error) { return n.cgroups.of(pid) }
 
+// InGroup returns the pod that the path of a cgroup names, from the root of its hierarchy; ok is false if it names none.
+// It proves nothing: the caller knows that only root made what is on that path. Without a Node, only cgroups of pods
+// count.
+func (n *Node) InGroup(at string) (id ID, ok bool) {
+	c := cgroups{}
+	if n != nil {
+		c = n.cgroups
+	}
+	found, ok := c.named(at)
+	return found.id, ok
+}
+
 // kubelets is in the names of all cgroups that the kubelet makes for pods.
 const kubelets = "kubepods"
 
 // Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be
-// read, and those in one of a pod that neither the API server nor the kubelet's folders know. The names prove nothing:
+// read, and those in one of a pod that neither the API server nor the kubelet's folders know. If the node has pods, and
+// none of the processes is known to be in one, all that are in a container count as the former. The names prove nothing:
 // any process that may make cgroups can add to both. It also counts lines of /proc/PID/cgroup without a cgroup.
 func (n *Node) Strays(pids []int) (unread, unknown, lines int) {
-	pods := map[string]int{} // processes by UID
+	pods, alone := map[string]int{}, 0 // processes by UID, and those in containers of no known pod
 	for _, pid := range pids {
 		text, err := n.cgroups.text(pid)
 		if err != nil {
 			continue // it has ended
 		}
-		in := false
+		in, contained := false, false
 		uid := ""
 		for line := range strings.Lines(text) {
 			_, at := split(line)
@@ -101,7 +137,8 @@ func (n *Node) Strays(pids []int) (unread, unknown, lines int) {
 				lines++
 			}
 			in = in || strings.Contains(at, kubelets)
-			if one, ok := named(at); ok {
+			contained = contained || slices.ContainsFunc(strings.Split(at, "/"), containerGroup.MatchString)
+			if one, ok := n.cgroups.named(at); ok {
 				uid = one.id.UID
 				break
 			}
@@ -111,7 +148,12 @@ func (n *Node) Strays(pids []int) (unread, unknown, lines int) {
 			pods[uid]++
 		case in:
 			unread++
+		case contained:
+			alone++
 		}
+	}
+	if len(pods) == 0 && (len(kube.All[*object](n.objects, resource)) > 0 || len(n.fromFolders()) > 0) {
+		unread += alone
 	}
 	found := n.Find(slices.Collect(maps.Keys(pods)))
 	for uid, processes := range pods {

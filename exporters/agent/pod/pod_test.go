@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,11 +33,7 @@ func TestStrays(t *testing.T) {
 	} {
 		tr.write(fmt.Sprint(pid, "/cgroup"), line+"\n")
 	}
-	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
+	n := newNode(t, tr.proc)
 	n.readLogs = func(string) (map[string]Pod, error) {
 		return map[string]Pod{anyUID: {Namespace: "db", Name: "pg-0"}}, nil
 	}
@@ -44,14 +42,86 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// The claims of pods are known, of running ones and others, those that are made for a pod among them, and nothing else
-// of their volumes is kept.
-func TestClaims(t *testing.T) {
+// Without cgroups of pods (--cgroups-per-qos=false) a container that a pod of the node has is that pod's, by the runtime's number, where root
+// made its cgroup.
+func TestPodsWithoutCgroups(t *testing.T) {
+	other := strings.Repeat("cd", 32)
+	for name, at := range map[string]string{
+		"docker without systemd":  "/docker/" + number,
+		"docker":                  "/system.slice/docker-" + number + ".scope",
+		"CRI-O":                   "/system.slice/crio-" + number + ".scope",
+		"containerd":              "/" + number,
+		"containerd's namespace":  "/k8s.io/" + number,
+		"a cgroup within":         "/k8s.io/" + number + "/init",
+		"a node in a container":   "/docker/" + other + "/system.slice/cri-containerd-" + number + ".scope",
+		"from a cgroup namespace": "/../../system.slice/crio-" + number + ".scope",
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t)
+			tr.write("1/root/sys/fs/cgroup/cgroup.controllers", "")
+			tr.write("7/cgroup", "0::"+at+"\n")
+			tr.cgroup(strings.TrimPrefix(at, "/../.."), 7)
+			tr.write("8/cgroup", "0::"+at+"\n") // not listed there
+			n := newNode(t, tr.proc)
+			if unread, _, _ := n.Strays([]int{7, 8}); unread != 0 {
+				t.Errorf("%d processes of a node without pods count", unread)
+			}
+			status := map[string]any{"containerStatuses": []any{map[string]any{"name": "postgres", "containerID": "cri-o://" + other}}}
+			u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "db", "name": "pg-0", "uid": anyUID}, "status": status}}
+			n.objects.Put("pods", u)
+			if !strings.Contains(at, other) {
+				if id, err := n.Of(7); id != (ID{}) || err != nil || n.Walk().Named(7) {
+					t.Errorf("the container of no pod: %+v, %v", id, err)
+				}
+				if unread, unknown, _ := n.Strays([]int{7, 8}); unread != 2 || unknown != 0 {
+					t.Errorf("%d processes in containers of no known pod, %d in unknown pods; want 2 and 0", unread, unknown)
+				}
+			}
+			status["containerStatuses"].([]any)[0].(map[string]any)["containerID"] = "cri-o://" + number
+			n.objects.Put("pods", u)
+			want := ID{anyUID, number}
+			if id, err := n.Of(7); id != want || err != nil {
+				t.Errorf("%+v, %v; want %+v", id, err, want)
+			}
+			if id, ok := n.InGroup(at); id != want || !ok {
+				t.Errorf("by the path %+v, %v", id, ok)
+			}
+			if _, ok := (*Node)(nil).InGroup(at); ok || NewWalk(tr.proc).Named(7) {
+				t.Error("without the API it is a pod's")
+			}
+			if first, err := n.Walk().First(7); !first || err != nil || !n.Walk().Named(7) {
+				t.Errorf("the first of its container: %v, %v", first, err)
+			}
+			if id, err := n.Of(8); id != (ID{}) || !errors.Is(err, ErrUntrusted) {
+				t.Errorf("what is not in it is in %+v, %v", id, err)
+			}
+			if unread, unknown, _ := n.Strays([]int{7, 8}); unread != 0 || unknown != 0 {
+				t.Errorf("%d processes in containers of no known pod, %d in unknown pods; want none", unread, unknown)
+			}
+			if os.Geteuid() == 0 {
+				above, _, _ := strings.Cut(strings.TrimPrefix(at, "/../.."), number)
+				tr.chown(filepath.Dir(above+"x"), "")
+				if id, err := n.Of(7); id != (ID{}) || !errors.Is(err, ErrUntrusted) {
+					t.Errorf("below a cgroup of a user's: %+v, %v", id, err)
+				}
+			}
+		})
+	}
+}
+
+// newNode returns a Node whose API server never answers.
+func newNode(t *testing.T, proc string) *Node {
 	objects, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewNode(t.TempDir(), "n1", objects, foreign.NewCalls(time.Minute, 8))
+	return NewNode(proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
+}
+
+// The claims of pods are known, of running ones and others, those that are made for a pod among them, and nothing else
+// of their volumes is kept.
+func TestClaims(t *testing.T) {
+	n := newNode(t, t.TempDir())
 	if claims := n.Claims(); claims != nil {
 		t.Errorf("before pods were listed the claims are known to be %v", claims)
 	}
@@ -62,9 +132,9 @@ func TestClaims(t *testing.T) {
 				map[string]any{"name": "scratch", "ephemeral": map[string]any{"volumeClaimTemplate": map[string]any{}}},
 				map[string]any{"name": "secret", "secret": map[string]any{"secretName": "s"}},
 			}}}}
-		objects.Put("pods", u)
+		n.objects.Put("pods", u)
 	}
-	for name, o := range kube.All[*object](objects, resource) {
+	for name, o := range kube.All[*object](n.objects, resource) {
 		if len(o.Spec.Volumes) > 0 {
 			t.Errorf("the volumes of %s are kept", name)
 		}

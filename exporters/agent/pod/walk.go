@@ -12,9 +12,30 @@ type Walk struct {
 	ways map[string]map[string]string
 }
 
-// NewWalk returns a Walk for the procfs that PID 1 sees.
-func NewWalk(procfs string) *Walk {
-	return &Walk{cgroups: cgroups{procfs}, met: map[ID]bool{}, ways: map[string]map[string]string{}}
+// NewWalk returns a Walk for the procfs that PID 1 sees, which finds containers in cgroups of pods only.
+func NewWalk(procfs string) *Walk { return cgroups{procfs: procfs}.walk() }
+
+// Walk returns a Walk for the node's processes.
+func (n *Node) Walk() *Walk { return n.cgroups.walk() }
+
+func (c cgroups) walk() *Walk {
+	return &Walk{cgroups: c, met: map[ID]bool{}, ways: map[string]map[string]string{}}
+}
+
+// Named reports whether a process is in a cgroup that has the name of a pod's or of a pod's container. It proves
+// nothing, and costs little.
+func (w *Walk) Named(pid int) bool {
+	text, err := w.cgroups.text(pid)
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(text) {
+		_, at := split(line)
+		if _, ok := w.cgroups.named(at); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // First reports whether a process is the first one met of a pod's container. Of the container's further processes it
@@ -27,7 +48,7 @@ func (w *Walk) First(pid int) (bool, error) {
 	}
 	for line := range strings.Lines(text) {
 		_, at := split(line)
-		if n, ok := named(at); ok && w.met[n.id] {
+		if n, ok := w.cgroups.named(at); ok && w.met[n.id] {
 			return false, nil
 		}
 	}
@@ -44,7 +65,7 @@ func (w *Walk) find(root, group string) (string, error) {
 	ways, looked := w.ways[root]
 	if !looked {
 		ways = map[string]string{}
-		eachPod(root, func(name, way string) bool {
+		eachGroup(root, func(name, way string) bool {
 			if _, again := ways[name]; !again {
 				ways[name] = way
 			}

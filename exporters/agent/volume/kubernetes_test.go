@@ -191,7 +191,7 @@ func TestHostPathOfANodeByAnotherName(t *testing.T) {
 	put("used", "n1.example", "/srv/local")
 	is("a part is used", "twin=vda")
 	node := NewNode(proc, sys, k)
-	node.Pods = &podsOf{claims: map[string]bool{"db/used": true, "db/twin": false}}
+	node.Pods = &podsOf{proc: proc, claims: map[string]bool{"db/used": true, "db/twin": false}}
 	found, err := node.Find()
 	if err != nil || len(found) != 2 || found[1].Volume != "used" || found[1].Disk != "vda" {
 		t.Errorf("with its pod: %+v, %v", found, err)

@@ -110,8 +110,8 @@ const (
 // ReadTables reads the mount table of every mount namespace that a process lives in, but of those that belong to
 // another user namespace than PID 1's: in such a one any user may mount what he likes, wherever he likes. Of a pod's
 // containers with such a one the first process's table is read, for what it was given. Each namespace is read once,
-// also one that cannot be. Processes that end meanwhile are no error.
-func ReadTables(root string) (*Tables, error) {
+// also one that cannot be. Processes that end meanwhile are no error. The walk, a new one, finds pods' containers.
+func ReadTables(root string, walk *pod.Walk) (*Tables, error) {
 	pids, err := foreign.Processes(root)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func ReadTables(root string) (*Tables, error) {
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
 	seen := map[string]bool{source.namespace: true}
 	users, _ := namespace(root, 1, "user")
-	c := containers{procfs: root, walk: pod.NewWalk(root), doubts: map[uint32]int{}}
+	c := containers{procfs: root, walk: walk, doubts: map[uint32]int{}}
 	left, leftOthers := maxUsers, maxOthers
 	for _, pid := range pids {
 		mnt, err := namespace(root, pid, "mnt")
@@ -141,7 +141,7 @@ func ReadTables(root string) (*Tables, error) {
 		}
 		u, err := namespace(root, pid, "user")
 		others := err == nil && users != "" && u != users
-		named := !others && pod.Named(root, pid)
+		named := !others && walk.Named(pid)
 		if others && !c.first(pid) {
 			seen[mnt] = !ended(root, pid)
 			continue

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // Source names volumes: an identity file, or the Kubernetes API.
@@ -42,13 +43,16 @@ type Found struct {
 	Place Place
 }
 
-// Pods knows the pods of a node, for counting what cannot be understood of them.
+// Pods knows the pods of a node.
 type Pods interface {
+	// Walk returns what finds the containers of processes in one look.
+	Walk() *pod.Walk
 	// Claims are the PersistentVolumeClaims that pods of the node use, as NAMESPACE/NAME, and whether one of the pods
 	// is running; nil if that is not known.
 	Claims() map[string]bool
 	// Strays counts the processes that are in a cgroup of the kubelet's by its name, but in no pod's whose name can be
-	// read, those in one of an unknown pod, and lines without a cgroup.
+	// read (or in any container, if none is known to be in a pod), those in one of an unknown pod, and lines without a
+	// cgroup.
 	Strays(pids []int) (unread, unknown, lines int)
 }
 
@@ -60,7 +64,7 @@ const (
 	ReasonNotMounted = "not_mounted"
 	ReasonAmbiguous  = "ambiguous"
 	ReasonDevice     = "device"
-	// Of a process in the kubelet's cgroups: the name of the cgroup is not understood, or its pod is not known.
+	// Of a process in the kubelet's cgroups, or a container: the name of the cgroup is not understood, or its pod is not known.
 	ReasonCgroup = "cgroup"
 	ReasonPod    = "pod"
 	// Of lines: those of mount tables, where one that cannot be read to its end counts as one. Of /proc/PID/cgroup it
@@ -115,7 +119,11 @@ func (n *Node) find() *knowledge {
 	if len(n.sources) == 0 && n.Pods == nil {
 		return k
 	}
-	tables, noTables := ReadTables(n.procfs)
+	walk := pod.NewWalk(n.procfs)
+	if n.Pods != nil {
+		walk = n.Pods.Walk()
+	}
+	tables, noTables := ReadTables(n.procfs, walk)
 	if noTables == nil {
 		k.mounted = tables.volumes()
 	}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"os"
 	"path/filepath"
 	"testing"
@@ -49,7 +50,7 @@ func FuzzMountinfo(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(root, "1", "mountinfo"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		tables, err := ReadTables(root)
+		tables, err := ReadTables(root, pod.NewWalk(root))
 		if err != nil {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
@@ -67,12 +68,15 @@ const sourcesMounts = `53 22 8:192 of another form
 
 // podsOf are the pods of a test.
 type podsOf struct {
+	proc                   string
 	claims                 map[string]bool
 	unread, unknown, lines int
 	asked                  []int
 }
 
 func (p *podsOf) Claims() map[string]bool { return p.claims }
+
+func (p *podsOf) Walk() *pod.Walk { return pod.NewWalk(p.proc) }
 
 func (p *podsOf) Strays(pids []int) (int, int, int) {
 	p.asked = pids
@@ -103,7 +107,7 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(sourcesYAML), &volumes); err != nil {
 		t.Fatal(err)
 	}
-	pods := &podsOf{claims: map[string]bool{"db/nobody-knows": true}, unread: 2, unknown: 1, lines: 3}
+	pods := &podsOf{proc: proc, claims: map[string]bool{"db/nobody-knows": true}, unread: 2, unknown: 1, lines: 3}
 	for _, v := range volumes {
 		name := v["metadata"].(map[string]any)["name"].(string)
 		v["spec"].(map[string]any)["claimRef"] = map[string]any{"namespace": "db", "name": "of-" + name}

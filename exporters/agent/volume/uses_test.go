@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 	"fmt"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -44,7 +45,7 @@ func others(t *testing.T, tables ...string) (proc string) {
 
 func read(t *testing.T, proc string) *Tables {
 	t.Helper()
-	all, err := ReadTables(proc)
+	all, err := ReadTables(proc, pod.NewWalk(proc))
 	if err != nil {
 		t.Fatal(err)
 	}

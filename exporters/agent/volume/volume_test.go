@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"maps"
 	"os"
 	"path/filepath"
@@ -225,7 +226,7 @@ func TestBelow(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(sys, "devices", "loop3", "loop", "backing_file"), []byte("/srv/image\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	tables, err := ReadTables(proc)
+	tables, err := ReadTables(proc, pod.NewWalk(proc))
 	if err != nil {
 		t.Fatal(err)
 	}
