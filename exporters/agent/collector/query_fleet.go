@@ -406,7 +406,7 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	if s.DataDirectory == "" && fo.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
-		s.Engine, s.Data, s.WAL, s.Tablespaces = fo.Engine, fo.Data, fo.WAL, fo.Tablespaces
+		s.Engine, s.Data, s.WAL, s.Binlog, s.Tablespaces = fo.Engine, fo.Data, fo.WAL, fo.Binlog, fo.Tablespaces
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
 		s.places, s.noPlaces = fo.places, fo.noPlaces
 		if s.Name == "" {

@@ -86,7 +86,7 @@ var (
 	serversRenamed = prometheus.NewDesc("plumbline_server_renamed_total",
 		"Database servers that got another label while they ran, and their counts with it: a provisional name became known, or a pod's second server began.", nil, nil)
 	serverVolumeInfo = prometheus.NewDesc("plumbline_server_volume_info",
-		"The block device, and the volume if it is a known one, that holds a database server's files; 1. Its purpose is data, wal (the write-ahead or redo log) or tablespace: tables out of the data directory, by PostgreSQL's links in pg_tblspc and InnoDB's open files, on 16 volumes of a server at the most. A file system without a block device has no series, see plumbline_unidentified_objects.",
+		"The block device, and the volume if it is a known one, that holds a database server's files; 1. Its purpose is data, wal (the write-ahead or redo log), binlog (MySQL's binary log, by its open files) or tablespace: tables out of the data directory, by PostgreSQL's links in pg_tblspc and InnoDB's open files, on 16 volumes of a server at the most. A file system without a block device has no series, see plumbline_unidentified_objects.",
 		[]string{"server", "db_system", "node", "device", "volume", "purpose"}, nil)
 )
 

@@ -11,7 +11,7 @@ import (
 // serverPlace is where files of a server are. It is found when the server is looked at; a
 // scrape only compares it with the volumes that are known.
 type serverPlace struct {
-	// purpose is what the files are: data, wal or tablespace.
+	// purpose is what the files are: data, wal, binlog or tablespace.
 	purpose, device string
 	// number is the file system's.
 	number string
@@ -25,7 +25,7 @@ func placesOf(o Options, calls *foreign.Calls, s server.Server) ([]serverPlace, 
 	files := []struct {
 		purpose string
 		server.Storage
-	}{{"data", s.Data}, {"wal", s.WAL}}
+	}{{"data", s.Data}, {"wal", s.WAL}, {"binlog", s.Binlog}}
 	for _, t := range s.Tablespaces {
 		files = append(files, struct {
 			purpose string

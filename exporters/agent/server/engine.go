@@ -45,6 +45,8 @@ type kind struct {
 	version func(p process, data *foreign.Dir) string
 	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
 	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
+	// binlog returns where another log is that a commit waits for, or nothing if there is none.
+	binlog func(p process) (Storage, error)
 	// tablespaces returns where tables are that are not in the data directory.
 	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
 	// isOther reports whether a port is not for clients; ports are all of them.

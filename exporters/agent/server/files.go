@@ -58,18 +58,23 @@ func (p process) readFiles(s *Server) error {
 	if k.name != nil && s.Name == "" {
 		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
 	}
-	var noLog, noTablespaces error
+	var noLog, noBinlog, noTablespaces error
 	if s.WAL, noLog = k.log(p, s, data); noLog != nil {
 		noLog = fmt.Errorf("log: %w", noLog)
 	} else if s.WAL.Mount.Device == "" {
 		s.WAL = s.Data
+	}
+	if k.binlog != nil {
+		if s.Binlog, noBinlog = k.binlog(p); noBinlog != nil {
+			noBinlog = fmt.Errorf("binary log: %w", noBinlog)
+		}
 	}
 	if k.tablespaces != nil {
 		if s.Tablespaces, noTablespaces = k.tablespaces(p, s, data); noTablespaces != nil {
 			noTablespaces = fmt.Errorf("tablespaces: %w", noTablespaces)
 		}
 	}
-	return errors.Join(noLog, noTablespaces)
+	return errors.Join(noLog, noBinlog, noTablespaces)
 }
 
 // dataID returns a server's DataID. Device numbers change with each attachment; a file system's own number and the

@@ -48,6 +48,7 @@ func mysqlNamed(port uint16, programs ...string) kind {
 				return strings.HasPrefix(name, "ib_logfile") || strings.HasPrefix(name, "#ib_redo")
 			})
 		},
+		binlog:         mysqlBinlog,
 		tablespaces:    mysqlTablespaces,
 		isOther:        func(port uint16, _ []uint16) bool { return slices.Contains(mysqlPorts, port) },
 		internal:       mysqlInternal,
@@ -143,6 +144,32 @@ func mysqlVariant(p process, s *Server, data *foreign.Dir) Engine {
 		return MariaDB
 	}
 	return MySQL
+}
+
+// binlogFile is what a binary log's files are called: NAME.000001.
+var binlogFile = regexp.MustCompile(`^(.+)\.[0-9]{6,}$`)
+
+// mysqlBinlog returns where the binary log is: the open file with a number beside whose name an index is open. A replica's relay
+// log has one, too; the engines and their images have "relay" in its name, unless an option renames it.
+func mysqlBinlog(p process) (log Storage, err error) {
+	type file struct{ link, target string }
+	logs, indexes := map[string]file{}, []string{}
+	err = p.openFiles(func(link, target string) bool {
+		name := filepath.Base(target)
+		if strings.HasSuffix(name, ".index") {
+			indexes = append(indexes, name)
+		} else if m := binlogFile.FindStringSubmatch(name); m != nil && !strings.Contains(name, "relay") {
+			logs[m[1]] = file{link, target}
+		}
+		return true
+	})
+	for name, f := range logs {
+		if slices.ContainsFunc(indexes, func(index string) bool { return strings.HasPrefix(index, name+".") }) {
+			log, _ = p.openFile(f.link, f.target)
+			break
+		}
+	}
+	return log, err
 }
 
 // innodbFile is what InnoDB calls its tablespaces.

@@ -70,7 +70,7 @@ func TestClusterPort(t *testing.T) {
 // system's tables, the log and the tablespace are where they are.
 func TestVitessLayout(t *testing.T) {
 	t.Parallel()
-	m := servertest.StartMariaDBApart(t)
+	m := servertest.StartMariaDBApart(t, "--log-bin=../innodb/data/mine", "--relay-log=../innodb/logs/mine-relay-bin")
 	found := lookAt(t, m.PID)
 	if found == nil {
 		t.Fatal("no server")
@@ -83,6 +83,9 @@ func TestVitessLayout(t *testing.T) {
 	}
 	if at := found.WAL.Place.Path; !strings.HasSuffix(at, filepath.Base(m.Dir)+"/innodb/logs") {
 		t.Errorf("its log is at %s", at)
+	}
+	if at := found.Binlog.Place.Path; !strings.HasSuffix(at, filepath.Base(m.Dir)+"/innodb/data") {
+		t.Errorf("its binary log is at %s", at)
 	}
 	if len(found.Tablespaces) != 1 || !strings.HasSuffix(found.Tablespaces[0].Place.Path, filepath.Base(m.Dir)+"/innodb/data") {
 		t.Errorf("its tablespaces are at %+v", found.Tablespaces)

@@ -293,7 +293,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	wait.Wait()
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
-		server.Engine, server.Data, server.WAL, server.Tablespaces = files.Engine, files.Data, files.WAL, files.Tablespaces
+		server.Engine, server.Data, server.WAL, server.Binlog, server.Tablespaces = files.Engine, files.Data, files.WAL, files.Binlog, files.Tablespaces
 		server.Unread = files.Unread
 		server.addInternal(files.Internal)
 		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned

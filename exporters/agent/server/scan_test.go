@@ -424,6 +424,35 @@ func TestPostgresLog(t *testing.T) {
 	}
 }
 
+// The binary log is told from a replica's relay log and Aria's by its index, also one with an ending of its own.
+func TestMySQLBinlog(t *testing.T) {
+	p := process{root: "/proc", pid: os.Getpid(), dir: "/proc/self"}
+	for _, c := range []struct{ logs, open string }{
+		{"", "data/aria_log.00000001 data/h-relay-bin.000002 data/h-relay-bin.index"},
+		{"", "log/mysql-bin.000007"}, // its index is opened yet
+		{"log", "data/h-relay-bin.000002 data/h-relay-bin.index log/mysql-bin.1000000 log/mysql-bin.index"},
+		{"log", "data/aria_log.00000001 log/mysql-bin.000007 log/mysql-bin.log.index"},
+	} {
+		t.Run(c.open, func(t *testing.T) {
+			dir := t.TempDir()
+			for name := range strings.FieldsSeq(c.open) {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				f, err := os.Create(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+			}
+			at, err := mysqlBinlog(p)
+			if err != nil || (at.Place.Path != "") != (c.logs != "") || c.logs != "" && !strings.HasSuffix(at.Place.Path, filepath.Join(filepath.Base(dir), c.logs)) {
+				t.Errorf("%s: %+v, %v", c.open, at, err)
+			}
+		})
+	}
+}
+
 // A server that is known is not looked at again, but one whose PID was used again is.
 func TestScanKnown(t *testing.T) {
 	root := t.TempDir()

@@ -53,8 +53,9 @@ type Server struct {
 	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
 	// these.
 	MorePorts bool
-	// Data and WAL are where the tables and the write-ahead (redo) log are.
-	Data, WAL Storage
+	// Data and WAL are where the tables and the write-ahead (redo) log are, and Binlog where MySQL's binary log is, if there
+	// is one.
+	Data, WAL, Binlog Storage
 	// Tablespaces are where further tables are, out of the data directory; maxTablespaces at the most.
 	Tablespaces []Storage
 	// DataID distinguishes the data directory from others of the same path, as containers have; it is the same after a
