@@ -51,6 +51,7 @@ var advice = map[string][2]string{
 	"listener mysql":        {"programs listen on MySQL's port that are no server or proxy that the agent knows", stranger},
 	"listener redis":        {"programs listen on Redis' port that are no server or proxy that the agent knows", stranger},
 	"listener namespace":    {"network namespaces are not looked at, as there are too many", "Who makes them? lsns --type net on the node."},
+	"device in_flight":      {"block devices have requests by the kernel's count that do not exist", "Nothing: they are no stall. The log of the agent on that node names them; a boot of the node ends it."},
 	"line mountinfo":        {"lines of mount tables are not understood", "Report one: cat /proc/1/mountinfo on the node. A container with over 4 MB of mounts counts, too."},
 	"line cgroup":           {"lines of processes' cgroups are not understood", "Report one: cat /proc/PID/cgroup on the node."},
 	"line stat":             {"processes are left out as their line is not understood", check},

@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 const (
@@ -22,6 +24,10 @@ const (
 	deviceInterval = time.Second
 	// maxDevices bounds the devices with series of their own.
 	maxDevices = 4096
+	// leakLooks is at how many looks a device's requests must be nobody's before they are a wrong count.
+	leakLooks = 60
+	// maxStat bounds /proc/stat, which has a number for each interrupt.
+	maxStat = 4 << 20
 	// maxDiskstats bounds what is read of /proc/diskstats, whose lines have at most 300 bytes.
 	maxDiskstats = 16 << 20
 )
@@ -31,7 +37,7 @@ var (
 		"Requests that a block device has now, by the kernel's own count. Before Linux 6.16 a flush alone is not in it.",
 		[]string{"node", "device"}, nil)
 	deviceStalled = prometheus.NewDesc("plumbline_device_stalled_seconds",
-		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none. Its oldest request is at least this old.",
+		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none, requests that only a wrong count has (kind device of plumbline_unidentified_objects) aside. Its oldest request is at least this old.",
 		[]string{"node", "device"}, nil)
 	deviceOverflow = prometheus.NewDesc("plumbline_device_overflow",
 		"Block devices without series, because there are too many.", nil, nil)
@@ -132,6 +138,10 @@ type deviceState struct {
 	// since is when the device was first seen with requests and without a completion since then.
 	since time.Time
 	gone  bool
+	// leaked are requests that are known not to exist. While it has more, nobodys is at how many looks these were nobody's, and
+	// least how many requests it had at any.
+	leaked, least uint64
+	nobodys       int
 }
 
 // NewDevice returns the collector "device".
@@ -182,12 +192,16 @@ func (d *devices) update(stats []deviceCounts, unread int, err error, now time.T
 			d.devices[s.name] = state
 		}
 		state.gone = false
+		state.leaked = min(state.leaked, s.inFlight)
 		switch {
-		case s.inFlight == 0:
+		case s.inFlight == state.leaked:
 			state.since = time.Time{}
-		case state.since.IsZero() || s.completed != state.completed:
+		case state.since.IsZero():
+			state.since, state.least, state.nobodys = now, s.inFlight, 0
+		case s.completed != state.completed:
 			state.since = now
 		}
+		state.least = min(state.least, s.inFlight)
 		state.inFlight, state.completed = s.inFlight, s.completed
 	}
 	for name, s := range d.devices {
@@ -195,15 +209,76 @@ func (d *devices) update(stats []deviceCounts, unread int, err error, now time.T
 			delete(d.devices, name)
 		}
 	}
+	if d.overflow+d.unread == 0 {
+		d.findLeaks()
+	}
+}
+
+// findLeaks finds devices on top of others whose count of requests is wrong, as that of md, device mapper and partitions was in
+// some kernels (Linux 74672d06 mends one such case). A device may hold requests back while its members are idle (multipath without a
+// path, a full thin pool), but then somebody waits for them.
+func (d *devices) findLeaks() {
+	waited, known := false, false
+	for name, s := range d.devices {
+		if s.since.IsZero() {
+			continue
+		}
+		members := d.members(name)
+		if len(members) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(members, func(m string) bool { member := d.devices[m]; return member != nil && !member.since.IsZero() }) {
+			s.nobodys = 0
+			continue
+		}
+		if !known {
+			waited, known = d.waited(), true
+		}
+		if waited {
+			continue
+		}
+		if s.nobodys++; s.nobodys >= leakLooks {
+			d.options.Log.Warn("the kernel's count of a block device's requests is wrong: its members have none, and nobody waits", "device", name, "requests", s.least)
+			s.leaked, s.nobodys = s.least, 0
+		}
+	}
+}
+
+// members returns what a device is on: the members of md and device mapper, the disk of a partition.
+func (d *devices) members(name string) (all []string) {
+	folder := filepath.Join(d.options.SysFS, "class", "block", disk.Entry(name))
+	entries, _ := os.ReadDir(filepath.Join(folder, "slaves"))
+	for _, e := range entries {
+		all = append(all, disk.Name(e.Name()))
+	}
+	if _, err := os.Stat(filepath.Join(folder, "partition")); err == nil {
+		if path, err := filepath.EvalSymlinks(folder); err == nil {
+			all = append(all, disk.Name(filepath.Base(filepath.Dir(path))))
+		}
+	}
+	return all
+}
+
+// waited reports whether a process of the node waits for I/O, or may.
+func (d *devices) waited() bool {
+	none := false
+	err := foreign.Lines(filepath.Join(d.options.ProcFS, "stat"), maxStat, func(line string) bool {
+		none = none || line == "procs_blocked 0"
+		return !none
+	})
+	return err != nil || !none
 }
 
 // Update implements exporterkit.Collector.
 func (d *devices) Update(ch chan<- prometheus.Metric) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
+	now, leaks := time.Now(), 0
 	for name, s := range d.devices {
 		stalled := 0.0
+		if s.leaked > 0 {
+			leaks++
+		}
 		// Within two looks it may only be busy.
 		if !s.since.IsZero() && now.Sub(s.since) > 2*deviceInterval {
 			stalled = now.Sub(s.since).Seconds()
@@ -213,6 +288,7 @@ func (d *devices) Update(ch chan<- prometheus.Metric) error {
 	}
 	ch <- gauge(deviceOverflow, float64(d.overflow))
 	sendUnidentified(ch, d.options.Node, kindLine, map[string]int{reasonDiskstats: d.unread})
+	sendUnidentified(ch, d.options.Node, kindDevice, map[string]int{reasonInFlight: leaks})
 	return d.err
 }
 

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 func deviceNow(name string, inFlight, completed uint64) []deviceCounts {
@@ -79,6 +82,80 @@ func TestDeviceStalled(t *testing.T) {
 	d.update(nil, 0, errors.New("no diskstats"), time.Now())
 	if err := d.Update(make(chan prometheus.Metric, 10)); err == nil {
 		t.Error("no error without counts")
+	}
+}
+
+// Requests of a device that none of its members has and for which nobody waits are a wrong count: no stall, also after others
+// were completed. With a member's requests, or a process that waits, they are a stall.
+func TestDeviceLeaks(t *testing.T) {
+	const wrong, stall = true, false
+	for _, c := range []struct {
+		name, blocked  string
+		below          uint64 // requests of the member's
+		device, member string
+		made           []string
+		is             bool
+	}{
+		{"an idle md", "procs_blocked 0", 0, "md0", "sda", []string{"md0/slaves/sda"}, wrong},
+		{"an idle partition", "procs_blocked 0", 0, "cciss/c0d0p1", "cciss/c0d0", []string{"cciss!c0d0/cciss!c0d0p1/partition"}, wrong},
+		{"requests below", "procs_blocked 0", 1, "md0", "sda", []string{"md0/slaves/sda"}, stall},
+		{"somebody waits", "procs_blocked 1", 0, "md0", "sda", []string{"md0/slaves/sda"}, stall},
+		{"unknown who waits", "", 0, "md0", "sda", []string{"md0/slaves/sda"}, stall},
+		{"a disk", "procs_blocked 0", 0, "sdb", "sda", []string{"sdb/slaves"}, stall},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			proc, sys := t.TempDir(), t.TempDir()
+			if err := errors.Join(os.WriteFile(filepath.Join(proc, "stat"), []byte("cpu 1 2\nintr 9 9\n"+c.blocked+"\n"), 0o644), os.MkdirAll(filepath.Join(sys, "class/block"), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range c.made {
+				device := filepath.Join("devices", path)
+				for filepath.Base(device) != disk.Entry(c.device) {
+					device = filepath.Dir(device)
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Join(sys, "devices", path), 0o755), os.Symlink(filepath.Join("../..", device), filepath.Join(sys, "class/block", disk.Entry(c.device)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			made, err := NewDevice(Options{Node: "here", ProcFS: proc, SysFS: sys, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := made.(*devices)
+			at := time.Now().Add(-10 * leakLooks * time.Second)
+			looks := func(n int, inFlight, completed uint64) {
+				for range n {
+					at = at.Add(time.Second)
+					d.update([]deviceCounts{{name: c.device, inFlight: inFlight, completed: completed}, {name: c.member, inFlight: c.below, completed: 50}}, 0, nil, at)
+				}
+			}
+			stalls := func(when string, want bool) {
+				t.Helper()
+				inFlight, stalled, _ := deviceValues(t, d, c.device)
+				if (stalled > 0) != want || inFlight == 0 {
+					t.Errorf("%s: stalled for %v s with %v in flight", when, stalled, inFlight)
+				}
+			}
+			looks(leakLooks/2, 346, 99)
+			looks(leakLooks/2-1, 345, 100)
+			stalls("at first", true)
+			looks(2, 345, 100)
+			stalls("later", c.is == stall)
+			looks(1, 345, 107)
+			stalls("after other requests", c.is == stall)
+			looks(2, 346, 107)
+			stalls("with one more request", true)
+			want := 0.0
+			if c.is == wrong {
+				want = 1
+			}
+			if n := unidentifiedValue(t, d, kindDevice, reasonInFlight); n != want {
+				t.Errorf("%v devices are counted, want %v", n, want)
+			}
+			looks(1, 0, 500)
+			looks(1, 345, 500)
+			stalls("as many anew", true)
+		})
 	}
 }
 
