@@ -228,7 +228,7 @@ var (
 	// backends are the values of the label backend, by CSI driver or, where there is none, by the volume's provisioner
 	// or the source. A driver or source that is not listed here is its own name.
 	backends = map[string]string{
-		"driver.longhorn.io":        "longhorn-v1",
+		longhornV1:                  "longhorn-v1",
 		longhornV2:                  "longhorn-v2",
 		"rbd.csi.ceph.com":          "ceph-rbd",
 		"io.openebs.csi-mayastor":   "mayastor",
@@ -254,8 +254,11 @@ var (
 // has: that of the PersistentVolume may be another one, as after a restore.
 var ownNames = []string{"longhorn-v1", "longhorn-v2", "cstor", "jiva"}
 
-// longhornV2 is Longhorn's driver with its second engine.
-const longhornV2 = "driver.longhorn.io v2"
+// longhornV1 is Longhorn's driver, and longhornV2 that with its second engine.
+const (
+	longhornV1 = "driver.longhorn.io"
+	longhornV2 = longhornV1 + " v2"
+)
 
 // Backends are the values of the label backend that are names of their own; any other one is a CSI driver or the source
 // of a PersistentVolume.
@@ -285,7 +288,7 @@ func (v *persistentVolume) backend() string {
 		driver = localPath // before it had the annotation
 	case driver == "":
 		driver = v.Spec.source
-	case csi != nil && driver == "driver.longhorn.io" && (csi.Attributes["dataEngine"] == "v2" || csi.Attributes["backendStoreDriver"] == "v2"):
+	case csi != nil && driver == longhornV1 && (csi.Attributes["dataEngine"] == "v2" || csi.Attributes["backendStoreDriver"] == "v2"):
 		driver = longhornV2 // Longhorn 1.5 and 1.6 call the engine the backend's driver
 	case strings.HasSuffix(driver, "rbd.csi.ceph.com"):
 		driver = "rbd.csi.ceph.com" // Rook puts its namespace before the driver's name
@@ -294,6 +297,16 @@ func (v *persistentVolume) backend() string {
 		return name
 	}
 	return driver
+}
+
+// backendOn returns the storage backend of a volume that is on these disks. A PersistentVolume that was made by hand or in
+// Longhorn's UI does not name the engine: the first one's disks are SCSI's, the second one's NVMe's or ublk's.
+func (i Identity) backendOn(below []string) string {
+	second := func(disk string) bool { return strings.HasPrefix(disk, "nvme") || strings.HasPrefix(disk, "ublkb") }
+	if i.Kubelet != "" && i.Backend == backends[longhornV1] && slices.ContainsFunc(below, second) {
+		return backends[longhornV2]
+	}
+	return i.Backend
 }
 
 // on reports whether the volume can be used on a node: whether one of its terms, if it has any, names the node.

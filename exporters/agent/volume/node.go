@@ -247,6 +247,7 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 		default:
 			mount, err = m, nil
 			f = Found{Identity: i, Disk: disk, Below: n.devices.BelowMount(m, disk, tables), Place: place}
+			f.Backend = i.backendOn(f.Below)
 		}
 	}
 	return f, mount, err

@@ -37,6 +37,9 @@ const sourcesYAML = `
 - {metadata: {name: pvc-scaleio}, spec: {scaleIO: {gateway: "https://192.0.2.2", system: s, volumeName: v}}}
 - {metadata: {name: pvc-flex}, spec: {flexVolume: {driver: example.com/lvm, fsType: ext4}}}
 - {metadata: {name: pvc-new}, spec: {someNewKind: {id: 7}}}
+- {metadata: {name: pvc-lh-scsi}, spec: {csi: {driver: driver.longhorn.io, volumeHandle: pvc-lh-scsi, volumeAttributes: {numberOfReplicas: "3", staleReplicaTimeout: "2880"}}}}
+- {metadata: {name: pvc-lh-nvme}, spec: {csi: {driver: driver.longhorn.io, volumeHandle: pvc-lh-nvme, volumeAttributes: {numberOfReplicas: "3", staleReplicaTimeout: "2880"}}}}
+- {metadata: {name: pvc-lh-ublk}, spec: {csi: {driver: driver.longhorn.io, volumeHandle: pvc-lh-ublk}}}
 - {metadata: {name: pvc-away}, spec: {iscsi: {iqn: "iqn.2005-10.org.example:away"}}}
 `
 
@@ -61,6 +64,9 @@ const sourcesMounts = `53 22 8:192 of another form
 45 22 8:144 / POD/example.org~other/pvc-new rw - ext4 /dev/sdj rw
 46 22 0:58 / POD/kubernetes.io~azure-file/pvc-azure-file rw - cifs //x/s rw
 47 22 8:160 / POD/kubernetes.io~cinder/pvc-cinder rw - ext4 /dev/sdk rw
+53 22 8:208 / POD/kubernetes.io~csi/pvc-lh-scsi/mount rw - ext4 /dev/longhorn/pvc-lh-scsi rw
+54 22 253:9 / POD/kubernetes.io~csi/pvc-lh-nvme/mount rw - ext4 /dev/longhorn/pvc-lh-nvme rw
+55 22 260:0 / POD/kubernetes.io~csi/pvc-lh-ublk/mount rw - ext4 /dev/longhorn/pvc-lh-ublk rw
 50 22 0:60 / POD/kubernetes.io~projected/kube-api-access rw - tmpfs tmpfs rw
 51 22 0:61 / POD/kubernetes.io~empty-dir/pvc-away rw - tmpfs tmpfs rw
 52 22 8:176 / POD/kubernetes.io~empty-dir/pvc-aws rw - ext4 /dev/sdl rw
@@ -97,10 +103,13 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for number, name := range map[string]string{"8:16": "sdb", "8:32": "sdc", "259:1": "nvme1n1", "8:48": "sdd", "8:64": "sde", "8:80": "sdf",
-		"252:1": "pxd!pxd1013237432577873530", "8:96": "sdg", "251:0": "rbd0", "8:112": "scinia", "8:128": "sdi", "8:144": "sdj", "8:176": "sdl"} {
+		"252:1": "pxd!pxd1013237432577873530", "8:96": "sdg", "251:0": "rbd0", "8:112": "scinia", "8:128": "sdi", "8:144": "sdj", "8:176": "sdl", "8:208": "sdm", "253:9": "dm-9", "260:0": "ublkb0"} {
 		if err := errors.Join(os.MkdirAll(filepath.Join(sys, "devices", name), 0o755), os.Symlink("../../devices/"+name, filepath.Join(sys, "dev/block", number))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.MkdirAll(filepath.Join(sys, "class/block/dm-9/slaves/nvme3n1"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	k := NewKubernetes(objects, "n1")
 	var volumes []map[string]any
@@ -127,7 +136,7 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 	}
 	want := []string{
 		"pg-fc-0 sdc fc", "pg-san-0 sdb iscsi", "pvc-aws nvme1n1 ebs.csi.aws.com", "pvc-aws-old sde ebs.csi.aws.com", "pvc-azure sdg azure-disk",
-		"pvc-flex sdi example.com/lvm", "pvc-gce sdf pd.csi.storage.gke.io", "pvc-new sdj someNewKind", "pvc-px pxd/pxd1013237432577873530 portworx", "pvc-rbd rbd0 ceph-rbd",
+		"pvc-flex sdi example.com/lvm", "pvc-gce sdf pd.csi.storage.gke.io", "pvc-lh-nvme dm-9 longhorn-v2", "pvc-lh-scsi sdm longhorn-v1", "pvc-lh-ublk ublkb0 longhorn-v2", "pvc-new sdj someNewKind", "pvc-px pxd/pxd1013237432577873530 portworx", "pvc-rbd rbd0 ceph-rbd",
 		"pvc-scaleio scinia scaleio", "pvc-vsphere sdd csi.vsphere.vmware.com",
 	}
 	if !slices.Equal(got, want) {
