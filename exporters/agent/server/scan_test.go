@@ -424,7 +424,7 @@ func TestPostgresLog(t *testing.T) {
 	}
 }
 
-// The binary log is told from a replica's relay log and Aria's by its index, also one with an ending of its own.
+// The binary log has an index, also one with an ending of its own; a replica's relay log, which has one, too, and Aria's log do not count.
 func TestMySQLBinlog(t *testing.T) {
 	p := process{root: "/proc", pid: os.Getpid(), dir: "/proc/self"}
 	for _, c := range []struct{ logs, open string }{
