@@ -14,7 +14,7 @@ import (
 
 var (
 	// ofKind is where the metric's help begins with a kind; itsReasons stand in parentheses behind what they mean.
-	ofKind     = regexp.MustCompile(`\. (claim|process|server|replica|path|listener|device|line): `)
+	ofKind     = regexp.MustCompile(`\. (claim|process|server|replica|path|listener|block_device|line): `)
 	itsReasons = regexp.MustCompile(`\(([a-z_]+(?:, [a-z_]+)*)[;)]`)
 )
 

@@ -37,7 +37,7 @@ var (
 		"Requests that a block device has now, by the kernel's own count. Before Linux 6.16 a flush alone is not in it.",
 		[]string{"node", "device"}, nil)
 	deviceStalled = prometheus.NewDesc("plumbline_device_stalled_seconds",
-		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none, requests that only a wrong count has (kind device of plumbline_unidentified_objects) aside. Its oldest request is at least this old.",
+		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none, requests that only a wrong count has (kind block_device of plumbline_unidentified_objects) aside. Its oldest request is at least this old.",
 		[]string{"node", "device"}, nil)
 	deviceOverflow = prometheus.NewDesc("plumbline_device_overflow",
 		"Block devices without series, because there are too many.", nil, nil)
@@ -288,7 +288,7 @@ func (d *devices) Update(ch chan<- prometheus.Metric) error {
 	}
 	ch <- gauge(deviceOverflow, float64(d.overflow))
 	sendUnidentified(ch, d.options.Node, kindLine, map[string]int{reasonDiskstats: d.unread})
-	sendUnidentified(ch, d.options.Node, kindDevice, map[string]int{reasonInFlight: leaks})
+	sendUnidentified(ch, d.options.Node, kindBlockDevice, map[string]int{reasonInFlight: leaks})
 	return d.err
 }
 

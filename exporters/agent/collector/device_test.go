@@ -149,7 +149,7 @@ func TestDeviceLeaks(t *testing.T) {
 			if c.is == wrong {
 				want = 1
 			}
-			if n := unidentifiedValue(t, d, kindDevice, reasonInFlight); n != want {
+			if n := unidentifiedValue(t, d, kindBlockDevice, reasonInFlight); n != want {
 				t.Errorf("%v devices are counted, want %v", n, want)
 			}
 			looks(1, 0, 500)

@@ -18,8 +18,8 @@ const (
 	kindReplica = "replica"
 	// kindPath are disks of other hosts by the wire, such as nvme.
 	kindPath = "path"
-	// kindDevice are block devices whose counts are wrong.
-	kindDevice = "device"
+	// kindBlockDevice are block devices whose counts are wrong.
+	kindBlockDevice = "block_device"
 	// kindLine are lines of the kernel's files that were not understood.
 	kindLine = "line"
 )
@@ -34,7 +34,7 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 		"path: disks over NVMe over Fabrics (nvme) or iSCSI (iscsi) that are in sysfs in a form that is not understood. "+
 		"listener: ports of network namespaces that are the usual one of an engine (postgresql, mysql, redis) and on which a program listens that is neither a known server nor a known proxy, "+
 		"and network namespaces that are not looked at, as there are too many (namespace); the log names the programs at debug, and so does --check. "+
-		"device: block devices that the kernel counts requests of which do not exist: their members have had none, and nobody has waited for I/O (in_flight). "+
+		"block_device: those that the kernel counts requests of which do not exist: their members have had none, and nobody has waited for I/O (in_flight). "+
 		"line: lines of the kernel's files that are not understood and left out: of mount tables (mountinfo; one that cannot be read to its end counts as one), of processes' cgroups (cgroup), "+
 		"processes by their stat (stat), network namespaces by their tables of sockets (tcp), block devices by diskstats (diskstats). "+
 		"claim, process and cgroups' lines are there with --kubernetes only. All are as of the latest look, ten seconds ago at the most; a listener may be as old as it takes to look at all network namespaces, 16 of them every ten seconds.",
@@ -54,7 +54,7 @@ const (
 	reasonVolume        = "volume"
 	// Of a listener: its network namespace is not looked at.
 	reasonNamespace = "namespace"
-	// Of a device: its requests.
+	// Of a block device: its requests.
 	reasonInFlight = "in_flight"
 	// Of a line: the file it is in.
 	reasonStat      = "stat"
