@@ -21,6 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -156,7 +157,7 @@ func freeAddresses(n int) (all []string, err error) {
 // namesOfVolumes returns a file in memory that names this machine's file systems to the agent, by where they are
 // mounted. Of several mounts of one the shortest path counts.
 func namesOfVolumes() (*os.File, error) {
-	tables, err := volume.ReadTables("/proc")
+	tables, err := volume.ReadTables("/proc", pod.NewWalk("/proc"))
 	if err != nil {
 		return nil, err
 	}
