@@ -144,6 +144,11 @@ type deviceState struct {
 	nobodys       int
 }
 
+// stalled reports whether a device gets nowhere. Within two looks it may only be busy.
+func (s *deviceState) stalled(now time.Time) bool {
+	return !s.since.IsZero() && now.Sub(s.since) > 2*deviceInterval
+}
+
 // NewDevice returns the collector "device".
 func NewDevice(o Options) (Collector, error) {
 	return &devices{options: o, devices: map[string]*deviceState{}}, nil
@@ -210,17 +215,17 @@ func (d *devices) update(stats []deviceCounts, unread int, err error, now time.T
 		}
 	}
 	if d.overflow+d.unread == 0 {
-		d.findLeaks()
+		d.findLeaks(now)
 	}
 }
 
 // findLeaks finds devices on top of others whose count of requests is wrong, as that of md, device mapper and partitions was in
 // some kernels (Linux 74672d06 mends one such case). A device may hold requests back while its members are idle (multipath without a
 // path, a full thin pool), but then somebody waits for them.
-func (d *devices) findLeaks() {
+func (d *devices) findLeaks(now time.Time) {
 	waited, known := false, false
 	for name, s := range d.devices {
-		if s.since.IsZero() {
+		if !s.stalled(now) {
 			continue
 		}
 		members := d.members(name)
@@ -279,8 +284,7 @@ func (d *devices) Update(ch chan<- prometheus.Metric) error {
 		if s.leaked > 0 {
 			leaks++
 		}
-		// Within two looks it may only be busy.
-		if !s.since.IsZero() && now.Sub(s.since) > 2*deviceInterval {
+		if s.stalled(now) {
 			stalled = now.Sub(s.since).Seconds()
 		}
 		ch <- gauge(deviceInFlight, float64(s.inFlight), d.options.Node, name)

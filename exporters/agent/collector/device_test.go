@@ -136,8 +136,9 @@ func TestDeviceLeaks(t *testing.T) {
 					t.Errorf("%s: stalled for %v s with %v in flight", when, stalled, inFlight)
 				}
 			}
-			looks(leakLooks/2, 346, 99)
-			looks(leakLooks/2-1, 345, 100)
+			const busy = 3 // looks before it counts as stalled
+			looks(busy+leakLooks/2, 346, 99)
+			looks(busy+leakLooks/2-1, 345, 100)
 			stalls("at first", true)
 			looks(2, 345, 100)
 			stalls("later", c.is == stall)
