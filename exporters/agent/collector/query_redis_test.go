@@ -1,8 +1,10 @@
 package collector
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,16 +14,18 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/certificate"
+	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // redisGroups are the groups of the commands that the tests make.
 var redisGroups = map[string]string{
 	"get": "read", "lrange": "read", "strlen": "read", "llen": "read",
-	"set": "write", "incr": "write", "rpush": "write", "lpush": "write", "mset": "write", "del": "write",
+	"set": "write", "incr": "write", "rpush": "write", "lpush": "write", "mset": "write", "del": "write", "flushdb": "write",
 	"blpop": "blocking", "multi": "transaction", "exec": "transaction", "eval": "scripting",
 	"subscribe": "pubsub", "publish": "pubsub", "unsubscribe": "pubsub",
-	"ping": "connection", "select": "connection", "info": "admin", "config": "admin", "psync": "admin", "debug": "admin",
+	"ping": "connection", "select": "connection", "hello": "connection", "client": "connection", "info": "admin", "config": "admin", "psync": "admin", "debug": "admin",
 }
 
 // calledDuring is during, beside the server's own report of that time.
@@ -164,13 +168,7 @@ func TestQueryRedisBlocked(t *testing.T) {
 		for _, w := range waiting {
 			sendRedis(t, w, servertest.RESP("BLPOP", "queue", "0"), 0)
 		}
-		testkit.Eventually(t, testkit.Patience, func() error {
-			text, err := c.Do("INFO", "clients")
-			if err == nil && !strings.Contains(text, fmt.Sprintf("blocked_clients:%d\r\n", blocked)) {
-				err = fmt.Errorf("they are not blocked yet: %s", text)
-			}
-			return err
-		})
+		wantBlocked(t, c, blocked)
 		wantGauge(t, q, name, "plumbline_query_in_flight wait", func(n float64) bool { return n == 0 })
 		for end := time.Now().Add(pause); time.Now().Before(end); {
 			sendRedis(t, c, servertest.RESP("GET", "k"), 1)
@@ -191,6 +189,124 @@ func TestQueryRedisBlocked(t *testing.T) {
 	if got.sums["blocking"] > took.Seconds() {
 		t.Errorf("%d commands that waited at the same time took %.3f s of work in %v", blocked, got.sums["blocking"], took)
 	}
+}
+
+func TestQueryRedisPushes(t *testing.T) { testQueryRedisPushes(t, servertest.StartRedis(t, nil)) }
+
+func TestQueryValkeyPushes(t *testing.T) { testQueryRedisPushes(t, servertest.StartValkey(t, nil)) }
+
+// Push messages answer no command: what waits counts when its own answer comes, and where they come between answers,
+// each command counts once.
+func testQueryRedisPushes(t *testing.T, r *servertest.Redis) {
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	c, tracks := r.Connect(t, "tcp"), r.Connect(t, "tcp")
+	const keys = 20
+	get := func(i int) string { return servertest.RESP("GET", fmt.Sprint("k", i)) }
+	set := func(i int) string { return servertest.RESP("SET", fmt.Sprint("k", i), "x") }
+	// receive takes so many answers and push messages, in whatever order.
+	receive := func(answers, pushes int) {
+		t.Helper()
+		got := 0
+		for range answers + pushes {
+			text, err := tracks.Answer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(text, "invalidate\n") || strings.HasPrefix(text, "message\n") {
+				got++
+			}
+		}
+		if got != pushes {
+			t.Fatalf("%d push messages among %d, want %d", got, answers+pushes, pushes)
+		}
+	}
+	got, want := calledDuring(t, q, name, r, func() {
+		sendRedis(t, tracks, servertest.RESP("HELLO", "3")+servertest.RESP("CLIENT", "TRACKING", "ON")+servertest.RESP("SUBSCRIBE", "channel"), 3)
+		for range 50 { // between answers
+			sendRedis(t, tracks, get(0), 1)
+			sendRedis(t, tracks, strings.Repeat(get(1), 50), 0)
+			sendRedis(t, c, set(0), 1)
+			receive(50, 1)
+		}
+		for _, x := range []struct {
+			text         string
+			answers      int
+			pushes, more int // before the answer, and with it
+		}{
+			{set(0) + set(1) + servertest.RESP("PUBLISH", "channel", strings.Repeat("x", 10000)), 3, 3, 1},
+			{servertest.RESP("FLUSHDB"), 1, 1, 0},
+		} {
+			for i := range keys {
+				sendRedis(t, tracks, get(i), 1)
+			}
+			sendRedis(t, tracks, servertest.RESP("LLEN", "queue"), 1)
+			sendRedis(t, tracks, servertest.RESP("BLPOP", "queue", "0")+get(0), 0)
+			wantBlocked(t, c, 1)
+			before := look(t, q, name)
+			sendRedis(t, c, x.text, x.answers)
+			receive(0, x.pushes)
+			sendRedis(t, c, servertest.RESP("PING"), 1) // the server is through with its sends before
+			if got := look(t, q, name).minus(before).counts; got["blocking"]+got["read"] != 0 {
+				t.Errorf("before their answers came, %v were counted", got)
+			}
+			sendRedis(t, c, servertest.RESP("RPUSH", "queue", "x"), 1)
+			receive(2, x.more)
+		}
+	})
+	wantCounts(t, got, want)
+	wantSum(t, got)
+}
+
+// wantBlocked waits until so many clients of the server wait for something.
+func wantBlocked(t *testing.T, c *servertest.RedisConn, clients int) {
+	t.Helper()
+	testkit.Eventually(t, testkit.Patience, func() error {
+		text, err := c.Do("INFO", "clients")
+		if err == nil && !strings.Contains(text, fmt.Sprintf("blocked_clients:%d\r\n", clients)) {
+			err = fmt.Errorf("they are not blocked yet: %s", text)
+		}
+		return err
+	})
+}
+
+// Encrypted connections are not read: their answers are lost, and counted as that, and what comes by others beside them
+// counts.
+func TestQueryRedisTLS(t *testing.T) {
+	port, err := freeport.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := servertest.StartRedis(t, func(data string) { certified(t, data) }, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
+		"--tls-cert-file", certificate.File, "--tls-key-file", certificate.Key, "--tls-ca-cert-file", certificate.File)
+	q := startQuery(t)
+	name := defaultName(t, q, r.PID)
+	c := r.Connect(t, "tcp")
+	encrypted, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encrypted.Close()
+	const commands = 100
+	got := during(t, q, name, commands, func() {
+		for range commands {
+			if _, err := io.WriteString(encrypted, servertest.RESP("PING")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(encrypted, make([]byte, len("+PONG\r\n"))); err != nil {
+				t.Fatal(err)
+			}
+			sendRedis(t, c, servertest.RESP("GET", "k"), 1)
+		}
+	})
+	want, err := c.Calls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.total() != want["get"] || got.counts["read"] != want["get"] || got.lost["encrypted"] != float64(want["ping"]) || len(got.lost) != 1 {
+		t.Errorf("counted %v, lost %v; the server ran %v", got.counts, got.lost, want)
+	}
+	wantSum(t, got)
 }
 
 // Of commands that one turn of the server's serves, each has its own time, also while it is under way: what was

@@ -77,6 +77,14 @@ static __always_inline bool stage(struct connection *c)
 	return true;
 }
 
+/* The eight bytes at a user address; 0 if they cannot be read. A small stack is cheaper to read to. */
+__noinline u64 user_word(u64 at)
+{
+	u64 word = 0;
+	bpf_probe_read_user(&word, sizeof(word), (void *)at);
+	return word;
+}
+
 /* A word of up to eight letters as the number its lower-case bytes make. */
 #define WORD(a, b, c, d, e, f, g, h) \
 	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | \

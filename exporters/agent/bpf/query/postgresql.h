@@ -404,17 +404,9 @@ static __always_inline int pg_received(struct backend *b, struct connection *c, 
 #define PG_MAX_ACTIVITY (1 << 20)
 #define PG_LOOKS 16 /* statements at whose ends a process looks for its status, until it is believed */
 
-/* The eight bytes at a user address; 0 if they cannot be read. A small stack is cheaper to read to. */
-__noinline u64 pg_word(u64 at)
-{
-	u64 word = 0;
-	bpf_probe_read_user(&word, sizeof(word), (void *)at);
-	return word;
-}
-
 static __always_inline u64 pg_apart(u64 at, u32 size, u32 field)
 {
-	return pg_word(at + size + field) - pg_word(at + field);
+	return user_word(at + size + field) - user_word(at + field);
 }
 
 /* Whether there is a status at this address, and another one behind it. */
@@ -438,9 +430,9 @@ static __always_inline u64 pg_status_of(struct backend *b)
 	if (!s || !s->status)
 		return 0;
 	b->status_looked++;
-	u64 at = pg_word(s->status);
+	u64 at = user_word(s->status);
 	u32 size = s->status_size, pid = inner_pid(bpf_get_current_task_btf());
-	if (!at || !pid || (u32)pg_word(at + PG_STATUS_PID) != pid)
+	if (!at || !pid || (u32)user_word(at + PG_STATUS_PID) != pid)
 		return 0;
 	if (!s->status_known && !pg_is_status(at, size) && !pg_is_status(at - size, size))
 		return 0;
@@ -456,7 +448,7 @@ __noinline int pg_read_query_id(struct backend *b)
 	if (!b)
 		return 0;
 	u64 status = pg_status_of(b);
-	b->query_id = status ? pg_word(status + PG_STATUS_QUERY_ID) : 0;
+	b->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
 	if (!b->query_id)
 		lose(b->server, status ? NO_ID : NO_ID_READ);
 	return 0;

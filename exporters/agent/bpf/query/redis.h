@@ -62,6 +62,10 @@ struct redis_state {
 	u8 word_over; /* inline: the first word is over */
 	u8 opener;    /* group of the first command without an answer */
 	u8 replica;   /* what follows is the stream to a replica */
+	u8 pushed;    /* what is sent is push messages alone, which answer nothing */
+	u64 out;      /* user address of what is sent and not yet looked at */
+	u64 out_end;
+	u64 elements; /* of the push message at hand, to come */
 };
 
 _Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less room");
@@ -423,28 +427,36 @@ static __always_inline long redis_digit(struct connection *c, u8 byte, u8 next)
 	return 0;
 }
 
-/* A line's number at once, if it has at most five digits and has come as a whole: how many bytes it takes
- * with its line's end, or 0. */
-static __always_inline u32 redis_number(struct connection *c)
+/* The number in a line, behind its first byte, if it has at most five digits: how many bytes the line takes with its
+ * end, or 0. */
+static __always_inline u32 redis_line(u64 text, u64 *number)
 {
-	if (c->stage_at >= c->staged || c->staged > STAGED)
-		return 0;
-	u64 text = eight_bytes(c, STAGE + c->stage_at);
-	u64 number = 0;
+	u64 n = 0;
 #pragma unroll
 	for (u32 i = 1; i <= 5; i++) {
 		u8 digit = text >> (8 * i);
 		if (digit < '0' || digit > '9')
 			return 0;
-		number = number * 10 + digit - '0';
+		n = n * 10 + digit - '0';
 		if ((u8)(text >> (8 * i + 8)) == '\r') {
-			if (c->stage_at + i + 3 > c->staged)
-				return 0;
-			redis(c)->number = number;
+			*number = n;
 			return i + 3;
 		}
 	}
 	return 0;
+}
+
+/* A line's number at once, if it has come as a whole: how many bytes the line takes, or 0. */
+static __always_inline u32 redis_number(struct connection *c)
+{
+	if (c->stage_at >= c->staged || c->staged > STAGED)
+		return 0;
+	u64 number = 0;
+	u32 line = redis_line(eight_bytes(c, STAGE + c->stage_at), &number);
+	if (!line || c->stage_at + line > c->staged)
+		return 0;
+	redis(c)->number = number;
+	return line;
 }
 
 static __always_inline void redis_begin_number(struct redis_state *p, u8 place)
@@ -616,8 +628,55 @@ static __always_inline int redis_received(struct backend *b, struct connection *
 	return 0;
 }
 
+#define REDIS_NULL 3 /* bytes of the line of a null */
+
+/* One line of push messages, and the string that it is the length of. */
+static long redis_push_step(u32 i, struct feed *f)
+{
+	struct redis_state *p = redis(f->c);
+	if (p->out >= p->out_end)
+		return 1;
+	u64 text = user_word(p->out), number = 0;
+	u8 type = text;
+	u32 line = type == '_' ? REDIS_NULL : redis_line(text, &number);
+	if (!line || (!p->elements && type != '>'))
+		return 1;
+	switch (type) {
+	case '>':
+	case '*':
+		p->elements += number;
+		break;
+	case '$':
+		p->out += number + 2;
+		break;
+	case ':':
+	case '_':
+		break;
+	default:
+		return 1;
+	}
+	p->out += line;
+	p->elements -= type != '>';
+	return 0;
+}
+
+#define REDIS_PUSH_LINES 4096 /* that are looked at in one send */
+
+/* Commands that wait are not answered by push messages (RESP3); those that are answered in their turn may be, as
+ * SUBSCRIBE is. */
 static __always_inline int redis_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
+	struct redis_state *p = redis(c);
+	struct feed f = {.c = c};
+	bool waits = p->commands[REDIS_BLOCKING] || (p->turn != b->start && c->pid == bpf_get_current_task_btf()->pid);
+	p->pushed = 0;
+	if (!p->total || !waits)
+		return 0;
+	p->out = buf;
+	p->out_end = buf + len;
+	p->elements = 0;
+	bpf_loop(REDIS_PUSH_LINES, redis_push_step, &f, 0);
+	p->pushed = p->out == p->out_end && !p->elements;
 	return 0;
 }
 
@@ -665,7 +724,7 @@ static __always_inline int redis_sent(struct backend *b, struct connection *c, s
 		c->skip = 0;
 		p->place = REDIS_START;
 	}
-	if (!p->total)
+	if (!p->total || p->pushed)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	if (b->busy) {

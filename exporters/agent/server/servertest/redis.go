@@ -177,7 +177,7 @@ func (c *RedisConn) Send(text string, answers int) (last string, err error) {
 	return last, <-sent
 }
 
-// Answer reads one answer; that of an array are its parts, one a line.
+// Answer reads one answer or, with RESP3, one push message; that of an array are its parts, one a line.
 func (c *RedisConn) Answer() (string, error) {
 	line, err := c.in.ReadString('\n')
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *RedisConn) Answer() (string, error) {
 	switch line[0] {
 	case '-':
 		return "", errors.New(line[1:])
-	case '$', '*':
+	case '$', '*', '>', '%':
 		n, err := strconv.Atoi(line[1:])
 		if err != nil || n < 0 {
 			return "", err
@@ -199,6 +199,9 @@ func (c *RedisConn) Answer() (string, error) {
 			text := make([]byte, n+2)
 			_, err := io.ReadFull(c.in, text)
 			return string(text[:n]), err
+		}
+		if line[0] == '%' {
+			n *= 2
 		}
 		var parts []string
 		for range n {
