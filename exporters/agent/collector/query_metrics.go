@@ -33,9 +33,10 @@ var (
 	queryReads = prometheus.NewDesc("plumbline_query_file_reads_total",
 		"Read calls on files within statements, by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "db_system", "cache"}, nil)
-	// The statement was prepared before the agent began, or its name was one of too many, or its first word is behind a long comment or long query attributes.
+	// The statement was prepared before the agent began, or its name was one of too many, or its first word is behind a long comment or long query attributes;
+	// and it is none of PostgreSQL's whose answer names the command.
 	queryUnknown = prometheus.NewDesc("plumbline_query_commands_unknown_total",
-		`Statements whose command is not known, because they were prepared unseen or begin with a long comment or long attributes; they are counted with command="other".`, []string{"server", "db_system"}, nil)
+		`Statements whose command is not known, because they were prepared unseen or begin with a long comment or long attributes; they are counted with command="other". Of PostgreSQL only those whose answer does not name it, as of one that failed.`, []string{"server", "db_system"}, nil)
 	// Pipelining: clients that do not wait for an answer before they send more.
 	queryPipelined = prometheus.NewDesc("plumbline_query_pipelined_total",
 		"Statements that the server read from its connection together with an earlier one; those that waited in the socket are not seen.",

@@ -24,7 +24,7 @@ func TestQueryTLSPostgres(t *testing.T) {
 	waitForServer(t, q, "secret")
 	for name, c := range map[string]*pgx.Conn{"before the agent": old, "after": connectEncrypted(t, pg.URL)} {
 		t.Run(name, func(t *testing.T) {
-			got := during(t, q, "secret", 1003, func() {
+			got := during(t, q, "secret", 1004, func() {
 				run(t, c, "begin")
 				run(t, c, "create temp table t as select 1 as i")
 				for range 1000 {
@@ -32,9 +32,10 @@ func TestQueryTLSPostgres(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				run(t, c, "with x as (select 1) delete from t")
 				run(t, c, "rollback")
 			})
-			wantCounts(t, got, map[string]uint64{"begin": 1, "other": 1, "update": 1000, "rollback": 1})
+			wantCounts(t, got, map[string]uint64{"begin": 1, "other": 1, "update": 1000, "delete": 1, "rollback": 1})
 			wantSum(t, got)
 		})
 	}

@@ -77,10 +77,35 @@ func TestQueryWire(t *testing.T) {
 		{"comments and case", func(t *testing.T, w *wire) {
 			for _, s := range []string{"/* app: x */ SeLeCt 1", "-- hint\nUPDATE pg_class set relname = relname where false",
 				"  (select 1)", "/* a **/ /* b */with x as (select 1) table x", "show all", ""} {
-				w.send([]byte(message('Q', s+"\x00")))
-				w.ready(1)
+				w.query(s)
 			}
 		}, map[string]uint64{"select": 3, "update": 1, "other": 2}},
+		{"comments in comments", func(t *testing.T, w *wire) {
+			for _, s := range []string{"/* a /* b */ delete */ select 1", "/*/* a */*/ select 1", "/*/ a /*/ b */ */select 1", "/* * / //* a **/ ***/ select 1",
+				"/**/ /* a */ update pg_class set relname = relname where false", strings.Repeat("/*", 20) + strings.Repeat("*/", 20) + " begin"} {
+				w.query(s)
+			}
+		}, map[string]uint64{"select": 4, "update": 1, "begin": 1}},
+		{"what WITH does, as the answer names it", func(t *testing.T, w *wire) {
+			const with = "with x as (select 1) "
+			const change = with + "update pg_class set relname = relname where false"
+			for _, s := range []string{with + "select generate_series(1, 10000)", with + "table x", change, with + "delete from pg_class where false",
+				with + "insert into pg_class select from pg_class where false", "with x as (insert into pg_class select from pg_class where false returning 1) select * from x",
+				with + "merge into pg_class using x on false when matched then do nothing", with + "select nonsense"} {
+				w.query(s)
+			}
+			w.send([]byte(message('P', "p\x00"+change+"\x00\x00\x00") + message('S', "")))
+			w.ready(1)
+			for range 2 {
+				w.send([]byte(bindAndExecute("p")))
+				w.ready(1)
+			}
+			w.send([]byte(strings.Repeat(executeOf(change)+message('S', ""), 10)))
+			w.ready(10)
+			// A batch is named after its first statement, which the answer's end does not show.
+			w.send([]byte(executeOf(with+"table x") + executeOf(change) + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"select": 5, "update": 13, "delete": 1, "insert": 1, "other": 1}},
 		{"copy in, with a Sync that the server ignores", func(t *testing.T, w *wire) {
 			w.send([]byte(message('Q', "create temp table c (t text)\x00")))
 			w.ready(1)
@@ -121,25 +146,25 @@ func TestQueryWire(t *testing.T) {
 	}
 }
 
-// A statement that begins with a comment longer than what is looked at is one of unknown command, in each protocol.
+// A statement that begins with a comment longer than what is looked at has the command that the answer names, in each
+// protocol; one that fails is of unknown command.
 func TestQueryLongComment(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "commented", "autovacuum": "off"}, nil)
 	waitForServer(t, q, "commented")
 	text := "/*" + strings.Repeat("x", 200) + "*/ select 1"
-	got := during(t, q, "commented", 4, func() {
+	got := during(t, q, "commented", 5, func() {
 		w := dial(t, pg)
-		w.send([]byte(message('Q', text+"\x00")))
-		w.ready(1)
+		w.query(text)
+		w.query(text + "/0")
 		w.send([]byte(executeOf(text) + message('S', "")))
 		w.ready(1)
 		w.send([]byte(message('P', "a\x00"+text+"\x00\x00\x00") + message('B', "\x00a\x00\x00\x00\x00\x00\x00\x00") + message('E', "\x00\x00\x00\x00\x00") + message('S', "")))
 		w.ready(1)
-		w.send([]byte(message('Q', "/* x */\x00"))) // empty, and that is known
-		w.ready(1)
+		w.query("/* x */") // empty, and that is known
 	})
-	if got.total() != 4 || got.counts["other"] != 4 || got.unknown != 3 || len(got.lost) != 0 {
-		t.Errorf("statements %v, %v of unknown command, lost %v; want 4 others, 3 of unknown command", got.counts, got.unknown, got.lost)
+	if got.total() != 5 || got.counts["select"] != 3 || got.counts["other"] != 2 || got.unknown != 1 || len(got.lost) != 0 {
+		t.Errorf("statements %v, %v of unknown command, lost %v; want 3 selects and 2 others, 1 of unknown command", got.counts, got.unknown, got.lost)
 	}
 }
 
@@ -250,6 +275,13 @@ func (w *wire) send(b []byte) {
 	if _, err := w.conn.Write(b); err != nil {
 		w.t.Error(err)
 	}
+}
+
+// query runs a statement in the simple protocol.
+func (w *wire) query(statement string) {
+	w.t.Helper()
+	w.send([]byte(message('Q', statement+"\x00")))
+	w.ready(1)
 }
 
 // wait reads messages up to one of the given type.

@@ -143,6 +143,12 @@ __noinline u32 name_hash(struct connection *c, u32 pos, u32 end)
 	return hash * 0x9e3779b97f4a7c15ULL >> 32;
 }
 
+/* A request with one more execution. Several in one request are one statement, named after the first. */
+static __always_inline u8 pg_executed(u8 request, u8 bound)
+{
+	return request & HAS_STATEMENT ? request | SEVERAL : bound | HAS_STATEMENT;
+}
+
 /* A message whose header and first bytes are in bytes[from:end]. */
 __noinline int pg_message(struct connection *c, u32 from, u32 end)
 {
@@ -172,9 +178,7 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 		break;
 	case 'E':
 		pg(c)->request_open = 1;
-		/* Several in one request are one statement, named after the first. */
-		if (!(c->request & HAS_STATEMENT))
-			c->request = c->bound | HAS_STATEMENT;
+		c->request = pg_executed(c->request, c->bound);
 		break;
 	case 'C':
 		pg(c)->request_open = 1;
@@ -349,8 +353,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			bound = bound ? recall(names_of_task(0), bound) : unnamed;
 			break;
 		case 'E':
-			if (!(request & HAS_STATEMENT))
-				request = bound | HAS_STATEMENT;
+			request = pg_executed(request, bound);
 			break;
 		case 'D':
 			break;
@@ -494,14 +497,40 @@ static __always_inline void pg_ready(struct backend *b, struct connection *c, st
 		b->behind = now - arrival;
 }
 
+#define PG_MIN_TAG (PG_HEADER + 6)  /* bytes of a CommandComplete with the tag BEGIN */
+#define PG_MAX_TAG (PG_HEADER + 40) /* longer than PostgreSQL has one */
+#define PG_TAG_SEEN 12              /* bytes of a tag that are looked at, or of it and the ReadyForQuery behind it */
+
+/* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH, a
+ * select. Not static, so that the verifier goes through it once. */
+__noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
+{
+	if (!c)
+		return request;
+	for (u32 size = PG_MIN_TAG; size <= PG_MAX_TAG && !(request & SEVERAL); size++) {
+		u64 head = user_word(end - size);
+		if ((u8)head != 'C' || __builtin_bswap32(head >> 8) != size - 1)
+			continue;
+		if (bpf_probe_read_user(&c->bytes[STAGE], PG_TAG_SEEN, (void *)(end - size + PG_HEADER)))
+			break;
+		return classify(c, STAGE, STAGE + PG_TAG_SEEN, 0) | (request & ~(COMMAND_BITS | UNKNOWN));
+	}
+	return request & COMMAND_BITS ? request & ~UNKNOWN : request;
+}
+
 /* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
  * several parts. */
 static __always_inline int pg_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
+	struct pg_state *p = pg(c);
 	u8 end[6] = {};
 	bpf_probe_read_user(end, sizeof(end), (void *)(buf + len - sizeof(end)));
-	if (end[0] == 'Z' && !end[1] && !end[2] && !end[3] && end[4] == 5)
-		pg(c)->ready_sent = end[5];
+	if (end[0] != 'Z' || end[1] || end[2] || end[3] || end[4] != 5)
+		return 0;
+	p->ready_sent = end[5];
+	u8 *request = &p->pending[p->pending_head & (PENDING - 1)];
+	if (p->pending_tail != p->pending_head && *request & UNKNOWN)
+		*request = pg_tagged(c, buf + len - sizeof(end), *request);
 	return 0;
 }
 

@@ -196,7 +196,8 @@ type QueryConnection struct {
 	ScanWord    uint64
 	ScanState   uint8
 	ScanLetters uint8
-	_           [6]byte
+	ScanDepth   uint8
+	_           [5]byte
 	InBuf       uint64
 	InLeft      uint32
 	Staged      uint32

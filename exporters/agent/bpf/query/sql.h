@@ -31,6 +31,7 @@ enum scan {
 	SCAN_M,       /* and M, of a comment for MariaDB */
 	SCAN_BLOCK,   /* in a comment */
 	SCAN_STAR,    /* in a comment, after * */
+	SCAN_NESTED,  /* in a comment, after /, where they nest */
 	SCAN_VERSION, /* in the number behind the beginning of a comment that is executed */
 	SCAN_WORD,
 	SCAN_CUT, /* at the end of what is looked at, before the word's */
@@ -114,12 +115,21 @@ static long scan_byte(u32 i, struct scanner *s)
 	case SCAN_BLOCK:
 		if (c == '*')
 			conn->scan_state = SCAN_STAR;
+		else if (c == '/' && !(s->text & MYSQL_TEXT))
+			conn->scan_state = SCAN_NESTED;
+		return 0;
+	case SCAN_NESTED:
+		conn->scan_depth += c == '*';
+		if (c != '/')
+			conn->scan_state = SCAN_BLOCK;
 		return 0;
 	case SCAN_STAR:
-		if (c == '/')
-			conn->scan_state = SCAN_SPACE;
-		else if (c != '*')
+		if (c == '/') {
+			conn->scan_state = conn->scan_depth ? SCAN_BLOCK : SCAN_SPACE;
+			conn->scan_depth -= conn->scan_depth > 0;
+		} else if (c != '*') {
 			conn->scan_state = SCAN_BLOCK;
+		}
 		return 0;
 	}
 	c |= 0x20;
@@ -172,13 +182,14 @@ static __always_inline void scan_next(struct scanner *s)
 	struct connection *c = s->c;
 	c->scan_state = SCAN_SPACE;
 	c->scan_letters = 0;
+	c->scan_depth = 0;
 	c->scan_word = 0;
 	u32 looked = bpf_loop(BODY + MAX_HEADER, scan_byte, s, 0);
 	s->from += looked - 1; /* at the byte behind the word */
 }
 
 /* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | UNKNOWN if it goes on there and its first word
- * does not end before. text has enum text's bits. */
+ * does not end before; SELECT | UNKNOWN of PostgreSQL's WITH, whose answer shows more. text has enum text's bits. */
 __noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 {
 	if (!c)
@@ -198,8 +209,9 @@ __noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 		return other ? OTHER : BEGIN;
 	}
 	switch (first) {
-	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
+		return text & MYSQL_TEXT ? SELECT : SELECT | UNKNOWN;
+	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('v', 'a', 'l', 'u', 'e', 's', 0, 0):
 	case WORD('t', 'a', 'b', 'l', 'e', 0, 0, 0):
 		return SELECT;

@@ -65,7 +65,10 @@ enum conn {
 #define HAS_STATEMENT 0x80
 #define MARKED 0x40  /* something that only its protocol knows */
 #define UNKNOWN 0x20 /* its command is not known, see prepared.h and sql.h */
-#define COMMAND_BITS 0x1f
+#define SEVERAL 0x10 /* it has several statements */
+#define COMMAND_BITS 0x0f
+
+_Static_assert(COMMANDS <= COMMAND_BITS + 1, "a request has room for fewer commands");
 
 /* Who woke a task last, and when; see ../trace.h and wakes.h. */
 struct wake {
@@ -113,7 +116,7 @@ struct connection {
 	u32 head_want;
 	u32 body;      /* body length of the message at hand */
 	u64 scan_word; /* of the text being classified; see sql.h */
-	u8 scan_state, scan_letters;
+	u8 scan_state, scan_letters, scan_depth;
 	u64 in_buf; /* user address of the received bytes not yet looked at */
 	u32 in_left;
 	u32 staged; /* bytes in bytes[STAGE], stage_at of them looked at */
