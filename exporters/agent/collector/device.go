@@ -24,8 +24,9 @@ const (
 	deviceInterval = time.Second
 	// maxDevices bounds the devices with series of their own.
 	maxDevices = 4096
-	// leakLooks is at how many looks a device's requests must be nobody's before they are a wrong count.
-	leakLooks = 60
+	// leakLooks is at how many looks, a quarter of an hour of them, a device's requests must be nobody's before they are a
+	// wrong count. Asynchronous I/O may wait without a blocked process: such a stall ends here in what the agent reports.
+	leakLooks = 900
 	// maxStat bounds /proc/stat, which has a number for each interrupt.
 	maxStat = 4 << 20
 	// maxDiskstats bounds what is read of /proc/diskstats, whose lines have at most 300 bytes.
