@@ -50,8 +50,8 @@ func (f *Finding) knownOfVolume(s *series) {
 		s.add("replica:write_service_seconds:mean5m", r.Service, is...)
 		s.add("replica:write_time_seconds:mean5m", r.Time(), is...)
 		s.add("replica:disk_write_seconds:mean5m", r.Disk, is...)
-		s.add("replica:stopped_seconds:avg5m", r.Stopped, is...)
-		s.add("replica:unread_bytes:avg5m", r.Unread, is...)
+		s.add("replica:stopped_seconds:p80_5m", r.Stopped, is...)
+		s.add("replica:unread_bytes:p80_5m", r.Unread, is...)
 		if r.Device != "" {
 			s.add("replica:disk:info", 1, append(is, "node", r.Node, "device", r.Device)...)
 		}

@@ -75,8 +75,8 @@ var Written = map[string]string{
 	"replica round trip": `histogram_avg(sum by (address) (rate(plumbline_replica_request_duration_seconds{$volume,op="write"}[$window])))`,
 	"replica service":    `histogram_avg(sum by (address) (rate(plumbline_replica_service_seconds{$volume,op="write"}[$window])))`,
 	"replica last":       `sum by (address) (increase(plumbline_replica_last_ack_total{$volume}[$window])) / on () group_left () sum(increase(plumbline_replica_last_ack_total{$volume}[$window]))`,
-	"replica unread":     `max by (address) (avg_over_time(plumbline_replica_service_unread_bytes{$volume}[$window]))`,
-	"replica stopped":    `max by (address) (avg_over_time(plumbline_storage_process_stopped_seconds{$volume,role="replica"}[$window]))`,
+	"replica unread":     `max by (address) (quantile_over_time(0.8, plumbline_replica_service_unread_bytes{$volume}[$window]))`,
+	"replica stopped":    `max by (address) (quantile_over_time(0.8, plumbline_storage_process_stopped_seconds{$volume,role="replica"}[$window]))`,
 	// Of engines whose wire is not watched; by the replica's name.
 	"replica time by engine":    `max by (replica) (replica:write_seconds:mean5m{$volume,source!="wire"})`,
 	"replica service by engine": `max by (replica) (replica:write_service_seconds:mean5m{$volume,source!="wire"})`,
