@@ -199,7 +199,7 @@ func (w *mysqlWire) do(command string) []byte {
 	w.send(0, command)
 	first := w.packet()
 	switch {
-	case first[0] == mysqlEnd: // another login: the server asks again for what is empty
+	case first[0] == mysqlEnd: // another login: the server requests another answer, which is empty, too
 		w.send(2, "")
 		return w.packet()
 	case first[0] == mysqlFailed || first[0] == 0 && command[0] != '\x03':

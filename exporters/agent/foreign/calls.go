@@ -214,7 +214,7 @@ func Ask[T any](c *Calls, key string, f func() (T, error)) (T, error) {
 func AskFor[T any](c *Calls, owner Owner, key string, f func() (T, error)) (T, error) {
 	var result, none T
 	err := c.do(owner, key, func() (err error) {
-		// A late result is discarded: each Ask has its own.
+		// A late result is discarded: each call of AskFor has its own.
 		result, err = f()
 		return err
 	})

@@ -19,7 +19,7 @@ import (
 
 // Load fails unless the kernel's verifier accepts each program of an object, and unless each works where the kernel is
 // locked down, if this one has what they need for that. Programs at functions (fexit, fentry) are refused as a whole on
-// some virtual machines; then they are only told of.
+// some virtual machines; Load then only logs the refusal.
 func Load(t *testing.T, spec *ebpf.CollectionSpec) {
 	t.Helper()
 	testkit.NeedBPF(t)

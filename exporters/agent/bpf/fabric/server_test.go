@@ -28,7 +28,7 @@ func TestLoadServer(t *testing.T) {
 	}
 }
 
-// parser is the programs' own of a wire, in the kernel. It says whether a header is one at all.
+// parser is the programs' own of a wire, in the kernel. It reports whether a header is one at all.
 func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Message, bool) {
 	testkit.NeedBPF(t)
 	spec, err := servers[wire]()
@@ -54,7 +54,7 @@ func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Messa
 	}
 }
 
-// iscsiTwin is what the twin in Go says of a header, as the kernel's parser says it.
+// iscsiTwin returns what the twin in Go reads from a header, in the form of the kernel's parser.
 func iscsiTwin(header []byte, toTarget bool) (Message, error) {
 	m, err := iscsipdu.Parse(header, toTarget)
 	twin := Message{Tag: m.Tag, Lun: m.LUN, Reference: m.Reference, Bytes: m.Bytes, Rest: m.Attached + (m.Data+3)&^3, Data: m.Data,

@@ -10,7 +10,7 @@ type (
 	Operation = NvmeOperation
 	// Controller is one that a target here serves.
 	Controller = NvmeController
-	// LatencyKey tells histograms apart.
+	// LatencyKey identifies a histogram.
 	LatencyKey = NvmeLatencyKey
 	// Latency is a histogram with its sum, bytes and failures.
 	Latency = NvmeLatency

@@ -5,7 +5,7 @@ package replica
 // engine's connection or a replica's own address; all times are nanoseconds of
 // CLOCK_MONOTONIC.
 type (
-	// Process is what the kernel is told of a process to follow.
+	// Process describes a process to follow; user space writes it for the kernel.
 	Process = DataconnProcess
 	// Connection is one socket with the state of its two streams.
 	Connection = DataconnConnection
@@ -15,7 +15,7 @@ type (
 	Operation = DataconnOperation
 	// PeerKey is an address and port, as the socket has them.
 	PeerKey = DataconnPeerKey
-	// LatencyKey tells histograms apart.
+	// LatencyKey identifies a histogram.
 	LatencyKey = DataconnLatencyKey
 	// Latency is a histogram with its sum, bytes and failures.
 	Latency = DataconnLatency
