@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -361,22 +362,24 @@ func TestDiskUsersCrowded(t *testing.T) {
 	}
 	unseen := float64(end.requests-begin.requests) - disk.seen.requests
 	t.Logf("%d users, the rest did %v requests, %v are unseen, %v found no room", len(disk.users), disk.rest, unseen, d.lost)
-	if unseen < 0 || unseen > 0.05*4*many {
+	// Other disks of the machine, if they are used meanwhile, take room, too.
+	if most := 0.05*4*many + float64(d.lost[bpf.DiskLostLOST_ALL]); unseen < 0 || unseen > most {
 		t.Errorf("%v requests are counted, the disk has %d", disk.seen.requests, end.requests-begin.requests)
 	}
-	if d.lost[bpf.DiskLostLOST_USAGE] < many-room || d.lost[bpf.DiskLostLOST_ALL] != 0 {
+	if d.lost[bpf.DiskLostLOST_USAGE] < many-room {
 		t.Errorf("found no room: %v", d.lost)
 	}
 	// What is idle for long makes room.
 	d.look(time.Now().Add(2 * diskForget))
 	counts, err := readMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
+	maps.DeleteFunc(counts, func(k bpf.DiskUsageKey, _ bpf.DiskUsage) bool { return text(k.Device[:]) != name })
 	if err != nil || len(counts) > room/2 {
 		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}
 	for range 2 {
 		d.look(time.Now().Add(2 * diskForget))
 	}
-	if left := groupsOf(t, d); len(left) > room/2 {
+	if left := groupsOf(t, d, own); len(left) > room/2 {
 		t.Errorf("%d paths are left", len(left))
 	}
 }
@@ -392,26 +395,33 @@ func TestDiskUsersPathLost(t *testing.T) {
 		fio(t, group, device, "--rw=read", "--bs=4k", "--io_size=4k", "--size=4k")()
 	}
 	read()
-	for _, group := range groupsOf(t, d) {
+	for _, group := range groupsOf(t, d, own) {
 		if err := d.collection.Maps[bpf.DiskMapGroups].Delete(group); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.look(time.Now())
-	read()
-	d.look(time.Now())
-	if users := d.ledger.disks[filepath.Base(device)].users; users[diskUserID{kind: diskCgroup, id: own + "/again"}] == nil {
-		t.Errorf("it has no name: %v", slices.Collect(maps.Keys(users)))
-	}
+	// The kernel may not show a program one of its requests.
+	testkit.Eventually(t, testkit.Patience, func() error {
+		read()
+		d.look(time.Now())
+		if users := d.ledger.disks[filepath.Base(device)].users; users[diskUserID{kind: diskCgroup, id: own + "/again"}] == nil {
+			return fmt.Errorf("it has no name: %v", slices.Collect(maps.Keys(users)))
+		}
+		return nil
+	})
 }
 
-// groupsOf returns the cgroups whose paths the kernel keeps.
-func groupsOf(t *testing.T, d *disks) []uint64 {
+// groupsOf returns the cgroups below one whose paths the kernel keeps.
+func groupsOf(t *testing.T, d *disks, parent string) []uint64 {
 	t.Helper()
 	all, err := readMap[uint64, bpf.DiskGroup](d.collection.Maps[bpf.DiskMapGroups])
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.DeleteFunc(all, func(_ uint64, g bpf.DiskGroup) bool {
+		return !slices.ContainsFunc(g.Names[:], func(name [96]int8) bool { return text(name[:]) == filepath.Base(parent) })
+	})
 	return slices.Collect(maps.Keys(all))
 }
 
