@@ -52,7 +52,7 @@ func sharedSoak(t *testing.T, random *rand.Rand, intervals int, machine, r3 floa
 // disk's; what slows one class is distinguished from it, in half an hour in which the times' own noise would hide it.
 func TestBeside(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 7))
-	wrong, told, alone := 0, 0, 0
+	wrong, found, alone := 0, 0, 0
 	for range 20 {
 		first := sharedSoak(t, random, 180, 1, 1)
 		busier, slower := sharedSoak(t, random, 180, 1.3, 1), sharedSoak(t, random, 180, 1, 1.1)
@@ -71,7 +71,7 @@ func TestBeside(t *testing.T) {
 			t.Errorf("the first side is %+v, want 3 times local's in 180 intervals without 4", c.Lines[0].First)
 		}
 		if c := compared(slower, "local"); c.Lines[0].Verdict == Slower {
-			told++
+			found++
 			if !strings.HasPrefix(c.Lines[0].Words, "surely slower: the second's time as a multiple of local's is") {
 				t.Error(c.Lines[0].Words)
 			}
@@ -80,9 +80,9 @@ func TestBeside(t *testing.T) {
 			alone++
 		}
 	}
-	t.Logf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, told, alone)
-	if wrong > 3 || told < 19 || alone > 6 {
-		t.Errorf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, told, alone)
+	t.Logf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, found, alone)
+	if wrong > 3 || found < 19 || alone > 6 {
+		t.Errorf("of 20: a busier machine called a slower class in %d, +10 %% found in %d, by the times alone in %d", wrong, found, alone)
 	}
 	busier, err := Paths(sharedSoak(t, random, 1000, 1, 1), sharedSoak(t, random, 1000, 1.3, 1), Options{Threshold: 0.05, Beside: "local"})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestCoverage(t *testing.T) {
 		{"two hours, slower", func(l float64) []float64 { return wander(random, 720, 0.95, l) }, Series, 33},
 		{"half a day", func(l float64) []float64 { return wander(random, 4320, 0.9, l) }, Series, 30},
 	} {
-		wrong, told, least := 0, 0, 0.0
+		wrong, found, least := 0, 0, 0.0
 		for range trials {
 			d, ok := c.compare(c.make(1), c.make(1), 0.05)
 			if !ok {
@@ -49,16 +49,16 @@ func TestCoverage(t *testing.T) {
 		}
 		for range trials {
 			if d, _ := c.compare(c.make(1), c.make(1+least), 0.05); d.Low > 1 {
-				told++
+				found++
 			}
 		}
 		if wrong > c.most {
 			t.Errorf("%s: %d of %d equal pairs are called different", c.name, wrong, trials)
 		}
-		if told < trials*6/10 {
-			t.Errorf("%s: a difference of %.1f %% is found in %d of %d", c.name, least*100, told, trials)
+		if found < trials*6/10 {
+			t.Errorf("%s: a difference of %.1f %% is found in %d of %d", c.name, least*100, found, trials)
 		}
-		t.Logf("%s: %d false of %d, %.1f %% found in %d", c.name, wrong, trials, least*100, told)
+		t.Logf("%s: %d false of %d, %.1f %% found in %d", c.name, wrong, trials, least*100, found)
 	}
 	if _, ok := Independent([]float64{1, 2, 3}, []float64{1, 2, 3, 4}, 0.05); ok {
 		t.Error("three runs were compared")

@@ -24,7 +24,7 @@ var budget = map[string]cost{
 	"a block device":                      {38, 24},   // in the mean; some only for used, stalled or replicas' disks; up to 20 are its users'
 }
 
-type cost struct{ said, recorded int }
+type cost struct{ exported, recorded int }
 
 // What one more volume, replica, server and node costs Prometheus is within the budget.
 func TestCardinality(t *testing.T) {
@@ -72,10 +72,10 @@ func TestCardinality(t *testing.T) {
 			"a node, without node_exporter's":     {shape.Series(ofNode), recorded(`__name__!~"(budget|threshold|job|backend|peers|device|disk):.*", job!~"loadgen.*", volume="", server="", storageclass="", replica=""`)},
 			"a block device":                      {int(math.Ceil(perDevice)), int(math.Ceil(float64(recorded(`__name__=~"(device|disk):.*", volume=""`)) / devices))},
 		} {
-			seen[what] = cost{max(seen[what].said, now.said), max(seen[what].recorded, now.recorded)}
+			seen[what] = cost{max(seen[what].exported, now.exported), max(seen[what].recorded, now.recorded)}
 		}
 		of3, of1 := seen["a Longhorn volume of three replicas"], seen["a Longhorn volume of one"]
-		seen["one more replica of it"] = cost{(of3.said - of1.said) / 2, (of3.recorded - of1.recorded) / 2}
+		seen["one more replica of it"] = cost{(of3.exported - of1.exported) / 2, (of3.recorded - of1.recorded) / 2}
 		return nil
 	}
 	testkit.Eventually(t, patience, func() error {
@@ -83,11 +83,11 @@ func TestCardinality(t *testing.T) {
 			return err
 		}
 		for what, limit := range budget {
-			least := limit.said / 2
+			least := limit.exported / 2
 			if what == "a block device" {
 				least = 1 // in the mean of all that the machine has, most of which may be idle
 			}
-			if got := seen[what]; got.said < least || got.recorded < limit.recorded/2 {
+			if got := seen[what]; got.exported < least || got.recorded < limit.recorded/2 {
 				return fmt.Errorf("%s: only %+v so far, of a budget of %+v", what, got, limit)
 			}
 		}
@@ -104,9 +104,9 @@ func TestCardinality(t *testing.T) {
 	testkit.Eventually(t, patience, look)
 	for what, limit := range budget {
 		got := seen[what]
-		t.Logf("%s: %d series exported (budget %d), %d recorded (budget %d)", what, got.said, limit.said, got.recorded, limit.recorded)
-		if got.said > limit.said || got.recorded > limit.recorded {
-			t.Errorf("%s costs %d series exported and %d recorded; the budget is %d and %d", what, got.said, got.recorded, limit.said, limit.recorded)
+		t.Logf("%s: %d series exported (budget %d), %d recorded (budget %d)", what, got.exported, limit.exported, got.recorded, limit.recorded)
+		if got.exported > limit.exported || got.recorded > limit.recorded {
+			t.Errorf("%s costs %d series exported and %d recorded; the budget is %d and %d", what, got.exported, got.recorded, limit.exported, limit.recorded)
 		}
 	}
 }

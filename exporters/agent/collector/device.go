@@ -257,10 +257,8 @@ func (d *devices) members(name string) (all []string) {
 	for _, e := range entries {
 		all = append(all, disk.Name(e.Name()))
 	}
-	if _, err := os.Stat(filepath.Join(folder, "partition")); err == nil {
-		if path, err := filepath.EvalSymlinks(folder); err == nil {
-			all = append(all, disk.Name(filepath.Base(filepath.Dir(path))))
-		}
+	if whole, err := disk.Whole(folder); err == nil && whole != name {
+		all = append(all, whole)
 	}
 	return all
 }

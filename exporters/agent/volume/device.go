@@ -52,14 +52,11 @@ func (d Devices) Of(m Mount) (string, error) {
 
 // disk returns the whole disk of a device number, which is that of a mount.
 func (d Devices) disk(number string, m Mount) (string, error) {
-	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "dev", "block", number))
+	whole, err := disk.Whole(filepath.Join(d.sysfs, "dev", "block", number))
 	if err != nil {
 		return "", fmt.Errorf("device %s of mount %s: %w", number, foreign.Path(m.Point), err)
 	}
-	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
-		path = filepath.Dir(path)
-	}
-	return disk.Name(filepath.Base(path)), nil
+	return whole, nil
 }
 
 // numberOf returns the number of the block device that a mount names as its source. The name is looked up in /dev
@@ -199,12 +196,9 @@ func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
 
 // whole returns the disk that a partition is on, or the device itself, by the entry in sysfs.
 func (d Devices) whole(entry string) string {
-	path, err := filepath.EvalSymlinks(filepath.Join(d.sysfs, "class", "block", entry))
+	whole, err := disk.Whole(filepath.Join(d.sysfs, "class", "block", entry))
 	if err != nil {
 		return disk.Name(entry)
 	}
-	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
-		path = filepath.Dir(path)
-	}
-	return disk.Name(filepath.Base(path))
+	return whole
 }

@@ -138,10 +138,7 @@ func (f *Finder) diskByNumber(major, minor uint32) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(device, "partition")); err == nil {
-		device = filepath.Dir(device)
-	}
-	return Name(filepath.Base(device)), nil
+	return Whole(device)
 }
 
 // maxMountinfo bounds what is read of the list of mounts; others write the names in it.
