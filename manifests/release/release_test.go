@@ -288,3 +288,14 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestCharts: both charts pass Helm's check and are packed.
+func TestCharts(t *testing.T) {
+	r := release{root: testkit.Root(), helm: testkit.Tool(t, "helm"), out: filepath.Join(t.TempDir(), "chart")}
+	if err := r.charts(); err != nil {
+		t.Fatal(err)
+	}
+	if archives, err := filepath.Glob(filepath.Join(r.out, "*.tgz")); err != nil || len(archives) != 2 {
+		t.Errorf("packed: %v, %v", archives, err)
+	}
+}
