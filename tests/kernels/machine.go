@@ -71,8 +71,8 @@ const bootTime = 5 * time.Minute
 // lastLines of a console are printed for a guest that did not end: enough for the threads of one that hangs.
 const lastLines = 80
 
-// errCrashed is that the guest ended, or did not, without the command's end. That is the emulator's fault or the
-// kernel's, never a wrong number.
+// errCrashed is that the guest ended, or did not, without the command's end, or that its clock was wrong. That is the
+// emulator's fault or the kernel's, never a wrong number.
 var errCrashed = errors.New("the guest did not get to the command's end")
 
 // boot runs the command in a guest and returns its exit code.
@@ -101,12 +101,17 @@ func boot(ctx context.Context, g guest) (int, error) {
 		return 0, err
 	}
 	code := filepath.Join(g.share, "exit")
-	os.Remove(code)
+	for _, file := range []string{"exit", job.Booted, job.Ended} {
+		os.Remove(filepath.Join(g.share, file))
+	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout+bootTime)
 	defer cancel()
 	last, err := g.emulate(ctx, f.Name())
 	text, missing := os.ReadFile(code)
 	if missing == nil {
+		if err := clockOff(g.share); err != nil {
+			return 0, err
+		}
 		return strconv.Atoi(strings.TrimSpace(string(text)))
 	}
 	if ctx.Err() == context.DeadlineExceeded {
@@ -115,6 +120,42 @@ func boot(ctx context.Context, g guest) (int, error) {
 		return 0, ctx.Err()
 	}
 	return 0, fmt.Errorf("%w (emulator: %v); its last lines:\n%s", errCrashed, err, strings.Join(last, "\n"))
+}
+
+// clockOff returns an error if the guest's clock did not run like the machine's during the command. Its kernel measures
+// at boot how fast the CPU counts: an emulator that is not run meanwhile makes it find a fraction of that, and every
+// timeout ends at once.
+func clockOff(share string) error {
+	var guest, machine [2]time.Duration
+	for i, name := range []string{job.Booted, job.Ended} {
+		up, at, err := readStamp(filepath.Join(share, name))
+		if err != nil {
+			return err
+		}
+		guest[i], machine[i] = up, time.Duration(at.UnixNano())
+	}
+	passed, there := machine[1]-machine[0], guest[1]-guest[0]
+	if apart := max(passed, there) - min(passed, there); apart > max(passed/4, 5*time.Second) {
+		return fmt.Errorf("%w: its clock ran for %s while the machine's ran for %s", errCrashed, there, passed)
+	}
+	return nil
+}
+
+// readStamp reads how long the guest's kernel was up, and when, by the machine's clock, it wrote so.
+func readStamp(file string) (up time.Duration, at time.Time, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, at, err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, at, err
+	}
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	if err != nil {
+		return 0, at, fmt.Errorf("%s: %w", file, err)
+	}
+	return time.Duration(seconds * float64(time.Second)), info.ModTime(), nil
 }
 
 // emulate runs the emulator until the guest is off, and returns the last lines of its console.

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/plumbline/plumbline/tests/kernels/job"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/pgserver"
 	"github.com/plumbline/plumbline/tests/results/rows"
@@ -153,14 +154,13 @@ func (m matrix) boot(ctx context.Context, to *measured) error {
 		return fmt.Errorf("the measuring program in the guest of %s ended with %d; %s has the reason", to.kernel.release, code, filepath.Join(share, consoleLog))
 	}
 	logf("%s: done after %.0f s", to.kernel.series, time.Since(began).Seconds())
-	text, err := os.ReadFile(filepath.Join(share, "booted"))
+	up, _, err := readStamp(filepath.Join(share, job.Booted))
 	if err != nil {
 		return err
 	}
-	if to.boot, err = strconv.ParseFloat(strings.TrimSpace(string(text)), 64); err != nil {
-		return err
-	}
-	if text, err = os.ReadFile(filepath.Join(share, "outcome.json")); err != nil {
+	to.boot = up.Seconds()
+	text, err := os.ReadFile(filepath.Join(share, "outcome.json"))
+	if err != nil {
 		return err
 	}
 	return json.Unmarshal(text, &to.outcome)
@@ -198,10 +198,10 @@ var columns = []struct {
 		return fmt.Sprintf("%.3f of %.3f s", m.outcome.Waited, m.outcome.Slept)
 	}},
 	{"missed runs", func(m measured) string {
-		if m.outcome.Deputies && m.outcome.Missed > 0 {
-			return fmt.Sprintf("at most %d", m.outcome.Missed)
+		if n := m.outcome.MissedRuns(); m.outcome.Deputies && n > 0 {
+			return fmt.Sprintf("at most %d", n)
 		}
-		return strconv.FormatUint(m.outcome.Missed, 10)
+		return strconv.FormatUint(m.outcome.MissedRuns(), 10)
 	}},
 	{"lost", func(m measured) string { return strconv.FormatUint(m.outcome.Lost, 10) }},
 	{"replica", func(m measured) string { return works(m.outcome.Replica) }},

@@ -128,12 +128,16 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 	if m["plumbline_bpf_missed_runs_total"] == nil && (out.Query.Works || out.Replica.Works) {
 		t.Check(errors.New("the agent has no metric of missed runs"))
 	}
+	out.Missed = map[string]uint64{}
 	for _, program := range m["plumbline_bpf_missed_runs_total"].GetMetric() {
-		if n := program.GetCounter().GetValue(); n > 0 {
-			logf("missed: %v %v", program.Label, n)
+		if n := uint64(program.GetCounter().GetValue()); n > 0 {
+			var name []string
+			for _, label := range program.Label {
+				name = append(name, label.GetValue())
+			}
+			out.Missed[strings.Join(name, " ")] = n
 		}
 	}
-	out.Missed = uint64(m.Sum("plumbline_bpf_missed_runs_total"))
 	deputies := deputiesLogged.FindStringSubmatch(a.process.Log.String())
 	if deputies == nil && out.Query.Works {
 		t.Check(errors.New("the agent does not log how many deputies its programs have"))

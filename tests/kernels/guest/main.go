@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/plumbline/plumbline/tests/kernels/job"
 	"github.com/plumbline/plumbline/tests/kernels/outcome"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -42,7 +43,7 @@ func main() {
 	app.Flag("statements", "Statements of each kind.").Default("200").IntVar(&o.statements)
 	app.Flag("replica", "Run a Longhorn engine with two replicas, too.").Default("true").BoolVar(&o.replica)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
-	if _, err := os.Stat("/run/host/booted"); err != nil {
+	if _, err := os.Stat("/run/host/" + job.Booted); err != nil {
 		fmt.Fprintln(os.Stderr, "guest: this is no guest of tests/kernels:", err)
 		os.Exit(2)
 	}

@@ -56,17 +56,28 @@ func run() error {
 	if err := settle(j); err != nil {
 		return err
 	}
-	up, _ := os.ReadFile("/proc/uptime")
-	seconds, _, _ := strings.Cut(string(up), " ")
+	seconds, err := stamp(job.Booted)
+	if err != nil {
+		return err
+	}
 	var name unix.Utsname
 	unix.Uname(&name)
 	fmt.Printf("init: Linux %s, %s s after its start\n", unix.ByteSliceToString(name.Release[:]), seconds)
-	os.WriteFile("/run/host/booted", []byte(seconds+"\n"), 0o644)
 	code, err := command(j)
 	if err != nil {
 		return err
 	}
+	if _, err := stamp(job.Ended); err != nil {
+		return err
+	}
 	return os.WriteFile("/run/host/exit", []byte(strconv.Itoa(code)+"\n"), 0o644)
+}
+
+// stamp writes the seconds since the kernel's start to a file that has the machine's time, and returns them.
+func stamp(name string) (seconds string, err error) {
+	up, err := os.ReadFile("/proc/uptime")
+	seconds, _, _ = strings.Cut(string(up), " ")
+	return seconds, errors.Join(err, os.WriteFile("/run/host/"+name, []byte(seconds+"\n"), 0o644))
 }
 
 func readJob(file string) (job.Job, error) {

@@ -4,6 +4,13 @@ package job
 // File is where it lies in the guest's initramfs, as JSON.
 const File = "/job.json"
 
+// Booted and Ended are files in the guest's /run/host with the seconds since its kernel's start, written before and after
+// the command.
+const (
+	Booted = "booted"
+	Ended  = "ended"
+)
+
 // Job is what to do.
 type Job struct {
 	// Modules are files in the initramfs, in the order to load them.

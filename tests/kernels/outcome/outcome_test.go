@@ -30,13 +30,18 @@ func TestWrong(t *testing.T) {
 		t.Errorf("nothing is wrong, but: %q", wrong)
 	}
 	bounded := fine()
-	bounded.Missed, bounded.Deputies = 10, true
+	bounded.Missed, bounded.Deputies = map[string]uint64{"query sched_switch": 7, "replica files": 3}, true
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
 		t.Errorf("10 of 1,000 events at most were missed by deputies, and of ours none: %q", wrong)
 	}
 	bounded.Lost = 10
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
 		t.Errorf("10 at most were missed, and 10 ends had no beginning: %q", wrong)
+	}
+	nested := fine()
+	nested.Missed = map[string]uint64{"disk disk_request_ends": 7, "nvme nvme_request_ends": 2}
+	if wrong := nested.Wrong(); len(wrong) > 0 {
+		t.Errorf("9 ends of block requests came in an interrupt within another's: %q", wrong)
 	}
 	for _, c := range []struct {
 		want   string
@@ -61,12 +66,13 @@ func TestWrong(t *testing.T) {
 		{"phases are 2.400000 s, durations 2.500000 s", func(o *Outcome) { o.Phases = 2.4 }},
 		{"statements that slept 1.000 s waited 0.989 s", func(o *Outcome) { o.Waited = 0.989 }},
 		{"statements that slept 0.000 s", func(o *Outcome) { o.Slept = 0 }},
-		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 39 }},
-		{"1 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = 1 }},
-		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Deputies = 39, true }},
+		{"40 runs of the agent's programs were missed: map[disk disk_request_ends:1 query task_waking:39]", func(o *Outcome) { o.Missed = map[string]uint64{"disk disk_request_ends": 1, "query task_waking": 39} }},
+		{"1 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = map[string]uint64{"query task_waking": 1} }},
+		{"41 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = map[string]uint64{"disk disk_request_ends": 41} }},
+		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Deputies = map[string]uint64{"query task_waking": 39}, true }},
 		{"1 events lost", func(o *Outcome) { o.Lost = 1 }},
 		{"1 events lost", func(o *Outcome) { o.Lost, o.Deputies = 1, true }},
-		{"6 events lost", func(o *Outcome) { o.Lost, o.Missed, o.Deputies = 6, 5, true }},
+		{"6 events lost", func(o *Outcome) { o.Lost, o.Missed, o.Deputies = 6, map[string]uint64{"query task_waking": 5}, true }},
 	} {
 		o := fine()
 		c.change(&o)
