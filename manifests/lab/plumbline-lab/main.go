@@ -147,7 +147,7 @@ func main() {
 	case rejoinReplica.FullCommand():
 		err = longhorn.rejoin(ctx)
 	case volume.FullCommand():
-		err = holdVolume(ctx, *file, *mountAt, *owner)
+		err = holdVolume(ctx, o.dir, *file, *mountAt, *owner)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "plumbline-lab:", err)
@@ -174,8 +174,8 @@ func hostname() string {
 }
 
 // holdVolume keeps a class's volume mounted until the supervisor ends it.
-func holdVolume(ctx context.Context, file, directory, owner string) error {
-	m, err := sandbox.Mount(file, directory, owner)
+func holdVolume(ctx context.Context, dir, file, directory, owner string) error {
+	m, err := sandbox.Mount(dir, file, directory, owner)
 	if err != nil {
 		return err
 	}

@@ -11,15 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopName marks a loop device as the lab's; the kernel keeps at most 63 bytes of it.
-func loopName(file string) string {
-	name := "plumbline-lab:" + file
-	return name[:min(len(name), unix.LO_NAME_SIZE-1)]
+// loopMark is how the names of a lab's loop devices begin. All see them, also those for whom another lab's folder has
+// the same path: so it has the folder itself.
+func loopMark(dir string) (string, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(dir, &s); err != nil {
+		return "", fmt.Errorf("the lab's folder %s: %w", dir, err)
+	}
+	return fmt.Sprintf("plumbline-lab:%x:%x:", s.Dev, s.Ino), nil
 }
 
-// AttachLoop attaches file to a free loop device with direct I/O and returns the device, open.
+// AttachLoop attaches a file of the lab in dir to a free loop device with direct I/O and returns the device, open.
 // The device frees itself when nothing uses it any more: close the file once it is mounted.
-func AttachLoop(file string) (*os.File, error) {
+func AttachLoop(dir, file string) (*os.File, error) {
+	mark, err := loopMark(dir)
+	if err != nil {
+		return nil, err
+	}
 	backing, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -33,7 +41,7 @@ func AttachLoop(file string) (*os.File, error) {
 
 	config := unix.LoopConfig{Fd: uint32(backing.Fd()), Size: 4096}
 	config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO
-	copy(config.Info.File_name[:], loopName(file))
+	copy(config.Info.File_name[:unix.LO_NAME_SIZE-1], mark+file)
 	for {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -79,6 +87,10 @@ func DetachLoops(dir string, deadline time.Duration) error {
 
 // loops lists the loop devices that carry the lab's mark.
 func loops(dir string) ([]string, error) {
+	mark, err := loopMark(dir)
+	if err != nil {
+		return nil, err
+	}
 	attached, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, err
@@ -92,7 +104,7 @@ func loops(dir string) ([]string, error) {
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 		f.Close()
-		if err == nil && strings.HasPrefix(unix.ByteSliceToString(info.File_name[:]), loopName(dir+"/")) {
+		if err == nil && strings.HasPrefix(unix.ByteSliceToString(info.File_name[:]), mark) {
 			found = append(found, device)
 		}
 	}

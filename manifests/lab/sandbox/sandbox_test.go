@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,7 @@ func TestVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range 2 {
-		m, err := Mount(file, at, "nobody")
+		m, err := Mount(dir, file, at, "nobody")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func TestVolume(t *testing.T) {
 	}
 	// A holder that was killed leaves its mount; the next one takes it away and finds the data.
 	for range 2 {
-		if _, err := Mount(file, at, "nobody"); err != nil {
+		if _, err := Mount(dir, file, at, "nobody"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,6 +85,35 @@ func TestVolume(t *testing.T) {
 	}
 	if err := DetachLoops(dir, testkit.Patience); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lab's device is known by the lab's folder, not by its path: in another mount namespace another lab has the same.
+func TestLoopOfAnotherLab(t *testing.T) {
+	testkit.NeedRoot(t)
+	if _, refused := Probe()["loop"]; refused {
+		testkit.Skip(t, Probe()["loop"])
+	}
+	top, err := os.MkdirTemp("/var/tmp", "plumbline-loop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	dir, moved := filepath.Join(top, "lab"), filepath.Join(top, "moved")
+	file := filepath.Join(dir, "volume")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	device, err := AttachLoop(dir, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	if err := errors.Join(os.Rename(dir, moved), os.Mkdir(dir, 0o700), noLoops(dir)); err != nil {
+		t.Errorf("of another lab at %s: %v", dir, err)
+	}
+	if found, err := loops(moved); err != nil || len(found) != 1 || found[0] != device.Name() {
+		t.Errorf("of the lab itself: %v %v, want %s", found, err, device.Name())
 	}
 }
 

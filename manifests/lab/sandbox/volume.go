@@ -18,16 +18,16 @@ type Mounted struct {
 	device    string
 }
 
-// Mount makes directory a volume owned by owner. With file it is an ext4 file system on a
+// Mount makes directory a volume owned by owner, of the lab in dir. With file it is an ext4 file system on a
 // loop device over it, made if it is not there yet; without, it is a plain directory.
-func Mount(file, directory, owner string) (*Mounted, error) {
+func Mount(dir, file, directory, owner string) (*Mounted, error) {
 	m := &Mounted{directory: directory}
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return nil, err
 	}
 	if file != "" {
 		leaveFormer(directory)
-		device, err := AttachLoop(file)
+		device, err := AttachLoop(dir, file)
 		if err != nil {
 			return nil, err
 		}
