@@ -241,9 +241,8 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			wantSum(t, got)
 			p := got.phases["insert"]
 			t.Logf("flushes were held back for %.3f s of the commits; %.3f s, %v", held, got.sums["insert"], p)
-			// There is a flush under way nearly all the time, but each leaves something to do before the next one.
-			wantShare(t, got, "insert", "sync", 0.9)
-			if p["sync"] > 1.05*held {
+			// What is between two flushes is not sync: on a busy machine more than on a quiet one.
+			if p["sync"] < 0.9*held || p["sync"] > 1.05*held {
 				t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
 			}
 		})

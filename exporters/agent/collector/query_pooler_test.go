@@ -10,33 +10,45 @@ import (
 )
 
 // Behind a pooler many clients share few of the server's processes, a statement or a transaction at a time: each
-// statement is counted once, as what it is. The server's log has what the pooler sets for its clients.
+// statement is counted once, as what it is. The server's log has what the pooler runs itself.
 func TestQueryPooler(t *testing.T) {
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "pooled", "autovacuum": "off", "log_statement": "all"}, nil)
 	waitForServer(t, q, "pooled")
 	exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
 	const transaction = "begin;\nupdate t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\ncommit;\n"
+	reads := "select n from t where id = :client_id;\n"
+	bouncer := func(mode string) func() int {
+		return func() int { return servertest.StartPooler(t, pg, mode) }
+	}
+	pgpool := func() int { return servertest.StartPgpool(t, pg) }
 	for _, c := range []struct {
-		mode, protocol, script string
+		name, protocol, script string
+		start                  func() int
+		own                    string // what the pooler runs for each client
 		want                   map[string]uint64
 	}{
-		{"transaction", "simple", transaction, map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
-		{"transaction", "extended", transaction, map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
-		{"statement", "simple", "select n from t where id = :client_id;\n", map[string]uint64{"select": 1000}},
-		{"statement", "extended", "select n from t where id = :client_id;\n", map[string]uint64{"select": 1000}},
+		{"pgbouncer, transaction", "simple", transaction, bouncer("transaction"), "SET ", map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
+		{"pgbouncer, transaction", "extended", transaction, bouncer("transaction"), "SET ", map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
+		{"pgbouncer, statement", "simple", reads, bouncer("statement"), "SET ", map[string]uint64{"select": 1000}},
+		{"pgbouncer, statement", "extended", reads, bouncer("statement"), "SET ", map[string]uint64{"select": 1000}},
+		{"Pgpool-II", "simple", transaction, pgpool, "DISCARD ALL", map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
+		{"Pgpool-II", "extended", transaction, pgpool, "DISCARD ALL", map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
+		{"Pgpool-II", "prepared", transaction, pgpool, "DISCARD ALL", map[string]uint64{"begin": 1000, "update": 1000, "select": 1000, "commit": 1000}},
 	} {
-		t.Run(c.mode+" "+c.protocol, func(t *testing.T) {
-			settings := occurrences(t, pg.Log, "statement: SET ")
-			port := servertest.StartPooler(t, pg, c.mode)
-			before := look(t, q, "pooled")
+		t.Run(c.name+", "+c.protocol, func(t *testing.T) {
+			runs := func(what string) uint64 { return occurrences(t, pg.Log, "statement: "+what) }
+			own, versions := runs(c.own), runs("SELECT version()")
+			port := c.start()
+			at := look(t, q, "pooled")
 			pg.Bench(t, c.script, "-M", c.protocol, "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
-			set := occurrences(t, pg.Log, "statement: SET ") - settings
-			if set == 0 {
-				t.Error("the pooler set nothing for its clients")
+			own, versions = runs(c.own)-own, runs("SELECT version()")-versions
+			if own == 0 {
+				t.Errorf("the pooler ran no %q for its clients", c.own)
 			}
-			c.want["other"] = set
-			got := since(t, q, "pooled", before, sumOf(c.want))
+			c.want["select"] += versions
+			c.want["other"] = own
+			got := since(t, q, "pooled", at, sumOf(c.want))
 			wantCounts(t, got, c.want)
 			wantSum(t, got)
 		})

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopMark is how the names of a lab's loop devices begin. All see them, also those for whom another lab's folder has
-// the same path: so it has the folder itself.
+// loopMark is how the names of a lab's loop devices begin. They are visible in all mount namespaces, in which the
+// folders of several labs may have one path: so it identifies the folder itself.
 func loopMark(dir string) (string, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(dir, &s); err != nil {

@@ -1,0 +1,92 @@
+package collector
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/freeport"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// Members of a group replicate beside their clients, over a port of their own or over the clients': what a client sends is counted
+// where it was sent, and nothing that members send each other is a statement.
+func TestQueryMySQLGroup(t *testing.T) {
+	for _, stack := range []string{"XCOM", "MYSQL"} {
+		t.Run(stack, func(t *testing.T) { testMySQLGroup(t, stack) })
+	}
+}
+
+func testMySQLGroup(t *testing.T, stack string) {
+	var servers []*servertest.MySQL
+	var members []*sql.DB
+	var addresses []string
+	q := startQuery(t)
+	for i := range 2 {
+		my := servertest.StartMySQL(t, fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--report-host=127.0.0.1",
+			"--plugin-load-add=group_replication.so", "--loose-group-replication-start-on-boot=OFF", "--loose-group-replication-communication-stack="+stack,
+			"--loose-group-replication-group-name=aaaaaaaa-0000-0000-0000-000000000001", "--loose-group-replication-recovery-get-public-key=ON")
+		db := my.Open(t, nil)
+		db.SetMaxOpenConns(1)
+		address := fmt.Sprintf("127.0.0.1:%d", my.Port)
+		if stack == "XCOM" {
+			var err error
+			if address, err = freeport.Address(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		servers, members, addresses = append(servers, my), append(members, db), append(addresses, address)
+	}
+	for i, db := range members {
+		for _, statement := range []string{
+			"set sql_log_bin = 0", "create user r identified by 'r'", "grant replication slave, connection_admin, backup_admin, group_replication_stream on *.* to r", "set sql_log_bin = 1",
+			"change replication source to source_user = 'r', source_password = 'r' for channel 'group_replication_recovery'",
+			"set global group_replication_local_address = '" + addresses[i] + "'", "set global group_replication_group_seeds = '" + addresses[0] + "," + addresses[1] + "'",
+			fmt.Sprintf("set global group_replication_bootstrap_group = %v", i == 0), "start group_replication", "set global group_replication_bootstrap_group = false"} {
+			execMySQL(t, db, statement)
+		}
+	}
+	online := func(db *sql.DB) error {
+		var n int
+		if err := db.QueryRow("select count(*) from performance_schema.replication_group_members where member_state = 'ONLINE'").Scan(&n); err != nil || n != 2 {
+			return fmt.Errorf("%d members are online: %v", n, err)
+		}
+		return nil
+	}
+	for _, db := range members {
+		testkit.Eventually(t, testkit.Patience, func() error { return online(db) })
+	}
+	execMySQL(t, members[0], "create database d")
+	execMySQL(t, members[0], "create table d.t (id int primary key auto_increment, n int)")
+
+	names := []string{defaultName(t, q, servers[0].PID), defaultName(t, q, servers[1].PID)}
+	before := []seen{lookAtRest(t, q, names[0]), lookAtRest(t, q, names[1])}
+	const each = 200
+	for range each {
+		for _, statement := range []string{"begin", "insert into d.t (n) values (1)", "update d.t set n = 2 order by id desc limit 1", "commit", "delete from d.t limit 1"} {
+			execMySQL(t, members[0], statement)
+		}
+	}
+	want := map[string]uint64{"begin": each, "insert": each, "update": each, "commit": each, "delete": each}
+	got := since(t, q, names[0], before[0], sumOf(want))
+	wantCounts(t, got, want)
+	wantSum(t, got)
+	var executed string
+	if err := members[0].QueryRow("select @@global.gtid_executed").Scan(&executed); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing of it is a statement there but the reads that wait for it.
+	reads := uint64(0)
+	testkit.Eventually(t, testkit.Patience, func() error {
+		var done bool
+		reads++
+		err := members[1].QueryRow("select gtid_subset(?, @@global.gtid_executed)", executed).Scan(&done)
+		if err == nil && !done {
+			err = errors.New("the other member lacks transactions")
+		}
+		return err
+	})
+	wantCounts(t, since(t, q, names[1], before[1], reads), map[string]uint64{"select": reads})
+}
