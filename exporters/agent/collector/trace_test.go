@@ -145,6 +145,8 @@ func wantExact(t testing.TB, chains []*trace.Chain, least int) {
 		// unseen once.
 		allowed += len(chains) / 10
 	}
+	// Another run of the same test writes to the same places of its own device.
+	allowed += min(reasons[trace.TwoRequests], len(chains)/4)
 	if len(chains)-found[trace.Exact] > allowed {
 		t.Errorf("%d of %d chains are exact: %v", found[trace.Exact], len(chains), reasons)
 	}
