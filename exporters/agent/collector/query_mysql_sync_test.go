@@ -241,8 +241,9 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			wantSum(t, got)
 			p := got.phases["insert"]
 			t.Logf("flushes were held back for %.3f s of the commits; %.3f s, %v", held, got.sums["insert"], p)
-			// What is between two flushes is not sync: on a busy machine more than on a quiet one.
-			if p["sync"] < 0.9*held || p["sync"] > 1.05*held {
+			// What is between two flushes is not sync, on a busy machine more than on a quiet one; and a client sees more of a flush
+			// than the server's statement.
+			if least := min(held, got.sums["insert"]-p["cpu"]-p["runqueue"]); p["sync"] < 0.85*least || p["sync"] > 1.05*held {
 				t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
 			}
 		})

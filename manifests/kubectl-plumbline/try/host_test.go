@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/tests/pgserver"
@@ -128,19 +129,36 @@ func database(t *testing.T, in, name string) *pgserver.Server {
 // busy has sessions that run statements until the test's end.
 func busy(t *testing.T, s *pgserver.Server, sessions int, statements ...string) {
 	t.Helper()
+	repeat(t, sessions, func() func(context.Context) error {
+		c := connect(t, s)
+		t.Cleanup(func() { c.Close(context.Background()) })
+		return func(ctx context.Context) error {
+			for _, text := range statements {
+				if _, err := c.Exec(ctx, text); err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+			}
+			return nil
+		}
+	})
+}
+
+// repeat has sessions, which connect returns, that do something until the test's end.
+func repeat(t *testing.T, sessions int, connect func() (do func(context.Context) error)) {
+	t.Helper()
+	var each []func(context.Context) error
+	for range sessions {
+		each = append(each, connect())
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	t.Cleanup(func() { cancel(); all.Wait() })
-	for range sessions {
-		c := connect(t, s)
+	for _, do := range each {
 		all.Go(func() {
-			defer c.Close(context.Background())
 			for ctx.Err() == nil {
-				for _, text := range statements {
-					if _, err := c.Exec(ctx, text); err != nil && ctx.Err() == nil {
-						t.Errorf("%s: %v", text, err)
-						return
-					}
+				if err := do(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
 				}
 			}
 		})
@@ -273,6 +291,48 @@ func TestSlowDisk(t *testing.T) {
 	if made, _ := filepath.Glob(filepath.Join(blocks, "*", "meta.json")); err != nil || len(made) == 0 {
 		t.Errorf("promtool made %d blocks: %v: %s", len(made), err, imported)
 	}
+}
+
+// A commit of MySQL's waits for threads of InnoDB's, and these for the disk with the logs: it is named.
+func TestMySQLSlowLogDisk(t *testing.T) {
+	disk, err := rig.NewSlowDisk(t, t.TempDir(), 512<<20)
+	if errors.Is(err, rig.ErrNotAllowed) {
+		testkit.Skip(t, err.Error())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	my := servertest.StartMySQLOn(t, func(run string, who *syscall.Credential) {
+		logs := filepath.Join(run, "logs")
+		if err := os.Mkdir(logs, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(rig.MountExt4(t, disk.Device, logs), os.Chown(logs, int(who.Uid), int(who.Gid))); err != nil {
+			t.Fatal(err)
+		}
+	}, "--innodb-log-group-home-dir=/run/logs", "--log-bin=/run/logs/bin", "--innodb-log-writer-threads=ON")
+	t.Cleanup(func() { disk.Writes.Set(0) }) // before it is stopped
+	db := my.Open(t, nil)
+	for _, text := range []string{"create database d", "create table d.t (n int)"} {
+		if _, err := db.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk.Writes.Set(slow)
+	repeat(t, 4, func() func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := db.ExecContext(ctx, "insert into d.t values (1)")
+			return err
+		}
+	})
+	cmd, out, _ := plumbline(t, "try", "--for=15s", "--output=json")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	f, device := only(t, out.Bytes()), filepath.Base(disk.Device)
+	if f.Target.DBSystem != "mysql" || len(f.Verdict.Culprits) != 1 || f.Verdict.Culprits[0].Layer != layers.Device || !strings.Contains(f.Words, "of which the device "+device) {
+		t.Errorf("target %+v, verdict %+v, words %q; want the device %s", f.Target, f.Verdict, f.Words, device)
+	}
+	t.Log(f.Words)
 }
 
 // Sessions that wait for each other's locks are named, and storage is not blamed.
