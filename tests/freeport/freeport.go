@@ -47,6 +47,15 @@ func Find() (int, error) {
 	return 0, errors.Join(fmt.Errorf("no free port from %d to %d on 127.0.0.1", first, last), problems)
 }
 
+// Listening returns nil if a server accepts connections at an address.
+func Listening(address string) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
 // Address is 127.0.0.1 with a port by Find.
 func Address() (string, error) {
 	port, err := Find()

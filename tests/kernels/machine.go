@@ -100,14 +100,13 @@ func boot(ctx context.Context, g guest) (int, error) {
 	if err := f.Close(); err != nil {
 		return 0, err
 	}
-	code := filepath.Join(g.share, "exit")
-	for _, file := range []string{"exit", job.Booted, job.Ended} {
+	for _, file := range []string{job.Booted, job.Ended, job.Exit} {
 		os.Remove(filepath.Join(g.share, file))
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout+bootTime)
 	defer cancel()
 	last, err := g.emulate(ctx, f.Name())
-	text, missing := os.ReadFile(code)
+	text, missing := os.ReadFile(filepath.Join(g.share, job.Exit))
 	if missing == nil {
 		if err := clockOff(g.share); err != nil {
 			return 0, err

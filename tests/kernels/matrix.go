@@ -198,10 +198,11 @@ var columns = []struct {
 		return fmt.Sprintf("%.3f of %.3f s", m.outcome.Waited, m.outcome.Slept)
 	}},
 	{"missed runs", func(m measured) string {
-		if n := m.outcome.MissedRuns(); m.outcome.Deputies && n > 0 {
+		n, _ := m.outcome.MissedRuns()
+		if m.outcome.Deputies && n > 0 {
 			return fmt.Sprintf("at most %d", n)
 		}
-		return strconv.FormatUint(m.outcome.MissedRuns(), 10)
+		return strconv.FormatUint(n, 10)
 	}},
 	{"lost", func(m measured) string { return strconv.FormatUint(m.outcome.Lost, 10) }},
 	{"replica", func(m measured) string { return works(m.outcome.Replica) }},

@@ -2,7 +2,6 @@ package rig
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,12 +154,6 @@ func (p *ISCSIProgram) serveIstgt() *ISCSIProgram {
 			p.t.Fatalf("%v", err)
 		}
 	}
-	p.start(exec.Command(Tool(p.t, "istgt"), "-D", "-c", config), func() error {
-		c, err := net.Dial("tcp", p.Address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
+	p.start(exec.Command(Tool(p.t, "istgt"), "-D", "-c", config), func() error { return freeport.Listening(p.Address) })
 	return p
 }

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strconv"
 	"time"
+
+	"github.com/plumbline/plumbline/tests/freeport"
 )
 
 // NewUserNVMeTarget sets up a target in user space, a program of tests/nvmetcp/target, that serves a disk of 16 MiB in
@@ -19,12 +21,6 @@ func NewUserNVMeTarget(t T, nqn, program string, delay time.Duration, args ...st
 		"--listen=" + net.JoinHostPort(one.host, strconv.Itoa(nvmePort)), "--nqn=" + nqn, "--disk=/dev/" + one.Disk}, args...)...))
 	// Before the program ends: else no target responds when connections end.
 	t.Cleanup(n.leave)
-	n.Program.Await(t, func() error {
-		c, err := net.Dial("tcp", one.Address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
+	n.Program.Await(t, func() error { return freeport.Listening(one.Address) })
 	return n
 }

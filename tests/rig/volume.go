@@ -16,6 +16,8 @@ import (
 	"github.com/longhorn/longhorn-engine/pkg/dataconn"
 	"github.com/longhorn/longhorn-engine/pkg/util"
 	"github.com/sirupsen/logrus"
+
+	"github.com/plumbline/plumbline/tests/freeport"
 )
 
 // VolumeSize is a Volume's size in bytes.
@@ -116,13 +118,7 @@ func (v *Volume) protocol() []string {
 // await returns once a process listens.
 func (v *Volume) await(p *Process, address string) {
 	v.t.Helper()
-	p.Await(v.t, func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
+	p.Await(v.t, func() error { return freeport.Listening(address) })
 }
 
 // Socket is the unix socket of the engine's frontend.

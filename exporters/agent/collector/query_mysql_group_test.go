@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
-	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -19,7 +18,7 @@ func TestQueryMySQLGroup(t *testing.T) {
 }
 
 func testMySQLGroup(t *testing.T, stack string) {
-	var servers []*servertest.MySQL
+	var pids []int
 	var members []*sql.DB
 	var addresses []string
 	q := startQuery(t)
@@ -31,12 +30,9 @@ func testMySQLGroup(t *testing.T, stack string) {
 		db.SetMaxOpenConns(1)
 		address := fmt.Sprintf("127.0.0.1:%d", my.Port)
 		if stack == "XCOM" {
-			var err error
-			if address, err = freeport.Address(); err != nil {
-				t.Fatal(err)
-			}
+			address = testkit.FreeAddress(t)
 		}
-		servers, members, addresses = append(servers, my), append(members, db), append(addresses, address)
+		pids, members, addresses = append(pids, my.PID), append(members, db), append(addresses, address)
 	}
 	for i, db := range members {
 		for _, statement := range []string{
@@ -57,7 +53,7 @@ func testMySQLGroup(t *testing.T, stack string) {
 	for _, db := range members {
 		testkit.Eventually(t, testkit.Patience, func() error { return online(db) })
 	}
-	wantMembers(t, q, []int{servers[0].PID, servers[1].PID}, members)
+	wantMembers(t, q, pids, members)
 }
 
 // wantMembers writes on the first of two members, and fails unless its statements, and the reads of the other one that wait for the last

@@ -217,8 +217,8 @@ func nothingLeft(t *testing.T) {
 	})
 }
 
-// slowDatabase starts a PostgreSQL on a disk of its own whose writes take longer.
-func slowDatabase(t *testing.T, name string) (s *pgserver.Server, device string) {
+// slowDisk makes a disk whose writes can be made to take longer.
+func slowDisk(t *testing.T) *rig.SlowDisk {
 	t.Helper()
 	disk, err := rig.NewSlowDisk(t, t.TempDir(), 512<<20)
 	if errors.Is(err, rig.ErrNotAllowed) {
@@ -226,6 +226,18 @@ func slowDatabase(t *testing.T, name string) (s *pgserver.Server, device string)
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	return disk
+}
+
+// blames reports whether a device alone is the culprit, and is in the words.
+func blames(f answer.Finding, device string) bool {
+	return len(f.Verdict.Culprits) == 1 && f.Verdict.Culprits[0].Layer == layers.Device && strings.Contains(f.Words, "of which the device "+device)
+}
+
+// slowDatabase starts a PostgreSQL on a disk of its own whose writes take longer.
+func slowDatabase(t *testing.T, name string) (s *pgserver.Server, device string) {
+	t.Helper()
+	disk := slowDisk(t)
 	mount := filepath.Join("/var/tmp", name)
 	if err := os.Mkdir(mount, 0o755); err != nil {
 		t.Fatal(err)
@@ -262,8 +274,7 @@ func TestSlowDisk(t *testing.T) {
 		t.Logf("%d MB of memory, %v of CPU", usage.Maxrss>>10, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	}
 	f := only(t, out.Bytes())
-	if f.Target.Server != "slow-disk" || f.Target.Device != device || f.Target.Volume != "/var/tmp/slow-disk" || len(f.Verdict.Culprits) != 1 || f.Verdict.Culprits[0].Layer != layers.Device ||
-		!strings.Contains(f.Words, "of which the device "+device) {
+	if f.Target.Server != "slow-disk" || f.Target.Device != device || f.Target.Volume != "/var/tmp/slow-disk" || !blames(f, device) {
 		t.Errorf("target %+v, verdict %+v, words %q; want the device %s", f.Target, f.Verdict, f.Words, device)
 	}
 	if mean := f.Write.DeviceSeconds; mean == nil || *mean < slow.Seconds() {
@@ -295,12 +306,7 @@ func TestSlowDisk(t *testing.T) {
 
 // A commit of MySQL's waits for threads of InnoDB's, and these for the disk with the logs: it is named.
 func TestMySQLSlowLogDisk(t *testing.T) {
-	disk, err := rig.NewSlowDisk(t, t.TempDir(), 512<<20)
-	if errors.Is(err, rig.ErrNotAllowed) {
-		testkit.Skip(t, err.Error())
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	disk := slowDisk(t)
 	my := servertest.StartMySQLOn(t, func(run string, who *syscall.Credential) {
 		logs := filepath.Join(run, "logs")
 		if err := os.Mkdir(logs, 0o755); err != nil {
@@ -329,7 +335,7 @@ func TestMySQLSlowLogDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, device := only(t, out.Bytes()), filepath.Base(disk.Device)
-	if f.Target.DBSystem != "mysql" || len(f.Verdict.Culprits) != 1 || f.Verdict.Culprits[0].Layer != layers.Device || !strings.Contains(f.Words, "of which the device "+device) {
+	if f.Target.DBSystem != "mysql" || !blames(f, device) {
 		t.Errorf("target %+v, verdict %+v, words %q; want the device %s", f.Target, f.Verdict, f.Words, device)
 	}
 	t.Log(f.Words)

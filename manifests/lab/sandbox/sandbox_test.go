@@ -28,21 +28,28 @@ func TestRemoveRefusesOtherFolders(t *testing.T) {
 	}
 }
 
-// A volume is mounted, keeps its data over a second mount, and its loop device goes with it;
-// one that was left behind is found by its mark and detached.
-func TestVolume(t *testing.T) {
+// loopFolder makes a folder for files that loop devices are attached to, which the test's end removes.
+func loopFolder(t *testing.T) string {
+	t.Helper()
 	testkit.NeedRoot(t)
 	if _, refused := Probe()["loop"]; refused {
 		testkit.Skip(t, Probe()["loop"])
 	}
-	dir, err := os.MkdirTemp("/var/tmp", "plumbline-volume")
+	dir, err := os.MkdirTemp("/var/tmp", "plumbline-loop")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// A volume is mounted, keeps its data over a second mount, and its loop device goes with it;
+// one that was left behind is found by its mark and detached.
+func TestVolume(t *testing.T) {
+	dir := loopFolder(t)
 	t.Cleanup(func() {
 		_ = unmountBelow(dir)
 		_ = DetachLoops(dir, testkit.Patience)
-		os.RemoveAll(dir)
 	})
 	file, at := filepath.Join(dir, "volume"), filepath.Join(dir, "mounted")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -90,15 +97,7 @@ func TestVolume(t *testing.T) {
 
 // A lab's device is known by the lab's folder, not by its path: in another mount namespace another lab has the same.
 func TestLoopOfAnotherLab(t *testing.T) {
-	testkit.NeedRoot(t)
-	if _, refused := Probe()["loop"]; refused {
-		testkit.Skip(t, Probe()["loop"])
-	}
-	top, err := os.MkdirTemp("/var/tmp", "plumbline-loop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(top) })
+	top := loopFolder(t)
 	dir, moved := filepath.Join(top, "lab"), filepath.Join(top, "moved")
 	file := filepath.Join(dir, "volume")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, make([]byte, 1<<20), 0o600)); err != nil {

@@ -70,7 +70,7 @@ func run() error {
 	if _, err := stamp(job.Ended); err != nil {
 		return err
 	}
-	return os.WriteFile("/run/host/exit", []byte(strconv.Itoa(code)+"\n"), 0o644)
+	return os.WriteFile("/run/host/"+job.Exit, []byte(strconv.Itoa(code)+"\n"), 0o644)
 }
 
 // stamp writes the seconds since the kernel's start to a file that has the machine's time, and returns them.

@@ -4,11 +4,12 @@ package job
 // File is where it lies in the guest's initramfs, as JSON.
 const File = "/job.json"
 
-// Booted and Ended are files in the guest's /run/host with the seconds since its kernel's start, written before and after
-// the command.
+// Files in the guest's /run/host: Booted and Ended have the seconds since its kernel's start, written before and after
+// the command, and Exit has the command's exit code.
 const (
 	Booted = "booted"
 	Ended  = "ended"
+	Exit   = "exit"
 )
 
 // Job is what to do.

@@ -61,21 +61,19 @@ type Feature struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// MissedRuns returns the runs that the kernel left out, of all programs.
-func (o Outcome) MissedRuns() uint64 { return o.missed(regexp.MustCompile("")) }
+// atBlockRequests matches the programs at block requests, whose ends in interrupts fall into the program's other runs.
+var atBlockRequests = regexp.MustCompile(`\b(disk|trace|nvme|iscsi)_`)
 
-func (o Outcome) missed(which *regexp.Regexp) uint64 {
-	var sum uint64
+// MissedRuns returns the runs that the kernel left out: of all programs, and of those at block requests.
+func (o Outcome) MissedRuns() (all, interrupted uint64) {
 	for program, n := range o.Missed {
-		if which.MatchString(program) {
-			sum += n
+		all += n
+		if atBlockRequests.MatchString(program) {
+			interrupted += n
 		}
 	}
-	return sum
+	return all, interrupted
 }
-
-// interrupted matches the programs at block requests, whose ends in interrupts fall into the program's other runs.
-var interrupted = regexp.MustCompile(`\b(disk|trace|nvme|iscsi)_`)
 
 // Short reports whether statements that slept were seen to wait for less.
 func (o Outcome) Short() bool { return o.Waited < asleep*o.Slept }
@@ -151,8 +149,8 @@ func (o Outcome) tolerated() uint64 {
 	nvme, _ := Sum(o.NVMePaths.Commands)
 	iscsi, _ := Sum(o.ISCSIPaths.Commands)
 	most := (statements + requests + nvme + iscsi) / 100
-	if !o.Deputies {
-		return min(most, o.missed(interrupted))
+	if _, interrupted := o.MissedRuns(); !o.Deputies {
+		return min(most, interrupted)
 	}
 	return most
 }
@@ -198,11 +196,12 @@ func (o Outcome) Wrong() []string {
 			say("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
 		}
 	}
-	if n := o.MissedRuns(); n > o.tolerated() {
-		say("%d runs of the agent's programs were missed: %v", n, o.Missed)
+	missed, _ := o.MissedRuns()
+	if missed > o.tolerated() {
+		say("%d runs of the agent's programs were missed: %v", missed, o.Missed)
 	}
 	// What a missed run leaves, such as an end whose beginning was missed, is reported as lost, too.
-	if o.Lost > 0 && (!o.Deputies || o.Lost > o.MissedRuns()) {
+	if o.Lost > 0 && (!o.Deputies || o.Lost > missed) {
 		say("%d events lost", o.Lost)
 	}
 	return wrong

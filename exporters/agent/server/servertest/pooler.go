@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -74,12 +75,6 @@ func startPooler(t testing.TB, name string, options []string, configure func(por
 	cmd := exec.Command(program, append(options, config)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	start(t, cmd, config+".log", syscall.SIGINT)
-	testkit.Eventually(t, testkit.Patience, func() error {
-		c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
+	testkit.Eventually(t, testkit.Patience, func() error { return freeport.Listening(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) })
 	return port
 }
