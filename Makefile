@@ -195,7 +195,7 @@ test: build ## All that a change can break, as CI runs it; what cannot run here 
 	@tools/build $(TEST_PROGRAMS)
 	@tools/build --arch=arm64 ebpf_exporter
 	@tools/postgresql $(POSTGRESQL)
-	@tools/unstable mysql valkey $(UNRELEASED)
+	@tools/unstable mariadb mysql valkey $(UNRELEASED)
 	@$(MAKE) --no-print-directory lint
 	@tools/test
 

@@ -171,6 +171,7 @@ var notOfStorage = map[string]string{
 	"CanaryUnanswered":        "its layer has an alert of its own",
 	"StallLocated":            "leads to the alert on the layer",
 	"DatabaseDown":            "the database's own log",
+	"ServerDown":              "the database's own log",
 	"CanaryErrors":            "the database's own log",
 	"ReadCacheCollapse":       "the node's memory",
 	"CanaryHostSlow":          "the node, not its storage",

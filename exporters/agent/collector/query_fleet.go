@@ -280,11 +280,12 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 	again := lookAgain
 	switch complete := fo.label != "" && len(fo.Ports) > 0 && !fo.Waits && fo.DataDirectory != "" && !fo.unanswered(); {
 	case complete:
+	case fo.Waits:
+		// Its clients are not counted before their port is known.
+		again = min(now.Sub(fo.since)/60, lookAgain/30)
 	case !fo.settled(now):
 		// Most come up at once, and one that never does must not cost more and more.
 		again = now.Sub(fo.since) / 4
-	case fo.Waits:
-		again = lookAgain / 30
 	default:
 		again = lookAgain / 10 // something is missing that may yet come
 	}

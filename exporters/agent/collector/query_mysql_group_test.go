@@ -56,6 +56,41 @@ func testMySQLGroup(t *testing.T, stack string) {
 	wantMembers(t, q, pids, members)
 }
 
+func TestQueryGalera(t *testing.T) {
+	var pids []int
+	var members []*sql.DB
+	q := startQuery(t)
+	for _, my := range servertest.StartGalera(t, 2) {
+		db := my.Open(t, nil)
+		db.SetMaxOpenConns(1)
+		pids, members = append(pids, my.PID), append(members, db)
+	}
+	for _, db := range members {
+		testkit.Eventually(t, testkit.Patience, func() error {
+			var name, state string
+			if err := db.QueryRow("show status like 'wsrep_local_state_comment'").Scan(&name, &state); err != nil || state != "Synced" {
+				return fmt.Errorf("a member is %q: %v", state, err)
+			}
+			return nil
+		})
+	}
+	// They open their clients' port last, once they have joined.
+	testkit.Eventually(t, testkit.Patience, func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if n := len(q.fleet.followers); n != len(pids) {
+			return fmt.Errorf("%d servers are followed", n)
+		}
+		for _, fo := range q.fleet.followers {
+			if len(fo.Ports) == 0 || fo.Waits {
+				return fmt.Errorf("the ports of process %d: %v", fo.PID, fo.Ports)
+			}
+		}
+		return nil
+	})
+	wantMembers(t, q, pids, members)
+}
+
 // wantMembers writes on the first of two members, and fails unless its statements, and the reads of the other one that wait for the last
 // of them, are all that is counted.
 func wantMembers(t *testing.T, q *query, pids []int, members []*sql.DB) {

@@ -83,7 +83,14 @@ func testMySQLCursor(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query,
 
 // What is MariaDB's own.
 func TestQueryMariaDB(t *testing.T) {
-	my := servertest.StartMariaDB(t, append(encryptedMariaDB(t), "--local-infile=1")...)
+	t.Run("of the machine", func(t *testing.T) {
+		testMariaDB(t, servertest.StartMariaDB(t, append(encryptedMariaDB(t), "--local-infile=1")...))
+	})
+	// It encrypts without being set up for it.
+	t.Run("the newest", func(t *testing.T) { testMariaDB(t, servertest.StartNewMariaDB(t, "--local-infile=1")) })
+}
+
+func testMariaDB(t *testing.T, my *servertest.MariaDB) {
 	db := my.Open(t, nil)
 	db.SetMaxOpenConns(1)
 	for _, text := range []string{"create database d", "create table d.t (i int)", "create table d.f (i text)"} {
@@ -95,12 +102,12 @@ func TestQueryMariaDB(t *testing.T) {
 		testMySQLTexts(t, my, db, q, name, "/*M!100101 select 1 */", "/*M! select 1 */", "begin not atomic end", "begin /* a */ not atomic end", "start slave", "stop slave", "values (1)")
 	})
 	t.Run("cursor", func(t *testing.T) { testMySQLCursor(t, my, db, q, name) })
-	for connection, args := range map[string][]string{"TCP": {"--skip-ssl"}, "TLS": {"--ssl"}, "local socket": {"--skip-ssl", "--protocol=socket", "--socket=" + my.Socket()}} {
+	for connection, args := range map[string][]string{"TCP": {"--skip-ssl"}, "TLS": {"--ssl"}, "local socket": {"--skip-ssl"}} {
 		t.Run("its own client, "+connection, func(t *testing.T) {
 			const each, handshakes = 50, "Ssl_finished_accepts"
 			before := status(t, db, handshakes)
 			got, want := ownDuring(t, db, q, name, map[string]uint64{"select": each}, func() {
-				my.Client(t, strings.Repeat("begin; select 1; insert into d.t values (1); update d.t set i = 2 limit 1; delete from d.t limit 1; commit;\n"+
+				my.Client(t, connection == "local socket", strings.Repeat("begin; select 1; insert into d.t values (1); update d.t set i = 2 limit 1; delete from d.t limit 1; commit;\n"+
 					"prepare s from 'select ?'; execute s using 1; deallocate prepare s; start transaction; rollback;\n", each), args...)
 			})
 			if want["select"] < each || want["commit"] != each {
@@ -118,7 +125,7 @@ func TestQueryMariaDB(t *testing.T) {
 	})
 	t.Run("compressed, its own client", func(t *testing.T) {
 		wantUnread(t, my, db, q, name, "compressed", commandsOf, itself, func(t *testing.T) {
-			my.Client(t, strings.Repeat("select 1; select '"+strings.Repeat("x", 1000)+"';\n", 50), "--skip-ssl", "--compress")
+			my.Client(t, false, strings.Repeat("select 1; select '"+strings.Repeat("x", 1000)+"';\n", 50), "--skip-ssl", "--compress")
 		})
 	})
 }

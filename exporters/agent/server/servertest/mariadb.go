@@ -2,10 +2,12 @@ package servertest
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,64 +22,153 @@ type MariaDB struct {
 	Dir  string
 	Port int
 	PID  int
+	who  *syscall.Credential
+	// root is a root of its own that it runs in, where Dir is /run; "" is the machine's.
+	root string
 }
 
 // StartMariaDB initialises and starts a server with the account root, without a password,
 // and stops it when the test ends.
 func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, nil, nil, args...)
+	return startMariaDB(t, newMariaDB(t), nil, nil, args...)
+}
+
+// StartNewMariaDB is StartMariaDB for the newest version that Debian has, in a root of its own, build/mariadb.
+func StartNewMariaDB(t testing.TB, args ...string) *MariaDB {
+	t.Helper()
+	return startMariaDB(t, newestMariaDB(t), nil, nil, args...)
+}
+
+// withoutTransfer is the script by which a member of a Galera cluster would get another's data. It transfers none: members begin
+// with the same data.
+const withoutTransfer = `#!/bin/sh
+state=$(sed -n 's/^uuid: *//p' /run/data/grastate.dat):0
+case "$*" in
+*joiner*) echo ready 127.0.0.1:1 && echo "$state" ;;
+*) while read -r line; do :; done && echo "done $state" ;;
+esac
+`
+
+// StartGalera starts as many members of a Galera cluster, of the newest MariaDB that Debian has. They begin with the data of one
+// that was a cluster alone.
+func StartGalera(t testing.TB, n int) (members []*MariaDB) {
+	t.Helper()
+	first := startGalera(t, "", testkit.FreeAddress(t))
+	first.Client(t, true, "shutdown")
+	testkit.Eventually(t, testkit.Patience, func() error {
+		if syscall.Kill(first.PID, 0) == nil {
+			return errors.New("the first server runs")
+		}
+		return nil
+	})
+	var addresses []string
+	for range n {
+		own := testkit.FreeAddress(t)
+		members = append(members, startGalera(t, filepath.Join(first.Dir, "data"), own, addresses...))
+		addresses = append(addresses, own)
+	}
+	return members
+}
+
+// startGalera starts a member with a copy of data, if there is any. Others reach it at own, and it joins the others.
+func startGalera(t testing.TB, data, own string, others ...string) *MariaDB {
+	t.Helper()
+	return startMariaDB(t, newestMariaDB(t), nil, func(dir string, who *syscall.Credential) {
+		if err := os.WriteFile(filepath.Join(dir, "wsrep_sst_nothing"), []byte(withoutTransfer), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if data != "" {
+			if out, err := exec.Command("cp", "--archive", data, dir).CombinedOutput(); err != nil {
+				t.Fatalf("copying %s: %v: %s", data, err, out)
+			}
+		}
+	}, "--wsrep-on=ON", "--wsrep-provider=/usr/lib/galera/libgalera_smm.so", "--binlog-format=ROW", "--wsrep-sst-method=nothing", "--wsrep-node-address=127.0.0.1",
+		"--wsrep-cluster-address=gcomm://"+strings.Join(others, ","),
+		"--wsrep-provider-options=gmcast.listen_addr=tcp://"+own+";ist.recv_addr="+testkit.FreeAddress(t))
+}
+
+// newestMariaDB is a server in a root of its own that does not run yet.
+func newestMariaDB(t testing.TB) *MariaDB {
+	t.Helper()
+	m := newMariaDB(t)
+	m.root = rootOf(t, "mariadb", m.Dir)
+	// For the script that initialises a data folder. The file alone: the folder that is removed afterwards must not show the machine's /dev.
+	mount(t, os.DevNull, filepath.Join(m.root, os.DevNull), 0)
+	return m
+}
+
+// newMariaDB is a server that does not run yet.
+func newMariaDB(t testing.TB) *MariaDB {
+	t.Helper()
+	testkit.NeedRoot(t)
+	who := owner(t)
+	return &MariaDB{Dir: workDir(t, "my", who), Port: freePort(t), who: who}
 }
 
 // StartMariaDBOn is StartMariaDB with something in its working directory, which prepare puts there: a file system for its log, for
 // example.
 func StartMariaDBOn(t testing.TB, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, nil, prepare, args...)
+	return startMariaDB(t, newMariaDB(t), nil, prepare, args...)
 }
 
 // StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and
 // innodb/logs, as Vitess has them.
 func StartMariaDBApart(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, []string{"innodb/data", "innodb/logs"}, nil, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
+	return startMariaDB(t, newMariaDB(t), []string{"innodb/data", "innodb/logs"}, nil, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
 }
 
 // startMariaDB starts a server with further folders, which options of InnoDB's are for.
-func startMariaDB(t testing.TB, folders []string, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
+func startMariaDB(t testing.TB, m *MariaDB, folders []string, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
 	t.Helper()
-	testkit.NeedRoot(t)
-	who := owner(t)
-	m := &MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}
 	for _, folder := range folders {
 		if err := os.MkdirAll(filepath.Join(m.Dir, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chown(filepath.Join(m.Dir, folder), int(who.Uid), int(who.Gid)); err != nil {
+		if err := os.Chown(filepath.Join(m.Dir, folder), int(m.who.Uid), int(m.who.Gid)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data := filepath.Join(m.Dir, "data")
 	if prepare != nil {
-		prepare(m.Dir, who)
+		prepare(m.Dir, m.who)
 	}
-	installing := append([]string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}, innodbOptions(args)...)
-	install := exec.Command(testkit.Tool(t, "mariadb-install-db"), installing...)
-	install.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	install.Dir = m.Dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
+	data := "--datadir=" + m.inside("data")
+	installing := append([]string{"--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force"}, innodbOptions(args)...)
+	if _, err := os.Stat(filepath.Join(m.Dir, "data")); err != nil {
+		if out, err := m.command(t, "mariadb-install-db", installing...).CombinedOutput(); err != nil {
+			t.Fatalf("mariadb-install-db: %v\n%s", err, out)
+		}
 	}
-	args = append([]string{"--no-defaults", "--datadir=" + data, "--socket=" + m.Socket(), "--bind-address=127.0.0.1",
-		fmt.Sprintf("--port=%d", m.Port), "--pid-file=" + filepath.Join(m.Dir, "pid"), "--max-connections=300"}, args...)
-	cmd := exec.Command(testkit.Tool(t, "mariadbd"), args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	cmd.Dir = m.Dir
+	args = append([]string{"--no-defaults", data, "--socket=" + m.inside("s"), "--bind-address=127.0.0.1",
+		fmt.Sprintf("--port=%d", m.Port), "--pid-file=" + m.inside("pid"), "--max-connections=300"}, args...)
+	cmd := m.command(t, "mariadbd", args...)
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
 	m.PID = cmd.Process.Pid
 	db := m.Open(t, nil)
 	testkit.Eventually(t, testkit.Patience, db.Ping)
 	return m
+}
+
+// inside is the path of one of its files as the server and programs in its root see it.
+func (m *MariaDB) inside(name string) string {
+	if m.root != "" {
+		return filepath.Join("/run", name)
+	}
+	return filepath.Join(m.Dir, name)
+}
+
+// command is a program of its package, with its credentials, in its root.
+func (m *MariaDB) command(t testing.TB, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	if m.root != "" {
+		return commandIn(t, m.root, m.who, program, args...)
+	}
+	cmd := exec.Command(testkit.Tool(t, program), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.who}
+	cmd.Dir = m.Dir
+	return cmd
 }
 
 // innodbOptions are those for where InnoDB's files are, which count when they are made, too.
@@ -93,13 +184,23 @@ func innodbOptions(args []string) (options []string) {
 // Socket is the path of its local socket.
 func (m *MariaDB) Socket() string { return filepath.Join(m.Dir, "s") }
 
-// Client has MariaDB's own client run a script on one connection, over TCP unless its arguments have another one.
-func (m *MariaDB) Client(t testing.TB, script string, args ...string) {
+// Client has MariaDB's own client run a script on one connection, over TCP or the local socket.
+func (m *MariaDB) Client(t testing.TB, local bool, script string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(testkit.Tool(t, "mariadb"), append([]string{"--no-defaults", "--user=root", "--host=127.0.0.1", fmt.Sprintf("--port=%d", m.Port)}, args...)...)
+	m.client(t, "mariadb", local, script, args...)
+}
+
+// client has the client of a package run a script.
+func (m *MariaDB) client(t testing.TB, program string, local bool, script string, args ...string) {
+	t.Helper()
+	connect := []string{"--host=127.0.0.1", fmt.Sprintf("--port=%d", m.Port)}
+	if local {
+		connect = []string{"--protocol=socket", "--socket=" + m.inside("s")}
+	}
+	cmd := m.command(t, program, slices.Concat([]string{"--no-defaults", "--user=root"}, connect, args)...)
 	cmd.Stdin = strings.NewReader(script)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("mariadb %s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -20,8 +19,6 @@ type MySQL struct {
 	MariaDB
 	// XPort is where it takes connections of the X protocol, which it also does on the local socket XSocket.
 	XPort int
-	root  string
-	who   *syscall.Credential
 }
 
 // XSocket is the path of the local socket of the X protocol.
@@ -38,44 +35,28 @@ func StartMySQL(t testing.TB, args ...string) *MySQL {
 // its log, for example.
 func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential), args ...string) *MySQL {
 	t.Helper()
-	testkit.NeedRoot(t)
-	who := owner(t)
-	m := &MySQL{MariaDB: MariaDB{Dir: workDir(t, "my", who), Port: freePort(t)}, XPort: freePort(t), who: who}
+	m := &MySQL{MariaDB: *newMariaDB(t), XPort: freePort(t)}
 	m.root = rootOf(t, "mysql", m.Dir)
 	if prepare != nil {
-		prepare(filepath.Join(m.root, "run"), who)
+		prepare(filepath.Join(m.root, "run"), m.who)
 	}
 	common := []string{"--no-defaults", "--datadir=/run/data", "--tmpdir=/run", "--secure-file-priv=NULL"}
-	if out, err := m.command("/usr/sbin/mysqld", slices.Concat(common, innodbOptions(args), []string{"--initialize-insecure"})...).CombinedOutput(); err != nil {
+	if out, err := m.command(t, "mysqld", slices.Concat(common, innodbOptions(args), []string{"--initialize-insecure"})...).CombinedOutput(); err != nil {
 		t.Fatalf("mysqld --initialize-insecure: %v\n%s", err, out)
 	}
 	args = append(append(common, "--socket=/run/s", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--pid-file=/run/pid",
 		"--mysqlx-bind-address=127.0.0.1", fmt.Sprintf("--mysqlx-port=%d", m.XPort), "--mysqlx-socket=/run/x"), args...)
-	cmd := m.command("/usr/sbin/mysqld", args...)
+	cmd := m.command(t, "mysqld", args...)
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
 	m.PID = cmd.Process.Pid
 	testkit.Eventually(t, testkit.Patience, m.Open(t, nil).Ping)
 	return m
 }
 
-// command is a program in the server's root.
-func (m *MySQL) command(program string, args ...string) *exec.Cmd {
-	return commandIn(m.root, m.who, program, args...)
-}
-
 // Client has MySQL's own client run a script on one connection, over TCP or the local socket. The client's own commands may be in the script.
 func (m *MySQL) Client(t testing.TB, local bool, script string, args ...string) {
 	t.Helper()
-	connect := []string{"--host=127.0.0.1", fmt.Sprintf("--port=%d", m.Port)}
-	if local {
-		connect = []string{"--socket=/run/s"}
-	}
-	args = append(append([]string{"--no-defaults", "--user=root", "--commands"}, connect...), args...)
-	cmd := m.command("/usr/bin/mysql", args...)
-	cmd.Stdin = strings.NewReader(script)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("mysql %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	m.client(t, "mysql", local, script, append([]string{"--commands"}, args...)...)
 }
 
 // rootOf mounts the root of a server that tools/unstable got, read-only, below a folder of the server's own, which is /run in there.
@@ -94,9 +75,15 @@ func rootOf(t testing.TB, name, dir string) (root string) {
 	return root
 }
 
-// commandIn is a program in such a root.
-func commandIn(root string, who *syscall.Credential, program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...)
+// commandIn is a program in such a root, with a place for temporary files.
+func commandIn(t testing.TB, root string, who *syscall.Credential, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	path := "/usr/bin/" + program
+	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+		path = "/usr/sbin/" + program
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/run", "TMPDIR=/run"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who, Chroot: root}
 	cmd.Dir = "/run"
 	return cmd
