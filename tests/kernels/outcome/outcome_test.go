@@ -88,4 +88,8 @@ func TestNotWorking(t *testing.T) {
 	if wrong := o.Wrong(); len(wrong) > 0 {
 		t.Errorf("without query and replica: %q", wrong)
 	}
+	o.Retries, o.NoRetries = Remote{}, true
+	if wrong := o.Wrong(); len(wrong) > 0 {
+		t.Errorf("without a disk that fails: %q", wrong)
+	}
 }
