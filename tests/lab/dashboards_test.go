@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,7 +147,8 @@ func TestDashboardsHaveData(t *testing.T) {
 }
 
 // A replica that pauses repeatedly, never long enough to be given up, is the one that the dashboard of replicas puts on
-// top: the last step of the walk-through in docs/operate/dashboards.md.
+// top: the last step of the walk-through in docs/operate/dashboards.md. Then why names it, and the commit's query
+// identifier, as pg_stat_statements has it, before all others that wait for it.
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"
@@ -162,6 +165,10 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 	}
 	if len(questions) != 2 {
 		t.Fatalf("the panels are not there: %v", questions)
+	}
+	commits, err := psql(t, "longhorn-r3", "select queryid from pg_stat_statements where query ~* '^(end|commit)'")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, commits)
 	}
 	pulse := time.NewTicker(2 * time.Second)
 	defer pulse.Stop()
@@ -187,9 +194,26 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 				return fmt.Errorf("%s does not show %s: %v", place, delayed, v)
 			}
 		}
-		return nil
+		return whyNames(delayed, strings.Fields(commits))
 	})
 	signal(t, pid, syscall.SIGCONT)
+}
+
+// firstQuery is the query that why names first of those that wait for a layer.
+var firstQuery = regexp.MustCompile(`waiting most for it, by queryid: (-?[0-9]+) `)
+
+// whyNames is nil once why blames a replica of longhorn-r3, and names one of these queries first of those that wait for it.
+func whyNames(replica string, queries []string) error {
+	out, err := command("why", "longhorn-r3").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	text := strings.Join(strings.Fields(string(out)), " ")
+	first := firstQuery.FindStringSubmatch(text)
+	if first == nil || !slices.Contains(queries, first[1]) || !strings.Contains(text, replica) {
+		return fmt.Errorf("why does not name %s and first of its queries one of %v:\n%s", replica, queries, out)
+	}
+	return nil
 }
 
 // The panels of MySQL, of a baseline and of a soak have data where those are: a MariaDB with

@@ -334,6 +334,13 @@ func TestReplicaFaults(t *testing.T) {
 	})
 }
 
+// psql runs a statement on a class's database, and returns its result.
+func psql(t *testing.T, class, statement string) (string, error) {
+	t.Helper()
+	out, err := exec.Command(testkit.Tool(t, "psql"), "-h", filepath.Join(dir, "sockets", class), "-U", "postgres", "-XAtc", statement).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
 // An engine that died is started again with all that lies on it, and only with the replica that has
 // missed nothing; the other two, of which one was away and one is out without its own knowing, are
 // rebuilt. What the database had acknowledged is there.
@@ -342,10 +349,7 @@ func TestEngineIsStartedAgain(t *testing.T) {
 	if out, err := command("start", "longhorn-r3-replica-1").CombinedOutput(); err != nil {
 		t.Fatalf("start: %v\n%s", err, out)
 	}
-	sql := func(statement string) (string, error) {
-		out, err := exec.Command(testkit.Tool(t, "psql"), "-h", filepath.Join(dir, "sockets", "longhorn-r3"), "-U", "postgres", "-XAtc", statement).CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
+	sql := func(statement string) (string, error) { return psql(t, "longhorn-r3", statement) }
 	if out, err := sql("create table kept as select generate_series(1, 1000) i"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

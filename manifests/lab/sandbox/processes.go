@@ -21,13 +21,23 @@ func Processes(dir string) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing processes: %w", err)
 	}
+	folder, err := os.Stat(dir)
+	if err != nil {
+		folder = nil // removed: what is left of the lab goes by its marks alone
+	}
 	var pids []int
 	for _, p := range all {
-		if p.PID != os.Getpid() && (inNamespace(p, dir) || marked(p, dir)) {
+		if p.PID != os.Getpid() && (inNamespace(p, dir) || marked(p, dir)) && sees(p, dir, folder) {
 			pids = append(pids, p.PID)
 		}
 	}
 	return pids, nil
+}
+
+// sees reports whether a process has the lab's folder at dir: where it has another one there, as in a container, it is another lab's.
+func sees(p procfs.Proc, dir string, folder os.FileInfo) bool {
+	there, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.PID), "root", dir))
+	return err != nil || folder == nil || os.SameFile(folder, there)
 }
 
 // Find returns the first of the lab's processes that has all the words as arguments, its

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -90,5 +91,38 @@ func TestHeadlessProcess(t *testing.T) {
 	}
 	if err := Kill(dir, testkit.Patience); err != nil {
 		t.Error(err)
+	}
+}
+
+// A process is a lab's by the lab's folder, not by its path: in another mount namespace another lab has the same.
+func TestProcessOfAnotherLab(t *testing.T) {
+	testkit.NeedRoot(t)
+	if why, refused := Probe()["mount"]; refused {
+		testkit.Skip(t, why)
+	}
+	for _, c := range []struct {
+		folder string
+		own    bool
+	}{{t.TempDir(), false}, {"", true}} {
+		dir := t.TempDir()
+		if c.own {
+			c.folder = dir
+		}
+		cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" "$2" && echo mounted && exec sleep 1000`, "sh", c.folder, dir)
+		cmd.Env = append(os.Environ(), Environment(dir))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "mounted\n" {
+			t.Fatalf("the process prints %q, %v", line, err)
+		}
+		if pids, err := Processes(dir); err != nil || slices.Contains(pids, cmd.Process.Pid) != c.own {
+			t.Errorf("own folder %v: found %v, %v, and the process is %d", c.own, pids, err, cmd.Process.Pid)
+		}
 	}
 }
