@@ -34,7 +34,7 @@ func TestChosen(t *testing.T) {
 		got, err := Chosen(variables, choice, func(selector, label string) ([]string, error) {
 			values, ok := answers[selector+" "+label]
 			if !ok {
-				return nil, errors.New(selector + " was not to be asked for")
+				return nil, errors.New(selector + " was not expected to be queried")
 			}
 			return values, nil
 		})

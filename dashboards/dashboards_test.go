@@ -105,7 +105,7 @@ func TestClassic(t *testing.T) {
 	native := regexp.MustCompile(`histogram_(count|sum|avg)`)
 	for name, text := range files {
 		if native.Match(text) {
-			t.Errorf("%s asks for native histograms", name)
+			t.Errorf("%s queries native histograms", name)
 		}
 	}
 }

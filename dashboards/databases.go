@@ -20,7 +20,7 @@ const slowly = "30s"
 func databases() page {
 	return page{
 		uid: "plumbline-databases", title: "Plumbline / Databases",
-		text: "What the database servers themselves say: work, log, checkpoints, caches, locks, replication. From postgres_exporter and mysqld_exporter, " +
+		text: "What the database servers themselves report: work, log, checkpoints, caches, locks, replication. From postgres_exporter and mysqld_exporter, " +
 			"whose targets carry the label server, and from CloudNativePG's own metrics, by the rules of databases. postgres_exporter 0.19 exports neither pg_stat_wal nor pg_stat_io.",
 		variables: []variable{
 			choice("storageclass", "Storage class", `label_values(server:database:info, storageclass)`),
@@ -49,7 +49,7 @@ func postgresWork() []panel {
 		{
 			title: "Buffer hits",
 			ask:   "Does the working set fit into shared_buffers?", empty: "no PostgreSQL",
-			text:  "Share of the pages asked for that were in shared_buffers. Good: above 99 % for small transactions. A fall means more reads, of the page cache first.",
+			text:  "Share of the requested pages that were in shared_buffers. Good: above 99 % for small transactions. A fall means more reads, of the page cache first.",
 			width: 6, height: 8, unit: ratio,
 			queries: []query{{of("server:buffer_pages:rate5m", `, from="buffers"`) + " / (" + `sum by (server) (server:buffer_pages:rate5m{server=~"$server"})` + " > 0)", "{{server}}"}},
 			view:    graph{max: 1, every: slowly},
@@ -214,7 +214,7 @@ func mysqlLog() []panel {
 		{
 			title: "Lag behind the source",
 			ask:   "Does a replica server keep up?", empty: "no MySQL replica",
-			text:  "How far a replica server is behind its source, as it says itself. It grows when the replica's volume is slower than the source's. Empty on a server that is no replica.",
+			text:  "How far a replica server is behind its source, as it reports itself. It grows when the replica's volume is slower than the source's. Empty on a server that is no replica.",
 			width: 6, height: 8, unit: seconds,
 			queries: []query{{`max by (server) (mysql_slave_status_seconds_behind_master{server=~"$server"})`, "{{server}}"}},
 			view:    graph{limit: &limit{10, 60}},

@@ -35,7 +35,7 @@ func loadRates() []panel {
 		{
 			title: "Offered and completed",
 			ask:   "Does the server keep up with the load?", empty: "no loadgen runs",
-			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below say at what price.",
+			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below show at what price.",
 			width: 9, height: 9, unit: perSec,
 			queries: []query{{loads("offered_total"), "offered {{tool}} {{database}}"}, {loads("completed_total"), "completed {{tool}} {{database}}"}},
 			view:    graph{},
@@ -114,7 +114,7 @@ func loadLimits() []panel {
 		{
 			title: "Saturated",
 			ask:   "Is the generator itself the limit?", empty: "no canary runs",
-			text:  "Saturated while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary says it.",
+			text:  "Saturated while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary reports it.",
 			width: 8, height: 8, unit: times,
 			queries: []query{{fmt.Sprintf(`max by (database, reason) (loadgen_saturated{%s})`, ofLoad), "{{database}} {{reason}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "saturated", vermillion}}},

@@ -34,7 +34,7 @@ func trust() []panel {
 		{
 			title: "Collectors that fail",
 			ask:   "Does a part of an exporter fail?", empty: "no exporter of Plumbline is scraped",
-			text:  "Collectors of Plumbline's exporters whose last scrape failed. Good: none at 0. The exporter's log says why; plumbline-agent --check says what the node lacks.",
+			text:  "Collectors of Plumbline's exporters whose last scrape failed. Good: none at 0. The exporter's log has the reason; plumbline-agent --check reports what the node lacks.",
 			width: 10, height: 8, unit: times,
 			queries: []query{{`min by (job, collector) (plumbline_scrape_collector_success)`, "{{job}} {{collector}}"}},
 			view:    states{[]state{{0, "failed", vermillion}, {1, "works", sky}}},
@@ -56,7 +56,7 @@ func trust() []panel {
 		{
 			title: "Features on the machines",
 			ask:   "Is a part of the measurement missing on a machine?", empty: "no agent is scraped",
-			text:  "Features of the agent, and whether the kernel and the rights of every machine meet their needs. Good: there everywhere. plumbline-agent --check on the machine says why not, and what is lost.",
+			text:  "Features of the agent, and whether the kernel and the rights of every machine meet their needs. Good: there everywhere. plumbline-agent --check on the machine reports why not, and what is lost.",
 			width: 12, height: 10, unit: count,
 			queries: []query{{`min by (feature) (plumbline_feature_available)`, "{{feature}}"}},
 			view:    states{[]state{{0, "missing on a machine", vermillion}, {1, "there", sky}}},
@@ -163,7 +163,7 @@ func prometheusCost() []panel {
 		{
 			title: "Samples per scrape",
 			ask:   "What does each job cost Prometheus?",
-			text:  "Samples a job's targets give in one scrape, all together: what each costs Prometheus. METRICS.md says what a volume and a server cost.",
+			text:  "Samples a job's targets give in one scrape, all together: what each costs Prometheus. METRICS.md shows what a volume and a server cost.",
 			width: 8, height: 8, unit: count,
 			queries: []query{{`sum by (job) (scrape_samples_post_metric_relabeling)`, "{{job}}"}},
 			view:    graph{stacked: true},

@@ -191,11 +191,11 @@ func TestDescriptionsAsk(t *testing.T) {
 	for _, p := range allPanels(t) {
 		q := question.FindString(*p.Description)
 		if q == "" || len(*p.Description) < len(q)+30 {
-			t.Errorf("%s asks nothing, or does not say how to read the answer: %s", p.name, *p.Description)
+			t.Errorf("%s has no question, or does not describe how to read the answer: %s", p.name, *p.Description)
 		}
 		page, _, _ := strings.Cut(p.name, ",")
 		if other := asked[page+q]; other != "" {
-			t.Errorf("%s asks the same as %s: %s", p.name, other, q)
+			t.Errorf("%s has the same question as %s: %s", p.name, other, q)
 		}
 		asked[page+q] = p.name
 	}
@@ -209,7 +209,7 @@ func TestEmptyPanelsSayWhy(t *testing.T) {
 			t.Errorf("%s: its query gives nothing when there are no states", p.name)
 		}
 		if no := p.FieldConfig.Defaults.NoValue; no == nil || *no == "" || strings.EqualFold(*no, "no data") {
-			t.Errorf("%s says nothing when it is empty", p.name)
+			t.Errorf("%s has no text of its own for when it is empty", p.name)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestNowIsNow(t *testing.T) {
 		said := *p.Title + " " + p.row
 		short := strings.Contains(all, "["+nowWindow+"]")
 		if saysNow := strings.Contains(said, "last 2 minutes"); short && !saysNow {
-			t.Errorf("%s: a window of %s that neither its title nor its row says", p.name, nowWindow)
+			t.Errorf("%s: a window of %s that neither its title nor its row names", p.name, nowWindow)
 		}
 		if regexp.MustCompile(`(?i)\bnow\b`).MatchString(said) && !strings.Contains(said, "last 2 minutes") {
 			t.Errorf("%s: now, but not how long now is", p.name)

@@ -59,7 +59,7 @@ func blockTimes() []panel {
 	var panels []panel
 	for _, op := range []struct{ name, text string }{
 		{"write", "Good: device below 2 ms on SSDs, queue far below device."},
-		{"read", "Good: device below 1 ms on SSDs. A read from a replicated volume asks one replica only."},
+		{"read", "Good: device below 1 ms on SSDs. A read from a replicated volume goes to one replica only."},
 		{"flush", "A flush makes the device keep what it has cached; commits wait for it. Longhorn's data protocol has none, so it is short there."},
 	} {
 		panels = append(panels, panel{

@@ -15,7 +15,7 @@ import (
 func main() {
 	app := kingpin.New("generate", "Writes Plumbline's Grafana dashboards as JSON files.")
 	into := app.Arg("folder", "Folder to write into.").Default("dashboards").ExistingDir()
-	cluster := app.Flag("cluster-label", "Label that tells Kubernetes clusters apart; series may be without it.").Default(dashboards.ClusterLabel).String()
+	cluster := app.Flag("cluster-label", "Label that distinguishes Kubernetes clusters; series may be without it.").Default(dashboards.ClusterLabel).String()
 	kind := app.Flag("histograms", "Histograms that panels read: either kind, or classic ones only.").Default(string(histograms.Either)).
 		Enum(string(histograms.Either), string(histograms.Classic))
 	kingpin.MustParse(app.Parse(os.Args[1:]))
