@@ -11,7 +11,7 @@ import (
 
 var (
 	benchResults = flag.String("bench.results", filepath.Join(testkit.Root(), "build", "results"), "Where the benchmarks' rows go.")
-	benchCommand = flag.String("bench.command", "", "What the rows say that they were made by, if not the benchmark's own command.")
+	benchCommand = flag.String("bench.command", "", "The command that the rows name as their origin, if not the benchmark's own.")
 )
 
 // results is where a benchmark's rows go, made by this command.

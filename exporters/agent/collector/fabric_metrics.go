@@ -29,7 +29,7 @@ var (
 		"A path of this host to a volume or to a replica over NVMe over Fabrics or iSCSI; 1. replica is empty for a volume, device what this host uses, controller the controller or the session, subsystem the target's NQN or IQN.",
 		[]string{"volume", "path", "backend", "node", "replica", "device", "controller", "transport", "subsystem"}, nil)
 	pathState = prometheus.NewDesc("plumbline_volume_path_state",
-		"The state that a path is in, as the kernel tells it once a second; 1. state is the controller's (live, connecting, …) or the iSCSI session's (logged_in, failed, free), ana_state the path's (optimized, non-optimized, inaccessible, …; of iSCSI active/optimized, standby, …), empty without multipathing.",
+		"The state that a path is in, as the kernel reports it once a second; 1. state is the controller's (live, connecting, …) or the iSCSI session's (logged_in, failed, free), ana_state the path's (optimized, non-optimized, inaccessible, …; of iSCSI active/optimized, standby, …), empty without multipathing.",
 		[]string{"volume", "path", "backend", "node", "device", "controller", "state", "ana_state"}, nil)
 	pathDown = prometheus.NewDesc("plumbline_volume_path_down_seconds",
 		"For how long no command can go by this path, in seconds, looked at each second: its controller is not live, its session not logged in, or the target has closed the path (ana_state inaccessible, persistent-loss or change; standby, unavailable, offline or transitioning); 0 if it is usable. "+

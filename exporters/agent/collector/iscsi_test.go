@@ -276,7 +276,7 @@ func TestISCSITarget(t *testing.T) {
 		t.Errorf("%d requests served, and %v under way, want 11 and 1", n, under)
 	}
 	if n := r.value("plumbline_replica_info", match{"volume": "db", "address": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
-		t.Errorf("the replica is told of %v times: %v", n, r["plumbline_replica_info"])
+		t.Errorf("the replica is reported %v times: %v", n, r["plumbline_replica_info"])
 	}
 
 	// The disk hangs: the command is under way as long as it takes.
@@ -352,9 +352,9 @@ func TestISCSIRefused(t *testing.T) {
 		t.Fatal("programs are attached to tracepoints that are not there")
 	}
 	if _, err := c.collect(); err == nil {
-		t.Error("a scrape does not say that iSCSI is not measured")
+		t.Error("a scrape does not report that iSCSI is not measured")
 	}
 	if r := c.Check()[1]; r.Err == nil || !strings.Contains(r.Note, "iSCSI is not measured at this end") {
-		t.Errorf("--check says %v, %q", r.Err, r.Note)
+		t.Errorf("--check reports %v, %q", r.Err, r.Note)
 	}
 }

@@ -381,7 +381,7 @@ func TestActivityMariaDB(t *testing.T) {
 	exec("insert into test_t values (1)")
 	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(1))
 	if n := underWay(t, q, name); len(n) > 0 {
-		t.Errorf("statements under way: %v, and no client asks for anything", n)
+		t.Errorf("statements under way: %v, and no client requests anything", n)
 	}
 	exec("commit")
 	wantGauge(t, q, name, "plumbline_query_idle_in_transaction", is(0))
@@ -511,6 +511,6 @@ func TestStuckProcessesAreBounded(t *testing.T) {
 		}
 	}
 	if n != maxStuck {
-		t.Errorf("%d processes are told of, want %d", n, maxStuck)
+		t.Errorf("%d processes are reported, want %d", n, maxStuck)
 	}
 }

@@ -188,7 +188,7 @@ func (c *cost) start(b *testing.B, args []string) {
 		peak, _ = strconv.ParseFloat(line[1], 64)
 	}
 	if peak == 0 {
-		b.Fatal("pgbench tells no rate")
+		b.Fatal("pgbench reports no rate")
 	}
 	rate := int(peak / 2)
 	prefix := filepath.Join(b.TempDir(), "log")

@@ -35,7 +35,7 @@ func TestNoticesBounded(t *testing.T) {
 	select {
 	case <-n.ready:
 	default:
-		t.Error("nobody is told")
+		t.Error("nobody is notified")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestBoundedLog(t *testing.T) {
 		t.Errorf("%d lines two seconds later, want %d", n, logBurst+2)
 	}
 	if !strings.Contains(out.String(), fmt.Sprintf("lines_left_out=%d\n", 1000-logBurst)) {
-		t.Errorf("the log does not say what was left out:\n%s", out.String()[max(0, out.Len()-300):])
+		t.Errorf("the log does not report what was left out:\n%s", out.String()[max(0, out.Len()-300):])
 	}
 	now = now.Add(time.Hour)
 	out.Reset()

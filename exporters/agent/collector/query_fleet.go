@@ -336,7 +336,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 // tellNoWaitEvent reports a server that does not show what it waits for.
 func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
 	if fo.noWaitEvent != nil {
-		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are told as other waits: %w", fo.noWaitEvent))
+		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", fo.noWaitEvent))
 	}
 }
 

@@ -179,7 +179,7 @@ func TestFleetAdoptsAgain(t *testing.T) {
 		k.missed[number], k.refuse[1] = c.missed, c.refuse
 		f.update(found, begin.Add(time.Duration(step+1)*time.Second))
 		if k.adopted[1] != c.want || k.adopted[2] != 1 {
-			t.Errorf("step %d: asked for %d times, want %d; the other server %d times", step, k.adopted[1], c.want, k.adopted[2])
+			t.Errorf("step %d: requested %d times, want %d; the other server %d times", step, k.adopted[1], c.want, k.adopted[2])
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestFleetAttachErrorOfClaimedName(t *testing.T) {
 	f.update(found, begin.Add(time.Second))
 	for _, label := range []string{"ended", "runs", "db/pg-1"} {
 		if e := f.attachErrors[label]; e != nil {
-			t.Errorf("%d failures are told of %s", e.count, label)
+			t.Errorf("%d failures are reported of %s", e.count, label)
 		}
 	}
 	if own, others := f.attachErrors["host:db/pg-1"], f.attachErrors[otherServer]; own == nil || own.count != 1 || others == nil || others.count != 2 {
@@ -392,28 +392,28 @@ func TestFleetAsksAgain(t *testing.T) {
 		}
 		soon := begin.Add(lookAgain / 10)
 		if !f.due(s.ID, soon) {
-			t.Errorf("%v: it is not asked again", passing)
+			t.Errorf("%v: it is not queried again", passing)
 		}
 		s.waitEvent, s.noWaitEvent = 0x1234, nil
 		s.places, s.noPlaces = nil, fmt.Errorf("devices: %w", passing)
 		f.update([]sighting{s}, soon)
 		fo := f.followers[s.ID]
 		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
-			t.Errorf("%v: %d probes wanted, it says what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
+			t.Errorf("%v: %d probes wanted, it shows what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
 		}
 		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), soon)
 		f.update([]sighting{s}, soon)
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 3 {
-			t.Errorf("%v again: failures %+v, want it told once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
+			t.Errorf("%v again: failures %+v, want it reported once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
 		if len(fo.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
-			t.Errorf("%v: places %+v: want what was known, and to ask again", passing, fo.places)
+			t.Errorf("%v: places %+v: want what was known, and to query again", passing, fo.places)
 		}
 		s.noPlaces = nil
 		f.probed(s.Server, fileID{inode: 7}, nil, soon)
 		f.update([]sighting{s}, soon)
 		if f.due(s.ID, soon.Add(lookAgain/10)) {
-			t.Errorf("%v: it is asked again when all is known", passing)
+			t.Errorf("%v: it is queried again when all is known", passing)
 		}
 	}
 }
@@ -531,7 +531,7 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	f.update([]sighting{s}, begin)
 	soon := begin.Add(lookAgain / 10)
 	if !f.due(s.ID, soon) {
-		t.Error("it is not asked again soon")
+		t.Error("it is not queried again soon")
 	}
 	s.NoLibrary, s.TLSLibrary = false, server.Library{Path: "/lib/libssl.so.3", Inode: 7}
 	f.update([]sighting{s}, soon)
@@ -569,7 +569,7 @@ func TestFleetTLSAgain(t *testing.T) {
 			now = now.Add(lookAgain / 10)
 		}
 		if probes != c.want || f.attachErrors["a"].count != 1 {
-			t.Errorf("%v: %d probes, told %+v; want %d, told once", c.err, probes, f.attachErrors["a"], c.want)
+			t.Errorf("%v: %d probes, reported %+v; want %d, reported once", c.err, probes, f.attachErrors["a"], c.want)
 		}
 	}
 }

@@ -55,7 +55,7 @@ var (
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
 		"Events that are missing from a server's query metrics, by reason.", []string{"server", "db_system", "reason"}, nil)
 	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
-		"Beginnings and ends of database servers that the kernel could not tell the agent of at once, but the next scan does.", nil, nil)
+		"Beginnings and ends of database servers that the kernel could not report to the agent at once, but the next scan does.", nil, nil)
 	queryServers = prometheus.NewDesc("plumbline_query_servers",
 		"Database servers that are followed.", nil, nil)
 	queryDenied = prometheus.NewDesc("plumbline_query_servers_denied",
@@ -81,7 +81,7 @@ var (
 		"An address and TCP port that a database server can be reached at; 1. In a pod the pod's addresses, and for MySQL its host name; elsewhere the addresses it listens on, wildcards left out. At most 8 a server.",
 		[]string{"server", "node", "address", "port"}, nil)
 	namesProvisional = prometheus.NewDesc("plumbline_server_names_provisional",
-		"Database servers whose label may change, because their own name is not known yet: uid:UID of a pod that neither the API server nor the kubelet's folder of logs tells of, engine and port where the data directory cannot be read, or another name where that would tell whether its own is kept for it.", nil, nil)
+		"Database servers whose label may change, because their own name is not known yet: uid:UID of a pod that neither the API server nor the kubelet's folder of logs has, engine and port where the data directory cannot be read, or another name where that would show whether its own is kept for it.", nil, nil)
 	podsUntrusted = prometheus.NewDesc("plumbline_server_pods_untrusted",
 		"Database servers whose cgroup has a pod's name but was not made by the kubelet; they count as outside of pods.", nil, nil)
 	serversRenamed = prometheus.NewDesc("plumbline_server_renamed_total",

@@ -70,7 +70,7 @@ func TestFleetReadsNotWhole(t *testing.T) {
 			news = news || m.Desc() == queryNewsLost
 		}
 		if news != c.news {
-			t.Errorf("%s fails: lost news are told of: %v", c.name, news)
+			t.Errorf("%s fails: lost news are reported: %v", c.name, news)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestNameComesLate(t *testing.T) {
 	wants("while it is away", 20*time.Minute, nil, "db/pg-1", 7, 0)
 	wants("by the logs again", 21*time.Minute, map[string]pod.Pod{"u1": {Namespace: "db", Name: "pg-1"}}, "db/pg-1", 7, 0)
 	if p := f.podOf(f.followers[s.ID]); p == nil || p.Owner != "pg" {
-		t.Errorf("what the API told is forgotten: %+v", p)
+		t.Errorf("what the API returned is forgotten: %+v", p)
 	}
 	if f.renamed != 1 {
 		t.Errorf("renamed %d times, want once", f.renamed)
@@ -454,7 +454,7 @@ func TestNameByConfiguration(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("no address of it is told")
+		t.Error("no address of it is reported")
 	}
 }
 
@@ -524,7 +524,7 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	k.selects[f.followers[s.ID].number] = 5
 	now := begin.Add(2 * settleTime)
 	if !f.due(s.ID, now) {
-		t.Error("it is not asked again")
+		t.Error("it is not queried again")
 	}
 	s.Name, s.NoName = "main", false
 	f.update([]sighting{s}, now)
@@ -569,6 +569,6 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	f.counted(&census{}, begin.Add(3*time.Minute))
 	f.counted(&census{}, begin.Add(4*time.Minute))
 	if got := look(t, c, label).counts["select"]; got != 9 || f.hasOther {
-		t.Errorf("when nobody is left %d statements, want 9; others are told: %v", got, f.hasOther)
+		t.Errorf("when nobody is left %d statements, want 9; others are reported: %v", got, f.hasOther)
 	}
 }

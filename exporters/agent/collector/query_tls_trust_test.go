@@ -127,7 +127,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	}
 	testkit.Eventually(t, testkit.Patience, func() error {
 		if lost := look(t, q, "untrusted").minus(before).lost["encrypted"]; lost < 10 {
-			return fmt.Errorf("%v answers are told to be encrypted: %+v", lost, look(t, q, "untrusted"))
+			return fmt.Errorf("%v answers are reported as encrypted: %+v", lost, look(t, q, "untrusted"))
 		}
 		return nil
 	})

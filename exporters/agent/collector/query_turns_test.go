@@ -87,7 +87,7 @@ func TestTurnsBehindLooks(t *testing.T) {
 		t.Errorf("after the end of one %d looks more, %d skipped", len(due), skipped)
 	}
 	if due, _ := u.due(all[len(all)-1:], true, now); len(due) != 1 {
-		t.Error("what the kernel tells of waits")
+		t.Error("what the kernel reports has to wait")
 	}
 }
 
@@ -111,7 +111,7 @@ func TestTurnsOfOne(t *testing.T) {
 		t.Error("it is looked at twice at once")
 	}
 	if looked, _ := u.walk(one, true, now); len(looked) != 1 {
-		t.Error("it is not looked at when the kernel tells of it")
+		t.Error("it is not looked at when the kernel reports it")
 	}
 	all := decoys(2 * maxLooks)
 	followed := running(len(all), "a", 1)

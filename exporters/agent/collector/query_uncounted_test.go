@@ -38,7 +38,7 @@ func TestQueryUncounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := uncounted(); n != 0 {
-			t.Errorf("%g s are said not to be counted, and every statement was", n)
+			t.Errorf("%g s are reported as not counted, and every statement was counted", n)
 		}
 	}
 	before := look(t, q, "unheard").total()

@@ -151,17 +151,17 @@ func TestAnsweredUnseen(t *testing.T) {
 		{"the replica's disk hangs", sceneService, "read", []event{{100, hang(true)}}, 0},
 		{"the replica's disk hung", sceneService, "read", []event{{80, hang(true)}, {300, hang(false)}}, 299 + 90},
 		{"the disk behind a request hangs", sceneRequest, "read", []event{{80, hang(true)}}, 0},
-		{"a service behind a request stands still", sceneRequest, "read", []event{{80, request(sceneService, 0)}, {300, answer(sceneService)}}, 299 + 90},
+		{"a service behind a request stalls", sceneRequest, "read", []event{{80, request(sceneService, 0)}, {300, answer(sceneService)}}, 299 + 90},
 		{"an answer is not read", sceneRequest, "read", []event{{80, func(s *unseenScene) {
 			w := s.f.sockets[sceneRequest]
 			w.unread, w.age = 100, 1
 		}}}, 0},
-		{"a request to a replica stands still", sceneFrontend, "read", []event{{80, request(sceneTCP, 0)}}, 0},
-		{"an older request to a replica stands still", sceneFrontend, "read", []event{{80, func(s *unseenScene) { s.begin(sceneTCP, 7, "write", sceneStart-second) }}}, 0},
-		{"a later request to a replica stands still", sceneFrontend, "read", []event{{130, request(sceneTCP, 130)}}, 0},
-		{"a request to a replica stood still", sceneFrontend, "read", []event{{80, request(sceneTCP, 0)}, {5000, answer(sceneTCP)}}, 4999 + 90},
+		{"a request to a replica stalls", sceneFrontend, "read", []event{{80, request(sceneTCP, 0)}}, 0},
+		{"an older request to a replica stalls", sceneFrontend, "read", []event{{80, func(s *unseenScene) { s.begin(sceneTCP, 7, "write", sceneStart-second) }}}, 0},
+		{"a later request to a replica stalls", sceneFrontend, "read", []event{{130, request(sceneTCP, 130)}}, 0},
+		{"a request to a replica stalled", sceneFrontend, "read", []event{{80, request(sceneTCP, 0)}, {5000, answer(sceneTCP)}}, 4999 + 90},
 		{"requests to replicas go on", sceneFrontend, "read", each(80, 400, 5, func(at uint64) func(*unseenScene) { return request(sceneTCP, at) }), 180},
-		{"one request after the other stands still", sceneFrontend, "read", each(80, 9000, 12, func(at uint64) func(*unseenScene) { return request(sceneTCP, at) }), 0},
+		{"one request after the other stalls", sceneFrontend, "read", each(80, 9000, 12, func(at uint64) func(*unseenScene) { return request(sceneTCP, at) }), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newUnseenScene()

@@ -86,7 +86,7 @@ func NewTrace(o Options) (Collector, error) {
 		return nil, fmt.Errorf("one in %d statements, the %d slowest (at most %d) and a ring of %d bytes (at most %d) cannot be", t.Sample, t.Slowest, maxTraceSlowest, t.RingBytes, maxTraceRing)
 	}
 	if o.Tracing == nil {
-		return nil, errors.New("nobody tells of events: Options.Tracing is not set")
+		return nil, errors.New("nothing reports events: Options.Tracing is not set")
 	}
 	if t.Sample == 0 {
 		t.Sample = defaultTraceSample

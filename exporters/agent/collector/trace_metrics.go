@@ -29,7 +29,7 @@ var (
 	traceCrowded = prometheus.NewDesc("plumbline_trace_crowded_total",
 		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
 	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
-		"Events that the programs told of: statements, sleeps, block requests and operations of storage backends.", nil, nil)
+		"Events that the programs reported: statements, sleeps, block requests and operations of storage backends.", nil, nil)
 	traceOverflow = prometheus.NewDesc("plumbline_trace_overflow_total",
 		`Statements of the sample that are counted as server="other", because there are too many servers for series of their own.`, nil, nil)
 	// With --trace.otlp-endpoint only.

@@ -461,7 +461,7 @@ func TestTraceOptions(t *testing.T) {
 		"too many slow statements":      {Tracing: &Tracing{}, Trace: TraceOptions{Slowest: maxTraceSlowest + 1}},
 		"too large a ring":              {Tracing: &Tracing{}, Trace: TraceOptions{RingBytes: maxTraceRing + 1}},
 		"no address":                    {Tracing: &Tracing{}, Trace: TraceOptions{OTLP: "tempo:4318"}},
-		"nobody who tells of events":    {},
+		"nothing that reports events":   {},
 	} {
 		o.Log = slog.New(slog.DiscardHandler)
 		if _, err := NewTrace(o); err == nil {

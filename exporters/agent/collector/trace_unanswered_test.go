@@ -45,14 +45,14 @@ func TestTraceUnanswered(t *testing.T) {
 			all, _ := tracing.takeUnanswered()
 			for _, e := range all {
 				if e.Request != 4 {
-					return fmt.Errorf("told of %+v", e)
+					return fmt.Errorf("%+v is reported", e)
 				}
 				if e.End > after {
 					q = e
 					return nil
 				}
 			}
-			return errors.New("nobody tells of it")
+			return errors.New("nothing reports it")
 		})
 		return q
 	}
@@ -134,10 +134,10 @@ func TestTraceUntoldStatement(t *testing.T) {
 		return slices.Contains(found.Reasons, trace.LostEvents)
 	}
 	if lostIn(func() {}) {
-		t.Error("events were lost, it is said")
+		t.Error("events are reported as lost")
 	}
 	if !lostIn(func() { unseen.Add(1) }) {
-		t.Error("what the programs could not tell of is not said")
+		t.Error("what the programs could not report is not shown")
 	}
 }
 
