@@ -108,7 +108,7 @@ func firstLine(err error) string {
 
 // available shows which features the running kernel has.
 var available = prometheus.NewDesc("plumbline_feature_available",
-	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines say why and what is lost. "+
+	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines report why and what is lost. "+
 		"Features: device_flushes, disk_users, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
 	[]string{"feature"}, nil)
 

@@ -119,7 +119,7 @@ func (k *Kernel) choose(wanted Boundary, held, preempted bool) {
 		k.Features.Lacks(ExclusiveRuns, errors.New(
 			"the kernel has no tracepoint sock_recv_length (Linux 6.3), and preempts tasks within its own functions (preempt=full)"))
 	default:
-		k.Features.Lacks(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and deputies were not asked for"))
+		k.Features.Lacks(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and deputies were not requested"))
 	}
 }
 

@@ -35,9 +35,9 @@ func TestChoose(t *testing.T) {
 	}{
 		{"6.18", SocketTracepoints, Auto, true, false, Tracepoints, false, 0, false},
 		{"6.18 with preempt=full", SocketTracepoints, Auto, true, true, Tracepoints, false, 0, false},
-		{"6.18, asked for deputies", SocketTracepoints, Deputised, true, false, Tracepoints, true, maxDeputies, false},
+		{"6.18, deputies requested", SocketTracepoints, Deputised, true, false, Tracepoints, true, maxDeputies, false},
 		{"7.3", SocketTracepoints, Auto, false, true, Tracepoints, true, maxDeputies, false},
-		{"7.3, asked for none", SocketTracepoints, Tracepoints, false, true, Tracepoints, true, 0, true},
+		{"7.3, none requested", SocketTracepoints, Tracepoints, false, true, Tracepoints, true, 0, true},
 		{"6.1", []string{"sched_switch"}, Auto, true, false, Functions, false, 0, false},
 		{"6.1 with preempt=full", []string{"sched_switch"}, Auto, true, true, Functions, true, 0, true},
 	} {
@@ -48,7 +48,7 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%s, preemptible %v, %d deputies; want %s, %v, %d", k.Boundary, k.Preemptible, k.Deputies, c.want, c.preemptible, c.deputies)
 			}
 			if lack := k.Features.Lack(ExclusiveRuns); (lack != nil) != c.misses {
-				t.Errorf("of exclusive runs is said: %v", lack)
+				t.Errorf("reported of exclusive runs: %v", lack)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestThis(t *testing.T) {
 	held, err := tracepointsHoldPreemption(k.Types)
 	t.Logf("%s, preemptible %v, start under lock %v; the probe: held %v, error %v", k.Boundary, k.Preemptible, k.StartUnderLock, held, err)
 	if err == nil && len(k.Missing(SocketTracepoints...)) == 0 && held == since(7, 0) {
-		t.Errorf("the probe says that tracepoints hold preemption: %v; the version says otherwise", held)
+		t.Errorf("the probe reports that tracepoints hold preemption: %v; the version implies otherwise", held)
 	}
 	for _, r := range k.Features.Check() {
 		t.Log(r.Part, r.Err, r.Note)
@@ -113,7 +113,7 @@ func TestExplain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := explain(c.err, c.c)
 			if !strings.Contains(got.Error(), c.want) {
-				t.Errorf("%q does not say %q", got, c.want)
+				t.Errorf("%q lacks %q", got, c.want)
 			}
 			if !errors.Is(got, c.err) {
 				t.Errorf("%v hides %v", got, c.err)
