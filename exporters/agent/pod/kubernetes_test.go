@@ -105,7 +105,7 @@ func TestPods(t *testing.T) {
 		all = append(all, uid)
 	}
 	if got := node.Find(all); len(got) != 0 {
-		t.Errorf("without anybody to tell: %+v", got)
+		t.Errorf("with nothing that names them: %+v", got)
 	}
 	// The kubelet has made the folder of its logs before the pod's first container runs.
 	for _, name := range []string{"db_pg-1_" + uids["db/pg-1"], "db_static-n1_" + staticUID, "Bad_name_" + otherUID, "db_x_y_" + otherUID, "db_" + otherUID} {
@@ -160,7 +160,7 @@ func TestPods(t *testing.T) {
 	})
 	for range 20 {
 		if err := is(); err != nil {
-			t.Fatalf("beside a pod that says it is another one: %v", err)
+			t.Fatalf("beside a pod that claims to be another one: %v", err)
 		}
 	}
 	for _, o := range kube.All[*object](objects, resource) {
