@@ -284,7 +284,7 @@ func TestScanHung(t *testing.T) {
 			}
 		}
 		if calls.Hanging() != 4 || calls.Late() != 4 {
-			return fmt.Errorf("%d calls hang and %d were late, want 4: each is asked once", calls.Hanging(), calls.Late())
+			return fmt.Errorf("%d calls hang and %d were late, want 4: each is made once", calls.Hanging(), calls.Late())
 		}
 		return nil
 	})

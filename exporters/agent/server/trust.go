@@ -74,7 +74,7 @@ func trusted(f *os.File, s unix.Stat_t) error {
 	// What users may mount (FUSE, a disk of their own) has this flag: the owners it shows count
 	// for nothing.
 	if fs.Flags&unix.ST_NOSUID != 0 {
-		return fmt.Errorf("%w: its file system is mounted nosuid, so that its owner says nothing", ErrUntrusted)
+		return fmt.Errorf("%w: its file system is mounted nosuid, so that its owner counts for nothing", ErrUntrusted)
 	}
 	return nil
 }
