@@ -108,7 +108,7 @@ func TestUnanswered(t *testing.T) {
 
 // A request that was reported while it was under way, and then answered, is the same request, in either order.
 func TestAnsweredLate(t *testing.T) {
-	for name, late := range map[string]bool{"told of before its answer": false, "told of after its answer": true} {
+	for name, late := range map[string]bool{"reported before its answer": false, "reported after its answer": true} {
 		t.Run(name, func(t *testing.T) {
 			c := written(t, func(s *stream) {
 				q := Event{Kind: KindOperation, How: viewRequest, What: opWrite, Of: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: 140 * us, End: 300 * us}
@@ -142,7 +142,7 @@ func TestCopiesBounds(t *testing.T) {
 		t.Errorf("%d requests without an answer are kept for ever", len(s.unanswered))
 	}
 	if len(s.lost) == 0 {
-		t.Error("nobody is told of requests for which there was no room")
+		t.Error("requests for which there was no room are not reported")
 	}
 }
 

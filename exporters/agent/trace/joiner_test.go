@@ -92,7 +92,7 @@ func want(t *testing.T, c *Chain, v Verdict, reasons []Reason, shares map[string
 	got := map[string]uint64{}
 	for l, ns := range c.Root.Shares() {
 		if got[l] = ns / us; !layers.Of(l).Traced {
-			t.Errorf("%s is no layer that the agent says it measures", l)
+			t.Errorf("%s is no layer that the agent reports as measured", l)
 		}
 		sum += ns
 	}
@@ -176,8 +176,8 @@ func TestIncomplete(t *testing.T) {
 		events  func(*stream)
 		reasons []Reason
 	}{
-		"who woke it was not seen":    {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, unseen) }, []Reason{WakerUnknown}},
-		"the request was not told of": {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150)) }, []Reason{RequestUnseen}},
+		"who woke it was not seen":     {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, unseen) }, []Reason{WakerUnknown}},
+		"the request was not reported": {func(s *stream) { s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150)) }, []Reason{RequestUnseen}},
 		"another request at its address": {func(s *stream) {
 			s.request(0xa, 90, 95, 140, nil)
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))

@@ -81,7 +81,7 @@ func TestWakeup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if told := strings.Contains(out.String(), "woke the server's task 10.0 µs before"); told != (want > 0) {
-			t.Errorf("woken at %d us: the page tells of it: %v", middle, told)
+			t.Errorf("woken at %d us: the page shows it: %v", middle, told)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestElsewhereUnknown(t *testing.T) {
 	s.Lost(1, 300*us, 350*us)
 	for _, step := range s.chain().Report(time.Unix(1000, 0)).Steps {
 		if step.ReplicaTraceID != "" {
-			t.Errorf("%q is said to be another node's", step.What)
+			t.Errorf("%q is reported as another node's", step.What)
 		}
 	}
 }

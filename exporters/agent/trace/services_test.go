@@ -83,7 +83,7 @@ func TestOperationsForgotten(t *testing.T) {
 				t.Errorf("%s %v, want forgotten events", got.Verdict(), got.Reasons)
 			}
 			if view == viewService && elsewhere(got) != 0 {
-				t.Errorf("%d steps are said to be on other nodes", elsewhere(got))
+				t.Errorf("%d steps are reported as on other nodes", elsewhere(got))
 			}
 		})
 	}
