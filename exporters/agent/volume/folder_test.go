@@ -124,7 +124,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 		}
 	}
 	if n := len(asked); n != 1+3 {
-		t.Errorf("asked %d times, want once for the mount that hangs, and three times for the other one", n)
+		t.Errorf("queried %d times, want once for the mount that hangs, and three times for the other one", n)
 	}
 	close(hangs)
 	testkit.Eventually(t, testkit.Patience, func() error {
@@ -151,6 +151,6 @@ func TestFoldersTogether(t *testing.T) {
 		f.locate(Identity{Directory: fmt.Sprint("/srv/", i)}, tables)
 	}
 	if asked > 3 {
-		t.Errorf("%d folders were asked for in twice the time", asked)
+		t.Errorf("%d folders were queried in twice the time", asked)
 	}
 }

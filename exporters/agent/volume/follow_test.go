@@ -86,7 +86,7 @@ func TestWatchMounts(t *testing.T) {
 			told = true
 		case <-time.After(10 * time.Millisecond):
 		case <-deadline:
-			t.Fatal("a mount is not told")
+			t.Fatal("a mount is not reported")
 		}
 	}
 	cancel()

@@ -55,7 +55,7 @@ func FuzzMountinfo(f *testing.F) {
 			return
 		}
 		if m, ok := tables.Holding(path); ok && !within(path, m.Point) {
-			t.Errorf("%q is said to lie in %q", path, m.Point)
+			t.Errorf("%q is reported to lie in %q", path, m.Point)
 		}
 		if m := tables.At(path); len(m) > 0 && m[0].Point != path {
 			t.Errorf("%q is found at %q", path, m[0].Point)

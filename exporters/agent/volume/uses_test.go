@@ -102,9 +102,9 @@ func TestInUseByOtherUsers(t *testing.T) {
 		member int
 		want   bool
 	}{
-		"a pod's container":        {podGroup, 2, true},
-		"a user":                   {"/user.slice/user-1000.slice", 2, false},
-		"a user who says he is it": {podGroup, 3, false},
+		"a pod's container":          {podGroup, 2, true},
+		"a user":                     {"/user.slice/user-1000.slice", 2, false},
+		"a user who claims to be it": {podGroup, 3, false},
 	} {
 		proc := others(t, "32 1 0:50 / / rw - overlay overlay rw\n33 32 8:16 / /mnt/longhorn rw,idmapped - ext4 /dev/sdb rw\n")
 		for file, text := range map[string]string{
