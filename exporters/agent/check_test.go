@@ -37,7 +37,7 @@ func TestCheckCapabilities(t *testing.T) {
 			`query: server checked +ok +postgresql , PID(?s:.*)query: listeners +without: needs CAP_SYS_PTRACE(?s:.*)query: discovery +without: needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH`, "FAILED"},
 		{"BPF PERFMON SYS_PTRACE", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE}, 0,
 			`query: discovery +without: needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH`, "FAILED"},
-		{"all it asks for", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH}, 0,
+		{"all that it needs", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH}, 0,
 			fmt.Sprintf(`query: server checked +ok +postgresql \d+, PID %d`, pg.PID), "without"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

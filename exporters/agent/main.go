@@ -34,13 +34,13 @@ func run(args []string) int {
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)
 	identities := app.Flags.Flag("volume.identity-file", "YAML file that names volumes by mount point where there is no Kubernetes.").String()
-	kubernetes := app.Flags.Flag("kubernetes", "Ask the Kubernetes API server for the names of volumes and pods.").Bool()
+	kubernetes := app.Flags.Flag("kubernetes", "Query the Kubernetes API server for the names of volumes and pods.").Bool()
 	kubeconfig := app.Flags.Flag("kubernetes.kubeconfig", "How to reach the API server; the pod's own service account if empty.").Envar("KUBECONFIG").String()
 	controls := app.Flags.Flag("control.class", `A storage class that the others are compared with, as only the host can slow it; may be repeated, and be a list with commas. On Kubernetes also each StorageClass with the label or annotation plumbline.io/control: "true".`).
 		Envar("CONTROL_CLASSES").Strings()
 	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 18 KB of kernel memory per CPU.`).
 		Default("32").IntVar(&opts.Query.MaxServers)
-	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel tells of do not wait for it.").
+	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel reports do not wait for it.").
 		Default("10s").DurationVar(&opts.Query.ScanInterval)
 	app.Flags.Flag("query.server-name", "The name of a database server's program, as ENGINE=NAME with the engine postgresql, mysql, mariadb or redis, such as redis=keydb-server, beside those that are known, each also as nixpkgs wraps it (.NAME-wrapped); may be repeated, up to 8 times. The kernel keeps 15 bytes of a name (/proc/PID/comm).").
 		StringsVar(&opts.Query.ServerNames)
@@ -70,7 +70,7 @@ func run(args []string) int {
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
 	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
 		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.Deputised), string(platform.Functions))
-	check := app.Flags.Flag("check", "Load and attach everything, say what works and what does not, and exit.").Bool()
+	check := app.Flags.Flag("check", "Load and attach everything, report what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collector.All() {
 		enabled[e.Name] = app.Flags.Flag("collector."+e.Name, e.Help).Default(fmt.Sprint(e.Default)).Bool()
