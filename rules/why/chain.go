@@ -76,7 +76,7 @@ func FollowChain(ctx context.Context, api API, at time.Time, window time.Duratio
 			l = Link{Name: "Prometheus", Missing: Line(*c.err), Next: []string{
 				"Is the address right? In the chart it is the value prometheus.url. Services that may be it: kubectl get services --all-namespaces | grep -i prometheus",
 				"Through the API server: may you? kubectl auth can-i get services --subresource=proxy --namespace NAMESPACE",
-				"Does a network policy in Prometheus' namespace refuse who asks?",
+				"Does a network policy in Prometheus' namespace refuse these queries?",
 			}}
 		}
 		c.Links = append(c.Links, l)
@@ -145,7 +145,7 @@ func (c *chain) agents() Link {
 	l := Link{Name: "agent", Missing: "Prometheus has no series of the agent: no agent runs, or Prometheus does not scrape it.", Next: []string{
 		"Does it run on each node? " + Pods,
 		"Does Prometheus take it? kube-prometheus-stack's takes only monitors with its own release's label: " + released + " Without the operator Prometheus must scrape pods with the annotation prometheus.io/scrape.",
-		"Is it a target that fails? Prometheus' page /targets says why; the network policies let in prometheus.namespace alone.",
+		"Is it a target that fails? Prometheus' page /targets shows why; the network policies let in prometheus.namespace alone.",
 	}}
 	if n := c.one("agents"); n > 0 {
 		l.Found = fmt.Sprintf("%.0f scraped", n)
@@ -183,7 +183,7 @@ func (c *chain) statements() Link {
 	}
 	l.Missing = fmt.Sprintf("No statement of %s ended in the last %s.", was, model.Duration(c.window))
 	l.Next = []string{"Run some statements over a connection to the database, and test again; or give it a canary (canaries in values.yaml).",
-		"If statements do run: what does the agent say is not measured? kubectl --namespace NAMESPACE logs daemonset/plumbline-agent"}
+		"If statements do run: what does the agent report as not measured? kubectl --namespace NAMESPACE logs daemonset/plumbline-agent"}
 	return l
 }
 
@@ -199,7 +199,7 @@ func (c *chain) phases() Link {
 func (c *chain) volumes() Link {
 	l := Link{Name: "volume", Missing: "The data of " + c.names() + " is on no volume that is known, but on the node's own disk or in memory; or the agent cannot see where.", Next: []string{
 		"Does the database's pod mount a PersistentVolumeClaim at its data directory? kubectl describe pod POD",
-		"May the agent look? It needs the capabilities SYS_PTRACE and DAC_READ_SEARCH: /plumbline-agent --check in its pod says so.",
+		"May the agent look? It needs the capabilities SYS_PTRACE and DAC_READ_SEARCH: /plumbline-agent --check in its pod reports it.",
 	}}
 	l.Found = c.keep("known volume", c.where("data volumes", func(m model.Metric) bool { return m["volume"] != "" }))
 	return l
@@ -230,7 +230,7 @@ func (c *chain) claims() Link {
 func (c *chain) join() Link {
 	l := Link{Name: "join", Missing: "All is measured, but the rules that join it are not there: server:volume:info of " + c.names() + " is missing.", Next: []string{
 		"Are the rules loaded? Prometheus' page /rules must have the group plumbline-query. kube-prometheus-stack's takes only rules with its own release's label: " + released + " Without the operator the files of the ConfigMap plumbline-rules must be in rule_files.",
-		"Does a rule fail? The same page says why.",
+		"Does a rule fail? The same page shows why.",
 	}}
 	has := map[serverKey]bool{}
 	for _, s := range c.vector("servers") {

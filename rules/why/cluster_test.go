@@ -112,7 +112,7 @@ func TestEveryQuestionIsWithin(t *testing.T) {
 			selectors := selectors(t, asked)
 			for _, s := range selectors {
 				if !slices.Contains(s, `cluster="c"`) {
-					t.Errorf("%s asks for %v of any cluster: %s", name, s, asked)
+					t.Errorf("%s queries %v of any cluster: %s", name, s, asked)
 				}
 			}
 			if len(selectors) == 0 {

@@ -55,7 +55,7 @@ func TestUsual(t *testing.T) {
 		"a disk that is known not to rotate": {"local", func(l *whytest.Lab) {
 			l.More = func(r *whytest.Recording) { r.Gauge(`node_disk_info{node="n",device="dev-local",rotational="0"}`, 1) }
 		}, []string{write, sync}, ""},
-		"a disk that says that it rotates": {"local", func(l *whytest.Lab) {
+		"a disk that reports that it rotates": {"local", func(l *whytest.Lab) {
 			l.More = func(r *whytest.Recording) { r.Gauge(`node_disk_info{node="n",device="dev-local",rotational="1"}`, 1) }
 		}, []string{write, sync + "; fast on hard disks (5.2 to 21 ms)"}, ""},
 		"no operations": {"r3", func(l *whytest.Lab) { l.PerSecond["r3"] = 0.1 }, nil, ""},

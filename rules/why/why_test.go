@@ -362,11 +362,11 @@ func TestMissing(t *testing.T) {
 	PlainPen(&b).Why(f)
 	for _, want := range []string{"its writes are not measured", "block times of device dev-r3", "times of its replicas"} {
 		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not said:\n%s", want, b.String())
+			t.Errorf("%q is not printed:\n%s", want, b.String())
 		}
 	}
 	if strings.Contains(b.String(), "a write takes") || strings.Contains(b.String(), "stands out") {
-		t.Errorf("something is said of writes that nobody measured:\n%s", b.String())
+		t.Errorf("something is printed about writes that nobody measured:\n%s", b.String())
 	}
 	r.Without("plumbline_query_")
 	if f, err = Find(t.Context(), r, Subject{Class: "r3"}, whytest.End, 20*time.Second); err != nil {

@@ -16,6 +16,6 @@ func TestCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("asked.go is not what written.go says; run make generate")
+		t.Error("asked.go is not what is generated from written.go; run make generate")
 	}
 }
