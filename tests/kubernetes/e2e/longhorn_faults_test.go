@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -280,7 +281,10 @@ func tooManySnapshots(v longhornVolume) string {
 	return fmt.Sprintf(`alertname="VolumeTrouble", trouble="snapshots", volume=%q`, v.volume)
 }
 
-// fullVolume leaves the database no room, by a file beside its own.
+// useUpLog writes 512 MB of write-ahead log: PostgreSQL needs further files for it.
+const useUpLog = `do $$ begin for i in 1..64 loop perform pg_logical_emit_message(false, 'e2e', repeat('x', 8388608)); end loop; end $$`
+
+// fullVolume leaves the database no room, by a file beside its own, and has it use up the files of its log that it has.
 func (n *node) fullVolume(v longhornVolume) func() {
 	folders, err := filepath.Glob(n.path("kubelet", "pods", "*", "volumes", "kubernetes.io~csi", v.volume, "mount"))
 	n.must(err)
@@ -299,6 +303,11 @@ func (n *node) fullVolume(v longhornVolume) func() {
 			n.t.Fatalf("%s: %v", filler, err)
 		}
 	}
+	// It fails, as the server does.
+	client, err := pgx.Connect(n.t.Context(), n.dsn("db-"+v.class, "postgresql-"+v.class))
+	n.must(err)
+	_, err = client.Exec(n.t.Context(), useUpLog)
+	n.t.Logf("using up the log: %v; %v", err, client.Close(n.t.Context()))
 	return func() { n.must(os.Remove(filler)) }
 }
 
