@@ -4,18 +4,12 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -27,7 +21,7 @@ type longhornFault struct {
 	// over is called before the fault begins. It returns what is nil once the fault had its whole effect, which is awaited before it
 	// is mended.
 	over func(longhornVolume) func() error
-	// alert returns the labels of an alert, and of the volume, that is awaited before the fault is mended. Without it none is required.
+	// alert returns the labels of an alert that is awaited before the fault is mended. Without it none is required.
 	alert func(longhornVolume) string
 }
 
@@ -43,7 +37,6 @@ func (n *node) longhornFaults(v longhornVolume) {
 		{what: "the instance manager's pod is deleted", begin: n.deletedManager, over: n.otherEngine},
 		{what: "the database hibernates for a while: detached and attached", begin: n.hibernated, over: n.noEngine},
 		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
-		{what: "the volume is full", begin: n.fullVolume, over: n.failing, alert: databaseDown},
 		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
 		// The last one: that many snapshots go with the volume.
 		{what: "the volume has 101 snapshots", begin: n.manySnapshots, over: n.snapshotsAre(101), alert: tooManySnapshots},
@@ -54,7 +47,7 @@ func (n *node) longhornFaults(v longhornVolume) {
 		testkit.Eventually(n.t, patience, isOver)
 		over := time.Since(began)
 		if f.alert != nil {
-			testkit.Eventually(n.t, patience, n.some(`ALERTS{`+f.alert(v)+`}`))
+			testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
 		}
 		if mend != nil {
 			mend()
@@ -152,7 +145,7 @@ func (n *node) stoppedReplica(v longhornVolume) func() {
 
 // stuck are the labels of the alert that names the stopped replica.
 func stuck(v longhornVolume) string {
-	return fmt.Sprintf(`alertname="ReplicaStuck", alertstate="firing", volume=%q, replica=%q`, v.volume, v.replicas[2])
+	return fmt.Sprintf(`alertname="ReplicaStuck", alertstate="firing", replica=%q`, v.replicas[2])
 }
 
 // minute is nil after a minute.
@@ -277,46 +270,4 @@ func (n *node) snapshotsAre(snapshots int) func(longhornVolume) func() error {
 }
 
 // tooManySnapshots are the labels of the alert, which fires after a quarter of an hour.
-func tooManySnapshots(v longhornVolume) string {
-	return fmt.Sprintf(`alertname="VolumeTrouble", trouble="snapshots", volume=%q`, v.volume)
-}
-
-// useUpLog writes 512 MB of write-ahead log: PostgreSQL needs further files for it.
-const useUpLog = `do $$ begin for i in 1..64 loop perform pg_logical_emit_message(false, 'e2e', repeat('x', 8388608)); end loop; end $$`
-
-// fullVolume leaves the database no room, by a file beside its own, and has it use up the files of its log that it has.
-func (n *node) fullVolume(v longhornVolume) func() {
-	folders, err := filepath.Glob(n.path("kubelet", "pods", "*", "volumes", "kubernetes.io~csi", v.volume, "mount"))
-	n.must(err)
-	if len(folders) != 1 {
-		n.t.Fatalf("volume %s is mounted at %v", v.volume, folders)
-	}
-	filler := filepath.Join(folders[0], "filler")
-	f, err := os.Create(filler)
-	n.must(err)
-	defer f.Close()
-	end := int64(0)
-	for size := int64(1 << 30); size >= 4096; {
-		if err := unix.Fallocate(int(f.Fd()), 0, end, size); err == nil {
-			end += size
-		} else if size /= 2; !errors.Is(err, unix.ENOSPC) {
-			n.t.Fatalf("%s: %v", filler, err)
-		}
-	}
-	// It fails, as the server does.
-	client, err := pgx.Connect(n.t.Context(), n.dsn("db-"+v.class, "postgresql-"+v.class))
-	n.must(err)
-	_, err = client.Exec(n.t.Context(), useUpLog)
-	n.t.Logf("using up the log: %v; %v", err, client.Close(n.t.Context()))
-	return func() { n.must(os.Remove(filler)) }
-}
-
-// failing is nil once the canary's transactions fail for want of room.
-func (n *node) failing(v longhornVolume) func() error {
-	return n.some(fmt.Sprintf(`increase(loadgen_errors_total{tool="canary", storageclass=%q, kind="storage"}[1m]) > 0`, v.class))
-}
-
-// databaseDown are the labels of the alert on the canary of a volume's class.
-func databaseDown(v longhornVolume) string {
-	return fmt.Sprintf(`alertname="DatabaseDown", alertstate="firing", storageclass=%q`, v.class)
-}
+func tooManySnapshots(longhornVolume) string { return `alertname="VolumeTrouble", trouble="snapshots"` }
