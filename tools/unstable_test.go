@@ -38,7 +38,7 @@ END
 // What Debian's mirrors do not give at once is tried again; what is there is not fetched again.
 func TestUnstable(t *testing.T) {
 	script, environment := unstableBox(t, "2")
-	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mysql - missing\npostgresql-19 - missing\nvalkey - missing\n" {
+	if out, code := run(t, environment, script, "--list"); code != 0 || out != "mariadb - missing\nmysql - missing\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("before: exit code %d, %q", code, out)
 	}
 	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "mysql: 9.0-1 of Debian's unstable suite\n" {
@@ -51,7 +51,7 @@ func TestUnstable(t *testing.T) {
 	if out, code := run(t, environment, script, "mysql"); code != 0 || out != "" {
 		t.Errorf("the second time: exit code %d, %q", code, out)
 	}
-	if out, _ := run(t, environment, script, "--list"); out != "mysql 9.0-1 there\npostgresql-19 - missing\nvalkey - missing\n" {
+	if out, _ := run(t, environment, script, "--list"); out != "mariadb - missing\nmysql 9.0-1 there\npostgresql-19 - missing\nvalkey - missing\n" {
 		t.Errorf("it lists %q", out)
 	}
 	list := filepath.Join(filepath.Dir(checkout), "calls")

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -42,9 +43,17 @@ func TestQueryPooler(t *testing.T) {
 	} {
 		t.Run(c.name+", "+c.protocol, func(t *testing.T) {
 			runs := func(what string) uint64 { return occurrences(t, pg.Log, "statement: "+what) }
-			own, versions := runs(c.own), runs("SELECT version()")
 			port := c.start()
-			at := look(t, q, "pooled")
+			var at seen
+			var own, versions uint64
+			testkit.Eventually(t, testkit.Patience, func() error {
+				own, versions = runs(c.own), runs("SELECT version()")
+				at = lookAtRest(t, q, "pooled")
+				if runs(c.own) != own || runs("SELECT version()") != versions {
+					return errors.New("a pooler has just run something")
+				}
+				return nil
+			})
 			pg.Bench(t, c.script, "-M", c.protocol, "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
 			// A pooler may run something after a client has gone.
 			var got seen
